@@ -1,0 +1,40 @@
+# `make help` lists the rules. python3 and make are all that a fresh machine needs; the rest is set up on first use.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+BIN := .venv/bin
+STAMP := .venv/.stamp
+PYTEST_ARGS ?=
+
+.PHONY: help run test venv servers lint bench lock
+
+help: ## say what can be made
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
+
+run: $(STAMP) ## a sample origin behind the gate on 127.0.0.1:8080, and three curl lines to try
+	@exec $(BIN)/headgate serve --demo
+
+test: $(STAMP) ## every test this machine can run
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+venv: $(STAMP) ## set up .venv alone
+	@:
+
+servers: ## install the real servers that tests use (Debian, as root)
+	@sh scripts/servers.sh
+
+lint: $(STAMP) ## style, types, layers and the purity of the cores
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/python scripts/check_cores.py
+
+bench: $(STAMP) ## measure against real peers, in ratios
+	@$(BIN)/python -m bench
+
+lock: $(STAMP) ## write requirements/*.txt anew: exact versions and hashes
+	@$(BIN)/python scripts/lock.py
+
+$(STAMP): pyproject.toml requirements/dev.txt requirements/uv.txt scripts/venv.py
+	@python3 scripts/venv.py
