@@ -1,0 +1,149 @@
+"""What a master remembers of one identifier in one domain, and the three algorithms that read it.
+
+This file knows nothing of domains, messages or clocks; `now` is an argument. A history is one ``array('d')``: a
+compact block that costs its identifier about 100 bytes and grows on demand. Its first item is the release time last
+published (`PUBLISHED`); what follows belongs to the algorithm. All instants are seconds since 1970.
+
+"If the number of requests in the past (burst / rate) is less than burst, then another request is acceptable
+immediately. Otherwise let start be the greater of the current time and the last timestamp in the history; the next
+request will be allowed at the time start + (1 / rate)." (smockron.txt, Rate-Limiting logic)
+"""
+
+from array import array
+from bisect import insort
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+from headgate.limit.rule import Rule, advance
+from headgate.release import ASAP
+
+__all__ = ["ALGORITHMS", "PUBLISHED", "Algorithm", "AlgorithmName", "Gcra", "Log", "Smockron", "opened"]
+
+AlgorithmName = Literal["log", "gcra", "smockron"]
+
+PUBLISHED = 0
+"""Where a history keeps the release time last published for its identifier."""
+
+
+def opened() -> "array[float]":
+    """Give the history of an identifier not seen before: nothing published, nothing recorded."""
+    return array("d", (ASAP,))
+
+
+class Algorithm(Protocol):
+    """How a history becomes a release time."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None: ...
+
+    def record(self, history: "array[float]", moment: float, now: float) -> float:
+        """Add a request that counts at `moment`; give the next release time, `ASAP` when the next may go at once."""
+        ...
+
+    def spent(self, history: "array[float]", now: float) -> bool:
+        """Say whether nothing in `history` can bear on a request from `now` on."""
+        ...
+
+
+class Log:
+    """The document's sentence, literally: the last `burst` timestamps, in order.
+
+    One history serves all the rules of a domain: the `burst` greatest of the greatest `burst'` timestamps are the
+    `burst` greatest of all.
+    """
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._rules = tuple((rule.burst, rule.window, rule.interval) for rule in rules)
+        self._full = max(rule.burst for rule in rules) + 1
+        self._window = max(rule.window for rule in rules)
+
+    def record(self, history: "array[float]", moment: float, now: float) -> float:
+        """Add `moment`, dropping the smallest when full, and apply the sentence of each rule."""
+        size = len(history)
+        if size == self._full:
+            # "the policy can be enforced with a history of no more than `burst` timestamps"
+            if moment > history[1]:
+                del history[1]
+                _insert(history, moment)
+        else:
+            _insert(history, moment)
+            size += 1
+        last, release = history[-1], ASAP
+        for burst, window, interval in self._rules:
+            # A timestamp counts while it is > now - burst/rate (DESIGN.md §4, window edge).
+            if size > burst and history[-burst] > now - window:
+                release = max(release, advance(now if now > last else last, interval))
+        return release
+
+    def spent(self, history: "array[float]", now: float) -> bool:
+        """Nothing published is in force and the greatest timestamp has left the longest window."""
+        return history[PUBLISHED] <= now and history[-1] <= now - self._window
+
+
+def _insert(history: "array[float]", moment: float) -> None:
+    if len(history) == 1 or moment >= history[-1]:
+        history.append(moment)
+    else:
+        insort(history, moment, lo=1)
+
+
+class Gcra:
+    """The generic cell rate algorithm: one theoretical arrival time a rule, whatever the burst.
+
+    A little more permissive than `Log`: it forgives what the log remembers of a pause inside the window.
+    """
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        # The tolerance is (burst - 1)/rate, negated and rounded down as all sums here.
+        self._rules = tuple((rule.interval, advance(-rule.window, rule.interval)) for rule in rules)
+
+    def record(self, history: "array[float]", moment: float, now: float) -> float:
+        """Move each rule's theoretical arrival time one interval on from the greater of itself and `moment`."""
+        if len(history) == 1:
+            history.extend(ASAP for _ in self._rules)
+        release = ASAP
+        for at, (interval, tolerance) in enumerate(self._rules, start=1):
+            arrival = advance(max(history[at], moment), interval)
+            history[at] = arrival
+            release = max(release, advance(arrival, tolerance))
+        return release if release > now else ASAP
+
+    def spent(self, history: "array[float]", now: float) -> bool:
+        """Every theoretical arrival time has passed."""
+        return max(history) <= now
+
+
+class Smockron:
+    """The stored procedure of the original master, bit for bit; it lets burst + 1 requests through.
+
+    It works in milliseconds, as the original does: sums of whole milliseconds are exact in a double, sums of tenths
+    of seconds are not. Each rule keeps two numbers: the next instant, and when the original's database would have
+    forgotten it. What the original rounds before it calls the procedure, the interval, stays exact.
+    """
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._rules = tuple((float(rule.exact_interval * 1_000), rule.burst) for rule in rules)
+
+    def record(self, history: "array[float]", moment: float, now: float) -> float:
+        """Step each rule's next instant on, or start it one window back; the caller's max(timestamp, now) included."""
+        if len(history) == 1:
+            history.extend(ASAP for _ in range(2 * len(self._rules)))
+        clock = round(now * 1_000, 3)
+        arrived = max(round(moment * 1_000, 3), clock)
+        release = ASAP
+        for index, (interval, burst) in enumerate(self._rules):
+            at, window = 1 + 2 * index, interval * burst
+            # The database drops a value after its expiry has passed, not at it.
+            kept = history[at] if history[at + 1] >= clock else ASAP
+            following = kept + interval if kept >= arrived - window else arrived - window + interval
+            history[at], history[at + 1] = following, arrived + window
+            if following > clock:
+                release = max(release, following / 1_000)
+        return release
+
+    def spent(self, history: "array[float]", now: float) -> bool:
+        """The original's database would have forgotten every rule's value, and nothing published is in force."""
+        return history[PUBLISHED] <= now and max(history[2::2]) < now * 1_000
+
+
+ALGORITHMS: dict[AlgorithmName, type[Algorithm]] = {"log": Log, "gcra": Gcra, "smockron": Smockron}
+"""The algorithms by the names configuration gives them; the first is the default."""

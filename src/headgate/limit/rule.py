@@ -1,0 +1,93 @@
+"""Rules: a rate and a burst, kept exact.
+
+This file knows nothing of identifiers, histories or clocks. "A formula involving a rate (requests per time period)
+and a burst (a number of requests which can be made before the rate takes effect)" (smockron.txt, Definitions).
+"""
+
+import math
+import re
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from headgate.errors import RuleError
+from headgate.release import ASAP
+
+__all__ = ["Rule", "advance"]
+
+_MILLISECONDS = {"ms": 1, "s": 1_000, "sec": 1_000, "second": 1_000, "min": 60_000, "minute": 60_000}
+_MILLISECONDS |= {"h": 3_600_000, "hour": 3_600_000, "d": 86_400_000, "day": 86_400_000}
+_PLURALS = {"secs": "sec", "seconds": "second", "mins": "min", "minutes": "minute", "hours": "hour", "days": "day"}
+_TEXT = re.compile(
+    r"\s*(?P<count>[0-9]{1,9})\s*(?:/|per\b|per(?=[0-9]))\s*(?P<periods>[0-9]{1,9})?\s*(?P<unit>[a-z]+?)"
+    r"(?:\s*burst\s*(?P<burst>[0-9]{1,9}))?\s*",
+    re.IGNORECASE,
+)
+
+
+def _at_most(value: Fraction) -> float:
+    """Round down, so that no sum of intervals is ever later than the exact one."""
+    nearest = float(value)
+    return math.nextafter(nearest, ASAP) if Fraction(nearest) > value else nearest
+
+
+def advance(instant: float, seconds: float) -> float:
+    """Add `seconds` to `instant`, rounding down.
+
+    A sum that rounded up would hold a request that arrives exactly at its release time for a float's dust longer.
+    """
+    total = instant + seconds
+    return math.nextafter(total, ASAP) if total - instant > seconds else total
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """`count` requests per `period_ms` milliseconds, after a burst of `burst` requests; all three positive integers.
+
+    `interval` is 1/rate and `window` burst/rate, in seconds: the floats at or just below the exact values, which
+    `exact_interval` has. Raises `RuleError` for a number that is not a positive integer.
+    """
+
+    count: int
+    period_ms: int
+    burst: int
+    interval: float = field(init=False, repr=False, compare=False)
+    window: float = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for name in ("count", "period_ms", "burst"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise RuleError(f"{value!r} is no {name} of a rule; it must be a whole number from 1 up")
+        object.__setattr__(self, "interval", _at_most(self.exact_interval))
+        object.__setattr__(self, "window", _at_most(self.exact_interval * self.burst))
+
+    @property
+    def exact_interval(self) -> Fraction:
+        """The exact seconds per request: 1/rate."""
+        return Fraction(self.period_ms, 1_000 * self.count)
+
+    @classmethod
+    def parse(cls, text: str) -> "Rule":
+        """Read a rule such as ``10/s burst 20``, ``600 per 10min`` or ``1000/h burst 50``.
+
+        Spaces are free; units are ms, s, sec, min, h, hour, d, day and their plurals; a burst left out is the number
+        in the rate. Raises `RuleError`, which quotes the text and shows a rule that works.
+        """
+        match = _TEXT.fullmatch(text)
+        unit = match["unit"].lower() if match else ""
+        milliseconds = _MILLISECONDS.get(_PLURALS.get(unit, unit), 0)
+        if match is None or not milliseconds:
+            raise RuleError(f"{text!r} is not a rule; try '10/s burst 20'")
+        count, periods = int(match["count"]), int(match["periods"] or 1)
+        burst = int(match["burst"] or count)
+        if not (count and periods and burst):
+            raise RuleError(f"{text!r} has a zero, and a rule's numbers start at 1; try '10/s burst 20'")
+        return cls(count, periods * milliseconds, burst)
+
+    def __str__(self) -> str:
+        for unit in ("d", "h", "min", "s", "ms"):
+            periods, rest = divmod(self.period_ms, _MILLISECONDS[unit])
+            if not rest:
+                break
+        period = unit if periods == 1 else f"{periods}{unit}"
+        return f"{self.count}/{period} burst {self.burst}"
