@@ -1,0 +1,11 @@
+"""The HTTP words that several rooms share: media types by `Accept`, seconds in fields, structured-field strings.
+
+Pure text work on field values. Nothing here knows a socket, a clock or a limit; reading never raises on what a
+stranger sent.
+"""
+
+from headgate.http.accept import negotiate, quality
+from headgate.http.seconds import whole_seconds
+from headgate.http.structured import parameter, sf_integer, sf_string
+
+__all__ = ["negotiate", "parameter", "quality", "sf_integer", "sf_string", "whole_seconds"]

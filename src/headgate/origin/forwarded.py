@@ -1,0 +1,81 @@
+"""Reading `Forwarded` and `X-Forwarded-For`: the addresses in them, nearest hop first.
+
+This file knows nothing of trust. A value that is malformed as a whole has no addresses; a hop that names none
+(`unknown`, an obfuscated name, garbage) is an empty string, since whoever walks the chain must stop there. Nothing
+here raises, whatever a stranger sent.
+"""
+
+import re
+from collections.abc import Iterator
+
+__all__ = ["address_in", "forwarded_hops", "x_forwarded_for_hops"]
+
+# RFC 7239, section 4: forwarded-pair = token "=" ( token / quoted-string ), pairs joined by ";", elements by ",".
+_TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
+_QUOTED = rb'"(?:[\t \x21\x23-\x5B\x5D-\x7E\x80-\xFF]|\\[\t \x21-\x7E\x80-\xFF])*"'
+_STEP = re.compile(rb"[ \t]*(?:(" + _TOKEN + rb")=(" + _TOKEN + rb"|" + _QUOTED + rb"))?[ \t]*([;,]|$)")
+_ESCAPED = re.compile(rb"\\(.)", re.DOTALL)
+_LONGEST_NODE = 64
+"""Bytes: an IPv6 address with its zone, brackets and port fits with room to spare."""
+
+
+def forwarded_hops(value: bytes) -> Iterator[str]:
+    """Yield the `for` of each element of `Forwarded`, last element first (RFC 7239, section 5.2).
+
+    The whole value must parse: a quote left open by a stranger could otherwise swallow what a proxy added after it.
+    """
+    hops: list[str] = []
+    pairs: dict[bytes, bytes] = {}
+    position, repeated = 0, False
+    while position <= len(value):
+        step = _STEP.match(value, position)
+        if step is None:
+            return
+        name, text, ending = step.groups()
+        if name is not None:
+            # Section 4: "each parameter MUST NOT occur more than once per field-value" element.
+            repeated = repeated or name.lower() in pairs
+            pairs[name.lower()] = text
+        if ending != b";":
+            if pairs:
+                hops.append("" if repeated else _node(pairs.get(b"for", b"")))
+            pairs, repeated = {}, False
+        position = step.end() + (not ending)
+    yield from reversed(hops)
+
+
+def x_forwarded_for_hops(value: bytes) -> Iterator[str]:
+    """Yield each address of `X-Forwarded-For`, last first, reading no further than asked; empty members are none."""
+    rest = value
+    while rest:
+        rest, _, member = rest.rpartition(b",")
+        member = member.strip()
+        if member:
+            yield address_in(member)
+
+
+def address_in(node: bytes) -> str:
+    """Return the address that `node` writes, without port and brackets; an empty string when it writes none.
+
+    Reads `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]` and `[2001:db8::1]:80`. What comes back is made of
+    hexadecimal digits, dots and colons, and may still be no address.
+    """
+    if len(node) > _LONGEST_NODE:
+        return ""
+    text = node.decode("latin-1")
+    if text.startswith("["):
+        text, closed, port = text[1:].partition("]")
+        well_formed = bool(closed) and (not port or port.startswith(":"))
+    elif text.count(":") == 1:
+        text, _, port = text.partition(":")
+        well_formed = True
+    else:
+        well_formed = True
+    return text if well_formed and text.strip("0123456789abcdefABCDEF.:") == "" else ""
+
+
+def _node(text: bytes) -> str:
+    """Read the value of one `for`, quoted or not."""
+    if text.startswith(b'"'):
+        text = _ESCAPED.sub(rb"\1", text[1:-1])
+    return address_in(text)

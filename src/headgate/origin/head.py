@@ -1,0 +1,35 @@
+"""The head of a request, as far as identifying and matching need it.
+
+One shape for every front door: the gateway fills it from its parser, the middleware from the scope or the environ.
+"""
+
+import msgspec
+
+__all__ = ["Head"]
+
+
+class Head(msgspec.Struct):
+    """A request's head: bytes as they came, field names in lower case."""
+
+    method: bytes
+    """The method, as sent: methods are case-sensitive."""
+
+    path: bytes
+    """The path without the query, as sent or already percent-decoded."""
+
+    host: bytes
+    """The value of Host, port and all; empty when there is none."""
+
+    fields: list[tuple[bytes, bytes]]
+    """Every field line in order: (name in lower case, value)."""
+
+    peer: str
+    """The address at the other end of the connection, without its port; empty when it has none (a unix socket)."""
+
+    def field(self, name: bytes) -> bytes | None:
+        """Return the value of the field `name` (lower case), or None when it is absent.
+
+        Several lines make one value, joined with a comma (RFC 9110, section 5.3).
+        """
+        values = [value for field_name, value in self.fields if field_name == name]
+        return b", ".join(values) if values else None

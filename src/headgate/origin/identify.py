@@ -1,0 +1,196 @@
+"""Who asks: the identifier of a request, as bytes.
+
+An `Identify` is called with a `Head` and answers with bytes. `client_address` believes forwarding fields only from
+listed proxies, `header` reads one field, and any callable will do. Values from strangers never raise here, and every
+cache is bounded.
+"""
+
+import hashlib
+import ipaddress
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from typing import Protocol
+
+from headgate.errors import ConfigurationError
+from headgate.origin.forwarded import forwarded_hops, x_forwarded_for_hops
+from headgate.origin.head import Head
+
+__all__ = ["UNKNOWN", "Identify", "client_address", "header", "parse_identify", "short_identifier"]
+
+UNKNOWN = b"unknown"
+"""The identifier of a peer without an address: a unix socket, or a server that does not tell (RFC 7239's word)."""
+
+_CACHED_ADDRESSES = 16_384
+_LONGEST_IDENTIFIER = 255
+_READERS: dict[bytes, Callable[[bytes], Iterator[str]]] = {
+    b"forwarded": forwarded_hops,
+    b"x-forwarded-for": x_forwarded_for_hops,
+}
+
+_Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+class Identify(Protocol):
+    """Says who asks."""
+
+    def __call__(self, head: Head, /) -> bytes:
+        """Return the identifier of the request that begins with `head`."""
+
+    def per_connection(self, peer: str, /) -> bytes | None:
+        """Return the identifier of every request from `peer`, or None when fields can change it."""
+
+
+def client_address(
+    trusted: Iterable[str] = (),
+    *,
+    ipv6_prefix: int = 64,
+    fields: Iterable[str] = ("Forwarded", "X-Forwarded-For"),
+) -> Identify:
+    """Identify by the client's address; IPv6 by its network of `ipv6_prefix` bits, IPv4-mapped IPv6 as IPv4.
+
+    `trusted` lists the CIDRs of your own proxies, and `unix` for a peer that has no address. From them, and from
+    nobody else, `fields` are believed: the chain is walked from its right end to the first address that is not
+    trusted. Name in `fields` only what your proxies write; where both are present and disagree, one of them came from
+    a stranger, and neither is believed. Raises `ConfigurationError` for a CIDR or a prefix that is none.
+    """
+    if not 1 <= ipv6_prefix <= 128:
+        raise ConfigurationError(f"ipv6_prefix is {ipv6_prefix}, not from 1 to 128; try 64")
+    readers = [(name.lower().encode(), _READERS.get(name.lower().encode())) for name in fields]
+    for name, reader in readers:
+        if reader is None:
+            raise ConfigurationError(f"field {name.decode()!r} names no address; use Forwarded or X-Forwarded-For")
+    return _ClientAddress(tuple(trusted), ipv6_prefix, {name: reader for name, reader in readers if reader})
+
+
+def header(name: bytes | str, fallback: Identify | None = None) -> Identify:
+    """Identify by the value of the field `name`; by `fallback`, the client address, when it is absent or empty.
+
+    A value longer than 255 bytes counts as its SHA-256: a longer identifier cannot be named in a control message.
+    """
+    text = name.encode() if isinstance(name, str) else name
+    return _Header(text.strip().lower(), fallback or client_address())
+
+
+def parse_identify(text: str, trusted: Iterable[str] = (), *, ipv6_prefix: int = 64) -> Identify:
+    """Read `client-address` or `header:NAME`; raises `ConfigurationError`, quoting `text`, for anything else."""
+    kind, colon, name = text.partition(":")
+    address = client_address(trusted, ipv6_prefix=ipv6_prefix)
+    if kind.strip() == "client-address" and not colon:
+        return address
+    if kind.strip() == "header" and name.strip().isascii() and name.strip():
+        return header(name, address)
+    raise ConfigurationError(f"identify {text!r} is not a way to identify; try 'client-address' or 'header:X-Api-Key'")
+
+
+def short_identifier(value: bytes) -> bytes:
+    """Return `value`, or, when it is longer than 255 bytes, `sha256:` and its digest in hexadecimal.
+
+    A control frame holds 255 bytes, so a longer identifier could never be held.
+    """
+    if len(value) <= _LONGEST_IDENTIFIER:
+        return value
+    return b"sha256:" + hashlib.sha256(value).hexdigest().encode()
+
+
+class _Known(Protocol):
+    """What is remembered of one address as text."""
+
+    def __call__(self, text: str, /) -> tuple[bytes, bool] | None: ...
+
+
+class _ClientAddress:
+    """See `client_address`."""
+
+    def __init__(
+        self, trusted: tuple[str, ...], ipv6_prefix: int, readers: dict[bytes, Callable[[bytes], Iterator[str]]]
+    ) -> None:
+        self._readers = readers
+        self._trusts_unix = "unix" in trusted
+        networks = tuple(_network(text) for text in trusted if text != "unix")
+
+        def known(text: str) -> tuple[bytes, bool] | None:
+            """Give the identifier of an address and whether it is trusted; None for a text that is no address."""
+            address = _address(text)
+            if address is None:
+                return None
+            return _identifier(address, ipv6_prefix), any(address in network for network in networks)
+
+        # Parsing an address costs some microseconds; few addresses make most requests. Bounded, and per object.
+        self._known: _Known = lru_cache(_CACHED_ADDRESSES)(known)
+
+    def __call__(self, head: Head) -> bytes:
+        identifier, trusted = self._of_peer(head.peer)
+        if not trusted:
+            return identifier
+        found = {
+            self._walk(reader(value), identifier)
+            for name, reader in self._readers.items()
+            if (value := head.field(name)) is not None
+        }
+        return found.pop() if len(found) == 1 else identifier
+
+    def per_connection(self, peer: str) -> bytes | None:
+        identifier, trusted = self._of_peer(peer)
+        return None if trusted and self._readers else identifier
+
+    def _of_peer(self, peer: str) -> tuple[bytes, bool]:
+        known = self._known(peer) if peer else None
+        return known or (UNKNOWN, self._trusts_unix)
+
+    def _walk(self, hops: Iterator[str], nearest: bytes) -> bytes:
+        """Follow the chain away from here until an address that is not trusted, or a hop without one."""
+        for hop in hops:
+            known = self._known(hop) if hop else None
+            if known is None:
+                # The proxy before would not say, or what follows is garbage: nothing beyond can be believed.
+                return nearest
+            nearest, trusted = known
+            if not trusted:
+                break
+        return nearest
+
+
+class _Header:
+    """See `header`."""
+
+    def __init__(self, name: bytes, fallback: Identify) -> None:
+        self._name = name
+        self._fallback = fallback
+
+    def __call__(self, head: Head) -> bytes:
+        value = (head.field(self._name) or b"").strip()
+        return short_identifier(value) if value else self._fallback(head)
+
+    def per_connection(self, _peer: str) -> bytes | None:
+        return None
+
+
+def _network(text: str) -> _Network:
+    """Read a CIDR, or an address alone; an IPv4-mapped IPv6 network is the IPv4 network inside."""
+    try:
+        network = ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        raise ConfigurationError(
+            f"trusted proxy {text!r} is not an address or a CIDR; try '127.0.0.0/8', '::1' or 'unix'"
+        ) from None
+    mapped = network.network_address.ipv4_mapped if isinstance(network, ipaddress.IPv6Network) else None
+    if mapped is not None and network.prefixlen >= 96:
+        return ipaddress.IPv4Network((mapped, network.prefixlen - 96))
+    return network
+
+
+def _address(text: str) -> _Address | None:
+    try:
+        address = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    if isinstance(address, ipaddress.IPv6Address):
+        return address.ipv4_mapped or address
+    return address
+
+
+def _identifier(address: _Address, ipv6_prefix: int) -> bytes:
+    if isinstance(address, ipaddress.IPv4Address) or ipv6_prefix == 128:
+        return str(address).encode()
+    return str(ipaddress.ip_network((address, ipv6_prefix), strict=False)).encode()

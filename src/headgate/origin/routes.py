@@ -1,0 +1,139 @@
+"""Which domain a request belongs to: routes are tried in order, the first that fits names the domain.
+
+A route that asks nothing fits every request, so the last one usually asks nothing. A request that fits no route
+belongs to no domain and is not limited.
+"""
+
+from collections.abc import Callable, Iterable
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+
+from headgate.errors import ConfigurationError
+from headgate.origin.head import Head
+
+__all__ = ["Route", "Routes", "plain_path"]
+
+_Test = Callable[[Head], bool]
+
+
+class Route(msgspec.Struct, frozen=True):
+    """What a request must have to belong to `domain`; an empty string asks nothing."""
+
+    domain: str
+    """The domain's name."""
+
+    path_prefix: str = ""
+    """The path, percent-decoded and without dot segments, starts with this. `/api/` asks for whole segments."""
+
+    host: str = ""
+    """The host asked for: any case; any port unless this names one."""
+
+    method: str = ""
+    """The method, exactly: methods are case-sensitive."""
+
+    header: str = ""
+    """A field that must be present, in any case."""
+
+    value: str = ""
+    """What `header` must say: one member of its list, with or without parameters, in any case."""
+
+    @property
+    def asks_nothing(self) -> bool:
+        """Whether every request fits."""
+        return not (self.path_prefix or self.host or self.method or self.header)
+
+
+class Routes:
+    """Routes in order, compiled once; raises `ConfigurationError` for a `value` without its `header`."""
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        listed = tuple(routes)
+        self._compiled: list[tuple[str, tuple[_Test, ...]]] = [(route.domain, _tests(route)) for route in listed]
+        self.only: str | None = listed[0].domain if listed and listed[0].asks_nothing else None
+        """The domain of every request, when the first route asks nothing: then matching is unnecessary."""
+
+    def match(self, head: Head) -> str | None:
+        """Return the domain of the first route that `head` fits, or None: no domain, not limited."""
+        if self.only is not None:
+            return self.only
+        for domain, tests in self._compiled:
+            if all(test(head) for test in tests):
+                return domain
+        return None
+
+
+def plain_path(path: bytes) -> bytes:
+    """Return `path` as origins understand it: percent-decoded, without dot segments or doubled slashes.
+
+    `/%61pi`, `//api` and `/x/../api` reach the resource that `/api` reaches, so they must meet the same rule.
+    """
+    if b"%" in path:
+        path = unquote_to_bytes(path)
+    if b"//" not in path and b"/." not in path:
+        return path
+    kept: list[bytes] = []
+    segments = path.split(b"/")
+    for segment in segments:
+        if segment == b"..":
+            del kept[-1:]
+        elif segment not in (b"", b"."):
+            kept.append(segment)
+    ends_open = segments[-1] in (b"", b".", b"..") and bool(kept)
+    return b"/" + b"/".join(kept) + (b"/" if ends_open else b"")
+
+
+def _tests(route: Route) -> tuple[_Test, ...]:
+    if route.value and not route.header:
+        raise ConfigurationError(
+            f"domain {route.domain!r} has value {route.value!r} and no header; add header = 'NAME' beside it"
+        )
+    makers = (
+        (route.path_prefix, _path_starts),
+        (route.host, _host_is),
+        (route.method, _method_is),
+    )
+    tests = [maker(wanted) for wanted, maker in makers if wanted]
+    if route.header:
+        tests.append(_field_says(route.header, route.value))
+    return tuple(tests)
+
+
+def _path_starts(wanted: str) -> _Test:
+    prefix = wanted.encode()
+    return lambda head: plain_path(head.path).startswith(prefix)
+
+
+def _host_is(wanted: str) -> _Test:
+    host = wanted.lower().encode()
+    if _without_port(host) != host:
+        return lambda head: head.host.lower() == host
+    return lambda head: _without_port(head.host.lower()).rstrip(b".") == host
+
+
+def _without_port(host: bytes) -> bytes:
+    """Drop `:8080` from the end; the colons inside an IPv6 literal's brackets stay."""
+    name, colon, port = host.rpartition(b":")
+    return name if colon and (port.isdigit() or not port) else host
+
+
+def _method_is(wanted: str) -> _Test:
+    method = wanted.encode()
+    return lambda head: head.method == method
+
+
+def _field_says(header: str, value: str) -> _Test:
+    name, wanted = header.lower().encode(), value.lower().strip().encode()
+    if not wanted:
+        return lambda head: head.field(name) is not None
+    return lambda head: wanted in _members(head.field(name) or b"")
+
+
+def _members(value: bytes) -> list[bytes]:
+    """List what a field value may be said to be: itself, each member, and each member without its parameters.
+
+    `Sec-Purpose: prefetch;anonymous-client-ip` is prefetch traffic too.
+    """
+    whole = value.lower().strip()
+    members = [member.strip() for member in whole.split(b",")]
+    return [whole, *members, *(member.partition(b";")[0].rstrip() for member in members)]
