@@ -33,8 +33,8 @@ lint: $(STAMP) ## style, types, layers and the purity of the cores
 bench: $(STAMP) ## measure against real peers, in ratios
 	@$(BIN)/python -m bench
 
-lock: $(STAMP) ## write requirements/*.txt anew: exact versions and hashes
-	@$(BIN)/python scripts/lock.py
+lock: ## write requirements/*.txt anew: exact versions and hashes
+	@sh scripts/lock.sh
 
 $(STAMP): pyproject.toml requirements/dev.txt requirements/uv.txt scripts/venv.py
 	@python3 scripts/venv.py

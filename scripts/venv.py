@@ -107,7 +107,7 @@ def succeeds(*command):
     words = [str(part) for part in command]
     try:
         done = subprocess.run(
-            words, cwd=str(ROOT), env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            words, check=False, cwd=str(ROOT), env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
     except OSError:
         return False

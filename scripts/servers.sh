@@ -1,0 +1,51 @@
+#!/bin/sh
+# Install the real servers and programs that tests and benchmarks run against: from Debian's packages when root, and
+# the Node.js peer's library into .servers/node. Starts nothing, and leaves nothing running.
+set -eu
+cd "$(dirname "$0")/.."
+
+missing=
+for program in nginx redis-server wrk curl node npm; do
+    if ! PATH="$PATH:/usr/sbin" command -v "$program" >/dev/null; then
+        case $program in
+        node) package=nodejs ;;
+        *) package=$program ;;
+        esac
+        missing="$missing $package"
+    fi
+done
+
+install_packages() {
+    # Debian starts a service when it installs one, unless this file says no.
+    policy=/usr/sbin/policy-rc.d
+    if [ ! -e "$policy" ]; then
+        trap 'rm -f "$policy"' EXIT
+        printf '#!/bin/sh\nexit 101\n' >"$policy"
+        chmod 755 "$policy"
+    fi
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get -qq update
+    apt-get -qq install --yes --no-install-recommends "$@"
+}
+
+if [ -n "$missing" ]; then
+    if ! command -v apt-get >/dev/null; then
+        echo "servers: this is no Debian, so install these by hand:$missing." >&2
+        exit 1
+    elif [ "$(id -u)" -ne 0 ]; then
+        echo "servers: run as root to install these Debian packages:$missing." >&2
+        exit 1
+    fi
+    install_packages $missing
+fi
+
+lock=requirements/node/package-lock.json
+node=.servers/node
+if ! cmp -s "$lock" "$node/installed"; then
+    mkdir -p "$node"
+    cp requirements/node/package.json "$lock" "$node/"
+    # The package holds prebuilt binaries: its install script, which would look for others, is not wanted.
+    npm ci --prefix "$node" --ignore-scripts --no-audit --no-fund --silent
+    cp "$lock" "$node/installed"
+fi
+echo "servers: nginx, redis-server, wrk, curl and Node.js with zeromq are there."
