@@ -1,0 +1,135 @@
+"""What every test stands on: the servers it needs, and proof that it left no process behind.
+
+`@pytest.mark.needs("nginx")` names the programs a test cannot run without. Where one is missing the test is skipped and
+told of in a list at the very end; with HEADGATE_REQUIRE_SERVERS=1 it fails instead.
+"""
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, suppress
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+from tests import servers
+
+hypothesis.settings.register_profile("headgate", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("headgate")
+
+MISSING = "missing server"
+missing_servers = pytest.StashKey[Counter[str]]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip, or fail, a test whose servers are not all here."""
+    needed = {server for mark in item.iter_markers("needs") for server in mark.args}
+    missing = sorted(server for server in needed if not servers.is_present(server))
+    if not missing:
+        return
+    sentence = f"{', '.join(missing)} missing; `make servers` installs what the tests need"
+    if os.environ.get("HEADGATE_REQUIRE_SERVERS") == "1":
+        pytest.fail(sentence, pytrace=False)
+    item.user_properties += [(MISSING, server) for server in missing]
+    pytest.skip(sentence)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin the count of skipped tests."""
+    config.stash[missing_servers] = Counter()
+
+
+class Missing:
+    """Counts, wherever the tests ran, those that a missing server kept from running."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.counts = config.stash[missing_servers]
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Count the report of a test that was skipped before it began."""
+        if report.when == "setup":
+            self.counts.update(str(server) for name, server in report.user_properties if name == MISSING)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Listen to the reports."""
+    session.config.pluginmanager.register(Missing(session.config))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End with the list: this hook is the first after pytest's summary line."""
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is None or hasattr(config, "workerinput") or config.option.collectonly:
+        return
+    counts = config.stash[missing_servers]
+    if not counts:
+        terminal.write_line("No test was skipped for want of a server.")
+        return
+    terminal.write_line("Skipped for want of a server (`make servers` installs them):")
+    for server, count in sorted(counts.items()):
+        terminal.write_line(f"  {server}: {count} {'test' if count == 1 else 'tests'}")
+
+
+def children() -> set[int]:
+    """Process ids of this process's children; empty where the system does not list them as files."""
+    lists = Path("/proc/self/task").glob("*/children")
+    return {int(pid) for file in lists for pid in file.read_text().split()}
+
+
+def left_behind(before: set[int]) -> dict[int, str]:
+    """Tell the children that have appeared since and still run, by id; Python's own resource tracker stays for good."""
+    lines = {}
+    for pid in children() - before:
+        with suppress(FileNotFoundError):  # it was waited for just now
+            lines[pid] = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    return {pid: line for pid, line in lines.items() if "multiprocessing.resource_tracker" not in line}
+
+
+@pytest.fixture(autouse=True)
+def _no_process_left_behind() -> Iterator[None]:
+    """Fail a test that leaves a child process running, or ended but never waited for."""
+    before = children()
+    yield
+    left = left_behind(before)
+    for pid in left:
+        with suppress(ProcessLookupError, ChildProcessError):
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+    if left:
+        pytest.fail(f"left behind: {left}", pytrace=False)
+
+
+@pytest.fixture
+def free_port() -> Callable[[], int]:
+    """Return the function that finds a free loopback port."""
+    return servers.free_port
+
+
+@pytest.fixture
+def nginx(tmp_path: Path) -> Iterator[Callable[..., servers.Server]]:
+    """Return a function that starts nginx: `nginx(server="return 204;")`; mark the test as needing "nginx"."""
+    with ExitStack() as running:
+        yield lambda **directives: running.enter_context(servers.nginx(tmp_path, **directives))
+
+
+@pytest.fixture
+def redis_server(tmp_path: Path) -> Iterator[servers.Server]:
+    """Return a running, empty Redis; mark the test as needing "redis-server"."""
+    with servers.redis(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., servers.Server]]:
+    """Return a function that starts any server: `start(command, port)` comes back once it listens."""
+
+    def launch(command: list[str | Path], port: int, **options: int) -> servers.Server:
+        server: AbstractContextManager[servers.Server] = servers.started(command, port, tmp_path, **options)
+        return running.enter_context(server)
+
+    with ExitStack() as running:
+        yield launch

@@ -1,0 +1,142 @@
+"""Real servers for tests: whether their programs are here, and how to start and stop them on loopback.
+
+Every server listens on 127.0.0.1, on a port the system chose, keeps its files in a temporary folder, and is stopped by
+its process id.
+"""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["NODE_MODULES", "Server", "find_program", "free_port", "is_present", "nginx", "redis", "started", "wait_for"]
+
+ROOT = Path(__file__).resolve().parent.parent
+NODE_MODULES = ROOT / ".servers" / "node" / "node_modules"
+PATIENCE = 10.0  # seconds that a server may take to listen, or to stop; only ever reached by a failing test
+
+
+@dataclass(frozen=True)
+class Server:
+    """A started server: where it listens, its process, and the file that holds what it printed."""
+
+    port: int
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    @property
+    def url(self) -> str:
+        """Its address for HTTP, without a slash at the end."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def output(self) -> str:
+        """What it has printed so far, standard error included."""
+        return self.log.read_text(errors="replace")
+
+
+def find_program(name: str) -> str | None:
+    """Path of an installed program, Debian's folders for servers included; None when it is missing."""
+    return shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/usr/local/sbin")
+
+
+def is_present(server: str) -> bool:
+    """Whether a server named in `@pytest.mark.needs` is here; "node-zeromq" is Node.js with its ZeroMQ library."""
+    if server == "node-zeromq":
+        return find_program("node") is not None and (NODE_MODULES / "zeromq").is_dir()
+    return find_program(server) is not None
+
+
+def free_port(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
+    """Return a port of 127.0.0.1 that was free a moment ago, for programs that cannot choose one themselves."""
+    with socket.socket(socket.AF_INET, kind) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for(port: int, process: subprocess.Popen[bytes] | None = None, *, host: str = "127.0.0.1") -> None:
+    """Return once something accepts connections on the port; TimeoutError or ChildProcessError when nothing will."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        if process is not None and process.poll() is not None:
+            raise ChildProcessError(f"{process.args!r} exited with {process.returncode} before it listened")
+        try:
+            socket.create_connection((host, port), timeout=1).close()
+        except OSError:
+            time.sleep(0.02)
+        else:
+            return
+    raise TimeoutError(f"nothing listens on {host}:{port} after {PATIENCE:g} s")
+
+
+@contextmanager
+def started(command: Sequence[str | Path], port: int, folder: Path, *, stop: int = signal.SIGTERM) -> Iterator[Server]:
+    """Start a program, yield it once it listens on the port, and stop it with a signal; killed if that is ignored."""
+    log = folder / f"{Path(command[0]).name}-{port}.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [str(word) for word in command], stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+        )
+    server = Server(port, process, log)
+    try:
+        try:
+            wait_for(port, process)
+        except OSError as error:
+            error.add_note(server.output())
+            raise
+        yield server
+    finally:
+        process.send_signal(stop)
+        try:
+            process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+NGINX = """\
+daemon off;
+worker_processes 1;
+pid {folder}/nginx.pid;
+error_log {folder}/nginx-error.log;
+events {{ worker_connections 1024; }}
+http {{
+    access_log off;
+    client_body_temp_path {folder}/nginx-body;
+    proxy_temp_path {folder}/nginx-proxy;
+    fastcgi_temp_path {folder}/nginx-fastcgi;
+    uwsgi_temp_path {folder}/nginx-uwsgi;
+    scgi_temp_path {folder}/nginx-scgi;
+    {http}
+    server {{
+        listen 127.0.0.1:{port};
+        {server}
+    }}
+}}
+"""
+
+
+@contextmanager
+def nginx(folder: Path, *, server: str, http: str = "") -> Iterator[Server]:
+    """Run nginx with these directives in its one `server` block and, when given, in its `http` block."""
+    port = free_port()
+    settings = folder / f"nginx-{port}.conf"
+    settings.write_text(NGINX.format(folder=folder, port=port, server=server, http=http))
+    program = find_program("nginx") or "nginx"
+    with started([program, "-p", folder, "-e", folder / "nginx-error.log", "-c", settings], port, folder) as running:
+        yield running
+
+
+@contextmanager
+def redis(folder: Path) -> Iterator[Server]:
+    """Run an empty Redis that writes nothing to disk."""
+    port = free_port()
+    program = find_program("redis-server") or "redis-server"
+    options = ["--bind", "127.0.0.1", "--port", str(port), "--save", "", "--appendonly", "no", "--dir", str(folder)]
+    with started([program, *options], port, folder) as running:
+        yield running

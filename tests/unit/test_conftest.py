@@ -1,0 +1,87 @@
+"""The test suite's own promises: missing servers are told of at the end, and no process is left behind."""
+
+import os
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests import servers
+
+ROOT = Path(__file__).resolve().parents[2]
+SUITE = """
+import subprocess, sys
+import pytest
+
+@pytest.mark.needs("no-such-server")
+def test_one(): raise AssertionError("never run")
+
+@pytest.mark.needs("no-such-server", "nor-this-one")
+def test_two(): raise AssertionError("never run")
+
+@pytest.mark.needs("sh")
+def test_three(): pass
+"""
+LEAK = """
+import subprocess
+def test_leak(): subprocess.Popen(["sleep", "60"]).returncode = 0
+def test_tidy(): subprocess.run(["true"], check=True)
+"""
+
+
+def run_suite(folder: Path, source: str, **environment: str) -> tuple[int, list[str]]:
+    (folder / "test_suite.py").write_text(source)
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers = needs\n")
+    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", str(folder)]
+    inherited = {name: value for name, value in os.environ.items() if name != "HEADGATE_REQUIRE_SERVERS"}
+    done = subprocess.run(
+        command, check=False, cwd=ROOT, env=inherited | environment, capture_output=True, text=True, timeout=60
+    )
+    return done.returncode, done.stdout.splitlines()
+
+
+def test_the_list_of_missing_servers_comes_after_the_summary_line(tmp_path: Path) -> None:
+    status, lines = run_suite(tmp_path, SUITE)
+    assert status == 0
+    assert "1 passed, 2 skipped" in lines[-4]
+    assert lines[-3].startswith("Skipped for want of a server")
+    assert lines[-2:] == ["  no-such-server: 2 tests", "  nor-this-one: 1 test"]
+
+
+def test_a_missing_server_fails_when_servers_are_required(tmp_path: Path) -> None:
+    status, lines = run_suite(tmp_path, SUITE, HEADGATE_REQUIRE_SERVERS="1")
+    assert status == 1
+    assert "1 passed, 2 errors" in lines[-2]
+    assert "nor-this-one missing; `make servers` installs what the tests need" in "\n".join(lines)
+    assert lines[-1] == "No test was skipped for want of a server."
+
+
+def test_a_process_left_behind_fails_the_test_that_left_it(tmp_path: Path) -> None:
+    status, lines = run_suite(tmp_path, LEAK)
+    assert status == 1
+    assert "2 passed, 1 error" in lines[-2]
+    assert "sleep 60" in "\n".join(lines)
+
+
+def test_what_a_server_printed_is_told_when_it_does_not_start(tmp_path: Path) -> None:
+    with pytest.raises(ChildProcessError) as refused:
+        servers.started([sys.executable, "-c", "print('no luck')"], servers.free_port(), tmp_path).__enter__()
+    assert refused.value.__notes__ == ["no luck\n"]
+
+
+@pytest.mark.needs("nginx")
+def test_nginx_serves_what_a_test_tells_it_to(nginx: Callable[..., servers.Server]) -> None:
+    server = nginx(server='location / { return 200 "of two minds\\n"; }')
+    with urllib.request.urlopen(server.url) as response:
+        assert response.read() == b"of two minds\n"
+
+
+@pytest.mark.needs("redis-server")
+def test_redis_answers(redis_server: servers.Server) -> None:
+    import redis
+
+    with redis.Redis(port=redis_server.port) as peer:
+        assert peer.ping()
