@@ -1,0 +1,59 @@
+import pytest
+from click.testing import CliRunner
+
+from bench import __main__ as program
+from bench.measure import Absent, Row, Void
+
+ROW = Row("one decision", "limits, in memory", 0.1234, "≤", 0.2, "410 ns against 3.3 µs")
+
+
+@pytest.fixture
+def outcomes(monkeypatch):
+    outcomes: dict[str, object] = {}
+
+    def measure(name: str, rounds: int) -> list[Row]:
+        outcome = outcomes[name]
+        if isinstance(outcome, Exception):
+            raise outcome
+        return [outcome]
+
+    monkeypatch.setattr(program, "names", lambda: list(outcomes))
+    monkeypatch.setattr(program, "measure", measure)
+    return outcomes
+
+
+def test_a_row_is_told_with_its_ratio_its_bound_and_its_figures(outcomes) -> None:
+    outcomes["decision"] = ROW
+    done = CliRunner().invoke(program.main, [])
+    assert done.exit_code == 0
+    (line,) = [line for line in done.stdout.splitlines() if "one decision" in line]
+    assert [cell.strip() for cell in line.strip("│").split("│")] == [
+        "one decision",
+        "limits, in memory",
+        "0.12",
+        "≤ 0.2",
+        "yes",
+        "410 ns against 3.3 µs",
+    ]
+
+
+def test_a_void_result_fails_the_run_but_not_the_others(outcomes) -> None:
+    outcomes |= {"gateway": Void("the sink read nothing"), "decision": ROW}
+    done = CliRunner().invoke(program.main, [])
+    assert done.exit_code == 1
+    assert "gateway: void: the sink read nothing" in done.stderr
+    assert "one decision" in done.stdout
+
+
+def test_an_absent_peer_is_told_of_and_fails_nothing(outcomes) -> None:
+    outcomes["gateway"] = Absent("nginx is missing")
+    done = CliRunner().invoke(program.main, [])
+    assert done.exit_code == 0
+    assert "gateway: not measured: nginx is missing" in done.stderr
+
+
+def test_an_unknown_name_is_refused_with_the_known_ones(outcomes) -> None:
+    outcomes |= {"gateway": ROW, "decision": ROW}
+    done = CliRunner().invoke(program.main, ["gatway"])
+    assert done.exit_code == 2
+    assert "gatway; there are: gateway, decision" in done.stderr
