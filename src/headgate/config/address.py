@@ -1,0 +1,37 @@
+"""Addresses to listen at: HOST:PORT.
+
+This file knows nothing of sockets: whether the address can be had is found out when it is bound.
+"""
+
+import re
+from typing import NamedTuple
+
+from headgate.errors import ConfigurationError
+
+__all__ = ["Address"]
+
+_TEXT = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%a-z]+\]|[^\s:\[\]/@?#]*):(?P<port>[0-9]{1,5})")
+
+
+class Address(NamedTuple):
+    """A host and a port; port 0 asks the system for a free one."""
+
+    host: str
+    """A name or an address, without brackets; never empty."""
+    port: int
+    """0 to 65535."""
+
+    @classmethod
+    def parse(cls, text: str) -> "Address":
+        """Read ``127.0.0.1:8080``, ``[::1]:8080``, ``localhost:0``; a host left out means every IPv4 address.
+
+        Raises `ConfigurationError`, which quotes the text and shows an address that works.
+        """
+        match = _TEXT.fullmatch(text.strip())
+        if match is None or int(match["port"]) > 65_535:
+            raise ConfigurationError(f"{text!r} is not HOST:PORT; try '127.0.0.1:8080'")
+        host = match["host"].removeprefix("[").removesuffix("]")
+        return cls(host or "0.0.0.0", int(match["port"]))
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"

@@ -1,0 +1,169 @@
+"""The configuration tree: what `headgate.toml` may say, and what holds where it says nothing.
+
+Frozen values, plain as TOML has them, so that the tree can be written out and read back unchanged. Every field is
+told under it; `headgate config schema` and `headgate config show` repeat those words. Seconds are floats; an empty
+text, where one is allowed, means "none".
+"""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from headgate.advice import Entry
+from headgate.limit import Domain, Rule
+
+__all__ = [
+    "Accounting",
+    "Bounds",
+    "Bus",
+    "Configuration",
+    "DomainSection",
+    "Gate",
+    "Timeouts",
+    "Tls",
+]
+
+Accounting = Literal["auto", "frames", "batch"]
+_Seconds = Annotated[float, Meta(ge=0.001, le=86_400)]
+_SecondsOrNone = Annotated[float, Meta(ge=0, le=86_400)]
+_Count = Annotated[int, Meta(ge=0, le=2**53)]
+_Listen = Annotated[str, Meta(examples=["127.0.0.1:8080", "[::1]:8080", "0.0.0.0:0"])]
+_RULE = r"^\s*[0-9]+\s*(/|[pP][eE][rR])\s*[0-9]*\s*[A-Za-z]+(\s*[bB][uU][rR][sS][tT]\s*[0-9]+)?\s*$"
+_RuleText = Annotated[
+    str, Meta(extra_json_schema={"pattern": _RULE}, examples=["10/s burst 20", "600 per 10min", "1000/h burst 50"])
+]
+
+
+class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A table of the file; an unknown key in it is an error."""
+
+
+class Tls(Section, frozen=True):
+    """TLS for the gate's listener; both files or neither."""
+
+    cert: str = ""
+    """File with the certificate and its chain, PEM; read again on SIGHUP."""
+    key: str = ""
+    """File with the private key, PEM; read again on SIGHUP."""
+
+
+class Timeouts(Section, frozen=True):
+    """How long the gate waits, in seconds."""
+
+    header: _Seconds = 10.0
+    """For the whole head of a request, from its first byte."""
+    idle: _Seconds = 60.0
+    """For the next request on a connection, and for the next bytes of a body."""
+    connect: _Seconds = 5.0
+    """For a connection to the origin; then 502 or 504."""
+    response: _Seconds = 60.0
+    """For the head of the origin's response; then 504."""
+
+
+class Bounds(Section, frozen=True):
+    """How much of something the gate takes before it says no."""
+
+    target_bytes: Annotated[int, Meta(ge=64, le=1_048_576)] = 8_192
+    """Bytes in a request's target; more is 414."""
+    head_bytes: Annotated[int, Meta(ge=1_024, le=16_777_216)] = 65_536
+    """Bytes in a request's head; more is 431."""
+    body_bytes: _Count = 0
+    """Bytes in a request's body; more is 413. 0 sets no bound."""
+    connections: Annotated[int, Meta(ge=1, le=1_000_000)] = 10_000
+    """Connections of agents at once, in each worker; one more is closed at once."""
+
+
+class Gate(Section, frozen=True):
+    """The gate: a reverse proxy that decides before it forwards."""
+
+    listen: _Listen = "127.0.0.1:8080"
+    """Where agents connect, HOST:PORT; port 0 takes a free one."""
+    origin: str = ""
+    """The URL of the origin to forward to, such as http://127.0.0.1:8000."""
+    admin: str = "127.0.0.1:8090"
+    """Where /livez, /readyz, /metrics and /api/state are answered, HOST:PORT; empty for nowhere."""
+    workers: Annotated[int, Meta(ge=1, le=256)] = 1
+    """Processes that share the listener; they share one master too."""
+    identify: str = "client-address"
+    """Who a request is from: client-address, or header:NAME, which falls back to the address."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses and CIDRs of your own proxies, and unix: only these are believed about whom they forward for."""
+    ipv6_prefix: Annotated[int, Meta(ge=1, le=128)] = 64
+    """Bits of an IPv6 address that make one identifier: one household, one identifier."""
+    max_delay: _SecondsOrNone = 5.0
+    """Seconds a request may be delayed; one held longer is rejected."""
+    max_delayed: _Count = 1_024
+    """Requests delayed at once, in each worker; one more is rejected."""
+    rejection_status: Literal[503, 429] = 503
+    """Status of a rejection."""
+    master: str = "embedded"
+    """Where the rules are applied: embedded, or a master's accounting address, tcp://HOST:PORT (control: PORT+1)."""
+    accounting: Accounting = "auto"
+    """How a master elsewhere is told: batch between headgates, frames as the document has them, auto to find out."""
+    drain: _SecondsOrNone = 30.0
+    """Seconds that requests under way may take to end after SIGTERM."""
+    tls: Tls = Tls()
+    """TLS for the listener."""
+    timeouts: Timeouts = Timeouts()
+    """How long the gate waits."""
+    bounds: Bounds = Bounds()
+    """How much the gate takes."""
+
+
+class DomainSection(Section, frozen=True):
+    """A group of resources limited together: its rules, and which requests belong to it.
+
+    Domains are tried in the order of the file; the first that fits takes the request. What fits none is not limited.
+    """
+
+    name: str
+    """The domain's name, as it goes over the bus and into RateLimit-Policy."""
+    rules: tuple[_RuleText, ...] = ()
+    """Rules that all hold; none limits nothing."""
+    algorithm: Literal["log", "gcra", "smockron"] = "log"
+    """log is exact, gcra keeps less, smockron does as the original master did."""
+    mode: Literal["enforce", "shadow", "off"] = "enforce"
+    """enforce; shadow works everything out and holds nobody; off only counts."""
+    exempt: tuple[str, ...] = ()
+    """Identifiers, and CIDRs of identifiers that are addresses, which no rule applies to."""
+    path_prefix: str = ""
+    """Requests whose path begins with this; empty for all."""
+    host: str = ""
+    """Requests for this host; empty for all."""
+    method: str = ""
+    """Requests with this method; empty for all."""
+    header: str = ""
+    """Requests that have this field; empty for all."""
+    value: str = ""
+    """What that field must say; empty for anything."""
+    bucket: str = ""
+    """Sent with rejections as DDoS-Bucket-With, a path that groups throttled resources; empty sends nothing."""
+    exponential_throttling: bool = True
+    """false tells agents not to throttle this origin by themselves: Exponential-Throttling: disable."""
+
+    def domain(self) -> Domain:
+        """Give the domain of the limit core. Raises `ConfigurationError` for a rule, name or CIDR that is none."""
+        rules = tuple(Rule.parse(text) for text in self.rules)
+        return Domain(self.name, rules, self.algorithm, self.mode, self.exempt)
+
+
+class Bus(Section, frozen=True):
+    """A master for gatekeepers elsewhere: `headgate master`."""
+
+    listen: _Listen = "127.0.0.1:10004"
+    """The accounting port, HOST:PORT; control is the next port."""
+    max_identifiers: Annotated[int, Meta(ge=16, le=2**53)] = 1_000_000
+    """Identifiers remembered over all domains; an embedded master has the same bound."""
+
+
+class Configuration(Section, frozen=True):
+    """All that `headgate.toml` says."""
+
+    gate: Gate = Gate()
+    """The gate: `headgate serve`."""
+    domain: tuple[DomainSection, ...] = ()
+    """The domains, in the order they are tried."""
+    advice: tuple[Entry, ...] = ()
+    """Entries of /.well-known/traffic-advice; none leaves the path to the origin."""
+    master: Bus = Bus()
+    """The master: `headgate master`."""

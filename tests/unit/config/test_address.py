@@ -1,0 +1,28 @@
+import pytest
+
+from headgate.config import Address
+from headgate.errors import ConfigurationError
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port", "written"),
+    [
+        ("127.0.0.1:8080", "127.0.0.1", 8080, "127.0.0.1:8080"),
+        ("[::1]:0", "::1", 0, "[::1]:0"),
+        ("localhost:65535", "localhost", 65535, "localhost:65535"),
+        (":80", "0.0.0.0", 80, "0.0.0.0:80"),
+        (" 127.0.0.1:80 ", "127.0.0.1", 80, "127.0.0.1:80"),
+    ],
+)
+def test_reads_and_writes(text, host, port, written):
+    address = Address.parse(text)
+    assert (address.host, address.port, str(address)) == (host, port, written)
+    assert Address.parse(str(address)) == address
+
+
+@pytest.mark.parametrize("text", ["", "8080", "127.0.0.1", "a:65536", "::1:80", "a:-1", "a:b", "http://a:1", "a b:1"])
+def test_refuses_and_quotes(text):
+    with pytest.raises(ConfigurationError) as caught:
+        Address.parse(text)
+    assert repr(text) in str(caught.value)
+    assert "127.0.0.1:8080" in str(caught.value)
