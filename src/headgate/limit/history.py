@@ -14,7 +14,7 @@ from bisect import insort
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
-from headgate.limit.rule import Rule, advance
+from headgate.limit.rule import Rule, advance, at_most
 from headgate.release import ASAP
 
 __all__ = ["ALGORITHMS", "PUBLISHED", "Algorithm", "AlgorithmName", "Gcra", "Log", "Smockron", "opened"]
@@ -28,6 +28,10 @@ PUBLISHED = 0
 def opened() -> "array[float]":
     """Give the history of an identifier not seen before: nothing published, nothing recorded."""
     return array("d", (ASAP,))
+
+
+_MICROSECOND = 0.001
+"""In milliseconds, as `Smockron` counts."""
 
 
 class Algorithm(Protocol):
@@ -94,7 +98,7 @@ class Gcra:
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         # The tolerance is (burst - 1)/rate, negated and rounded down as all sums here.
-        self._rules = tuple((rule.interval, advance(-rule.window, rule.interval)) for rule in rules)
+        self._rules = tuple((rule.interval, at_most(rule.exact_interval * (1 - rule.burst))) for rule in rules)
 
     def record(self, history: "array[float]", moment: float, now: float) -> float:
         """Move each rule's theoretical arrival time one interval on from the greater of itself and `moment`."""
@@ -121,7 +125,13 @@ class Smockron:
     """
 
     def __init__(self, rules: Sequence[Rule]) -> None:
-        self._rules = tuple((float(rule.exact_interval * 1_000), rule.burst) for rule in rules)
+        self._rules = tuple(self._in_milliseconds(rule) for rule in rules)
+
+    @staticmethod
+    def _in_milliseconds(rule: Rule) -> tuple[float, float, float]:
+        """Give interval, window, and what is left of the window after one interval, negated and rounded down."""
+        interval, window = rule.exact_interval * 1_000, rule.exact_interval * 1_000 * rule.burst
+        return at_most(interval), at_most(window), at_most(interval - window)
 
     def record(self, history: "array[float]", moment: float, now: float) -> float:
         """Step each rule's next instant on, or start it one window back; the caller's max(timestamp, now) included."""
@@ -130,11 +140,11 @@ class Smockron:
         clock = round(now * 1_000, 3)
         arrived = max(round(moment * 1_000, 3), clock)
         release = ASAP
-        for index, (interval, burst) in enumerate(self._rules):
-            at, window = 1 + 2 * index, interval * burst
-            # The database drops a value after its expiry has passed, not at it.
-            kept = history[at] if history[at + 1] >= clock else ASAP
-            following = kept + interval if kept >= arrived - window else arrived - window + interval
+        for index, (interval, window, first) in enumerate(self._rules):
+            at = 1 + 2 * index
+            # The database drops a value after its expiry has passed, not at it, and its clock shows no microseconds.
+            kept = history[at] if history[at + 1] + _MICROSECOND >= clock else ASAP
+            following = advance(kept, interval) if kept >= arrived - window else advance(arrived, first)
             history[at], history[at + 1] = following, arrived + window
             if following > clock:
                 release = max(release, following / 1_000)

@@ -12,7 +12,7 @@ from fractions import Fraction
 from headgate.errors import RuleError
 from headgate.release import ASAP
 
-__all__ = ["Rule", "advance"]
+__all__ = ["Rule", "advance", "at_most"]
 
 _MILLISECONDS = {"ms": 1, "s": 1_000, "sec": 1_000, "second": 1_000, "min": 60_000, "minute": 60_000}
 _MILLISECONDS |= {"h": 3_600_000, "hour": 3_600_000, "d": 86_400_000, "day": 86_400_000}
@@ -24,8 +24,8 @@ _TEXT = re.compile(
 )
 
 
-def _at_most(value: Fraction) -> float:
-    """Round down, so that no sum of intervals is ever later than the exact one."""
+def at_most(value: Fraction) -> float:
+    """Give the float at or just below `value`, so that no sum of intervals is ever later than the exact one."""
     nearest = float(value)
     return math.nextafter(nearest, ASAP) if Fraction(nearest) > value else nearest
 
@@ -58,8 +58,8 @@ class Rule:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise RuleError(f"{value!r} is no {name} of a rule; it must be a whole number from 1 up")
-        object.__setattr__(self, "interval", _at_most(self.exact_interval))
-        object.__setattr__(self, "window", _at_most(self.exact_interval * self.burst))
+        object.__setattr__(self, "interval", at_most(self.exact_interval))
+        object.__setattr__(self, "window", at_most(self.exact_interval * self.burst))
 
     @property
     def exact_interval(self) -> Fraction:

@@ -1,0 +1,77 @@
+import pytest
+
+from headgate.limit.history import ALGORITHMS, PUBLISHED, Gcra, Log, Smockron, opened
+from headgate.limit.rule import Rule
+from headgate.release import ASAP
+
+
+def rules(*texts):
+    return [Rule.parse(text) for text in texts]
+
+
+def test_messages_may_arrive_in_any_order():
+    """ "The last timestamp" is the greatest in the history, and the history drops its smallest."""
+    algorithm, history = Log(rules("1/s burst 3")), opened()
+    for moment in (12.0, 10.0, 11.0):
+        release = algorithm.record(history, moment, 12.0)
+    assert release == 13.0
+    assert list(history[1:]) == [10.0, 11.0, 12.0]
+    algorithm.record(history, 10.5, 12.0)
+    assert list(history[1:]) == [10.5, 11.0, 12.0]
+    algorithm.record(history, 1.0, 12.0)
+    assert list(history[1:]) == [10.5, 11.0, 12.0]
+
+
+def test_a_burst_of_one_keeps_the_greatest():
+    algorithm, history = Log(rules("1/s burst 1")), opened()
+    assert algorithm.record(history, 10.0, 10.0) == 11.0
+    assert algorithm.record(history, 5.0, 10.0) == 11.0
+    assert list(history[1:]) == [10.0]
+
+
+def test_several_rules_share_one_history_and_the_latest_release_wins():
+    algorithm, history = Log(rules("10/s burst 2", "6/min burst 4")), opened()
+    releases = [algorithm.record(history, moment, moment) for moment in (0.0, 0.0, 1.0, 2.0)]
+    assert releases == [ASAP, pytest.approx(0.1), ASAP, 12.0]
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_history_is_spent_when_it_can_hold_nobody(name):
+    algorithm, history = ALGORITHMS[name](rules("1/s burst 2")), opened()
+    for _ in range(4):
+        release = algorithm.record(history, 100.0, 100.0)
+    history[PUBLISHED] = release
+    assert release > 100.0
+    assert not algorithm.spent(history, 100.5)
+    assert algorithm.spent(history, 200.0)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_what_a_spent_history_is_asked_next_it_answers_as_a_new_one(name):
+    algorithm, old, new = ALGORITHMS[name](rules("1/s burst 2")), opened(), opened()
+    for _ in range(3):
+        algorithm.record(old, 100.0, 100.0)
+    now = 100.0
+    while not algorithm.spent(old, now):
+        now += 0.125
+    for _ in range(5):
+        assert algorithm.record(old, now, now) == algorithm.record(new, now, now)
+
+
+def test_gcra_keeps_one_number_a_rule_and_smockron_two():
+    for algorithm, size in ((Gcra(rules("1/s burst 9", "1/min")), 3), (Smockron(rules("1/s burst 9", "1/min")), 5)):
+        history = opened()
+        for moment in range(50):
+            algorithm.record(history, float(moment), float(moment))
+        assert len(history) == size
+
+
+def test_smockron_forgets_when_the_original_database_would():
+    """The value expires one window after the later of timestamp and clock: then the procedure starts afresh."""
+    kept, expired = opened(), opened()
+    algorithm = Smockron(rules("1/s burst 2"))
+    for history in (kept, expired):
+        for _ in range(4):
+            algorithm.record(history, 10.0, 10.0)
+    assert algorithm.record(kept, 12.0, 12.0) == 13.0
+    assert algorithm.record(expired, 12.001, 12.001) == ASAP

@@ -1,0 +1,127 @@
+import pytest
+
+from headgate.limit import Accounting, DelayUntil, Domain, Master, Rule
+from headgate.release import ASAP, Status
+
+ONE = (Rule.parse("1/s burst 1"),)
+
+
+def accepted(identifier, received, domain="api"):
+    return Accounting(domain, Status.ACCEPTED, identifier, received, received)
+
+
+def test_a_control_is_returned_when_the_next_request_may_not_go_at_once():
+    master = Master([Domain("api", ONE)])
+    assert master.account(accepted(b"alice", 100.0), 100.0) == DelayUntil("api", b"alice", 101.0)
+    assert master.account(accepted(b"bob", 100.0), 102.0) is None
+
+
+def test_a_control_is_published_only_if_later_than_the_last_one_sent():
+    master = Master([Domain("api", ONE)])
+    assert master.account(accepted(b"alice", 100.0), 100.0).release == 101.0
+    assert master.account(accepted(b"alice", 99.0), 100.0) is None
+    assert master.account(accepted(b"alice", 100.25), 100.25).release == 101.25
+
+
+def test_a_delayed_request_counts_when_it_went():
+    master = Master([Domain("api", ONE)])
+    delayed = Accounting("api", Status.DELAYED, b"alice", 100.0, 103.0)
+    assert master.account(delayed, 100.0).release == 104.0
+
+
+def test_a_rejected_request_is_counted_and_leaves_no_trace():
+    master = Master([Domain("api", ONE)])
+    assert master.account(Accounting("api", Status.REJECTED, b"alice", 100.0, 109.0), 100.0) is None
+    assert master.totals["api"].rejected == 1
+    assert len(master) == 0
+
+
+def test_several_rules_hold_together():
+    master = Master([Domain("api", (Rule.parse("1/s burst 1"), Rule.parse("1/min burst 2")))])
+    releases = [master.account(accepted(b"alice", moment), moment).release for moment in (0.0, 10.0)]
+    assert releases == [1.0, 70.0]
+
+
+def test_an_unknown_domain_is_counted_and_dropped():
+    master = Master([Domain("api", ONE)])
+    assert master.account(accepted(b"alice", 100.0, "elsewhere"), 100.0) is None
+    assert (master.unknown, len(master), set(master.totals)) == (1, 0, {"api"})
+
+
+def test_a_domain_without_rules_only_counts():
+    master = Master([Domain("api")])
+    assert master.account(accepted(b"alice", 100.0), 100.0) is None
+    assert (master.totals["api"].accepted, len(master)) == (1, 0)
+
+
+class TestModes:
+    """enforce, shadow, off."""
+
+    def test_shadow_works_everything_out_and_publishes_nothing(self):
+        master = Master([Domain("api", ONE, mode="shadow")])
+        assert master.account(accepted(b"alice", 100.0), 100.0) is None
+        assert (master.shadowed, len(master), master.totals["api"].accepted) == (1, 1, 1)
+        assert list(master.holds("api", now=100.0)) == []
+
+    def test_off_only_counts(self):
+        master = Master([Domain("api", ONE, mode="off")])
+        assert master.account(accepted(b"alice", 100.0), 100.0) is None
+        assert (master.shadowed, len(master), master.totals["api"].accepted) == (0, 0, 1)
+
+    def test_the_exempt_are_counted_and_never_held(self):
+        master = Master([Domain("api", ONE, exempt=("10.0.0.0/8",))])
+        assert master.account(accepted(b"10.1.1.1", 100.0), 100.0) is None
+        assert master.account(accepted(b"11.1.1.1", 100.0), 100.0) is not None
+        assert (len(master), master.totals["api"].accepted) == (1, 2)
+
+
+def test_the_holds_in_force_can_be_sent_again():
+    master = Master([Domain("api", ONE), Domain("web", ONE)])
+    for name, moment in ((b"alice", 100.0), (b"bob", 102.0)):
+        master.account(accepted(name, moment), moment)
+    master.account(accepted(b"carol", 102.0, "web"), 102.0)
+    assert list(master.holds("api", now=102.0)) == [DelayUntil("api", b"bob", 103.0)]
+    assert list(master.holds("nowhere", now=102.0)) == []
+
+
+class TestBounds:
+    """What strangers can grow."""
+
+    def test_spent_histories_are_forgotten(self):
+        master = Master([Domain("api", ONE), Domain("free")])
+        for number in range(10):
+            master.account(accepted(b"%d" % number, 100.0 + number), 100.0 + number)
+        assert master.forget(now=106.0) == 6
+        assert len(master) == 4
+
+    def test_forgetting_in_steps_looks_at_every_history_in_turn(self):
+        master = Master([Domain("api", ONE)])
+        for number in range(10):
+            master.account(accepted(b"%d" % number, 100.0), 100.0)
+        steps = [master.forget(now=200.0, most=3) for _ in range(4)]
+        assert steps == [3, 3, 3, 1]
+        assert (len(master), master.forget(now=200.0, most=3)) == (0, 0)
+
+    def test_no_more_histories_are_kept_than_there_is_room_for(self):
+        master = Master([Domain("api", ONE), Domain("web", ONE)], max_identifiers=160)
+        for number in range(1_000):
+            master.account(accepted(b"%d" % number, 100.0, "api" if number % 2 else "web"), 100.0)
+            assert len(master) <= 160
+        assert master.evicted == 1_000 - len(master)
+        assert master.account(accepted(b"999", 100.0), 100.0) is None, "the newest is still remembered"
+
+    def test_spent_histories_make_room_first(self):
+        master = Master([Domain("api", ONE)], max_identifiers=100)
+        held = Accounting("api", Status.DELAYED, b"held", 0.0, 1e9)
+        master.account(held, 0.0)
+        for number in range(1_000):
+            master.account(accepted(b"%d" % number, float(number)), float(number))
+        assert master.evicted == 0
+        assert [control.identifier for control in master.holds("api", now=2_000.0)] == [b"held"]
+
+
+@pytest.mark.parametrize("moment", [0.0, -5.0, 1e11])
+def test_wrong_clocks_are_survived(moment):
+    master = Master([Domain("api", ONE)])
+    release = master.weigh("api", Status.ACCEPTED, b"alice", moment, 100.0)
+    assert release == (ASAP if moment < 99 else moment + 1)

@@ -1,0 +1,84 @@
+import pytest
+
+from headgate.errors import HeadgateError, RuleError
+from headgate.limit.rule import Rule, advance
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "period_ms", "burst"),
+    [
+        ("10/s burst 20", 10, 1_000, 20),
+        ("  10 / s   burst   20 ", 10, 1_000, 20),
+        ("10/SEC BURST 20", 10, 1_000, 20),
+        ("600 per 10min", 600, 600_000, 600),
+        ("600 per 10 minutes", 600, 600_000, 600),
+        ("600per10min", 600, 600_000, 600),
+        ("1 per 500ms burst 3", 1, 500, 3),
+        ("7/days", 7, 86_400_000, 7),
+        ("7/2d burst 1", 7, 172_800_000, 1),
+        ("1/hours", 1, 3_600_000, 1),
+    ],
+)
+def test_spaces_case_units_and_plurals_are_free(text, count, period_ms, burst):
+    assert Rule.parse(text) == Rule(count, period_ms, burst)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "10 burst 5",
+        "10/fortnite",
+        "1.5/s",
+        "10/s burst 2.5",
+        "10/1.5s",
+        "10/mss",
+        "10perhour or so",
+        "١٠/s",
+        "10/s\nburst",
+        "9999999999/s",
+        "10/s burst " + "9" * 5_000,
+        "+10/s",
+        "10 pers",
+    ],
+)
+def test_what_is_no_rule_is_quoted_beside_one_that_works(text):
+    with pytest.raises(RuleError) as caught:
+        Rule.parse(text)
+    assert repr(text) in str(caught.value)
+    assert "'10/s burst 20'" in str(caught.value)
+    assert isinstance(caught.value, HeadgateError)
+    assert isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize("numbers", [(0, 1, 1), (1, 0, 1), (1, 1, 0), (-1, 1, 1), (1.5, 1, 1), (True, 1, 1)])
+def test_a_rule_has_whole_numbers_from_one_up(numbers):
+    with pytest.raises(RuleError, match="whole number"):
+        Rule(*numbers)
+
+
+@pytest.mark.parametrize("text", ["10/s burst 20", "600/10min burst 600", "1/500ms burst 3", "3/2d burst 1"])
+def test_a_rule_prints_as_it_is_read(text):
+    assert str(Rule.parse(text)) == text
+
+
+def test_the_rate_is_exact_where_the_original_rounds_it():
+    fast, faster = Rule.parse("1500/s"), Rule.parse("2001/s")
+    assert float(fast.exact_interval) == pytest.approx(1 / 1500, rel=1e-12)
+    assert faster.interval > 0
+    assert faster.interval < fast.interval
+
+
+@pytest.mark.parametrize("text", ["3/s burst 3", "7/min burst 5", "1500/s", "11/h burst 9"])
+def test_the_floats_are_never_above_the_exact_values(text):
+    rule = Rule.parse(text)
+    assert rule.interval <= rule.exact_interval
+    assert rule.window <= rule.exact_interval * rule.burst
+
+
+def test_a_sum_is_rounded_down():
+    start, interval = 1_700_000_000.0, Rule.parse("10/s").interval
+    total = start
+    for step in range(1, 101):
+        total = advance(total, interval)
+        assert total <= start + step / 10
+    assert total == pytest.approx(start + 10, abs=1e-4)
