@@ -6,12 +6,13 @@ only the half it speaks.
 
 from headgate.origin.head import Head
 from headgate.origin.identify import Identify, client_address, header, parse_identify
-from headgate.origin.rejection import Response, rejection
+from headgate.origin.rejection import Rejections, Response, rejection
 from headgate.origin.routes import Route, Routes
 
 __all__ = [
     "Head",
     "Identify",
+    "Rejections",
     "Response",
     "Route",
     "Routes",

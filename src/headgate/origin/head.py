@@ -15,7 +15,7 @@ class Head(msgspec.Struct):
     """The method, as sent: methods are case-sensitive."""
 
     path: bytes
-    """The path without the query, as sent or already percent-decoded."""
+    """The path without the query, percent-encoded as sent."""
 
     host: bytes
     """The value of Host, port and all; empty when there is none."""

@@ -6,16 +6,19 @@ anti-ddos-throttling.txt (DDoS-Bucket-With, Exponential-Throttling).
 """
 
 import math
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
+from headgate.errors import ConfigurationError
 from headgate.http import negotiate, parameter, quality, sf_string, whole_seconds
-from headgate.limit import Accounting, Domain
+from headgate.limit import Accounting, Domain, Gatekeeper
 from headgate.release import NEVER
 
-__all__ = ["Response", "problem", "ratelimit", "ratelimit_policy", "rejection"]
+__all__ = ["Rejections", "Response", "problem", "ratelimit", "ratelimit_policy", "rejection"]
 
+_STATUSES = (503, 429)
 _TEXT = b"text/plain"
 _PROBLEM = b"application/problem+json"
 _JSON = b"application/json"
@@ -34,6 +37,60 @@ class Response(msgspec.Struct):
 
     body: bytes
     """The content."""
+
+
+class Rejections:
+    """How the rejections of some domains are worded: called with an `Accounting`, gives its `Response`.
+
+    `domains` gives the policies to name; a domain that is not among them is named without its policies. `status` is
+    503 or 429. `buckets` gives the `DDoS-Bucket-With` of a domain by its name; the domains in `opted_out` send
+    `Exponential-Throttling: disable`. Raises `ConfigurationError` for another status, or a bucket that is no path.
+    """
+
+    def __init__(
+        self,
+        domains: Iterable[Domain] = (),
+        *,
+        status: int = 503,
+        buckets: Mapping[str, str] | None = None,
+        opted_out: Iterable[str] = (),
+    ) -> None:
+        if status not in _STATUSES:
+            raise ConfigurationError(f"rejection status {status} is not one that says to come back; use 503 or 429")
+        self._domains = {domain.name: domain for domain in domains}
+        self._status = status
+        self._buckets = dict(buckets or {})
+        self._opted_out = frozenset(opted_out)
+        for name, bucket in self._buckets.items():
+            # anti-ddos-throttling.txt: an agent ignores a bucket that does not begin with a slash.
+            if not (bucket.startswith("/") and bucket.isascii() and bucket.isprintable()):
+                raise ConfigurationError(f"bucket {bucket!r} of domain {name!r} is not a path; try '/api/'")
+
+    @classmethod
+    def of(
+        cls,
+        gatekeeper: Gatekeeper,
+        *,
+        status: int = 503,
+        buckets: Mapping[str, str] | None = None,
+        opted_out: Iterable[str] = (),
+    ) -> "Rejections":
+        """Word the rejections of `gatekeeper`, whose domains are known where its master is embedded."""
+        domains = gatekeeper.master.domains.values() if gatekeeper.master is not None else ()
+        return cls(domains, status=status, buckets=buckets, opted_out=opted_out)
+
+    def __call__(self, accounting: Accounting, *, now: float, accept: bytes | None = None) -> Response:
+        """Answer the rejected request of `accounting` at the instant `now`, in a form that `accept` likes."""
+        name = accounting.domain
+        return rejection(
+            accounting,
+            self._domains.get(name) or Domain(name),
+            now=now,
+            accept=accept,
+            status=self._status,
+            bucket=self._buckets.get(name),
+            opt_out=name in self._opted_out,
+        )
 
 
 def rejection(

@@ -1,0 +1,177 @@
+"""ASGI middleware: the gatekeeper in front of an application, for `http` and `websocket` scopes.
+
+Pure ASGI on asyncio: bodies stream through untouched, and an accepted request costs one dictionary look-up and one
+accounting. The gatekeeper is used from the event loop only, so nothing locks.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from headgate.limit import Accounting, Gatekeeper
+from headgate.origin.admission import Admission
+from headgate.origin.head import Head
+from headgate.origin.identify import Identify
+from headgate.origin.rejection import Rejections, Response
+from headgate.origin.routes import Routes
+from headgate.release import Status
+
+__all__ = ["GatekeeperMiddleware"]
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_ACCEPTED, _DELAYED = Status.ACCEPTED, Status.DELAYED
+_MOST_READ_EARLY = 65_536
+"""Bytes of a body read ahead while its request is delayed; beyond them the server's own backpressure works."""
+_TRY_AGAIN_LATER = 1013
+"""The WebSocket close code for a server that asks to come back later."""
+
+
+class GatekeeperMiddleware:
+    """Lets `app` see a request when the gatekeeper says so.
+
+    Accepted requests go on, delayed ones when their time has come, rejected ones are answered here with 503 and
+    `Retry-After`. `identify` is `"client-address"`, `"header:NAME"`, an `Identify`, or a callable from the scope to
+    bytes, text or None; `domain` is a name, `Routes`, or a callable from the scope to a name or None. None means: not
+    limited. `rejections` words the refusals; left out, it speaks of the domains of the gatekeeper's embedded master.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        gatekeeper: Gatekeeper,
+        identify: Identify | Callable[[Scope], bytes | str | None] | str = "client-address",
+        domain: Routes | Callable[[Scope], str | None] | str = "default",
+        rejections: Rejections | None = None,
+    ) -> None:
+        self.app = app
+        self._gatekeeper = gatekeeper
+        self._admission: Admission[Scope] = Admission(identify, domain, peer=_peer, head=_head)
+        self._rejections = rejections or Rejections.of(gatekeeper)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection of the server: a request, a WebSocket, or the lifespan, which passes untouched."""
+        if scope["type"] not in ("http", "websocket"):
+            await self.app(scope, receive, send)
+            return
+        question = self._admission.question(scope)
+        if question is None:
+            await self.app(scope, receive, send)
+            return
+        domain, identifier = question
+        accounting = self._gatekeeper.admit(domain, identifier, now=time.time())
+        if accounting.status is _ACCEPTED:
+            await self.app(scope, receive, send)
+        elif accounting.status is _DELAYED:
+            await _Delayed(self._gatekeeper, accounting, receive).serve(self.app, scope, send)
+        else:
+            response = self._rejections(accounting, now=accounting.received, accept=_field(scope, b"accept"))
+            await (_refuse if scope["type"] == "http" else _refuse_websocket)(response, scope, receive, send)
+
+
+class _Delayed:
+    """One delayed request: waits for its release, and meanwhile watches whether the agent goes away.
+
+    Watching means reading messages before the application does; what was read is given to it later, in order. A read
+    that is under way at the release is handed over, not cancelled: a cancelled read could lose a message.
+    """
+
+    def __init__(self, gatekeeper: Gatekeeper, accounting: Accounting, receive: Receive) -> None:
+        self._gatekeeper = gatekeeper
+        self._accounting = accounting
+        self._receive = receive
+        self._early: deque[Message] = deque()
+        self._early_bytes = 0
+        self._pending: asyncio.Task[Message] | None = None
+
+    async def serve(self, app: App, scope: Scope, send: Send) -> None:
+        """Wait, then call `app`; or free the place and return, when the agent leaves or the server gives up."""
+        released = False
+        try:
+            released = await self._wait()
+            if released:
+                await app(scope, self._replay, send)
+        finally:
+            if not released:
+                self._gatekeeper.leave(self._accounting)
+            if self._pending is not None:
+                self._pending.cancel()
+
+    async def _wait(self) -> bool:
+        """Return True at the release, False as soon as the agent has disconnected."""
+        # The monotonic clock: a wall clock set back meanwhile must not prolong the wait.
+        deadline = time.monotonic() + self._accounting.wait
+        while (remaining := deadline - time.monotonic()) > 0:
+            if self._early_bytes > _MOST_READ_EARLY:
+                await asyncio.sleep(remaining)
+                continue
+            if self._pending is None:
+                self._pending = asyncio.ensure_future(_message(self._receive))
+            await asyncio.wait((self._pending,), timeout=remaining)
+            if self._pending.done():
+                message, self._pending = self._pending.result(), None
+                if message["type"] in ("http.disconnect", "websocket.disconnect"):
+                    return False
+                self._early.append(message)
+                self._early_bytes += len(message.get("body", b""))
+        return True
+
+    async def _replay(self) -> Message:
+        """Give the application what was read early, then the read under way, then what the server gives."""
+        if self._early:
+            return self._early.popleft()
+        if self._pending is not None:
+            # Shielded: an application that gives up on this read may still ask again.
+            message = await asyncio.shield(self._pending)
+            self._pending = None
+            return message
+        return await self._receive()
+
+
+async def _message(receive: Receive) -> Message:
+    return await receive()
+
+
+async def _refuse(response: Response, _scope: Scope, _receive: Receive, send: Send) -> None:
+    await send({"type": "http.response.start", "status": response.status, "headers": response.fields})
+    await send({"type": "http.response.body", "body": response.body})
+
+
+async def _refuse_websocket(response: Response, scope: Scope, receive: Receive, send: Send) -> None:
+    """Refuse before accepting: with the response where the server can send one, else by closing, which is a 403."""
+    await receive()
+    if "websocket.http.response" in (scope.get("extensions") or {}):
+        start = {"type": "websocket.http.response.start", "status": response.status, "headers": response.fields}
+        await send(start)
+        await send({"type": "websocket.http.response.body", "body": response.body})
+    else:
+        await send({"type": "websocket.close", "code": _TRY_AGAIN_LATER, "reason": "too many requests"})
+
+
+def _peer(scope: Scope) -> str:
+    client = scope.get("client")
+    return client[0] or "" if client else ""
+
+
+def _head(scope: Scope) -> Head:
+    # Where the path as sent is not given, the decoded one must not be decoded a second time.
+    path = scope.get("raw_path") or scope["path"].encode("utf-8", "surrogateescape").replace(b"%", b"%25")
+    return Head(
+        method=scope.get("method", "GET").encode(),
+        path=path,
+        host=_field(scope, b"host") or b"",
+        fields=scope["headers"],
+        peer=_peer(scope),
+    )
+
+
+def _field(scope: Scope, name: bytes) -> bytes | None:
+    values = [value for field_name, value in scope["headers"] if field_name == name]
+    return b", ".join(values) if values else None

@@ -1,0 +1,102 @@
+"""WSGI middleware: the gatekeeper in front of an application, one thread per request.
+
+A gatekeeper locks nothing, so this shell does: every admission happens under one lock. A delayed request sleeps in
+its worker thread; WSGI has no way to see its agent leave.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from headgate.limit import Gatekeeper
+from headgate.origin.admission import Admission
+from headgate.origin.head import Head
+from headgate.origin.identify import Identify
+from headgate.origin.rejection import Rejections, Response
+from headgate.origin.routes import Routes
+from headgate.release import Status
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+
+__all__ = ["GatekeeperMiddleware"]
+
+
+class GatekeeperMiddleware:
+    """Lets `app` see a request when the gatekeeper says so.
+
+    The arguments are those of the ASGI middleware, with the environ in place of the scope; callables run outside the
+    lock, in any worker thread. `lock` guards the gatekeeper: give the same one to everything that uses the same
+    gatekeeper from other threads, another middleware or a link.
+
+    A delayed request occupies a worker thread for up to the gatekeeper's `max_delay`: choose `max_delayed` below the
+    number of threads, so that some are left for requests that may go.
+    """
+
+    def __init__(
+        self,
+        app: "WSGIApplication",
+        *,
+        gatekeeper: Gatekeeper,
+        identify: "Identify | Callable[[WSGIEnvironment], bytes | str | None] | str" = "client-address",
+        domain: "Routes | Callable[[WSGIEnvironment], str | None] | str" = "default",
+        rejections: Rejections | None = None,
+        lock: "threading.Lock | None" = None,
+    ) -> None:
+        self.app = app
+        self._gatekeeper = gatekeeper
+        self._admission: Admission[WSGIEnvironment] = Admission(identify, domain, peer=_peer, head=_head)
+        self._rejections = rejections or Rejections.of(gatekeeper)
+        self._lock = lock or threading.Lock()
+
+    def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+        """Serve one request; sleeps here while it is delayed."""
+        question = self._admission.question(environ)
+        if question is None:
+            return self.app(environ, start_response)
+        domain, identifier = question
+        with self._lock:
+            accounting = self._gatekeeper.admit(domain, identifier, now=time.time())
+        if accounting.status is Status.ACCEPTED:
+            return self.app(environ, start_response)
+        if accounting.status is Status.DELAYED:
+            time.sleep(accounting.wait)
+            return self.app(environ, start_response)
+        accept = environ.get("HTTP_ACCEPT")
+        response = self._rejections(
+            accounting, now=accounting.received, accept=None if accept is None else _raw(accept)
+        )
+        return _refuse(response, environ, start_response)
+
+
+def _refuse(response: Response, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+    fields = [(name.decode("latin-1").title(), value.decode("latin-1")) for name, value in response.fields]
+    start_response(f"{response.status} {HTTPStatus(response.status).phrase}", fields)
+    # RFC 9110, section 9.3.2: HEAD has the fields of GET, its length included, and no content.
+    return [] if environ["REQUEST_METHOD"] == "HEAD" else [response.body]
+
+
+def _peer(environ: "WSGIEnvironment") -> str:
+    return str(environ.get("REMOTE_ADDR") or "")
+
+
+def _head(environ: "WSGIEnvironment") -> Head:
+    return Head(
+        method=_raw(environ["REQUEST_METHOD"]),
+        # Decoded by the server already: it must not be decoded a second time.
+        path=_raw(environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")).replace(b"%", b"%25"),
+        host=_raw(environ.get("HTTP_HOST", "")),
+        fields=[
+            (_raw(name[5:].replace("_", "-").lower()), _raw(value))
+            for name, value in environ.items()
+            if name.startswith("HTTP_")
+        ],
+        peer=_peer(environ),
+    )
+
+
+def _raw(text: str) -> bytes:
+    """Return the bytes that the server read: in an environ each character stands for one (PEP 3333)."""
+    return text.encode("latin-1", "replace")
