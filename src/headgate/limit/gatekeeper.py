@@ -17,6 +17,9 @@ from headgate.release import ASAP, Status, judge
 
 __all__ = ["Account", "Gatekeeper"]
 
+# Bound once: looking a member up in its Enum costs a fifth of a decision.
+_ACCEPTED, _DELAYED, _REJECTED = Status.ACCEPTED, Status.DELAYED, Status.REJECTED
+
 Account = Callable[[Accounting, float], DelayUntil | None]
 """Where a gatekeeper's accounting goes: an embedded master's `account`, or a link's, which answers later."""
 
@@ -24,17 +27,19 @@ Account = Callable[[Accounting, float], DelayUntil | None]
 class Gatekeeper:
     """Holds the identifiers a master has spoken of.
 
-    `account(accounting, now)` takes every verdict and may answer with a control, which is obeyed at once; without it
-    the gatekeeper only obeys. A hold of at most `max_delay` seconds is a delay while fewer than `max_delayed` requests
-    are delayed at once; anything else held is rejected. `spacing` gives, for domains whose rule is known here, the
-    seconds between two requests delayed under it, so that those who wait are not all released at one instant. At most
-    `max_holds` holds are kept; when there is no room the oldest are dropped (counted in `evicted`).
+    `account(accounting, now)` takes every verdict and may answer with a control, which is obeyed at once; a `master`
+    inside is told directly (see `embedded`); with neither, the gatekeeper only obeys. A hold of at most `max_delay`
+    seconds is a delay while fewer than `max_delayed` requests are delayed at once; anything else held is rejected.
+    `spacing` gives, for domains whose rule is known here, the seconds between two requests delayed under it, so that
+    those who wait are not all released at one instant. At most `max_holds` holds are kept; when there is no room the
+    oldest are dropped (counted in `evicted`).
     """
 
     def __init__(
         self,
         account: Account | None = None,
         *,
+        master: Master | None = None,
         max_delay: float = 5.0,
         max_delayed: int = 1024,
         spacing: Mapping[str, float] | None = None,
@@ -46,9 +51,10 @@ class Gatekeeper:
         """How many requests of each domain met each verdict."""
         self.evicted = 0
         """Holds dropped for want of room."""
-        self.master: Master | None = None
-        """The master inside, where there is one (see `embedded`)."""
+        self.master = master
+        """The master inside, where there is one."""
         self._account = account
+        self._weigh = master.weigh if master is not None else None
         self._max_delayed = max_delayed
         self._spacing = dict(spacing or {})
         self._max_holds = max_holds
@@ -70,15 +76,13 @@ class Gatekeeper:
     ) -> "Gatekeeper":
         """Give a gatekeeper with its master inside: everything one process needs."""
         master = Master(domains, max_identifiers=max_identifiers)
-        gatekeeper = cls(
-            master.account,
+        return cls(
+            master=master,
             max_delay=max_delay,
             max_delayed=max_delayed,
             spacing=spacing(master.domains.values()),
             max_holds=max_identifiers,
         )
-        gatekeeper.master = master
-        return gatekeeper
 
     @property
     def delayed(self) -> int:
@@ -94,22 +98,27 @@ class Gatekeeper:
         if isinstance(identifier, str):
             identifier = identifier.encode("utf-8", "surrogatepass")
         self._seen = now
+        try:
+            totals = self.totals[domain]
+        except KeyError:
+            totals = self.totals[domain] = Totals()
         holds = self._holds.get(domain)
         release = holds.get(identifier, ASAP) if holds else ASAP
-        totals = self.totals.get(domain)
-        if totals is None:
-            totals = self.totals.setdefault(domain, Totals())
         if release <= now:
-            status, release = Status.ACCEPTED, now
+            status, release = _ACCEPTED, now
             totals.accepted += 1
         else:
             status = self._judge_held(release, now)
-            if status is Status.DELAYED:
+            if status is _DELAYED:
                 totals.delayed += 1
                 self._space(domain, identifier, release)
             else:
                 totals.rejected += 1
         accounting = Accounting(domain, status, identifier, now, release, loginfo)
+        if self._weigh is not None:
+            following = self._weigh(domain, status, identifier, release, now)
+            if following > now:
+                self._hold(domain, identifier, following)
         if self._account is not None:
             control = self._account(accounting, now)
             if control is not None:
@@ -120,11 +129,11 @@ class Gatekeeper:
         """Judge a held request; a delayed one takes a place until its release."""
         self._free_places(now)
         status = judge(release, now=now, max_delay=self.max_delay)
-        if status is Status.DELAYED:
+        if status is _DELAYED:
             # "Delayed requests consume resources, and a gatekeeper may choose to reject further requests if these
             # resources are exhausted."
             if self._delayed >= self._max_delayed:
-                return Status.REJECTED
+                return _REJECTED
             if release not in self._places:
                 heappush(self._departures, release)
             self._places[release] = self._places.get(release, 0) + 1
@@ -139,24 +148,27 @@ class Gatekeeper:
     def _space(self, domain: str, identifier: bytes, release: float) -> None:
         interval = self._spacing.get(domain)
         if interval is not None:
-            self.obey(DelayUntil(domain, identifier, advance(release, interval)))
+            self._hold(domain, identifier, advance(release, interval))
 
     def leave(self, accounting: Accounting) -> None:
         """Free the place of a delayed request that went away before its time; at its time it is free by itself."""
-        if accounting.status is Status.DELAYED and self._places.get(accounting.release, 0) > 0:
+        if accounting.status is _DELAYED and self._places.get(accounting.release, 0) > 0:
             self._places[accounting.release] -= 1
             self._delayed -= 1
 
     def obey(self, control: DelayUntil) -> None:
         """Hold an identifier until a release time; one earlier than it already has changes nothing."""
-        known = self._holds.get(control.domain, {}).get(control.identifier)
+        self._hold(control.domain, control.identifier, control.release)
+
+    def _hold(self, domain: str, identifier: bytes, release: float) -> None:
+        known = self._holds.get(domain, {}).get(identifier)
         if known is None:
             if self._size >= self._max_holds:
                 self._make_room()
-            self._holds.setdefault(control.domain, {})[control.identifier] = control.release
+            self._holds.setdefault(domain, {})[identifier] = release
             self._size += 1
-        elif control.release > known:
-            self._holds[control.domain][control.identifier] = control.release
+        elif release > known:
+            self._holds[domain][identifier] = release
 
     def held(self, domain: str, identifier: bytes, *, now: float) -> float:
         """Give the release time in force for `identifier`, `ASAP` when nothing holds it."""

@@ -62,16 +62,16 @@ class Log:
 
     def record(self, history: "array[float]", moment: float, now: float) -> float:
         """Add `moment`, dropping the smallest when full, and apply the sentence of each rule."""
-        size = len(history)
-        if size == self._full:
-            # "the policy can be enforced with a history of no more than `burst` timestamps"
-            if moment > history[1]:
-                del history[1]
-                _insert(history, moment)
+        last = history[-1]
+        if moment >= last:
+            history.append(moment)
+            last = moment
         else:
-            _insert(history, moment)
-            size += 1
-        last, release = history[-1], ASAP
+            insort(history, moment, lo=1)
+        # "the policy can be enforced with a history of no more than `burst` timestamps"
+        if len(history) > self._full:
+            del history[1]
+        size, release = len(history), ASAP
         for burst, window, interval in self._rules:
             # A timestamp counts while it is > now - burst/rate (DESIGN.md §4, window edge).
             if size > burst and history[-burst] > now - window:
@@ -81,13 +81,6 @@ class Log:
     def spent(self, history: "array[float]", now: float) -> bool:
         """Nothing published is in force and the greatest timestamp has left the longest window."""
         return history[PUBLISHED] <= now and history[-1] <= now - self._window
-
-
-def _insert(history: "array[float]", moment: float) -> None:
-    if len(history) == 1 or moment >= history[-1]:
-        history.append(moment)
-    else:
-        insort(history, moment, lo=1)
 
 
 class Gcra:

@@ -22,12 +22,12 @@ _ACCEPTED, _REJECTED = Status.ACCEPTED, Status.REJECTED
 class _Book:
     """One domain's histories by identifier."""
 
-    __slots__ = ("algorithm", "domain", "enforced", "histories", "kept", "selective", "sweep", "totals")
+    __slots__ = ("algorithm", "domain", "enforced", "histories", "selective", "sweep", "totals")
 
     def __init__(self, domain: Domain) -> None:
         self.domain = domain
-        self.algorithm = ALGORITHMS[domain.algorithm](domain.rules) if domain.rules else None
-        self.kept = self.algorithm is not None and domain.mode != "off"
+        # None where there is nothing to work out: no rules, or a domain that only counts.
+        self.algorithm = ALGORITHMS[domain.algorithm](domain.rules) if domain.rules and domain.mode != "off" else None
         self.enforced = domain.mode == "enforce"
         self.selective = bool(domain.exempt)
         self.histories: dict[bytes, array[float]] = {}
@@ -77,8 +77,9 @@ class Master:
         `moment` is "the received timestamp for accepted requests, and the delayed timestamp for delayed requests";
         for a rejected one it is not looked at. `now` is when the message arrives. All in seconds since 1970.
         """
-        book = self._books.get(domain)
-        if book is None:
+        try:
+            book = self._books[domain]
+        except KeyError:
             self.unknown += 1
             return ASAP
         if status is _ACCEPTED:
@@ -89,14 +90,15 @@ class Master:
         else:
             book.totals.delayed += 1
         algorithm = book.algorithm
-        if algorithm is None or not book.kept or (book.selective and book.domain.exempts(identifier)):
+        if algorithm is None or (book.selective and book.domain.exempts(identifier)):
             return ASAP
-        history = book.histories.get(identifier)
-        if history is None:
+        try:
+            history = book.histories[identifier]
+        except KeyError:
             history = self._open(book, identifier, now)
         release = algorithm.record(history, moment, now)
         # A hold is published once: only a later one says anything new.
-        if release <= history[PUBLISHED] or release <= now:
+        if release <= now or release <= history[PUBLISHED]:
             return ASAP
         history[PUBLISHED] = release
         if book.enforced:
