@@ -15,4 +15,4 @@ def whole_seconds(seconds: float) -> int:
     """Round `seconds` up to a whole number, never early: 0 or more, at most `MOST`; infinity and NaN give `MOST`."""
     if not seconds < MOST:
         return MOST
-    return max(0, math.ceil(seconds - DUST))
+    return math.ceil(max(0.0, seconds - DUST))

@@ -1,0 +1,47 @@
+import pytest
+
+from headgate.http import negotiate, quality
+
+TEXT, PROBLEM = b"text/plain", b"application/problem+json"
+
+
+@pytest.mark.parametrize(
+    ("accept", "expected"),
+    [
+        (None, TEXT),
+        (b"", TEXT),
+        (b"*/*", TEXT),
+        (b"text/html, */*;q=0.1", TEXT),
+        (b"application/problem+json", PROBLEM),
+        (b"APPLICATION/Problem+JSON", PROBLEM),
+        (b"application/*", PROBLEM),
+        (b"application/problem+json;q=0.4, text/plain;q=0.5", TEXT),
+        (b"application/problem+json;q=0.6, text/plain;q=0.5", PROBLEM),
+        (b"text/plain;q=0, */*", PROBLEM),
+        (b"*/*, text/*;q=0.2", PROBLEM),
+        (b"application/problem+json;q=0, */*;q=0.1", TEXT),
+        (b"image/png", TEXT),
+        (b"application/problem+json ; charset=utf-8 ; Q=0.9 , text/plain ; q=0.8", PROBLEM),
+    ],
+)
+def test_the_best_liked_offer_is_taken_and_the_first_of_equals(accept: bytes | None, expected: bytes) -> None:
+    assert negotiate(accept, (TEXT, PROBLEM)) == expected
+
+
+@pytest.mark.parametrize(
+    ("accept", "expected"),
+    [
+        (b"text/plain;q=0.25", 0.25),
+        (b"text/plain;q=1.000", 1.0),
+        (b"text/plain;q=7", 1.0),
+        (b"text/plain;q=-1", 1.0),
+        (b"text/plain;q=nan", 1.0),
+        (b"text/plain;q=\xb2", 1.0),
+        (b"text/plain;q=", 1.0),
+        (b"text/plain;q=1.2.3", 1.0),
+        (b",,;q=,text/plain;q=0.5,", 0.5),
+        (b"text/html", 0.0),
+    ],
+)
+def test_an_unreadable_weight_counts_as_one_and_nothing_raises(accept: bytes, expected: float) -> None:
+    assert quality(accept, TEXT) == expected

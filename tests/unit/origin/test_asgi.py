@@ -1,0 +1,261 @@
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from headgate.limit import Accounting, DelayUntil, Domain, Gatekeeper, Rule
+from headgate.origin import Rejections
+from headgate.origin.asgi import GatekeeperMiddleware, _head
+from headgate.release import NEVER, Status
+
+PEER = b"192.0.2.1"
+DISCONNECT = {"type": "http.disconnect"}
+BODY = [{"type": "http.request", "body": b"a", "more_body": True}, {"type": "http.request", "body": b"b"}]
+
+
+def scope(kind: str = "http", **more: Any) -> dict[str, Any]:
+    return {"type": kind, "method": "GET", "path": "/", "headers": [], "client": ("192.0.2.1", 4000), **more}
+
+
+class Server:
+    """The server's half of one connection: gives `messages`, then waits until `gone`; keeps what is sent."""
+
+    def __init__(self, *messages: dict[str, Any]) -> None:
+        self.messages = list(messages)
+        self.gone = asyncio.Event()
+        self.sent: list[Any] = []
+        self.reads = 0
+
+    async def receive(self) -> Any:
+        self.reads += 1
+        await asyncio.sleep(0)
+        if self.messages:
+            return self.messages.pop(0)
+        await self.gone.wait()
+        return DISCONNECT
+
+    async def send(self, message: Any) -> None:
+        self.sent.append(message)
+
+
+class App:
+    """Reads a body to its end and remembers it."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.read: list[Any] = []
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.calls += 1
+        if scope["type"] == "lifespan":
+            return
+        while not self.read or self.read[-1].get("more_body"):
+            self.read.append(await receive())
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+
+class Held(Gatekeeper):
+    """A gatekeeper for which the peer is held, and which remembers who left."""
+
+    def __init__(self, release: float, **options: Any) -> None:
+        super().__init__(**options)
+        self.obey(DelayUntil("default", PEER, release))
+        self.left: list[Accounting] = []
+
+    def leave(self, accounting: Accounting) -> None:
+        self.left.append(accounting)
+        super().leave(accounting)
+
+
+def held_for(seconds: float, **options: Any) -> Held:
+    """The middleware reads the wall clock; so does this, once."""
+    return Held(time.time() + seconds, **options)
+
+
+def serve(app: App, gatekeeper: Gatekeeper, server: Server, request: Any = None, **options: Any) -> None:
+    async def once() -> None:
+        middleware = GatekeeperMiddleware(app, gatekeeper=gatekeeper, **options)
+        await asyncio.wait_for(middleware(request or scope(), server.receive, server.send), 10)
+
+    asyncio.run(once())
+
+
+def test_an_accepted_request_reaches_the_application_with_the_servers_own_callables():
+    seen = []
+
+    async def app(scope, receive, send):
+        seen.append((receive, send))
+
+    server = Server()
+    gatekeeper = Gatekeeper()
+    asyncio.run(GatekeeperMiddleware(app, gatekeeper=gatekeeper)(scope(), server.receive, server.send))
+    assert seen == [(server.receive, server.send)]
+    assert gatekeeper.totals["default"].accepted == 1
+
+
+@pytest.mark.parametrize("kind", ["lifespan", "something.new"])
+def test_other_scopes_pass_and_are_not_counted(kind):
+    app, gatekeeper = App(), Gatekeeper()
+    app.read = [DISCONNECT]
+    serve(app, gatekeeper, Server(), {"type": kind})
+    assert app.calls == 1
+    assert gatekeeper.totals == {}
+
+
+def test_a_request_nobody_limits_is_not_counted():
+    app, gatekeeper = App(), Gatekeeper()
+    serve(app, gatekeeper, Server(*BODY), domain=lambda scope: None)
+    assert app.calls == 1
+    assert gatekeeper.totals == {}
+
+
+def test_a_delayed_request_arrives_with_its_whole_body_in_order():
+    app, gatekeeper, server = App(), held_for(0.1), Server(*BODY)
+    serve(app, gatekeeper, server)
+    assert app.read == BODY
+    assert gatekeeper.totals["default"].delayed == 1
+    assert gatekeeper.left == []
+    assert server.sent[0]["status"] == 200
+
+
+def test_a_read_under_way_at_the_release_is_handed_over_not_repeated():
+    """The application asks once more and gets the disconnect that the early read was waiting for."""
+    seen = []
+
+    async def app(scope, receive, send):
+        seen.append(await receive())
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(receive(), 0.01)
+        server.gone.set()
+        seen.extend([await receive(), await receive()])
+
+    server = Server({"type": "http.request", "body": b"x"})
+    serve(app, held_for(0.1), server)  # type: ignore[arg-type]  # any application will do
+    assert seen == [{"type": "http.request", "body": b"x"}, DISCONNECT, DISCONNECT]
+    assert server.reads == 3
+
+
+@pytest.mark.parametrize("messages", [[], BODY, BODY[:1]])
+def test_an_agent_that_leaves_while_delayed_frees_its_place_and_never_reaches_the_application(messages):
+    app, gatekeeper = App(), held_for(4.0)
+    server = Server(*messages, DISCONNECT)
+    serve(app, gatekeeper, server)
+    assert app.calls == 0
+    assert server.sent == []
+    assert [accounting.status for accounting in gatekeeper.left] == [Status.DELAYED]
+    assert gatekeeper.delayed == 0
+
+
+def test_a_delayed_request_that_the_server_cancels_frees_its_place():
+    app, gatekeeper, server = App(), held_for(4.0), Server()
+
+    async def cancelled() -> None:
+        task = asyncio.ensure_future(
+            GatekeeperMiddleware(app, gatekeeper=gatekeeper)(scope(), server.receive, server.send)
+        )
+        await asyncio.wait((task,), timeout=0.05)
+        assert gatekeeper.delayed == 1
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancelled())
+    assert app.calls == 0
+    assert gatekeeper.delayed == 0
+
+
+def test_no_more_of_a_body_is_read_early_than_a_server_would_buffer():
+    big = {"type": "http.request", "body": b"x" * 40_000, "more_body": True}
+    app, server = App(), Server(*[big] * 10, BODY[1])
+    reads_before = []
+
+    class Watching(App):
+        async def __call__(self, scope, receive, send):
+            reads_before.append(server.reads)
+            await super().__call__(scope, receive, send)
+
+    app = Watching()
+    serve(app, held_for(0.1), server)
+    assert reads_before == [2]
+    assert app.read == [big] * 10 + [BODY[1]]
+
+
+def test_an_error_of_the_server_while_delayed_is_raised_and_frees_the_place():
+    app, gatekeeper, server = App(), held_for(4.0), Server()
+
+    async def broken() -> Any:
+        raise OSError("gone")
+
+    server.receive = broken  # type: ignore[method-assign]  # the server fails
+    with pytest.raises(OSError, match="gone"):
+        serve(app, gatekeeper, server)
+    assert gatekeeper.delayed == 0
+
+
+def test_a_rejected_request_is_answered_here():
+    app, server = App(), Server(*BODY)
+    gatekeeper = Gatekeeper.embedded([Domain("default", (Rule.parse("1/h burst 1"),))])
+    serve(App(), gatekeeper, Server(*BODY))
+    serve(app, gatekeeper, server, scope(headers=[(b"accept", b"application/problem+json")]))
+    assert app.calls == 0
+    start, body = server.sent
+    fields = dict(start["headers"])
+    assert start["status"] == 503
+    assert fields[b"retry-after"] == b"3600"
+    assert fields[b"ratelimit-policy"] == b'"default";q=1;w=3600'
+    assert fields[b"ratelimit"] == b'"default";r=0;t=3600'
+    assert fields[b"content-type"] == b"application/problem+json"
+    assert len(body["body"]) == int(fields[b"content-length"])
+
+
+def test_rejections_can_be_worded_otherwise():
+    server = Server()
+    serve(App(), Held(NEVER), server, rejections=Rejections(status=429))
+    assert server.sent[0]["status"] == 429
+
+
+def test_a_websocket_is_refused_with_a_response_where_the_server_can():
+    server = Server({"type": "websocket.connect"})
+    serve(App(), Held(NEVER), server, scope("websocket", extensions={"websocket.http.response": {}}))
+    assert [message["type"] for message in server.sent] == [
+        "websocket.http.response.start",
+        "websocket.http.response.body",
+    ]
+    assert server.sent[0]["status"] == 503
+
+
+@pytest.mark.parametrize("extensions", [{}, {"extensions": {}}, {"extensions": None}])
+def test_a_websocket_is_closed_before_it_is_accepted_where_the_server_cannot(extensions):
+    server = Server({"type": "websocket.connect"})
+    serve(App(), Held(NEVER), server, scope("websocket", **extensions))
+    assert server.sent == [{"type": "websocket.close", "code": 1013, "reason": "too many requests"}]
+    assert server.reads == 1
+
+
+def test_a_delayed_websocket_still_sees_its_connect():
+    app = App()
+    serve(app, held_for(0.1), Server({"type": "websocket.connect"}), scope("websocket"))
+    assert app.read == [{"type": "websocket.connect"}]
+
+
+def test_a_websocket_that_leaves_while_delayed_frees_its_place():
+    app, gatekeeper = App(), held_for(4.0)
+    serve(app, gatekeeper, Server({"type": "websocket.connect"}, {"type": "websocket.disconnect"}), scope("websocket"))
+    assert app.calls == 0
+    assert gatekeeper.delayed == 0
+
+
+@pytest.mark.parametrize(
+    ("more", "path"),
+    [({"raw_path": b"/%61"}, b"/%61"), ({"path": "/50%61"}, b"/50%2561"), ({"path": "/é"}, "/é".encode())],
+)
+def test_the_head_holds_the_path_as_sent(more, path):
+    assert _head(scope(**more)).path == path
+
+
+@pytest.mark.parametrize("client", [None, ("", 0), (None, None)])
+def test_a_peer_without_an_address_is_served_too(client):
+    gatekeeper = Gatekeeper()
+    serve(App(), gatekeeper, Server(*BODY), scope(client=client))
+    assert gatekeeper.totals["default"].accepted == 1

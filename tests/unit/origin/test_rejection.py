@@ -1,0 +1,170 @@
+import json
+
+import pytest
+
+from headgate.errors import ConfigurationError
+from headgate.limit import Accounting, Domain, Gatekeeper, Rule
+from headgate.origin import Rejections, Response, rejection
+from headgate.origin.rejection import problem, ratelimit, ratelimit_policy
+from headgate.release import NEVER, Status
+
+NOW = 1_700_000_000.25
+
+
+def rejected(wait: float, domain: str = "api") -> Accounting:
+    return Accounting(domain, Status.REJECTED, b"alice", NOW, NOW + wait)
+
+
+def api(*rules: str, name: str = "api") -> Domain:
+    return Domain(name, tuple(Rule.parse(rule) for rule in rules))
+
+
+def field(response: Response, name: bytes) -> bytes | None:
+    values = [value for field_name, value in response.fields if field_name == name]
+    assert len(values) < 2
+    return values[0] if values else None
+
+
+@pytest.mark.parametrize(
+    ("wait", "seconds"), [(6.0, b"6"), (6.001, b"7"), (5.5, b"6"), (0.01, b"1"), (0.0, b"1"), (3600.0, b"3600")]
+)
+def test_the_seconds_round_up_and_retry_after_is_not_before_the_window_ends(wait, seconds):
+    """ "the Retry-After field value SHOULD NOT reference a point in time earlier than the end of the effective window"
+    (draft-ietf-httpapi-ratelimit-headers, section 6)."""
+    response = rejection(rejected(wait), api("10/s burst 20"), now=NOW)
+    assert field(response, b"retry-after") == seconds
+    assert field(response, b"ratelimit") == b'"api";r=0;t=' + seconds
+
+
+def test_the_fields_are_counted_from_the_moment_of_answering():
+    response = rejection(rejected(9.0), api("10/s"), now=NOW + 4.0)
+    assert field(response, b"retry-after") == b"5"
+
+
+def test_a_release_that_never_comes_names_no_time():
+    response = rejection(Accounting("api", Status.REJECTED, b"a", NOW, NEVER), api("10/s"), now=NOW)
+    assert field(response, b"retry-after") is None
+    assert field(response, b"ratelimit") == b'"api";r=0'
+    assert b"not at any time" in response.body
+
+
+@pytest.mark.parametrize(
+    ("rules", "value"),
+    [
+        (["10/s burst 20"], b'"api";q=20;w=2'),
+        (["10/s burst 15"], b'"api";q=15;w=2'),
+        (["1000/s burst 1"], b'"api";q=1;w=1'),
+        (["600 per 10min"], b'"api";q=600;w=600'),
+        (["3/10s burst 3"], b'"api";q=3;w=10'),
+        (["10/s burst 20", "1000/h burst 50"], b'"api";q=20;w=2, "api/2";q=50;w=180'),
+        (["1/s", "1/s", "1/s"], b'"api";q=1;w=1, "api/2";q=1;w=1, "api/3";q=1;w=1'),
+    ],
+)
+def test_each_rule_is_a_policy_with_a_name_of_its_own(rules, value):
+    """ "The time window MUST be a non-negative, non-zero, Integer value" (section 3.1.3)."""
+    assert ratelimit_policy(api(*rules)) == value
+
+
+def test_names_are_strings_of_structured_fields():
+    assert ratelimit_policy(api("1/s", name='a"b\\é')) == b'"a\\"b\\\\%C3%A9";q=1;w=1'
+    assert ratelimit("\udcff", 3) == b'"?";r=0;t=3'
+
+
+def test_without_rules_there_is_no_policy_to_name():
+    response = rejection(rejected(6.0), Domain("api"), now=NOW, accept=b"application/problem+json")
+    assert field(response, b"ratelimit-policy") is None
+    assert field(response, b"ratelimit") == b'"api";r=0;t=6'
+    assert json.loads(response.body)["type"] == "about:blank"
+
+
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        (None, b"text/plain; charset=utf-8"),
+        (b"*/*", b"text/plain; charset=utf-8"),
+        (b"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", b"text/plain; charset=utf-8"),
+        (b"application/problem+json", b"application/problem+json"),
+        (b"application/json", b"application/problem+json"),
+        (b"application/json, text/plain, */*", b"text/plain; charset=utf-8"),
+        (b"application/json, */*;q=0.5", b"application/problem+json"),
+        (b"application/json, application/problem+json;q=0", b"text/plain; charset=utf-8"),
+        (b"text/plain;q=0.5, application/problem+json;q=0.4", b"text/plain; charset=utf-8"),
+    ],
+)
+def test_the_body_is_text_or_a_problem_document_by_accept(accept, kind):
+    response = rejection(rejected(6.0), api("10/s"), now=NOW, accept=accept)
+    assert field(response, b"content-type") == kind
+    assert field(response, b"content-length") == str(len(response.body)).encode()
+    assert field(response, b"cache-control") == b"no-store"
+
+
+def test_the_problem_document_names_the_policy_and_the_status():
+    response = rejection(rejected(6.0), api("10/s"), now=NOW, accept=b"application/problem+json", status=429)
+    content = json.loads(response.body)
+    assert response.status == content["status"] == 429
+    assert content["type"] == "https://iana.org/assignments/http-problem-types#quota-exceeded"
+    assert content["violated-policies"] == ["api"]
+    assert "in 6 s" in content["detail"]
+
+
+def test_the_text_is_one_short_line():
+    body = rejection(rejected(6.0), api("10/s"), now=NOW).body
+    assert body.endswith(b"in 6 s.\n")
+    assert body.count(b"\n") == 1
+
+
+@pytest.mark.parametrize("accept", [None, b"application/problem+json"])
+def test_a_name_that_no_text_can_write_is_named_all_the_same(accept):
+    response = rejection(rejected(6.0, "\udcff"), api("1/s", name="\udcff"), now=NOW, accept=accept)
+    assert b"udcff" in response.body
+    assert field(response, b"ratelimit") == b'"?";r=0;t=6'
+
+
+def test_throttling_fields_are_sent_where_asked():
+    plain = rejection(rejected(6.0), api("10/s"), now=NOW)
+    assert field(plain, b"ddos-bucket-with") is field(plain, b"exponential-throttling") is None
+    told = rejection(rejected(6.0), api("10/s"), now=NOW, bucket="/api/", opt_out=True)
+    assert field(told, b"ddos-bucket-with") == b"/api/"
+    assert field(told, b"exponential-throttling") == b"disable"
+
+
+def test_rejections_know_the_domains_of_an_embedded_master():
+    rejections = Rejections.of(
+        Gatekeeper.embedded([api("10/s")]), status=429, buckets={"api": "/api"}, opted_out=["api"]
+    )
+    response = rejections(rejected(6.0), now=NOW)
+    assert response.status == 429
+    assert field(response, b"ratelimit-policy") == b'"api";q=10;w=1'
+    assert field(response, b"ddos-bucket-with") == b"/api"
+    assert field(response, b"exponential-throttling") == b"disable"
+    other = rejections(rejected(6.0, "other"), now=NOW)
+    assert field(other, b"ratelimit-policy") is field(other, b"ddos-bucket-with") is None
+
+
+def test_rejections_without_a_master_name_no_policy():
+    response = Rejections.of(Gatekeeper())(rejected(6.0), now=NOW)
+    assert response.status == 503
+    assert field(response, b"ratelimit-policy") is None
+
+
+@pytest.mark.parametrize("bucket", ["api", "", "/a\r\nX: y", "/é"])
+def test_a_bucket_that_agents_would_ignore_or_no_field_can_hold_is_refused(bucket):
+    with pytest.raises(ConfigurationError, match="is not a path"):
+        Rejections(buckets={"api": bucket})
+
+
+@pytest.mark.parametrize("status", [200, 403, 500])
+def test_a_status_that_does_not_ask_to_come_back_is_refused(status):
+    with pytest.raises(ConfigurationError, match="use 503 or 429"):
+        Rejections(status=status)
+
+
+def test_the_gates_own_errors_are_problem_documents_too():
+    response = problem(502, "Bad gateway", "The origin refused the connection.", b"application/problem+json")
+    assert json.loads(response.body) == {
+        "type": "about:blank",
+        "title": "Bad gateway",
+        "status": 502,
+        "detail": "The origin refused the connection.",
+    }
+    assert problem(502, "Bad gateway", "No.").body == b"Bad gateway. No.\n"

@@ -1,0 +1,129 @@
+import io
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from headgate.limit import DelayUntil, Domain, Gatekeeper, Rule
+from headgate.origin import Rejections
+from headgate.origin.wsgi import GatekeeperMiddleware, _head
+from headgate.release import NEVER
+
+
+def environ(**more: str) -> dict[str, Any]:
+    return {
+        "REQUEST_METHOD": "GET",
+        "SCRIPT_NAME": "",
+        "PATH_INFO": "/",
+        "REMOTE_ADDR": "192.0.2.1",
+        "wsgi.input": io.BytesIO(),
+        **more,
+    }
+
+
+class App:
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, environ: Any, start_response: Any) -> list[bytes]:
+        self.calls += 1
+        start_response("200 OK", [])
+        return [b"hello"]
+
+
+def call(app: App, gatekeeper: Gatekeeper, request: Any = None, **options: Any) -> tuple[str, dict[str, str], bytes]:
+    answers: list[tuple[str, dict[str, str]]] = []
+    middleware = GatekeeperMiddleware(app, gatekeeper=gatekeeper, **options)
+    content = middleware(request or environ(), lambda status, fields: answers.append((status, dict(fields))))
+    return *answers[0], b"".join(content)
+
+
+def held(release: float) -> Gatekeeper:
+    gatekeeper = Gatekeeper()
+    gatekeeper.obey(DelayUntil("default", b"192.0.2.1", release))
+    return gatekeeper
+
+
+def test_an_accepted_request_reaches_the_application():
+    app, gatekeeper = App(), Gatekeeper()
+    assert call(app, gatekeeper) == ("200 OK", {}, b"hello")
+    assert gatekeeper.totals["default"].accepted == 1
+
+
+def test_a_delayed_request_reaches_it_when_its_time_has_come():
+    app, release = App(), time.time() + 0.1
+    call(app, held(release))
+    assert app.calls == 1
+    assert time.time() >= release
+
+
+def test_a_rejected_request_is_answered_here():
+    app = App()
+    gatekeeper = Gatekeeper.embedded([Domain("default", (Rule.parse("1/h burst 1"),))])
+    call(app, gatekeeper)
+    status, fields, body = call(app, gatekeeper, environ(HTTP_ACCEPT="application/problem+json"))
+    assert app.calls == 1
+    assert status == "503 Service Unavailable"
+    assert fields["Retry-After"] == "3600"
+    assert fields["Ratelimit"] == '"default";r=0;t=3600'
+    assert fields["Content-Type"] == "application/problem+json"
+    assert fields["Content-Length"] == str(len(body))
+
+
+def test_head_is_refused_without_content():
+    status, fields, body = call(App(), held(NEVER), environ(REQUEST_METHOD="HEAD"), rejections=Rejections(status=429))
+    assert status == "429 Too Many Requests"
+    assert int(fields["Content-Length"]) > 0
+    assert body == b""
+
+
+def test_a_request_nobody_limits_is_not_counted():
+    app, gatekeeper = App(), held(NEVER)
+    call(app, gatekeeper, identify=lambda environ: None)
+    assert app.calls == 1
+    assert gatekeeper.totals == {}
+
+
+def test_callables_are_given_the_environ():
+    gatekeeper = Gatekeeper()
+    call(App(), gatekeeper, identify=lambda e: e["REMOTE_ADDR"], domain=lambda e: e["PATH_INFO"].strip("/") or "root")
+    assert list(gatekeeper.totals) == ["root"]
+
+
+@pytest.mark.parametrize(
+    "more", [{"REMOTE_ADDR": ""}, {"HTTP_ACCEPT": "\u20ac"}, {"HTTP_X": "\xff"}, {"PATH_INFO": "\xff%"}]
+)
+def test_odd_values_never_raise(more):
+    call(App(), held(NEVER), environ(**more), identify="header:X")
+
+
+def test_the_head_is_what_the_server_read():
+    head = _head(environ(SCRIPT_NAME="/app", PATH_INFO="/50%/\xc3\xa9", HTTP_X_API_KEY="k\xff", HTTP_HOST="h:80"))
+    assert head.path == b"/app/50%25/\xc3\xa9"
+    assert head.host == b"h:80"
+    assert head.field(b"x-api-key") == b"k\xff"
+    assert head.peer == "192.0.2.1"
+
+
+def test_threads_take_turns_at_the_gatekeeper():
+    """Every request is counted, however many threads ask at once, and the lock given is the one used."""
+    gatekeeper = Gatekeeper()
+    uses: list[bool] = []
+
+    class Watched(Gatekeeper):
+        def admit(self, *arguments: Any, **options: Any) -> Any:
+            uses.append(lock.locked())
+            return super().admit(*arguments, **options)
+
+    lock, gatekeeper = threading.Lock(), Watched()
+    middleware = GatekeeperMiddleware(App(), gatekeeper=gatekeeper, lock=lock)
+    threads = [
+        threading.Thread(target=lambda: [middleware(environ(), lambda *_: None) for _ in range(200)]) for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert gatekeeper.totals["default"].accepted == 1600
+    assert all(uses)
