@@ -1,0 +1,73 @@
+"""`headgate config`: check a configuration file, show what is in force, describe what may be in it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headgate.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from headgate.config import Configuration
+
+__all__ = ["CONFIG", "DEFAULT_FILE", "config", "configuration"]
+
+DEFAULT_FILE = "headgate.toml"
+"""Read when no file is named and this one is in the working directory."""
+
+CONFIG: Callable[..., Any] = click.option(
+    "--config", "file", metavar="FILE", help=f"Configuration; else {DEFAULT_FILE} of the working directory, if any."
+)
+
+
+def configuration(file: str | None) -> "tuple[Configuration, str | None]":
+    """Read the file named, or the default one where it exists; give the tree and the file it came from."""
+    from headgate.config import Configuration, read
+
+    if file is None and not Path(DEFAULT_FILE).is_file():
+        return Configuration(), None
+    name = file if file is not None else DEFAULT_FILE
+    return read(name), name
+
+
+@click.group(short_help="Check, show or describe a configuration file.")
+def config() -> None:
+    """Check, show or describe a configuration file."""
+
+
+@config.command()
+@CONFIG
+def check(file: str | None) -> None:
+    """Say whether the file is valid, and else what would be right."""
+    from headgate.cli.composing import check_composition
+
+    tree, name = configuration(file)
+    if name is None:
+        raise ConfigurationError(f"there is no {DEFAULT_FILE} here; name a file with --config")
+    try:
+        check_composition(tree)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{name}: {error}") from None
+    click.echo(f"{name}: valid, {len(tree.domain)} domains")
+
+
+@config.command()
+@CONFIG
+def show(file: str | None) -> None:
+    """Print the effective file: each key, its value, its meaning."""
+    from headgate.config import show as written
+
+    tree, _ = configuration(file)
+    click.echo(written(tree), nl=False)
+
+
+@config.command()
+@click.option("--config", "file", metavar="FILE", help="Taken for symmetry; the schema is the same for every file.")
+def schema(file: str | None) -> None:  # noqa: ARG001  # said in its help
+    """Print the JSON Schema of the file."""
+    import json
+
+    from headgate.config import schema as described
+
+    click.echo(json.dumps(described(), indent=2, default=list))

@@ -1,0 +1,118 @@
+"""The program: its commands by name, and how it ends.
+
+A command's module is imported when the command is asked for, so that `headgate --help` costs nothing else. Whatever
+goes wrong ends here in one sentence on stderr: exit 0 done, 1 the answer is no, 2 wrong use or configuration, 130
+and 141 for an interrupt and a closed pipe. Never a traceback, unless HEADGATE_TRACEBACK asks for one.
+"""
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+import click
+
+from headgate import __version__
+from headgate.errors import ConfigurationError, HeadgateError
+
+__all__ = ["Program", "main", "program"]
+
+_COMMANDS = {
+    "serve": "The gate: a reverse proxy that limits what reaches an origin.",
+    "master": "A master for gatekeepers elsewhere.",
+    "replay": "What a rule would have done to an access log.",
+    "config": "Check, show or describe a configuration file.",
+}
+_INTERRUPTED = 130
+_CLOSED_PIPE = 141
+
+
+class Program(click.Group):
+    """A group whose commands are known by name and sentence, and imported only when asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
+        """List the names, in the order a newcomer wants them."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  # click's
+        """Import the command's module; None for a name that is no command."""
+        if cmd_name not in _COMMANDS:
+            return None
+        module = importlib.import_module(f"headgate.cli.{cmd_name}")
+        command = getattr(module, cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  # click's
+        """Write the commands' sentences without importing any."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
+
+
+@click.group(
+    cls=Program,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Start with: headgate serve --demo",
+)
+@click.version_option(__version__, message="headgate %(version)s")
+def program() -> None:
+    """Cooperative HTTP traffic control.
+
+    A server under load is asked for exactly as much as it can serve, and everyone else waits politely.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the program with `arguments`, by default those of the process, and exit."""
+    sys.exit(_run(arguments))
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        # Not `program.main`: it ends a closed pipe in its own way.
+        with program.make_context("headgate", words) as context:
+            program.invoke(context)
+        sys.stdout.flush()
+    except click.exceptions.Exit as ended:
+        return ended.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return 2
+    except (KeyboardInterrupt, click.Abort):
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # What is left in the buffer has nowhere to go; without this Python would say so while it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _CLOSED_PIPE
+    except click.ClickException as error:
+        return _complain(_usage(error), 2)
+    except ConfigurationError as error:
+        return _complain(f"headgate: {error}", 2)
+    except (HeadgateError, OSError) as error:
+        return _complain(f"headgate: {error}", 1)
+    except Exception as error:
+        if os.environ.get("HEADGATE_TRACEBACK"):
+            raise
+        return _complain(
+            f"headgate: a fault of its own, {type(error).__name__}: {error}; HEADGATE_TRACEBACK=1 shows where", 1
+        )
+    return 0
+
+
+def _usage(error: click.ClickException) -> str:
+    """Say a wrong use in one sentence that ends with where to read on."""
+    words = " ".join(error.format_message().split()).rstrip(".")
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context else "headgate"
+    return f"{path}: {words[:1].lower()}{words[1:]}; see '{path} --help'"
+
+
+def _complain(sentence: str, code: int) -> int:
+    try:
+        sys.stderr.write(" ".join(sentence.split("\n")) + "\n")
+        sys.stderr.flush()
+    except OSError:
+        return code
+    return code

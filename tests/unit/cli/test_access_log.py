@@ -1,0 +1,152 @@
+import gzip
+import io
+import json
+
+import pytest
+
+from headgate.cli.access_log import LONGEST_LINE, Malformed, decompressed, lines, parser
+from headgate.errors import ConfigurationError
+
+COMMON = b'192.0.2.1 - frank [10/Oct/2000:13:55:36 -0700] "GET /apache_pb.gif HTTP/1.0" 200 2326'
+COMBINED = COMMON + b' "http://www.example.com/start.html" "Mozilla/4.08 [en] (Win98; I ;Nav)"'
+MOMENT = 971211336.0
+
+
+@pytest.mark.parametrize(
+    ("field", "identifier"),
+    [
+        (None, b"192.0.2.1"),
+        ("host", b"192.0.2.1"),
+        ("remote_addr", b"192.0.2.1"),
+        ("user", b"frank"),
+        ("User-Agent", b"Mozilla/4.08 [en] (Win98; I ;Nav)"),
+        ("referer", b"http://www.example.com/start.html"),
+        ("request", b"GET /apache_pb.gif HTTP/1.0"),
+        ("status", b"200"),
+    ],
+)
+@pytest.mark.parametrize("form", ["auto", "combined"])
+def test_a_combined_line_has_a_time_and_an_identifier(form, field, identifier):
+    assert parser(form, field)(COMBINED) == (MOMENT, identifier)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        COMMON,
+        COMMON.replace(b"192.0.2.1", b"2001:db8::1"),
+        COMMON.replace(b"frank", b"frank of the woods"),
+        COMMON.replace(b"2326", b"-"),
+        COMMON.replace(b"GET /apache_pb.gif HTTP/1.0", rb"\x16\x03\x01 \" quoted"),
+        COMMON + b' "-" "-" "10.0.0.1" 0.003',
+        COMMON.replace(b"13:55:36 -0700", b"22:55:36 +0200"),
+        COMMON.replace(b"/apache_pb.gif", b"/\xff\xfe"),
+    ],
+)
+def test_lines_servers_write_are_read(line):
+    moment, identifier = parser("auto")(line)
+    assert moment == MOMENT
+    assert identifier == line.split()[0]
+
+
+def test_an_identifier_need_not_be_utf_8():
+    assert parser("auto", "user")(COMMON.replace(b"frank", b"\xff\xfe")) == (MOMENT, b"\xff\xfe")
+    assert parser("auto")(b'{"time": 1, "identifier": "\xff"}') == (1.0, b"\xff")
+    assert parser("auto")(rb'{"time": 1, "identifier": "\udcff"}') == (1.0, b"\xff")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"garbage",
+        COMMON[:40],
+        COMMON[:70],
+        COMMON.replace(b"Oct", b"Okt"),
+        COMMON.replace(b"10/Oct", b"31/Feb"),
+        COMMON.replace(b"13:55", b"25:55"),
+        COMMON.replace(b" -0700", b""),
+        COMMON.replace(b"2000", b"0000"),
+        b"\0" * 200,
+        b"{",
+        b"{}",
+        b'{"time": 1}',
+        b'{"identifier": "a"}',
+        b'{"time": null, "identifier": "a"}',
+        b'{"time": true, "identifier": "a"}',
+        b'{"time": NaN, "identifier": "a"}',
+        b'{"time": 1e999, "identifier": "a"}',
+        b'{"time": "yesterday", "identifier": "a"}',
+        b'{"time": "", "identifier": "a"}',
+        b'{"time": "0001-01-01T00:00:00+23:59", "identifier": ["a"]}',
+        b'{"time": 1, "identifier": null}',
+        b'{"time": 1, "identifier": "a"} trailing',
+        b'{"a":' * 100_000,
+    ],
+)
+def test_anything_else_is_malformed_and_nothing_worse(line):
+    with pytest.raises(Malformed):
+        parser("auto")(line)
+
+
+@pytest.mark.parametrize(
+    ("time", "moment"),
+    [
+        (1700000000, 1700000000.0),
+        (1700000000.125, 1700000000.125),
+        ("1700000000.125", 1700000000.125),
+        ("2023-11-14T22:13:20Z", 1700000000.0),
+        ("2023-11-14t22:13:20z", 1700000000.0),
+        ("2023-11-14T22:13:20", 1700000000.0),
+        ("2023-11-14 22:13:20.125+00:00", 1700000000.125),
+        ("2023-11-15T00:13:20+02:00", 1700000000.0),
+        ("2023-11-14T17:13:20.5-0500", 1700000000.5),
+        ("20231114T221320Z", 1700000000.0),
+        (-1, -1.0),
+    ],
+)
+def test_time_is_seconds_or_iso_8601(time, moment):
+    assert parser("jsonl")(json.dumps({"time": time, "identifier": "a"}).encode()) == (moment, b"a")
+
+
+def test_another_key_can_identify():
+    line = b'{"time": 1, "identifier": "a", "user": 42, "x-key": "k"}'
+    assert parser("auto", "user")(line) == (1.0, b"42")
+    assert parser("jsonl", "x-key")(line) == (1.0, b"k")
+
+
+def test_a_field_no_line_has_is_the_operators_mistake():
+    with pytest.raises(ConfigurationError, match="'shoe' is no part of an access log's line; use one of host"):
+        parser("combined", "shoe")
+    with pytest.raises(ConfigurationError, match="'shoe'"):
+        parser("auto", "shoe")(COMMON)
+    with pytest.raises(ConfigurationError, match="'time'"):
+        parser("jsonl", "time")
+
+
+def test_common_lines_have_no_agent():
+    with pytest.raises(Malformed, match="has no agent"):
+        parser("auto", "agent")(COMMON)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("text", [b"", b"a", b"a\nb\n", b"a\n\nb", b"\xef\xbb\xbfa\nb", b"x" * (3 << 20) + b"\nb\n"])
+def test_lines_of_plain_and_packed_files(text, packed):
+    stored = gzip.compress(text[: len(text) // 2]) + gzip.compress(text[len(text) // 2 :]) if packed else text
+    found = list(lines(decompressed(io.BytesIO(stored))))
+    wanted = text.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    wanted = wanted if wanted[-1] else wanted[:-1]
+    assert [line[: LONGEST_LINE + 1] for line in found] == [line[: LONGEST_LINE + 1] for line in wanted]
+
+
+def test_a_line_too_long_is_not_kept():
+    text = b"x" * (9 << 20) + b"\nb"
+    first, second = lines(io.BytesIO(text))
+    assert LONGEST_LINE < len(first) < 3 * LONGEST_LINE
+    assert second == b"b"
+
+
+def test_damaged_compressed_data_says_so_after_what_could_be_read():
+    stored = gzip.compress(b"a\n" * 5_000_000)
+    found = lines(decompressed(io.BytesIO(stored[: len(stored) // 2])))
+    with pytest.raises(Malformed, match="ends early"):
+        assert all(line == b"a" for line in found)

@@ -1,0 +1,81 @@
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from headgate import __version__
+from headgate.cli import main
+
+PROGRAM = [sys.executable, "-m", "headgate"]
+
+
+def exits(capsys, *arguments):
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    said = capsys.readouterr()
+    return caught.value.code, said.out, said.err
+
+
+def test_version_and_help(capsys):
+    assert exits(capsys, "--version") == (0, f"headgate {__version__}\n", "")
+    code, out, _ = exits(capsys, "--help")
+    assert code == 0
+    for command in ("serve", "master", "replay", "config"):
+        assert f"  {command} " in out
+
+
+@pytest.mark.parametrize("command", ["serve", "master", "replay", "config", "config check"])
+def test_every_command_has_help(capsys, command):
+    code, out, err = exits(capsys, *command.split(), "--help")
+    assert (code, err) == (0, "")
+    assert out.startswith(f"Usage: headgate {command}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nope"], "no such command 'nope'"),
+        (["replay"], "missing argument"),
+        (["replay", "-"], "missing option '--rule'"),
+        (["replay", "--rule", "1/s", "--nope", "-"], "no such option"),
+        (["replay", "--rule", "1/s", "--max-delay", "-1", "-"], "'-1' is no number of seconds"),
+        (["replay", "--rule", "1/s", "--max-delay", "nan", "-"], "'nan' is no number of seconds"),
+        (["replay", "--rule", "10 per fortnite", "-"], "'10 per fortnite' is not a rule; try"),
+        (["replay", "--rule", "1/s", "/nowhere/at.all"], "/nowhere/at.all: No such file"),
+        (["config", "check", "--config", "/nowhere/at.all"], "/nowhere/at.all: No such file"),
+        (["serve", "--rule", "1/s"], "origin"),
+        (["serve", "--origin", "http://127.0.0.1:1"], "--rule"),
+        (["master", "--domain", "nothing"], "NAME=RULE"),
+    ],
+)
+def test_wrong_use_is_one_sentence_and_exit_2(capsys, arguments, words):
+    code, out, err = exits(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert words in err
+    assert err.startswith("headgate")
+    assert err.count("\n") == 1
+
+
+def test_help_imports_nothing_of_the_commands():
+    code = (
+        "import sys, headgate.cli.program as p; p._run(['--help']); print(sorted(m for m in sys.modules if m in "
+        "('asyncio', 'zmq', 'rich', 'msgspec', 'httptools', 'prometheus_client', 'headgate.cli.serve')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_pipe_that_closes_is_no_error():
+    with subprocess.Popen([*PROGRAM, "config", "schema"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
+        program.stdout.close()
+        assert program.stderr.read() == b""
+    assert program.returncode == 141
+
+
+def test_a_disk_that_is_full_is_one_sentence():
+    with pathlib.Path("/dev/full").open("wb") as full:
+        done = subprocess.run([*PROGRAM, "config", "show"], stdout=full, stderr=subprocess.PIPE, check=False)
+    assert done.returncode == 1
+    assert done.stderr.count(b"\n") == 1
+    assert b"No space left" in done.stderr
