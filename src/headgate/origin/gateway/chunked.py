@@ -1,0 +1,185 @@
+"""Bodies, read strictly: by length, by chunks, or until the connection closes.
+
+This file knows nothing of sockets. A reader is fed bytes in any pieces and gives back the pieces to send on; what
+comes after the body's end is left in `rest`. With `framed`, chunked pieces come in chunks again, written anew: sizes
+in plain hexadecimal, no extensions (9112 7.1.1 lets a recipient ignore them), so no two recipients can read them in
+two ways. The last chunk is the caller's to write, once `done` is true.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Protocol
+
+from headgate.origin.gateway.grammar import FIELD_LINES, field_lines
+from headgate.origin.gateway.refusal import Refusal
+
+__all__ = ["BodyReader", "ChunkedBody", "LengthBody", "UnboundedBody"]
+
+# 9112 7.1, less: no whitespace about the size, at most 15 digits, and no control bytes in what may follow ";".
+_SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:;[\t\x20-\x7e]*+)?")
+_TRAILERS = re.compile(rb"(" + FIELD_LINES + rb")\r\n")
+_STRAY = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)|[^\t\r\n\x20-\x7e\x80-\xff]")
+_LONGEST_SIZE_LINE = 512
+
+
+class BodyReader(Protocol):
+    """What all bodies have in common."""
+
+    done: bool
+    """Whether the last byte of the body has been read."""
+    rest: bytes
+    """What came after it."""
+    size: int
+    """How many bytes of content have been read."""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Take the next bytes; return the pieces to send on. Raises `Refusal`, and must not be fed again then."""
+
+
+class LengthBody:
+    """A body of `length` bytes."""
+
+    __slots__ = ("_remaining", "done", "rest", "size")
+
+    def __init__(self, length: int) -> None:
+        self._remaining = length
+        self.done = length <= 0
+        self.rest = b""
+        self.size = 0
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """See `BodyReader`; never raises."""
+        remaining = self._remaining
+        if len(data) < remaining:
+            self._remaining = remaining - len(data)
+            self.size += len(data)
+            return [data]
+        self.rest = data[remaining:]
+        self.size += remaining
+        self._remaining, self.done = 0, True
+        return [data[:remaining]] if remaining else []
+
+
+class UnboundedBody:
+    """A body that ends with its connection (9112 6.3, item 8): its `done` is set by whoever sees that."""
+
+    __slots__ = ("done", "framed", "rest", "size")
+
+    def __init__(self, *, framed: bool) -> None:
+        self.framed = framed
+        self.done = False
+        self.rest = b""
+        self.size = 0
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """See `BodyReader`; never raises."""
+        self.size += len(data)
+        return [b"%x\r\n" % len(data), data, b"\r\n"] if self.framed else [data]
+
+
+class ChunkedBody:
+    """A chunked body: pieces come framed or bare; `trailers` holds the fields after the last chunk, once `done`.
+
+    `bound` is the longest trailer section, `content_bound` the longest content, 0 for any.
+    """
+
+    __slots__ = (
+        "_bound",
+        "_content_bound",
+        "_line",
+        "_remaining",
+        "_step",
+        "done",
+        "framed",
+        "rest",
+        "size",
+        "trailers",
+    )  # fmt: skip
+
+    def __init__(self, *, framed: bool, bound: int, content_bound: int = 0) -> None:
+        self.framed = framed
+        self._bound = bound
+        self._content_bound = content_bound
+        # A function, not a bound method: that would be a cycle, and garbage to collect, per body.
+        self._step: _Step = ChunkedBody._read_size
+        self._line = b""
+        self._remaining = 0
+        self.done = False
+        self.rest = b""
+        self.size = 0
+        self.trailers: list[tuple[bytes, bytes]] = []
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """See `BodyReader`."""
+        pieces: list[bytes] = []
+        if self._line:
+            data, self._line = self._line + data, b""
+        position = 0
+        while position >= 0 and not self.done:
+            position = self._step(self, data, position, pieces)
+        return pieces
+
+    def _read_size(self, data: bytes, position: int, pieces: list[bytes]) -> int:
+        end = data.find(b"\r\n", position)
+        if end < 0:
+            return self._keep_line(data[position:], _LONGEST_SIZE_LINE)
+        match = _SIZE_LINE.fullmatch(data, position, end)
+        if match is None or end - position > _LONGEST_SIZE_LINE:
+            raise Refusal(400, "a chunk's size line is malformed")
+        self._remaining = size = int(match[1], 16)
+        if not size:
+            self._step = ChunkedBody._read_trailers
+            return end + 2
+        self.size += size
+        if self._content_bound and self.size > self._content_bound:
+            raise Refusal(413, f"the body is longer than {self._content_bound} bytes")
+        if self.framed:
+            pieces.append(b"%x\r\n" % size)
+        self._step = ChunkedBody._read_content
+        return end + 2
+
+    def _read_content(self, data: bytes, position: int, pieces: list[bytes]) -> int:
+        end = position + self._remaining
+        if position < len(data):
+            pieces.append(data[position:end])
+        if end > len(data):
+            self._remaining = end - len(data)
+            return -1
+        self._step = ChunkedBody._read_content_end
+        return end
+
+    def _read_content_end(self, data: bytes, position: int, pieces: list[bytes]) -> int:
+        end = data[position : position + 2]
+        if end == b"\r\n":
+            if self.framed:
+                pieces.append(end)
+            self._step = ChunkedBody._read_size
+            return position + 2
+        if end not in (b"", b"\r"):
+            raise Refusal(400, "a chunk is longer than its size")
+        self._line = end
+        return -1
+
+    def _read_trailers(self, data: bytes, position: int, _pieces: list[bytes]) -> int:
+        if data.startswith(b"\r\n", position):
+            end = position + 2
+        else:
+            end = data.find(b"\r\n\r\n", position) + 4
+            if end < 4:
+                return self._keep_line(data[position:], self._bound)
+            match = _TRAILERS.fullmatch(data, position, end)
+            if match is None or end - position > self._bound:
+                raise Refusal(400, "the trailer section is malformed or too long")
+            self.trailers = field_lines(match[1])[1]
+        self.done, self.rest = True, data[end:]
+        return -1
+
+    def _keep_line(self, line: bytes, bound: int) -> int:
+        """Keep what is not a whole line yet; refuse it when it never can be."""
+        if len(line) > bound or _STRAY.search(line):
+            raise Refusal(400, "a line of the chunked coding is malformed or too long")
+        self._line = line
+        return -1
+
+
+_Step = Callable[[ChunkedBody, bytes, int, list[bytes]], int]

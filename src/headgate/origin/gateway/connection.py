@@ -1,0 +1,415 @@
+"""The agent's side: one connection, its requests read one after another, each decided on and then served.
+
+A connection is in one of five moods: it reads a head; a request is delayed; an `Exchange` is under way; the body of a
+request that was turned away is thrown away; or everything is, since the last response has been sent. Only one request
+is looked at at a time; what an agent sends ahead waits in a bounded buffer.
+"""
+
+import asyncio
+import math
+import time
+from typing import TYPE_CHECKING, cast
+
+from headgate.limit import Accounting
+from headgate.origin.gateway.chunked import BodyReader, ChunkedBody, LengthBody
+from headgate.origin.gateway.exchange import Exchange
+from headgate.origin.gateway.forwarding import Peer
+from headgate.origin.gateway.grammar import Request, check_beginning, parse_request
+from headgate.origin.gateway.local import ADVICE_PATH, gateway_problem, message
+from headgate.origin.gateway.plan import Plan, make_plan
+from headgate.origin.gateway.refusal import Refusal
+from headgate.origin.gateway.tunnel import reset_on_close
+from headgate.origin.rejection import Response
+from headgate.release import Status
+
+if TYPE_CHECKING:
+    from headgate.origin.gateway.server import Gateway
+
+__all__ = ["AgentConnection"]
+
+_MOST_BUFFERED = 65536
+_MOST_THROWN_AWAY = 65536
+"""Bytes of an unwanted body that are read so that the connection can go on; for a longer one it is closed."""
+_LINGER = 2.0
+"""Seconds a connection is still read after the last response, so that the agent gets to read it (9112 9.6)."""
+_LONGEST_MEMO = 4096
+_LONGEST_TRAILERS = 8192
+
+
+class AgentConnection(asyncio.Protocol):
+    """See the module."""
+
+    __slots__ = (
+        "_buffer", "_busy", "_closing", "_delayed", "_delayed_plan", "_eof", "_held", "_identifier", "_memo", "_peer",
+        "_plan", "_scanned", "_slow", "_thrown_away", "_timer", "_transport", "_writable", "deadline", "exchange",
+        "gateway", "keep",
+    )  # fmt: skip
+
+    def __init__(self, gateway: "Gateway") -> None:
+        self.gateway = gateway
+        self.exchange: Exchange | None = None
+        """The request under way at the origin."""
+        self.deadline = math.inf
+        """When, on the gateway's coarse clock, `expire` is due."""
+        self.keep = True
+        """Whether the connection goes on after the response under way."""
+        self._buffer = bytearray()
+        self._scanned = 0
+        self._busy = False
+        self._closing = False
+        self._eof = False
+        self._held = self._slow = False
+        self._writable = True
+        self._delayed: Accounting | None = None
+        self._delayed_plan = cast("Plan", None)
+        self._timer: asyncio.TimerHandle | None = None
+        self._thrown_away: BodyReader | None = None
+        self._memo = b""
+        self._plan = cast("Plan", None)
+        self._identifier: bytes | None = None
+        self._peer = cast("Peer", None)
+        self._transport = cast("asyncio.Transport", None)
+
+    # What the loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin: see `asyncio.Protocol`."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._peer = self.gateway.peer(self._transport)
+        self._identifier = self.gateway.policy.identify.per_connection(self._peer.address)
+        self.deadline = self.gateway.pool.now + self.gateway.timeouts.header
+        if not self.gateway.enter(self):
+            self._send_last(gateway_problem(503, "every connection is taken"))
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """End: see `asyncio.Protocol`."""
+        self._closing = True
+        self.gateway.leave(self)
+        self._stop_waiting()
+        exchange, self.exchange = self.exchange, None
+        if exchange is not None:
+            exchange.abandon()
+
+    def eof_received(self) -> bool:
+        """Hear that the agent will send no more; returns whether it is still owed something."""
+        self._eof = True
+        exchange = self.exchange
+        if exchange is not None and not exchange.takes_body:
+            return True
+        if self._buffer and exchange is None and self._delayed is None and not self._closing:
+            self._refuse(Refusal(400, "the request ends within its head"))
+            return True
+        # Also a delayed request ends here: an agent that only closed its sending half looks like one that left.
+        return False
+
+    def pause_writing(self) -> None:
+        """Hold the origin back: the agent reads slowly."""
+        self._writable = False
+        if self.exchange is not None:
+            self.exchange.hold_origin()
+
+    def resume_writing(self) -> None:
+        """Let the origin go on."""
+        self._writable = True
+        if self.exchange is not None:
+            self.watch()
+            self.exchange.release_origin()
+        else:
+            self._advance()
+
+    def data_received(self, data: bytes) -> None:
+        """Read; the head that came last time, alone and again, takes the short way."""
+        if data == self._memo and not self._busy and not self._buffer:
+            plan = self._plan
+            if plan.policy is self.gateway.policy:
+                self._decide(plan)
+                return
+        exchange = self.exchange
+        if exchange is not None and exchange.takes_body:
+            data = exchange.feed(data)
+        elif self._thrown_away is not None:
+            data = self._throw_away(data)
+        if data and not self._closing:
+            self._buffer += data
+            self._advance()
+            if self._busy and len(self._buffer) > _MOST_BUFFERED:
+                self.hold_reading()
+
+    # What the exchange calls.
+
+    def answered(self, whole: bytes) -> None:
+        """Send the whole of a plain response, and go on."""
+        self.exchange = None
+        self._busy = False
+        self._transport.write(whole)
+        gateway = self.gateway
+        self.deadline = gateway.pool.now + gateway.timeouts.idle
+        if self._buffer or self._eof:
+            self._go_on()
+
+    def write(self, pieces: list[bytes]) -> None:
+        """Send pieces of a response."""
+        if not self._transport.is_closing():
+            self._transport.writelines(pieces)
+
+    def exchange_ended(self, *, unread: bool) -> None:
+        """Go on after a whole response; `unread` when the request's body has not been read to its end."""
+        self.exchange = None
+        self._busy = self._slow = False
+        self.deadline = self.gateway.pool.now + self.gateway.timeouts.idle
+        if unread:
+            self._linger()
+        elif not self.keep:
+            self._close()
+        else:
+            self._go_on()
+
+    def fail(self, request: Request, refusal: Refusal, *, unread: bool) -> None:
+        """Answer for the origin, of whose response nothing has been sent."""
+        self.exchange = None
+        self._busy = self._slow = False
+        response = gateway_problem(refusal.status, refusal.reason)
+        if unread:
+            self._send_last(response)
+        else:
+            self._answer(response, request, read=True)
+            self._go_on()
+
+    def refuse_body(self, refusal: Refusal, *, begun: bool) -> None:
+        """Answer a request whose body is wrong; when the response has `begun`, there is only silence left."""
+        self.exchange = None
+        if begun:
+            self.abort()
+        else:
+            self._refuse(refusal)
+
+    def abort(self, *, visibly: bool = False) -> None:
+        """Close at once; `visibly` with a reset, for agents to whom a mere end would look like the body's end."""
+        self.exchange = None
+        self._closing = True
+        if visibly:
+            reset_on_close(self._transport)
+        self._transport.abort()
+
+    def hand_over(self, protocol: asyncio.Protocol) -> tuple[asyncio.Transport, bytes]:
+        """Give the connection away to `protocol`; returns its transport and what the agent sent ahead."""
+        self.exchange = None
+        self._closing = True
+        self.gateway.leave(self)
+        self.release_reading()
+        self._transport.set_protocol(protocol)
+        return self._transport, bytes(self._buffer)
+
+    def hold_reading(self, *, origin_is_slow: bool = False) -> None:
+        """Read no more for now: too much was sent ahead, or the origin is slow."""
+        self._slow, self._held = self._slow or origin_is_slow, self._held or not origin_is_slow
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def release_reading(self, *, origin_is_slow: bool = False) -> None:
+        """Read again, unless there is the other reason not to."""
+        self._slow, self._held = self._slow and not origin_is_slow, self._held and origin_is_slow
+        if not self._slow and not self._held and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def body_reader(self, request: Request) -> BodyReader:
+        """Give the reader of a request's body."""
+        if request.chunked:
+            content_bound = self.gateway.bounds.body_bytes
+            return ChunkedBody(framed=True, bound=_LONGEST_TRAILERS, content_bound=content_bound)
+        return LengthBody(request.length)
+
+    # What the gateway calls.
+
+    def watch(self) -> None:
+        """Set the deadline anew: something moved."""
+        gateway, exchange = self.gateway, self.exchange
+        waits = exchange is not None and exchange.waits_for_agent
+        self.deadline = gateway.pool.now + (gateway.timeouts.idle if waits else gateway.timeouts.response)
+
+    def expire(self) -> None:
+        """Give up waiting: the deadline is over."""
+        exchange = self.exchange
+        if exchange is not None and self._writable and not self._closing:
+            if exchange.waits_for_agent and not self._slow:
+                exchange.abandon()
+                self.refuse_body(Refusal(408, "the request's body does not come"), begun=exchange.begun)
+            elif exchange.begun:
+                exchange.truncated()
+            else:
+                exchange.fail(504, "the origin does not answer in time")
+        elif self._buffer and not self._busy:
+            self._refuse(Refusal(408, "the request's head does not come"))
+        else:
+            self.abort()
+
+    def drain(self) -> None:
+        """End after the response under way; at once when there is none."""
+        if self.exchange is not None:
+            self.exchange.plain = False
+        elif not self._busy and not self._buffer:
+            self._close()
+
+    # Requests, one after another.
+
+    def _go_on(self) -> None:
+        """Look at what the agent sent ahead."""
+        self.release_reading()
+        self._advance()
+        if self._eof and not self._busy and not self._closing:
+            if self._buffer:
+                self._refuse(Refusal(400, "the request ends within its head"))
+            else:
+                self._close()
+
+    def _advance(self) -> None:
+        """Read heads and see to them, until one is incomplete or under way, or the agent does not read."""
+        while self._buffer and self._writable and not self._busy:
+            try:
+                head = self._cut_head()
+                if head is None:
+                    return
+                request = parse_request(head, self.gateway.bounds)
+            except Refusal as refusal:
+                self._refuse(refusal)
+                return
+            self._see_to(request, head)
+
+    def _cut_head(self) -> bytes | None:
+        """Take a whole head out of the buffer; None when it is not complete yet."""
+        buffer = self._buffer
+        while buffer.startswith(b"\r\n"):
+            del buffer[:2]  # 9112 2.2: an empty line before a request is ignored
+        end = buffer.find(b"\r\n\r\n", max(0, self._scanned - 3)) + 4
+        if end >= 4:
+            head = bytes(buffer[:end])
+            del buffer[:end]
+            self._scanned = 0
+            return head
+        check_beginning(buffer, self._scanned, self.gateway.bounds)
+        if not self._scanned:
+            self.deadline = self.gateway.pool.now + self.gateway.timeouts.header
+        self._scanned = len(buffer)
+        return None
+
+    def _see_to(self, request: Request, head: bytes) -> None:
+        policy = self.gateway.policy
+        if policy.advice is not None and request.path == ADVICE_PATH and request.method in {b"GET", b"HEAD"}:
+            self._answer(policy.advice, request)
+            return
+        plan = make_plan(
+            request, policy, self._peer, identifier=self._identifier, authority=self.gateway.pool.authority
+        )
+        if not request.has_body and len(head) <= _LONGEST_MEMO:
+            self._memo, self._plan = head, plan
+        self._decide(plan)
+
+    def _decide(self, plan: Plan) -> None:
+        """Ask the gatekeeper, and obey."""
+        if plan.domain is None:
+            self._forward(plan)
+            return
+        now = time.time()
+        accounting = plan.policy.gatekeeper.admit(plan.domain, plan.identifier, now=now)
+        status = accounting.status
+        if status is Status.ACCEPTED:
+            self._forward(plan)
+        elif status is Status.DELAYED:
+            self._busy = True
+            self._delayed, self._delayed_plan = accounting, plan
+            self.deadline = math.inf
+            self._wait(accounting.release - now)
+        else:
+            accept = next((value for name, value in plan.request.fields if name == b"accept"), None)
+            self._answer(plan.policy.reject(accounting, now=now, accept=accept), plan.request)
+
+    def _forward(self, plan: Plan) -> None:
+        self._busy = True
+        self.exchange = exchange = Exchange(self, plan)
+        gateway = self.gateway
+        self.deadline = gateway.pool.now + gateway.timeouts.response
+        exchange.start()
+        if self._buffer and exchange.takes_body:
+            sent_ahead = bytes(self._buffer)
+            self._buffer.clear()
+            self._buffer += exchange.feed(sent_ahead)
+            self.release_reading()
+
+    # Delays.
+
+    def _wait(self, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._release)
+
+    def _release(self) -> None:
+        """Let a delayed request go; never early, whatever the loop's timer rounds to."""
+        left = self._delayed.release - time.time() if self._delayed is not None else 0.0
+        if left > 0:
+            self._wait(left)
+            return
+        self._timer = self._delayed = None
+        self._forward(self._delayed_plan)
+
+    def _stop_waiting(self) -> None:
+        if self._timer is not None and self._delayed is not None:
+            self._timer.cancel()
+            self._delayed_plan.policy.gatekeeper.leave(self._delayed)
+        self._timer = self._delayed = None
+
+    # Responses of the gateway's own, and ends.
+
+    def _answer(self, response: Response, request: Request, *, read: bool = False) -> None:
+        """Answer without the origin; `read` when the request's body has been read already."""
+        unread = request.has_body and not read
+        # An agent that waits for 100 may or may not send its body now: only the end of the connection is clear.
+        skippable = not unread or (not request.expects and 0 < request.length <= _MOST_THROWN_AWAY)
+        keep = request.keep_alive and skippable and not self.gateway.draining
+        without_body = request.method == b"HEAD"
+        self.write([message(response, keep=keep, minor=request.minor, without_body=without_body)])
+        self.deadline = self.gateway.pool.now + self.gateway.timeouts.idle
+        if not keep:
+            self._linger() if unread or self._buffer else self._close()
+        elif unread:
+            self._busy = True
+            self._thrown_away = LengthBody(request.length)
+            sent_ahead = bytes(self._buffer)
+            self._buffer.clear()
+            self._buffer += self._throw_away(sent_ahead)
+
+    def _throw_away(self, data: bytes) -> bytes:
+        """Read the body of a request that was turned away; return what comes after it."""
+        body = self._thrown_away
+        if body is None:
+            return data
+        body.feed(data)
+        if not body.done:
+            return b""
+        self._thrown_away = None
+        self._busy = False
+        return body.rest
+
+    def _refuse(self, refusal: Refusal) -> None:
+        """Answer a request that is none, and listen no more: where the next one begins, nobody can say."""
+        self.gateway.note("refused")
+        self._send_last(gateway_problem(refusal.status, refusal.reason))
+
+    def _send_last(self, response: Response) -> None:
+        self.write([message(response, keep=False)])
+        self._linger()
+
+    def _linger(self) -> None:
+        """Close, but read on for a while: unread bytes would make the system reset what was just sent (9112 9.6)."""
+        self._closing = self._busy = True
+        self._buffer.clear()
+        self.deadline = self.gateway.pool.now + _LINGER
+        if self._eof:
+            self._transport.close()
+        elif not self._transport.is_closing():
+            self._slow = False
+            self.release_reading()
+            if self._transport.can_write_eof():
+                self._transport.write_eof()
+
+    def _close(self) -> None:
+        self._closing = self._busy = True
+        self.deadline = self.gateway.pool.now + self.gateway.timeouts.response
+        self._transport.close()

@@ -1,0 +1,241 @@
+"""The strict grammar of a request's head: bytes in, a `Request` out, or `Refusal`.
+
+This file knows nothing of sockets, origins or limits. It accepts less than RFC 9112 lets a recipient accept: whatever
+two recipients could read in two ways is refused, so that what the origin sees has one meaning only. One regular
+expression holds the whole grammar and runs in C; the questions it cannot answer (which framing, which host) are asked
+once per head, of the few fields that matter.
+"""
+
+import re
+from collections.abc import Mapping
+
+from headgate.config.tree import Bounds
+from headgate.origin.gateway.refusal import Refusal
+
+__all__ = ["FIELD_LINES", "Request", "check_beginning", "check_length", "field_lines", "options", "parse_request"]
+
+_TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
+# 9110 5.5: field-vchar, SP, HTAB and obs-text; neither NUL nor any other control byte, and so no obs-fold.
+_TEXT = rb"[\t\x20-\x7e\x80-\xff]*+"
+FIELD_LINES = rb"(?:" + _TOKEN + rb":" + _TEXT + rb"\r\n)*+"
+"""The pattern of field lines, each with its CRLF."""
+
+# 9112 3: one space, no other whitespace. "#" begins a fragment, which no target has.
+_REQUEST_LINE = rb"(" + _TOKEN + rb") ([!\"$-~]++) HTTP/1\.([01])\r\n"
+_HEAD = re.compile(_REQUEST_LINE + rb"(" + FIELD_LINES + rb")\r\n")
+_FIRST_LINE = re.compile(_REQUEST_LINE)
+_OTHER_VERSION = re.compile(_TOKEN + rb" [!-~]++ HTTP/[0-9]\.[0-9]\r\n")
+_FIELD = re.compile(rb"([^:\r\n]++):[\t ]*+([^\r\n]*+)\r\n")
+_IS_TOKEN = re.compile(_TOKEN)
+_STRAY = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_ABSOLUTE = re.compile(rb"https?://([^/?]*+)([^?]*+)(.*+)", re.IGNORECASE)
+# 9110 7.2: uri-host [ ":" port ]. A comma would be a list of hosts, "@" user information.
+_HOST = re.compile(rb"(?:[A-Za-z0-9\-._~%!$&'()*+;=]++|\[[0-9A-Fa-f:.]++\])(?::[0-9]{0,5})?")
+_LENGTH = re.compile(rb"[0-9]{1,18}")
+_LONGEST_METHOD = 32
+
+_FRAMING = frozenset({b"content-length", b"transfer-encoding", b"host"})
+_SPECIAL = _FRAMING | {b"connection", b"expect", b"upgrade", b"te"}
+
+
+class Request:
+    """One request's head, and what it means for the connection."""
+
+    __slots__ = (
+        "chunked",
+        "connection",
+        "expects",
+        "fields",
+        "host",
+        "keep_alive",
+        "length",
+        "method",
+        "minor",
+        "names",
+        "path",
+        "target",
+        "trailers",
+        "upgrade",
+    )
+
+    def __init__(self, method: bytes, target: bytes, minor: int, block: bytes) -> None:
+        self.method = method
+        self.target = target
+        """Origin-form or `*`: what an absolute-form asked for, without its scheme and authority."""
+        self.minor = minor
+        """HTTP/1.`minor`: 0 or 1."""
+        self.names, self.fields = field_lines(block)
+        """The names as sent, and in the same order every field: (name in lower case, value)."""
+        self.path = target
+        """The target without its query."""
+        self.host = b""
+        """The value of Host; empty when an HTTP/1.0 request has none."""
+        self.length = -1
+        """What Content-Length says; -1 when it is absent."""
+        self.chunked = False
+        """Whether the body is chunked."""
+        self.connection: frozenset[bytes] = frozenset()
+        """The members of Connection, in lower case."""
+        self.keep_alive = minor == 1
+        """Whether the agent may send another request."""
+        self.expects = False
+        """Whether the agent waits for 100 before it sends the body."""
+        self.upgrade = False
+        """Whether the agent asks to speak WebSocket, in a request that can."""
+        self.trailers = False
+        """Whether the agent understands trailers in the response."""
+
+    @property
+    def has_body(self) -> bool:
+        """Whether bytes of a body follow the head."""
+        return self.chunked or self.length > 0
+
+
+def field_lines(block: bytes) -> tuple[list[bytes], list[tuple[bytes, bytes]]]:
+    """Split lines that fit `FIELD_LINES`: the names as sent, and (name in lower case, value without its whitespace)."""
+    lines = _FIELD.findall(block)
+    return [name for name, _ in lines], [(name.lower(), value.rstrip(b"\t ")) for name, value in lines]
+
+
+def options(values: list[bytes]) -> frozenset[bytes]:
+    """List the members of Connection, in lower case; raises `Refusal` when one is no token (9110 7.6.1)."""
+    members = frozenset(member.strip(b"\t ").lower() for value in values for member in value.split(b",")) - {b""}
+    if not all(_IS_TOKEN.fullmatch(member) for member in members):
+        raise Refusal(400, "a member of Connection is not a token")
+    return members
+
+
+def check_length(value: bytes) -> int:
+    """Read a Content-Length: digits only, at most 18, one value (9110 8.6); raises `Refusal`."""
+    if not _LENGTH.fullmatch(value):
+        raise Refusal(400, "Content-Length is not one plain number")
+    return int(value)
+
+
+def check_beginning(buffer: bytearray, scanned: int, bounds: Bounds) -> None:
+    """Refuse a head that is not complete yet and can never become right; bytes before `scanned` are known to be fine.
+
+    Without it a head with bare line feeds would never end, and HTTP/0.9 would wait for its timeout.
+    """
+    if _STRAY.search(buffer, max(0, scanned - 1)):
+        raise Refusal(400, "a control byte, or a CR or LF alone")
+    line_end = buffer.find(b"\r\n")
+    if line_end < 0:
+        if len(buffer) > bounds.target_bytes + 2 * _LONGEST_METHOD:
+            raise Refusal(414, f"the target is longer than {bounds.target_bytes} bytes")
+        return
+    first_line = _FIRST_LINE.match(buffer)
+    if first_line is None:
+        raise _why_not(bytes(buffer))
+    _check_sizes(len(first_line[1]), len(first_line[2]), len(buffer), bounds)
+
+
+def parse_request(head: bytes, bounds: Bounds) -> Request:
+    """Read a whole head, its empty line included; raises `Refusal` with the status to answer."""
+    match = _HEAD.fullmatch(head)
+    if match is None:
+        raise _why_not(head)
+    method, target, minor, block = match.groups()
+    _check_sizes(len(method), len(target), len(head), bounds)
+    request = Request(method, target, minor == b"1", block)
+    _read_special(request, _special_fields(request.fields, b"_" in block))
+    _read_target(request)
+    if method == b"CONNECT" or method == b"TRACE":
+        # A gateway opens no tunnels; a trace would show the agent what was added for the origin's eyes.
+        raise Refusal(405, f"{method.decode()} is not served here")
+    if bounds.body_bytes and request.length > bounds.body_bytes:
+        raise Refusal(413, f"the body is longer than {bounds.body_bytes} bytes")
+    return request
+
+
+def _why_not(head: bytes) -> Refusal:
+    """Find the words for a head outside the grammar."""
+    if _FIRST_LINE.match(head):
+        return Refusal(400, "a field line is malformed")
+    version = _OTHER_VERSION.match(head)
+    if version and version[0][-5:-2] not in (b"1.0", b"1.1"):
+        return Refusal(505, "the version is neither HTTP/1.1 nor HTTP/1.0")
+    return Refusal(400, "the request line is malformed")
+
+
+def _check_sizes(method: int, target: int, head: int, bounds: Bounds) -> None:
+    if target > bounds.target_bytes:
+        raise Refusal(414, f"the target is longer than {bounds.target_bytes} bytes")
+    if head > bounds.head_bytes:
+        raise Refusal(431, f"the head is longer than {bounds.head_bytes} bytes")
+    if method > _LONGEST_METHOD:
+        raise Refusal(400, f"the method is longer than {_LONGEST_METHOD} bytes")
+
+
+def _special_fields(fields: list[tuple[bytes, bytes]], has_underscore: bool) -> dict[bytes, list[bytes]]:  # noqa: FBT001
+    special: dict[bytes, list[bytes]] = {}
+    for name, value in fields:
+        if name in _SPECIAL:
+            special.setdefault(name, []).append(value)
+        elif has_underscore and name.replace(b"_", b"-") in _FRAMING:
+            # CGI, WSGI and their kin read Content_Length as Content-Length.
+            raise Refusal(400, "an underscore makes a framing field look like another")
+    return special
+
+
+def _read_special(request: Request, special: Mapping[bytes, list[bytes]]) -> None:
+    hosts = special.get(b"host", [])
+    if len(hosts) > 1 or (not hosts and request.minor):
+        raise Refusal(400, "Host is missing or repeated")  # 9112 3.2
+    if hosts:
+        request.host = hosts[0]
+        if not _HOST.fullmatch(request.host):
+            raise Refusal(400, "Host is not one host and port")
+    if len(special) > 1 or not hosts:
+        _read_framing(request, special)
+        _read_connection(request, special)
+
+
+def _read_framing(request: Request, special: Mapping[bytes, list[bytes]]) -> None:
+    lengths, encodings = special.get(b"content-length"), special.get(b"transfer-encoding")
+    if encodings is not None:
+        # 9112 6.1 and 6.3: each of these is how requests are smuggled.
+        if lengths is not None:
+            raise Refusal(400, "both Content-Length and Transfer-Encoding")
+        if not request.minor:
+            raise Refusal(400, "Transfer-Encoding in an HTTP/1.0 request")
+        if len(encodings) > 1 or encodings[0].lower() != b"chunked":
+            raise Refusal(400, "Transfer-Encoding is not chunked alone")
+        request.chunked = True
+    elif lengths is not None:
+        if len(lengths) > 1:
+            raise Refusal(400, "Content-Length is repeated")
+        request.length = check_length(lengths[0])
+
+
+def _read_connection(request: Request, special: Mapping[bytes, list[bytes]]) -> None:
+    request.connection = members = options(special.get(b"connection", []))
+    request.keep_alive = b"close" not in members and (request.minor == 1 or b"keep-alive" in members)
+    if not request.minor:
+        return  # 9110 10.1.1 and 7.8: Expect and Upgrade in an HTTP/1.0 request are ignored
+    expectations = special.get(b"expect")
+    if expectations is not None:
+        if [value.lower() for value in expectations] != [b"100-continue"]:
+            raise Refusal(417, "the only expectation met is 100-continue")
+        request.expects = request.has_body
+    if b"upgrade" in members and request.method == b"GET" and not request.has_body:
+        protocols = b",".join(special.get(b"upgrade", [])).lower().split(b",")
+        request.upgrade = b"websocket" in (protocol.strip(b"\t ") for protocol in protocols)
+    request.trailers = b"trailers" in b",".join(special.get(b"te", [])).lower()
+
+
+def _read_target(request: Request) -> None:
+    """Sort out the four forms of a target (9112 3.2)."""
+    target = request.target
+    if not target.startswith(b"/") and request.method != b"CONNECT":
+        absolute = _ABSOLUTE.fullmatch(target)
+        if absolute:
+            authority, path, query = absolute.groups()
+            if authority.lower() != request.host.lower() or not authority:
+                raise Refusal(400, "the target names another host than Host")
+            request.target = target = (path or b"/") + query
+            if not path and not query and request.method == b"OPTIONS":
+                request.target = target = b"*"  # 9112 3.2.4
+        elif target != b"*" or request.method != b"OPTIONS":
+            raise Refusal(400, "the target is neither a path nor a URL")
+    request.path = target.partition(b"?")[0]

@@ -1,0 +1,58 @@
+"""Responses the gateway makes itself, as bytes."""
+
+from email.utils import formatdate
+from http import HTTPStatus
+
+from headgate.origin.rejection import Response, problem
+
+__all__ = ["ADVICE_PATH", "advice_response", "gateway_problem", "message"]
+
+ADVICE_PATH = b"/.well-known/traffic-advice"
+"""Where agents ask for traffic advice (traffic-advice.txt, section 10.1)."""
+
+_PROBLEM = b"application/problem+json"
+_ALLOW = (b"allow", b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")
+
+
+def gateway_problem(status: int, reason: str) -> Response:
+    """Write a problem document of the gateway's own; `reason` is a clause (RFC 9457)."""
+    response = problem(status, HTTPStatus(status).phrase, f"{reason[:1].upper()}{reason[1:]}.", _PROBLEM)
+    if status == 405:
+        response.fields.append(_ALLOW)  # 9110 15.5.6
+    return response
+
+
+def advice_response(document: bytes, max_age: int) -> Response:
+    """Write the answer to a request for traffic advice, fresh for `max_age` seconds (traffic-advice.txt, section 5)."""
+    fields = [
+        (b"content-type", b"application/trafficadvice+json"),
+        (b"content-length", b"%d" % len(document)),
+        (b"x-content-type-options", b"nosniff"),
+        (b"cache-control", b"max-age=%d" % max_age),
+    ]
+    return Response(200, fields, document)
+
+
+def message(response: Response, *, keep: bool, minor: int = 1, without_body: bool = False) -> bytes:
+    """Write a response as the bytes of an HTTP/1.1 message, for an agent of HTTP/1.`minor`."""
+    lines = [b"HTTP/1.1 %d %b\r\nDate: %b\r\n" % (response.status, _phrase(response.status), _date())]
+    lines += [b"%b: %b\r\n" % field for field in response.fields]
+    if not keep:
+        lines.append(b"Connection: close\r\n")
+    elif not minor:
+        lines.append(b"Connection: keep-alive\r\n")
+    lines.append(b"\r\n")
+    if not without_body:
+        lines.append(response.body)
+    return b"".join(lines)
+
+
+def _phrase(status: int) -> bytes:
+    try:
+        return HTTPStatus(status).phrase.encode()
+    except ValueError:
+        return b""
+
+
+def _date() -> bytes:
+    return formatdate(usegmt=True).encode()
