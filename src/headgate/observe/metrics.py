@@ -1,0 +1,66 @@
+"""Metrics: a state written in the OpenMetrics text format, or Prometheus's older one where only that is asked for.
+
+Totals are read at scrape time and nothing is counted twice. No label names an identifier: strangers choose those, and
+there is no end to them.
+"""
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, exposition
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client.registry import Collector
+
+from headgate.observe.state import State
+
+__all__ = ["Metrics"]
+
+_OUTCOMES = ("accepted", "delayed", "rejected")
+
+
+class Metrics:
+    """Writes states; the process's own metrics come with them."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._states = _States()
+        self._registry.register(self._states)
+        ProcessCollector(registry=self._registry)
+        PlatformCollector(registry=self._registry)
+        GCCollector(registry=self._registry)
+
+    def write(self, state: State, accept: str = "") -> tuple[bytes, str]:
+        """Write `state` for the Accept given; returns the text and its media type.
+
+        OpenMetrics, unless the older format is asked for and OpenMetrics is not.
+        """
+        self._states.state = state
+        if "text/plain" in accept and "application/openmetrics-text" not in accept:
+            return exposition.generate_latest(self._registry), exposition.CONTENT_TYPE_LATEST
+        return openmetrics.generate_latest(self._registry), openmetrics.CONTENT_TYPE_LATEST
+
+
+class _States(Collector):
+    """Gives the metrics of the state it was handed last."""
+
+    def __init__(self) -> None:
+        self.state = State()
+
+    def collect(self) -> Iterator[Metric]:
+        state = self.state
+        requests = CounterMetricFamily(
+            "headgate_requests", "Requests by domain and by what became of them.", labels=["domain", "outcome"]
+        )
+        for domain in state.domains:
+            for outcome in _OUTCOMES:
+                requests.add_metric([_sayable(domain.name), outcome], getattr(domain, outcome))
+        yield requests
+        yield GaugeMetricFamily("headgate_delayed_requests", "Requests that wait for their release.", state.delayed_now)
+        yield GaugeMetricFamily("headgate_connections", "Open connections of agents.", state.connections)
+        yield GaugeMetricFamily("headgate_workers", "Processes that accept connections.", state.workers)
+        for name, count in sorted(state.counters.items()):
+            yield CounterMetricFamily(f"headgate_{name}", f"{name.replace('_', ' ').capitalize()}, so far.", count)
+
+
+def _sayable(name: str) -> str:
+    return name.encode("utf-8", "replace").decode()
