@@ -139,6 +139,8 @@ class TestBounds:
         gatekeeper = Gatekeeper(max_holds=160)
         for number in range(1_000):
             gatekeeper.obey(hold(b"%d" % number, 1e9, f"domain{number % 2}"))
+            assert gatekeeper.forget(now=0.0) == 0
+            assert gatekeeper._size <= 160
         kept = [number for number in range(1_000) if gatekeeper.held(f"domain{number % 2}", b"%d" % number, now=0) > 0]
         assert 140 <= len(kept) <= 160
         assert gatekeeper.evicted == 1_000 - len(kept)
@@ -165,4 +167,5 @@ def test_the_totals_and_the_top_are_what_was_judged():
     assert (totals.accepted, totals.delayed, totals.rejected) == (1, 1, 1)
     assert gatekeeper.top("api", now=100.0) == [(b"bob", 109.0), (b"alice", 101.0)]
     assert gatekeeper.top("api", now=100.0, most=1) == [(b"bob", 109.0)]
+    assert gatekeeper.top("api", now=101.0) == [(b"bob", 109.0)]
     assert gatekeeper.top("nowhere", now=100.0) == []

@@ -42,6 +42,21 @@ def test_several_rules_hold_together():
     assert releases == [1.0, 70.0]
 
 
+def test_what_was_published_is_no_timestamp_of_the_history():
+    master = Master([Domain("api", (Rule.parse("1/s burst 1"), Rule.parse("1/min burst 3")))])
+    releases = [master.account(accepted(b"alice", moment), moment).release for moment in (0.0, 10.0, 20.0)]
+    assert releases == [1.0, 11.0, 80.0]
+
+
+def test_each_verdict_is_counted():
+    master = Master([Domain("api", ONE)])
+    for status, count in ((Status.ACCEPTED, 1), (Status.DELAYED, 2), (Status.REJECTED, 3)):
+        for _ in range(count):
+            master.account(Accounting("api", status, b"alice", 100.0, 101.0), 100.0)
+    totals = master.totals["api"]
+    assert (totals.accepted, totals.delayed, totals.rejected) == (1, 2, 3)
+
+
 def test_an_unknown_domain_is_counted_and_dropped():
     master = Master([Domain("api", ONE)])
     assert master.account(accepted(b"alice", 100.0, "elsewhere"), 100.0) is None
