@@ -126,7 +126,7 @@ def check_beginning(buffer: bytearray, scanned: int, bounds: Bounds) -> None:
         return
     first_line = _FIRST_LINE.match(buffer)
     if first_line is None:
-        raise _why_not(bytes(buffer))
+        raise _why_not(bytes(buffer), bounds)
     _check_sizes(len(first_line[1]), len(first_line[2]), len(buffer), bounds)
 
 
@@ -134,7 +134,7 @@ def parse_request(head: bytes, bounds: Bounds) -> Request:
     """Read a whole head, its empty line included; raises `Refusal` with the status to answer."""
     match = _HEAD.fullmatch(head)
     if match is None:
-        raise _why_not(head)
+        raise _why_not(head, bounds)
     method, target, minor, block = match.groups()
     _check_sizes(len(method), len(target), len(head), bounds)
     request = Request(method, target, minor == b"1", block)
@@ -148,8 +148,12 @@ def parse_request(head: bytes, bounds: Bounds) -> Request:
     return request
 
 
-def _why_not(head: bytes) -> Refusal:
-    """Find the words for a head outside the grammar."""
+def _why_not(head: bytes, bounds: Bounds) -> Refusal:
+    """Find the words for a head outside the grammar; that it is too long comes first."""
+    if head.find(b"\r\n") > bounds.target_bytes + 2 * _LONGEST_METHOD:
+        return Refusal(414, f"the target is longer than {bounds.target_bytes} bytes")
+    if len(head) > bounds.head_bytes:
+        return Refusal(431, f"the head is longer than {bounds.head_bytes} bytes")
     if _FIRST_LINE.match(head):
         return Refusal(400, "a field line is malformed")
     version = _OTHER_VERSION.match(head)

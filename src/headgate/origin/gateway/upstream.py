@@ -46,8 +46,10 @@ class Pool:
     def take(self, *, repeatable: bool) -> "OriginConnection | None":
         """Take an idle connection out of the pool; None when a new one must be made."""
         idle = self.idle
-        if idle and (repeatable or self.now - idle[-1].idle_since <= _FRESH):
-            return idle.pop()
+        while idle and (repeatable or self.now - idle[-1].idle_since <= _FRESH):
+            connection = idle.pop()
+            if connection.is_open:
+                return connection
         return None
 
     async def connect(self, seconds: float) -> "OriginConnection":
@@ -121,6 +123,11 @@ class OriginConnection(asyncio.Protocol):
         else:
             exchange.truncated()
 
+    def eof_received(self) -> bool:
+        """Hear that the origin will send no more: the loop closes the connection, and nobody shall get it."""
+        self._leave_pool()
+        return False
+
     def pause_writing(self) -> None:
         """Hold the agent back: the origin reads slowly."""
         if self.exchange is not None:
@@ -149,6 +156,11 @@ class OriginConnection(asyncio.Protocol):
         self._read(exchange, data)
 
     # What the exchange calls.
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has not begun to close."""
+        return not self._transport.is_closing()
 
     def begin(self, exchange: "Exchange", head: bytes) -> None:
         """Send the head of a request."""

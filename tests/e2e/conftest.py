@@ -1,0 +1,24 @@
+"""What tests over real sockets share."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+import uvloop
+
+LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+
+
+@pytest.fixture(params=LOOPS)
+def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, None]], None]:
+    """Return the function that runs a coroutine on each event loop there is, and fails on any error a loop reports."""
+
+    def run_it(coroutine: Coroutine[Any, Any, None]) -> None:
+        errors: list[dict[str, Any]] = []
+        with asyncio.Runner(loop_factory=LOOPS[request.param]) as runner:
+            runner.get_loop().set_exception_handler(lambda _, context: errors.append(context))
+            runner.run(coroutine)
+        assert errors == []
+
+    return run_it
