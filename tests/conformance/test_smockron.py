@@ -1,13 +1,18 @@
 """smockron.txt, clause by clause: each docstring quotes the sentences its test proves."""
 
 import asyncio
+import threading
+import time
+from contextlib import contextmanager, suppress
 from fractions import Fraction
 
 import pytest
+import zmq
 
 from headgate.errors import ConfigurationError, WireError
 from headgate.limit import Accounting, DelayUntil, Domain, Gatekeeper, Master, Rule
 from headgate.limit.wire import decode_accounting, decode_control, encode_accounting, encode_control
+from headgate.link import GatekeeperLink, MasterLink, endpoints
 from headgate.origin.asgi import GatekeeperMiddleware
 from headgate.release import Status
 
@@ -251,6 +256,194 @@ class TestHttp:
         status, fields, seen = asyncio.run(second_of_two())
         assert (status, seen) == (503, False)
         assert fields[b"retry-after"] == b"60"
+
+
+def until(condition, seconds=10.0):
+    """Wait until `condition` gives something, and give it."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if found := condition():
+            return found
+        time.sleep(0.005)
+    raise AssertionError(f"not so within {seconds} s")
+
+
+class Peer:
+    """Plain ZeroMQ sockets on loopback: what the other side of a link sees.
+
+    They work only while they are called: whoever waits for their subscription to be heard has to poll them.
+    """
+
+    def __init__(self):
+        self.context = zmq.Context()
+        self.sockets = []
+
+    def close(self):
+        for socket in self.sockets:
+            socket.close()
+        self.context.term()
+
+    def socket(self, kind, *, connect=None, subscribe=None):
+        """Open one; bound to a port of the system's choice unless it is to connect."""
+        socket = self.context.socket(kind)
+        self.sockets.append(socket)
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.RCVTIMEO, 5_000)
+        if subscribe is not None:
+            socket.subscribe(subscribe)
+        if connect:
+            socket.connect(connect)
+        return socket
+
+    def bind_pair(self):
+        """Bind a plain SUB and a plain PUB on two ports in a row; give them and the address of the first."""
+        for _ in range(50):
+            accounting, control = self.socket(zmq.SUB, subscribe=b""), self.socket(zmq.PUB)
+            port = accounting.bind_to_random_port("tcp://127.0.0.1")
+            with suppress(zmq.ZMQError):
+                control.bind(f"tcp://127.0.0.1:{port + 1}")
+                return accounting, control, f"tcp://127.0.0.1:{port}"
+            accounting.close()
+            control.close()
+        raise AssertionError("no two ports in a row are free")
+
+
+@pytest.fixture
+def peer():
+    peer = Peer()
+    yield peer
+    peer.close()
+
+
+@contextmanager
+def running_master(*domains):
+    link = MasterLink(Master(domains), "tcp://127.0.0.1:0")
+    thread = threading.Thread(target=link.run)
+    thread.start()
+    try:
+        yield link
+    finally:
+        link.stop()
+        thread.join()
+        link.close()
+
+
+@contextmanager
+def running_gatekeeper(address, *domains):
+    link = GatekeeperLink(address, domains, accounting="frames")
+    gatekeeper = Gatekeeper(link.account)
+    link.attach(gatekeeper)
+    link.start_thread()
+    try:
+        yield gatekeeper, link
+    finally:
+        link.close()
+
+
+ONE_A_MINUTE = (Rule.parse("1/min burst 1"),)
+
+
+def milliseconds():
+    return int(time.time() * 1_000)
+
+
+class TestSockets:
+    def test_the_master_binds_and_plain_pub_sub_sockets_connect(self, peer):
+        """Gatekeepers and masters communicate using a pair of ZeroMQ PUB/SUB sockets. Both are physically outgoing from
+        the gatekeeper (bind() on the master, connect() on the gatekeeper), but one (the accounting socket) sends
+        messages from gatekeeper to master, while the other (the control socket) sends messages from master to
+        gatekeepers."""
+        with running_master(Domain("api", ONE_A_MINUTE)) as link:
+            control = peer.socket(zmq.SUB, connect=link.endpoints.control, subscribe=b"api\0")
+            until(lambda: control.poll(1) or link.counters.subscriptions)
+            accounting = peer.socket(zmq.PUB, connect=link.endpoints.accounting)
+            now = milliseconds()
+
+            def told():
+                accounting.send_multipart([b"api\0", b"ACCEPTED", b"alice", b"%d" % now, b"", b""])
+                return link.counters.accounted
+
+            until(told)
+            frames = control.recv_multipart()
+        assert frames[:3] == [b"api\0", b"DELAY_UNTIL", b"alice"]
+        assert now + 60_000 <= int(frames[3]) <= milliseconds() + 60_001
+
+    def test_the_gatekeeper_connects_and_plain_sub_pub_sockets_bind(self, peer):
+        """Gatekeeper PUB -> Master tcp:10004 SUB. Master subscribes to "" (all messages). Gatekeeper SUB -> Master
+        tcp:10005 PUB."""
+        accounting, control, address = peer.bind_pair()
+        with running_gatekeeper(address, "api") as (gatekeeper, link):
+            until(lambda: accounting.poll(1) or link.heard)
+            received = time.time()
+            gatekeeper.admit("api", b"alice", now=received)
+            frames = accounting.recv_multipart()
+            assert frames[:3] == [b"api\0", b"ACCEPTED", b"alice"]
+            assert frames[4:] == [b"", b""]
+            release = milliseconds() + 60_000
+
+            def held():
+                control.send_multipart([b"api\0", b"DELAY_UNTIL", b"alice", b"%d" % release])
+                return gatekeeper.held("api", b"alice", now=received)
+
+            assert until(lambda: max(0, held())) == release / 1_000
+
+    def test_the_ports(self):
+        """Gatekeeper PUB -> Master tcp:10004 SUB; Gatekeeper SUB -> Master tcp:10005 PUB"""
+        assert endpoints("192.0.2.1") == ("tcp://192.0.2.1:10004", "tcp://192.0.2.1:10005")
+
+    def test_the_domain_is_the_topic(self, peer):
+        """Both sockets use the domain as the pubsub topic. […] Gatekeeper subscribes to all domains for which it will
+        receive traffic."""
+        accounting, control, address = peer.bind_pair()
+        with running_gatekeeper(address, "api", "web") as (gatekeeper, link):
+            until(lambda: accounting.poll(1) or link.heard)
+            release = b"%d" % (milliseconds() + 60_000)
+
+            def both_held():
+                for domain in (b"api-internal\0", b"elsewhere\0", b"api\0", b"web\0"):
+                    control.send_multipart([domain, b"DELAY_UNTIL", b"alice", release])
+                return all(gatekeeper.held(domain, b"alice", now=0.0) > 0 for domain in ("api", "web"))
+
+            until(both_held)
+            assert gatekeeper.held("api-internal", b"alice", now=0.0) < 0
+            assert link.counters.malformed == 0, "what it has no traffic for does not even reach it"
+            gatekeeper.admit("web", b"bob", now=time.time())
+            assert accounting.recv_multipart()[0] == b"web\0"
+
+    def test_a_router_may_stand_between(self, peer):
+        """A ZeroMQ router may be employed to shard accounting messages to multiple masters, provided that all messages
+        for the same domain go to the same master."""
+        masters = [running_master(Domain(name, ONE_A_MINUTE)) for name in ("api", "web")]
+        with masters[0] as api, masters[1] as web:
+            # Each master's domains are forwarded to it alone: a plain SUB and PUB a master is such a router.
+            front, _, address = peer.bind_pair()
+            out = {b"api\0": peer.socket(zmq.PUB, connect=api.endpoints.accounting)}
+            out[b"web\0"] = peer.socket(zmq.PUB, connect=web.endpoints.accounting)
+            with running_gatekeeper(address, "api", "web") as (gatekeeper, link):
+                until(lambda: front.poll(1) or link.heard)
+
+                def both_told():
+                    for domain in ("api", "web"):
+                        gatekeeper.admit(domain, b"alice", now=time.time())
+                        frames = front.recv_multipart()
+                        out[frames[0]].send_multipart(frames)
+                    return api.counters.accounted and web.counters.accounted
+
+                until(both_told)
+            assert (api.master.unknown, web.master.unknown) == (0, 0)
+
+    def test_two_gatekeepers_share_one_limit(self):
+        """instructs the gatekeepers as to when and whether requests are allowed"""
+        with (
+            running_master(Domain("api", ONE_A_MINUTE)) as master_link,
+            running_gatekeeper(master_link.endpoints.accounting, "api") as (one, first),
+            running_gatekeeper(master_link.endpoints.accounting, "api") as (two, second),
+        ):
+            until(lambda: first.heard and second.heard and master_link.counters.subscriptions >= 2)
+            now = time.time()
+            assert one.admit("api", b"alice", now=now).status is Status.ACCEPTED
+            assert until(lambda: max(0, two.held("api", b"alice", now=now))) >= now + 60
+            assert two.admit("api", b"alice", now=now).status is Status.REJECTED
 
 
 ACCOUNTING = [b"api\0", b"ACCEPTED", b"alice", b"1700000000000", b"", b""]
