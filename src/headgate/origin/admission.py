@@ -1,78 +1,103 @@
 """What the middleware of both kinds share: from a server's own request to what the gatekeeper is asked.
 
-This file knows neither ASGI nor WSGI: `R` is the scope of the one or the environ of the other, and two functions
-read it. Choices are made once, when the middleware is built; per request only what they left is called.
+This file knows neither ASGI nor WSGI: `R` is the scope of the one or the environ of the other, and a `Reading` says
+how to read it. Choices are made once, when the middleware is built; per request only what they left is called.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
 
 from headgate.origin.head import Head
-from headgate.origin.identify import Identify, parse_identify, short_identifier
+from headgate.origin.identify import Header, Identify, parse_identify, short_identifier
 from headgate.origin.routes import Routes
 
-__all__ = ["Admission"]
+__all__ = ["Reading", "questions"]
 
 R = TypeVar("R")
 
 _Callable = Callable[[R], bytes | str | None]
 
 
-class Admission(Generic[R]):
-    """Names the domain and the identifier of a request.
+@dataclass(frozen=True)
+class Reading(Generic[R]):
+    """How to read a server's request."""
+
+    peer: Callable[[R], str]
+    """The address at the other end, empty when it has none."""
+
+    field: Callable[[R, bytes], bytes | None]
+    """The value of one field, by its name in lower case."""
+
+    head: Callable[[R], Head]
+    """All of it: dearer than the other two."""
+
+
+def questions(
+    identify: Identify | _Callable[R] | str, domain: Routes | Callable[[R], str | None] | str, reading: Reading[R]
+) -> Callable[[R], tuple[str, bytes] | None]:
+    """Return the function from a request to what the gatekeeper is asked: a domain and an identifier, or None.
 
     `identify` is an `Identify`, a text for `parse_identify`, or a callable given the request itself; `domain` is a
     name, `Routes`, or a callable given the request itself. A callable that answers None leaves the request unlimited.
-    `peer` and `head` read a request. Raises `ConfigurationError` for a text that is no way to identify.
+    Raises `ConfigurationError` for a text that is no way to identify.
     """
+    identifier_of = _identifier(parse_identify(identify) if isinstance(identify, str) else identify, reading)
+    only = domain.only if isinstance(domain, Routes) else domain
+    if isinstance(only, str):
 
-    def __init__(
-        self,
-        identify: Identify | _Callable[R] | str,
-        domain: Routes | Callable[[R], str | None] | str,
-        *,
-        peer: Callable[[R], str],
-        head: Callable[[R], Head],
-    ) -> None:
-        self._identifier = _identifier(parse_identify(identify) if isinstance(identify, str) else identify, peer, head)
-        self._only = domain if isinstance(domain, str) else domain.only if isinstance(domain, Routes) else None
-        self._domain = _domain(domain, head)
+        def one_domain(request: R) -> tuple[str, bytes] | None:
+            identifier = identifier_of(request)
+            return None if identifier is None else (only, identifier)
 
-    def question(self, request: R) -> tuple[str, bytes] | None:
-        """Return the domain and the identifier that the gatekeeper is to be asked about; None: not limited."""
-        domain = self._only or self._domain(request)
-        if domain is None:
+        return one_domain
+    domain_of = _domain(domain, reading)
+
+    def by_request(request: R) -> tuple[str, bytes] | None:
+        name = domain_of(request)
+        identifier = None if name is None else identifier_of(request)
+        return None if name is None or identifier is None else (name, identifier)
+
+    return by_request
+
+
+def _domain(domain: Routes | Callable[[R], str | None] | str, reading: Reading[R]) -> Callable[[R], str | None]:
+    if isinstance(domain, Routes):
+        return lambda request: domain.match(reading.head(request))
+    return cast("Callable[[R], str | None]", domain)
+
+
+def _identifier(identify: Identify | _Callable[R], reading: Reading[R]) -> Callable[[R], bytes | None]:
+    if isinstance(identify, Header):
+        return _by_header(identify, reading)
+    if hasattr(identify, "per_connection"):
+        return _by_head(cast("Identify", identify), reading)
+    of_request = identify
+
+    def asked(request: R) -> bytes | None:
+        answer = of_request(request)
+        if answer is None:
             return None
-        identifier = self._identifier(request)
-        return None if identifier is None else (domain, identifier)
+        return short_identifier(answer.encode("utf-8", "surrogatepass") if isinstance(answer, str) else answer)
+
+    return asked
 
 
-def _identifier(
-    identify: Identify | _Callable[R], peer: Callable[[R], str], head: Callable[[R], Head]
-) -> Callable[[R], bytes | None]:
-    per_connection: Callable[[str], bytes | None] | None = getattr(identify, "per_connection", None)
-    if per_connection is None:
-        of_request = cast("_Callable[R]", identify)
+def _by_header(identify: Header, reading: Reading[R]) -> Callable[[R], bytes | None]:
+    name, of, field = identify.name, identify.of, reading.field
+    otherwise = _identifier(identify.fallback, reading)
 
-        def asked(request: R) -> bytes | None:
-            answer = of_request(request)
-            if answer is None:
-                return None
-            return short_identifier(answer.encode("utf-8", "surrogatepass") if isinstance(answer, str) else answer)
+    def read(request: R) -> bytes | None:
+        return of(field(request, name)) or otherwise(request)
 
-        return asked
-    of_head = cast("Identify", identify)
+    return read
 
-    def known(request: R) -> bytes:
+
+def _by_head(identify: Identify, reading: Reading[R]) -> Callable[[R], bytes | None]:
+    per_connection, peer, head = identify.per_connection, reading.peer, reading.head
+
+    def known(request: R) -> bytes | None:
         # Most identifiers follow from the connection alone, which spares reading the head.
-        return per_connection(peer(request)) or of_head(head(request))
+        return per_connection(peer(request)) or identify(head(request))
 
     return known
-
-
-def _domain(domain: Routes | Callable[[R], str | None] | str, head: Callable[[R], Head]) -> Callable[[R], str | None]:
-    if isinstance(domain, str):
-        return lambda _request: domain
-    if isinstance(domain, Routes):
-        return lambda request: domain.match(head(request))
-    return domain

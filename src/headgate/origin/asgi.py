@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from headgate.limit import Accounting, Gatekeeper
-from headgate.origin.admission import Admission
-from headgate.origin.head import Head
+from headgate.origin.admission import Reading, questions
+from headgate.origin.head import Head, field_of
 from headgate.origin.identify import Identify
 from headgate.origin.rejection import Rejections, Response
 from headgate.origin.routes import Routes
@@ -53,7 +53,7 @@ class GatekeeperMiddleware:
     ) -> None:
         self.app = app
         self._gatekeeper = gatekeeper
-        self._admission: Admission[Scope] = Admission(identify, domain, peer=_peer, head=_head)
+        self._question = questions(identify, domain, Reading(peer=_peer, field=_field, head=_head))
         self._rejections = rejections or Rejections.of(gatekeeper)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -61,7 +61,7 @@ class GatekeeperMiddleware:
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
-        question = self._admission.question(scope)
+        question = self._question(scope)
         if question is None:
             await self.app(scope, receive, send)
             return
@@ -160,18 +160,18 @@ def _peer(scope: Scope) -> str:
     return client[0] or "" if client else ""
 
 
+def _field(scope: Scope, name: bytes) -> bytes | None:
+    return field_of(scope["headers"], name)
+
+
 def _head(scope: Scope) -> Head:
+    fields = scope["headers"]
     # Where the path as sent is not given, the decoded one must not be decoded a second time.
     path = scope.get("raw_path") or scope["path"].encode("utf-8", "surrogateescape").replace(b"%", b"%25")
     return Head(
         method=scope.get("method", "GET").encode(),
         path=path,
-        host=_field(scope, b"host") or b"",
-        fields=scope["headers"],
+        host=field_of(fields, b"host") or b"",
+        fields=fields,
         peer=_peer(scope),
     )
-
-
-def _field(scope: Scope, name: bytes) -> bytes | None:
-    values = [value for field_name, value in scope["headers"] if field_name == name]
-    return b", ".join(values) if values else None

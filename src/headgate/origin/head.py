@@ -3,9 +3,11 @@
 One shape for every front door: the gateway fills it from its parser, the middleware from the scope or the environ.
 """
 
+from collections.abc import Iterable
+
 import msgspec
 
-__all__ = ["Head"]
+__all__ = ["Head", "field_of"]
 
 
 class Head(msgspec.Struct):
@@ -31,5 +33,13 @@ class Head(msgspec.Struct):
 
         Several lines make one value, joined with a comma (RFC 9110, section 5.3).
         """
-        values = [value for field_name, value in self.fields if field_name == name]
-        return b", ".join(values) if values else None
+        return field_of(self.fields, name)
+
+
+def field_of(fields: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
+    """Return the value of the field `name` among field lines; see `Head.field`."""
+    found: bytes | None = None
+    for field_name, value in fields:
+        if field_name == name:
+            found = value if found is None else b"%b, %b" % (found, value)
+    return found

@@ -15,7 +15,7 @@ from headgate.errors import ConfigurationError
 from headgate.origin.forwarded import forwarded_hops, x_forwarded_for_hops
 from headgate.origin.head import Head
 
-__all__ = ["UNKNOWN", "Identify", "client_address", "header", "parse_identify", "short_identifier"]
+__all__ = ["UNKNOWN", "Header", "Identify", "client_address", "header", "parse_identify", "short_identifier"]
 
 UNKNOWN = b"unknown"
 """The identifier of a peer without an address: a unix socket, or a server that does not tell (RFC 7239's word)."""
@@ -69,7 +69,7 @@ def header(name: bytes | str, fallback: Identify | None = None) -> Identify:
     A value longer than 255 bytes counts as its SHA-256: a longer identifier cannot be named in a control message.
     """
     text = name.encode() if isinstance(name, str) else name
-    return _Header(text.strip().lower(), fallback or client_address())
+    return Header(text.strip().lower(), fallback or client_address())
 
 
 def parse_identify(text: str, trusted: Iterable[str] = (), *, ipv6_prefix: int = 64) -> Identify:
@@ -93,10 +93,28 @@ def short_identifier(value: bytes) -> bytes:
     return b"sha256:" + hashlib.sha256(value).hexdigest().encode()
 
 
-class _Known(Protocol):
-    """What is remembered of one address as text."""
+class Header:
+    """What `header` makes: reads the field `name`, in lower case, and asks `fallback` where it says nothing.
 
-    def __call__(self, text: str, /) -> tuple[bytes, bool] | None: ...
+    A front door that can look up one field cheaply does that, and calls `of` with what it found.
+    """
+
+    def __init__(self, name: bytes, fallback: Identify) -> None:
+        self.name = name
+        self.fallback = fallback
+
+    def __call__(self, head: Head, /) -> bytes:
+        """Return the field's value as an identifier, or what the fallback says."""
+        return self.of(head.field(self.name)) or self.fallback(head)
+
+    @staticmethod
+    def of(value: bytes | None) -> bytes | None:
+        """Return the identifier a value stands for; None when it is absent or empty."""
+        return short_identifier(value.strip()) or None if value else None
+
+    def per_connection(self, _peer: str, /) -> bytes | None:
+        """Return None: any request may bring the field."""
+        return None
 
 
 class _ClientAddress:
@@ -106,20 +124,14 @@ class _ClientAddress:
         self, trusted: tuple[str, ...], ipv6_prefix: int, readers: dict[bytes, Callable[[bytes], Iterator[str]]]
     ) -> None:
         self._readers = readers
+        self._ipv6_prefix = ipv6_prefix
         self._trusts_unix = "unix" in trusted
-        networks = tuple(_network(text) for text in trusted if text != "unix")
-
-        def known(text: str) -> tuple[bytes, bool] | None:
-            """Give the identifier of an address and whether it is trusted; None for a text that is no address."""
-            address = _address(text)
-            if address is None:
-                return None
-            return _identifier(address, ipv6_prefix), any(address in network for network in networks)
-
+        self._networks = tuple(_network(text) for text in trusted if text != "unix")
         # Parsing an address costs some microseconds; few addresses make most requests. Bounded, and per object.
-        self._known: _Known = lru_cache(_CACHED_ADDRESSES)(known)
+        self._known = lru_cache(_CACHED_ADDRESSES)(self._look_up)
+        self.per_connection = lru_cache(_CACHED_ADDRESSES)(self._without_fields)
 
-    def __call__(self, head: Head) -> bytes:
+    def __call__(self, head: Head, /) -> bytes:
         identifier, trusted = self._of_peer(head.peer)
         if not trusted:
             return identifier
@@ -130,7 +142,14 @@ class _ClientAddress:
         }
         return found.pop() if len(found) == 1 else identifier
 
-    def per_connection(self, peer: str) -> bytes | None:
+    def _look_up(self, text: str) -> tuple[bytes, bool] | None:
+        """Give the identifier of an address and whether it is trusted; None for a text that is no address."""
+        address = _address(text)
+        if address is None:
+            return None
+        return _identifier(address, self._ipv6_prefix), any(address in network for network in self._networks)
+
+    def _without_fields(self, peer: str, /) -> bytes | None:
         identifier, trusted = self._of_peer(peer)
         return None if trusted and self._readers else identifier
 
@@ -149,21 +168,6 @@ class _ClientAddress:
             if not trusted:
                 break
         return nearest
-
-
-class _Header:
-    """See `header`."""
-
-    def __init__(self, name: bytes, fallback: Identify) -> None:
-        self._name = name
-        self._fallback = fallback
-
-    def __call__(self, head: Head) -> bytes:
-        value = (head.field(self._name) or b"").strip()
-        return short_identifier(value) if value else self._fallback(head)
-
-    def per_connection(self, _peer: str) -> bytes | None:
-        return None
 
 
 def _network(text: str) -> _Network:

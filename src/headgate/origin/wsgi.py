@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from headgate.limit import Gatekeeper
-from headgate.origin.admission import Admission
+from headgate.origin.admission import Reading, questions
 from headgate.origin.head import Head
 from headgate.origin.identify import Identify
 from headgate.origin.rejection import Rejections, Response
@@ -47,13 +47,13 @@ class GatekeeperMiddleware:
     ) -> None:
         self.app = app
         self._gatekeeper = gatekeeper
-        self._admission: Admission[WSGIEnvironment] = Admission(identify, domain, peer=_peer, head=_head)
+        self._question = questions(identify, domain, Reading(peer=_peer, field=_field, head=_head))
         self._rejections = rejections or Rejections.of(gatekeeper)
         self._lock = lock or threading.Lock()
 
     def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
         """Serve one request; sleeps here while it is delayed."""
-        question = self._admission.question(environ)
+        question = self._question(environ)
         if question is None:
             return self.app(environ, start_response)
         domain, identifier = question
@@ -80,6 +80,11 @@ def _refuse(response: Response, environ: "WSGIEnvironment", start_response: "Sta
 
 def _peer(environ: "WSGIEnvironment") -> str:
     return str(environ.get("REMOTE_ADDR") or "")
+
+
+def _field(environ: "WSGIEnvironment", name: bytes) -> bytes | None:
+    value = environ.get("HTTP_" + name.decode("latin-1").upper().replace("-", "_"))
+    return None if value is None else _raw(value)
 
 
 def _head(environ: "WSGIEnvironment") -> Head:

@@ -2,7 +2,7 @@ import pytest
 
 from headgate.errors import ConfigurationError
 from headgate.origin import Head, Route, Routes, client_address, header
-from headgate.origin.admission import Admission
+from headgate.origin.admission import Reading, questions
 
 
 class Request(dict[str, str]):
@@ -15,8 +15,15 @@ def read(request: Request) -> Head:
     )
 
 
-def admission(identify="client-address", domain="default") -> Admission[Request]:
-    return Admission(identify, domain, peer=lambda _request: "192.0.2.1", head=read)
+READING = Reading[Request](
+    peer=lambda _request: "192.0.2.1",
+    field=lambda request, name: request["key"].encode() if name == b"x-key" and "key" in request else None,
+    head=read,
+)
+
+
+def question(request: Request, identify="client-address", domain="default"):
+    return questions(identify, domain, READING)(request)
 
 
 @pytest.mark.parametrize(
@@ -33,11 +40,11 @@ def admission(identify="client-address", domain="default") -> Admission[Request]
     ],
 )
 def test_the_identifier_comes_from_wherever_it_was_told_to(identify, identifier):
-    assert admission(identify).question(Request(key="k")) == ("default", identifier)
+    assert question(Request(key="k"), identify) == ("default", identifier)
 
 
 def test_a_callables_long_answer_fits_a_frame():
-    _, identifier = admission(lambda request: "x" * 300).question(Request()) or ("", b"")
+    _, identifier = question(Request(), lambda request: "x" * 300)
     assert identifier.startswith(b"sha256:")
 
 
@@ -51,15 +58,21 @@ def test_a_callables_long_answer_fits_a_frame():
     ],
 )
 def test_the_domain_comes_from_wherever_it_was_told_to(domain, expected):
-    assert admission(domain=domain).question(Request(key="k")) == (expected, b"192.0.2.1")
+    assert question(Request(key="k"), domain=domain) == (expected, b"192.0.2.1")
 
 
 def test_none_leaves_a_request_unlimited():
-    assert admission(identify=lambda request: None).question(Request()) is None
-    assert admission(domain=lambda request: None).question(Request()) is None
-    assert admission(domain=Routes([Route("p", path_prefix="/p")])).question(Request()) is None
+    assert question(Request(), identify=lambda request: None) is None
+    assert question(Request(), domain=lambda request: None) is None
+    assert question(Request(), domain=Routes([Route("p", path_prefix="/p")])) is None
 
 
 def test_a_text_that_is_no_way_to_identify_is_refused_when_building():
     with pytest.raises(ConfigurationError, match="'cookie'"):
-        admission("cookie")
+        questions("cookie", "default", READING)
+
+
+@pytest.mark.parametrize("request_", [Request(), Request(key=""), Request(key="  ")])
+def test_a_header_that_says_nothing_falls_back(request_):
+    assert question(request_, "header:X-Key") == ("default", b"192.0.2.1")
+    assert question(request_, header("X-Key", header("X-Other"))) == ("default", b"192.0.2.1")
