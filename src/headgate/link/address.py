@@ -1,0 +1,55 @@
+"""The two addresses of the bus, from the one an operator writes.
+
+This file knows nothing of sockets. Accounting goes to the port that is named, 10004 when none is, and control comes
+from the next one (smockron.txt, Low-Level Proto: "master tcp:10004 SUB", "master tcp:10005 PUB").
+"""
+
+import ipaddress
+import re
+from typing import NamedTuple
+
+from headgate.errors import ConfigurationError
+
+__all__ = ["DEFAULT_PORT", "Endpoints", "endpoints"]
+
+DEFAULT_PORT = 10004
+"""Where a master listens for accounting when no port is named; its control port is the next one."""
+
+_CONTROL = ".control"
+_ADDRESS = re.compile(r"(?:(?P<scheme>[a-z]+)://)?(?P<rest>\S+)")
+_HOST_PORT = re.compile(r"(?P<host>\[[0-9A-Za-z:.%_-]+\]|[^\s\[\]/:;,@]+)(?::(?P<port>[0-9]{1,5}))?")
+
+
+class Endpoints(NamedTuple):
+    """What ZeroMQ binds or connects to, as ZeroMQ writes it."""
+
+    accounting: str
+    control: str
+
+
+def endpoints(address: str) -> Endpoints:
+    """Read ``HOST``, ``HOST:PORT``, ``tcp://HOST:PORT``, ``ipc://PATH`` or ``inproc://NAME``.
+
+    An IPv6 host stands in brackets when a port follows. Port 0 stays 0 for both: whoever binds chooses. The control
+    address of a path or name is that path or name with ".control" after it. Raises `ConfigurationError`, which quotes
+    the address and shows one that works.
+    """
+    match = _ADDRESS.fullmatch(address)
+    scheme, rest = (match["scheme"] or "tcp", match["rest"]) if match else ("", "")
+    if scheme in {"ipc", "inproc"}:
+        return Endpoints(f"{scheme}://{rest}", f"{scheme}://{rest}{_CONTROL}")
+    found = _HOST_PORT.fullmatch(_bracketed(rest)) if scheme == "tcp" else None
+    port = int(found["port"] or DEFAULT_PORT) if found else -1
+    if found is None or not 0 <= port < 65535:  # control needs the port after it
+        raise ConfigurationError(f"{address!r} is no address of a master; try 'tcp://127.0.0.1:{DEFAULT_PORT}'")
+    following = port + 1 if port else 0
+    return Endpoints(f"tcp://{found['host']}:{port}", f"tcp://{found['host']}:{following}")
+
+
+def _bracketed(rest: str) -> str:
+    """Put brackets around a bare IPv6 address: its last group is no port."""
+    try:
+        ipaddress.IPv6Address(rest)
+    except ValueError:
+        return rest
+    return f"[{rest}]"
