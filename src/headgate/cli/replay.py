@@ -114,7 +114,7 @@ class Outcome:
         self._domain = domain.name
         self._master = Master([domain], max_identifiers=sys.maxsize)
         self._gatekeeper = Gatekeeper(
-            self._master.account, max_delay=max_delay, max_delayed=sys.maxsize, max_holds=sys.maxsize
+            master=self._master, max_delay=max_delay, max_delayed=sys.maxsize, max_holds=sys.maxsize
         )
         self._delayed: Counter[bytes] = Counter()
         self._rejected: Counter[bytes] = Counter()

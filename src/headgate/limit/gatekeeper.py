@@ -181,7 +181,8 @@ class Gatekeeper:
         return [(name, release) for release, name in nlargest(most, held)]
 
     def forget(self, *, now: float) -> int:
-        """Drop the holds that are over; give how many."""
+        """Drop the holds that are over; give how many. Places whose time has come are free too."""
+        self._free_places(now)
         before = self._size
         for domain, holds in self._holds.items():
             if any(release <= now for release in holds.values()):

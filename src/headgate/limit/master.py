@@ -114,6 +114,20 @@ class Master:
                 if history[PUBLISHED] > now:
                     yield DelayUntil(domain, identifier, history[PUBLISHED])
 
+    def adopt(self, other: "Master") -> None:
+        """Take over what another master knows: its totals, and the histories of each domain that is the same in both.
+
+        For rules that change while requests come in; the other one is not to be used any more.
+        """
+        self.unknown, self.evicted, self.shadowed = other.unknown, other.evicted, other.shadowed
+        for name, book in self._books.items():
+            old = other._books.get(name)
+            if old is not None:
+                self.totals[name] = book.totals = old.totals
+            if old is not None and old.domain == book.domain:
+                self._size += len(old.histories) - len(book.histories)
+                book.histories = old.histories
+
     def forget(self, *, now: float, most: int | None = None) -> int:
         """Drop histories that can no longer hold anybody; give how many.
 

@@ -122,7 +122,7 @@ class Admin:
             accept = fields.get(b"accept", b"").decode("latin-1")
             return _Answer(200, *self._metrics.write(await self._state(), accept))
         if path == "/api/state":
-            return _Answer(200, msgspec.json.encode(await self._state()), "application/json")
+            return _Answer(200, msgspec.json.encode(await self._state()) + b"\n", "application/json")
         raise _Refused(404, "There are /livez, /readyz, /metrics and /api/state.")
 
 

@@ -37,7 +37,8 @@ class Metrics:
         self._states.state = state
         if "text/plain" in accept and "application/openmetrics-text" not in accept:
             return exposition.generate_latest(self._registry), exposition.CONTENT_TYPE_LATEST
-        return openmetrics.generate_latest(self._registry), openmetrics.CONTENT_TYPE_LATEST
+        text: bytes = openmetrics.generate_latest(self._registry)  # type: ignore[no-untyped-call]  # theirs has none
+        return text, openmetrics.CONTENT_TYPE_LATEST
 
 
 class _States(Collector):

@@ -1,0 +1,84 @@
+"""Configuration to objects: the one place where the rooms below are put together. Nothing here opens a socket."""
+
+import sys
+from typing import NamedTuple
+
+from headgate import advice
+from headgate.config import Configuration, DomainSection
+from headgate.errors import ConfigurationError
+from headgate.limit import Domain, Gatekeeper, Master
+from headgate.limit.accounting import DelayUntil
+from headgate.limit.gatekeeper import Account, spacing
+from headgate.origin import Identify, Rejections, Route, Routes, parse_identify
+
+__all__ = ["CATCH_ALL", "Composition", "check_composition", "compose", "gatekeeper_of", "inherit"]
+
+CATCH_ALL = "default"
+"""The domain of every request, where rules are given without one."""
+
+
+class Composition(NamedTuple):
+    """What decides on requests, as far as configuration says it."""
+
+    domains: tuple[Domain, ...]
+    routes: Routes
+    identify: Identify
+    reject: Rejections
+    advice: bytes | None
+
+
+def compose(tree: Configuration) -> Composition:
+    """Build what decides. Raises `ConfigurationError` for what cannot be meant."""
+    gate = tree.gate
+    sections = tree.domain or (DomainSection(name=CATCH_ALL),)
+    domains = tuple(section.domain() for section in sections)
+    if gate.master == "embedded" and not any(domain.rules for domain in domains):
+        raise ConfigurationError("no rule: add --rule '10/s burst 20', or a [[domain]] with rules to the configuration")
+    routes = Routes(
+        Route(section.name, section.path_prefix, section.host, section.method, section.header, section.value)
+        for section in sections
+    )
+    reject = Rejections(
+        domains,
+        status=gate.rejection_status,
+        buckets={section.name: section.bucket for section in sections if section.bucket},
+        opted_out=[section.name for section in sections if not section.exponential_throttling],
+    )
+    identify = parse_identify(gate.identify, gate.trusted_proxies, ipv6_prefix=gate.ipv6_prefix)
+    document = advice.document(tree.advice) if tree.advice else None
+    return Composition(domains, routes, identify, reject, document)
+
+
+def check_composition(tree: Configuration) -> None:
+    """Check all that can be checked without a socket; a file for a master alone needs no rule of a gate's."""
+    if tree.gate.origin or tree.domain:
+        compose(tree)
+
+
+def gatekeeper_of(tree: Configuration, domains: tuple[Domain, ...], account: Account | None) -> Gatekeeper:
+    """Give the gatekeeper: with its master inside, unless `account` leads to one elsewhere."""
+    gate, bound = tree.gate, tree.master.max_identifiers
+    return Gatekeeper(
+        account,
+        master=Master(domains, max_identifiers=bound) if account is None else None,
+        max_delay=gate.max_delay,
+        max_delayed=gate.max_delayed,
+        spacing=spacing(domains),
+        max_holds=bound,
+    )
+
+
+def inherit(new: Gatekeeper, old: Gatekeeper, *, now: float) -> None:
+    """Give a gatekeeper what another knows: totals, and for domains that stay as they are the holds and histories.
+
+    A domain whose rules changed starts afresh: who waits for a rule that was a mistake should not wait it out.
+    """
+    new.totals, new.evicted = old.totals, old.evicted
+    same = set(old.totals)
+    if new.master is not None and old.master is not None:
+        before = old.master.domains
+        same = {name for name, domain in new.master.domains.items() if before.get(name) == domain}
+        new.master.adopt(old.master)
+    for name in same:
+        for identifier, release in old.top(name, now=now, most=sys.maxsize):
+            new.obey(DelayUntil(name, identifier, release))

@@ -1,0 +1,218 @@
+"""One gate in one process: gateway, gatekeeper and link put together, watched, changed and ended.
+
+It is a gate of its own, or one worker among several; which of the two it does not know.
+"""
+
+import asyncio
+import errno
+import gc
+import time
+from contextlib import suppress
+
+import msgspec
+
+from headgate.cli.composing import Composition, compose, gatekeeper_of, inherit
+from headgate.config import Address, Configuration
+from headgate.errors import ConfigurationError
+from headgate.limit import Gatekeeper
+from headgate.link import GatekeeperLink
+from headgate.observe import DomainState, Held, State
+from headgate.observe.state import identifier_text
+from headgate.origin.gateway import Gateway, TlsKeys
+
+__all__ = ["Gate", "address_sentence", "frozen_changes"]
+
+_FORGET_EVERY = 1.0
+_FORGET_AT_ONCE = 10_000
+_MOST_HELD = 10
+_GREETING = 0.25
+_GLANCES = 50
+_FROZEN = ("listen", "origin", "admin", "workers", "master", "accounting", "tls", "timeouts", "bounds")
+"""Keys of the gate that only a restart can change."""
+
+
+class Gate:
+    """See the module; `tree` is what it begins with. Raises `ConfigurationError` for what cannot be composed."""
+
+    def __init__(self, tree: Configuration) -> None:
+        self.tree = tree
+        """The configuration in force."""
+        self._composed = compose(tree)
+        self._keys = TlsKeys(tree.gate.tls.cert, tree.gate.tls.key) if tree.gate.tls.cert else None
+        self._link = _linked(tree, self._composed)
+        try:
+            self.gatekeeper = self._new_gatekeeper(tree, self._composed, self._link)
+            """The gatekeeper in force."""
+            self._gateway = self._new_gateway()
+        except BaseException:
+            if self._link is not None:
+                self._link.close()
+            raise
+        self._forgetting: asyncio.Task[None] | None = None
+        self._accepting = False
+
+    async def start(self, *, reuse_port: bool = False) -> Address:
+        """Accept agents from now on; returns the address bound. Raises `ConfigurationError` when it cannot be had."""
+        if self._link is not None:
+            self._link.start(asyncio.get_running_loop())
+            await self._heard(self._link)
+        address = Address.parse(self.tree.gate.listen)
+        tls = self._keys.context if self._keys is not None else None
+        try:
+            await self._gateway.start(address.host, address.port, tls=tls, reuse_port=reuse_port)
+        except OSError as error:
+            raise ConfigurationError(address_sentence("--listen", address, error)) from None
+        self._forgetting = asyncio.get_running_loop().create_task(self._forget())
+        self._accepting = True
+        # What has been built so far stays for good: the collector need not look at it again.
+        gc.collect()
+        gc.freeze()
+        return Address(*self._gateway.addresses[0])
+
+    async def _heard(self, link: GatekeeperLink) -> None:
+        """Wait a moment for a master that is there, so that it hears of the first request; not for one that is not."""
+        for _ in range(_GLANCES):
+            if link.heard:
+                return
+            await asyncio.sleep(_GREETING / _GLANCES)
+
+    def unready(self) -> str:
+        """Say why no request is accepted; empty when they are."""
+        if self._gateway.draining:
+            return "draining"
+        return "" if self._accepting else "starting"
+
+    async def end(self, seconds: float) -> None:
+        """Accept no more, give requests under way `seconds` to finish, and let go of everything."""
+        forgetting, self._forgetting = self._forgetting, None
+        if forgetting is not None:
+            forgetting.cancel()
+            with suppress(asyncio.CancelledError):
+                await forgetting
+        await self._gateway.drain(seconds)
+        if self._link is not None:
+            self._link.close()
+
+    def change(self, tree: Configuration) -> list[str]:
+        """Put another configuration in force, as far as that can be done while agents are connected.
+
+        Returns the keys that need a restart. Raises `ConfigurationError`, and leaves all as it is, for what cannot be
+        composed. TLS keys are read again in any case.
+        """
+        frozen = frozen_changes(self.tree, tree)
+        tree = _thawed(self.tree, tree)
+        composed = compose(tree)
+        if self._keys is not None:
+            self._keys.reload()
+        link, old_link = self._link, None
+        names = {domain.name for domain in composed.domains}
+        if link is not None and names != {domain.name for domain in self._composed.domains}:
+            old_link, link = link, _linked(tree, composed)
+        gatekeeper = self._new_gatekeeper(tree, composed, link)
+        inherit(gatekeeper, self.gatekeeper, now=time.time())
+        if old_link is not None and link is not None:
+            old_link.close()
+            link.start(asyncio.get_running_loop())
+        self.tree, self._composed, self._link, self.gatekeeper = tree, composed, link, gatekeeper
+        self._gateway.policy = self._new_gateway().policy
+        return frozen
+
+    def state(self) -> State:
+        """Read what this gate is doing."""
+        now = time.time()
+        gate = self.tree.gate
+        return State(
+            domains=tuple(self._domain_state(number, now) for number in range(len(self._composed.domains))),
+            delayed_now=self.gatekeeper.delayed,
+            connections=len(self._gateway.connections),
+            master=gate.master,
+            counters=self._counters(),
+        )
+
+    def _domain_state(self, number: int, now: float) -> DomainState:
+        domain = self._composed.domains[number]
+        totals = self.gatekeeper.totals.get(domain.name)
+        held = self.gatekeeper.top(domain.name, now=now, most=_MOST_HELD)
+        return DomainState(
+            name=domain.name,
+            rules=tuple(map(str, domain.rules)),
+            algorithm=domain.algorithm,
+            mode=domain.mode,
+            accepted=totals.accepted if totals else 0,
+            delayed=totals.delayed if totals else 0,
+            rejected=totals.rejected if totals else 0,
+            held=tuple(
+                Held(identifier_text(name), round(release, 3), round(release - now, 3)) for name, release in held
+            ),
+        )
+
+    def _counters(self) -> dict[str, int]:
+        counters = {f"gateway_{event}": count for event, count in self._gateway.counts.items()}
+        counters["holds_evicted"] = self.gatekeeper.evicted
+        master = self.gatekeeper.master
+        if master is not None:
+            counters["histories_evicted"] = master.evicted
+            counters["shadowed"] = master.shadowed
+        if self._link is not None:
+            counters |= {f"link_{name}": count for name, count in msgspec.structs.asdict(self._link.counters).items()}
+        return counters
+
+    async def _forget(self) -> None:
+        """Drop what is over, a piece at a time."""
+        while True:
+            await asyncio.sleep(_FORGET_EVERY)
+            now = time.time()
+            self.gatekeeper.forget(now=now)
+            if self.gatekeeper.master is not None:
+                self.gatekeeper.master.forget(now=now, most=_FORGET_AT_ONCE)
+
+    def _new_gatekeeper(self, tree: Configuration, composed: Composition, link: GatekeeperLink | None) -> Gatekeeper:
+        gatekeeper = gatekeeper_of(tree, composed.domains, link.account if link is not None else None)
+        if link is not None:
+            link.attach(gatekeeper)
+        return gatekeeper
+
+    def _new_gateway(self) -> Gateway:
+        gate, composed = self.tree.gate, self._composed
+        if not gate.origin:
+            raise ConfigurationError(
+                "no origin: add --origin http://127.0.0.1:8000, or gate.origin to the configuration"
+            )
+        return Gateway(
+            origin=gate.origin,
+            gatekeeper=self.gatekeeper,
+            identify=composed.identify,
+            routes=composed.routes,
+            reject=composed.reject,
+            advice=composed.advice,
+            trusted=gate.trusted_proxies,
+            timeouts=gate.timeouts,
+            bounds=gate.bounds,
+        )
+
+
+def frozen_changes(old: Configuration, new: Configuration) -> list[str]:
+    """List the keys that differ and that only a restart can change."""
+    changed = [f"gate.{name}" for name in _FROZEN if getattr(old.gate, name) != getattr(new.gate, name)]
+    return changed + (["master.listen"] if old.master.listen != new.master.listen else [])
+
+
+def _thawed(old: Configuration, new: Configuration) -> Configuration:
+    """Give the new configuration with the old values of what only a restart can change."""
+    kept = {name: getattr(old.gate, name) for name in _FROZEN}
+    return msgspec.structs.replace(new, gate=msgspec.structs.replace(new.gate, **kept))
+
+
+def _linked(tree: Configuration, composed: Composition) -> GatekeeperLink | None:
+    if tree.gate.master == "embedded":
+        return None
+    names = [domain.name for domain in composed.domains]
+    return GatekeeperLink(tree.gate.master, names, accounting=tree.gate.accounting)
+
+
+def address_sentence(flag: str, address: Address, error: OSError) -> str:
+    """Say that an address cannot be had, and what to do about it."""
+    said = (error.strerror or str(error)).lower()
+    if "address already in use" in said or error.errno == errno.EADDRINUSE:
+        return f"{address} is taken by another program; stop that one, or choose another address with {flag}"
+    return f"{address} cannot be listened at ({said}); choose another address with {flag}"

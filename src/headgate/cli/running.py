@@ -1,0 +1,67 @@
+"""How a server runs and ends: its loop, its signals, and what it says on stderr meanwhile.
+
+SIGTERM and SIGINT ask it to end in good order, a second one to end at once; SIGHUP asks it to read its configuration
+again.
+"""
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+__all__ = ["Signals", "run", "say"]
+
+
+def say(sentence: str) -> None:
+    """Write one line to stderr, at once; who has closed stderr does not want to know."""
+    try:
+        sys.stderr.write(f"{sentence}\n")
+        sys.stderr.flush()
+    except OSError:
+        return
+
+
+def run(main: Coroutine[Any, Any, int]) -> int:
+    """Run `main` to its end on uvloop where that is installed, else on asyncio's own loop."""
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(main)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+class Signals:
+    """The signals of a server, from now until its loop ends; `reload` is called on SIGHUP."""
+
+    def __init__(self, reload: Callable[[], None]) -> None:
+        self.asked = asyncio.Event()
+        """Set when the server should end."""
+        self.insisted = asyncio.Event()
+        """Set when it should end at once."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._end)
+        loop.add_signal_handler(signal.SIGHUP, reload)
+
+    def _end(self) -> None:
+        if self.asked.is_set():
+            self.insisted.set()
+        self.asked.set()
+
+    async def unless_insisted(self, ending: Coroutine[Any, Any, None]) -> None:
+        """Await `ending`, but no longer than until somebody insists."""
+        task = asyncio.ensure_future(ending)
+        insisted = asyncio.ensure_future(self.insisted.wait())
+        await asyncio.wait([task, insisted], return_when=asyncio.FIRST_COMPLETED)
+        insisted.cancel()
+        if task.done():
+            task.result()
+            return
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

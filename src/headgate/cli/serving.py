@@ -1,0 +1,100 @@
+"""A gate of one process: its life from the first sentence to the last; and what a gate of several does the same way."""
+
+import dataclasses
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+
+from headgate.cli.demo import SampleOrigin, leaflet
+from headgate.cli.gate import Gate, address_sentence
+from headgate.cli.running import Signals, run, say
+from headgate.cli.serve import Wish
+from headgate.config import Address, Configuration
+from headgate.errors import ConfigurationError, HeadgateError
+from headgate.observe import Admin, Readiness, State
+
+__all__ = ["announce", "open_admin", "open_demo", "read_again", "serve_alone"]
+
+
+def serve_alone(wish: Wish) -> int:
+    """Serve from this process until a signal ends it; returns the exit code."""
+    return run(_alone(wish))
+
+
+async def _alone(wish: Wish) -> int:
+    async with AsyncExitStack() as closing:
+        wish = await open_demo(wish, closing)
+        tree, _ = wish.read()
+        gate = Gate(tree)
+        closing.push_async_callback(gate.end, 0)
+
+        async def state() -> State:
+            return gate.state()
+
+        admin = await open_admin(wish, tree, closing, state, unready=gate.unready)
+        signals = Signals(lambda: read_again(wish, gate.change))
+        address = await gate.start()
+        announce(wish, tree, address, admin)
+        await signals.asked.wait()
+        await signals.unless_insisted(gate.end(gate.tree.gate.drain))
+    return 0
+
+
+async def open_demo(wish: Wish, closing: AsyncExitStack) -> Wish:
+    """Start the sample origin where one is wished for; returns the wish with its address."""
+    if not wish.demo:
+        return wish
+    sample = SampleOrigin()
+    closing.push_async_callback(sample.close)
+    return dataclasses.replace(wish, gate=wish.gate | {"origin": await sample.start()})
+
+
+async def open_admin(
+    wish: Wish,
+    tree: Configuration,
+    closing: AsyncExitStack,
+    state: Callable[[], Awaitable[State]],
+    *,
+    unready: Readiness,
+) -> Address | None:
+    """Open the admin listener, if there is to be one; returns where it is.
+
+    An address that nobody chose may be taken, by another gate on this machine: then there is none, and a line says
+    so. Raises `ConfigurationError` for one that was chosen.
+    """
+    if not tree.gate.admin:
+        return None
+    address = Address.parse(tree.gate.admin)
+    admin = Admin(state, unready)
+    try:
+        bound = await admin.listen(*address)
+    except OSError as error:
+        sentence = address_sentence("--admin", address, error)
+        if wish.admin_is_chosen or tree.gate.admin != Configuration().gate.admin:
+            raise ConfigurationError(sentence) from None
+        say(f"headgate: no admin listener: {sentence}")
+        return None
+    closing.push_async_callback(admin.close)
+    return Address(*bound)
+
+
+def announce(wish: Wish, tree: Configuration, address: Address, admin: Address | None) -> None:
+    """Say that requests are accepted, and where; for a demonstration, also what to try."""
+    gate = f"{'https' if tree.gate.tls.cert else 'http'}://{address}"
+    admin_url = f"http://{admin}" if admin is not None else "none"
+    if wish.demo:
+        print(leaflet(gate, admin_url, tree.gate.origin), flush=True)  # noqa: T201  # the one thing it prints
+    others = f"master {tree.gate.master} workers {tree.gate.workers}"
+    say(f"ready {gate} origin {tree.gate.origin} admin {admin_url} {others}")
+
+
+def read_again(wish: Wish, change: Callable[[Configuration], list[str]]) -> None:
+    """Read the configuration again and put it in force; a bad one leaves the old one in force and says so."""
+    try:
+        tree, file = wish.read()
+        frozen = change(tree)
+    except (HeadgateError, OSError) as error:
+        say(f"headgate: {error}; the configuration in force stays as it is")
+        return
+    what = f"{file} and the TLS keys are" if file else "the TLS keys are"
+    rest = f"; a restart is needed for {', '.join(frozen)}" if frozen else ""
+    say(f"headgate: {what} read again{rest}")
