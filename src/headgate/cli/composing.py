@@ -10,8 +10,9 @@ from headgate.limit import Domain, Gatekeeper, Master
 from headgate.limit.accounting import DelayUntil
 from headgate.limit.gatekeeper import Account, spacing
 from headgate.origin import Identify, Rejections, Route, Routes, parse_identify
+from headgate.origin.gateway import Gateway, TlsKeys
 
-__all__ = ["CATCH_ALL", "Composition", "check_composition", "compose", "gatekeeper_of", "inherit"]
+__all__ = ["CATCH_ALL", "Composition", "check_composition", "compose", "gatekeeper_of", "gateway_of", "inherit"]
 
 CATCH_ALL = "default"
 """The domain of every request, where rules are given without one."""
@@ -50,9 +51,32 @@ def compose(tree: Configuration) -> Composition:
 
 
 def check_composition(tree: Configuration) -> None:
-    """Check all that can be checked without a socket; a file for a master alone needs no rule of a gate's."""
-    if tree.gate.origin or tree.domain:
-        compose(tree)
+    """Check all that can be checked without a socket; a file for a master alone has no gate to check."""
+    gate = tree.gate
+    if not gate.origin:
+        return
+    composed = compose(tree)
+    gateway_of(tree, composed, gatekeeper_of(tree, composed.domains, None))
+    if gate.tls.cert:
+        TlsKeys(gate.tls.cert, gate.tls.key)
+
+
+def gateway_of(tree: Configuration, composed: Composition, gatekeeper: Gatekeeper) -> Gateway:
+    """Give the gateway, which listens nowhere yet. Raises `ConfigurationError` for an origin that is none."""
+    gate = tree.gate
+    if not gate.origin:
+        raise ConfigurationError("no origin: add --origin http://127.0.0.1:8000, or gate.origin to the configuration")
+    return Gateway(
+        origin=gate.origin,
+        gatekeeper=gatekeeper,
+        identify=composed.identify,
+        routes=composed.routes,
+        reject=composed.reject,
+        advice=composed.advice,
+        trusted=gate.trusted_proxies,
+        timeouts=gate.timeouts,
+        bounds=gate.bounds,
+    )
 
 
 def gatekeeper_of(tree: Configuration, domains: tuple[Domain, ...], account: Account | None) -> Gatekeeper:

@@ -6,19 +6,20 @@ It is a gate of its own, or one worker among several; which of the two it does n
 import asyncio
 import errno
 import gc
+import os
 import time
 from contextlib import suppress
 
 import msgspec
 
-from headgate.cli.composing import Composition, compose, gatekeeper_of, inherit
+from headgate.cli.composing import Composition, compose, gatekeeper_of, gateway_of, inherit
 from headgate.config import Address, Configuration
 from headgate.errors import ConfigurationError
 from headgate.limit import Gatekeeper
 from headgate.link import GatekeeperLink
 from headgate.observe import DomainState, Held, State
 from headgate.observe.state import identifier_text
-from headgate.origin.gateway import Gateway, TlsKeys
+from headgate.origin.gateway import TlsKeys
 
 __all__ = ["Gate", "address_sentence", "frozen_changes"]
 
@@ -43,7 +44,7 @@ class Gate:
         try:
             self.gatekeeper = self._new_gatekeeper(tree, self._composed, self._link)
             """The gatekeeper in force."""
-            self._gateway = self._new_gateway()
+            self._gateway = gateway_of(tree, self._composed, self.gatekeeper)
         except BaseException:
             if self._link is not None:
                 self._link.close()
@@ -114,7 +115,8 @@ class Gate:
             old_link.close()
             link.start(asyncio.get_running_loop())
         self.tree, self._composed, self._link, self.gatekeeper = tree, composed, link, gatekeeper
-        self._gateway.policy = self._new_gateway().policy
+        # The gateway stays, with its connections; what it decides by is another's.
+        self._gateway.policy = gateway_of(tree, composed, gatekeeper).policy
         return frozen
 
     def state(self) -> State:
@@ -172,24 +174,6 @@ class Gate:
             link.attach(gatekeeper)
         return gatekeeper
 
-    def _new_gateway(self) -> Gateway:
-        gate, composed = self.tree.gate, self._composed
-        if not gate.origin:
-            raise ConfigurationError(
-                "no origin: add --origin http://127.0.0.1:8000, or gate.origin to the configuration"
-            )
-        return Gateway(
-            origin=gate.origin,
-            gatekeeper=self.gatekeeper,
-            identify=composed.identify,
-            routes=composed.routes,
-            reject=composed.reject,
-            advice=composed.advice,
-            trusted=gate.trusted_proxies,
-            timeouts=gate.timeouts,
-            bounds=gate.bounds,
-        )
-
 
 def frozen_changes(old: Configuration, new: Configuration) -> list[str]:
     """List the keys that differ and that only a restart can change."""
@@ -212,7 +196,8 @@ def _linked(tree: Configuration, composed: Composition) -> GatekeeperLink | None
 
 def address_sentence(flag: str, address: Address, error: OSError) -> str:
     """Say that an address cannot be had, and what to do about it."""
-    said = (error.strerror or str(error)).lower()
-    if "address already in use" in said or error.errno == errno.EADDRINUSE:
+    if error.errno == errno.EADDRINUSE:
         return f"{address} is taken by another program; stop that one, or choose another address with {flag}"
+    number = error.errno or 0
+    said = os.strerror(number).lower() if number > 0 else error.strerror or str(error)
     return f"{address} cannot be listened at ({said}); choose another address with {flag}"

@@ -14,7 +14,7 @@ from typing import NoReturn
 import click
 
 from headgate import __version__
-from headgate.errors import ConfigurationError, HeadgateError
+from headgate.errors import ConfigurationError, HeadgateError, LinkError
 
 __all__ = ["Program", "main", "program"]
 
@@ -88,7 +88,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         return _CLOSED_PIPE
     except click.ClickException as error:
         return _complain(_usage(error), 2)
-    except ConfigurationError as error:
+    except (ConfigurationError, LinkError) as error:
         return _complain(f"headgate: {error}", 2)
     except (HeadgateError, OSError) as error:
         return _complain(f"headgate: {error}", 1)

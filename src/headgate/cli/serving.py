@@ -58,8 +58,8 @@ async def open_admin(
 ) -> Address | None:
     """Open the admin listener, if there is to be one; returns where it is.
 
-    An address that nobody chose may be taken, by another gate on this machine: then there is none, and a line says
-    so. Raises `ConfigurationError` for one that was chosen.
+    An address that nobody chose may be taken, by another gate on this machine: then there is none. Raises
+    `ConfigurationError` for one that was chosen.
     """
     if not tree.gate.admin:
         return None
@@ -68,10 +68,8 @@ async def open_admin(
     try:
         bound = await admin.listen(*address)
     except OSError as error:
-        sentence = address_sentence("--admin", address, error)
         if wish.admin_is_chosen or tree.gate.admin != Configuration().gate.admin:
-            raise ConfigurationError(sentence) from None
-        say(f"headgate: no admin listener: {sentence}")
+            raise ConfigurationError(address_sentence("--admin", address, error)) from None
         return None
     closing.push_async_callback(admin.close)
     return Address(*bound)
@@ -83,6 +81,8 @@ def announce(wish: Wish, tree: Configuration, address: Address, admin: Address |
     admin_url = f"http://{admin}" if admin is not None else "none"
     if wish.demo:
         print(leaflet(gate, admin_url, tree.gate.origin), flush=True)  # noqa: T201  # the one thing it prints
+    elif admin is None and tree.gate.admin:
+        say(f"headgate: {tree.gate.admin} is taken, so there is no admin listener; choose another with --admin")
     others = f"master {tree.gate.master} workers {tree.gate.workers}"
     say(f"ready {gate} origin {tree.gate.origin} admin {admin_url} {others}")
 
