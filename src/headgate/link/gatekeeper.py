@@ -14,17 +14,17 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Protocol
 
-import msgspec
 import zmq
 
 from headgate.errors import WireError
 from headgate.limit.accounting import Accounting, DelayUntil
 from headgate.limit.wire import MAX_CONTROL_FRAME, decode_control, encode_accounting, topic
 from headgate.link.batch import MOST_LOGINFO, MOST_RECORDS, Record, batch_topic, encode_batch, record_of
+from headgate.link.counters import GatekeeperCounters
 from headgate.link.hearing import AccountingMode, Hearing
 from headgate.link.sockets import NOBLOCK, SNDMORE, connected, descriptor, opened
 
-__all__ = ["GatekeeperCounters", "GatekeeperLink", "Obeys"]
+__all__ = ["GatekeeperLink", "Obeys"]
 
 _LINGER = 0.005
 _MOST_A_TURN = 256
@@ -39,25 +39,6 @@ class Obeys(Protocol):
     def obey(self, control: DelayUntil, /) -> None:
         """Hold an identifier until a release time."""
         ...
-
-
-class GatekeeperCounters(msgspec.Struct):
-    """What a gatekeeper's bus has seen since the start."""
-
-    sent: int = 0
-    """Verdicts that went to a master."""
-    batches: int = 0
-    """Batches they went in."""
-    unheard: int = 0
-    """Verdicts dropped because no master listens."""
-    dropped: int = 0
-    """Verdicts dropped because a queue is full: the master is slow, or the link is not driven."""
-    too_long: int = 0
-    """Verdicts dropped because of an identifier no control could ever name."""
-    controls: int = 0
-    """Controls obeyed."""
-    malformed: int = 0
-    """Messages on the control socket that are no controls; dropped."""
 
 
 class GatekeeperLink:

@@ -1,0 +1,178 @@
+"""What a master reads from its accounting socket, and what becomes of each message.
+
+This file knows nothing of event loops, and publishes nothing itself. Everything a stranger can send is either one of
+the document's messages, or one of its batches, or counted by kind and dropped; at most so many frames are kept and so
+many read a turn.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import zmq
+
+from headgate.errors import WireError
+from headgate.limit.master import Master
+from headgate.limit.wire import MAX_CONTROL_FRAME, STATUSES, decode_accounting, domain_of, topic
+from headgate.link.batch import BATCH, STATUS_OF, decode_batch
+from headgate.link.counters import MasterCounters
+from headgate.link.frames import messages_in
+from headgate.link.sockets import NOBLOCK, Socket
+from headgate.release import ASAP, Status
+
+__all__ = ["Intake", "domains_by_frame"]
+
+_DELAYED = Status.DELAYED
+_LONGEST_RUN = 64
+_MOST_DIGITS = 15
+_DISCARDED_A_TURN = 256
+
+
+class Intake:
+    """Reads accounting from `socket` and gives it to `master`, whose answers go to `publish`.
+
+    `publish` takes a domain, an identifier of at most `MAX_CONTROL_FRAME` bytes and a release time.
+    """
+
+    def __init__(
+        self, socket: Socket, master: Master, publish: Callable[[str, bytes, float], None], counters: MasterCounters
+    ) -> None:
+        self._socket = socket
+        self._publish = publish
+        self._counters = counters
+        self._discarding = False
+        self.change(master)
+
+    def change(self, master: Master) -> None:
+        """Give what comes from now on to another master."""
+        self._master = master
+        self._names = domains_by_frame(master.domains)
+
+    def receive(self, most: int, now: float) -> bool:  # noqa: C901 - the hot loop: a call a message costs a tenth of it
+        """Take up to `most` messages or records, which arrive at `now`; say whether more may wait."""
+        if self._discarding and not self._discard():
+            return True
+        recv, names, statuses, weigh = self._socket.recv, self._names, STATUSES, self._master.weigh
+        accounted = 0
+        frames: tuple[bytes, ...] = ()
+        try:
+            while most > 0 and not self._discarding:
+                most -= 1
+                frames = ()
+                domain = recv(NOBLOCK)
+                name = names.get(domain)
+                if name is None:
+                    most -= self._take_other(domain, now)
+                    continue
+                frames = (domain,)
+                word, identifier, fourth = recv(NOBLOCK), recv(NOBLOCK), recv(NOBLOCK, copy=False)
+                status, moment = statuses.get(word), fourth.bytes
+                if status is None or not fourth.more or not moment.isdigit():
+                    self._take_run([domain, word, identifier, moment], now, more=fourth.more)
+                    continue
+                delayed = recv(NOBLOCK)
+                frames = (domain, word, identifier, moment, delayed)
+                sixth = recv(NOBLOCK, copy=False)
+                if status is _DELAYED:
+                    moment = delayed
+                if sixth.more or not moment.isdigit() or len(moment) > _MOST_DIGITS:
+                    self._take_run([*frames, sixth.bytes], now, more=sixth.more)
+                    continue
+                accounted += 1
+                if len(identifier) > MAX_CONTROL_FRAME:
+                    self._counters.too_long += 1
+                    continue
+                release = weigh(name, status, identifier, int(moment) / 1_000.0, now)
+                if release != ASAP:
+                    self._publish(name, identifier, release)
+        except zmq.Again:
+            # Messages arrive whole: the frames that were read end one, and with five of them it was whole.
+            if frames:
+                self._take(frames, now)
+            return False
+        finally:
+            self._counters.accounted += accounted
+        return True
+
+    def _take_other(self, frame: bytes, now: float) -> int:
+        """Take a message whose first frame is no known topic; give how many records it brought."""
+        more = self._more()
+        if not (more and frame.startswith(BATCH)):
+            self._take_run([frame], now, more=more)
+            return 0
+        payload = self._socket.recv(NOBLOCK)
+        if self._more():
+            self._discard()
+        return self._take_batch(domain_of(frame[len(BATCH) :]), payload, now)
+
+    def _take_batch(self, name: str, payload: bytes, now: float) -> int:
+        try:
+            records, bad = decode_batch(payload)
+        except WireError:
+            self._counters.bad_batch += 1
+            return 0
+        self._counters.batches += 1
+        self._counters.bad_record += bad
+        self._counters.accounted += len(records)
+        for word, identifier, received, delayed, _ in records:
+            if len(identifier) > MAX_CONTROL_FRAME:
+                self._counters.too_long += 1
+                continue
+            status = STATUS_OF[word]
+            moment = delayed if status is _DELAYED else received
+            release = self._master.weigh(name, status, identifier, moment / 1_000.0, now)
+            if release != ASAP:
+                self._publish(name, identifier, release)
+        return len(records)
+
+    def _take_run(self, run: list[bytes], now: float, *, more: bool) -> None:
+        """Read a run of frames on to its end, and take the messages in it."""
+        while more and len(run) < _LONGEST_RUN:
+            run.append(self._socket.recv(NOBLOCK))
+            more = self._more()
+        if more:
+            self._discard()
+        for message in messages_in(run, self._names):
+            self._take(message, now)
+
+    def _take(self, message: Sequence[bytes], now: float) -> None:
+        """Take one message of any shape: the slow path, which counts what is wrong by kind."""
+        if len(message) < 5:
+            self._counters.too_short += 1
+            return
+        if message[1] not in STATUSES:
+            self._counters.unknown_status += 1
+            return
+        self._counters.excess_frames += max(0, len(message) - 6)
+        try:
+            accounting = decode_accounting(message)
+        except WireError:
+            self._counters.bad_timestamp += 1
+            return
+        self._counters.accounted += 1
+        if len(accounting.identifier) > MAX_CONTROL_FRAME:
+            self._counters.too_long += 1
+            return
+        control = self._master.account(accounting, now)
+        if control is not None:
+            self._publish(control.domain, control.identifier, control.release)
+
+    def _more(self) -> bool:
+        return bool(self._socket.getsockopt(zmq.RCVMORE))
+
+    def _discard(self) -> bool:
+        """Read past the rest of a message without keeping it, a bounded piece a turn; say whether it ended."""
+        for _ in range(_DISCARDED_A_TURN):
+            self._discarding = self._socket.recv(NOBLOCK, copy=False).more
+            self._counters.excess_frames += 1
+            if not self._discarding:
+                return True
+        return False
+
+
+def domains_by_frame(domains: Mapping[str, object]) -> dict[bytes, str]:
+    """Give domains by frame 0: with its NUL and, as original gatekeepers send it, without.
+
+    A bare name that looks like another frame of a message is left to the slow path, which takes its time.
+    """
+    names = {topic(name): name for name in domains}
+    bare = {frame[:-1]: name for frame, name in names.items()}
+    return names | {frame: name for frame, name in bare.items() if frame not in STATUSES and not frame.isdigit()}
