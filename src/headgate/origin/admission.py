@@ -8,11 +8,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
 
+from headgate.limit import Gatekeeper
 from headgate.origin.head import Head
 from headgate.origin.identify import Header, Identify, parse_identify, short_identifier
 from headgate.origin.routes import Routes
 
-__all__ = ["Reading", "questions"]
+__all__ = ["FORGET_EVERY", "Reading", "forget", "questions"]
+
+FORGET_EVERY = 10.0
+"""Seconds between two times that a middleware lets its gatekeeper forget what is over."""
+
+_FORGET_AT_ONCE = 10_000
 
 R = TypeVar("R")
 
@@ -59,6 +65,13 @@ def questions(
         return None if name is None or identifier is None else (name, identifier)
 
     return by_request
+
+
+def forget(gatekeeper: Gatekeeper, *, now: float) -> None:
+    """Drop the holds that are over and, of a master inside, some of the histories that hold nobody any more."""
+    gatekeeper.forget(now=now)
+    if gatekeeper.master is not None:
+        gatekeeper.master.forget(now=now, most=_FORGET_AT_ONCE)
 
 
 def _domain(domain: Routes | Callable[[R], str | None] | str, reading: Reading[R]) -> Callable[[R], str | None]:

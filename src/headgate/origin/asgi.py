@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from headgate.limit import Accounting, Gatekeeper
-from headgate.origin.admission import Reading, questions
+from headgate.origin.admission import FORGET_EVERY, Reading, forget, questions
 from headgate.origin.head import Head, field_of
 from headgate.origin.identify import Identify
 from headgate.origin.rejection import Rejections, Response
@@ -55,6 +55,7 @@ class GatekeeperMiddleware:
         self._gatekeeper = gatekeeper
         self._question = questions(identify, domain, Reading(peer=_peer, field=_field, head=_head))
         self._rejections = rejections or Rejections.of(gatekeeper)
+        self._forget_at = 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection of the server: a request, a WebSocket, or the lifespan, which passes untouched."""
@@ -66,13 +67,17 @@ class GatekeeperMiddleware:
             await self.app(scope, receive, send)
             return
         domain, identifier = question
-        accounting = self._gatekeeper.admit(domain, identifier, now=time.time())
+        now = time.time()
+        accounting = self._gatekeeper.admit(domain, identifier, now=now)
+        if now >= self._forget_at:
+            self._forget_at = now + FORGET_EVERY
+            forget(self._gatekeeper, now=now)
         if accounting.status is _ACCEPTED:
             await self.app(scope, receive, send)
         elif accounting.status is _DELAYED:
             await _Delayed(self._gatekeeper, accounting, receive).serve(self.app, scope, send)
         else:
-            response = self._rejections(accounting, now=accounting.received, accept=_field(scope, b"accept"))
+            response = self._rejections(accounting, now=now, accept=_field(scope, b"accept"))
             await (_refuse if scope["type"] == "http" else _refuse_websocket)(response, scope, receive, send)
 
 

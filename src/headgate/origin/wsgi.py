@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from headgate.limit import Gatekeeper
-from headgate.origin.admission import Reading, questions
+from headgate.limit import Accounting, DelayUntil, Gatekeeper
+from headgate.origin.admission import FORGET_EVERY, Reading, forget, questions
 from headgate.origin.head import Head
 from headgate.origin.identify import Identify
 from headgate.origin.rejection import Rejections, Response
@@ -28,8 +28,8 @@ class GatekeeperMiddleware:
     """Lets `app` see a request when the gatekeeper says so.
 
     The arguments are those of the ASGI middleware, with the environ in place of the scope; callables run outside the
-    lock, in any worker thread. `lock` guards the gatekeeper: give the same one to everything that uses the same
-    gatekeeper from other threads, another middleware or a link.
+    lock, in any worker thread. `lock` guards the gatekeeper: give the same one to every middleware that uses the same
+    gatekeeper. A link that works from a thread of its own is attached to the middleware, whose `obey` takes the lock.
 
     A delayed request occupies a worker thread for up to the gatekeeper's `max_delay`: choose `max_delayed` below the
     number of threads, so that some are left for requests that may go.
@@ -50,6 +50,7 @@ class GatekeeperMiddleware:
         self._question = questions(identify, domain, Reading(peer=_peer, field=_field, head=_head))
         self._rejections = rejections or Rejections.of(gatekeeper)
         self._lock = lock or threading.Lock()
+        self._forget_at = 0.0
 
     def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
         """Serve one request; sleeps here while it is delayed."""
@@ -57,8 +58,7 @@ class GatekeeperMiddleware:
         if question is None:
             return self.app(environ, start_response)
         domain, identifier = question
-        with self._lock:
-            accounting = self._gatekeeper.admit(domain, identifier, now=time.time())
+        accounting = self._admit(domain, identifier, time.time())
         if accounting.status is Status.ACCEPTED:
             return self.app(environ, start_response)
         if accounting.status is Status.DELAYED:
@@ -69,6 +69,19 @@ class GatekeeperMiddleware:
             accounting, now=accounting.received, accept=None if accept is None else _raw(accept)
         )
         return _refuse(response, environ, start_response)
+
+    def obey(self, control: DelayUntil) -> None:
+        """Take a control for the gatekeeper, from any thread: what a link with a thread of its own is attached to."""
+        with self._lock:
+            self._gatekeeper.obey(control)
+
+    def _admit(self, domain: str, identifier: bytes, now: float) -> Accounting:
+        with self._lock:
+            accounting = self._gatekeeper.admit(domain, identifier, now=now)
+            if now >= self._forget_at:
+                self._forget_at = now + FORGET_EVERY
+                forget(self._gatekeeper, now=now)
+        return accounting
 
 
 def _refuse(response: Response, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:

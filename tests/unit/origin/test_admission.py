@@ -1,8 +1,9 @@
 import pytest
 
 from headgate.errors import ConfigurationError
+from headgate.limit import Domain, Gatekeeper, Rule
 from headgate.origin import Head, Route, Routes, client_address, header
-from headgate.origin.admission import Reading, questions
+from headgate.origin.admission import Reading, forget, questions
 
 
 class Request(dict[str, str]):
@@ -76,3 +77,12 @@ def test_a_text_that_is_no_way_to_identify_is_refused_when_building():
 def test_a_header_that_says_nothing_falls_back(request_):
     assert question(request_, "header:X-Key") == ("default", b"192.0.2.1")
     assert question(request_, header("X-Key", header("X-Other"))) == ("default", b"192.0.2.1")
+
+
+def test_a_master_inside_forgets_too():
+    gatekeeper = Gatekeeper.embedded([Domain("default", (Rule.parse("1/s"),))])
+    gatekeeper.admit("default", b"x", now=100.0)
+    assert gatekeeper.master is not None
+    assert len(gatekeeper.master) == 1
+    forget(gatekeeper, now=200.0)
+    assert len(gatekeeper.master) == 0

@@ -259,3 +259,10 @@ def test_a_peer_without_an_address_is_served_too(client):
     gatekeeper = Gatekeeper()
     serve(App(), gatekeeper, Server(*BODY), scope(client=client))
     assert gatekeeper.totals["default"].accepted == 1
+
+
+def test_what_is_over_is_forgotten_as_requests_come():
+    gatekeeper = Gatekeeper()
+    gatekeeper.obey(DelayUntil("default", b"long ago", 1.0))
+    serve(App(), gatekeeper, Server(*BODY))
+    assert gatekeeper.forget(now=2.0) == 0

@@ -127,3 +127,22 @@ def test_threads_take_turns_at_the_gatekeeper():
         thread.join()
     assert gatekeeper.totals["default"].accepted == 1600
     assert all(uses)
+
+
+def test_a_control_is_obeyed_under_the_lock():
+    lock, gatekeeper = threading.Lock(), Gatekeeper()
+    middleware = GatekeeperMiddleware(App(), gatekeeper=gatekeeper, lock=lock)
+    obeying = threading.Thread(target=middleware.obey, args=(DelayUntil("default", b"x", NEVER),))
+    with lock:
+        obeying.start()
+        obeying.join(0.05)
+        assert gatekeeper.held("default", b"x", now=0.0) < 0
+    obeying.join()
+    assert gatekeeper.held("default", b"x", now=0.0) == NEVER
+
+
+def test_what_is_over_is_forgotten_as_requests_come():
+    gatekeeper = Gatekeeper()
+    gatekeeper.obey(DelayUntil("default", b"long ago", 1.0))
+    call(App(), gatekeeper)
+    assert gatekeeper.forget(now=2.0) == 0
