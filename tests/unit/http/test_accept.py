@@ -41,6 +41,7 @@ def test_the_best_liked_offer_is_taken_and_the_first_of_equals(accept: bytes | N
         (b"text/plain;q=1.2.3", 1.0),
         (b",,;q=,text/plain;q=0.5,", 0.5),
         (b"text/html", 0.0),
+        (b"text/plain;q=0.1, text/*, */*", 0.1),
     ],
 )
 def test_an_unreadable_weight_counts_as_one_and_nothing_raises(accept: bytes, expected: float) -> None:

@@ -258,6 +258,7 @@ def test_the_head_holds_the_path_as_sent(more, path):
 def test_a_peer_without_an_address_is_served_too(client):
     gatekeeper = Gatekeeper()
     serve(App(), gatekeeper, Server(*BODY), scope(client=client))
+    assert _head(scope(client=client)).peer == ""
     assert gatekeeper.totals["default"].accepted == 1
 
 
@@ -266,3 +267,13 @@ def test_what_is_over_is_forgotten_as_requests_come():
     gatekeeper.obey(DelayUntil("default", b"long ago", 1.0))
     serve(App(), gatekeeper, Server(*BODY))
     assert gatekeeper.forget(now=2.0) == 0
+
+
+def test_no_read_stays_under_way_when_a_delayed_request_is_over():
+    async def served() -> int:
+        server = Server(*BODY[1:])
+        await GatekeeperMiddleware(App(), gatekeeper=held_for(0.1))(scope(), server.receive, server.send)
+        await asyncio.sleep(0)
+        return len(asyncio.all_tasks())
+
+    assert asyncio.run(served()) == 1

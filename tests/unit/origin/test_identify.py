@@ -33,6 +33,7 @@ def test_a_peer_is_its_address_or_network(peer: str, identifier: bytes) -> None:
 def test_the_prefix_of_ipv6_is_configurable() -> None:
     assert client_address(ipv6_prefix=48)(head("2001:db8:1:2::1")) == b"2001:db8:1::/48"
     assert client_address(ipv6_prefix=128)(head("2001:db8:1:2::1")) == b"2001:db8:1:2::1"
+    assert client_address(ipv6_prefix=128)(head("fe80::1%eth0")) == b"fe80::1"
 
 
 @pytest.mark.parametrize("field", ["forwarded", "x_forwarded_for"])
