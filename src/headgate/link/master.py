@@ -64,15 +64,16 @@ class MasterLink:
         self._again: asyncio.Handle | None = None
         self._stopping = False
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        # "Master subscribes to "" (all messages)". A gatekeeper that sees the other one sends batches
+        # (docs/reference/wire.md).
+        for prefix in (BATCH, b""):
+            self._accounting.subscribe(prefix)
         try:
             self.endpoints = bound(self._accounting, self._control, address)
             """What the two sockets are bound to."""
         except BaseException:
             self.close()
             raise
-        self._accounting.subscribe(b"")
-        # A gatekeeper that sees this one sends batches (docs/reference/wire.md).
-        self._accounting.subscribe(BATCH)
 
     def change(self, master: Master) -> None:
         """Weigh with another master from now on; its holds are published, since they may differ."""
@@ -82,13 +83,13 @@ class MasterLink:
         if self._loop is not None:
             self._wake()
 
-    def run(self) -> None:
-        """Serve until `stop` is called, in the thread that calls this; `close` afterwards."""
+    def run(self, until: Callable[[], bool] = lambda: False) -> None:
+        """Serve until `stop` is called or `until`, asked once a turn, says so, in the thread that calls this."""
         poller = zmq.Poller()
         for source in (self._accounting, self._control, self._wake_read):
             poller.register(source, zmq.POLLIN)
-        while not self._stopping:
-            if not self.turn():
+        while not (self._stopping or until()):
+            if not self.turn() and not until():
                 poller.poll(int(self._rest() * 1_000) + 1)
 
     def stop(self) -> None:
