@@ -45,40 +45,54 @@ async def _serve(channel: Channel) -> int:
         return 0
     gate = Gate(first.tree)
     await gate.start(reuse_port=True)
-    loop = asyncio.get_running_loop()
-    seconds: asyncio.Future[float] = loop.create_future()
-
-    def asked() -> None:
-        if not seconds.done():
-            seconds.set_result(gate.tree.gate.drain)
-
-    loop.add_signal_handler(signal.SIGTERM, asked)
-    listening = loop.create_task(_obey(channel, gate, seconds))
+    orders = _Orders(asyncio.get_running_loop())
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: orders.end(gate.tree.gate.drain))
+    listening = asyncio.ensure_future(_obey(channel, gate, orders))
     channel.send(Ready())
-    await gate.end(await seconds)
+    ending = asyncio.ensure_future(gate.end(await orders.seconds))
+    await asyncio.wait([ending, orders.insisted], return_when=asyncio.FIRST_COMPLETED)
     # The last word: what was counted while the last requests ended.
     channel.send(Told(gate.state()))
-    listening.cancel()
+    for task in (ending, listening):
+        task.cancel()
+    await asyncio.gather(ending, listening, return_exceptions=True)
     await channel.close()
     return 0
 
 
-async def _obey(channel: Channel, gate: Gate, seconds: "asyncio.Future[float]") -> None:
-    """Do what the parent says until it says to end, or is gone."""
+class _Orders:
+    """When to end, and whether to wait for that."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.seconds: asyncio.Future[float] = loop.create_future()
+        """How long requests under way may take, once it is known."""
+        self.insisted: asyncio.Future[None] = loop.create_future()
+        """Done when the worker is to end at once after all."""
+
+    def end(self, seconds: float) -> None:
+        """End; asked a second time, at once."""
+        if not self.seconds.done():
+            self.seconds.set_result(seconds)
+        elif not self.insisted.done():
+            self.insisted.set_result(None)
+
+
+async def _obey(channel: Channel, gate: Gate, orders: _Orders) -> None:
+    """Do what the parent says until it is gone."""
     while True:
         message = await channel.receive()
         if isinstance(message, Ask):
             channel.send(Told(gate.state()))
+        elif isinstance(message, End):
+            orders.end(message.seconds)
         elif isinstance(message, Configure):
             try:
                 gate.change(message.tree)
             except (HeadgateError, OSError) as error:
                 say(f"headgate: a worker keeps its configuration: {error}")
         else:
-            if not seconds.done():
-                seconds.set_result(message.seconds if isinstance(message, End) else _ORPHANED)
-            if message is None:
-                return
+            orders.end(_ORPHANED)
+            return
 
 
 if __name__ == "__main__":

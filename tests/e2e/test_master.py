@@ -1,0 +1,128 @@
+"""`headgate master` as a process, spoken to over plain ZeroMQ sockets and by gates."""
+
+import json
+import signal
+import socket
+import time
+
+import pytest
+import zmq
+
+from tests.e2e import programs
+
+
+@pytest.fixture
+def join():
+    """Return what gives a gatekeeper's two sockets, once the master hears them."""
+    context, sockets = zmq.Context(), []
+
+    def joined(master, domain=b"default\0"):
+        accounting, control = context.socket(zmq.XPUB), context.socket(zmq.SUB)
+        sockets.extend((accounting, control))
+        for sock in (accounting, control):
+            sock.setsockopt(zmq.RCVTIMEO, int(programs.PATIENCE * 1_000))
+        accounting.connect(master.ready["address"])
+        control.connect(master.ready["control"])
+        control.subscribe(domain)
+        assert accounting.recv()[:1] == b"\1"
+        return accounting, control
+
+    yield joined
+    for sock in sockets:
+        sock.close(linger=0)
+    context.term()
+
+
+def accepted(domain=b"default\0", identifier=b"a"):
+    return [domain, b"ACCEPTED", identifier, b"%d" % int(time.time() * 1_000), b"", b""]
+
+
+def test_the_ready_line_tells_both_ports(tmp_path):
+    with programs.headgate(tmp_path, "master", "--listen", "127.0.0.1:0", "--domain", "default=1/s") as master:
+        accounting, control = (int(master.ready[name].rpartition(":")[2]) for name in ("address", "control"))
+        assert control == accounting + 1
+        assert master.end() == 0
+
+
+def test_the_documents_frames_in_and_out(tmp_path, join):
+    words = ["master", "--listen", "127.0.0.1:0", "--domain", "default=1/min burst 2;1000/h"]
+    with programs.headgate(tmp_path, *words) as master:
+        accounting, control = join(master)
+        for _ in range(2):
+            accounting.send_multipart(accepted(identifier=b"\xff\xfe"))
+        frames = control.recv_multipart()
+        assert frames[:3] == [b"default\0", b"DELAY_UNTIL", b"\xff\xfe"]
+        assert 50_000 < int(frames[3]) - time.time() * 1_000 < 61_000
+
+
+def test_a_line_of_counts_every_second(tmp_path, join):
+    words = ["master", "--listen", "127.0.0.1:0", "--domain", "default=1/s", "--domain", "other=1/s", "--json"]
+    with programs.headgate(tmp_path, *words) as master:
+        accounting, _ = join(master)
+        accounting.send_multipart(accepted())
+        accounting.send_multipart(accepted(domain=b"nobodys\0"))
+
+        def counted():
+            lines = [json.loads(line) for line in master.out.read_text().splitlines()]
+            return [line for line in lines if line["accepted"] and line["unknown"]]
+
+        line = master.until(counted, "counts")[0]
+        assert (line["accepted"], line["delayed"], line["rejected"], line["unknown"]) == (1, 0, 0, 1)
+        assert line["domains"]["default"] == {"accepted": 1, "delayed": 0, "rejected": 0}
+        assert line["domains"]["other"]["accepted"] == 0
+
+
+def test_sighup_puts_other_rules_in_force_on_the_same_sockets(tmp_path, join):
+    file = tmp_path / "master.toml"
+    text = '[master]\nlisten = "127.0.0.1:0"\n[[domain]]\nname = "default"\nrules = ["1/min burst {}"]\n'
+    file.write_text(text.format(100))
+    with programs.headgate(tmp_path, "master", "--config", file) as master:
+        accounting, control = join(master)
+        file.write_text(text.format(1) + '[[domain]]\nname = "new"\nrules = ["1/min burst 1"]\n')
+        master.process.send_signal(signal.SIGHUP)
+        master.wait_for(r"master\.toml is read again$")
+        control.subscribe(b"new\0")
+        time.sleep(0.2)
+        accounting.send_multipart(accepted())
+        assert control.recv_multipart()[0] == b"default\0"
+        accounting.send_multipart(accepted(domain=b"new\0"))
+        assert control.recv_multipart()[0] == b"new\0"
+        file.write_text("[[domain]]\n")
+        master.process.send_signal(signal.SIGHUP)
+        assert "stays as it is" in master.wait_for(r"^headgate: .*domain\[0\].*$")[0]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_ends_cleanly(tmp_path, number):
+    with programs.headgate(tmp_path, "master", "--listen", "127.0.0.1:0", "--domain", "a=1/s") as master:
+        assert master.ready
+        assert master.end(number) == 0
+        assert "Traceback" not in master.said()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--domain", "a=10 per fortnite"], "'10 per fortnite' is not a rule"),
+        (["--domain", "a"], "'a' is not NAME=RULE"),
+        (["--domain", "=1/s"], "no name of a domain"),
+        (["--domain", "a=1/s", "--domain", "a=2/s"], "'a' stands twice"),
+        (["--domain", "a=1/s", "--listen", "127.0.0.1:65535"], "65535"),
+        (["--domain", "a=1/s", "--algorithm", "leaky"], "leaky"),
+        ([], "no domain"),
+    ],
+)
+def test_wrong_use_is_one_sentence(tmp_path, words, sentence):
+    code, said = programs.refused(tmp_path, "master", *words)
+    assert code == 2
+    assert sentence in said
+    assert said.count("\n") == 1
+
+
+def test_a_taken_port_is_one_sentence(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        code, said = programs.refused(tmp_path, "master", "--listen", address, "--domain", "a=1/s")
+    assert code == 2
+    assert address in said
+    assert said.count("\n") == 1

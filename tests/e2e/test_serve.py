@@ -1,0 +1,409 @@
+"""`headgate serve` as a process before a real origin: what passes, what is said, how it changes and how it ends."""
+
+import json
+import os
+import re
+import signal
+import socket
+import ssl
+import subprocess
+import threading
+import time
+import urllib.error
+from pathlib import Path
+
+import pytest
+import trustme
+
+from tests.e2e import programs
+
+RULE = ["--rule", "1/min burst 3"]
+
+
+@pytest.fixture
+def origin():
+    with programs.origin() as running:
+        yield running
+
+
+@pytest.fixture
+def gate(tmp_path, origin):
+    with programs.gate(tmp_path, "--origin", origin.url, *RULE) as running:
+        yield running
+
+
+def test_a_rule_limits_what_reaches_the_origin(gate, origin):
+    assert gate.statuses(5) == [200, 200, 200, 503, 503]
+    assert len(origin.seen) == 3
+    rejected = gate.get()
+    assert 50 <= int(rejected.headers["Retry-After"]) <= 60
+    assert rejected.headers["RateLimit-Policy"] == '"default";q=3;w=180'
+    assert gate.totals() == (3, 0, 3)
+    (held,) = gate.state()["domains"][0]["held"]
+    assert held["identifier"] == "127.0.0.1"
+    assert 0 < held["seconds"] <= 60
+
+
+def test_the_ready_line_is_one_and_tells_true_ports(gate):
+    lines = [line for line in gate.said().splitlines() if line.startswith("ready ")]
+    assert len(lines) == 1
+    assert re.fullmatch(r"ready http://127\.0\.0\.1:[1-9]\d* .*", lines[0])
+    assert gate.admin("/livez") == "alive\n"
+    assert gate.admin("/readyz") == "ready\n"
+
+
+def test_metrics_name_domains_and_outcomes_and_nobody(gate):
+    gate.statuses(4)
+    text = gate.admin("/metrics")
+    assert 'headgate_requests_total{domain="default",outcome="accepted"} 3.0\n' in text
+    assert 'headgate_requests_total{domain="default",outcome="delayed"} 0.0\n' in text
+    assert 'headgate_requests_total{domain="default",outcome="rejected"} 1.0\n' in text
+    assert text.endswith("# EOF\n")
+    assert "identifier" not in text
+    assert '"127.0.0.1"' not in text
+
+
+def test_the_admin_paths_are_not_on_the_public_port(gate, origin):
+    assert gate.get("/api/state").body == b"ok\n"
+    assert origin.seen == ["/api/state"]
+
+
+def test_a_delayed_request_waits_its_turn(tmp_path, origin):
+    with programs.gate(tmp_path, "--origin", origin.url, "--rule", "20/s burst 1") as gate:
+        assert gate.statuses(3) == [200] * 3
+        accepted, delayed, rejected = gate.totals()
+        assert accepted + delayed == 3
+        assert delayed >= 1
+        assert rejected == 0
+
+
+def test_repeated_rules_all_hold(tmp_path, origin):
+    rules = ["--rule", "100/s burst 50", "--rule", "1/min burst 2"]
+    with programs.gate(tmp_path, "--origin", origin.url, *rules, "--max-delay", "0") as gate:
+        assert gate.statuses(3) == [200, 200, 503]
+        assert gate.state()["domains"][0]["rules"] == ["100/s burst 50", "1/min burst 2"]
+
+
+def test_a_header_identifies_and_the_address_where_it_is_absent(tmp_path, origin):
+    with programs.gate(
+        tmp_path, "--origin", origin.url, "--rule", "1/min burst 1", "--identify", "header:X-Key"
+    ) as gate:
+        assert gate.statuses(2, X_Key="a") == [200, 503]
+        assert gate.statuses(2, X_Key="b") == [200, 503]
+        assert gate.statuses(2) == [200, 503]
+        assert {held["identifier"] for held in gate.state()["domains"][0]["held"]} == {"a", "b", "127.0.0.1"}
+
+
+def test_a_response_that_does_not_come_is_504(tmp_path, origin):
+    with programs.gate(tmp_path, "--origin", origin.url, "--rule", "9/s", "--response-timeout", "0.2") as gate:
+        assert gate.get("/slow").status == 504
+
+
+def test_an_origin_that_is_down_is_502(tmp_path):
+    with programs.gate(tmp_path, "--origin", "http://127.0.0.1:1", "--rule", "9/s") as gate:
+        assert gate.get().status == 502
+
+
+@pytest.mark.needs("nginx")
+def test_nginx_behind_the_gate(tmp_path, nginx):
+    server = nginx(server="location / { return 200 'from nginx $http_x_forwarded_for'; }")
+    with programs.gate(tmp_path, "--origin", server.url, *RULE) as gate:
+        assert gate.get().body == b"from nginx 127.0.0.1"
+        assert gate.statuses(3) == [200, 200, 503]
+
+
+# Configuration
+
+
+FILE = """\
+[gate]
+origin = "{origin}"
+max_delay = 0
+[[domain]]
+name = "prefetch"
+rules = ["1/min burst 1"]
+header = "Sec-Purpose"
+value = "prefetch"
+[[domain]]
+name = "default"
+rules = ["1/min burst {burst}"]
+[[advice]]
+user_agent = "prefetch-proxy"
+fraction = 0.5
+"""
+
+
+@pytest.fixture
+def file(tmp_path, origin):
+    path = tmp_path / "gate.toml"
+    path.write_text(FILE.format(origin=origin.url, burst=2))
+    return path
+
+
+def test_a_file_says_what_flags_do_not(tmp_path, file):
+    with programs.gate(tmp_path, "--config", file) as gate:
+        assert gate.statuses(2, Sec_Purpose="prefetch;anonymous-client-ip") == [200, 503]
+        assert gate.statuses(3) == [200, 200, 503]
+        advice = gate.get("/.well-known/traffic-advice")
+        assert advice.headers["Content-Type"] == "application/trafficadvice+json"
+        assert json.loads(advice.body) == [{"user_agent": "prefetch-proxy", "fraction": 0.5}]
+
+
+def test_flags_override_the_file(tmp_path, file):
+    with programs.gate(tmp_path, "--config", file, "--rule", "1/min burst 4") as gate:
+        assert gate.statuses(5, Sec_Purpose="prefetch") == [200] * 4 + [503]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_sighup_puts_a_good_file_in_force_and_keeps_what_was_counted(tmp_path, file, origin, workers):
+    with programs.gate(tmp_path, "--config", file, "--workers", workers) as gate:
+        assert gate.get().status == 200
+        file.write_text(FILE.format(origin=origin.url, burst=9))
+        gate.process.send_signal(signal.SIGHUP)
+        gate.wait_for(r"^headgate: .*gate\.toml .*read again$")
+        gate.until(lambda: gate.state()["domains"][1]["rules"] == ["1/min burst 9"], "new rule")
+        assert gate.statuses(3) == [200] * 3
+        assert gate.totals() == (4, 0, 0)
+
+
+def test_sighup_keeps_the_holds_of_domains_that_stay(tmp_path, file, origin):
+    with programs.gate(tmp_path, "--config", file) as gate:
+        assert gate.statuses(2, Sec_Purpose="prefetch") == [200, 503]
+        file.write_text(FILE.format(origin=origin.url, burst=9))
+        gate.process.send_signal(signal.SIGHUP)
+        gate.wait_for("read again")
+        assert gate.statuses(1, Sec_Purpose="prefetch") == [503]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_sighup_with_a_bad_file_leaves_the_old_one_in_force_and_says_so(tmp_path, file, workers):
+    with programs.gate(tmp_path, "--config", file, "--workers", workers) as gate:
+        file.write_text("[gate]\nlisen = 'x'\n")
+        gate.process.send_signal(signal.SIGHUP)
+        line = gate.wait_for(r"^headgate: .*gate\.toml: gate\.lisen .*$")[0]
+        assert "'listen'" in line
+        assert "stays as it is" in line
+        assert gate.statuses(1) == [200]
+        assert gate.state()["domains"][1]["rules"] == ["1/min burst 2"]
+
+
+def test_sighup_names_what_needs_a_restart(tmp_path, file, origin):
+    with programs.gate(tmp_path, "--config", file) as gate:
+        file.write_text(FILE.format(origin=origin.url, burst=2).replace("[gate]", "[gate]\nworkers = 3"))
+        gate.process.send_signal(signal.SIGHUP)
+        gate.wait_for(r"read again; a restart is needed for gate\.workers$")
+        assert gate.statuses(1) == [200]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_tls_and_a_new_certificate_on_sighup(tmp_path, origin, workers):
+    ca = trustme.CA()
+    cert, key, roots = (tmp_path / name for name in ("cert.pem", "key.pem", "roots.pem"))
+    ca.cert_pem.write_to_path(roots)
+
+    def issue(name):
+        leaf = ca.issue_cert("127.0.0.1", common_name=name)
+        cert.write_bytes(b"".join(pem.bytes() for pem in leaf.cert_chain_pems))
+        leaf.private_key_pem.write_to_path(key)
+
+    def subject():
+        with (
+            socket.create_connection(("127.0.0.1", gate.port)) as plain,
+            ssl_context.wrap_socket(plain, server_hostname="127.0.0.1") as tls,
+        ):
+            return dict(pair[0] for pair in tls.getpeercert()["subject"])["commonName"]
+
+    ssl_context = ssl.create_default_context(cafile=roots)
+    issue("one")
+    with programs.gate(
+        tmp_path, "--origin", origin.url, *RULE, "--cert", cert, "--key", key, "--workers", workers
+    ) as gate:
+        assert gate.ready["address"].startswith("https://")
+        assert subject() == "one"
+        issue("two")
+        gate.process.send_signal(signal.SIGHUP)
+        gate.until(lambda: {subject() for _ in range(4)} == {"two"}, "new certificate")
+
+
+# Ends
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_sigterm_lets_requests_under_way_end_and_takes_no_more(tmp_path, origin, workers):
+    with programs.gate(tmp_path, "--origin", origin.url, *RULE, "--workers", workers) as gate:
+        port = gate.port
+        answers = []
+        asking = threading.Thread(target=lambda: answers.append(gate.get("/slow").status))
+        asking.start()
+        assert origin.arrived.wait(programs.PATIENCE)
+        gate.process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + programs.PATIENCE
+        while time.monotonic() < deadline:
+            try:
+                socket.create_connection(("127.0.0.1", port)).close()
+            except OSError:
+                break
+        else:
+            pytest.fail("it still accepts connections")
+        origin.hold.set()
+        assert gate.process.wait(programs.PATIENCE) == 0
+        asking.join()
+        assert answers == [200]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_ctrl_c_is_a_clean_end_and_a_second_signal_an_immediate_one(tmp_path, origin, workers):
+    with programs.gate(tmp_path, "--origin", origin.url, *RULE, "--workers", workers) as gate:
+        assert gate.end(signal.SIGINT) == 0
+        assert "Traceback" not in gate.said()
+    with (
+        programs.gate(tmp_path, "--origin", origin.url, *RULE, "--workers", workers) as gate,
+        socket.create_connection(("127.0.0.1", gate.port)) as plain,
+    ):
+        plain.sendall(b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert origin.arrived.wait(programs.PATIENCE)
+        gate.process.send_signal(signal.SIGTERM)
+        gate.until(lambda: not_ready(gate), "draining")
+        assert gate.end(signal.SIGTERM) == 0
+
+
+def not_ready(gate):
+    try:
+        gate.admin("/readyz")
+    except urllib.error.HTTPError as error:
+        with error:
+            return (error.code, error.read()) == (503, b"draining\n")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("flag", ["--listen", "--admin"])
+def test_a_taken_port_is_one_sentence_and_nothing_stays(tmp_path, flag, workers):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        addresses = {"--listen": "127.0.0.1:0", "--admin": "127.0.0.1:0"}
+        addresses[flag] = f"127.0.0.1:{taken.getsockname()[1]}"
+        words = [word for pair in addresses.items() for word in pair]
+        code, said = programs.refused(
+            tmp_path, "serve", "--origin", "http://127.0.0.1:1", *RULE, *words, "--workers", workers
+        )
+    what_next = f"stop that one, or choose another address with {flag}"
+    assert (code, said) == (2, f"headgate: {addresses[flag]} is taken by another program; {what_next}\n")
+
+
+def test_two_gates_with_workers_do_not_share_a_port_by_accident(tmp_path, origin):
+    with programs.gate(tmp_path, "--origin", origin.url, *RULE, "--workers", 2) as gate:
+        words = ["serve", "--origin", origin.url, *RULE, "--workers", "2", "--listen", f"127.0.0.1:{gate.port}"]
+        code, said = programs.refused(tmp_path, *words, "--admin", "127.0.0.1:0")
+        assert code == 2
+        assert "is taken" in said
+
+
+# Workers
+
+
+def test_workers_share_one_master_and_the_admin_sums_them(tmp_path, origin):
+    with programs.gate(tmp_path, "--origin", origin.url, "--rule", "1/min burst 20", "--workers", 2) as gate:
+        assert len(gate.children()) == 2
+        statuses = gate.statuses(40)
+        accepted = statuses.count(200)
+        # What is on its way to the master while a neighbour decides may pass.
+        assert 20 <= accepted <= 25
+        assert gate.totals() == (accepted, 0, 40 - accepted)
+        assert gate.state()["workers"] == 2
+        assert len(origin.seen) == accepted
+
+
+def test_a_worker_that_dies_is_started_again_and_said(tmp_path, origin):
+    with programs.gate(tmp_path, "--origin", origin.url, *RULE, "--workers", 2) as gate:
+        first = set(gate.children())
+
+        os.kill(min(first), signal.SIGKILL)
+        gate.wait_for(rf"^headgate: worker {min(first)} ended \(SIGKILL\); another one starts in")
+        gate.until(lambda: gate.state()["workers"] == 2 and len(gate.children()) == 2, "second worker")
+        assert set(gate.children()) != first
+        assert gate.get().status in {200, 503}
+
+
+def test_workers_end_with_a_parent_that_was_killed(tmp_path, origin):
+    with programs.gate(tmp_path, "--origin", origin.url, *RULE, "--workers", 2) as gate:
+        workers = gate.children()
+        gate.process.kill()
+        gate.process.wait()
+        deadline = time.monotonic() + programs.PATIENCE
+        while any(is_running(pid) for pid in workers):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+def is_running(pid):
+    try:
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_nothing_of_the_workers_bus_stays_behind(tmp_path, origin):
+    with programs.gate(tmp_path, "--origin", origin.url, *RULE, "--workers", 2) as gate:
+        (folder,) = tmp_path.glob("headgate-*/")
+        assert folder.stat().st_mode & 0o077 == 0
+        assert gate.end() == 0
+    assert not folder.exists()
+
+
+# A master elsewhere
+
+
+def test_a_gate_is_ready_and_limits_nothing_without_its_master(tmp_path, origin):
+    with programs.gate(tmp_path, "--origin", origin.url, "--master", "tcp://127.0.0.1:1") as gate:
+        assert gate.statuses(5) == [200] * 5
+        assert gate.totals() == (5, 0, 0)
+
+
+@pytest.mark.parametrize("accounting", ["auto", "frames", "batch"])
+def test_two_gates_obey_one_master(tmp_path, origin, accounting):
+    with programs.headgate(
+        tmp_path, "master", "--listen", "127.0.0.1:0", "--domain", "default=1/min burst 2"
+    ) as master:
+        bus = ["--master", master.ready["address"], "--accounting", accounting]
+        with (
+            programs.gate(tmp_path, "--origin", origin.url, *bus) as one,
+            programs.gate(tmp_path, "--origin", origin.url, *bus) as other,
+        ):
+            assert one.statuses(2) == [200, 200]
+            # The control may take a moment; then it holds at both.
+            other.until(lambda: other.state()["domains"][0]["held"], "hold")
+            assert other.statuses(1) == [503]
+            assert one.statuses(1) == [503]
+
+
+# The demonstration
+
+
+def test_the_demonstration_does_what_its_lines_say(tmp_path):
+    with programs.gate(tmp_path, "--demo") as demo:
+        text = demo.out.read_text()
+        assert demo.ready["address"] in text
+        assert demo.ready["admin"] in text
+        lines = [line.strip() for line in text.splitlines() if line.strip().startswith("curl ")]
+        assert len(lines) == 3
+        waited, rejected, state = (
+            subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=True).stdout for line in lines
+        )
+        assert waited.count("200 after ") == 6
+        assert rejected.startswith("HTTP/1.1 200 OK")
+        assert "HTTP/1.1 503 Service Unavailable" in rejected
+        assert "retry-after: " in rejected
+        assert "ratelimit-policy: " in rejected
+        domains = {domain["name"]: domain for domain in json.loads(state)["domains"]}
+        assert domains["queue"]["delayed"] >= 1
+        assert domains["default"]["rejected"] >= 1
+        page = demo.get("/queue", Accept="text/html")
+        assert b"You are through" in page.body
+        assert demo.end(signal.SIGINT) == 0
+
+
+def test_the_demonstrations_origin_takes_bodies(tmp_path):
+    with programs.gate(tmp_path, "--demo") as demo:
+        echo = json.loads(demo.get("/queue", "POST", b"x" * 5).body)
+        assert (echo["method"], echo["body_bytes"]) == ("POST", 5)
+        echo = json.loads(demo.get("/", "POST", iter([b"x" * 70_000, b"yz"])).body)
+        assert echo["body_bytes"] == 70_002
