@@ -32,8 +32,8 @@ class Reading(Generic[R]):
     peer: Callable[[R], str]
     """The address at the other end, empty when it has none."""
 
-    field: Callable[[R, bytes], bytes | None]
-    """The value of one field, by its name in lower case."""
+    field: Callable[[bytes], Callable[[R], bytes | None]]
+    """From a field's name, in lower case, to the function that gives its value."""
 
     head: Callable[[R], Head]
     """All of it: dearer than the other two."""
@@ -97,11 +97,11 @@ def _identifier(identify: Identify | _Callable[R], reading: Reading[R]) -> Calla
 
 
 def _by_header(identify: Header, reading: Reading[R]) -> Callable[[R], bytes | None]:
-    name, of, field = identify.name, identify.of, reading.field
+    of, field = identify.of, reading.field(identify.name)
     otherwise = _identifier(identify.fallback, reading)
 
     def read(request: R) -> bytes | None:
-        return of(field(request, name)) or otherwise(request)
+        return of(field(request)) or otherwise(request)
 
     return read
 

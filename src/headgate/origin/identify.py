@@ -109,8 +109,11 @@ class Header:
 
     @staticmethod
     def of(value: bytes | None) -> bytes | None:
-        """Return the identifier a value stands for; None when it is absent or empty."""
-        return short_identifier(value.strip()) or None if value else None
+        """Return the identifier a value stands for; nothing when it is absent or empty."""
+        if not value:
+            return None
+        value = value.strip()
+        return value if len(value) <= _LONGEST_IDENTIFIER else short_identifier(value)
 
     def per_connection(self, _peer: str, /) -> bytes | None:
         """Return None: any request may bring the field."""

@@ -95,9 +95,17 @@ def _peer(environ: "WSGIEnvironment") -> str:
     return str(environ.get("REMOTE_ADDR") or "")
 
 
-def _field(environ: "WSGIEnvironment", name: bytes) -> bytes | None:
-    value = environ.get("HTTP_" + name.decode("latin-1").upper().replace("-", "_"))
-    return None if value is None else _raw(value)
+def _field(name: bytes) -> "Callable[[WSGIEnvironment], bytes | None]":
+    variable = "HTTP_" + name.decode("latin-1").upper().replace("-", "_")
+
+    def read(environ: "WSGIEnvironment") -> bytes | None:
+        value = environ.get(variable)
+        return None if value is None else _raw(value)
+
+    return read
+
+
+_accept = _field(b"accept")
 
 
 def _head(environ: "WSGIEnvironment") -> Head:

@@ -18,7 +18,7 @@ def read(request: Request) -> Head:
 
 READING = Reading[Request](
     peer=lambda _request: "192.0.2.1",
-    field=lambda request, name: request["key"].encode() if name == b"x-key" and "key" in request else None,
+    field=lambda name: lambda request: request["key"].encode() if name == b"x-key" and "key" in request else None,
     head=read,
 )
 
