@@ -12,7 +12,16 @@ from headgate.limit.gatekeeper import Account, spacing
 from headgate.origin import Identify, Rejections, Route, Routes, parse_identify
 from headgate.origin.gateway import Gateway, TlsKeys
 
-__all__ = ["CATCH_ALL", "Composition", "check_composition", "compose", "gatekeeper_of", "gateway_of", "inherit"]
+__all__ = [
+    "CATCH_ALL",
+    "Composition",
+    "check_composition",
+    "compose",
+    "gatekeeper_of",
+    "gateway_of",
+    "inherit",
+    "require_gate",
+]
 
 CATCH_ALL = "default"
 """The domain of every request, where rules are given without one."""
@@ -33,8 +42,6 @@ def compose(tree: Configuration) -> Composition:
     gate = tree.gate
     sections = tree.domain or (DomainSection(name=CATCH_ALL),)
     domains = tuple(section.domain() for section in sections)
-    if gate.master == "embedded" and not any(domain.rules for domain in domains):
-        raise ConfigurationError("no rule: add --rule '10/s burst 20', or a [[domain]] with rules to the configuration")
     routes = Routes(
         Route(section.name, section.path_prefix, section.host, section.method, section.header, section.value)
         for section in sections
@@ -51,21 +58,28 @@ def compose(tree: Configuration) -> Composition:
 
 
 def check_composition(tree: Configuration) -> None:
-    """Check all that can be checked without a socket; a file for a master alone has no gate to check."""
+    """Check all that can be checked without a socket; a file that names no origin is for a master alone."""
+    composed = compose(tree)
+    if not tree.gate.origin:
+        return
+    require_gate(tree)
+    gateway_of(tree, composed, gatekeeper_of(tree, composed.domains, None))
+    if tree.gate.tls.cert:
+        TlsKeys(tree.gate.tls.cert, tree.gate.tls.key)
+
+
+def require_gate(tree: Configuration) -> None:
+    """Raise `ConfigurationError` when there is nothing to forward to, or nothing to limit by."""
     gate = tree.gate
     if not gate.origin:
-        return
-    composed = compose(tree)
-    gateway_of(tree, composed, gatekeeper_of(tree, composed.domains, None))
-    if gate.tls.cert:
-        TlsKeys(gate.tls.cert, gate.tls.key)
+        raise ConfigurationError("no origin: add --origin http://127.0.0.1:8000, or gate.origin to the configuration")
+    if gate.master == "embedded" and not any(section.rules for section in tree.domain):
+        raise ConfigurationError("no rule: add --rule '10/s burst 20', or a [[domain]] with rules to the configuration")
 
 
 def gateway_of(tree: Configuration, composed: Composition, gatekeeper: Gatekeeper) -> Gateway:
     """Give the gateway, which listens nowhere yet. Raises `ConfigurationError` for an origin that is none."""
     gate = tree.gate
-    if not gate.origin:
-        raise ConfigurationError("no origin: add --origin http://127.0.0.1:8000, or gate.origin to the configuration")
     return Gateway(
         origin=gate.origin,
         gatekeeper=gatekeeper,

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import msgspec
 
-from headgate.cli.composing import Composition, compose, gatekeeper_of, gateway_of, inherit
+from headgate.cli.composing import Composition, compose, gatekeeper_of, gateway_of, inherit, require_gate
 from headgate.config import Address, Configuration
 from headgate.errors import ConfigurationError
 from headgate.limit import Gatekeeper
@@ -38,6 +38,7 @@ class Gate:
     def __init__(self, tree: Configuration) -> None:
         self.tree = tree
         """The configuration in force."""
+        require_gate(tree)
         self._composed = compose(tree)
         self._keys = TlsKeys(tree.gate.tls.cert, tree.gate.tls.key) if tree.gate.tls.cert else None
         self._link = _linked(tree, self._composed)
@@ -102,6 +103,7 @@ class Gate:
         """
         frozen = frozen_changes(self.tree, tree)
         tree = _thawed(self.tree, tree)
+        require_gate(tree)
         composed = compose(tree)
         if self._keys is not None:
             self._keys.reload()
@@ -164,7 +166,7 @@ class Gate:
         while True:
             await asyncio.sleep(_FORGET_EVERY)
             now = time.time()
-            self.gatekeeper.forget(now=now)
+            self.gatekeeper.forget(now=now, most=_FORGET_AT_ONCE)
             if self.gatekeeper.master is not None:
                 self.gatekeeper.master.forget(now=now, most=_FORGET_AT_ONCE)
 

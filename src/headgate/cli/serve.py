@@ -7,7 +7,6 @@ import click
 
 from headgate.cli.config import CONFIG, configuration
 from headgate.cli.flags import ADDRESS, RULE, SECONDS
-from headgate.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from headgate.config import Configuration
@@ -96,8 +95,6 @@ def serve(
     flags = {name: value for name, value in gate.items() if value is not None}
     wish = Wish(file, demo, flags, rules, response_timeout, cert, key)
     tree, _ = wish.read()
-    if not (tree.gate.origin or demo):
-        raise ConfigurationError("no origin: add --origin http://127.0.0.1:8000, or gate.origin to the configuration")
     from headgate.cli.serving import serve_alone
     from headgate.cli.workers import serve_with_workers
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from headgate.cli.channel import Ask, Channel, Configure, End, Failed, FromWorker, Ready, Told
-from headgate.cli.composing import compose
+from headgate.cli.composing import check_composition, compose, require_gate
 from headgate.cli.gate import address_sentence, frozen_changes
 from headgate.cli.running import Signals, run, say
 from headgate.cli.serve import Wish
@@ -27,7 +27,6 @@ from headgate.errors import ConfigurationError
 from headgate.limit import Master
 from headgate.link import MasterLink
 from headgate.observe import State, merged
-from headgate.origin.gateway import TlsKeys
 
 __all__ = ["Workers", "serve_with_workers"]
 
@@ -50,7 +49,8 @@ async def _serve(wish: Wish) -> int:
     async with AsyncExitStack() as closing:
         wish = await open_demo(wish, closing)
         tree, _ = wish.read()
-        compose(tree)
+        require_gate(tree)
+        check_composition(tree)
         address = _reserve(Address.parse(tree.gate.listen), closing)
         workers = Workers(tree, address, closing)
         closing.push_async_callback(workers.end, 0)
@@ -189,9 +189,8 @@ class Workers:
     def change(self, tree: Configuration) -> list[str]:
         """Put another configuration in force in all workers; returns the keys that need a restart."""
         frozen = frozen_changes(self._tree, tree)
-        compose(tree)
-        if tree.gate.tls.cert:
-            TlsKeys(tree.gate.tls.cert, tree.gate.tls.key)
+        require_gate(tree)
+        check_composition(tree)
         gate = replace(tree.gate, workers=self._tree.gate.workers, master=self._tree.gate.master)
         self._tree = replace(tree, gate=gate)
         if self._link is not None:
