@@ -1,0 +1,167 @@
+"""Every command block of the README and of docs/ does what it says, run in order in a folder of its own.
+
+In a page, a ```sh block is run line by line (a trailing backslash joins lines); a ```text block right after it shows
+what the last line prints, where `…` stands for anything. A ```toml or ```python block whose first line is a comment
+with a file's name is written to that file first. Lines that start a server run in the background until it is ready and
+end with the page. Fixed ports are replaced by free ones, the same one throughout a page.
+"""
+
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from tests.servers import free_port
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PORT = re.compile(r"(?<=127\.0\.0\.1:)\d+|(?<=localhost:)\d+|(?<=--port )\d+|(?<=http.server )\d+")
+SERVERS = ("headgate serve", "headgate master", "uvicorn ", "granian ", "waitress-serve ", "python -m http.server")
+PATIENCE = 20.0
+
+
+def blocks(page):
+    """Give (language, text) of each fenced block in order."""
+    return [(match[1], match[2]) for match in BLOCK.finditer(page.read_text())]
+
+
+def with_commands():
+    return [page for page in PAGES if any(language in ("sh", "bash", "console") for language, _ in blocks(page))]
+
+
+def two_free_ports():
+    """Give a port that was free a moment ago and whose successor was too: a master's second port is the next one."""
+    while True:
+        port = free_port()
+        with socket.socket() as following, suppress(OSError):
+            following.bind(("127.0.0.1", port + 1))
+            return port
+
+
+class Reader:
+    """Somebody who follows one page in an empty folder."""
+
+    def __init__(self, folder, stack):
+        self.folder = folder
+        self.stack = stack
+        self.ports = {}
+        self.printed = ""
+        self.environment = dict(os.environ, NO_COLOR="1", PYTHONUNBUFFERED="1")
+        self.environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+
+    def on_free_ports(self, text):
+        for port in PORT.findall(text):
+            if port not in self.ports:
+                self.ports[port] = str(two_free_ports())
+        return PORT.sub(lambda match: self.ports[match[0]], text)
+
+    def read(self, language, text):
+        text = self.on_free_ports(text)
+        if language == "sh":
+            for line in text.replace("\\\n", " ").splitlines():
+                if line.strip() and not line.startswith("#"):
+                    self.run(line.strip())
+        elif language == "text":
+            self.expect(text)
+        elif language in ("toml", "python"):
+            name = re.match(r"# ([\w./-]+\.(?:toml|py))\n", text)
+            if name:
+                (self.folder / name[1]).write_text(text)
+
+    def run(self, line):
+        if line.startswith("make "):
+            words = shlex.split(line, comments=True)
+            recipe = subprocess.run([*words, "-n"], cwd=ROOT, capture_output=True, text=True)
+            assert recipe.returncode == 0, recipe.stderr
+            if words == ["make", "run"]:
+                assert "headgate serve --demo" in recipe.stdout
+                self.run("headgate serve --demo")
+            return
+        if line.startswith("headgate serve") and "--listen" not in line and "--config" not in line:
+            line += self.on_free_ports(" --listen 127.0.0.1:8080 --admin 127.0.0.1:8090")
+        if line.startswith(SERVERS):
+            self.stack.enter_context(self.server(line))
+            return
+        done = subprocess.run(
+            ["bash", "-c", line],
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=PATIENCE,
+        )
+        self.printed = done.stdout
+        assert done.returncode == 0, f"{line}\n{done.stdout}"
+
+    @contextmanager
+    def server(self, line):
+        log = self.folder / f"{len(self.ports)}-{time.monotonic_ns()}.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                ["bash", "-c", f"exec {line}"], cwd=self.folder, env=self.environment, stdout=output, stderr=output
+            )
+        try:
+            self.wait_until_ready(line, process, log)
+            yield
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(PATIENCE)
+
+    def wait_until_ready(self, line, process, log):
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            self.printed = log.read_text()
+            if re.search(
+                r"^ready |running on|Listening at|Serving on|Serving HTTP|Started worker", self.printed, re.M | re.I
+            ):
+                return
+            assert process.poll() is None, f"{line}\n{self.printed}"
+            time.sleep(0.05)
+        pytest.fail(f"not ready: {line}\n{self.printed}")
+
+    def expect(self, text):
+        pattern = r".*?".join(map(re.escape, text.strip().split("…")))
+        pattern = re.sub(r"(\\ |\\?\n)+", lambda match: r"\s+", pattern)
+        assert re.search(pattern, self.printed, re.DOTALL), f"shown:\n{text}\nprinted:\n{self.printed}"
+
+
+@pytest.mark.parametrize("page", with_commands(), ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.needs("curl")
+def test_the_page_does_what_it_says(page, tmp_path):
+    with ExitStack() as stack:
+        reader = Reader(tmp_path, stack)
+        for language, text in blocks(page):
+            reader.read(language, text)
+
+
+def test_there_are_pages_with_commands():
+    assert ROOT / "README.md" in with_commands()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_page_links_to_what_is_there(page):
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_block_is_left_out_by_its_language(page):
+    assert {language for language, _ in blocks(page)} <= {"sh", "text", "toml", "python", "json", "nginx", "http"}
+
+
+def test_the_tour_goes_through_files_that_are_there():
+    paths = set(re.findall(r"`(?:src/headgate/)?([\w/]+\.py)`", (ROOT / "docs" / "tour.md").read_text()))
+    assert len(paths) > 20
+    assert [
+        path for path in sorted(paths) if not any((ROOT / top / path).is_file() for top in ("src/headgate", ""))
+    ] == []
