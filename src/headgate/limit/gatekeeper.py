@@ -5,7 +5,7 @@ local information to decide the disposition of each request instead of consultin
 Fault-Tolerance).
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import heappop, heappush, nlargest
 from itertools import islice
 
@@ -13,7 +13,7 @@ from headgate.limit.accounting import Accounting, DelayUntil, Totals
 from headgate.limit.domain import Domain
 from headgate.limit.master import Master
 from headgate.limit.rule import advance
-from headgate.release import ASAP, Status, judge
+from headgate.release import ASAP, NEVER, Status, judge
 
 __all__ = ["Account", "Gatekeeper"]
 
@@ -60,6 +60,7 @@ class Gatekeeper:
         self._max_holds = max_holds
         self._holds: dict[str, dict[bytes, float]] = {}
         self._size = 0
+        self._sweep: Iterator[tuple[str, bytes]] = iter(())
         self._seen = ASAP
         self._places: dict[float, int] = {}
         self._departures: list[float] = []
@@ -180,15 +181,26 @@ class Gatekeeper:
         held = ((release, name) for name, release in self._holds.get(domain, {}).items() if release > now)
         return [(name, release) for release, name in nlargest(most, held)]
 
-    def forget(self, *, now: float) -> int:
-        """Drop the holds that are over; give how many. Places whose time has come are free too."""
-        self._free_places(now)
+    def forget(self, *, now: float, most: int | None = None) -> int:
+        """Drop the holds that are over; give how many.
+
+        With `most`, look at no more than that many, and go on from there the next time: a shell that calls this from
+        an event loop never stops it for long.
+        """
         before = self._size
-        for domain, holds in self._holds.items():
-            if any(release <= now for release in holds.values()):
-                self._holds[domain] = {name: release for name, release in holds.items() if release > now}
-        self._size = sum(map(len, self._holds.values()))
+        steps = list(islice(self._sweep, most)) if most is not None else self._names()
+        if not steps:
+            self._sweep = iter(self._names())
+            steps = list(islice(self._sweep, most))
+        for domain, identifier in steps:
+            holds = self._holds[domain]
+            if holds.get(identifier, NEVER) <= now:
+                del holds[identifier]
+                self._size -= 1
         return before - self._size
+
+    def _names(self) -> list[tuple[str, bytes]]:
+        return [(domain, identifier) for domain, holds in self._holds.items() for identifier in holds]
 
     def _make_room(self) -> None:
         """Drop what is over, and else the oldest sixteenth of the fullest domain: one pass instead of many."""

@@ -121,7 +121,7 @@ class Master:
         """
         self.unknown, self.evicted, self.shadowed = other.unknown, other.evicted, other.shadowed
         for name, book in self._books.items():
-            old = other._books.get(name)
+            old = other._books.get(name)  # noqa: SLF001 - another one of this class
             if old is not None:
                 self.totals[name] = book.totals = old.totals
             if old is not None and old.domain == book.domain:

@@ -69,7 +69,7 @@ def questions(
 
 def forget(gatekeeper: Gatekeeper, *, now: float) -> None:
     """Drop the holds that are over and, of a master inside, some of the histories that hold nobody any more."""
-    gatekeeper.forget(now=now)
+    gatekeeper.forget(now=now, most=_FORGET_AT_ONCE)
     if gatekeeper.master is not None:
         gatekeeper.master.forget(now=now, most=_FORGET_AT_ONCE)
 

@@ -135,6 +135,16 @@ class TestBounds:
         assert gatekeeper.held("api", b"3", now=0.0) == ASAP
         assert gatekeeper.held("api", b"7", now=104.0) == 107.0
 
+    def test_forgetting_in_steps_looks_at_every_hold_in_turn(self):
+        gatekeeper = Gatekeeper()
+        for number in range(10):
+            gatekeeper.obey(hold(b"%d" % number, 100.0, f"domain{number % 2}"))
+        gatekeeper.obey(hold(b"held", 300.0))
+        assert [gatekeeper.forget(now=200.0, most=4) for _ in range(3)] == [4, 4, 2]
+        gatekeeper.obey(hold(b"late", 150.0))
+        assert [gatekeeper.forget(now=200.0, most=4) for _ in range(2)] == [1, 0]
+        assert gatekeeper.held("api", b"held", now=200.0) == 300.0
+
     def test_no_more_holds_are_kept_than_there_is_room_for(self):
         gatekeeper = Gatekeeper(max_holds=160)
         for number in range(1_000):
