@@ -78,7 +78,7 @@ def decode_batch(payload: bytes) -> tuple[list[Record], int]:
         return _records.decode(payload), 0
     except msgspec.ValidationError:
         return _salvaged(payload)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise WireError(f"a batch that is no msgpack ({error}); see docs/reference/wire.md") from None
 
 
@@ -86,7 +86,7 @@ def _salvaged(payload: bytes) -> tuple[list[Record], int]:
     """Read a batch record by record, so that one that is off costs only itself."""
     try:
         pieces = _pieces.decode(payload)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:  # msgspec follows what is nested as deep as Python allows
         raise WireError(
             f"a batch that is no array of at most {MOST_RECORDS} records ({error}); see docs/reference/wire.md"
         ) from None

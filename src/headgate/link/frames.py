@@ -9,18 +9,21 @@ which at least one is malformed.
 from collections.abc import Container, Iterator, Sequence
 
 from headgate.limit.wire import STATUSES
+from headgate.link.batch import BATCH
 
 __all__ = ["messages_in"]
 
 
 def messages_in(run: Sequence[bytes], topics: Container[bytes]) -> Iterator[Sequence[bytes]]:
-    """Cut a run of frames into messages: one begins where a topic, known or ending in NUL, is followed by a status.
+    """Cut a run of frames into messages.
 
-    So a message that is too short costs only itself, and never a frame of the one behind it.
+    One begins at the topic of a batch, and where a topic, known or ending in NUL, is followed by a status. So a
+    message that is too short costs only itself, and never a frame of the one behind it.
     """
     start = 0
     for at in range(1, len(run) - 1):
-        if run[at + 1] in STATUSES and (run[at] in topics or run[at].endswith(b"\0")):
+        frame = run[at]
+        if frame.startswith(BATCH) or (run[at + 1] in STATUSES and (frame in topics or frame.endswith(b"\0"))):
             yield run[start:at]
             start = at
     yield run[start:]

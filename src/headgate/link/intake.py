@@ -60,7 +60,7 @@ class Intake:
                 domain = recv(NOBLOCK)
                 name = names.get(domain)
                 if name is None:
-                    most -= self._take_other(domain, now)
+                    most -= self._take_run([domain], now, more=self._more())
                     continue
                 frames = (domain,)
                 word, identifier, fourth = recv(NOBLOCK), recv(NOBLOCK), recv(NOBLOCK, copy=False)
@@ -92,55 +92,29 @@ class Intake:
             self._counters.accounted += accounted
         return True
 
-    def _take_other(self, frame: bytes, now: float) -> int:
-        """Take a message whose first frame is no known topic; give how many records it brought."""
-        more = self._more()
-        if not (more and frame.startswith(BATCH)):
-            self._take_run([frame], now, more=more)
-            return 0
-        payload = self._socket.recv(NOBLOCK)
-        if self._more():
-            self._discard()
-        return self._take_batch(domain_of(frame[len(BATCH) :]), payload, now)
-
-    def _take_batch(self, name: str, payload: bytes, now: float) -> int:
-        try:
-            records, bad = decode_batch(payload)
-        except WireError:
-            self._counters.bad_batch += 1
-            return 0
-        self._counters.batches += 1
-        self._counters.bad_record += bad
-        self._counters.accounted += len(records)
-        for word, identifier, received, delayed, _ in records:
-            if len(identifier) > MAX_CONTROL_FRAME:
-                self._counters.too_long += 1
-                continue
-            status = STATUS_OF[word]
-            moment = delayed if status is _DELAYED else received
-            release = self._master.weigh(name, status, identifier, moment / 1_000.0, now)
-            if release != ASAP:
-                self._publish(name, identifier, release)
-        return len(records)
-
-    def _take_run(self, run: list[bytes], now: float, *, more: bool) -> None:
-        """Read a run of frames on to its end, and take the messages in it."""
+    def _take_run(self, run: list[bytes], now: float, *, more: bool) -> int:
+        """Read a run of frames on to its end, and take the messages in it; give how many records they brought."""
         while more and len(run) < _LONGEST_RUN:
             run.append(self._socket.recv(NOBLOCK))
             more = self._more()
         if more:
             self._discard()
-        for message in messages_in(run, self._names):
-            self._take(message, now)
+        return sum(self._take(message, now) for message in messages_in(run, self._names))
 
-    def _take(self, message: Sequence[bytes], now: float) -> None:
-        """Take one message of any shape: the slow path, which counts what is wrong by kind."""
+    def _take(self, message: Sequence[bytes], now: float) -> int:
+        """Take one message of any shape, and count what is wrong with it by kind; give how many records it brought."""
+        if len(message) > 1 and message[0].startswith(BATCH):
+            self._counters.excess_frames += len(message) - 2
+            return self._take_batch(domain_of(message[0][len(BATCH) :]), message[1], now)
         if len(message) < 5:
             self._counters.too_short += 1
-            return
-        if message[1] not in STATUSES:
+        elif message[1] not in STATUSES:
             self._counters.unknown_status += 1
-            return
+        else:
+            self._take_frames(message, now)
+        return 0
+
+    def _take_frames(self, message: Sequence[bytes], now: float) -> None:
         self._counters.excess_frames += max(0, len(message) - 6)
         try:
             accounting = decode_accounting(message)
@@ -154,6 +128,28 @@ class Intake:
         control = self._master.account(accounting, now)
         if control is not None:
             self._publish(control.domain, control.identifier, control.release)
+
+    def _take_batch(self, name: str, payload: bytes, now: float) -> int:
+        counters, weigh = self._counters, self._master.weigh
+        try:
+            records, bad = decode_batch(payload)
+        except WireError:
+            counters.bad_batch += 1
+            return 0
+        counters.batches += 1
+        counters.bad_record += bad
+        counters.accounted += len(records)
+        for word, identifier, received, delayed, _ in records:
+            moment = delayed if word == 1 else received
+            if len(identifier) > MAX_CONTROL_FRAME:
+                counters.too_long += 1
+            elif not moment and word == 1:
+                counters.bad_timestamp += 1
+            else:
+                release = weigh(name, STATUS_OF[word], identifier, moment / 1_000.0, now)
+                if release != ASAP:
+                    self._publish(name, identifier, release)
+        return len(records)
 
     def _more(self) -> bool:
         return bool(self._socket.getsockopt(zmq.RCVMORE))

@@ -1,0 +1,105 @@
+import msgspec
+import pytest
+
+from headgate.errors import WireError
+from headgate.limit import Accounting
+from headgate.limit.wire import topic
+from headgate.link.batch import (
+    BATCH,
+    MOST_LOGINFO,
+    MOST_RECORDS,
+    STATUS_OF,
+    batch_topic,
+    decode_batch,
+    encode_batch,
+    record_of,
+)
+from headgate.release import Status
+
+GOOD = (0, b"192.0.2.1", 1_700_000_000_000, 0, b"")
+
+
+def packed(*items):
+    return msgspec.msgpack.encode(list(items))
+
+
+def test_no_domain_can_have_the_topic_of_batches():
+    assert b"\0" in BATCH[:-1]
+    assert not topic("").startswith(BATCH)
+    with pytest.raises(WireError):
+        topic(BATCH.decode())
+    assert batch_topic("api") == b"\0headgate.batch.1\0api\0"
+
+
+@pytest.mark.parametrize(
+    ("accounting", "record"),
+    [
+        (Accounting("api", Status.ACCEPTED, b"a", 1.5, 1.5), (0, b"a", 1_500, 0, b"")),
+        (Accounting("api", Status.DELAYED, b"\xff\xfe", 1.5, 2.0004, b"log"), (1, b"\xff\xfe", 1_500, 2_001, b"log")),
+        (Accounting("api", Status.REJECTED, b"", 1.5, 99.0), (2, b"", 1_500, 0, b"")),
+    ],
+)
+def test_a_record_stands_for_frames_1_to_5(accounting, record):
+    assert record_of(accounting) == record
+    assert STATUS_OF[record[0]] is accounting.status
+    assert decode_batch(encode_batch([record])) == ([record], 0)
+
+
+def test_a_batch_is_exactly_these_bytes():
+    """The layout of docs/reference/wire.md, for whoever reads it with another library."""
+    assert encode_batch([(1, b"id", 1_000, 1_500, b"")]) == bytes.fromhex("91 95 01 c4026964 cd03e8 cd05dc c400")
+
+
+def test_log_info_is_cut():
+    accounting = Accounting("api", Status.ACCEPTED, b"a", 1.0, 1.0, b"x" * 10_000)
+    assert record_of(accounting)[4] == b"x" * MOST_LOGINFO
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        None,
+        0,
+        b"bytes",
+        [],
+        [0, b"id", 1],
+        [3, b"id", 1, 0, b""],
+        [-1, b"id", 1, 0, b""],
+        [True, b"id", 1, 0, b""],
+        [0, "text", 1, 0, b""],
+        [0, b"id", 1.5, 0, b""],
+        [0, b"id", 1, None, b""],
+        [0, b"id", 1, 0, b"", b"more"],
+        [0, [[[[]]]], 1, 0, b""],
+        {"status": 0},
+    ],
+)
+def test_a_record_that_is_off_costs_only_itself(bad):
+    assert decode_batch(packed(GOOD, bad, GOOD)) == ([GOOD, GOOD], 1)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b"\xc1",
+        b"\x00",
+        b"\x91",
+        packed(GOOD)[:-1],
+        packed(GOOD) + b"\0",
+        b"\xdd\xff\xff\xff\xff",
+        b"\xdd\x00\x0f\x42\x40" + b"\x90" * 1_000_000,
+        b"\x91" * 100_000,
+        packed(GOOD)[:1] + b"\x95" + b"\x91" * 100_000,
+        msgspec.msgpack.encode({"records": []}),
+        packed(*[GOOD] * (MOST_RECORDS + 1)),
+    ],
+)
+def test_a_payload_that_is_no_batch_is_dropped_whole(payload):
+    with pytest.raises(WireError, match=r"docs/reference/wire\.md"):
+        decode_batch(payload)
+
+
+def test_the_largest_batch_is_read():
+    records, bad = decode_batch(packed(*[GOOD] * MOST_RECORDS))
+    assert (len(records), bad) == (MOST_RECORDS, 0)

@@ -1,0 +1,63 @@
+import pytest
+
+from headgate.errors import ConfigurationError
+from headgate.link.batch import BATCH, batch_topic
+from headgate.link.hearing import Hearing
+
+ALL, BATCHES = b"\1", b"\1" + BATCH
+
+
+def after(*messages, mode="auto", domains=("api",)):
+    hearing = Hearing(domains, mode)
+    for message in messages:
+        hearing.hear(message)
+    return hearing.ways
+
+
+@pytest.mark.parametrize(
+    ("messages", "auto", "frames", "batch"),
+    [
+        ([], "unheard", "unheard", "unheard"),
+        ([ALL], "frames", "frames", "unheard"),
+        ([ALL, BATCHES], "batch", "frames", "batch"),
+        ([BATCHES, ALL], "batch", "frames", "batch"),
+        ([b"\1api\0"], "frames", "frames", "unheard"),
+        ([b"\1api"], "frames", "frames", "unheard"),
+        ([b"\1other\0"], "unheard", "unheard", "unheard"),
+        ([BATCHES], "batch", "unheard", "batch"),
+        ([b"\1" + batch_topic("api"), ALL], "batch", "frames", "batch"),
+        ([b"\1" + batch_topic("other"), ALL], "frames", "frames", "unheard"),
+        # An original master beside one of ours: what both can read.
+        ([ALL, BATCHES, ALL], "frames", "frames", "batch"),
+        ([ALL, BATCHES, ALL, BATCHES], "batch", "frames", "batch"),
+        # Ours goes, an original comes.
+        ([ALL, BATCHES, b"\0", b"\0" + BATCH, ALL], "frames", "frames", "unheard"),
+        ([ALL, BATCHES, b"\0", b"\0" + BATCH], "unheard", "unheard", "unheard"),
+        # Nonsense changes nothing.
+        ([ALL, b"", b"\0never", b"\2what", b"api"], "frames", "frames", "unheard"),
+        # The beginning of the batch topic is not yet its name.
+        ([b"\1\0", ALL], "frames", "frames", "unheard"),
+    ],
+)
+def test_what_is_sent_is_what_everyone_who_listens_can_read(messages, auto, frames, batch):
+    assert after(*messages)["api"] == auto
+    assert after(*messages, mode="frames")["api"] == frames
+    assert after(*messages, mode="batch")["api"] == batch
+
+
+def test_masters_may_share_the_domains_among_them():
+    ways = after(b"\1api\0", b"\1" + batch_topic("web"), b"\1web\0", domains=("api", "web", "img"))
+    assert ways == {"api": "frames", "web": "batch", "img": "unheard"}
+
+
+def test_a_flood_of_topics_is_bounded():
+    hearing = Hearing(["api"], "auto")
+    for number in range(5_000):
+        hearing.hear(b"\1%d" % number)
+    hearing.hear(ALL)
+    assert len(hearing._counts) <= 4_096
+
+
+def test_an_unknown_mode_is_told_of():
+    with pytest.raises(ConfigurationError, match="'fast' is no way of accounting; use auto, frames, batch"):
+        Hearing(["api"], "fast")
