@@ -80,7 +80,7 @@ def test_sighup_puts_other_rules_in_force_on_the_same_sockets(tmp_path, join):
         accounting, control = join(master)
         file.write_text(text.format(1) + '[[domain]]\nname = "new"\nrules = ["1/min burst 1"]\n')
         master.process.send_signal(signal.SIGHUP)
-        master.wait_for(r"master\.toml is read again$")
+        master.wait_for(r"master\.toml read again$")
         control.subscribe(b"new\0")
         time.sleep(0.2)
         accounting.send_multipart(accepted())

@@ -26,6 +26,8 @@ class _Domain(click.ParamType[tuple[str, tuple[str, ...]]]):
         name, equals, rules = str(value).rpartition("=")
         if not equals:
             self.fail(f"{value!r} is not NAME=RULE; try 'api=10/s burst 20'", param, ctx)
+        if not name.isprintable():
+            self.fail(f"{name!r} is no name of a domain; use characters that can be printed", param, ctx)
         texts = tuple(text.strip() for text in rules.split(";"))
         try:
             Domain(name.strip(), tuple(map(Rule.parse, texts)))

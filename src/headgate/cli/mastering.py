@@ -70,7 +70,7 @@ def _read_again(read: Read, link: MasterLink, listen: str) -> None:
     master.adopt(link.master)
     link.change(master)
     rest = "; a restart is needed for master.listen" if tree.master.listen != listen else ""
-    say(f"headgate: {file} is read again{rest}")
+    say(f"headgate: {file} read again{rest}")
 
 
 def counts(link: MasterLink, now: float) -> dict[str, object]:

@@ -6,6 +6,7 @@ and 141 for an interrupt and a closed pipe. Never a traceback, unless HEADGATE_T
 """
 
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -65,6 +66,9 @@ def program() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the program with `arguments`, by default those of the process, and exit."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # What a terminal's encoding lacks is escaped, as on stderr, and is no reason to fail.
+        sys.stdout.reconfigure(errors="backslashreplace")
     sys.exit(_run(arguments))
 
 

@@ -45,7 +45,7 @@ class Wish:
         if self.response_timeout is not None:
             gate = replace(gate, timeouts=replace(gate.timeouts, response=self.response_timeout))
         if self.cert or self.key:
-            gate = replace(gate, tls=replace(gate.tls, cert=self.cert or "", key=self.key or ""))
+            gate = replace(gate, tls=replace(gate.tls, cert=self.cert or gate.tls.cert, key=self.key or gate.tls.key))
         tree = replace(tree, gate=gate)
         if self.rules:
             tree = replace(tree, domain=(DomainSection(name="default", rules=self.rules),))

@@ -95,6 +95,6 @@ def read_again(wish: Wish, change: Callable[[Configuration], list[str]]) -> None
     except (HeadgateError, OSError) as error:
         say(f"headgate: {error}; the configuration in force stays as it is")
         return
-    what = f"{file} and the TLS keys are" if file else "the TLS keys are"
+    read = [*([file] if file else []), *(["the certificate"] if tree.gate.tls.cert else [])]
     rest = f"; a restart is needed for {', '.join(frozen)}" if frozen else ""
-    say(f"headgate: {what} read again{rest}")
+    say(f"headgate: {' and '.join(read) or 'nothing'} read again{rest}")
