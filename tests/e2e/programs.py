@@ -51,9 +51,10 @@ class Program:
 
     @property
     def ready(self):
-        """The words after `ready`: the address, and the others by name."""
-        first, *words = self.wait_for(r"^ready (.*)$")[1].split()
-        return {"address": first, **dict(zip(words[::2], words[1::2], strict=True))}
+        """What was said before it was ready, by name; `address` is what is ready."""
+        address = self.wait_for(r"^ready (\S+)$")[1]
+        words = re.search(r"^headgate: ((?:\S+ \S+ ?)+)\nready ", self.said(), re.MULTILINE)[1].split()
+        return {"address": address, **dict(zip(words[::2], words[1::2], strict=True))}
 
     @property
     def port(self):

@@ -38,7 +38,9 @@ async def _serve(read: Read, *, as_json: bool) -> int:
         if as_json:
             counting = loop.create_task(_count(link))
         accounting, control = link.endpoints
-        say(f"ready {accounting} control {control} domains {len(link.master.domains)}")
+        say(f"headgate: domains {len(link.master.domains)} control {control}")
+        # Whoever waits for this line takes the address from it: it has no other.
+        say(f"ready {accounting}")
         stopped = loop.create_task(signals.asked.wait())
         await asyncio.wait([stopped, *([counting] if counting else [])], return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()

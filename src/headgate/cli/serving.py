@@ -83,8 +83,10 @@ def announce(wish: Wish, tree: Configuration, address: Address, admin: Address |
         print(leaflet(gate, admin_url, tree.gate.origin), flush=True)  # noqa: T201  # the one thing it prints
     elif admin is None and tree.gate.admin:
         say(f"headgate: {tree.gate.admin} is taken, so there is no admin listener; choose another with --admin")
-    others = f"master {tree.gate.master} workers {tree.gate.workers}"
-    say(f"ready {gate} origin {tree.gate.origin} admin {admin_url} {others}")
+    gate_of = f"origin {tree.gate.origin} master {tree.gate.master} workers {tree.gate.workers}"
+    say(f"headgate: {gate_of} admin {admin_url}")
+    # Whoever waits for this line takes the address from it: it has no other.
+    say(f"ready {gate}")
 
 
 def read_again(wish: Wish, change: Callable[[Configuration], list[str]]) -> None:

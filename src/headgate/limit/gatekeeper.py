@@ -182,11 +182,12 @@ class Gatekeeper:
         return [(name, release) for release, name in nlargest(most, held)]
 
     def forget(self, *, now: float, most: int | None = None) -> int:
-        """Drop the holds that are over; give how many.
+        """Drop the holds that are over; give how many. Places whose time has come are free too.
 
         With `most`, look at no more than that many, and go on from there the next time: a shell that calls this from
         an event loop never stops it for long.
         """
+        self._free_places(now)
         before = self._size
         steps = list(islice(self._sweep, most)) if most is not None else self._names()
         if not steps:
