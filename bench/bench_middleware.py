@@ -1,8 +1,10 @@
 """An ASGI application with the middleware against the same application bare.
 
-Both are served by uvicorn on uvloop and httptools, one worker, pinned to one core where there are two; wrk asks over 32
-keep-alive connections as 1000 identifiers, and the master of the limited one drains the accounting in a process of its
-own. Every answer must be a 200, and the master must have counted at least 99 % of what wrk was answered.
+Twice: a Starlette application of one route, as people write them, and one written against ASGI itself, which does
+nothing but answer and so makes the middleware's share as large as it can be. Both sides are served by uvicorn on uvloop
+and httptools, one worker, pinned to one core where there are two; wrk asks over 32 keep-alive connections as 1000
+identifiers, and the master of the limited side drains the accounting in a process of its own. Every answer must be a
+200, and the master must have counted at least 99 % of what wrk was answered.
 
 Requests a second are those of a whole second of the core: answers over the processor time of the application. Where the
 application is the bottleneck, as on a quiet machine, that is what wrk sees; on a busy one wrk sees who else ran.
@@ -32,7 +34,7 @@ from bench.middleware_app import ADDRESS
 __all__ = ["run"]
 
 ROOT = Path(__file__).resolve().parent.parent
-PAIRS_A_ROUND = 3
+PAIRS_A_ROUND = 5
 CONNECTIONS = 32
 IDENTIFIERS = 1_000
 SCRIPT = f"""
@@ -106,14 +108,14 @@ def process(command: list[str], on: set[int], **environment: str) -> Iterator["s
 
 
 @contextmanager
-def serving(app: str, *options: str, **environment: str) -> Iterator[Side]:
+def serving(app: str, **environment: str) -> Iterator[Side]:
     """Serve an application of `bench.middleware_app` on a free port."""
     with socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
-    flags = ["--loop", "uvloop", "--http", "httptools", "--no-access-log", "--log-level", "error", *options]
-    command = [sys.executable, "-m", "uvicorn", f"bench.middleware_app:{app}", "--port", str(port), *flags]
-    with process(command, cores()[0], **environment) as server:
+    flags = ["--loop", "uvloop", "--http", "httptools", "--no-access-log", "--log-level", "error"]
+    command = [sys.executable, "-m", "uvicorn", "--factory", f"bench.middleware_app:{app}", "--port", str(port)]
+    with process([*command, *flags], cores()[0], **environment) as server:
         for _ in range(200):
             verify("uvicorn keeps running", right=server.poll() is None)
             try:
@@ -149,9 +151,17 @@ def run(rounds: int) -> list[Row]:
     """Measure requests a second and the 99th percentile, bare and limited in turns."""
     if which("wrk") is None:
         raise Absent("wrk is not installed; make servers")
-    for module in ("uvicorn", "uvloop", "httptools"):
+    for module in ("uvicorn", "uvloop", "httptools", "starlette"):
         if importlib.util.find_spec(module) is None:
             raise Absent(f"{module} is not installed; make venv")
+    return [
+        *measured("starlette", "Starlette app with the middleware", rounds),
+        *measured("raw", "raw ASGI app with the middleware", rounds),
+    ]
+
+
+def measured(app: str, what: str, rounds: int) -> list[Row]:
+    """Measure one application of `bench.middleware_app`, bare and limited in turns."""
     with ExitStack() as stack:
         script = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "identifiers.lua"
         script.write_text(SCRIPT)
@@ -159,8 +169,8 @@ def run(rounds: int) -> list[Row]:
         master = stack.enter_context(process(here, cores()[1]))
         assert master.stdout is not None
         address = master.stdout.readline().strip()
-        bare = stack.enter_context(serving("bare"))
-        limited = stack.enter_context(serving("limited", "--factory", **{ADDRESS: address}))
+        bare = stack.enter_context(serving(app))
+        limited = stack.enter_context(serving(f"limited_{app}", **{ADDRESS: address}))
         for side in (bare, limited):
             load(side, script)
         before = counted(master)
@@ -174,19 +184,12 @@ def run(rounds: int) -> list[Row]:
     # wrk leaves out the answers under way when a turn ends, up to one a connection; the master has counted them.
     most = answers + CONNECTIONS * len(limited.loads)
     verify(f"of {answers} requests the master counted at least 99 %: {count}", right=0.99 * answers <= count <= most)
-    return rows(bare.loads, limited.loads, min(1.0, count / answers))
+    return rows(what, bare.loads, limited.loads, min(1.0, count / answers))
 
 
-def rates(loads: Sequence[Load]) -> list[float]:
-    """Give each round's answers per second of processor time."""
-    parts = [loads[start : start + PAIRS_A_ROUND] for start in range(0, len(loads), PAIRS_A_ROUND)]
-    return [sum(each.answers for each in part) / sum(each.cpu for each in part) for part in parts]
-
-
-def rows(bare: Sequence[Load], limited: Sequence[Load], share: float) -> list[Row]:
-    """Put the medians of the rounds' ratios into rows."""
-    what = "ASGI app with the middleware"
-    ours, theirs = rates(limited), rates(bare)
+def rows(what: str, bare: Sequence[Load], limited: Sequence[Load], share: float) -> list[Row]:
+    """Put the medians of the pairs' ratios into rows."""
+    ours, theirs = ([each.answers / each.cpu for each in loads] for loads in (limited, bare))
     return [
         Row(
             f"{what}, requests/s",
@@ -194,8 +197,7 @@ def rows(bare: Sequence[Load], limited: Sequence[Load], share: float) -> list[Ro
             median(mine / other for mine, other in zip(ours, theirs, strict=True)),
             "≥",
             0.85,
-            f"{median(ours):,.0f}/s to {median(theirs):,.0f}/s of a core; "
-            f"raw ASGI on uvicorn, {share:.2%} counted by the master",
+            f"{median(ours):,.0f}/s to {median(theirs):,.0f}/s of a core; {share:.2%} counted by the master",
         ),
         Row(
             f"{what}, p99",

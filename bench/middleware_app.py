@@ -1,8 +1,9 @@
-"""The processes of `bench.bench_middleware`: the application bare, the application limited, and the master.
+"""The processes of `bench.bench_middleware`: two applications, each bare and limited, and the master.
 
-`uvicorn bench.middleware_app:bare` and `…:limited` serve the same raw ASGI application, the cheapest there is, so that
-the middleware's share is as large as it can get. `python -m bench.middleware_app ADDRESS` is the master; each line on
-its standard input makes it print how many messages it has accounted, as JSON.
+`uvicorn --factory bench.middleware_app:starlette` serves a Starlette application of one route, and `…:raw` the cheapest
+application there is, written against ASGI itself; both answer the same. `…:limited_starlette` and `…:limited_raw` are
+the same behind the middleware. `python -m bench.middleware_app ADDRESS` is the master; each line on its standard input
+makes it print how many messages it has accounted, as JSON.
 """
 
 import asyncio
@@ -10,12 +11,20 @@ import json
 import os
 import sys
 import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from headgate.limit import Domain, Gatekeeper, Master, Rule
 from headgate.link import GatekeeperLink, MasterLink
 from headgate.origin.asgi import App, GatekeeperMiddleware, Receive, Scope, Send
 
-__all__ = ["ADDRESS", "DOMAIN", "bare", "limited", "main"]
+__all__ = ["ADDRESS", "DOMAIN", "limited_raw", "limited_starlette", "main", "raw", "starlette"]
 
 ADDRESS = "HEADGATE_BENCH_MASTER"
 """The environment variable with the master's address, for the limited application."""
@@ -31,31 +40,64 @@ START = {
 }
 
 
-async def bare(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer every request with one short text."""
-    if scope["type"] == "http":
-        await send(START)
-        await send({"type": "http.response.body", "body": BODY})
-        return
-    for event in ("startup", "shutdown"):
+Lifespan = Callable[[Any], AbstractAsyncContextManager[None]]
+
+
+@asynccontextmanager
+async def nothing(_app: Any) -> AsyncIterator[None]:
+    """Neither start nor stop anything."""
+    yield
+
+
+def raw(lifespan: Lifespan = nothing) -> App:
+    """Make the application written against ASGI itself."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await send(START)
+            await send({"type": "http.response.body", "body": BODY})
+            return
         await receive()
-        await send({"type": f"lifespan.{event}.complete"})
+        async with lifespan(app):
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    return app
 
 
-def limited() -> App:
-    """Make the same application behind the middleware, its gatekeeper on the bus to a master in another process."""
+def starlette(lifespan: Lifespan = nothing) -> App:
+    """Make the application of one route."""
+
+    async def text(_request: Request) -> Response:
+        return Response(BODY, media_type="text/plain")
+
+    return Starlette(routes=[Route("/", text)], lifespan=lifespan)
+
+
+def limited(make: Callable[[Lifespan], App]) -> App:
+    """Make an application behind the middleware, its gatekeeper on the bus to a master in another process."""
     link = GatekeeperLink(os.environ[ADDRESS], [DOMAIN.name])
     gatekeeper = Gatekeeper(link.account)
     link.attach(gatekeeper)
 
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            link.start(asyncio.get_running_loop())
-        await bare(scope, receive, send)
-        if scope["type"] == "lifespan":
-            link.close()
+    @asynccontextmanager
+    async def lifespan(_app: Any) -> AsyncIterator[None]:
+        link.start(asyncio.get_running_loop())
+        yield
+        link.close()
 
-    return GatekeeperMiddleware(app, gatekeeper=gatekeeper, identify="header:X-Api-Key")
+    return GatekeeperMiddleware(make(lifespan), gatekeeper=gatekeeper, identify="header:X-Api-Key")
+
+
+def limited_raw() -> App:
+    """Make `raw` behind the middleware."""
+    return limited(raw)
+
+
+def limited_starlette() -> App:
+    """Make `starlette` behind the middleware."""
+    return limited(starlette)
 
 
 def main(address: str) -> None:
@@ -64,13 +106,13 @@ def main(address: str) -> None:
     link = MasterLink(master, address)
     print(link.endpoints.accounting, flush=True)
 
-    def answer() -> None:
+    def count() -> None:
         for _ in sys.stdin:
             totals = master.totals[DOMAIN.name]
             print(json.dumps([totals.accepted, totals.delayed, totals.rejected]), flush=True)
         link.stop()
 
-    threading.Thread(target=answer, daemon=True).start()
+    threading.Thread(target=count, daemon=True).start()
     link.run()
     link.close()
 
