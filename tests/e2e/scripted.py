@@ -118,7 +118,9 @@ async def origin_running(script: Script = echo) -> AsyncIterator[ScriptedOrigin]
 
 
 @asynccontextmanager
-async def gateway_running(port: int, *, rule: str = "", max_delay: float = 5.0, **settings: Any) -> AsyncIterator[Gateway]:
+async def gateway_running(
+    port: int, *, rule: str = "", max_delay: float = 5.0, **settings: Any
+) -> AsyncIterator[Gateway]:
     """Run a gateway before the origin at `port`, listening on a port of its own."""
     domain = Domain(name="default", rules=(Rule.parse(rule),) if rule else ())
     tls = settings.pop("tls", None)
@@ -180,7 +182,7 @@ class Agent:
     async def ask(self, data: bytes, *, step: int = 0) -> Reply:
         """Send a request and read its response."""
         await self.send(data, step=step)
-        return await self.response(data.split(b" ")[0])
+        return await self.response(data.split()[0])
 
     async def response(self, method: bytes = b"GET") -> Reply:
         """Read one response; raises `h11.RemoteProtocolError` when it breaks off."""

@@ -114,8 +114,8 @@ class AgentConnection(asyncio.Protocol):
         if self.exchange is not None:
             self.watch()
             self.exchange.release_origin()
-        else:
-            self._advance()
+        elif not self._closing:
+            self._go_on()
 
     def data_received(self, data: bytes) -> None:
         """Read; the head that came last time, alone and again, takes the short way."""
@@ -132,8 +132,7 @@ class AgentConnection(asyncio.Protocol):
         if data and not self._closing:
             self._buffer += data
             self._advance()
-            if self._busy and len(self._buffer) > _MOST_BUFFERED:
-                self.hold_reading()
+            self._regulate()
 
     # What the exchange calls.
 
@@ -238,7 +237,7 @@ class AgentConnection(asyncio.Protocol):
                 exchange.truncated()
             else:
                 exchange.fail(504, "the origin does not answer in time")
-        elif self._buffer and not self._busy:
+        elif self._buffer and not self._busy and self._writable:
             self._refuse(Refusal(408, "the request's head does not come"))
         else:
             self.abort()
@@ -254,13 +253,21 @@ class AgentConnection(asyncio.Protocol):
 
     def _go_on(self) -> None:
         """Look at what the agent sent ahead."""
-        self.release_reading()
         self._advance()
-        if self._eof and not self._busy and not self._closing:
+        self._regulate()
+        if self._eof and not self._busy and not self._closing and self._writable:
             if self._buffer:
                 self._refuse(Refusal(400, "the request ends within its head"))
             else:
                 self._close()
+
+    def _regulate(self) -> None:
+        """Read no more than is wanted: what was sent ahead waits at the agent's."""
+        too_much = len(self._buffer) > _MOST_BUFFERED and (self._busy or not self._writable)
+        if too_much and not self._held:
+            self.hold_reading()
+        elif self._held and not too_much:
+            self.release_reading()
 
     def _advance(self) -> None:
         """Read heads and see to them, until one is incomplete or under way, or the agent does not read."""

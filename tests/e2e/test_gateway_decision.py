@@ -1,0 +1,190 @@
+"""The decision inside: who goes, who waits, who is turned away, and what is answered here."""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from headgate.advice import Entry, document
+from headgate.limit import DelayUntil, Domain, Gatekeeper
+from headgate.origin import Route, Routes, header
+from tests.e2e.scripted import agent_at, read_request, served, until
+
+GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+
+
+def held(gatekeeper: Gatekeeper, seconds: float) -> None:
+    """Hold the test's own agent for so long."""
+    gatekeeper.obey(DelayUntil("default", b"127.0.0.1", time.time() + seconds))
+
+
+def totals(gatekeeper: Gatekeeper, domain: str = "default") -> tuple[int, int, int]:
+    counts = gatekeeper.totals[domain]
+    return counts.accepted, counts.delayed, counts.rejected
+
+
+def test_accepted_then_delayed_then_rejected(run: Callable) -> None:
+    async def check() -> None:
+        async with served(rule="1/h burst 2") as (origin, gateway), agent_at(gateway) as agent:
+            assert [(await agent.ask(GET)).status for _ in range(4)] == [200, 200, 503, 503]
+            assert origin.received.count(b"GET / ") == 2
+            assert totals(gateway.policy.gatekeeper) == (2, 0, 2)
+
+    run(check())
+
+
+def test_a_delayed_request_goes_at_its_release_and_not_before(run: Callable) -> None:
+    arrivals: list[float] = []
+
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await read_request(reader)
+            arrivals.append(time.time())
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+    async def check() -> None:
+        async with served(script, rule="10/s burst 1") as (_, gateway):
+            async with agent_at(gateway) as agent:
+                beginning = time.time()
+                for _ in range(4):
+                    assert (await agent.ask(GET)).status == 200
+            assert totals(gateway.policy.gatekeeper) == (1, 3, 0)
+            assert all(arrival >= beginning + 0.1 * number for number, arrival in enumerate(arrivals))
+
+    run(check())
+
+
+def test_the_body_of_a_delayed_request_waits_with_it(run: Callable) -> None:
+    async def check() -> None:
+        async with served() as (_, gateway), agent_at(gateway) as agent:
+            held(gateway.policy.gatekeeper, 0.1)
+            body = b"x" * 300_000
+            reply = await agent.ask(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 300000\r\n\r\n" + body)
+            assert reply.body.endswith(b"\r\n\r\n" + body)
+            assert totals(gateway.policy.gatekeeper) == (0, 1, 0)
+
+    run(check())
+
+
+@pytest.mark.parametrize("leaving", ["close", "close with a body behind"])
+def test_an_agent_that_leaves_while_delayed_frees_its_place(leaving: str, run: Callable) -> None:
+    request = GET if leaving == "close" else b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhel"
+
+    async def check() -> None:
+        async with served() as (origin, gateway):
+            gatekeeper = gateway.policy.gatekeeper
+            held(gatekeeper, 3)
+            async with agent_at(gateway) as agent:
+                await agent.send(request)
+                await until(lambda: gatekeeper.delayed == 1)
+            await until(lambda: gatekeeper.delayed == 0)
+            assert origin.connections == []
+
+    run(check())
+
+
+def test_a_rejection_says_when_and_keeps_the_connection(run: Callable) -> None:
+    async def check() -> None:
+        async with served(rule="1/h burst 1") as (origin, gateway), agent_at(gateway) as agent:
+            assert (await agent.ask(GET)).status == 200
+            post = b"POST / HTTP/1.1\r\nHost: a\r\nAccept: application/json\r\nContent-Length: 5\r\n\r\nhello"
+            for request in (GET, post, b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n", post, GET):
+                reply = await agent.ask(request)
+                assert reply.status == 503
+                assert 3500 < int(reply.field(b"retry-after") or 0) <= 3600
+                assert reply.field(b"date")
+                if request is post:
+                    assert json.loads(reply.body)["status"] == 503
+            assert len(origin.connections) == 1
+            assert totals(gateway.policy.gatekeeper) == (1, 0, 5)
+
+    run(check())
+
+
+@pytest.mark.parametrize(
+    "framing",
+    [
+        b"Content-Length: 5\r\nExpect: 100-continue\r\n\r\n",
+        b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+        b"Content-Length: 500000\r\n\r\nhello",
+        b"Content-Length: 5\r\nConnection: close\r\n\r\nhello",
+    ],
+)
+def test_a_rejected_body_is_not_asked_for_and_not_waited_for(framing: bytes, run: Callable) -> None:
+    async def check() -> None:
+        async with served() as (origin, gateway), agent_at(gateway) as agent:
+            held(gateway.policy.gatekeeper, 100)
+            reply = await agent.ask(b"POST / HTTP/1.1\r\nHost: a\r\n" + framing)
+            assert (reply.status, reply.interim, reply.field(b"connection")) == (503, [], b"close")
+            await agent.send(GET)
+            assert await agent.rest() == b""
+            assert origin.connections == []
+
+    run(check())
+
+
+def test_rejected_requests_in_a_pipeline_are_answered_in_order(run: Callable) -> None:
+    async def check() -> None:
+        async with served(rule="1/h burst 2") as (_, gateway), agent_at(gateway) as agent:
+            post = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello"
+            await agent.send(GET + post + post + GET + post)
+            assert [(await agent.response()).status for _ in range(5)] == [200, 200, 503, 503, 503]
+
+    run(check())
+
+
+def test_routes_and_identity_are_asked_of_every_request(run: Callable) -> None:
+    gatekeeper = Gatekeeper.embedded([Domain(name="api"), Domain(name="rest")])
+    routes = Routes([Route("api", path_prefix="/api/"), Route("rest", method="GET")])
+
+    async def check() -> None:
+        async with served(gatekeeper=gatekeeper, routes=routes, identify=header(b"x-key")) as (_, gateway):
+            gatekeeper.obey(DelayUntil("api", b"k1", time.time() + 100))
+            async with agent_at(gateway) as agent:
+                for target, key, status in [
+                    (b"GET /api/a", b"k1", 503),
+                    (b"GET /api/a", b"k2", 200),
+                    (b"GET /other", b"k1", 200),
+                    (b"PUT /other", b"k1", 200),
+                    (b"GET /x/../api/", b"k1", 503),
+                ] * 2:
+                    reply = await agent.ask(target + b" HTTP/1.1\r\nHost: a\r\nX-Key: %b\r\n\r\n" % key)
+                    assert reply.status == status
+            assert totals(gatekeeper, "api") == (2, 0, 4)
+            assert totals(gatekeeper, "rest") == (2, 0, 0)
+
+    run(check())
+
+
+def test_traffic_advice_is_answered_here_and_never_limited(run: Callable) -> None:
+    advice = document([Entry("*", disallow=True)])
+
+    async def check() -> None:
+        async with served(advice=advice) as (origin, gateway), agent_at(gateway) as agent:
+            held(gateway.policy.gatekeeper, 100)
+            for method in (b"GET", b"HEAD"):
+                reply = await agent.ask(method + b" /.well-known/traffic-advice?x HTTP/1.1\r\nHost: a\r\n\r\n")
+                assert reply.status == 200
+                assert reply.body == (advice if method == b"GET" else b"")
+                assert reply.field(b"content-type") == b"application/trafficadvice+json"
+                assert reply.field(b"x-content-type-options") == b"nosniff"
+                assert (reply.field(b"cache-control") or b"").startswith(b"max-age=")
+            assert (await agent.ask(b"GET /.well-known/traffic-advicex HTTP/1.1\r\nHost: a\r\n\r\n")).status == 503
+            assert origin.connections == []
+
+    run(check())
+
+
+def test_a_new_policy_holds_from_the_next_request_on(run: Callable) -> None:
+    async def check() -> None:
+        async with served() as (_, gateway), agent_at(gateway) as agent:
+            assert (await agent.ask(GET)).status == 200
+            stricter = Gatekeeper.embedded([Domain(name="default")])
+            held(stricter, 100)
+            gateway.policy = msgspec.structs.replace(gateway.policy, gatekeeper=stricter)
+            assert (await agent.ask(GET)).status == 503
+
+    run(check())

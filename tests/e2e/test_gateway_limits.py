@@ -1,0 +1,198 @@
+"""Timeouts, bounds and the end: what the gateway waits for, what it takes, and how it stops."""
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import trustme
+
+from headgate.config.tree import Bounds, Timeouts
+from headgate.errors import ConfigurationError
+from headgate.origin.gateway import TlsKeys
+from tests.e2e.scripted import Agent, agent_at, echo, read_request, served, until
+
+GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: a\r\n"])
+def test_a_head_that_does_not_come(sent: bytes, run: Callable) -> None:
+    async def check() -> None:
+        async with served(timeouts=Timeouts(header=0.05)) as (_, gateway), agent_at(gateway) as agent:
+            await agent.send(sent)
+            if sent:
+                assert (await agent.response()).status == 408
+            assert await agent.rest() == b""
+
+    run(check())
+
+
+def test_a_head_that_comes_in_drops_has_no_more_time(run: Callable) -> None:
+    async def check() -> None:
+        async with served(timeouts=Timeouts(header=0.1)) as (_, gateway), agent_at(gateway) as agent:
+
+            async def drip() -> None:
+                while not agent.writer.is_closing():
+                    await agent.send(b"X: y\r\n")
+                    await asyncio.sleep(0.01)
+
+            await agent.send(b"GET / HTTP/1.1\r\n")
+            dripping = asyncio.create_task(drip())
+            assert (await agent.response()).status == 408
+            dripping.cancel()
+
+    run(check())
+
+
+def test_an_idle_connection_is_closed(run: Callable) -> None:
+    async def check() -> None:
+        async with served(timeouts=Timeouts(idle=0.05)) as (_, gateway), agent_at(gateway) as agent:
+            assert (await agent.ask(GET)).status == 200
+            assert await agent.rest() == b""
+
+    run(check())
+
+
+def test_a_body_that_does_not_come_is_408(run: Callable) -> None:
+    async def check() -> None:
+        async with served(timeouts=Timeouts(idle=0.05)) as (origin, gateway), agent_at(gateway) as agent:
+            await agent.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhel")
+            assert (await agent.response()).status == 408
+            await until(origin.connections[0].ended.is_set)
+
+    run(check())
+
+
+def test_connections_over_the_bound_are_told_so(run: Callable) -> None:
+    async def check() -> None:
+        async with served(bounds=Bounds(connections=2)) as (_, gateway):
+            async with agent_at(gateway) as one, agent_at(gateway) as two, agent_at(gateway) as three:
+                assert (await three.response()).status == 503
+                assert await three.rest() == b""
+                for agent in (one, two):
+                    assert (await agent.ask(GET)).status == 200
+            await until(lambda: not gateway.connections)
+            async with agent_at(gateway) as four:
+                assert (await four.ask(GET)).status == 200
+
+    run(check())
+
+
+async def slow_echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await read_request(reader)
+    await asyncio.sleep(0.1)
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+    await reader.read()
+
+
+def test_draining_finishes_what_is_under_way_and_takes_no_more(run: Callable) -> None:
+    async def check() -> None:
+        async with served(slow_echo) as (origin, gateway), agent_at(gateway) as busy, agent_at(gateway) as idle:
+            await busy.send(GET)
+            await until(lambda: origin.received)
+            address = gateway.addresses[0]
+            draining = asyncio.create_task(gateway.drain(5))
+            assert await idle.rest() == b""
+            reply = await busy.response()
+            assert (reply.status, reply.body, reply.field(b"connection")) == (200, b"ok", b"close")
+            assert await busy.rest() == b""
+            await draining
+            with pytest.raises(OSError, match="refused|Connect call failed"):
+                await asyncio.open_connection(*address)
+
+    run(check())
+
+
+def test_draining_has_an_end(run: Callable) -> None:
+    async def never(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        await asyncio.sleep(60)
+
+    async def check() -> None:
+        async with served(never) as (origin, gateway), agent_at(gateway) as agent:
+            await agent.send(GET)
+            await until(lambda: origin.received)
+            await gateway.drain(0.05)
+            assert await agent.rest() == b""
+            assert not gateway.connections
+
+    run(check())
+
+
+def keys(folder: Path, authority: trustme.CA, name: str) -> TlsKeys:
+    issued = authority.issue_cert(name)
+    issued.private_key_pem.write_to_path(folder / "key.pem")
+    for number, pem in enumerate(issued.cert_chain_pems):
+        pem.write_to_path(folder / "cert.pem", append=number > 0)
+    return TlsKeys(str(folder / "cert.pem"), str(folder / "key.pem"))
+
+
+async def serial_and_reply(port: int, authority: trustme.CA, name: str | None) -> tuple[str, bytes]:
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    if name is None:
+        context.check_hostname = False
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname=name)
+    agent = Agent(reader, writer)
+    reply = await agent.ask(GET)
+    serial = writer.get_extra_info("peercert")["serialNumber"]
+    assert writer.get_extra_info("ssl_object").selected_alpn_protocol() is None
+    writer.close()
+    await writer.wait_closed()
+    return serial, reply.body
+
+
+def test_tls_and_its_keys_can_be_replaced_while_it_runs(tmp_path: Path, run: Callable) -> None:
+    authority = trustme.CA()
+    tls = keys(tmp_path, authority, "a.example")
+
+    async def check() -> None:
+        async with served(tls=tls.context) as (_, gateway):
+            port = gateway.addresses[0][1]
+            before, body = await serial_and_reply(port, authority, "a.example")
+            assert b"X-Forwarded-Proto: https\r\n" in body
+            assert b"proto=https\r\n" in body
+            keys(tmp_path, authority, "a.example")
+            assert (await serial_and_reply(port, authority, "a.example"))[0] == before
+            tls.reload()
+            after = {(await serial_and_reply(port, authority, name))[0] for name in ("a.example", None)}
+            assert len(after) == 1
+            assert before not in after
+            (tmp_path / "cert.pem").write_text("nonsense")
+            with pytest.raises(ConfigurationError, match=r"cert\.pem"):
+                tls.reload()
+            assert (await serial_and_reply(port, authority, "a.example"))[0] in after
+
+    run(check())
+
+
+def test_a_large_body_goes_through_tls(tmp_path: Path, run: Callable) -> None:
+    authority = trustme.CA()
+    tls = keys(tmp_path, authority, "a.example")
+    trusting = ssl.create_default_context()
+    authority.configure_trust(trusting)
+    body = bytes(range(256)) * 8192
+
+    async def check() -> None:
+        async with served(echo, tls=tls.context) as (_, gateway):
+            async with agent_at(gateway, ssl=trusting, server_hostname="a.example") as agent:
+                for _ in range(2):
+                    head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body)
+                    reply = await agent.ask(head + body)
+                    assert reply.body.endswith(b"\r\n\r\n" + body)
+
+    run(check())
+
+
+def test_plain_http_to_the_tls_port_harms_nobody(tmp_path: Path, run: Callable) -> None:
+    tls = keys(tmp_path, authority := trustme.CA(), "a.example")
+
+    async def check() -> None:
+        async with served(tls=tls.context) as (_, gateway):
+            async with agent_at(gateway) as agent:
+                await agent.send(GET)
+                await agent.rest()
+            await serial_and_reply(gateway.addresses[0][1], authority, "a.example")
+
+    run(check())

@@ -1,0 +1,163 @@
+"""Large and endless messages: passed on as they come, with bounded memory when a side is slow."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+
+from tests.e2e.scripted import agent_at, served, until
+
+PIECE = b"x" * 65536
+MOST_IN_FLIGHT = 16 * 2**20
+"""More than all buffers of the systems and the gateway together, by far less than what is sent."""
+
+
+def test_a_slow_reader_holds_the_origin_back(run: Callable) -> None:
+    sent = 0
+
+    async def pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for _ in range(1024):
+            writer.write(b"10000\r\n" + PIECE + b"\r\n")
+            await writer.drain()
+            sent += len(PIECE)
+        writer.write(b"0\r\n\r\n")
+        await reader.read()
+
+    async def check() -> None:
+        async with served(pour) as (_, gateway), agent_at(gateway, limit=4096) as agent:
+            await agent.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            before = -1
+            while before != sent:  # until nothing moves any more
+                before = sent
+                await asyncio.sleep(0.1)
+            assert 0 < sent < MOST_IN_FLIGHT
+            [connection] = gateway.connections
+            assert connection._transport.get_write_buffer_size() < 2**20
+            received, piece = 0, b""
+            while not piece.endswith(b"\r\n0\r\n\r\n"):
+                piece = piece[-7:] + await agent.reader.read(2**20)
+                received += len(piece) - 7
+            assert received > 1024 * len(PIECE)
+
+    run(check())
+
+
+def test_a_slow_origin_holds_the_agent_back(run: Callable) -> None:
+    go_on = asyncio.Event()
+
+    async def check() -> None:
+        async with served(sink) as (_, gateway), agent_at(gateway) as agent:
+            sent = 0
+
+            async def pour() -> None:
+                nonlocal sent
+                await agent.send(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+                for _ in range(1024):
+                    agent.writer.write(b"10000\r\n" + PIECE + b"\r\n")
+                    await agent.writer.drain()
+                    sent += len(PIECE)
+                agent.writer.write(b"0\r\n\r\n")
+
+            pouring = asyncio.create_task(pour())
+            before = -1
+            while before != sent:
+                before = sent
+                await asyncio.sleep(0.1)
+            assert 0 < sent < MOST_IN_FLIGHT
+            go_on.set()
+            await pouring
+            assert (await agent.response()).body == b"%d" % (1024 * len(PIECE))
+
+    async def sink(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        # The recording protocol reads on by itself, so what is stopped is its transport.
+        writer.transport.pause_reading()
+        await go_on.wait()
+        writer.transport.resume_reading()
+        count = 0
+        while size := int(await reader.readuntil(b"\r\n"), 16):
+            count += len(await reader.readexactly(size))
+            await reader.readexactly(2)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n%d" % count)
+        await reader.read()
+
+    run(check())
+
+
+def test_events_arrive_one_by_one(run: Callable) -> None:
+    """A stream of events is no use if it comes at its end."""
+    heard = asyncio.Event()
+
+    async def events(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
+        for _ in range(3):
+            heard.clear()
+            writer.write(b"data: tick\n\n")
+            await heard.wait()
+
+    async def check() -> None:
+        async with served(events) as (_, gateway), agent_at(gateway) as agent:
+            await agent.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            await agent.reader.readuntil(b"\r\n\r\n")
+            for _ in range(3):
+                assert await agent.reader.readexactly(17) == b"c\r\ndata: tick\n\n\r\n"
+                heard.set()
+            assert await agent.reader.readexactly(5) == b"0\r\n\r\n"
+
+    run(check())
+
+
+@pytest.mark.parametrize(("rule", "weight"), [("", 3000), ("1/h burst 1", 3)])
+def test_an_agent_that_sends_ahead_and_never_reads_is_held_back(rule: str, weight: int, run: Callable) -> None:
+    request = b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"y" * weight + b"\r\n\r\n"
+
+    async def check() -> None:
+        async with served(rule=rule) as (_, gateway), agent_at(gateway, limit=1024) as agent:
+            sent = 0
+
+            async def pour() -> None:
+                nonlocal sent
+                with suppress(ConnectionError):
+                    while sent < 2 * MOST_IN_FLIGHT:
+                        agent.writer.write(request)
+                        await agent.writer.drain()
+                        sent += len(request)
+
+            pouring = asyncio.create_task(pour())
+            before = -1
+            while before != sent:
+                before = sent
+                await asyncio.sleep(0.2)
+            assert sent < MOST_IN_FLIGHT
+            [connection] = gateway.connections
+            assert connection._transport.get_write_buffer_size() < 2**20
+            assert len(connection._buffer) < 2**20
+            pouring.cancel()
+            agent.writer.transport.abort()
+
+    run(check())
+
+
+def test_large_bodies_both_ways_at_once(run: Callable) -> None:
+    body = bytes(range(256)) * 4096
+
+    async def check() -> None:
+        async with served() as (_, gateway):
+
+            async def one() -> None:
+                async with agent_at(gateway) as agent:
+                    for _ in range(3):
+                        head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body)
+                        sending = asyncio.create_task(agent.send(head + body))
+                        assert (await agent.response()).body.endswith(b"\r\n\r\n" + body)
+                        await sending
+
+            await asyncio.gather(*(one() for _ in range(8)))
+            await until(lambda: not gateway.connections)
+
+    run(check())
