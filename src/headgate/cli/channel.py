@@ -24,7 +24,9 @@ class Configure(msgspec.Struct, frozen=True, tag=True):
 
 
 class Ask(msgspec.Struct, frozen=True, tag=True):
-    """Parent to worker: tell your state."""
+    """Parent to worker: tell your state; who is held longest only when that is asked for."""
+
+    held: bool
 
 
 class End(msgspec.Struct, frozen=True, tag=True):

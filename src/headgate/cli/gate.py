@@ -121,22 +121,22 @@ class Gate:
         self._gateway.policy = gateway_of(tree, composed, gatekeeper).policy
         return frozen
 
-    def state(self) -> State:
-        """Read what this gate is doing."""
+    def state(self, *, held: bool) -> State:
+        """Read what this gate is doing; with who is `held` longest, for which every hold is looked at."""
         now = time.time()
         gate = self.tree.gate
         return State(
-            domains=tuple(self._domain_state(number, now) for number in range(len(self._composed.domains))),
+            domains=tuple(self._domain_state(number, now, held=held) for number in range(len(self._composed.domains))),
             delayed_now=self.gatekeeper.delayed,
             connections=len(self._gateway.connections),
             master=gate.master,
             counters=self._counters(),
         )
 
-    def _domain_state(self, number: int, now: float) -> DomainState:
+    def _domain_state(self, number: int, now: float, *, held: bool) -> DomainState:
         domain = self._composed.domains[number]
         totals = self.gatekeeper.totals.get(domain.name)
-        held = self.gatekeeper.top(domain.name, now=now, most=_MOST_HELD)
+        longest = self.gatekeeper.top(domain.name, now=now, most=_MOST_HELD) if held else []
         return DomainState(
             name=domain.name,
             rules=tuple(map(str, domain.rules)),
@@ -146,7 +146,7 @@ class Gate:
             delayed=totals.delayed if totals else 0,
             rejected=totals.rejected if totals else 0,
             held=tuple(
-                Held(identifier_text(name), round(release, 3), round(release - now, 3)) for name, release in held
+                Held(identifier_text(name), round(release, 3), round(release - now, 3)) for name, release in longest
             ),
         )
 

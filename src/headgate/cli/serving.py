@@ -1,7 +1,7 @@
 """A gate of one process: its life from the first sentence to the last; and what a gate of several does the same way."""
 
 import dataclasses
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 from headgate.cli.demo import SampleOrigin, leaflet
@@ -10,7 +10,7 @@ from headgate.cli.running import Signals, run, say
 from headgate.cli.serve import Wish
 from headgate.config import Address, Configuration
 from headgate.errors import ConfigurationError, HeadgateError
-from headgate.observe import Admin, Readiness, State
+from headgate.observe import Admin, Read, Readiness, State
 
 __all__ = ["announce", "open_admin", "open_demo", "read_again", "serve_alone"]
 
@@ -27,8 +27,8 @@ async def _alone(wish: Wish) -> int:
         gate = Gate(tree)
         closing.push_async_callback(gate.end, 0)
 
-        async def state() -> State:
-            return gate.state()
+        async def state(*, held: bool) -> State:
+            return gate.state(held=held)
 
         admin = await open_admin(wish, tree, closing, state, unready=gate.unready)
         signals = Signals(lambda: read_again(wish, gate.change))
@@ -52,7 +52,7 @@ async def open_admin(
     wish: Wish,
     tree: Configuration,
     closing: AsyncExitStack,
-    state: Callable[[], Awaitable[State]],
+    state: Read,
     *,
     unready: Readiness,
 ) -> Address | None:

@@ -52,7 +52,7 @@ async def _serve(channel: Channel) -> int:
     ending = asyncio.ensure_future(gate.end(await orders.seconds))
     await asyncio.wait([ending, orders.insisted], return_when=asyncio.FIRST_COMPLETED)
     # The last word: what was counted while the last requests ended.
-    channel.send(Told(gate.state()))
+    channel.send(Told(gate.state(held=False)))
     for task in (ending, listening):
         task.cancel()
     await asyncio.gather(ending, listening, return_exceptions=True)
@@ -82,7 +82,7 @@ async def _obey(channel: Channel, gate: Gate, orders: _Orders) -> None:
     while True:
         message = await channel.receive()
         if isinstance(message, Ask):
-            channel.send(Told(gate.state()))
+            channel.send(Told(gate.state(held=message.held)))
         elif isinstance(message, End):
             orders.end(message.seconds)
         elif isinstance(message, Configure):

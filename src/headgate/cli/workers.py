@@ -96,7 +96,7 @@ class _Worker:
         self.failure = ""
         self.last = State(workers=0)
         """What it told last."""
-        self._asked: deque[asyncio.Future[None]] = deque()
+        self._asked: deque[asyncio.Future[State]] = deque()
         self._settled = asyncio.Event()
         self._listening = asyncio.get_running_loop().create_task(self._listen())
 
@@ -104,14 +104,15 @@ class _Worker:
         """Come back when it is ready, or is not going to be."""
         await self._settled.wait()
 
-    async def ask(self) -> None:
-        """Have `last` be what it is doing now, if it tells in time."""
+    async def ask(self, *, held: bool) -> State:
+        """Give what it is doing now, or what it told last when it does not tell in time."""
         if not self.ready:
-            return
-        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            return self.last
+        answer: asyncio.Future[State] = asyncio.get_running_loop().create_future()
         self._asked.append(answer)
-        self.channel.send(Ask())
+        self.channel.send(Ask(held))
         await asyncio.wait([answer], timeout=_PATIENCE)
+        return answer.result() if answer.done() else self.last
 
     async def gone(self) -> str:
         """Come back when its process has ended and all it said has been heard; returns why it ended."""
@@ -125,7 +126,7 @@ class _Worker:
             if isinstance(message, Told):
                 self.last = message.state
                 if self._asked:
-                    _settle(self._asked.popleft())
+                    self._asked.popleft().set_result(message.state)
             elif isinstance(message, Failed):
                 self.failure = message.sentence
             elif isinstance(message, Ready):
@@ -134,12 +135,7 @@ class _Worker:
         self.ready = False
         self._settled.set()
         for waiting in self._asked:
-            _settle(waiting)
-
-
-def _settle(future: "asyncio.Future[None]") -> None:
-    if not future.done():
-        future.set_result(None)
+            waiting.set_result(self.last)
 
 
 class Workers:
@@ -175,11 +171,13 @@ class Workers:
             return "draining"
         return "" if any(worker.ready for worker in self._running.values()) else "starting"
 
-    async def state(self) -> State:
+    async def state(self, *, held: bool) -> State:
         """Ask every worker; give the sum, with what workers told that are no more."""
         workers = list(self._running.values())
-        await asyncio.gather(*(worker.ask() for worker in workers))
-        summed = merged([self._past, *(worker.last for worker in self._running.values())])
+        told = await asyncio.gather(*(worker.ask(held=held) for worker in workers))
+        # One that ended meanwhile counts in the past already.
+        living = [state for worker, state in zip(workers, told, strict=True) if worker.process.pid in self._running]
+        summed = merged([self._past, *living])
         counters = dict(summed.counters)
         if self._link is not None:
             master = self._link.master
@@ -285,4 +283,4 @@ class Workers:
         """Know what each worker has counted, for when it is gone."""
         while True:
             await asyncio.sleep(_PATIENCE)
-            await asyncio.gather(*(worker.ask() for worker in list(self._running.values())))
+            await asyncio.gather(*(worker.ask(held=False) for worker in list(self._running.values())))

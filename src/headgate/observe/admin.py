@@ -8,17 +8,25 @@ own name was pointed at 127.0.0.1 reads nothing here.
 import asyncio
 import ipaddress
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from headgate.observe.metrics import Metrics
 from headgate.observe.state import State
 
-__all__ = ["Admin", "Readiness"]
+__all__ = ["Admin", "Read", "Readiness"]
+
+
+class Read(Protocol):
+    """Reads what a gate is doing."""
+
+    async def __call__(self, *, held: bool) -> State:
+        """Give the state; who is held longest only when asked for, since finding that out looks at every hold."""
+
 
 Readiness = Callable[[], str]
 """Says why requests are not accepted; empty when they are."""
@@ -48,7 +56,7 @@ class _Refused(Exception):  # not an error of ours: what a request is told
 class Admin:
     """Answers for one gate: `state` gives what it is doing, `unready` why it accepts nothing, if so."""
 
-    def __init__(self, state: Callable[[], Awaitable[State]], unready: Readiness) -> None:
+    def __init__(self, state: Read, unready: Readiness) -> None:
         self._state = state
         self._unready = unready
         self._metrics = Metrics()
@@ -120,9 +128,9 @@ class Admin:
             return _Answer(503, f"{why}\n".encode()) if why else _Answer(200, b"ready\n")
         if path == "/metrics":
             accept = fields.get(b"accept", b"").decode("latin-1")
-            return _Answer(200, *self._metrics.write(await self._state(), accept))
+            return _Answer(200, *self._metrics.write(await self._state(held=False), accept))
         if path == "/api/state":
-            return _Answer(200, msgspec.json.encode(await self._state()) + b"\n", "application/json")
+            return _Answer(200, msgspec.json.encode(await self._state(held=True)) + b"\n", "application/json")
         raise _Refused(404, "There are /livez, /readyz, /metrics and /api/state.")
 
 

@@ -2,6 +2,7 @@ import asyncio
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from headgate.observe import Admin, DomainState, Held, State
 
@@ -11,8 +12,8 @@ STATE = State((DomainState("default", ("1/s burst 1",), accepted=1, held=(Held(r
 def asked(*requests, why="", host="127.0.0.1", eof=True):
     """Give what the listener answers to each of some raw requests."""
 
-    async def state():
-        return STATE
+    async def state(*, held):
+        return STATE if held else State(tuple(replace(domain, held=()) for domain in STATE.domains))
 
     async def ask_all():
         admin = Admin(state, lambda: why)
@@ -143,7 +144,7 @@ def test_an_agent_that_leaves_midway_harms_nobody():
 
 
 def test_one_connection_more_than_there_are_places_is_closed():
-    async def state():
+    async def state(*, held):
         return STATE
 
     async def crowd():
