@@ -16,6 +16,24 @@ from headgate.observe.state import State
 __all__ = ["Metrics"]
 
 _OUTCOMES = ("accepted", "delayed", "rejected")
+_HELP = {
+    "gateway_crowded": "Connections closed because every place was taken.",
+    "gateway_refused": "Requests refused because they were no plain HTTP.",
+    "gateway_retried": "Requests sent to the origin a second time: its idle connection had closed.",
+    "gateway_slow": "Requests the origin did not answer in time (504).",
+    "gateway_truncated": "Responses of the origin that broke off.",
+    "gateway_unreachable": "Requests the origin could not be had for (502).",
+    "histories_evicted": "Histories the master dropped for want of room.",
+    "holds_evicted": "Holds the gatekeeper dropped for want of room.",
+    "link_batches": "Batches of verdicts sent to a master.",
+    "link_controls": "Controls obeyed.",
+    "link_dropped": "Verdicts dropped because the way to the master was full.",
+    "link_malformed": "Control messages dropped because they were none.",
+    "link_sent": "Verdicts sent to a master.",
+    "link_too_long": "Verdicts dropped because no control could name their identifier.",
+    "link_unheard": "Verdicts dropped because no master listened.",
+    "shadowed": "Releases worked out for domains in shadow mode, and not published.",
+}
 
 
 class Metrics:
@@ -60,7 +78,7 @@ class _States(Collector):
         yield GaugeMetricFamily("headgate_connections", "Open connections of agents.", state.connections)
         yield GaugeMetricFamily("headgate_workers", "Processes that accept connections.", state.workers)
         for name, count in sorted(state.counters.items()):
-            yield CounterMetricFamily(f"headgate_{name}", f"{name.replace('_', ' ').capitalize()}, so far.", count)
+            yield CounterMetricFamily(f"headgate_{name}", _HELP.get(name, name.replace("_", " ")), count)
 
 
 def _sayable(name: str) -> str:
