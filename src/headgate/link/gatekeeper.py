@@ -141,6 +141,7 @@ class GatekeeperLink:
 
     def _flush_and_wake(self) -> None:
         self._alarm = None
+        self._hear(_MOST_A_TURN)
         self._flush()
         self._asleep = True
         self._wake()  # sending may have swallowed the news of a subscription

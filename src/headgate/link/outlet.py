@@ -41,6 +41,7 @@ class Outlet:
         self._resent_at: dict[str, float] = {}
         self._paused_until = 0.0
         self.change(master)
+        self._due.clear()  # nobody is here yet
 
     def change(self, master: Master) -> None:
         """Answer for another master from now on, beginning with the holds it has."""

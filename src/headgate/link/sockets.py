@@ -3,6 +3,7 @@
 This file knows nothing of messages.
 """
 
+import os
 import socket as plain
 from contextlib import suppress
 from typing import Final
@@ -57,7 +58,9 @@ def connected(accounting: Socket, control: Socket, address: str) -> Endpoints:
         try:
             socket.connect(endpoint)
         except zmq.ZMQError as error:
-            raise LinkError(f"{endpoint} cannot be connected to ({error.strerror}); name a master's address") from None
+            raise LinkError(
+                f"{endpoint} cannot be connected to ({os.strerror(error.errno)}); name a master's address"
+            ) from None
     return pair
 
 
@@ -97,7 +100,9 @@ def _bind(socket: Socket, endpoint: str) -> str:
     try:
         socket.bind(endpoint)
     except zmq.ZMQError as error:
-        raise LinkError(f"{endpoint} cannot be bound ({error.strerror}); free it or name another address") from None
+        raise LinkError(
+            f"{endpoint} cannot be bound ({os.strerror(error.errno)}); free it or name another address"
+        ) from None
     return socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
 

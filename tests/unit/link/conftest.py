@@ -11,8 +11,15 @@ names = count()
 
 @pytest.fixture
 def context() -> Iterator[zmq.Context]:
-    """Return a ZeroMQ context of the test's own, with all its sockets closed at the end."""
-    with zmq.Context() as context:
+    """Return a ZeroMQ context of the test's own, whose sockets live until the end and are closed then."""
+    kept = []
+
+    class Context(zmq.Context):
+        def socket(self, *arguments):
+            kept.append(super().socket(*arguments))
+            return kept[-1]
+
+    with Context() as context:
         yield context
         context.destroy(linger=0)
 
