@@ -22,7 +22,6 @@ Way = Literal["frames", "batch", "unheard"]
 """How the accounting of one domain goes now."""
 
 _MODES: tuple[AccountingMode, ...] = ("auto", "frames", "batch")
-_MOST_TOPICS = 4_096
 _SUBSCRIBE, _UNSUBSCRIBE = b"\1", b"\0"
 
 
@@ -44,13 +43,14 @@ class Hearing:
     def hear(self, message: bytes) -> None:
         """Take what an XPUB socket receives: 1 or 0 and a topic, once for each peer that (un)subscribes it."""
         kind, prefix = message[:1], message[1:]
-        if kind == _SUBSCRIBE and (prefix in self._counts or len(self._counts) < _MOST_TOPICS):
+        # What bears on no domain of ours is not kept, so a flood of topics finds little room.
+        if not any(frame.startswith(prefix) for frames in self._topics.values() for frame in frames):
+            return
+        if kind == _SUBSCRIBE:
             self._counts[prefix] += 1
-        elif kind == _UNSUBSCRIBE and prefix in self._counts:
-            self._counts[prefix] -= 1
-            if not self._counts[prefix]:
-                del self._counts[prefix]
-        self.ways = {name: self._way(*topics) for name, topics in self._topics.items()}
+        elif kind == _UNSUBSCRIBE:
+            self._counts[prefix] = max(0, self._counts[prefix] - 1)
+        self.ways = {name: self._way(*frames) for name, frames in self._topics.items()}
 
     def _way(self, plain: bytes, batched: bytes) -> Way:
         batches = sum(count for prefix, count in self._counts.items() if _names(prefix, batched))

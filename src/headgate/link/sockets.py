@@ -58,9 +58,7 @@ def connected(accounting: Socket, control: Socket, address: str) -> Endpoints:
         try:
             socket.connect(endpoint)
         except zmq.ZMQError as error:
-            raise LinkError(
-                f"{endpoint} cannot be connected to ({os.strerror(error.errno)}); name a master's address"
-            ) from None
+            raise LinkError(f"{endpoint} cannot be connected to ({_reason(error)}); name a master's address") from None
     return pair
 
 
@@ -100,9 +98,7 @@ def _bind(socket: Socket, endpoint: str) -> str:
     try:
         socket.bind(endpoint)
     except zmq.ZMQError as error:
-        raise LinkError(
-            f"{endpoint} cannot be bound ({os.strerror(error.errno)}); free it or name another address"
-        ) from None
+        raise LinkError(f"{endpoint} cannot be bound ({_reason(error)}); free it or name another address") from None
     return socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
 
@@ -126,6 +122,11 @@ def _refuse_taken_paths(pair: Endpoints) -> None:
             probe.settimeout(0)
             probe.connect(name)
             raise LinkError(f"{endpoint} cannot be bound (another master answers there); stop it or name another path")
+
+
+def _reason(error: zmq.ZMQError) -> str:
+    """Give the system's words without pyzmq's, which repeat the address."""
+    return os.strerror(error.errno or 0)
 
 
 def descriptor(socket: Socket) -> int:
