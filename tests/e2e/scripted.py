@@ -236,5 +236,5 @@ async def agent_at(gateway: Gateway, **options: Any) -> AsyncIterator[Agent]:
 async def until(condition: Callable[[], object]) -> None:
     """Wait until something holds."""
     async with asyncio.timeout(PATIENCE):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - what is waited for cannot be asked to tell
             await asyncio.sleep(0.002)

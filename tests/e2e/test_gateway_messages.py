@@ -353,7 +353,7 @@ def test_a_body_that_breaks_off_is_never_completed(framing: bytes, run: Callable
 
 
 def test_empty_lines_before_a_request_are_ignored(run: Callable) -> None:
-    """9112 2.2: "a server that is expecting to receive and parse a request-line SHOULD ignore at least one empty line"."""
+    """9112 2.2: a server "SHOULD ignore at least one empty line (CRLF) received prior to the request-line"."""
 
     async def check() -> None:
         async with served() as (_, gateway), agent_at(gateway) as agent:

@@ -10,8 +10,8 @@ import math
 import time
 from typing import TYPE_CHECKING, cast
 
-from headgate.limit import Accounting
 from headgate.origin.gateway.chunked import BodyReader, ChunkedBody, LengthBody
+from headgate.origin.gateway.delay import Delay
 from headgate.origin.gateway.exchange import Exchange
 from headgate.origin.gateway.forwarding import Peer
 from headgate.origin.gateway.grammar import Request, check_beginning, parse_request
@@ -40,8 +40,8 @@ class AgentConnection(asyncio.Protocol):
     """See the module."""
 
     __slots__ = (
-        "_buffer", "_busy", "_closing", "_delayed", "_delayed_plan", "_eof", "_held", "_identifier", "_memo", "_peer",
-        "_plan", "_scanned", "_slow", "_thrown_away", "_timer", "_transport", "_writable", "deadline", "exchange",
+        "_buffer", "_busy", "_closing", "_delay", "_eof", "_held", "_identifier", "_memo", "_peer",
+        "_plan", "_scanned", "_slow", "_thrown_away", "_transport", "_writable", "deadline", "exchange",
         "gateway", "keep",
     )  # fmt: skip
 
@@ -60,9 +60,7 @@ class AgentConnection(asyncio.Protocol):
         self._eof = False
         self._held = self._slow = False
         self._writable = True
-        self._delayed: Accounting | None = None
-        self._delayed_plan = cast("Plan", None)
-        self._timer: asyncio.TimerHandle | None = None
+        self._delay: Delay | None = None
         self._thrown_away: BodyReader | None = None
         self._memo = b""
         self._plan = cast("Plan", None)
@@ -85,7 +83,9 @@ class AgentConnection(asyncio.Protocol):
         """End: see `asyncio.Protocol`."""
         self._closing = True
         self.gateway.leave(self)
-        self._stop_waiting()
+        if self._delay is not None:
+            self._delay.leave()
+            self._delay = None
         exchange, self.exchange = self.exchange, None
         if exchange is not None:
             exchange.abandon()
@@ -96,7 +96,7 @@ class AgentConnection(asyncio.Protocol):
         exchange = self.exchange
         if exchange is not None and not exchange.takes_body:
             return True
-        if self._buffer and exchange is None and self._delayed is None and not self._closing:
+        if self._buffer and exchange is None and self._delay is None and not self._closing:
             self._refuse(Refusal(400, "the request ends within its head"))
             return True
         # Also a delayed request ends here: an agent that only closed its sending half looks like one that left.
@@ -323,12 +323,15 @@ class AgentConnection(asyncio.Protocol):
             self._forward(plan)
         elif status is Status.DELAYED:
             self._busy = True
-            self._delayed, self._delayed_plan = accounting, plan
+            self._delay = Delay(plan, accounting, self._release)
             self.deadline = math.inf
-            self._wait(accounting.release - now)
         else:
             accept = next((value for name, value in plan.request.fields if name == b"accept"), None)
             self._answer(plan.policy.reject(accounting, now=now, accept=accept), plan.request)
+
+    def _release(self, plan: Plan) -> None:
+        self._delay = None
+        self._forward(plan)
 
     def _forward(self, plan: Plan) -> None:
         self._busy = True
@@ -341,26 +344,6 @@ class AgentConnection(asyncio.Protocol):
             self._buffer.clear()
             self._buffer += exchange.feed(sent_ahead)
             self.release_reading()
-
-    # Delays.
-
-    def _wait(self, seconds: float) -> None:
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._release)
-
-    def _release(self) -> None:
-        """Let a delayed request go; never early, whatever the loop's timer rounds to."""
-        left = self._delayed.release - time.time() if self._delayed is not None else 0.0
-        if left > 0:
-            self._wait(left)
-            return
-        self._timer = self._delayed = None
-        self._forward(self._delayed_plan)
-
-    def _stop_waiting(self) -> None:
-        if self._timer is not None and self._delayed is not None:
-            self._timer.cancel()
-            self._delayed_plan.policy.gatekeeper.leave(self._delayed)
-        self._timer = self._delayed = None
 
     # Responses of the gateway's own, and ends.
 

@@ -1,0 +1,38 @@
+"""The wait of a delayed request: until its release, or until its agent leaves."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from headgate.limit import Accounting
+from headgate.origin.gateway.plan import Plan
+
+__all__ = ["Delay"]
+
+
+class Delay:
+    """Calls `release(plan)` when the time of a delayed request has come; begins at once."""
+
+    __slots__ = ("_accounting", "_plan", "_release", "_timer")
+
+    def __init__(self, plan: Plan, accounting: Accounting, release: Callable[[Plan], None]) -> None:
+        self._plan = plan
+        self._accounting = accounting
+        self._release = release
+        self._timer = self._wait(accounting.wait)
+
+    def leave(self) -> None:
+        """End the wait early and free the request's place: its agent has left."""
+        self._timer.cancel()
+        self._plan.policy.gatekeeper.leave(self._accounting)
+
+    def _wait(self, seconds: float) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        """Release, but never early: loops round their timers, and some down."""
+        left = self._accounting.release - time.time()
+        if left > 0:
+            self._timer = self._wait(left)
+        else:
+            self._release(self._plan)
