@@ -1,0 +1,78 @@
+"""A master in a process of its own, for tests that stop and kill it.
+
+``python bus_master.py ADDRESS NAME=RULE …`` prints the accounting endpoint it is bound to, then, for each line it
+reads, one line of JSON with what it has counted; it ends with its input.
+"""
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+
+from headgate.limit import Domain, Master, Rule
+from headgate.link import MasterLink
+
+
+class RunningMaster:
+    """A started master: its process, its address, and what it counts."""
+
+    def __init__(self, address: str, *domains: str) -> None:
+        command = [sys.executable, __file__, address, *(domains or ("api=1/min burst 5",))]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.address = self.process.stdout.readline().strip()
+
+    def counts(self) -> dict[str, int]:
+        """Ask it; totals over all domains, the core's and the bus's counts."""
+        self.process.stdin.write("counts\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+    def end(self) -> None:
+        """Stop it, however it is."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            pipe.close()
+
+
+@contextmanager
+def running_master(address: str = "tcp://127.0.0.1:0", *domains: str) -> Iterator[RunningMaster]:
+    """Start a master, and see that it ends."""
+    master = RunningMaster(address, *domains)
+    try:
+        yield master
+    finally:
+        master.end()
+
+
+def counts(link: MasterLink) -> dict[str, int]:
+    totals = link.master.totals.values()
+    return {
+        "accepted": sum(one.accepted for one in totals),
+        "delayed": sum(one.delayed for one in totals),
+        "rejected": sum(one.rejected for one in totals),
+        "unknown": link.master.unknown,
+        **msgspec.structs.asdict(link.counters),
+    }
+
+
+def main(address: str, *domains: str) -> None:
+    named = (text.partition("=") for text in domains)
+    link = MasterLink(Master(Domain(name, (Rule.parse(rule),)) for name, _, rule in named), address)
+    print(link.endpoints.accounting, flush=True)
+    serving = threading.Thread(target=link.run)
+    serving.start()
+    for _ in sys.stdin:
+        print(json.dumps(counts(link)), flush=True)
+    link.stop()
+    serving.join()
+    link.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,150 @@
+"""Masters that stop, die, come back and change, and gatekeepers that notice as little of it as can be.
+
+"Smockron is resilient against multiple failure scenarios. It attempts to preserve access to the resources it
+protects" (smockron.txt, Fault-Tolerance).
+"""
+
+import asyncio
+import os
+import signal
+import time
+
+import psutil
+import pytest
+import zmq
+
+from headgate.limit import Accounting
+from headgate.release import Status
+from tests.e2e.bus_master import running_master
+from tests.e2e.test_bus import Gate, until
+
+MEBIBYTE = 1024 * 1024
+
+
+def verdict(identifier):
+    now = time.time()
+    return Accounting("api", Status.ACCEPTED, identifier, now, now)
+
+
+async def pour(gate, count, size=0):
+    """Account for `count` requests in pieces, and let each go as far as it can."""
+    for start in range(0, count, 1_000):
+        for number in range(start, min(count, start + 1_000)):
+            gate.link.account(verdict(b"%d" % number + b"x" * size), time.time())
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("accounting", ["frames", "batch"])
+def test_a_stopped_master_costs_neither_requests_nor_memory(run, accounting):
+    """SIGSTOP: connected, and deaf. What the queues cannot hold is dropped and counted; then all goes on by itself."""
+
+    async def main(master):
+        async with Gate(master.address, accounting=accounting, max_queue=1_000) as gate:
+            await until(lambda: gate.link.heard)
+            os.kill(master.process.pid, signal.SIGSTOP)
+            process = psutil.Process()
+            await pour(gate, 20_000, 200)
+            before = process.memory_info().rss
+            counters, poured = gate.link.counters, 20_000
+            while not counters.dropped:
+                await pour(gate, 20_000, 200)
+                poured += 20_000
+                assert poured < 2_000_000
+            await pour(gate, 200_000, 200)
+            assert gate.admit(b"somebody") == [Status.ACCEPTED]
+            await until(lambda: not gate.link._waiting)
+            assert counters.sent + counters.dropped == poured + 200_001
+            assert process.memory_info().rss - before < 64 * MEBIBYTE
+            os.kill(master.process.pid, signal.SIGCONT)
+            sent = counters.sent
+            await until(lambda: gate.link.account(verdict(b"later"), time.time()) or counters.sent > sent)
+            await until(gate_holds_later(gate))
+            assert master.counts()["accepted"] >= 1_000
+
+    def gate_holds_later(gate):
+        def question():
+            gate.link.account(verdict(b"later"), time.time())
+            return gate.holds(b"later")
+
+        return question
+
+    with running_master() as master:
+        run(main(master))
+
+
+def test_a_master_that_dies_is_missed_by_nobody_and_found_again(run):
+    """SIGKILL: everything is accepted without it; the next one at that address hears of what comes from then on."""
+
+    async def main(first):
+        async with Gate(first.address) as gate:
+            await until(lambda: gate.link.heard)
+            gate.admit(times=5)
+            await until(gate.holds)
+            first.process.kill()
+            first.process.wait()
+            await until(lambda: not gate.link.heard)
+            assert gate.admit(b"somebody", times=100) == [Status.ACCEPTED] * 100
+            assert gate.admit() == [Status.REJECTED]  # what is known is known
+            await until(lambda: gate.link.counters.unheard == 101)
+            with running_master(first.address) as second:
+                await until(lambda: gate.link.heard)
+                gate.admit(b"another", times=5)
+                await until(lambda: gate.holds(b"another"))
+                assert second.counts()["accepted"] == 5
+
+    with running_master() as first:
+        run(main(first))
+
+
+def test_holds_survive_a_gatekeeper_that_dies(run):
+    async def main(master):
+        gate = Gate(master.address)
+        await until(lambda: gate.link.heard)
+        gate.admit(times=5)
+        await until(gate.holds)
+        gate.link.close()
+        async with Gate(master.address) as again:
+            await until(again.holds)
+
+    with running_master() as master:
+        run(main(master))
+
+
+def test_an_original_master_in_the_place_of_ours_gets_frames(run):
+    """What one master could read is forgotten with it."""
+
+    async def main(ours, context):
+        async with Gate(ours.address) as gate:
+            await until(lambda: gate.link.heard)
+            gate.admit()
+            await until(lambda: gate.link.counters.batches == 1)
+            ours.end()
+            await until(lambda: not gate.link.heard)
+            original = context.socket(zmq.SUB)
+            original.subscribe(b"")
+            original.bind(ours.address)
+            await until(lambda: original.poll(0) or gate.link.heard)
+            gate.admit()
+            await until(lambda: original.poll(0))
+            assert len(original.recv_multipart()) == 6
+            original.close(linger=0)
+
+    with running_master() as ours, zmq.Context() as context:
+        run(main(ours, context))
+
+
+def test_a_message_on_its_way_when_the_loop_is_busy_is_not_lost(run):
+    """A ZeroMQ descriptor tells once: what arrives between two looks must be found at the next."""
+
+    async def main(master):
+        async with Gate(master.address) as gate:
+            await until(lambda: gate.link.heard)
+            for number in range(200):
+                name = b"%d" % number
+                gate.admit(name, times=5)
+                time.sleep(0.002)  # noqa: ASYNC251 - a busy loop, on purpose
+                await asyncio.sleep(0)
+            await until(lambda: all(gate.holds(b"%d" % number) for number in range(200)))
+
+    with running_master() as master:
+        run(main(master))
