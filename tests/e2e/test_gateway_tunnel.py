@@ -1,0 +1,173 @@
+"""WebSocket goes through a tunnel, after the decision; nothing else does."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from websockets.asyncio.client import connect
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.exceptions import InvalidStatus
+
+from headgate.origin.gateway import Gateway
+from tests.e2e.scripted import agent_at, echo, gateway_running, served, until
+
+UPGRADE = b"GET /chat HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\r\n"
+SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: WebSocket\r\nX-Kept: 1\r\n\r\n"
+
+
+@asynccontextmanager
+async def websocket_origin(**settings: object) -> AsyncIterator[Gateway]:
+    async def repeat(connection: ServerConnection) -> None:
+        async for message in connection:
+            await connection.send(message)
+
+    async with serve(repeat, "127.0.0.1", 0) as server:
+        port = next(iter(server.sockets)).getsockname()[1]
+        async with gateway_running(port, **settings) as gateway:
+            yield gateway
+
+
+def url(gateway: Gateway) -> str:
+    return f"ws://127.0.0.1:{gateway.addresses[0][1]}/chat"
+
+
+def test_websockets_talk_through_the_gateway(run: Callable) -> None:
+    async def check() -> None:
+        async with websocket_origin() as gateway:
+            async with connect(url(gateway), proxy=None) as one, connect(url(gateway), proxy=None) as two:
+                for websocket in (one, two):
+                    for message in ("hello", b"\x00\xff" * 100_000, ""):
+                        await websocket.send(message)
+                        assert await websocket.recv() == message
+                assert len(gateway.tunnels) == 4
+                assert gateway.connections == set()
+            await until(lambda: not gateway.tunnels)
+
+    run(check())
+
+
+def test_the_decision_comes_first(run: Callable) -> None:
+    async def check() -> None:
+        async with websocket_origin(rule="1/h burst 1") as gateway:
+            async with connect(url(gateway), proxy=None) as websocket:
+                await websocket.send("in")
+                assert await websocket.recv() == "in"
+            with pytest.raises(InvalidStatus, match="503"):
+                await connect(url(gateway), proxy=None)
+
+    run(check())
+
+
+async def switching(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(SWITCH + b"first words")
+    while data := await reader.read(1000):
+        writer.write(data.upper())
+    if not writer.is_closing():
+        writer.write(b" bye")
+
+
+def test_what_either_side_says_early_is_not_lost(run: Callable) -> None:
+    async def check() -> None:
+        async with served(switching) as (origin, gateway), agent_at(gateway) as agent:
+            await agent.send(UPGRADE + b"ahead")
+            head = await agent.reader.readuntil(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 101 ")
+            assert b"Connection: Upgrade\r\nUpgrade: websocket\r\n" in head
+            assert b"X-Kept: 1\r\n" in head
+            assert await agent.reader.readexactly(16) == b"first wordsAHEAD"
+            sent = origin.received.split(b"\r\n\r\n")[0]
+            assert b"Connection: Upgrade\r\nUpgrade: websocket" in sent
+            agent.writer.write_eof()
+            assert await agent.rest() == b" bye"
+            await until(lambda: not gateway.tunnels)
+            assert origin.connections[0].ended.is_set()
+
+    run(check())
+
+
+def test_an_origin_that_does_not_switch_answers_and_what_came_ahead_is_a_request(run: Callable) -> None:
+    async def check() -> None:
+        async with served(echo) as (_, gateway), agent_at(gateway) as agent:
+            await agent.send(UPGRADE + b"GET /next HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert (await agent.response()).body.startswith(b"GET /chat ")
+            assert (await agent.response()).body.startswith(b"GET /next ")
+
+    run(check())
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: x\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\n\r\n",
+        b"GET / HTTP/1.0\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nContent-Length: 1\r\n\r\nx",
+    ],
+)
+def test_any_other_upgrade_is_dropped_and_the_request_forwarded(request_: bytes, run: Callable) -> None:
+    async def check() -> None:
+        async with served(echo) as (_, gateway), agent_at(gateway) as agent:
+            reply = await agent.ask(request_)
+            assert reply.status == 200
+            assert b"upgrade" not in reply.body.lower()
+            assert b"http2-settings" not in reply.body.lower()
+
+    run(check())
+
+
+def test_a_side_that_breaks_off_ends_the_tunnel(run: Callable) -> None:
+    async def check() -> None:
+        async with served(switching) as (origin, gateway):
+            async with agent_at(gateway) as agent:
+                await agent.send(UPGRADE)
+                await agent.reader.readuntil(b"first words")
+                origin.connections[0]._stream_writer.transport.abort()
+                assert await agent.rest() == b""
+            await until(lambda: not gateway.tunnels)
+
+    run(check())
+
+
+def test_draining_ends_tunnels_when_its_time_is_over(run: Callable) -> None:
+    async def check() -> None:
+        async with served(switching) as (_, gateway), agent_at(gateway) as agent:
+            await agent.send(UPGRADE)
+            await agent.reader.readuntil(b"first words")
+            await gateway.drain(0.05)
+            assert await agent.rest() == b""
+            assert not gateway.tunnels
+
+    run(check())
+
+
+def test_a_slow_end_of_a_tunnel_holds_the_other_back(run: Callable) -> None:
+    sent = 0
+
+    async def pouring(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(SWITCH)
+        while sent < 2**26:
+            writer.write(b"x" * 65536)
+            await writer.drain()
+            sent += 65536
+
+    async def check() -> None:
+        async with served(pouring) as (_, gateway), agent_at(gateway, limit=4096) as agent:
+            await agent.send(UPGRADE)
+            await until(lambda: sent)
+            before = -1
+            while before != sent:
+                before = sent
+                await asyncio.sleep(0.1)
+            assert sent < 2**24
+            received = await agent.reader.readuntil(b"\r\n\r\n")
+            count = 0
+            while received := await agent.reader.read(2**20):
+                count += len(received)
+            assert count == 2**26
+
+    run(check())
