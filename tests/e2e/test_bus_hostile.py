@@ -1,0 +1,175 @@
+"""What strangers may do to a master's two ports, and what it does then: count it, and go on."""
+
+import os
+import socket
+import struct
+import time
+from contextlib import ExitStack
+
+import psutil
+import pytest
+import zmq
+
+from headgate.link.batch import batch_topic
+from tests.e2e.bus_master import running_master
+
+MEBIBYTE = 1024 * 1024
+PATIENCE = 15.0
+GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
+READY = b"\x04\x19\x05READY\x0bSocket-Type\0\0\0\x03PUB"
+
+GARBAGE = {
+    "nothing": b"",
+    "http": b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" * 100,
+    "zeros": bytes(100_000),
+    "ones": b"\xff" * 100_000,
+    "random": os.urandom(1_000_000),
+    "half a greeting": GREETING[:31],
+    "greeting and garbage": GREETING + os.urandom(10_000),
+    "another mechanism": GREETING.replace(b"NULL\0", b"CURVE"),
+    "no ready": GREETING + b"\0\x05hello" * 100,
+    "a frame of 8 EiB": GREETING + READY + b"\x02" + struct.pack(">Q", 2**63 - 1) + b"x" * 10_000,
+    "a frame of 1 GiB": GREETING + READY + b"\x02" + struct.pack(">Q", 2**30) + b"x" * 10_000,
+    "a frame of a MiB": GREETING + READY + b"\x02" + struct.pack(">Q", MEBIBYTE) + b"x" * MEBIBYTE,
+    "an endless command": GREETING + READY + b"\x06" + struct.pack(">Q", 2**40) + b"x" * 10_000,
+    "frames without end": GREETING + READY + b"\x01\x01x" * 100_000,
+    "no version at all": b"\x05\0hello" * 1_000,
+}
+
+
+@pytest.fixture
+def master():
+    with running_master() as master:
+        yield master
+
+
+def ports(master):
+    port = int(master.address.rpartition(":")[2])
+    return port, port + 1
+
+
+def still_serves(master):
+    """Say whether a burst is counted and answered with a hold."""
+    port, control = ports(master)
+    before = master.counts()["accepted"]
+    with zmq.Context() as context:
+        publisher, subscriber = context.socket(zmq.XPUB), context.socket(zmq.SUB)
+        subscriber.connect(f"tcp://127.0.0.1:{control}")
+        subscriber.subscribe(b"api\0")
+        publisher.connect(f"tcp://127.0.0.1:{port}")
+        publisher.poll(PATIENCE * 1_000)
+        name, now = b"honest-%d" % time.monotonic_ns(), b"%d" % (time.time() * 1_000)
+        for _ in range(5):
+            publisher.send_multipart([b"api\0", b"ACCEPTED", name, now, b"", b""])
+        held = False
+        while not held and subscriber.poll(PATIENCE * 1_000):
+            held = subscriber.recv_multipart()[2] == name
+        context.destroy(linger=0)
+    return held and master.counts()["accepted"] - before >= 5
+
+
+def publisher(context, master):
+    one = context.socket(zmq.XPUB)
+    one.set_hwm(0)
+    one.setsockopt(zmq.XPUB_NODROP, 1)
+    one.connect(master.address)
+    assert one.poll(PATIENCE * 1_000)
+    return one
+
+
+def settled(master, question):
+    deadline = time.monotonic() + PATIENCE
+    while not question(master.counts()):
+        assert time.monotonic() < deadline, master.counts()
+        time.sleep(0.02)
+    return master.counts()
+
+
+def test_bytes_that_are_no_zmtp(master):
+    process = psutil.Process(master.process.pid)
+    before = process.memory_info().rss
+    for sent in GARBAGE.values():
+        for port in ports(master):
+            with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as peer:
+                try:
+                    peer.sendall(sent)
+                except OSError:
+                    continue  # it hung up
+    assert still_serves(master)
+    assert process.memory_info().rss - before < 64 * MEBIBYTE
+
+
+def test_thousands_of_connections_that_say_nothing(master):
+    with ExitStack() as stack:
+        for number in range(2_000):
+            port = ports(master)[number % 2]
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=PATIENCE))
+        assert still_serves(master)
+
+
+def test_garbage_in_good_frames(master):
+    with zmq.Context() as context:
+        one = publisher(context, master)
+        messages = [[os.urandom(n % 40) for _ in range(1 + n % 9)] for n in range(1_000)]
+        messages += [[b"api\0", os.urandom(8), os.urandom(8), os.urandom(8), b""]] * 100
+        messages += [[batch_topic("api"), os.urandom(100)]] * 100
+        for message in messages:
+            one.send_multipart(message)
+        counts = settled(master, lambda counts: counts["bad_batch"] == 100 and counts["unknown_status"] >= 100)
+        assert counts["accepted"] == counts["controls"] == 0
+        assert still_serves(master)
+        context.destroy(linger=0)
+
+
+def test_a_message_of_very_many_frames_and_a_batch_of_a_million_records(master):
+    process = psutil.Process(master.process.pid)
+    with zmq.Context() as context:
+        one = publisher(context, master)
+        one.send_multipart([b"api\0", b"ACCEPTED", b"many", b"1", b"", b"", *[b"x"] * 100_000])
+        one.send_multipart([batch_topic("api"), b"\xdd\x00\x03\xff\xff" + b"\x90" * 250_000])
+        one.send_multipart([b"api\0", b"ACCEPTED", b"x" * 200_000, b"1", b"", b""])
+        counts = settled(master, lambda counts: counts["too_long"] == 1)
+        assert (counts["excess_frames"], counts["bad_batch"], counts["accepted"]) == (100_000, 1, 1)
+        assert still_serves(master)
+        assert process.memory_info().rss < 200 * MEBIBYTE
+        context.destroy(linger=0)
+
+
+def test_a_flood_of_subscriptions_to_a_domain_with_many_holds(master):
+    with zmq.Context() as context:
+        one = publisher(context, master)
+        now = b"%d" % (time.time() * 1_000)
+        for number in range(5_000):
+            one.send_multipart([b"api\0", b"DELAYED", b"%d" % (number // 5), now, now, b""])
+        settled(master, lambda counts: counts["controls"] >= 1_000)
+        before, start = master.counts(), time.monotonic()
+        flood = [b"\1api\0", b"\0api\0"] * 10_000 + [b"\1%d" % number for number in range(10_000)]
+        with socket.create_connection(("127.0.0.1", ports(master)[1]), timeout=PATIENCE) as peer:
+            peer.sendall(GREETING + READY.replace(b"PUB", b"SUB"))
+            peer.sendall(b"".join(bytes([0, len(message)]) + message for message in flood))
+            after = settled(master, lambda counts: counts["subscriptions"] - before["subscriptions"] == 20_000)
+        rounds = (time.monotonic() - start) / 0.1 + 2
+        assert after["resent"] - before["resent"] <= 1_000 * rounds
+        assert still_serves(master)
+        context.destroy(linger=0)
+
+
+def test_subscribers_that_never_read(master):
+    process = psutil.Process(master.process.pid)
+    with zmq.Context() as context:
+        kept = [context.socket(zmq.SUB) for _ in range(50)]
+        for deaf in kept:
+            deaf.setsockopt(zmq.RCVHWM, 1)
+            deaf.setsockopt(zmq.RCVBUF, 4_096)
+            deaf.connect(f"tcp://127.0.0.1:{ports(master)[1]}")
+            deaf.subscribe(b"api\0")
+            deaf.poll(0)
+        settled(master, lambda counts: counts["subscriptions"] == 50)
+        one = publisher(context, master)
+        now = b"%d" % (time.time() * 1_000)
+        for number in range(100_000):
+            one.send_multipart([b"api\0", b"DELAYED", b"%d" % (number // 5), now, now, b""])
+        settled(master, lambda counts: counts["delayed"] == 100_000)
+        assert still_serves(master)
+        assert process.memory_info().rss < 400 * MEBIBYTE
+        context.destroy(linger=0)
