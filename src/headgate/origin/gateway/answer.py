@@ -6,7 +6,7 @@ agents could read in two ways is refused as 502, so no response is ever split by
 
 import re
 
-from headgate.origin.gateway.grammar import FIELD_LINES, check_length, field_lines, options
+from headgate.origin.gateway.grammar import FIELD_LINES, check_length, lines_named, options
 from headgate.origin.gateway.refusal import Refusal
 
 __all__ = ["HOP_BY_HOP", "Answer", "check_answer_beginning", "parse_answer", "trailer_lines"]
@@ -21,6 +21,10 @@ HOP_BY_HOP = frozenset({
 })  # fmt: skip
 """Fields that end at this hop whether Connection names them or not (9110 7.6.1)."""
 
+_NOTEWORTHY = lines_named(
+    "content-length", "connection", "keep-alive", "proxy-connection", "te", "transfer-encoding", "upgrade"
+)
+_DROPPED = HOP_BY_HOP | {b"content-length"}
 _NOT_REMOVED = frozenset({b"content-length", b"transfer-encoding", b"host", b"date"})
 _NOT_IN_TRAILERS = HOP_BY_HOP | {
     b"content-length", b"content-encoding", b"content-type", b"content-range", b"host", b"trailer", b"set-cookie",
@@ -66,24 +70,20 @@ def parse_answer(head: bytes) -> Answer:
         raise Refusal(502, "the origin's response has a malformed head")
     minor, status, reason, block = match.groups()
     answer = Answer(b"HTTP/1.1 %b %b\r\n" % (status, reason or b""), int(status), int(minor))
-    names, fields = field_lines(block)
     special: dict[bytes, list[bytes]] = {}
-    for name, value in fields:
-        if name in HOP_BY_HOP or name == b"content-length":
-            special.setdefault(name, []).append(value)
-    try:
-        _read_special(answer, special)
-    except Refusal as refusal:
-        raise Refusal(502, f"in the origin's response, {refusal.reason}") from None
-    dropped = HOP_BY_HOP | {b"content-length"}
-    if b"connection" in special:
-        dropped |= options(special[b"connection"]) - _NOT_REMOVED
-    answer.block = b"".join(
-        [b"%b: %b\r\n" % (raw, field[1]) for raw, field in zip(names, fields, strict=True) if field[0] not in dropped]
-    )
+    for name, value in _NOTEWORTHY.findall(head, match.start(4) - 1):
+        special.setdefault(name.lower(), []).append(value.rstrip(b"\t "))
+    if special:
+        try:
+            members = options(special.get(b"connection", []))
+            _read_special(answer, special, members)
+        except Refusal as refusal:
+            raise Refusal(502, f"in the origin's response, {refusal.reason}") from None
+        block = _without(block, _DROPPED | members - _NOT_REMOVED if members else _DROPPED)
+    answer.block = block
     answer.plain = answer.length >= 0 and answer.keep_alive and answer.has_body(b"GET")
     if answer.plain:
-        answer.whole = b"%b%bContent-Length: %d\r\n\r\n" % (answer.line, answer.block, answer.length)
+        answer.whole = b"%b%bContent-Length: %d\r\n\r\n" % (answer.line, block, answer.length)
     return answer
 
 
@@ -98,9 +98,13 @@ def trailer_lines(trailers: list[tuple[bytes, bytes]]) -> bytes:
     return b"".join([b"%b: %b\r\n" % field for field in trailers if field[0] not in _NOT_IN_TRAILERS])
 
 
-def _read_special(answer: Answer, special: dict[bytes, list[bytes]]) -> None:
-    if not special:
-        return
+def _without(block: bytes, dropped: frozenset[bytes]) -> bytes:
+    """Leave out the lines with these names."""
+    lines = block.split(b"\r\n")
+    return b"\r\n".join([line for line in lines if line.partition(b":")[0].lower() not in dropped])
+
+
+def _read_special(answer: Answer, special: dict[bytes, list[bytes]], members: frozenset[bytes]) -> None:
     lengths, encodings = special.get(b"content-length"), special.get(b"transfer-encoding")
     if encodings is not None:
         if lengths is not None:
@@ -112,8 +116,7 @@ def _read_special(answer: Answer, special: dict[bytes, list[bytes]]) -> None:
         if len(lengths) > 1:
             raise Refusal(502, "Content-Length is repeated")
         answer.length = check_length(lengths[0])
-    if b"connection" in special:
-        members = options(special[b"connection"])
+    if members:
         answer.keep_alive = b"close" not in members and (answer.minor == 1 or b"keep-alive" in members)
         if b"upgrade" in members and answer.status == 101:
             answer.upgrade = [value.lower() for value in special.get(b"upgrade", [])] == [b"websocket"]

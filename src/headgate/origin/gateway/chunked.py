@@ -170,7 +170,7 @@ class ChunkedBody:
             match = _TRAILERS.fullmatch(data, position, end)
             if match is None or end - position > self._bound:
                 raise Refusal(400, "the trailer section is malformed or too long")
-            self.trailers = field_lines(match[1])[1]
+            self.trailers = field_lines(match[1])
         self.done, self.rest = True, data[end:]
         return -1
 

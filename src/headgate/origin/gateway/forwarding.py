@@ -4,7 +4,7 @@ This file knows nothing of sockets. What a stranger says about earlier hops is r
 trusted proxy says is continued.
 """
 
-import msgspec
+from collections.abc import Mapping
 
 from headgate.origin.gateway.answer import HOP_BY_HOP
 from headgate.origin.gateway.grammar import Request
@@ -23,25 +23,61 @@ _ALWAYS_DROPPED = HOP_BY_HOP | {
 _NOT_REMOVED = frozenset({b"content-length", b"transfer-encoding", b"host"})
 
 
-class Peer(msgspec.Struct, frozen=True):
-    """The other end of an agent's connection."""
+class Peer:
+    """The other end of an agent's connection, and what the origin is told of it."""
 
-    address: str
-    """Its address without the port; empty when it has none."""
-    trusted: bool
-    """Whether it is one of the operator's own proxies."""
-    tls: bool
-    """Whether the connection is encrypted."""
+    __slots__ = ("_memo", "_memo_key", "address", "tls", "trusted")
+
+    def __init__(self, address: str, *, trusted: bool, tls: bool) -> None:
+        self.address = address
+        """Its address without the port; empty when it has none."""
+        self.trusted = trusted
+        """Whether it is one of the operator's own proxies."""
+        self.tls = tls
+        """Whether the connection is encrypted."""
+        self._memo_key = (b"", -1)
+        self._memo = b""
+
+    def provenance(self, host: bytes, minor: int) -> bytes:
+        """Give the lines that tell of this hop alone: the same for all requests to one host."""
+        if self._memo_key != (host, minor):
+            self._memo_key, self._memo = (host, minor), self.continued(host, minor, {})
+        return self._memo
+
+    def continued(self, host: bytes, minor: int, earlier: Mapping[bytes, list[bytes]]) -> bytes:
+        """Give the lines that tell of this hop after `earlier` ones: field names in lower case, and their values."""
+        scheme = b"https" if self.tls else b"http"
+        address = self.address.encode() or b"unknown"
+        # RFC 7239, 4 and 6: an IPv6 address is in brackets, and so in quotes; a host may have a colon, and is quoted.
+        node = b'"[%b]"' % address if b":" in address else address
+        own = {
+            b"Forwarded": b'for=%b;host="%b";proto=%b' % (node, host, scheme)
+            if host
+            else b"for=%b;proto=%b" % (node, scheme),
+            b"X-Forwarded-For": address,
+            b"X-Forwarded-Host": host,
+            b"Via": b"1.%d headgate" % minor,
+        }
+        lines = [b"X-Forwarded-Proto: %b\r\n" % scheme]
+        for name, value in own.items():
+            links = [link for link in (*earlier.get(name.lower(), ()), value) if link]
+            if links:
+                lines.append(b"%b: %b\r\n" % (name, b", ".join(links)))
+        return b"".join(lines)
 
 
 def forwarded_head(request: Request, peer: Peer, authority: bytes) -> bytes:
     """Write the head that goes to the origin; `authority` stands in for a missing Host."""
+    method, target = request.method, request.target
+    if request.simple:
+        provenance = peer.provenance(request.host, request.minor)
+        return b"%b %b HTTP/1.1\r\n%b%b\r\n" % (method, target, request.block, provenance)
     earlier: dict[bytes, list[bytes]] = {}
-    lines = [b"%b %b HTTP/1.1\r\nHost: %b\r\n" % (request.method, request.target, request.host or authority)]
+    lines = [b"%b %b HTTP/1.1\r\nHost: %b\r\n" % (method, target, request.host or authority)]
     dropped = _ALWAYS_DROPPED
     if request.connection:
         dropped |= request.connection - _NOT_REMOVED
-    for raw, (name, value) in zip(request.names, request.fields, strict=True):
+    for line, (name, value) in zip(request.block.split(b"\r\n"), request.fields, strict=False):
         # CGI, WSGI and their kin read X_Forwarded_For as X-Forwarded-For.
         alias = name.replace(b"_", b"-")
         if name in dropped or alias in _ALWAYS_DROPPED:
@@ -50,10 +86,10 @@ def forwarded_head(request: Request, peer: Peer, authority: bytes) -> bytes:
             if alias == name and peer.trusted:
                 earlier.setdefault(name, []).append(value)
         elif peer.trusted or not (alias.startswith(b"x-forwarded-") or alias == b"x-real-ip"):
-            lines.append(b"%b: %b\r\n" % (raw, value))
+            lines += (line, b"\r\n")
     lines += _framing(request)
-    lines += _provenance(request, peer, earlier)
-    lines.append(b"\r\n")
+    host, minor = request.host, request.minor
+    lines += (peer.continued(host, minor, earlier) if earlier else peer.provenance(host, minor), b"\r\n")
     return b"".join(lines)
 
 
@@ -70,26 +106,4 @@ def _framing(request: Request) -> list[bytes]:
     elif request.trailers:
         # 9110 6.5.1: what the agent says of itself holds for this hop too, since trailers are passed on.
         lines.append(b"Connection: TE\r\nTE: trailers\r\n")
-    return lines
-
-
-def _provenance(request: Request, peer: Peer, earlier: dict[bytes, list[bytes]]) -> list[bytes]:
-    scheme = b"https" if peer.tls else b"http"
-    address = peer.address.encode() or b"unknown"
-    # RFC 7239, 4 and 6: an IPv6 address is in brackets, and with them in quotes; a host has a colon, so it is quoted.
-    node = b'"[%b]"' % address if b":" in address else address
-    element = b"for=%b;proto=%b" % (node, scheme)
-    if request.host:
-        element = b'for=%b;host="%b";proto=%b' % (node, request.host, scheme)
-    added = {
-        b"Forwarded": element,
-        b"X-Forwarded-For": address,
-        b"X-Forwarded-Host": request.host,
-        b"Via": b"1.%d headgate" % request.minor,
-    }
-    lines = [b"X-Forwarded-Proto: %b\r\n" % scheme]
-    for name, value in added.items():
-        chain = [link for link in (*earlier.get(name.lower(), []), value) if link]
-        if chain:
-            lines.append(b"%b: %b\r\n" % (name, b", ".join(chain)))
     return lines

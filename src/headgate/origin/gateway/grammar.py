@@ -12,7 +12,16 @@ from collections.abc import Mapping
 from headgate.config.tree import Bounds
 from headgate.origin.gateway.refusal import Refusal
 
-__all__ = ["FIELD_LINES", "Request", "check_beginning", "check_length", "field_lines", "options", "parse_request"]
+__all__ = [
+    "FIELD_LINES",
+    "Request",
+    "check_beginning",
+    "check_length",
+    "field_lines",
+    "lines_named",
+    "options",
+    "parse_request",
+]
 
 _TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
 # 9110 5.5: field-vchar, SP, HTAB and obs-text; neither NUL nor any other control byte, and so no obs-fold.
@@ -25,7 +34,6 @@ _REQUEST_LINE = rb"(" + _TOKEN + rb") ([!\"$-~]++) HTTP/1\.([01])\r\n"
 _HEAD = re.compile(_REQUEST_LINE + rb"(" + FIELD_LINES + rb")\r\n")
 _FIRST_LINE = re.compile(_REQUEST_LINE)
 _OTHER_VERSION = re.compile(_TOKEN + rb" [!-~]++ HTTP/[0-9]\.[0-9]\r\n")
-_FIELD = re.compile(rb"([^:\r\n]++):[\t ]*+([^\r\n]*+)\r\n")
 _IS_TOKEN = re.compile(_TOKEN)
 _STRAY = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _ABSOLUTE = re.compile(rb"https?://([^/?]*+)([^?]*+)(.*+)", re.IGNORECASE)
@@ -33,30 +41,39 @@ _ABSOLUTE = re.compile(rb"https?://([^/?]*+)([^?]*+)(.*+)", re.IGNORECASE)
 _HOST = re.compile(rb"(?:[A-Za-z0-9\-._~%!$&'()*+;=]++|\[[0-9A-Fa-f:.]++\])(?::[0-9]{0,5})?")
 _LENGTH = re.compile(rb"[0-9]{1,18}")
 _LONGEST_METHOD = 32
+_USUAL = frozenset({b"keep-alive", b"close", b"upgrade"})
+"""What nearly every Connection says, and nothing else beside."""
 
 _FRAMING = frozenset({b"content-length", b"transfer-encoding", b"host"})
-_SPECIAL = _FRAMING | {b"connection", b"expect", b"upgrade", b"te"}
+
+
+def lines_named(*names: str) -> re.Pattern[bytes]:
+    """Compile the pattern that finds, in a block preceded by LF, the lines with these names: (name, value).
+
+    It finds them in any case, and with "_" for "-"; "*" stands for any rest. A name's first letter is a set of its
+    own, which lets the search skip a line after one comparison instead of trying every name.
+    """
+    patterns = []
+    for name in names:
+        first, rest = name[0], name[1:].replace("-", "[-_]").replace("*", "[^:]*+")
+        patterns.append(f"[{first}{first.upper()}](?i:{rest})")
+    return re.compile(rb"\n(" + "|".join(patterns).encode() + rb"):[\t ]*+([^\r]*+)")
+
+
+_NOTEWORTHY = lines_named(
+    "host", "content-length", "transfer-encoding", "connection", "expect", "upgrade", "te", "keep-alive", "trailer",
+    "proxy", "proxy-connection", "forwarded", "via", "x-forwarded-*", "x-real-ip",
+)  # fmt: skip
+"""The fields that mean something here; heads without any but Host are passed on as they are."""
 
 
 class Request:
     """One request's head, and what it means for the connection."""
 
     __slots__ = (
-        "chunked",
-        "connection",
-        "expects",
-        "fields",
-        "host",
-        "keep_alive",
-        "length",
-        "method",
-        "minor",
-        "names",
-        "path",
-        "target",
-        "trailers",
-        "upgrade",
-    )
+        "_fields", "block", "chunked", "connection", "expects", "host", "keep_alive", "length", "method", "minor",
+        "path", "simple", "target", "trailers", "upgrade",
+    )  # fmt: skip
 
     def __init__(self, method: bytes, target: bytes, minor: int, block: bytes) -> None:
         self.method = method
@@ -64,8 +81,10 @@ class Request:
         """Origin-form or `*`: what an absolute-form asked for, without its scheme and authority."""
         self.minor = minor
         """HTTP/1.`minor`: 0 or 1."""
-        self.names, self.fields = field_lines(block)
-        """The names as sent, and in the same order every field: (name in lower case, value)."""
+        self.block = block
+        """The field lines as they came, each with its CRLF."""
+        self.simple = False
+        """Whether Host is the only field that means anything here."""
         self.path = target
         """The target without its query."""
         self.host = b""
@@ -84,6 +103,14 @@ class Request:
         """Whether the agent asks to speak WebSocket, in a request that can."""
         self.trailers = False
         """Whether the agent understands trailers in the response."""
+        self._fields: list[tuple[bytes, bytes]] | None = None
+
+    @property
+    def fields(self) -> list[tuple[bytes, bytes]]:
+        """Every field in order: (name in lower case, value); split when first asked for."""
+        if self._fields is None:
+            self._fields = field_lines(self.block)
+        return self._fields
 
     @property
     def has_body(self) -> bool:
@@ -91,14 +118,17 @@ class Request:
         return self.chunked or self.length > 0
 
 
-def field_lines(block: bytes) -> tuple[list[bytes], list[tuple[bytes, bytes]]]:
-    """Split lines that fit `FIELD_LINES`: the names as sent, and (name in lower case, value without its whitespace)."""
-    lines = _FIELD.findall(block)
-    return [name for name, _ in lines], [(name.lower(), value.rstrip(b"\t ")) for name, value in lines]
+def field_lines(block: bytes) -> list[tuple[bytes, bytes]]:
+    """Split lines that fit `FIELD_LINES`: (name in lower case, value without the whitespace about it)."""
+    lines = [line.partition(b":") for line in block.split(b"\r\n")]
+    del lines[-1]  # what is after the last CRLF: nothing
+    return [(name.lower(), value.strip(b"\t ")) for name, _, value in lines]
 
 
 def options(values: list[bytes]) -> frozenset[bytes]:
     """List the members of Connection, in lower case; raises `Refusal` when one is no token (9110 7.6.1)."""
+    if len(values) == 1 and values[0].lower() in _USUAL:
+        return frozenset([values[0].lower()])
     members = frozenset(member.strip(b"\t ").lower() for value in values for member in value.split(b",")) - {b""}
     if not all(_IS_TOKEN.fullmatch(member) for member in members):
         raise Refusal(400, "a member of Connection is not a token")
@@ -137,8 +167,13 @@ def parse_request(head: bytes, bounds: Bounds) -> Request:
         raise _why_not(head, bounds)
     method, target, minor, block = match.groups()
     _check_sizes(len(method), len(target), len(head), bounds)
-    request = Request(method, target, minor == b"1", block)
-    _read_special(request, _special_fields(request.fields, b"_" in block))
+    request = Request(method, target, int(minor), block)
+    noteworthy = _NOTEWORTHY.findall(head, match.end(2))
+    if len(noteworthy) == 1 and noteworthy[0][0] in {b"Host", b"host"}:
+        request.simple = True
+        _read_host(request, noteworthy[0][1].rstrip(b"\t "))
+    else:
+        _read_special(request, _special(noteworthy))
     _read_target(request)
     if method == b"CONNECT" or method == b"TRACE":
         # A gateway opens no tunnels; a trace would show the agent what was added for the origin's eyes.
@@ -171,14 +206,15 @@ def _check_sizes(method: int, target: int, head: int, bounds: Bounds) -> None:
         raise Refusal(400, f"the method is longer than {_LONGEST_METHOD} bytes")
 
 
-def _special_fields(fields: list[tuple[bytes, bytes]], has_underscore: bool) -> dict[bytes, list[bytes]]:  # noqa: FBT001
+def _special(noteworthy: list[tuple[bytes, bytes]]) -> dict[bytes, list[bytes]]:
+    """Collect the values by name, in lower case."""
     special: dict[bytes, list[bytes]] = {}
-    for name, value in fields:
-        if name in _SPECIAL:
-            special.setdefault(name, []).append(value)
-        elif has_underscore and name.replace(b"_", b"-") in _FRAMING:
+    for raw, value in noteworthy:
+        name = raw.lower()
+        if name.replace(b"_", b"-") in _FRAMING and b"_" in name:
             # CGI, WSGI and their kin read Content_Length as Content-Length.
-            raise Refusal(400, "an underscore makes a framing field look like another")
+            raise Refusal(400, "an underscore makes a field look like one of framing")
+        special.setdefault(name, []).append(value.rstrip(b"\t "))
     return special
 
 
@@ -187,12 +223,15 @@ def _read_special(request: Request, special: Mapping[bytes, list[bytes]]) -> Non
     if len(hosts) > 1 or (not hosts and request.minor):
         raise Refusal(400, "Host is missing or repeated")  # 9112 3.2
     if hosts:
-        request.host = hosts[0]
-        if not _HOST.fullmatch(request.host):
-            raise Refusal(400, "Host is not one host and port")
-    if len(special) > 1 or not hosts:
-        _read_framing(request, special)
-        _read_connection(request, special)
+        _read_host(request, hosts[0])
+    _read_framing(request, special)
+    _read_connection(request, special)
+
+
+def _read_host(request: Request, host: bytes) -> None:
+    if not _HOST.fullmatch(host):
+        raise Refusal(400, "Host is not one host and port")
+    request.host = host
 
 
 def _read_framing(request: Request, special: Mapping[bytes, list[bytes]]) -> None:

@@ -171,7 +171,7 @@ class Gateway:
         if address.startswith("::ffff:") and "." in address:
             address = address[7:]  # an IPv4 agent at a socket for both
         tls = transport.get_extra_info("ssl_object") is not None
-        return Peer(address, self.policy.is_trusted(address), tls)
+        return Peer(address, trusted=self.policy.is_trusted(address), tls=tls)
 
     def note(self, event: str) -> None:
         """Count an event out of the ordinary."""

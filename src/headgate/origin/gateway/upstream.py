@@ -32,16 +32,12 @@ class Pool:
         self.host = host
         self.port = port
         self.bounds = bounds
+        self.authority = f"[{host}]:{port}".encode() if ":" in host else f"{host}:{port}".encode()
+        """What stands for Host when an agent has none to say."""
         self.now = 0.0
         """Seconds of the gateway's coarse clock."""
         self.idle: list[OriginConnection] = []
         self.open: set[OriginConnection] = set()
-
-    @property
-    def authority(self) -> bytes:
-        """What stands for Host when an agent has none to say."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}".encode()
 
     def take(self, *, repeatable: bool) -> "OriginConnection | None":
         """Take an idle connection out of the pool; None when a new one must be made."""
