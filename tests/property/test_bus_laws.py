@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from headgate.errors import WireError
 from headgate.limit import Accounting, DelayUntil, Domain, Gatekeeper, Master, Rule
 from headgate.limit.wire import decode_accounting, decode_control, encode_accounting, encode_control
-from headgate.link.batch import MOST_RECORDS, batch_topic, decode_batch, encode_batch, record_of
+from headgate.link.batch import BATCH, MOST_RECORDS, batch_topic, decode_batch, encode_batch, record_of
 from headgate.link.counters import MasterCounters
 from headgate.link.hearing import Hearing
 from headgate.link.intake import Intake
@@ -16,7 +16,7 @@ from headgate.release import ASAP, Status
 NOW = 1_700_000_000.0
 
 milliseconds = st.integers(0, 4_000_000_000_000)
-identifiers = st.binary(max_size=20)
+identifiers = st.binary(max_size=20).filter(lambda frame: BATCH not in frame)
 statuses = st.sampled_from(Status)
 controls = st.lists(
     st.builds(
@@ -102,7 +102,7 @@ def test_subscriptions_are_counted_as_they_come_and_go(messages):
 
 
 # Frames as peers that are wrong, not as peers that forge a whole message out of parts: such a peer could send it.
-strange = st.sampled_from([b"", b"x", b"other\0", b"ACCEPTE", b"nan", b"\xff\xff", b"id", batch_topic("api")])
+strange = st.sampled_from([b"", b"x", b"other\0", b"ACCEPTE", b"nan", b"\xff\xff", b"id"])
 
 
 @st.composite
@@ -113,7 +113,8 @@ def messages(draw):
     if kind == "cut":
         return frames[: draw(st.integers(1, 5))]
     if kind == "replaced":
-        frames[draw(st.sampled_from([0, 1, 3, 4]))] = draw(strange)
+        at = draw(st.sampled_from([0, 1, 3, 4]))
+        frames[at] = batch_topic("api") if at == 0 and draw(st.booleans()) else draw(strange)
     elif kind == "longer":
         frames += draw(st.lists(strange, max_size=70))
     elif kind == "batch":
@@ -139,7 +140,7 @@ def by_the_core(sent):
     return master, malformed
 
 
-@settings(max_examples=200)
+@settings(max_examples=400)
 @given(st.lists(messages(), max_size=30), st.integers(1, 40))
 def test_a_run_of_messages_is_read_as_if_each_came_alone(sent, most):
     """The fast path, which asks ZeroMQ only now and then where a message ends, comes to what the core comes to."""
@@ -157,4 +158,4 @@ def test_a_run_of_messages_is_read_as_if_each_came_alone(sent, most):
             pass
         sender.close(0)
     assert master.totals == expected.totals
-    assert {control for control in master.holds("api", now=NOW)} == set(expected.holds("api", now=NOW))
+    assert set(master.holds("api", now=NOW)) == set(expected.holds("api", now=NOW))

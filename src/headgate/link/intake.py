@@ -23,7 +23,9 @@ __all__ = ["Intake", "domains_by_frame"]
 _DELAYED = Status.DELAYED
 _LONGEST_RUN = 64
 _MOST_DIGITS = 15
+_LONGEST = MAX_CONTROL_FRAME
 _DISCARDED_A_TURN = 256
+_WHOLE_TURN = 1_000_000
 
 
 class Intake:
@@ -46,60 +48,62 @@ class Intake:
         self._master = master
         self._names = domains_by_frame(master.domains)
 
-    def receive(self, most: int, now: float) -> bool:  # noqa: C901 - the hot loop: a call a message costs a tenth of it
+    def receive(self, most: int, now: float) -> bool:
         """Take up to `most` messages or records, which arrive at `now`; say whether more may wait."""
         if self._discarding and not self._discard():
             return True
         recv, names, statuses, weigh = self._socket.recv, self._names, STATUSES, self._master.weigh
-        accounted = 0
-        frames: tuple[bytes, ...] = ()
+        accounted = at = 0
+        domain = word = identifier = received = delayed = b""
         try:
-            while most > 0 and not self._discarding:
+            while most > 0:
                 most -= 1
-                frames = ()
+                at = 0
                 domain = recv(NOBLOCK)
                 name = names.get(domain)
                 if name is None:
                     most -= self._take_run([domain], now, more=self._more())
                     continue
-                frames = (domain,)
-                word, identifier, fourth = recv(NOBLOCK), recv(NOBLOCK), recv(NOBLOCK, copy=False)
-                status, moment = statuses.get(word), fourth.bytes
-                if status is None or not fourth.more or not moment.isdigit():
-                    self._take_run([domain, word, identifier, moment], now, more=fourth.more)
+                at = 1
+                word = recv(NOBLOCK)
+                at = 2
+                identifier = recv(NOBLOCK)
+                at = 3
+                fourth = recv(NOBLOCK, copy=False)
+                status, received = statuses.get(word), fourth.bytes
+                if status is None or not fourth.more or not received.isdigit():
+                    most -= self._take_run([domain, word, identifier, received], now, more=fourth.more)
                     continue
                 delayed = recv(NOBLOCK)
-                frames = (domain, word, identifier, moment, delayed)
+                at = 5
                 sixth = recv(NOBLOCK, copy=False)
-                if status is _DELAYED:
-                    moment = delayed
-                if sixth.more or not moment.isdigit() or len(moment) > _MOST_DIGITS:
-                    self._take_run([*frames, sixth.bytes], now, more=sixth.more)
+                moment = delayed if status is _DELAYED else received
+                if sixth.more or not moment.isdigit() or len(moment) > _MOST_DIGITS or len(identifier) > _LONGEST:
+                    run = [domain, word, identifier, received, delayed, sixth.bytes]
+                    most -= self._take_run(run, now, whole=5, more=sixth.more)
                     continue
                 accounted += 1
-                if len(identifier) > MAX_CONTROL_FRAME:
-                    self._counters.too_long += 1
-                    continue
                 release = weigh(name, status, identifier, int(moment) / 1_000.0, now)
-                if release != ASAP:
+                if release > now:
                     self._publish(name, identifier, release)
         except zmq.Again:
-            # Messages arrive whole: the frames that were read end one, and with five of them it was whole.
-            if frames:
-                self._take(frames, now)
+            # Messages arrive whole: what was read of the next is one or more that end before their sixth frame.
+            if at:
+                run = [domain, word, identifier, received, delayed][:at]
+                self._take_run(run, now, whole=5 if at == 5 else 1, more=False)
             return False
         finally:
             self._counters.accounted += accounted
         return True
 
-    def _take_run(self, run: list[bytes], now: float, *, more: bool) -> int:
-        """Read a run of frames on to its end, and take the messages in it; give how many records they brought."""
+    def _take_run(self, run: list[bytes], now: float, *, whole: int = 1, more: bool) -> int:
+        """Read a run of frames on to its end, and take the messages in it; give what that takes off a turn's bound."""
         while more and len(run) < _LONGEST_RUN:
             run.append(self._socket.recv(NOBLOCK))
             more = self._more()
-        if more:
-            self._discard()
-        return sum(self._take(message, now) for message in messages_in(run, self._names))
+        records = sum(self._take(message, now) for message in messages_in(run, self._names, whole=whole))
+        # A turn ends where a message goes on and on: the rest of it is read past in the next ones.
+        return _WHOLE_TURN if more and not self._discard() else records
 
     def _take(self, message: Sequence[bytes], now: float) -> int:
         """Take one message of any shape, and count what is wrong with it by kind; give how many records it brought."""

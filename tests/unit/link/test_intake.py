@@ -121,6 +121,13 @@ def test_a_batch_behind_a_message_of_five_frames_is_read(world):
     assert world.accepted == 4
 
 
+@pytest.mark.parametrize("size", range(1, 5))
+def test_a_batch_at_the_end_behind_a_message_cut_short_is_read(world, size):
+    batch = [batch_topic("api"), encode_batch([(0, b"a", 1_700_000_000_000, 0, b"")])]
+    assert world.receive(WHOLE[:size], batch) == {"too_short": 1}
+    assert world.accepted == 1
+
+
 def test_unknown_domains_are_counted(world):
     world.receive([b"other\0", *WHOLE[1:]], [batch_topic("other"), encode_batch([(0, b"a", 1, 0, b"")] * 3)])
     assert (world.master.unknown, world.published) == (4, [])
