@@ -58,6 +58,7 @@ class Log:
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._rules = tuple((rule.burst, rule.window, rule.interval) for rule in rules)
         self._full = max(rule.burst for rule in rules) + 1
+        self._least = min(rule.burst for rule in rules)
         self._window = max(rule.window for rule in rules)
 
     def record(self, history: "array[float]", moment: float, now: float) -> float:
@@ -69,9 +70,13 @@ class Log:
         else:
             insort(history, moment, lo=1)
         # "the policy can be enforced with a history of no more than `burst` timestamps"
-        if len(history) > self._full:
+        size = len(history)
+        if size > self._full:
             del history[1]
-        size, release = len(history), ASAP
+            size -= 1
+        release = ASAP
+        if size <= self._least:  # fewer than any burst, and most histories are: nothing to look at
+            return release
         for burst, window, interval in self._rules:
             # A timestamp counts while it is > now - burst/rate (DESIGN.md §4, window edge).
             if size > burst and history[-burst] > now - window:
