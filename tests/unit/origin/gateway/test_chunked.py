@@ -1,5 +1,7 @@
 """Bodies: any split of the bytes reads the same, and every hostile one is refused however it is split."""
 
+from itertools import pairwise
+
 import h11
 import pytest
 from hypothesis import given
@@ -17,7 +19,7 @@ def feed_all(body: BodyReader, data: bytes, cuts: list[int]) -> bytes:
     """Feed data cut at these places; return what is sent on, the rest put back together."""
     edges = [0, *sorted({cut % (len(data) + 1) for cut in cuts}), len(data)]
     sent = b""
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in pairwise(edges):
         piece = data[start:end]
         if body.done:
             body.rest += piece
@@ -75,7 +77,8 @@ def test_content_over_its_bound_is_413() -> None:
 @given(
     st.lists(
         st.sampled_from([
-            b"5\r\nhello\r\n", b"0\r\n\r\n", b"0\r\n", b"\r\n", b"5", b"a\r\n0123456789\r\n", b";x", b";x=\"y\"", b"\n", b"\r",
+            b"5\r\nhello\r\n", b"0\r\n\r\n", b"0\r\n", b"\r\n", b"5", b"a\r\n0123456789\r\n", b";x", b";x=\"y\"", b"\n",
+            b"\r",
             b" ", b"00", b"X: y\r\n", b"hello", b"0x", b"F", b"1\r\n", b"\x00", b"g", b"-", b"+5",
         ]),
         max_size=8,

@@ -105,9 +105,11 @@ def test_every_beginning_of_a_good_head_may_go_on() -> None:
 
 _PARTS = st.sampled_from([
     b"GET", b"POST", b"OPTIONS", b" ", b"  ", b"\t", b"/", b"/a?b=c", b"http://a/", b"*", b"HTTP/1.1", b"HTTP/1.0",
-    b"HTTP/2.0", b"\r\n", b"\n", b"\r", b"\r\n\r\n", b"Host: a\r\n", b"Host:", b"Host : a\r\n", b"Content-Length: 5\r\n",
+    b"HTTP/2.0", b"\r\n", b"\n", b"\r", b"\r\n\r\n", b"Host: a\r\n", b"Host:", b"Host : a\r\n",
+    b"Content-Length: 5\r\n",
     b"Content-Length: 5, 5\r\n", b"Content-Length:", b"Transfer-Encoding: chunked\r\n", b"Transfer-Encoding: gzip\r\n",
-    b"Connection: close\r\n", b"Expect: 100-continue\r\n", b"X: y\r\n", b" folded\r\n", b"\x00", b"\xff", b"\x0b", b":", b",",
+    b"Connection: close\r\n", b"Expect: 100-continue\r\n", b"X: y\r\n", b" folded\r\n", b"\x00", b"\xff", b"\x0b",
+    b":", b",",
     b"5", b"+", b"-", b"_", b"chunked", b"identity",
 ])  # fmt: skip
 _SEEDS = st.sampled_from([
