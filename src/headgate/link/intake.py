@@ -16,7 +16,7 @@ from headgate.link.batch import BATCH, STATUS_OF, decode_batch
 from headgate.link.counters import MasterCounters
 from headgate.link.frames import messages_in
 from headgate.link.sockets import NOBLOCK, Socket
-from headgate.release import ASAP, Status
+from headgate.release import Status
 
 __all__ = ["Intake", "domains_by_frame"]
 
@@ -145,13 +145,13 @@ class Intake:
         counters.accounted += len(records)
         for word, identifier, received, delayed, _ in records:
             moment = delayed if word == 1 else received
-            if len(identifier) > MAX_CONTROL_FRAME:
+            if len(identifier) > _LONGEST:
                 counters.too_long += 1
-            elif not moment and word == 1:
+            elif word == 1 and not delayed:
                 counters.bad_timestamp += 1
             else:
                 release = weigh(name, STATUS_OF[word], identifier, moment / 1_000.0, now)
-                if release != ASAP:
+                if release > now:
                     self._publish(name, identifier, release)
         return len(records)
 
