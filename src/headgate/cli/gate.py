@@ -28,7 +28,7 @@ _FORGET_AT_ONCE = 10_000
 _MOST_HELD = 10
 _GREETING = 0.25
 _GLANCES = 50
-_FROZEN = ("listen", "origin", "admin", "workers", "master", "accounting", "tls", "timeouts", "bounds")
+_FROZEN = ("listen", "origin", "admin", "workers", "master", "accounting", "loop", "tls", "timeouts", "bounds")
 """Keys of the gate that only a restart can change."""
 
 

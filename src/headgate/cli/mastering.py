@@ -24,7 +24,7 @@ Read = Callable[[], tuple[Configuration, str | None]]
 
 def serve_master(read: Read, *, as_json: bool) -> int:
     """Serve until a signal ends it; returns the exit code."""
-    return run(_serve(read, as_json=as_json))
+    return run(lambda: _serve(read, as_json=as_json))
 
 
 async def _serve(read: Read, *, as_json: bool) -> int:

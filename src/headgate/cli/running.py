@@ -10,6 +10,9 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from headgate.config.tree import Loop
+from headgate.errors import MissingExtra
+
 __all__ = ["Signals", "run", "say"]
 
 
@@ -22,16 +25,23 @@ def say(sentence: str) -> None:
         return
 
 
-def run(main: Coroutine[Any, Any, int]) -> int:
-    """Run `main` to its end on uvloop where that is installed, else on asyncio's own loop."""
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(main)
+def run(main: Callable[[], Coroutine[Any, Any, int]], *, loop: Loop = "auto") -> int:
+    """Run what `main` gives to its end; `auto` is uvloop where that is installed, else asyncio's own loop.
+
+    Raises `MissingExtra` when uvloop is asked for by name and not installed.
+    """
+    with asyncio.Runner(loop_factory=_loop_factory(loop)) as runner:
+        return runner.run(main())
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def _loop_factory(loop: Loop) -> Callable[[], asyncio.AbstractEventLoop] | None:
+    if loop == "asyncio":
+        return None
     try:
         import uvloop
     except ImportError:
+        if loop == "uvloop":
+            raise MissingExtra("uvloop", "gate.loop = 'uvloop'") from None
         return None
     return uvloop.new_event_loop
 

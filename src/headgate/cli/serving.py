@@ -17,7 +17,7 @@ __all__ = ["announce", "open_admin", "open_demo", "read_again", "serve_alone"]
 
 def serve_alone(wish: Wish) -> int:
     """Serve from this process until a signal ends it; returns the exit code."""
-    return run(_alone(wish))
+    return run(lambda: _alone(wish), loop=wish.read()[0].gate.loop)
 
 
 async def _alone(wish: Wish) -> int:

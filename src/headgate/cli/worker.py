@@ -1,16 +1,18 @@
 """A worker: one gate in a process of its own, told by its parent what to be and when to end.
 
-Run by the parent as ``python -m headgate.cli.worker FD``, where FD is its end of the channel.
+Run by the parent as ``python -m headgate.cli.worker FD LOOP``: its end of the channel, and gate.loop.
 """
 
 import asyncio
 import signal
 import socket
 import sys
+from typing import cast
 
 from headgate.cli.channel import Ask, Channel, Configure, End, Failed, FromParent, Ready, Told
 from headgate.cli.gate import Gate
 from headgate.cli.running import run, say
+from headgate.config.tree import Loop
 from headgate.errors import HeadgateError
 
 __all__ = ["main"]
@@ -24,7 +26,8 @@ def main() -> int:
     # An interrupt at the terminal, or a reload of everything called headgate, is the parent's business.
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    return run(_work(socket.socket(fileno=int(sys.argv[1]))))
+    _, descriptor, loop = sys.argv
+    return run(lambda: _work(socket.socket(fileno=int(descriptor))), loop=cast(Loop, loop))
 
 
 async def _work(sock: socket.socket) -> int:

@@ -42,7 +42,7 @@ _GRACE = 2.0
 
 def serve_with_workers(wish: Wish) -> int:
     """Serve from several processes until a signal ends them; returns the exit code."""
-    return run(_serve(wish))
+    return run(lambda: _serve(wish), loop=wish.read()[0].gate.loop)
 
 
 async def _serve(wish: Wish) -> int:
@@ -237,7 +237,7 @@ class Workers:
         with theirs:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
-                *("-m", "headgate.cli.worker", str(theirs.fileno())),
+                *("-m", "headgate.cli.worker", str(theirs.fileno()), self._tree.gate.loop),
                 pass_fds=[theirs.fileno()],
                 stdin=asyncio.subprocess.DEVNULL,
                 # Ctrl-C at the terminal is for the parent, which tells the workers.

@@ -14,6 +14,7 @@ from headgate.limit import Domain, Rule
 
 __all__ = [
     "Accounting",
+    "Loop",
     "Bounds",
     "Bus",
     "Configuration",
@@ -24,6 +25,7 @@ __all__ = [
 ]
 
 Accounting = Literal["auto", "frames", "batch"]
+Loop = Literal["auto", "uvloop", "asyncio"]
 _Seconds = Annotated[float, Meta(ge=0.001, le=86_400)]
 _SecondsOrNone = Annotated[float, Meta(ge=0, le=86_400)]
 _Count = Annotated[int, Meta(ge=0, le=2**53)]
@@ -70,7 +72,7 @@ class Bounds(Section, frozen=True):
     body_bytes: _Count = 0
     """Bytes in a request's body; more is 413. 0 sets no bound."""
     connections: Annotated[int, Meta(ge=1, le=1_000_000)] = 10_000
-    """Connections of agents at once, in each worker; one more is closed at once."""
+    """Connections of agents at once, in each worker; one more is answered 503 and closed."""
 
 
 class Gate(Section, frozen=True):
@@ -102,6 +104,8 @@ class Gate(Section, frozen=True):
     """How a master elsewhere is told: batch between headgates, frames as the document has them, auto to find out."""
     drain: _SecondsOrNone = 30.0
     """Seconds that requests under way may take to end after SIGTERM."""
+    loop: Loop = "auto"
+    """The event loop: auto is uvloop where the extra is installed; uvloop insists on it; asyncio does without."""
     tls: Tls = Tls()
     """TLS for the listener."""
     timeouts: Timeouts = Timeouts()
