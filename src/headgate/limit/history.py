@@ -79,7 +79,8 @@ class Log:
             return release
         for burst, window, interval in self._rules:
             # A timestamp counts while it is > now - burst/rate (DESIGN.md §4, window edge).
-            if size > burst and history[-burst] > now - window:
+            # The second sum rounds down: a timestamp that has just left would else count for a float's dust longer.
+            if size > burst and history[-burst] > now - window and advance(history[-burst], window) > now:
                 release = max(release, advance(now if now > last else last, interval))
         return release
 
@@ -118,39 +119,43 @@ class Smockron:
     """The stored procedure of the original master, bit for bit; it lets burst + 1 requests through.
 
     It works in milliseconds, as the original does: sums of whole milliseconds are exact in a double, sums of tenths
-    of seconds are not. Each rule keeps two numbers: the next instant, and when the original's database would have
-    forgotten it. What the original rounds before it calls the procedure, the interval, stays exact.
+    of seconds are not. Each rule keeps three numbers: where its next instant was counted from, how many intervals
+    that is since, and when the original's database would have forgotten it. What the original rounds before it calls
+    the procedure, the interval, stays exact; counted and not summed, it does not drift in a long chain either.
     """
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._rules = tuple(self._in_milliseconds(rule) for rule in rules)
 
     @staticmethod
-    def _in_milliseconds(rule: Rule) -> tuple[float, float, float]:
-        """Give interval, window, and what is left of the window after one interval, negated and rounded down."""
-        interval, window = rule.exact_interval * 1_000, rule.exact_interval * 1_000 * rule.burst
-        return at_most(interval), at_most(window), at_most(interval - window)
+    def _in_milliseconds(rule: Rule) -> tuple[float, float, float, int]:
+        """Give the interval from below and from above, the window and the burst."""
+        interval = rule.exact_interval * 1_000
+        return at_most(interval), -at_most(-interval), at_most(interval * rule.burst), rule.burst
 
     def record(self, history: "array[float]", moment: float, now: float) -> float:
         """Step each rule's next instant on, or start it one window back; the caller's max(timestamp, now) included."""
         if len(history) == 1:
-            history.extend(ASAP for _ in range(2 * len(self._rules)))
+            history.extend(ASAP for _ in range(3 * len(self._rules)))
         clock = round(now * 1_000, 3)
         arrived = max(round(moment * 1_000, 3), clock)
         release = ASAP
-        for index, (interval, window, first) in enumerate(self._rules):
-            at = 1 + 2 * index
+        for index, (interval, above, window, burst) in enumerate(self._rules):
+            at = 1 + 3 * index
+            start, steps, expiry = history[at : at + 3]
             # The database drops a value after its expiry has passed, not at it, and its clock shows no microseconds.
-            kept = history[at] if history[at + 1] + _MICROSECOND >= clock else ASAP
-            following = advance(kept, interval) if kept >= arrived - window else advance(arrived, first)
-            history[at], history[at + 1] = following, arrived + window
+            alive = expiry + _MICROSECOND >= clock
+            kept = advance(start, steps * (interval if steps > 0 else above)) if alive else ASAP
+            start, steps = (start, steps + 1) if kept >= arrived - window else (arrived, 1 - burst)
+            following = advance(start, steps * (interval if steps > 0 else above))
+            history[at], history[at + 1], history[at + 2] = start, steps, arrived + window
             if following > clock:
                 release = max(release, following / 1_000)
         return release
 
     def spent(self, history: "array[float]", now: float) -> bool:
         """The original's database would have forgotten every rule's value, and nothing published is in force."""
-        return history[PUBLISHED] <= now and max(history[2::2]) < now * 1_000
+        return history[PUBLISHED] <= now and max(history[3::3]) < now * 1_000
 
 
 ALGORITHMS: dict[AlgorithmName, type[Algorithm]] = {"log": Log, "gcra": Gcra, "smockron": Smockron}

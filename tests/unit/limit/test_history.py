@@ -58,8 +58,8 @@ def test_what_a_spent_history_is_asked_next_it_answers_as_a_new_one(name):
         assert algorithm.record(old, now, now) == algorithm.record(new, now, now)
 
 
-def test_gcra_keeps_one_number_a_rule_and_smockron_two():
-    for algorithm, size in ((Gcra(rules("1/s burst 9", "1/min")), 3), (Smockron(rules("1/s burst 9", "1/min")), 5)):
+def test_gcra_keeps_one_number_a_rule_and_smockron_three():
+    for algorithm, size in ((Gcra(rules("1/s burst 9", "1/min")), 3), (Smockron(rules("1/s burst 9", "1/min")), 7)):
         history = opened()
         for moment in range(50):
             algorithm.record(history, float(moment), float(moment))
@@ -75,3 +75,20 @@ def test_smockron_forgets_when_the_original_database_would():
             algorithm.record(history, 10.0, 10.0)
     assert algorithm.record(kept, 12.0, 12.0) == 13.0
     assert algorithm.record(expired, 12.001, 12.001) == ASAP
+
+
+def test_a_timestamp_leaves_the_window_at_its_edge_though_no_float_is_there():
+    """0.2 s before 1700000001.199 stands 1700000000.999, and the difference of the two floats is more than 0.2."""
+    algorithm, history = Log(rules("10/s burst 2")), opened()
+    assert algorithm.record(history, 1700000000.999, 1700000000.999) == ASAP
+    assert algorithm.record(history, 1700000001.199, 1700000001.199) == ASAP
+
+
+def test_smockron_does_not_drift_in_a_long_chain():
+    """Nine intervals of 7/9 s are 7 s, however often: the value lives on at its very expiry, and not after it."""
+    algorithm, history = Smockron(rules("9 per 7s burst 2")), opened()
+    hold = now = 1_700_000_000.0
+    for _ in range(9 * 40 + 2):
+        release = algorithm.record(history, hold, now)
+        hold = max(hold, release)
+    assert release == now + 7 * 40
