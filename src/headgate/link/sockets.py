@@ -117,11 +117,15 @@ def _refuse_taken_paths(pair: Endpoints) -> None:
     """Refuse a path where somebody answers: libzmq would take it away from them without a word."""
     for endpoint in pair:
         path = endpoint.removeprefix("ipc://")
-        name = "\0" + path[1:] if path.startswith("@") else path
-        with plain.socket(plain.AF_UNIX, plain.SOCK_STREAM) as probe, suppress(OSError):
+        with plain.socket(plain.AF_UNIX, plain.SOCK_STREAM) as probe:
             probe.settimeout(0)
-            probe.connect(name)
-            raise LinkError(f"{endpoint} cannot be bound (another master answers there); stop it or name another path")
+            try:
+                probe.connect("\0" + path[1:] if path.startswith("@") else path)
+            except BlockingIOError:
+                pass  # somebody is there, and too busy to answer
+            except OSError:
+                continue
+        raise LinkError(f"{endpoint} cannot be bound (another master answers there); stop it or name another path")
 
 
 def _reason(error: zmq.ZMQError) -> str:

@@ -90,9 +90,9 @@ def test_ours_gets_batches_of_one_domain_each(context):
     assert world.counters.batches == len(received) == 4
 
 
-def test_one_verdict_waits_a_moment_for_company_and_goes(context):
+def test_a_few_verdicts_go_together_and_one_goes_in_the_end(context):
     world = World(context, b"", BATCH)
-    world.run(account(world, verdict()), account(world, verdict()), settled=lambda: world.counters.sent == 2)
+    world.run(account(world, verdict(), verdict()), settled=lambda: world.counters.sent == 2)
     assert (len(world.received()), world.counters.batches) == (1, 1)
 
 

@@ -38,13 +38,24 @@ def test_ipv6(pair_of):
     assert connected(*pair_of(), f"[::1]:{port}") == (accounting, control)
 
 
+def two_ports_in_a_row():
+    """Give a plain socket on each of two ports in a row."""
+    while True:
+        one = socket.create_server(("127.0.0.1", 0))
+        try:
+            return one, socket.create_server(("127.0.0.1", one.getsockname()[1] + 1))
+        except OSError:
+            one.close()
+
+
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_taken_port_is_named(pair_of, which):
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
-        sentence = rf"tcp://127\.0\.0\.1:{port} cannot be bound \(Address already in use\); free it or name another"
-        with pytest.raises(LinkError, match=sentence):
-            bound(*pair_of(), f"tcp://127.0.0.1:{port - which}")
+    ports = two_ports_in_a_row()
+    port = ports[0].getsockname()[1]
+    ports[1 - which].close()
+    sentence = rf"tcp://127\.0\.0\.1:{port + which} cannot be bound \(Address already in use\); free it or name another"
+    with ports[which], pytest.raises(LinkError, match=sentence):
+        bound(*pair_of(), f"tcp://127.0.0.1:{port}")
 
 
 def test_another_masters_path_is_not_taken_away(pair_of, tmp_path):
