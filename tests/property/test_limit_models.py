@@ -83,9 +83,9 @@ def test_a_gate_gives_the_verdicts_of_the_exact_one(algorithm, rule, steps, max_
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @settings(max_examples=200)
 @given(
-    rule=rules(st.sampled_from(["10/s", "5/s", "20/s", "100/s", "3/s", "1500/s", "1/ms", "9 per 7s"])),
-    steps=st.lists(st.sampled_from([0, 0, 1, 50, 100, 100, 200, 1_000]), max_size=40),
-    max_delay=st.sampled_from(["0", "0.5", "2", "5"]),
+    rule=rules(st.sampled_from(["10/s", "5/s", "20/s", "9 per 7s"])),
+    steps=st.lists(st.sampled_from([0, 50, 100, 200, 1_000]), min_size=10, max_size=60),
+    max_delay=st.sampled_from(["0", "0.5", "5"]),
     start=st.tuples(st.sampled_from([0, 1_700_000_000_000]), st.integers(0, 999)).map(sum),
 )
 def test_a_gate_reads_whole_milliseconds_as_what_they_mean(algorithm, rule, steps, max_delay, start):
