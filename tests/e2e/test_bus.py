@@ -8,6 +8,7 @@ import zmq
 
 from headgate.limit import Gatekeeper
 from headgate.link import GatekeeperLink
+from headgate.link.sockets import bound
 from headgate.release import Status
 from tests.e2e.bus_master import running_master
 
@@ -158,9 +159,5 @@ def test_an_original_master_is_served(run):
         accounting, control = context.socket(zmq.SUB), context.socket(zmq.PUB)
         accounting.setsockopt(zmq.RCVTIMEO, int(PATIENCE * 1_000))
         accounting.subscribe(b"")
-        accounting.bind("tcp://127.0.0.1:0")
-        address = accounting.getsockopt_string(zmq.LAST_ENDPOINT)
-        host, _, port = address.rpartition(":")
-        control.bind(f"{host}:{int(port) + 1}")
-        run(main(accounting, control, address))
+        run(main(accounting, control, bound(accounting, control, "tcp://127.0.0.1:0").accounting))
         context.destroy(linger=0)

@@ -10,7 +10,9 @@ from pathlib import Path
 from queue import Queue
 
 import pytest
+import zmq
 
+from headgate.link.sockets import bound
 from headgate.release import Status
 from tests import servers
 from tests.e2e.bus_master import running_master
@@ -44,6 +46,12 @@ def node(script, *arguments):
 def control_of(address):
     host, _, port = address.rpartition(":")
     return f"{host}:{int(port) + 1}"
+
+
+def free_address():
+    """Give an address whose port and the next one were free a moment ago."""
+    with zmq.Context() as context, context.socket(zmq.SUB) as accounting, context.socket(zmq.PUB) as control:
+        return bound(accounting, control, "tcp://127.0.0.1:0").accounting
 
 
 def test_a_node_gatekeeper_is_told_by_our_master():
@@ -88,8 +96,7 @@ def test_our_gatekeeper_obeys_a_node_master(run):
         assert all(message["received"].isdigit() and message["delayed"] == "" for message in messages)
         assert gate.link.counters.batches == 0
 
-    port = servers.free_port()
-    address = f"tcp://127.0.0.1:{port}"
+    address = free_address()
     with node("master.mjs", address, control_of(address), "5") as lines:
         assert lines.get(timeout=PATIENCE) == "ready\n"
         run(main(address, lines))
