@@ -66,10 +66,21 @@ def program() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the program with `arguments`, by default those of the process, and exit."""
+    _open_what_was_closed()
     if isinstance(sys.stdout, io.TextIOWrapper):
         # What a terminal's encoding lacks is escaped, as on stderr, and is no reason to fail.
         sys.stdout.reconfigure(errors="backslashreplace")
     sys.exit(_run(arguments))
+
+
+def _open_what_was_closed() -> None:
+    """Give the process the standard streams it was started without.
+
+    Else the first socket or file would take the number of one, and be written to by whoever means that stream.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  # for as long as we live
 
 
 def _run(arguments: Sequence[str] | None) -> int:

@@ -17,7 +17,7 @@ import msgspec
 
 from headgate.cli.access_log import FORMATS, LONGEST_LINE, Malformed, Parse, decompressed, lines, parser
 from headgate.cli.flags import SECONDS
-from headgate.cli.terminal import Advance, progress, sayable, shortened
+from headgate.cli.terminal import Advance, harmless, progress, sayable, shortened
 from headgate.errors import ConfigurationError
 from headgate.limit import Domain, Gatekeeper, Master, Rule
 from headgate.limit.history import ALGORITHMS, AlgorithmName
@@ -83,7 +83,7 @@ class Log:
                 except Malformed as error:
                     self.malformed += 1
                     if tell is not None:
-                        tell(f"line {number}: {error}: {sayable(text[:80])}")
+                        tell(f"line {number}: {error}: {harmless(sayable(text[:80]))}")
         except Malformed as error:
             raise ConfigurationError(f"after line {number} {error}; unpack what can be saved and replay that") from None
 

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["Advance", "progress", "sayable", "shortened"]
+__all__ = ["Advance", "harmless", "progress", "sayable", "shortened"]
 
 Advance = Callable[[int], None]
 """Is told how much more has been done."""
@@ -31,7 +31,12 @@ def sayable(text: bytes) -> str:
     return text.decode("utf-8", "backslashreplace")
 
 
+def harmless(text: str) -> str:
+    """Give `text` fit for a terminal: nothing in it moves a cursor, changes a colour or ends a line."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
 def shortened(text: str) -> str:
-    """Give `text` fit for one column of a terminal: nothing in it moves a cursor, and it is not too long."""
-    safe = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+    """Give `text` fit for one column of a terminal: `harmless`, and not too long."""
+    safe = harmless(text)
     return safe if len(safe) <= _LONGEST_NAME else f"{safe[: _LONGEST_NAME - 1]}…"

@@ -1,4 +1,5 @@
 import pathlib
+import shlex
 import subprocess
 import sys
 
@@ -79,3 +80,18 @@ def test_a_disk_that_is_full_is_one_sentence():
     assert done.returncode == 1
     assert done.stderr.count(b"\n") == 1
     assert b"No space left" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ("config schema >&-", 0),
+        ("replay --rule 1/s - <&-", 0),
+        ("replay --rule 1/s nowhere.log 2>&-", 2),
+        ("config schema <&- >&- 2>&-", 0),
+    ],
+)
+def test_a_stream_that_was_closed_before_it_began_is_no_fault(arguments, code):
+    command = f"exec {shlex.join(PROGRAM)} {arguments}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (code, b"")

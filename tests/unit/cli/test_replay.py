@@ -74,6 +74,13 @@ def test_malformed_lines_are_counted_apart_and_named_only_when_asked():
     assert "-: line 5: " in named.stderr
 
 
+def test_a_line_that_is_named_moves_no_cursor():
+    named = run("--rule", "1/s", "--verbose", text='{"time":"\x1b[2J"}\n\x1b]0;evil\x07\x85\u202e\r\x0b.\n')
+    assert named.stderr.count("\n") == 2
+    assert named.stderr.replace("\n", "").isprintable()
+    assert r"\x1b]0;evil\x07" in named.stderr
+
+
 def test_the_delay_is_to_the_nearest_millisecond():
     report = json.loads(run("--rule", "3/s burst 1", "--json", text=log_of((0, "a"), (0, "a"))).stdout)
     assert report["max_delay"] == 0.333
