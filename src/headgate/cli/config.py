@@ -28,6 +28,8 @@ def configuration(file: str | None) -> "tuple[Configuration, str | None]":
     if file is None and not Path(DEFAULT_FILE).is_file():
         return Configuration(), None
     name = file if file is not None else DEFAULT_FILE
+    if not name:
+        raise ConfigurationError("--config names no file; leave it out, or name one")
     return read(name), name
 
 

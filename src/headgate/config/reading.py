@@ -45,7 +45,8 @@ def read(path: str | Path) -> Configuration:
 def parse(text: str, *, name: str = "headgate.toml") -> Configuration:
     """Read a file's text; `name` is what errors call it."""
     try:
-        document = tomllib.loads(text)
+        # Editors on Windows put a byte order mark before the text; TOML 1.1 takes one.
+        document = tomllib.loads(text.removeprefix("\ufeff"))
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"{name}: not TOML: {error}") from None
     except RecursionError:

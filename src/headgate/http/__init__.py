@@ -1,4 +1,5 @@
-"""The HTTP words that several rooms share: media types by `Accept`, seconds in fields, structured-field strings.
+"""The HTTP words that several rooms share: media types by `Accept`, seconds in fields, structured-field strings,
+tokens.
 
 Pure text work on field values. Nothing here knows a socket, a clock or a limit; reading never raises on what a
 stranger sent.
@@ -7,5 +8,6 @@ stranger sent.
 from headgate.http.accept import negotiate, quality
 from headgate.http.seconds import whole_seconds
 from headgate.http.structured import parameter, sf_integer, sf_string
+from headgate.http.token import is_token
 
-__all__ = ["negotiate", "parameter", "quality", "sf_integer", "sf_string", "whole_seconds"]
+__all__ = ["is_token", "negotiate", "parameter", "quality", "sf_integer", "sf_string", "whole_seconds"]

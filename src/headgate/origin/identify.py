@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Protocol
 
 from headgate.errors import ConfigurationError
+from headgate.http import is_token
 from headgate.origin.forwarded import forwarded_hops, x_forwarded_for_hops
 from headgate.origin.head import Head
 
@@ -78,7 +79,7 @@ def parse_identify(text: str, trusted: Iterable[str] = (), *, ipv6_prefix: int =
     address = client_address(trusted, ipv6_prefix=ipv6_prefix)
     if kind.strip() == "client-address" and not colon:
         return address
-    if kind.strip() == "header" and name.strip().isascii() and name.strip():
+    if kind.strip() == "header" and is_token(name.strip()):
         return header(name, address)
     raise ConfigurationError(f"identify {text!r} is not a way to identify; try 'client-address' or 'header:X-Api-Key'")
 

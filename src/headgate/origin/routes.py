@@ -4,17 +4,22 @@ A route that asks nothing fits every request, so the last one usually asks nothi
 belongs to no domain and is not limited.
 """
 
+import re
 from collections.abc import Callable, Iterable
 from urllib.parse import unquote_to_bytes
 
 import msgspec
 
 from headgate.errors import ConfigurationError
+from headgate.http import is_token
 from headgate.origin.head import Head
 
 __all__ = ["Route", "Routes", "plain_path"]
 
 _Test = Callable[[Head], bool]
+
+_HOST = re.compile(r"[^\s/?#@\\,]+")
+_LOWERED = frozenset({"get", "head", "post", "put", "delete", "connect", "options", "trace", "patch"})
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -45,7 +50,7 @@ class Route(msgspec.Struct, frozen=True):
 
 
 class Routes:
-    """Routes in order, compiled once; raises `ConfigurationError` for a `value` without its `header`."""
+    """Routes in order, compiled once; raises `ConfigurationError` for one that no request could fit."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
         listed = tuple(routes)
@@ -83,11 +88,32 @@ def plain_path(path: bytes) -> bytes:
     return b"/" + b"/".join(kept) + (b"/" if ends_open else b"")
 
 
+def _check(route: Route) -> None:
+    """Raise `ConfigurationError` for what no request could fit: a domain that never matches limits nobody."""
+    path = plain_path(route.path_prefix.encode("utf-8", "replace")).decode("utf-8", "replace")
+    checks = (
+        (route.value and not route.header, f"has value {route.value!r} and no header; add header = 'NAME' beside it"),
+        (
+            route.path_prefix and (route.path_prefix != path or path[0] != "/"),
+            f"path_prefix {route.path_prefix!r} is no path as matched, decoded and plain; try {'/' + path.lstrip('/')!r}",
+        ),
+        (
+            route.host and not _HOST.fullmatch(route.host),
+            f"host {route.host!r} is no host; try 'example.org', without scheme and path",
+        ),
+        (
+            route.method and (not is_token(route.method) or route.method in _LOWERED),
+            f"method {route.method!r} is no method, and case counts; try {route.method.upper().strip()!r}",
+        ),
+        (route.header and not is_token(route.header), f"header {route.header!r} is no field's name; try 'Sec-Purpose'"),
+    )
+    for wrong, words in checks:
+        if wrong:
+            raise ConfigurationError(f"domain {route.domain!r}: {words}")
+
+
 def _tests(route: Route) -> tuple[_Test, ...]:
-    if route.value and not route.header:
-        raise ConfigurationError(
-            f"domain {route.domain!r} has value {route.value!r} and no header; add header = 'NAME' beside it"
-        )
+    _check(route)
     makers = (
         (route.path_prefix, _path_starts),
         (route.host, _host_is),
@@ -105,7 +131,7 @@ def _path_starts(wanted: str) -> _Test:
 
 
 def _host_is(wanted: str) -> _Test:
-    host = wanted.lower().encode()
+    host = wanted.lower().rstrip(".").encode()
     if _without_port(host) != host:
         return lambda head: head.host.lower() == host
     return lambda head: _without_port(head.host.lower()).rstrip(b".") == host

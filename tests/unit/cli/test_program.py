@@ -45,6 +45,7 @@ def test_every_command_has_help(capsys, command):
         (["replay", "--rule", "10 per fortnite", "-"], "'10 per fortnite' is not a rule; try"),
         (["replay", "--rule", "1/s", "/nowhere/at.all"], "/nowhere/at.all: No such file"),
         (["config", "check", "--config", "/nowhere/at.all"], "/nowhere/at.all: No such file"),
+        (["config", "check", "--config", ""], "--config names no file"),
         (["serve", "--rule", "1/s"], "origin"),
         (["serve", "--origin", "http://127.0.0.1:1"], "--rule"),
         (["master", "--domain", "nothing"], "NAME=RULE"),

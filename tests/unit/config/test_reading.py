@@ -41,6 +41,10 @@ def test_reads_a_file_into_the_tree(tmp_path):
     assert tree.advice[0].fraction == 0.5
 
 
+def test_a_byte_order_mark_is_no_part_of_the_text():
+    assert parse("\ufeff" + FULL) == parse(FULL)
+
+
 def test_an_empty_file_is_all_defaults():
     tree = parse("")
     assert tree.gate.listen == "127.0.0.1:8080"

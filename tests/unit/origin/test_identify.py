@@ -130,7 +130,21 @@ def test_the_texts_of_the_configuration_are_read() -> None:
     assert parse_identify("client-address", ipv6_prefix=32)(head("2001:db8::1")) == b"2001:db8::/32"
 
 
-@pytest.mark.parametrize("text", ["", "header", "header:", "header: ", "cookie:x", "client-address:1", "header:Ü"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "header",
+        "header:",
+        "header: ",
+        "cookie:x",
+        "client-address:1",
+        "header:Ü",
+        "header:X Y",
+        "header:X\r\nY",
+        "header:X:",
+    ],
+)
 def test_other_texts_are_refused_and_quoted(text: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         parse_identify(text)

@@ -119,6 +119,43 @@ def test_methods_are_case_sensitive() -> None:
     assert not fits(Route("d", method="POST"), head(method="post"))
 
 
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"path_prefix": "api"}, "path_prefix 'api' is no path as matched, decoded and plain; try '/api'"),
+        ({"path_prefix": "//api/"}, "try '/api/'"),
+        ({"path_prefix": "/x/../api"}, "try '/api'"),
+        ({"path_prefix": "/caf%C3%A9"}, "try '/café'"),
+        ({"host": "http://example.org/"}, "without scheme and path"),
+        ({"host": "a b"}, "host 'a b' is no host"),
+        ({"method": "get"}, "case counts; try 'GET'"),
+        ({"method": "GET "}, "case counts; try 'GET'"),
+        ({"header": "Sec Purpose"}, "header 'Sec Purpose' is no field's name"),
+        ({"header": "Sec-Purpose:"}, "is no field's name"),
+    ],
+)
+def test_what_no_request_could_fit_is_refused(asked: dict[str, str], words: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"^domain 'd': ") as caught:
+        Routes([Route("d", **asked)])
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"path_prefix": "/"},
+        {"path_prefix": "/café/"},
+        {"path_prefix": "/.well-known/"},
+        {"host": "[::1]:8080"},
+        {"host": "a_b.example."},
+        {"method": "M-SEARCH"},
+        {"method": "purge"},
+    ],
+)
+def test_what_a_request_can_fit_is_taken(asked: dict[str, str]) -> None:
+    Routes([Route("d", **asked)])
+
+
 def test_a_value_without_its_header_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="no header"):
         Routes([Route("d", value="prefetch")])
