@@ -95,7 +95,7 @@ def _check(route: Route) -> None:
         (route.value and not route.header, f"has value {route.value!r} and no header; add header = 'NAME' beside it"),
         (
             route.path_prefix and (route.path_prefix != path or path[0] != "/"),
-            f"path_prefix {route.path_prefix!r} is no path as matched, decoded and plain; try {'/' + path.lstrip('/')!r}",
+            f"path_prefix {route.path_prefix!r} is no path, decoded and plain; try {'/' + path.lstrip('/')!r}",
         ),
         (
             route.host and not _HOST.fullmatch(route.host),

@@ -122,7 +122,7 @@ def test_methods_are_case_sensitive() -> None:
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ({"path_prefix": "api"}, "path_prefix 'api' is no path as matched, decoded and plain; try '/api'"),
+        ({"path_prefix": "api"}, "path_prefix 'api' is no path, decoded and plain; try '/api'"),
         ({"path_prefix": "//api/"}, "try '/api/'"),
         ({"path_prefix": "/x/../api"}, "try '/api'"),
         ({"path_prefix": "/caf%C3%A9"}, "try '/café'"),
