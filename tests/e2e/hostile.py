@@ -1,6 +1,6 @@
 """Messages that two recipients could understand in two ways, and what the gateway answers.
 
-`HEADS` are wrong before their body begins: the origin must not see a byte. `BODIES` begin well: the origin may see their
+`HEADS` are wrong before their body begins: the origin must not see a byte. `BODIES` begin well: the origin may see a
 beginning and must never see an end. Each is followed by `MARKER`, which must be neither answered nor passed on.
 """
 

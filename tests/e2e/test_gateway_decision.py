@@ -126,6 +126,20 @@ def test_a_rejected_body_is_not_asked_for_and_not_waited_for(framing: bytes, run
     run(check())
 
 
+def test_the_answer_is_read_even_while_the_body_is_still_sent(run: Callable) -> None:
+    """Closing with bytes unread would make the system reset the connection, and the answer with it."""
+
+    async def check() -> None:
+        async with served() as (_, gateway), agent_at(gateway) as agent:
+            held(gateway.policy.gatekeeper, 100)
+            head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 8000000\r\n\r\n"
+            await agent.send(head + b"x" * 8_000_000)
+            assert (await agent.response()).status == 503
+            assert await agent.rest() == b""
+
+    run(check())
+
+
 def test_rejected_requests_in_a_pipeline_are_answered_in_order(run: Callable) -> None:
     async def check() -> None:
         async with served(rule="1/h burst 2") as (_, gateway), agent_at(gateway) as agent:

@@ -80,17 +80,18 @@ def test_connections_over_the_bound_are_told_so(run: Callable) -> None:
 
 
 async def slow_echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    await read_request(reader)
-    await asyncio.sleep(0.1)
-    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-    await reader.read()
+    while True:
+        await read_request(reader)
+        await asyncio.sleep(0.05)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 
 
 def test_draining_finishes_what_is_under_way_and_takes_no_more(run: Callable) -> None:
     async def check() -> None:
         async with served(slow_echo) as (origin, gateway), agent_at(gateway) as busy, agent_at(gateway) as idle:
+            assert (await busy.ask(GET)).field(b"connection") is None
             await busy.send(GET)
-            await until(lambda: origin.received)
+            await until(lambda: origin.received.count(b"GET") == 2)
             address = gateway.addresses[0]
             draining = asyncio.create_task(gateway.drain(5))
             assert await idle.rest() == b""

@@ -232,9 +232,47 @@ def test_what_an_idle_origin_says_reaches_nobody(run: Callable) -> None:
         async with served() as (origin, gateway), agent_at(gateway) as agent:
             assert (await agent.ask(GET)).status == 200
             origin.connections[0]._stream_writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
-            await until(origin.connections[0].ended.is_set)
+            await asyncio.sleep(0.05)
             assert (await agent.ask(GET)).body.startswith(b"GET / ")
+            assert origin.connections[0].ended.is_set()
             assert len(origin.connections) == 2
+
+    run(check())
+
+
+def test_a_reset_is_not_the_end_of_a_body(run: Callable) -> None:
+    async def breaks(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\nhello")
+        await go_on.wait()
+        reset_on_close(writer.transport)
+        writer.transport.abort()
+
+    go_on = asyncio.Event()
+
+    async def check() -> None:
+        async with served(breaks) as (_, gateway), agent_at(gateway) as agent:
+            await agent.send(GET)
+            await agent.reader.readuntil(b"hello\r\n")
+            go_on.set()
+            assert await agent.rest() == b""
+            assert gateway.counts["truncated"] == 1
+
+    run(check())
+
+
+def test_an_answer_that_began_is_not_asked_for_again(run: Callable) -> None:
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        await read_request(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Le")
+
+    async def check() -> None:
+        async with served(script) as (origin, gateway), agent_at(gateway) as agent:
+            assert (await agent.ask(GET)).status == 200
+            assert is_problem(await agent.ask(GET), 502)
+            assert len(origin.connections) == 1
 
     run(check())
 

@@ -100,8 +100,7 @@ def test_an_origin_that_does_not_switch_answers_and_what_came_ahead_is_a_request
 @pytest.mark.parametrize(
     "request_",
     [
-        b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
-        b"HTTP2-Settings: x\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost:a\r\nUpgrade:h2c\r\nConnection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: x\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\n\r\n",
         b"GET / HTTP/1.0\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
         b"POST / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",

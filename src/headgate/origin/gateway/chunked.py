@@ -88,6 +88,7 @@ class ChunkedBody:
         "_content_bound",
         "_line",
         "_remaining",
+        "_scanned",
         "_step",
         "done",
         "framed",
@@ -103,6 +104,7 @@ class ChunkedBody:
         # A function, not a bound method: that would be a cycle, and garbage to collect, per body.
         self._step: _Step = ChunkedBody._read_size
         self._line = b""
+        self._scanned = 0
         self._remaining = 0
         self.done = False
         self.rest = b""
@@ -114,6 +116,8 @@ class ChunkedBody:
         pieces: list[bytes] = []
         if self._line:
             data, self._line = self._line + data, b""
+        else:
+            self._scanned = 0
         position = 0
         while position >= 0 and not self.done:
             position = self._step(self, data, position, pieces)
@@ -122,7 +126,7 @@ class ChunkedBody:
     def _read_size(self, data: bytes, position: int, pieces: list[bytes]) -> int:
         end = data.find(b"\r\n", position)
         if end < 0:
-            return self._keep_line(data[position:], _LONGEST_SIZE_LINE)
+            return self._keep_line(data, position, _LONGEST_SIZE_LINE)
         match = _SIZE_LINE.fullmatch(data, position, end)
         if match is None or end - position > _LONGEST_SIZE_LINE:
             raise Refusal(400, "a chunk's size line is malformed")
@@ -166,7 +170,7 @@ class ChunkedBody:
         else:
             end = data.find(b"\r\n\r\n", position) + 4
             if end < 4:
-                return self._keep_line(data[position:], self._bound)
+                return self._keep_line(data, position, self._bound)
             match = _TRAILERS.fullmatch(data, position, end)
             if match is None or end - position > self._bound:
                 raise Refusal(400, "the trailer section is malformed or too long")
@@ -174,11 +178,13 @@ class ChunkedBody:
         self.done, self.rest = True, data[end:]
         return -1
 
-    def _keep_line(self, line: bytes, bound: int) -> int:
+    def _keep_line(self, data: bytes, position: int, bound: int) -> int:
         """Keep what is not a whole line yet; refuse it when it never can be."""
-        if len(line) > bound or _STRAY.search(line):
+        line = data[position:]
+        known = 0 if position else max(0, self._scanned - 1)  # what an earlier piece began has been looked at then
+        if len(line) > bound or _STRAY.search(line, known):
             raise Refusal(400, "a line of the chunked coding is malformed or too long")
-        self._line = line
+        self._line, self._scanned = line, len(line)
         return -1
 
 

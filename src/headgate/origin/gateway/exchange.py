@@ -28,8 +28,7 @@ class Exchange:
     """See the module."""
 
     __slots__ = (
-        "_agent", "_body", "_connecting", "_continued", "_held", "_origin", "_plan", "_request", "_tried_again",
-        "begun", "plain",
+        "_agent", "_body", "_connecting", "_continued", "_held", "_origin", "_plan", "_request", "begun", "plain",
     )  # fmt: skip
 
     def __init__(self, agent: "AgentConnection", plan: "Plan") -> None:
@@ -41,7 +40,6 @@ class Exchange:
         self._body: BodyReader | None = None
         self._held: list[bytes] = []
         self._continued = not plan.request.expects
-        self._tried_again = False
         self.plain = plan.plain and not agent.gateway.draining
         """Whether a plain answer can be passed on with the head it would have on any lasting HTTP/1.1 connection."""
         self.begun = False
@@ -183,9 +181,9 @@ class Exchange:
     def lost(self, origin: "OriginConnection", *, said_nothing: bool) -> None:
         """Hear that the origin closed before it answered: try a new connection where that is safe."""
         self._origin = None
-        # 9112 9.3.1: a connection that was idle may have been closed while the request was on its way.
-        if said_nothing and origin.reused and self._plan.repeatable and not self._tried_again:
-            self._tried_again = True
+        # 9112 9.3.1: a connection that was idle may have been closed while the request was on its way. The next one is
+        # new, so there is no third time.
+        if said_nothing and origin.reused and self._plan.repeatable:
             self._agent.gateway.note("retried")
             self._connecting = asyncio.get_running_loop().create_task(self._connect())
         else:

@@ -20,7 +20,6 @@ _ALWAYS_DROPPED = HOP_BY_HOP | {
     b"x-forwarded-proto",  # always ours
     b"proxy",  # "httpoxy": CGI and its kin would make it HTTP_PROXY
 }
-_NOT_REMOVED = frozenset({b"content-length", b"transfer-encoding", b"host"})
 
 
 class Peer:
@@ -76,7 +75,7 @@ def forwarded_head(request: Request, peer: Peer, authority: bytes) -> bytes:
     lines = [b"%b %b HTTP/1.1\r\nHost: %b\r\n" % (method, target, request.host or authority)]
     dropped = _ALWAYS_DROPPED
     if request.connection:
-        dropped |= request.connection - _NOT_REMOVED
+        dropped |= request.connection  # Host and framing are written anew whether they are named there or not
     for line, (name, value) in zip(request.block.split(b"\r\n"), request.fields, strict=False):
         # CGI, WSGI and their kin read X_Forwarded_For as X-Forwarded-For.
         alias = name.replace(b"_", b"-")

@@ -74,6 +74,12 @@ def test_content_over_its_bound_is_413() -> None:
     assert caught.value.status == 413
 
 
+def test_trailers_over_their_bound_are_refused_in_one_piece_too() -> None:
+    body = ChunkedBody(framed=True, bound=10)
+    with pytest.raises(Refusal):
+        body.feed(b"0\r\nX: 0123456789\r\n\r\n")
+
+
 @given(
     st.lists(
         st.sampled_from([

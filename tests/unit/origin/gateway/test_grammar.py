@@ -96,6 +96,19 @@ def test_what_can_never_become_a_head_is_refused_at_once(beginning: bytes, statu
 GOOD = b"POST /a?b HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\nX: y z\r\nConnection: TE\r\nTE: trailers\r\n\r\n"
 
 
+def test_a_cr_at_the_end_of_one_read_is_judged_by_the_next() -> None:
+    beginning = bytearray(b"GET / HTTP/1.1\r\nX: y\r")
+    check_beginning(beginning, 0, BOUNDS)
+    with pytest.raises(Refusal):
+        check_beginning(beginning + b"z", len(beginning), BOUNDS)
+
+
+def test_an_expectation_without_a_body_is_none() -> None:
+    """9110 10.1.1: a 100-continue expectation has no meaning in a request without content."""
+    assert not parse(b"GET / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\n\r\n").expects
+    assert parse(b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nExpect: 100-Continue\r\n\r\n").expects
+
+
 def test_every_beginning_of_a_good_head_may_go_on() -> None:
     for end in range(len(GOOD)):
         check_beginning(bytearray(GOOD[:end]), max(0, end - 1), BOUNDS)
