@@ -343,6 +343,23 @@ def test_a_smaller_bound_holds_for_responses_too(run: Callable) -> None:
     run(check())
 
 
+def test_connections_nobody_uses_are_closed(run: Callable) -> None:
+    async def check() -> None:
+        async with served() as (origin, gateway), agent_at(gateway) as agent:
+            assert (await agent.ask(GET)).status == 200
+            await gateway.pool.connect(1)  # whoever wanted this one has left meanwhile
+            await until(lambda: len(origin.connections) == 2)
+            gateway.pool.tick(gateway.pool.now + 3)
+            assert len(gateway.pool.open) == 2
+            gateway.pool.tick(gateway.pool.now + 3)
+            for connection in origin.connections:
+                await until(connection.ended.is_set)
+            assert not gateway.pool.open
+            assert not gateway.pool.idle
+
+    run(check())
+
+
 def test_an_agent_that_leaves_takes_its_request_along(run: Callable) -> None:
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader)

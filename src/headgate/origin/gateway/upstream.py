@@ -66,7 +66,8 @@ class Pool:
     def tick(self, now: float) -> None:
         """Move the clock on, and close what has been idle for too long."""
         self.now = now
-        for connection in [one for one in self.idle if now - one.idle_since > _LONGEST_IDLE]:
+        # Of all that are open, not only of the idle ones: an agent may leave in the very moment a connection is made.
+        for connection in [one for one in self.open if one.exchange is None and now - one.idle_since > _LONGEST_IDLE]:
             connection.close()
 
     def close(self) -> None:
@@ -85,7 +86,7 @@ class OriginConnection(asyncio.Protocol):
 
     def __init__(self, pool: Pool) -> None:
         self.exchange: Exchange | None = None
-        self.idle_since = 0.0
+        self.idle_since = pool.now
         self.reused = False
         """Whether an earlier exchange went over this connection: then it may have died unnoticed."""
         self._pool = pool
