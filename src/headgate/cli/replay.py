@@ -9,6 +9,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace as altered
 from pathlib import Path
 from typing import BinaryIO
 
@@ -25,6 +26,10 @@ from headgate.release import Status
 
 __all__ = ["Log", "Outcome", "Report", "Sufferer", "replay"]
 
+_UNITS = 1_000
+"""In a second of a replayed log."""
+_DIGITS = 3
+"""Of a unit that mean something: a float holds the microseconds of any date, and no more."""
 _TOP = 10
 _STEP = 65_536
 
@@ -108,13 +113,18 @@ class Log:
 
 
 class Outcome:
-    """What became of a log's requests under a domain's rules."""
+    """What became of a log's requests under a domain's rules.
+
+    A log's times are decimals, which floats of seconds are not; whole milliseconds they are. So here a second is
+    `_UNITS` long, for the rules as for the times, and a request exactly at its release is not taken for one before it.
+    """
 
     def __init__(self, domain: Domain, *, max_delay: float) -> None:
         self._domain = domain.name
-        self._master = Master([domain], max_identifiers=sys.maxsize)
+        rules = tuple(Rule(rule.count, rule.period_ms * _UNITS, rule.burst) for rule in domain.rules)
+        self._master = Master([altered(domain, rules=rules)], max_identifiers=sys.maxsize)
         self._gatekeeper = Gatekeeper(
-            master=self._master, max_delay=max_delay, max_delayed=sys.maxsize, max_holds=sys.maxsize
+            master=self._master, max_delay=max_delay * _UNITS, max_delayed=sys.maxsize, max_holds=sys.maxsize
         )
         self._delayed: Counter[bytes] = Counter()
         self._rejected: Counter[bytes] = Counter()
@@ -123,7 +133,8 @@ class Outcome:
     def play(self, log: Log, advance: Advance | None = None) -> None:
         """Let each request of `log` ask, in order; `advance` is told how many have, now and then."""
         admit, domain = self._gatekeeper.admit, self._domain
-        for count, (moment, identifier) in enumerate(log, start=1):
+        for count, (seconds, identifier) in enumerate(log, start=1):
+            moment = round(seconds * _UNITS, _DIGITS)
             accounting = admit(domain, identifier, now=moment)
             if accounting.status is Status.DELAYED:
                 self._delayed[identifier] += 1
@@ -149,7 +160,7 @@ class Outcome:
             identifiers=len(log.identifiers),
             malformed=log.malformed,
             top=[Sufferer(sayable(name), self._delayed[name], self._rejected[name]) for name in worst],
-            max_delay=round(self._longest, 3),
+            max_delay=round(self._longest / _UNITS, 3),
         )
 
 

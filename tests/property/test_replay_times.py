@@ -1,0 +1,40 @@
+"""A replayed log against the exact gate, at times that are decimals, as a log's are."""
+
+from fractions import Fraction
+from itertools import accumulate
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from headgate.cli.replay import Log, Outcome
+from headgate.limit import Domain, Rule
+from headgate.limit.history import ALGORITHMS
+from tests.property.exact_limit import ExactRule, gate
+
+RATES = ["10/s", "5/s", "20/s", "3/s", "7/min", "9 per 7s", "1500/s", "1 per 300ms"]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@settings(max_examples=300)
+@given(
+    rate=st.sampled_from(RATES),
+    burst=st.integers(1, 6),
+    steps=st.lists(st.sampled_from([0, 1, 50, 100, 200, 300, 1_000, 8_571]), min_size=5, max_size=60),
+    max_delay=st.sampled_from(["0", "0.1", "0.5", "5"]),
+    start=st.tuples(st.sampled_from([0, 1_700_000_000_000]), st.integers(0, 999)).map(sum),
+)
+@example(rate="5/s", burst=1, steps=[100, 1000, 1000, 0, 0, 100, 100, 100, 200, 200], max_delay="0.5", start=749)
+def test_no_tie_of_the_decimals_is_lost_at_any_date(algorithm, rate, burst, steps, max_delay, start):
+    rule = Rule.parse(f"{rate} burst {burst}")
+    arrivals = [Fraction(moment, 1_000) for moment in accumulate(steps, initial=start)]
+    log, outcome = Log(), Outcome(Domain("replay", (rule,), algorithm), max_delay=float(max_delay))
+    for moment in arrivals:
+        log.add(float(moment), b"alice")
+    outcome.play(log)
+    report = outcome.report(log)
+    verdicts = gate(algorithm, [ExactRule(rule.exact_interval, rule.burst)], arrivals, Fraction(max_delay))
+    counted = {status: sum(verdict.status == status for verdict in verdicts) for status in ("delayed", "rejected")}
+    assert {"delayed": report.delayed, "rejected": report.rejected} == counted
+    longest = max((v.moment - at for v, at in zip(verdicts, arrivals, strict=True) if v.status == "delayed"), default=0)
+    assert report.max_delay == pytest.approx(float(longest), abs=0.0011)
