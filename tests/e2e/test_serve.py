@@ -166,13 +166,20 @@ def test_sighup_puts_a_good_file_in_force_and_keeps_what_was_counted(tmp_path, f
         assert gate.totals() == (4, 0, 0)
 
 
-def test_sighup_keeps_the_holds_of_domains_that_stay(tmp_path, file, origin):
-    with programs.gate(tmp_path, "--config", file) as gate:
-        assert gate.statuses(2, Sec_Purpose="prefetch") == [200, 503]
+@pytest.mark.parametrize("workers", [1, 3])
+def test_sighup_keeps_the_holds_of_domains_that_stay_and_no_others(tmp_path, file, origin, workers):
+    with programs.gate(tmp_path, "--config", file, "--workers", workers) as gate:
+        assert gate.get(Sec_Purpose="prefetch").status == 200
+        gate.until(lambda: gate.get(Sec_Purpose="prefetch").status == 503, "hold")
+        assert gate.statuses(2) == [200, 200]
+        gate.until(lambda: gate.get().status == 503, "hold")
         file.write_text(FILE.format(origin=origin.url, burst=9))
         gate.process.send_signal(signal.SIGHUP)
         gate.wait_for("read again")
-        assert gate.statuses(1, Sec_Purpose="prefetch") == [503]
+        gate.until(lambda: gate.state()["domains"][1]["rules"] == ["1/min burst 9"], "new rule")
+        # Every worker has heard of the hold, whether it has seen such a request or not.
+        assert gate.statuses(6, Sec_Purpose="prefetch") == [503] * 6
+        assert gate.statuses(6) == [200] * 6
 
 
 @pytest.mark.parametrize("workers", [1, 2])

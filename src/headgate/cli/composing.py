@@ -1,6 +1,7 @@
 """Configuration to objects: the one place where the rooms below are put together. Nothing here opens a socket."""
 
 import sys
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from headgate import advice
@@ -20,6 +21,7 @@ __all__ = [
     "gatekeeper_of",
     "gateway_of",
     "inherit",
+    "kept_domains",
     "require_gate",
 ]
 
@@ -106,17 +108,24 @@ def gatekeeper_of(tree: Configuration, domains: tuple[Domain, ...], account: Acc
     )
 
 
-def inherit(new: Gatekeeper, old: Gatekeeper, *, now: float) -> None:
-    """Give a gatekeeper what another knows: totals, and for domains that stay as they are the holds and histories.
+def kept_domains(tree: Configuration, old: Composition, new: Composition) -> set[str]:
+    """Name the domains whose holds outlive the change from `old` to `new`, which `tree` asked for.
 
-    A domain whose rules changed starts afresh: who waits for a rule that was a mistake should not wait it out.
+    A domain whose rules changed starts afresh: who waits for a rule that was a mistake should not wait it out. Not so
+    where a master elsewhere applies the rules: it knows nothing of the change, and would not say a hold again.
     """
+    names = {domain.name for domain in new.domains}
+    # The bus of the parent of several workers is no master elsewhere: it changes with them.
+    if tree.gate.master.startswith("tcp://"):
+        return names
+    return names - {domain.name for domain in set(new.domains) - set(old.domains)}
+
+
+def inherit(new: Gatekeeper, old: Gatekeeper, kept: Iterable[str], *, now: float) -> None:
+    """Give a gatekeeper what another knows: totals, the holds of the domains `kept`, and what its master knows."""
     new.totals, new.evicted = old.totals, old.evicted
-    same = set(old.totals)
     if new.master is not None and old.master is not None:
-        before = old.master.domains
-        same = {name for name, domain in new.master.domains.items() if before.get(name) == domain}
         new.master.adopt(old.master)
-    for name in same:
+    for name in kept:
         for identifier, release in old.top(name, now=now, most=sys.maxsize):
             new.obey(DelayUntil(name, identifier, release))

@@ -12,7 +12,15 @@ from contextlib import suppress
 
 import msgspec
 
-from headgate.cli.composing import Composition, compose, gatekeeper_of, gateway_of, inherit, require_gate
+from headgate.cli.composing import (
+    Composition,
+    compose,
+    gatekeeper_of,
+    gateway_of,
+    inherit,
+    kept_domains,
+    require_gate,
+)
 from headgate.config import Address, Configuration
 from headgate.errors import ConfigurationError
 from headgate.limit import Gatekeeper
@@ -112,7 +120,7 @@ class Gate:
         if link is not None and names != {domain.name for domain in self._composed.domains}:
             old_link, link = link, _linked(tree, composed)
         gatekeeper = self._new_gatekeeper(tree, composed, link)
-        inherit(gatekeeper, self.gatekeeper, now=time.time())
+        inherit(gatekeeper, self.gatekeeper, kept_domains(tree, self._composed, composed), now=time.time())
         if old_link is not None and link is not None:
             old_link.close()
             link.start(asyncio.get_running_loop())

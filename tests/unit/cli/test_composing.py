@@ -1,8 +1,9 @@
 import pytest
 
-from headgate.cli.composing import check_composition, compose, gatekeeper_of, inherit, require_gate
+from headgate.cli.composing import check_composition, compose, gatekeeper_of, inherit, kept_domains, require_gate
 from headgate.config import parse
 from headgate.errors import ConfigurationError
+from headgate.limit.accounting import DelayUntil
 from headgate.origin import Head
 from headgate.release import Status
 
@@ -74,11 +75,11 @@ def test_a_domain_that_stays_keeps_its_holds_histories_and_totals():
     old = gatekeeper(RULED.format("a", "1/min burst 3"))
     assert statuses(old, "a", 0.0, 1.0) == [Status.ACCEPTED] * 2
     new = gatekeeper(RULED.format("a", "1/min burst 3") + RULED.format("b", "1/s"))
-    inherit(new, old, now=1.0)
+    inherit(new, old, ["a"], now=1.0)
     # Its history goes on: the third is the last that may pass.
     assert statuses(new, "a", 2.0, 3.0) == [Status.ACCEPTED, Status.REJECTED]
     newer = gatekeeper(RULED.format("a", "1/min burst 3"))
-    inherit(newer, new, now=4.0)
+    inherit(newer, new, ["a"], now=4.0)
     assert statuses(newer, "a", 5.0) == [Status.REJECTED]
     assert (newer.totals["a"].accepted, newer.totals["a"].rejected) == (3, 2)
     assert newer.master is not None
@@ -90,6 +91,23 @@ def test_a_domain_whose_rules_change_starts_afresh_but_keeps_its_totals():
     old = gatekeeper(RULED.format("a", "1/d burst 1"))
     assert statuses(old, "a", 0.0, 1.0) == [Status.ACCEPTED, Status.REJECTED]
     new = gatekeeper(RULED.format("a", "2/d burst 2"))
-    inherit(new, old, now=1.0)
+    inherit(new, old, [], now=1.0)
     assert statuses(new, "a", 2.0, 3.0, 4.0) == [Status.ACCEPTED, Status.ACCEPTED, Status.REJECTED]
     assert new.totals["a"].accepted == 3
+
+
+@pytest.mark.parametrize(
+    ("master", "kept"), [("embedded", {"a"}), ("ipc:///tmp/bus", {"a"}), ("tcp://127.0.0.1:10004", {"a", "b", "c"})]
+)
+def test_holds_outlive_a_change_of_rules_only_where_a_master_elsewhere_made_them(master, kept):
+    tree = parse(f'[gate]\nmaster = "{master}"\n')
+    old = compose(parse(RULED.format("a", "1/s") + RULED.format("b", "1/s") + RULED.format("gone", "1/s")))
+    new = compose(parse(RULED.format("a", "1/s") + RULED.format("b", "2/s") + RULED.format("c", "1/s")))
+    assert kept_domains(tree, old, new) == kept
+
+
+def test_holds_of_a_domain_that_met_no_request_yet_are_inherited():
+    old, new = gatekeeper(RULED.format("a", "1/s")), gatekeeper(RULED.format("a", "1/s"))
+    old.obey(DelayUntil("a", b"x", 9.0))
+    inherit(new, old, ["a"], now=1.0)
+    assert new.held("a", b"x", now=1.0) == 9.0
