@@ -28,7 +28,7 @@ class Connection(asyncio.StreamReaderProtocol):
         self.reader = asyncio.StreamReader(limit=2**24)
         self.received = bytearray()
         self.ended = asyncio.Event()
-        self.error: Exception | None = None
+        self.writer: asyncio.StreamWriter | None = None
         super().__init__(self.reader, origin.run_script)
         origin.connections.append(self)
 
@@ -37,7 +37,6 @@ class Connection(asyncio.StreamReaderProtocol):
         super().data_received(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.error = exc
         self.ended.set()
         super().connection_lost(exc)
 
@@ -56,6 +55,7 @@ class ScriptedOrigin:
         return b"".join(bytes(connection.received) for connection in self.connections)
 
     async def run_script(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        next(connection for connection in self.connections if connection.reader is reader).writer = writer
         with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             await self.script(reader, writer)
         writer.close()

@@ -231,7 +231,7 @@ def test_what_an_idle_origin_says_reaches_nobody(run: Callable) -> None:
     async def check() -> None:
         async with served() as (origin, gateway), agent_at(gateway) as agent:
             assert (await agent.ask(GET)).status == 200
-            origin.connections[0]._stream_writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
+            origin.connections[0].writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
             await asyncio.sleep(0.05)
             assert (await agent.ask(GET)).body.startswith(b"GET / ")
             assert origin.connections[0].ended.is_set()

@@ -124,7 +124,7 @@ def test_a_side_that_breaks_off_ends_the_tunnel(run: Callable) -> None:
             async with agent_at(gateway) as agent:
                 await agent.send(UPGRADE)
                 await agent.reader.readuntil(b"first words")
-                origin.connections[0]._stream_writer.transport.abort()
+                origin.connections[0].writer.transport.abort()
                 assert await agent.rest() == b""
             await until(lambda: not gateway.tunnels)
 

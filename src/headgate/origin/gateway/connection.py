@@ -10,7 +10,7 @@ import math
 import time
 from typing import TYPE_CHECKING, cast
 
-from headgate.origin.gateway.chunked import BodyReader, ChunkedBody, LengthBody
+from headgate.origin.gateway.chunked import BodyReader, LengthBody
 from headgate.origin.gateway.delay import Delay
 from headgate.origin.gateway.exchange import Exchange
 from headgate.origin.gateway.forwarding import Peer
@@ -33,7 +33,6 @@ _MOST_THROWN_AWAY = 65536
 _LINGER = 2.0
 """Seconds a connection is still read after the last response, so that the agent gets to read it (9112 9.6)."""
 _LONGEST_MEMO = 4096
-_LONGEST_TRAILERS = 8192
 
 
 class AgentConnection(asyncio.Protocol):
@@ -149,7 +148,7 @@ class AgentConnection(asyncio.Protocol):
     def write(self, pieces: list[bytes]) -> None:
         """Send pieces of a response."""
         if not self._transport.is_closing():
-            self._transport.writelines(pieces)
+            self._transport.write(b"".join(pieces))  # not writelines(): see OriginConnection.send
 
     def exchange_ended(self, *, unread: bool) -> None:
         """Go on after a whole response; `unread` when the request's body has not been read to its end."""
@@ -210,13 +209,6 @@ class AgentConnection(asyncio.Protocol):
         self._slow, self._held = self._slow and not origin_is_slow, self._held and origin_is_slow
         if not self._slow and not self._held and not self._transport.is_closing():
             self._transport.resume_reading()
-
-    def body_reader(self, request: Request) -> BodyReader:
-        """Give the reader of a request's body."""
-        if request.chunked:
-            content_bound = self.gateway.bounds.body_bytes
-            return ChunkedBody(framed=True, bound=_LONGEST_TRAILERS, content_bound=content_bound)
-        return LengthBody(request.length)
 
     # What the gateway calls.
 

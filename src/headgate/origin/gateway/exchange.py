@@ -50,13 +50,20 @@ class Exchange:
     def start(self) -> None:
         """Send the request's head, now or once there is a connection."""
         if self._request.has_body:
-            self._body = self._agent.body_reader(self._request)
+            self._body = self._request_body()
         origin = self._agent.gateway.pool.take(repeatable=self._plan.repeatable)
         if origin is None:
             self._connecting = asyncio.get_running_loop().create_task(self._connect())
         else:
             self._origin = origin
             origin.begin(self, self._plan.head)
+
+    def _request_body(self) -> BodyReader:
+        request = self._request
+        if request.chunked:
+            content_bound = self._agent.gateway.bounds.body_bytes
+            return ChunkedBody(framed=True, bound=_LONGEST_TRAILERS, content_bound=content_bound)
+        return LengthBody(request.length)
 
     @property
     def takes_body(self) -> bool:

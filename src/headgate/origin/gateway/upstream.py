@@ -166,7 +166,9 @@ class OriginConnection(asyncio.Protocol):
 
     def send(self, pieces: list[bytes]) -> None:
         """Send pieces of the request's body."""
-        self._transport.writelines(pieces)
+        # Not writelines(): in Python 3.12.0 to 3.12.8 and 3.13.0 to 3.13.1 it never holds the writer back
+        # (CVE-2024-12254).
+        self._transport.write(b"".join(pieces))
 
     def hold(self) -> None:
         """Read no more: the agent reads slowly."""
