@@ -25,6 +25,7 @@ RATES = ["10/s", "5/s", "20/s", "3/s", "7/min", "9 per 7s", "1500/s", "1 per 300
     start=st.tuples(st.sampled_from([0, 1_700_000_000_000]), st.integers(0, 999)).map(sum),
 )
 @example(rate="5/s", burst=1, steps=[100, 1000, 1000, 0, 0, 100, 100, 100, 200, 200], max_delay="0.5", start=749)
+@example(rate="3/s", burst=1, steps=[0, 0, 0, 1_000, 0], max_delay="5", start=1_700_000_000_000)
 def test_no_tie_of_the_decimals_is_lost_at_any_date(algorithm, rate, burst, steps, max_delay, start):
     rule = Rule.parse(f"{rate} burst {burst}")
     arrivals = [Fraction(moment, 1_000) for moment in accumulate(steps, initial=start)]

@@ -9,6 +9,7 @@ immediately. Otherwise let start be the greater of the current time and the last
 request will be allowed at the time start + (1 / rate)." (smockron.txt, Rate-Limiting logic)
 """
 
+import math
 from array import array
 from bisect import insort
 from collections.abc import Sequence
@@ -139,12 +140,14 @@ class Smockron:
             history.extend(ASAP for _ in range(3 * len(self._rules)))
         clock = round(now * 1_000, 3)
         arrived = max(round(moment * 1_000, 3), clock)
+        # What a moment may have lost on its way here: it was rounded down as a sum, and then to its microseconds.
+        slack = max(_MICROSECOND, 4 * math.ulp(clock))
         release = ASAP
         for index, (interval, above, window, burst) in enumerate(self._rules):
             at = 1 + 3 * index
             start, steps, expiry = history[at : at + 3]
             # The database drops a value after its expiry has passed, not at it, and its clock shows no microseconds.
-            alive = expiry + _MICROSECOND >= clock
+            alive = expiry + slack >= clock
             kept = advance(start, steps * (interval if steps > 0 else above)) if alive else ASAP
             start, steps = (start, steps + 1) if kept >= arrived - window else (arrived, 1 - burst)
             following = advance(start, steps * (interval if steps > 0 else above))
