@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import random
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -53,10 +54,15 @@ def test_a_combined_log_out_of_order_is_sorted():
     assert report["top"] == [{"identifier": "10.0.0.1", "delayed": 0, "rejected": 1}]
 
 
-def test_damaged_packed_data_is_one_sentence(tmp_path):
+def test_what_came_before_the_damage_in_packed_data_counts(tmp_path):
     packed = tmp_path / "access.log.gz"
-    packed.write_bytes(gzip.compress(b"a\n" * 100_000)[:100])
-    done = subprocess.run([*PROGRAM, "--rule", "1/s", str(packed)], capture_output=True, check=False)
-    assert done.returncode == 2
+    chance = random.Random(7)
+    entries = [b'{"time":%d,"identifier":"%d"}\n' % (number, chance.getrandbits(64)) for number in range(2_000)]
+    packed.write_bytes(gzip.compress(b"".join(entries))[:-10_000])
+    done = subprocess.run([*PROGRAM, "--rule", "1/s", "--json", str(packed)], capture_output=True, check=False)
+    report = json.loads(done.stdout)
+    assert done.returncode == 0
+    assert 500 < report["requests"] < 2_000
+    assert report["malformed"] in {1, 2}  # the rest, and perhaps the line the cut went through
     assert done.stderr.count(b"\n") == 1
     assert b"ends early" in done.stderr

@@ -14,13 +14,13 @@ import zlib
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import BinaryIO, cast
+from typing import BinaryIO, Protocol, cast
 
 import msgspec
 
 from headgate.errors import ConfigurationError
 
-__all__ = ["FORMATS", "LONGEST_LINE", "Malformed", "Parse", "decompressed", "lines", "parser"]
+__all__ = ["FORMATS", "LONGEST_LINE", "Malformed", "Parse", "Readable", "decompressed", "lines", "parser"]
 
 FORMATS = ("auto", "combined", "jsonl")
 """The formats by name; auto looks at each line, and combined is Common too."""
@@ -169,15 +169,23 @@ def _time(text: str) -> float:
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
-def decompressed(file: BinaryIO) -> BinaryIO:
+class Readable(Protocol):
+    """What lines are read from."""
+
+    def read1(self, size: int, /) -> bytes:
+        """Give up to `size` bytes, those that are there at once; none at the end."""
+        ...
+
+
+def decompressed(file: BinaryIO) -> Readable:
     """Give the bytes inside `file`: it is gzip if it begins as gzip does, whatever it is called."""
     buffered = file if isinstance(file, io.BufferedReader) else io.BufferedReader(file)  # type: ignore[type-var]  # any raw stream will do
     if buffered.peek(2)[:2] == _GZIP:
-        return gzip.GzipFile(fileobj=buffered, mode="rb")  # type: ignore[return-value]  # a BinaryIO in all but name
+        return gzip.GzipFile(fileobj=buffered, mode="rb")
     return buffered
 
 
-def lines(file: BinaryIO) -> Iterator[bytes]:
+def lines(file: Readable) -> Iterator[bytes]:
     """Yield the lines of `file` without their ends; of one longer than `LONGEST_LINE`, a piece longer than that.
 
     Raises `Malformed` when the compressed data is damaged or ends early: what came before was yielded.
@@ -196,9 +204,10 @@ def lines(file: BinaryIO) -> Iterator[bytes]:
         yield rest
 
 
-def _chunks(file: BinaryIO) -> Iterator[bytes]:
+def _chunks(file: Readable) -> Iterator[bytes]:
     try:
-        while chunk := file.read(_CHUNK):
+        # What there is at once, not all that was asked for: of damaged data the part before the damage counts.
+        while chunk := file.read1(_CHUNK):
             yield chunk
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise Malformed(f"the compressed data is damaged or ends early ({error})") from None

@@ -64,6 +64,8 @@ class Log:
         """Each identifier once, in the order first seen."""
         self.malformed = 0
         """Lines that could not be read."""
+        self.damage = ""
+        """Why the log ended before its end, in a sentence; empty for a log that did not."""
         self._numbers: dict[bytes, int] = {}
         self._times = array("d")
         self._who = array("L")
@@ -74,7 +76,10 @@ class Log:
         return len(self._times)
 
     def read(self, source: Iterable[bytes], parse: Parse, tell: Callable[[str], None] | None = None) -> None:
-        """Take every line of `source`; `tell` is given a sentence for each that cannot be read."""
+        """Take every line of `source`; `tell` is given a sentence for each that cannot be read.
+
+        Where the data itself is damaged, the rest of it counts as one such line, and `damage` says so.
+        """
         number = 0
         try:
             for number, line in enumerate(source, start=1):
@@ -90,7 +95,8 @@ class Log:
                     if tell is not None:
                         tell(f"line {number}: {error}: {harmless(sayable(text[:80]))}")
         except Malformed as error:
-            raise ConfigurationError(f"after line {number} {error}; unpack what can be saved and replay that") from None
+            self.malformed += 1
+            self.damage = f"after line {number} {error}; what came before it counts"
 
     def add(self, moment: float, identifier: bytes) -> None:
         """Take one request."""
@@ -208,6 +214,8 @@ def replay(
             log.read(_watched(source, advance), parse, tell)
     except ConfigurationError as error:
         raise ConfigurationError(f"{file}: {error}") from None
+    if log.damage:
+        click.echo(f"headgate: {file}: {log.damage}", err=True)
     with progress("replaying", len(log)) as advance:
         outcome.play(log, advance)
     report = outcome.report(log)
