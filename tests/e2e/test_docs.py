@@ -86,6 +86,7 @@ class Reader:
                 assert "headgate serve --demo" in recipe.stdout
                 self.run("headgate serve --demo")
             return
+        line = line.removeprefix(".venv/bin/")  # which is on the path here
         if line.startswith("headgate serve") and "--listen" not in line and "--config" not in line:
             line += self.on_free_ports(" --listen 127.0.0.1:8080 --admin 127.0.0.1:8090")
         if line.startswith(SERVERS):
