@@ -14,9 +14,9 @@ from headgate.origin.gateway.chunked import BodyReader, LengthBody
 from headgate.origin.gateway.delay import Delay
 from headgate.origin.gateway.exchange import Exchange
 from headgate.origin.gateway.forwarding import Peer
-from headgate.origin.gateway.grammar import Request, check_beginning, parse_request
+from headgate.origin.gateway.grammar import Request, cut_head, parse_request
 from headgate.origin.gateway.local import ADVICE_PATH, gateway_problem, message
-from headgate.origin.gateway.plan import Plan, make_plan
+from headgate.origin.gateway.plan import Plan, Policy, make_plan
 from headgate.origin.gateway.refusal import Refusal
 from headgate.origin.gateway.tunnel import reset_on_close
 from headgate.origin.rejection import Response
@@ -40,7 +40,7 @@ class AgentConnection(asyncio.Protocol):
 
     __slots__ = (
         "_buffer", "_busy", "_closing", "_delay", "_eof", "_held", "_identifier", "_memo", "_peer",
-        "_plan", "_scanned", "_slow", "_thrown_away", "_transport", "_writable", "deadline", "exchange",
+        "_plan", "_policy", "_scanned", "_slow", "_thrown_away", "_transport", "_writable", "deadline", "exchange",
         "gateway", "keep",
     )  # fmt: skip
 
@@ -65,6 +65,7 @@ class AgentConnection(asyncio.Protocol):
         self._plan = cast("Plan", None)
         self._identifier: bytes | None = None
         self._peer = cast("Peer", None)
+        self._policy = cast("Policy", None)
         self._transport = cast("asyncio.Transport", None)
 
     # What the loop calls.
@@ -72,8 +73,7 @@ class AgentConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin: see `asyncio.Protocol`."""
         self._transport = cast("asyncio.Transport", transport)
-        self._peer = self.gateway.peer(self._transport)
-        self._identifier = self.gateway.policy.identify.per_connection(self._peer.address)
+        self._meet(self.gateway.policy)
         self.deadline = self.gateway.pool.now + self.gateway.timeouts.header
         if not self.gateway.enter(self):
             self._send_last(gateway_problem(503, "every connection is taken"))
@@ -118,7 +118,7 @@ class AgentConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Read; the head that came last time, alone and again, takes the short way."""
-        if data == self._memo and not self._busy and not self._buffer:
+        if data == self._memo and not self._busy and not self._buffer and self._writable:
             plan = self._plan
             if plan.policy is self.gateway.policy:
                 self._decide(plan)
@@ -152,8 +152,7 @@ class AgentConnection(asyncio.Protocol):
 
     def exchange_ended(self, *, unread: bool) -> None:
         """Go on after a whole response; `unread` when the request's body has not been read to its end."""
-        self.exchange = None
-        self._busy = self._slow = False
+        self._let_go()
         self.deadline = self.gateway.pool.now + self.gateway.timeouts.idle
         if unread:
             self._linger()
@@ -164,8 +163,7 @@ class AgentConnection(asyncio.Protocol):
 
     def fail(self, request: Request, refusal: Refusal, *, unread: bool) -> None:
         """Answer for the origin, of whose response nothing has been sent."""
-        self.exchange = None
-        self._busy = self._slow = False
+        self._let_go()
         response = gateway_problem(refusal.status, refusal.reason)
         if unread:
             self._send_last(response)
@@ -232,7 +230,7 @@ class AgentConnection(asyncio.Protocol):
         elif self._buffer and not self._busy and self._writable:
             self._refuse(Refusal(408, "the request's head does not come"))
         else:
-            self.abort()
+            self._transport.abort()  # and then connection_lost() sees to what is under way at the origin
 
     def drain(self) -> None:
         """End after the response under way; at once when there is none."""
@@ -276,26 +274,24 @@ class AgentConnection(asyncio.Protocol):
 
     def _cut_head(self) -> bytes | None:
         """Take a whole head out of the buffer; None when it is not complete yet."""
-        buffer = self._buffer
-        while buffer.startswith(b"\r\n"):
-            del buffer[:2]  # 9112 2.2: an empty line before a request is ignored
-        end = buffer.find(b"\r\n\r\n", max(0, self._scanned - 3)) + 4
-        if end >= 4:
-            head = bytes(buffer[:end])
-            del buffer[:end]
-            self._scanned = 0
-            return head
-        check_beginning(buffer, self._scanned, self.gateway.bounds)
-        if not self._scanned:
+        head = cut_head(self._buffer, self._scanned, self.gateway.bounds)
+        if head is None and self._buffer and not self._scanned:
             self.deadline = self.gateway.pool.now + self.gateway.timeouts.header
-        self._scanned = len(buffer)
-        return None
+        self._scanned = len(self._buffer) if head is None else 0
+        return head
+
+    def _meet(self, policy: Policy) -> None:
+        """See who the agent is in the eyes of a policy: another may trust, or tell agents apart by, other things."""
+        self._policy, self._peer = policy, self.gateway.peer(self._transport)
+        self._identifier = policy.identify.per_connection(self._peer.address)
 
     def _see_to(self, request: Request, head: bytes) -> None:
         policy = self.gateway.policy
         if policy.advice is not None and request.path == ADVICE_PATH and request.method in {b"GET", b"HEAD"}:
             self._answer(policy.advice, request)
             return
+        if policy is not self._policy:
+            self._meet(policy)
         plan = make_plan(
             request, policy, self._peer, identifier=self._identifier, authority=self.gateway.pool.authority
         )
@@ -320,6 +316,13 @@ class AgentConnection(asyncio.Protocol):
         else:
             accept = next((value for name, value in plan.request.fields if name == b"accept"), None)
             self._answer(plan.policy.reject(accounting, now=now, accept=accept), plan.request)
+
+    def _let_go(self) -> None:
+        """Be done with an exchange; an origin that did not read the body's end keeps nobody from the next request."""
+        self.exchange = None
+        self._busy = False
+        if self._slow:
+            self.release_reading(origin_is_slow=True)
 
     def _release(self, plan: Plan) -> None:
         self._delay = None

@@ -177,10 +177,10 @@ class Exchange:
         self._origin = None
         if origin is not None:
             origin.release()
-            if stays and not self.takes_body:
+            if self.takes_body or not origin.is_drained:
+                origin.abort()  # it answered early, and never gets the rest
+            elif stays:
                 self._agent.gateway.pool.give_back(origin)
-            elif self.takes_body:
-                origin.abort()
             else:
                 origin.close()
         self._agent.exchange_ended(unread=self.takes_body)
@@ -229,9 +229,10 @@ class Exchange:
         else:
             self._connecting = None
             self._origin = origin
+            held, self._held = self._held, []
+            if held:
+                self.release_agent()  # before anything is sent, which may call for the agent to be held anew
             origin.begin(self, self._plan.head)
-            if self._held:
-                origin.send(self._held)
-                self._held = []
-                self.release_agent()
+            if held:
+                origin.send(held)
             self._agent.watch()

@@ -17,6 +17,7 @@ __all__ = [
     "Request",
     "check_beginning",
     "check_length",
+    "cut_head",
     "field_lines",
     "lines_named",
     "options",
@@ -140,6 +141,19 @@ def check_length(value: bytes) -> int:
     if not _LENGTH.fullmatch(value):
         raise Refusal(400, "Content-Length is not one plain number")
     return int(value)
+
+
+def cut_head(buffer: bytearray, scanned: int, bounds: Bounds) -> bytes | None:
+    """Take a whole head out of the buffer; None when it is not complete yet, and `Refusal` when it never will be."""
+    while buffer.startswith(b"\r\n"):
+        del buffer[:2]  # 9112 2.2: an empty line before a request is ignored
+    end = buffer.find(b"\r\n\r\n", max(0, scanned - 3)) + 4
+    if end >= 4:
+        head = bytes(buffer[:end])
+        del buffer[:end]
+        return head
+    check_beginning(buffer, scanned, bounds)
+    return None
 
 
 def check_beginning(buffer: bytearray, scanned: int, bounds: Bounds) -> None:

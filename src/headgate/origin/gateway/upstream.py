@@ -159,6 +159,11 @@ class OriginConnection(asyncio.Protocol):
         """Whether it has not begun to close."""
         return not self._transport.is_closing()
 
+    @property
+    def is_drained(self) -> bool:
+        """Whether all that was sent has left for the origin."""
+        return not self._transport.get_write_buffer_size()
+
     def begin(self, exchange: "Exchange", head: bytes) -> None:
         """Send the head of a request."""
         self.exchange = exchange
@@ -214,10 +219,11 @@ class OriginConnection(asyncio.Protocol):
         try:
             if self._pending:
                 data, self._pending = self._pending + data, b""
-            while data and self._answer is None and self.exchange is exchange:
-                data = self._read_head(exchange, data, pieces)
+            position = 0
+            while position < len(data) and self._answer is None and self.exchange is exchange:
+                position = self._read_head(exchange, data, position, pieces)
             if self._answer is not None:
-                pieces += self._body.feed(data)
+                pieces += self._body.feed(data[position:])
         except Refusal as refusal:
             begun = self._answer is not None
             self.abort()
@@ -227,28 +233,29 @@ class OriginConnection(asyncio.Protocol):
         if self.exchange is exchange:
             self._pass_on(exchange, pieces)
 
-    def _read_head(self, exchange: "Exchange", data: bytes, pieces: list[bytes]) -> bytes:
-        """Read one head, interim or final; return what follows it."""
-        end = data.find(b"\r\n\r\n") + 4
-        if max(end, len(data) if end < 4 else 0) > self._pool.bounds.head_bytes:
+    def _read_head(self, exchange: "Exchange", data: bytes, start: int, pieces: list[bytes]) -> int:
+        """Read one head, interim or final; return where it ends. Interim ones may come by the thousand: no copies."""
+        end = data.find(b"\r\n\r\n", start) + 4
+        if (end if end >= 4 else len(data)) - start > self._pool.bounds.head_bytes:
             raise Refusal(502, "the origin's response has too long a head")
         if end < 4:
-            check_answer_beginning(data)
-            self._pending = data
-            return b""
-        answer = parse_answer(data[:end])
+            self._pending = data[start:]
+            check_answer_beginning(self._pending)
+            return len(data)
+        head = data[start:end]
+        answer = parse_answer(head)
         if answer.status == 101:
             exchange.switch(self, answer, data[end:])
-            return b""
+            return len(data)
         if answer.status < 200:
             pieces += exchange.interim(answer)
-            return data[end:]
-        if answer.plain and end <= _LONGEST_MEMO:
-            self._memo, self._memo_answer = data[:end], answer
-        head, self._body = exchange.head(answer)
+            return end
+        if answer.plain and len(head) <= _LONGEST_MEMO:
+            self._memo, self._memo_answer = head, answer
+        beginning, self._body = exchange.head(answer)
         self._answer = answer
-        pieces.append(head)
-        return data[end:]
+        pieces.append(beginning)
+        return end
 
     def _pass_on(self, exchange: "Exchange", pieces: list[bytes]) -> None:
         answer, body = self._answer, self._body
