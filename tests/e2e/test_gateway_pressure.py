@@ -218,3 +218,17 @@ def test_a_living_connection_is_identified_as_the_new_policy_says(memo: bool, ru
             assert (await agent.ask(first)).status == 503
 
     run(check())
+
+
+def test_a_thousand_rejections_in_one_packet_leave_others_their_turn(run: Callable) -> None:
+    async def check() -> None:
+        async with served(rule="1/h burst 1") as (_, gateway), agent_at(gateway) as agent:
+            assert (await agent.ask(GET)).status == 200
+            [connection] = gateway.connections
+            connection.data_received(GET * 1000)
+            assert len(connection._buffer) > 900 * len(GET)  # the rest waits until others had their turn
+            agent.writer.write_eof()  # which does not cut it short
+            answers = await agent.rest()
+            assert answers.count(b"HTTP/1.1 503 ") == answers.count(b"HTTP/1.1 ") == 1000
+
+    run(check())

@@ -16,6 +16,7 @@ from headgate.origin.gateway.exchange import Exchange
 from headgate.origin.gateway.forwarding import Peer
 from headgate.origin.gateway.grammar import Request, cut_head, parse_request
 from headgate.origin.gateway.local import ADVICE_PATH, gateway_problem, message
+from headgate.origin.gateway.measures import LINGER, LONGEST_MEMO, MOST_BUFFERED, MOST_PER_TURN, MOST_THROWN_AWAY
 from headgate.origin.gateway.plan import Plan, Policy, make_plan
 from headgate.origin.gateway.refusal import Refusal
 from headgate.origin.gateway.tunnel import reset_on_close
@@ -26,13 +27,6 @@ if TYPE_CHECKING:
     from headgate.origin.gateway.server import Gateway
 
 __all__ = ["AgentConnection"]
-
-_MOST_BUFFERED = 65536
-_MOST_THROWN_AWAY = 65536
-"""Bytes of an unwanted body that are read so that the connection can go on; for a longer one it is closed."""
-_LINGER = 2.0
-"""Seconds a connection is still read after the last response, so that the agent gets to read it (9112 9.6)."""
-_LONGEST_MEMO = 4096
 
 
 class AgentConnection(asyncio.Protocol):
@@ -96,7 +90,7 @@ class AgentConnection(asyncio.Protocol):
         if exchange is not None and not exchange.takes_body:
             return True
         if self._buffer and exchange is None and self._delay is None and not self._closing:
-            self._refuse(Refusal(400, "the request ends within its head"))
+            self._go_on()  # there may be whole requests yet, that wait for their turn or for the agent to read
             return True
         # Also a delayed request ends here: an agent that only closed its sending half looks like one that left.
         return False
@@ -253,7 +247,7 @@ class AgentConnection(asyncio.Protocol):
 
     def _regulate(self) -> None:
         """Read no more than is wanted: what was sent ahead waits at the agent's."""
-        too_much = len(self._buffer) > _MOST_BUFFERED and (self._busy or not self._writable)
+        too_much = len(self._buffer) > MOST_BUFFERED and (self._busy or not self._writable)
         if too_much and not self._held:
             self.hold_reading()
         elif self._held and not too_much:
@@ -261,24 +255,34 @@ class AgentConnection(asyncio.Protocol):
 
     def _advance(self) -> None:
         """Read heads and see to them, until one is incomplete or under way, or the agent does not read."""
+        seen, bounds = 0, self.gateway.bounds
         while self._buffer and self._writable and not self._busy:
+            if seen == MOST_PER_TURN:
+                self._busy = True
+                asyncio.get_running_loop().call_soon(self._take_turn)
+                return
+            seen += 1
             try:
-                head = self._cut_head()
+                head = cut_head(self._buffer, self._scanned, bounds)
                 if head is None:
+                    self._wait_for_head()
                     return
-                request = parse_request(head, self.gateway.bounds)
+                self._scanned = 0
+                request = parse_request(head, bounds)
             except Refusal as refusal:
                 self._refuse(refusal)
                 return
             self._see_to(request, head)
 
-    def _cut_head(self) -> bytes | None:
-        """Take a whole head out of the buffer; None when it is not complete yet."""
-        head = cut_head(self._buffer, self._scanned, self.gateway.bounds)
-        if head is None and self._buffer and not self._scanned:
+    def _take_turn(self) -> None:
+        if not self._closing:
+            self._busy = False
+            self._go_on()
+
+    def _wait_for_head(self) -> None:
+        if self._buffer and not self._scanned:
             self.deadline = self.gateway.pool.now + self.gateway.timeouts.header
-        self._scanned = len(self._buffer) if head is None else 0
-        return head
+        self._scanned = len(self._buffer)
 
     def _meet(self, policy: Policy) -> None:
         """See who the agent is in the eyes of a policy: another may trust, or tell agents apart by, other things."""
@@ -295,7 +299,7 @@ class AgentConnection(asyncio.Protocol):
         plan = make_plan(
             request, policy, self._peer, identifier=self._identifier, authority=self.gateway.pool.authority
         )
-        if not request.has_body and len(head) <= _LONGEST_MEMO:
+        if not request.has_body and len(head) <= LONGEST_MEMO:
             self._memo, self._plan = head, plan
         self._decide(plan)
 
@@ -335,9 +339,7 @@ class AgentConnection(asyncio.Protocol):
         self.deadline = gateway.pool.now + gateway.timeouts.response
         exchange.start()
         if self._buffer and exchange.takes_body:
-            sent_ahead = bytes(self._buffer)
-            self._buffer.clear()
-            self._buffer += exchange.feed(sent_ahead)
+            self._buffer[:] = exchange.feed(bytes(self._buffer))
             self.release_reading()
 
     # Responses of the gateway's own, and ends.
@@ -346,19 +348,16 @@ class AgentConnection(asyncio.Protocol):
         """Answer without the origin; `read` when the request's body has been read already."""
         unread = request.has_body and not read
         # An agent that waits for 100 may or may not send its body now: only the end of the connection is clear.
-        skippable = not unread or (not request.expects and 0 < request.length <= _MOST_THROWN_AWAY)
+        skippable = not unread or (not request.expects and 0 < request.length <= MOST_THROWN_AWAY)
         keep = request.keep_alive and skippable and not self.gateway.draining
-        without_body = request.method == b"HEAD"
-        self.write([message(response, keep=keep, minor=request.minor, without_body=without_body)])
+        self.write([message(response, keep=keep, minor=request.minor, without_body=request.method == b"HEAD")])
         self.deadline = self.gateway.pool.now + self.gateway.timeouts.idle
         if not keep:
             self._linger() if unread or self._buffer else self._close()
         elif unread:
             self._busy = True
             self._thrown_away = LengthBody(request.length)
-            sent_ahead = bytes(self._buffer)
-            self._buffer.clear()
-            self._buffer += self._throw_away(sent_ahead)
+            self._buffer[:] = self._throw_away(bytes(self._buffer))
 
     def _throw_away(self, data: bytes) -> bytes:
         """Read the body of a request that was turned away; return what comes after it."""
@@ -385,7 +384,7 @@ class AgentConnection(asyncio.Protocol):
         """Close, but read on for a while: unread bytes would make the system reset what was just sent (9112 9.6)."""
         self._closing = self._busy = True
         self._buffer.clear()
-        self.deadline = self.gateway.pool.now + _LINGER
+        self.deadline = self.gateway.pool.now + LINGER
         if self._eof:
             self._transport.close()
         elif not self._transport.is_closing():
