@@ -2,18 +2,22 @@
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import trustme
 
 from headgate.config.tree import Bounds, Timeouts
 from headgate.origin import header
 from headgate.origin.gateway.answer import Answer
 from headgate.origin.gateway.upstream import OriginConnection
 from tests.e2e.scripted import agent_at, echo, read_request, served, until
+from tests.e2e.test_gateway_limits import keys
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -232,3 +236,32 @@ def test_a_thousand_rejections_in_one_packet_leave_others_their_turn(run: Callab
             assert answers.count(b"HTTP/1.1 503 ") == answers.count(b"HTTP/1.1 ") == 1000
 
     run(check())
+
+
+UPGRADE = GET[:-2] + b"Connection: upgrade\r\nUpgrade: websocket\r\n\r\n"
+
+
+@pytest.mark.parametrize("request_head", [GET, UPGRADE, GET[:-4]])
+def test_agents_that_end_tls_early_write_nothing_into_the_log(
+    request_head: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture, run: Callable
+) -> None:
+    authority = trustme.CA()
+    tls = keys(tmp_path, authority, "a.example")
+    trusting = ssl.create_default_context()
+    authority.configure_trust(trusting)
+    switch = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head, _ = await read_request(reader)
+        writer.write(switch if b"websocket" in head else b"")
+        await reader.read()
+
+    async def check() -> None:
+        async with served(silent, tls=tls.context) as (_, gateway):
+            async with agent_at(gateway, ssl=trusting, server_hostname="a.example") as agent:
+                await agent.send(request_head)
+                await asyncio.sleep(0.1)
+            await until(lambda: not gateway.connections and not gateway.tunnels)
+
+    run(check())
+    assert caplog.messages == []

@@ -86,12 +86,13 @@ class AgentConnection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """Hear that the agent will send no more; returns whether it is still owed something."""
         self._eof = True
+        halves = self._transport.can_write_eof()  # TLS has none: its loops close, and complain of what they are asked
         exchange = self.exchange
         if exchange is not None and not exchange.takes_body:
-            return True
+            return halves
         if self._buffer and exchange is None and self._delay is None and not self._closing:
             self._go_on()  # there may be whole requests yet, that wait for their turn or for the agent to read
-            return True
+            return halves
         # Also a delayed request ends here: an agent that only closed its sending half looks like one that left.
         return False
 

@@ -49,7 +49,7 @@ class TunnelEnd(asyncio.Protocol):
         if self.other._ended or other.is_closing() or not other.can_write_eof():  # noqa: SLF001 - the same class
             return False
         other.write_eof()
-        return True
+        return self.transport.can_write_eof()  # TLS cannot stay half open, and its loops complain when asked to
 
     def connection_lost(self, _error: Exception | None) -> None:
         """End the other side too, after what is still to be sent there."""
