@@ -2,12 +2,20 @@
 
 import asyncio
 import json
+import socket
+import time
 from collections.abc import Callable
+from contextlib import ExitStack
+from email.utils import parsedate_to_datetime
 
 import h11
 import pytest
 
 from headgate.config.tree import Bounds, Timeouts
+from headgate.errors import ConfigurationError
+from headgate.limit import Gatekeeper
+from headgate.origin import Rejections, Routes, client_address
+from headgate.origin.gateway import Gateway
 from headgate.origin.gateway.tunnel import reset_on_close
 from tests import servers
 from tests.e2e.scripted import (
@@ -46,14 +54,28 @@ def test_an_origin_that_is_down_is_502_and_back_when_it_is_up(run: Callable) -> 
     run(check())
 
 
-def test_an_origin_that_does_not_accept_is_504(run: Callable) -> None:
-    async def check() -> None:
-        # 192.0.2.0/24 is for documentation: nothing answers there; where it is unreachable at once, that is a 502.
-        async with gateway_running(9, timeouts=Timeouts(connect=0.05)) as gateway, agent_at(gateway) as agent:
-            gateway.pool.host = "192.0.2.1"
-            assert (await agent.ask(GET)).status in {502, 504}
+@pytest.mark.parametrize("origin", ["https://a", "http://", "http://a/b", "http://a..b", f"http://{'x' * 64}:1"])
+def test_an_origin_that_is_none_is_refused_before_anything_listens(origin: str) -> None:
+    decides = {"gatekeeper": Gatekeeper(), "identify": client_address(), "routes": Routes([]), "reject": Rejections([])}
+    with pytest.raises(ConfigurationError, match="try 'http://127"):
+        Gateway(origin=origin, **decides)
 
-    run(check())
+
+def test_an_origin_that_does_not_accept_is_504(run: Callable) -> None:
+    async def check(port: int) -> None:
+        async with gateway_running(port, timeouts=Timeouts(connect=0.05)) as gateway, agent_at(gateway) as agent:
+            assert is_problem(await agent.ask(GET), 504)
+
+    with ExitStack() as open_sockets:
+        full = open_sockets.enter_context(socket.socket())
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        # Whoever comes after the queue is full gets no answer at all: the system drops the attempt.
+        for _ in range(4):
+            waiting = open_sockets.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(full.getsockname())
+        run(check(full.getsockname()[1]))
 
 
 @pytest.mark.parametrize("beginning", [b"", b"HTTP/1.1 200 OK\r\nConte"])
@@ -174,6 +196,27 @@ def test_a_response_that_ends_with_its_connection_is_complete(version: bytes, ru
                 reply = await agent.ask(b"GET / HTTP/1.0\r\nHost: a\r\nConnection: keep-alive\r\n\r\n")
                 assert (reply.body, reply.field(b"connection")) == (b"hello", b"close")
                 assert await agent.rest() == b""
+
+    run(check())
+
+
+@pytest.mark.parametrize("dates", [b"", b"Date: Tue, 15 Nov 1994 08:12:31 GMT\r\n"])
+def test_a_response_has_a_date_the_origins_own_if_it_has_one(dates: bytes, run: Callable) -> None:
+    """9110 6.6.1: a recipient with a clock appends a Date to a response without one that it passes on."""
+
+    async def check() -> None:
+        answer = b"HTTP/1.1 200 OK\r\n" + dates + b"Content-Length: 2\r\n\r\nhi"
+        async with (
+            origin_running(says(answer)) as origin,
+            gateway_running(origin.port) as gateway,
+            agent_at(gateway) as agent,
+        ):
+            for _ in range(3):
+                (found,) = [value for name, value in (await agent.ask(GET)).fields if name == b"date"]
+                if dates:
+                    assert found == b"Tue, 15 Nov 1994 08:12:31 GMT"
+                else:
+                    assert abs(parsedate_to_datetime(found.decode()).timestamp() - time.time()) < 60
 
     run(check())
 

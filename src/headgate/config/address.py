@@ -8,9 +8,18 @@ from typing import NamedTuple
 
 from headgate.errors import ConfigurationError
 
-__all__ = ["Address"]
+__all__ = ["Address", "is_host"]
 
 _TEXT = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%a-z]+\]|[^\s:\[\]/@?#]*):(?P<port>[0-9]{1,5})")
+
+
+def is_host(text: str) -> bool:
+    """Say whether `text` could be a host at all: no label of it is empty or too long, which no resolver looks up."""
+    try:
+        text.encode("idna")
+    except UnicodeError:
+        return False
+    return True
 
 
 class Address(NamedTuple):
@@ -28,7 +37,7 @@ class Address(NamedTuple):
         Raises `ConfigurationError`, which quotes the text and shows an address that works.
         """
         match = _TEXT.fullmatch(text.strip())
-        if match is None or int(match["port"]) > 65_535:
+        if match is None or int(match["port"]) > 65_535 or not is_host(match["host"]):
             raise ConfigurationError(f"{text!r} is not HOST:PORT; try '127.0.0.1:8080'")
         host = match["host"].removeprefix("[").removesuffix("]")
         return cls(host or "0.0.0.0", int(match["port"]))

@@ -20,7 +20,10 @@ def test_reads_and_writes(text, host, port, written):
     assert Address.parse(str(address)) == address
 
 
-@pytest.mark.parametrize("text", ["", "8080", "127.0.0.1", "a:65536", "::1:80", "a:-1", "a:b", "http://a:1", "a b:1"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "8080", "127.0.0.1", "a:65536", "::1:80", "a:-1", "a:b", "http://a:1", "a b:1", "a..b:1", "x" * 64 + ":1"],
+)
 def test_refuses_and_quotes(text):
     with pytest.raises(ConfigurationError) as caught:
         Address.parse(text)

@@ -40,6 +40,8 @@ def test_one_address_names_both_sockets(address, accounting, control):
         "tcp://",
         "tcp://a b",
         "tcp://host:1:2",
+        "tcp://a..b:1",
+        "x" * 64 + ":1",
         "tcp://host/path",
         "udp://127.0.0.1:1",
         "http://127.0.0.1:1",

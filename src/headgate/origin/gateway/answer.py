@@ -25,6 +25,7 @@ _NOTEWORTHY = lines_named(
     "content-length", "connection", "keep-alive", "proxy-connection", "te", "transfer-encoding", "upgrade"
 )
 _DROPPED = HOP_BY_HOP | {b"content-length"}
+_DATE = re.compile(rb"\ndate:", re.IGNORECASE)
 _NOT_REMOVED = frozenset({b"content-length", b"transfer-encoding", b"host", b"date"})
 _NOT_IN_TRAILERS = HOP_BY_HOP | {
     b"content-length", b"content-encoding", b"content-type", b"content-range", b"host", b"trailer", b"set-cookie",
@@ -36,7 +37,9 @@ _NOT_IN_TRAILERS = HOP_BY_HOP | {
 class Answer:
     """One response's head, rewritten for the agent."""
 
-    __slots__ = ("block", "chunked", "keep_alive", "length", "line", "minor", "plain", "status", "upgrade", "whole")
+    __slots__ = (
+        "block", "chunked", "dated", "keep_alive", "length", "line", "minor", "plain", "status", "upgrade", "whole",
+    )  # fmt: skip
 
     def __init__(self, line: bytes, status: int, minor: int) -> None:
         self.line = line
@@ -51,10 +54,13 @@ class Answer:
         """Whether the body, if there is one, is chunked."""
         self.keep_alive = minor == 1
         """Whether the origin's connection can be used again."""
+        self.dated = False
+        """Whether it says when it was made."""
         self.upgrade = False
         """Whether the origin agrees to speak WebSocket."""
         self.plain = False
-        """Whether `whole` is right: a final answer with a length, that can have a body, on a connection that stays."""
+        """Whether `whole` is right: a dated final answer with a length, that can have a body, on a connection that
+        stays."""
         self.whole = b""
         """The whole head to send to an HTTP/1.1 agent whose connection stays too."""
 
@@ -81,7 +87,8 @@ def parse_answer(head: bytes) -> Answer:
             raise Refusal(502, f"in the origin's response, {refusal.reason}") from None
         block = _without(block, _DROPPED | members - _NOT_REMOVED if members else _DROPPED)
     answer.block = block
-    answer.plain = answer.length >= 0 and answer.keep_alive and answer.has_body(b"GET")
+    answer.dated = _DATE.search(head, match.start(4) - 1) is not None
+    answer.plain = answer.length >= 0 and answer.keep_alive and answer.dated and answer.has_body(b"GET")
     if answer.plain:
         answer.whole = b"%b%bContent-Length: %d\r\n\r\n" % (answer.line, block, answer.length)
     return answer

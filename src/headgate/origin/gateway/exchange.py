@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from headgate.origin.gateway.answer import Answer
 from headgate.origin.gateway.chunked import BodyReader, ChunkedBody, LengthBody, UnboundedBody
+from headgate.origin.gateway.local import date_line
 from headgate.origin.gateway.refusal import Refusal
 from headgate.origin.gateway.tunnel import join
 
@@ -150,7 +151,8 @@ class Exchange:
             connection = b"" if request.minor else b"Connection: keep-alive\r\n"
         self._agent.keep = keep
         self.begun = True
-        return b"%b%b%b%b\r\n" % (answer.line, answer.block, framing, connection), body
+        date = b"" if answer.dated else date_line()  # 9110 6.6.1
+        return b"%b%b%b%b%b\r\n" % (answer.line, date, answer.block, framing, connection), body
 
     def _framing(self, answer: Answer) -> tuple[BodyReader, bytes]:
         """Say how the body is read, and the field that tells the agent how to (9112 6.3)."""

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from urllib.parse import urlsplit
 
+from headgate.config.address import is_host
 from headgate.config.tree import Bounds, Timeouts
 from headgate.errors import ConfigurationError
 from headgate.limit import Gatekeeper
@@ -196,7 +197,8 @@ def _host_and_port(origin: str) -> tuple[str, int]:
         port = parts.port
     except ValueError:
         parts, port = urlsplit(""), None
-    if parts.scheme != "http" or not parts.hostname or parts.path not in {"", "/"} or parts.query or parts.username:
+    more = parts.path not in {"", "/"} or parts.query or parts.username
+    if parts.scheme != "http" or not parts.hostname or not is_host(parts.hostname) or more:
         raise ConfigurationError(f"origin {origin!r} is not http://HOST:PORT; try 'http://127.0.0.1:8000'")
     return parts.hostname, port or 80
 

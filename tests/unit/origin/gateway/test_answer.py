@@ -10,7 +10,7 @@ from headgate.origin.gateway.refusal import Refusal
 
 
 def test_a_plain_answer_is_written_once() -> None:
-    answer = parse_answer(b"HTTP/1.1 200 OK\r\nServer: x\r\ncontent-length: 3\r\nConnection: keep-alive\r\n\r\n")
+    answer = parse_answer(b"HTTP/1.1 200 OK\r\nDate: d\r\ncontent-length: 3\r\nConnection: keep-alive\r\n\r\n")
     assert (answer.status, answer.length, answer.chunked, answer.keep_alive, answer.plain) == (
         200,
         3,
@@ -18,7 +18,7 @@ def test_a_plain_answer_is_written_once() -> None:
         True,
         True,
     )
-    assert answer.whole == b"HTTP/1.1 200 OK\r\nServer: x\r\nContent-Length: 3\r\n\r\n"
+    assert answer.whole == b"HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 3\r\n\r\n"
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,8 @@ def test_a_plain_answer_is_written_once() -> None:
     [
         (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nConnection: close\r\n\r\n", False, False),
         (b"HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r\n", False, False),
-        (b"HTTP/1.0 200 OK\r\nContent-Length: 3\r\nConnection: keep-alive\r\n\r\n", True, True),
+        (b"HTTP/1.0 200 OK\r\nContent-Length: 3\r\nConnection: keep-alive\r\ndate: d\r\n\r\n", True, True),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n", True, False),  # the gateway's own date is never the same
         (b"HTTP/1.1 200 OK\r\n\r\n", True, False),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", True, False),
         (b"HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n", True, False),
