@@ -22,7 +22,7 @@ from headgate.limit.wire import MAX_CONTROL_FRAME, decode_control, encode_accoun
 from headgate.link.batch import MOST_LOGINFO, MOST_RECORDS, Record, batch_topic, encode_batch, record_of
 from headgate.link.counters import GatekeeperCounters
 from headgate.link.hearing import AccountingMode, Hearing
-from headgate.link.sockets import NOBLOCK, SNDMORE, connected, descriptor, opened
+from headgate.link.sockets import NOBLOCK, SNDMORE, connected, descriptor, let_go, opened
 
 __all__ = ["GatekeeperLink", "Obeys"]
 
@@ -187,10 +187,7 @@ class GatekeeperLink:
     def _close_sockets(self) -> None:
         if self._accounting.closed:
             return
-        for socket in (self._accounting, self._control):
-            if self._loop is not None:
-                self._loop.remove_reader(descriptor(socket))
-            socket.close()
+        let_go((self._accounting, self._control), self._loop)
         if self._own_context:
             self._context.term()
         os.close(self._wake_read)

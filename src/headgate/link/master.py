@@ -17,7 +17,7 @@ from headgate.link.batch import BATCH
 from headgate.link.counters import MasterCounters
 from headgate.link.intake import Intake
 from headgate.link.outlet import Outlet
-from headgate.link.sockets import bound, descriptor, opened
+from headgate.link.sockets import bound, descriptor, let_go, opened
 
 __all__ = ["MasterLink"]
 
@@ -126,10 +126,7 @@ class MasterLink:
         for handle in (self._again, self._alarm):
             if handle is not None:
                 handle.cancel()
-        for socket in (self._accounting, self._control):
-            if self._loop is not None:
-                self._loop.remove_reader(descriptor(socket))
-            socket.close()
+        let_go((self._accounting, self._control), self._loop)
         if self._own_context:
             self._context.term()
         os.close(self._wake_read)

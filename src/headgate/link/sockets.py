@@ -3,8 +3,10 @@
 This file knows nothing of messages.
 """
 
+import asyncio
 import os
 import socket as plain
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
@@ -13,7 +15,7 @@ import zmq
 from headgate.errors import LinkError
 from headgate.link.address import Endpoints, endpoints
 
-__all__ = ["NOBLOCK", "SNDMORE", "Socket", "bound", "connected", "descriptor", "opened"]
+__all__ = ["NOBLOCK", "SNDMORE", "Socket", "bound", "connected", "descriptor", "opened", "let_go"]
 
 Socket = zmq.Socket[bytes]
 
@@ -136,3 +138,11 @@ def _reason(error: zmq.ZMQError) -> str:
 def descriptor(socket: Socket) -> int:
     """Give the file descriptor that becomes readable when something about the socket may have changed."""
     return int(socket.getsockopt(zmq.FD))
+
+
+def let_go(sockets: Iterable[Socket], loop: asyncio.AbstractEventLoop | None) -> None:
+    """Close sockets, and let go of the event loop that watches them, if one does."""
+    for socket in sockets:
+        if loop is not None:
+            loop.remove_reader(descriptor(socket))
+        socket.close()
