@@ -1,0 +1,367 @@
+"""Deterministically encoded CBOR (RFC 8949, section 4.2.1): heads, whole items, and a reader that takes nothing else.
+
+This file knows CBOR and the document's section 3.5, and nothing of bundles. An item is read by `Items`, which walks
+along a CDDL rule: each call takes the next item if it is of the right kind and encoded in the only way there is.
+Payloads never come here.
+"""
+
+import math
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+__all__ = [
+    "ARRAY",
+    "BYTES",
+    "MAP",
+    "TEXT",
+    "UINT",
+    "CborError",
+    "Items",
+    "array",
+    "data",
+    "decode",
+    "encode",
+    "head",
+    "head_size",
+    "read_head",
+    "text",
+]
+
+_Key = TypeVar("_Key")
+
+UINT: Final = 0
+_NEGATIVE: Final = 1
+BYTES: Final = 2
+TEXT: Final = 3
+ARRAY: Final = 4
+MAP: Final = 5
+_TAG: Final = 6
+_SIMPLE: Final = 7
+_KINDS = ("an unsigned integer", "a negative integer", "a byte string", "a text string", "an array", "a map", "a tag",
+          "a simple value or float")  # fmt: skip
+
+_WIDTHS = {24: 1, 25: 2, 26: 4, 27: 8}
+"""Bytes of argument that follow the first byte, by its low five bits."""
+_SHORTEST = {1: 24, 2: 1 << 8, 4: 1 << 16, 8: 1 << 32}
+"""The least argument that needs so many bytes."""
+_DEEPEST = 64
+_FLOATS = {25: ">e", 26: ">f", 27: ">d"}
+
+
+class CborError(Exception):
+    """An item is refused: why, which step of 3.5 says so, and at which byte of what was read."""
+
+    def __init__(self, reason: str, step: str, offset: int) -> None:
+        super().__init__(reason, step, offset)
+        self.reason = reason
+        self.step = step
+        self.offset = offset
+
+
+def head(major: int, argument: int) -> bytes:
+    """Write the shortest head there is for this major type and argument, which is below 2**64."""
+    first = major << 5
+    if argument < 24:
+        return bytes((first | argument,))
+    if argument < 1 << 8:
+        return bytes((first | 24, argument))
+    if argument < 1 << 16:
+        return struct.pack(">BH", first | 25, argument)
+    if argument < 1 << 32:
+        return struct.pack(">BI", first | 26, argument)
+    return struct.pack(">BQ", first | 27, argument)
+
+
+def data(content: bytes) -> bytes:
+    """Write a byte string."""
+    return head(BYTES, len(content)) + content
+
+
+def text(content: str) -> bytes:
+    """Write a text string."""
+    encoded = content.encode()
+    return head(TEXT, len(encoded)) + encoded
+
+
+def array(items: Sequence[bytes]) -> bytes:
+    """Write an array of items that are written already."""
+    return head(ARRAY, len(items)) + b"".join(items)
+
+
+def encode(value: Any) -> bytes:
+    """Write integers from 0 on, bytes, text, sequences, and mappings with their keys in order."""
+    match value:
+        case bool():
+            return b"\xf5" if value else b"\xf4"
+        case int() if 0 <= value < 1 << 64:
+            return head(UINT, value)
+        case bytes() | bytearray() | memoryview():
+            return data(bytes(value))
+        case str():
+            return text(value)
+        case Mapping():
+            entries = sorted((encode(key), encode(member)) for key, member in value.items())
+            return head(MAP, len(entries)) + b"".join(key + member for key, member in entries)
+        case Sequence():
+            return array([encode(member) for member in value])
+    raise TypeError(f"{value!r} has no place in a bundle")
+
+
+def head_size(first: int) -> int:
+    """Give the bytes of the head that begins with `first`: 1, 2, 3, 5 or 9."""
+    return 1 + _WIDTHS.get(first & 0x1F, 0)
+
+
+def read_head(source: bytes | memoryview, position: int = 0) -> tuple[int, int, int]:
+    """Parse the type and argument of a CBOR item: give both, and where its contents begin (3.5.3).
+
+    Raises `CborError` for a head that is cut, longer than it need be, or not one.
+    """
+    try:
+        first = source[position]
+    except IndexError:
+        raise CborError("the bytes end where a CBOR item should begin", "3.5.3 step 1", position) from None
+    major, low = first >> 5, first & 0x1F
+    if low < 24:
+        return major, low, position + 1
+    if low > 27:
+        meant = "an indefinite length" if low == 31 else "reserved"
+        raise CborError(f"the head 0x{first:02x} is {meant}", "3.5.3 step 3", position)
+    width = _WIDTHS[low]
+    content = source[position + 1 : position + 1 + width]
+    if len(content) < width:
+        raise CborError(f"the head 0x{first:02x} is cut", "3.5.3 step 3", position)
+    argument = int.from_bytes(content, "big")
+    if argument < _SHORTEST[width]:
+        raise CborError(
+            f"{argument} is written in {width} bytes, which is not its shortest form", "3.5.3 step 3", position
+        )
+    return major, argument, position + 1 + width
+
+
+class Items:
+    """One known-length item, read along a CDDL rule (3.5.1): each method takes the next item, or refuses it."""
+
+    __slots__ = ("position", "source")
+
+    def __init__(self, source: bytes, position: int = 0) -> None:
+        self.source = source
+        self.position = position
+
+    def uint(self) -> int:
+        """Take an unsigned integer."""
+        return self._head(UINT)
+
+    def data(self) -> bytes:
+        """Take a byte string."""
+        return self._content(self._head(BYTES))
+
+    def text(self) -> str:
+        """Take a text string."""
+        start = self.position
+        content = self._content(self._head(TEXT))
+        try:
+            return content.decode()
+        except UnicodeDecodeError:
+            raise CborError(f"the text {content[:40]!r} is not UTF-8", "3.5.1 step 1", start) from None
+
+    def array(self, length: int | None = None) -> int:
+        """Take the head of an array, of `length` items where that is given, and give its length."""
+        start = self.position
+        found = self._head(ARRAY)
+        if length is not None and found != length:
+            raise CborError(f"an array has {found} items where {length} belong", "3.5.1 step 5", start)
+        return found
+
+    def entries(self, take_key: Callable[[], _Key]) -> Iterator[_Key]:
+        """Take a map: yield each key, taken by `take_key`; whoever gets it takes the value before the next."""
+        previous = b""
+        for _ in range(self._head(MAP)):
+            start = self.position
+            key = take_key()
+            encoded = self.source[start : self.position]
+            if encoded <= previous:
+                fault = "appears twice" if encoded == previous else "is not in order"
+                raise CborError(f"the map key {_shown(key)} {fault}", "3.5.1 step 2", start)
+            previous = encoded
+            yield key
+
+    def any(self) -> bytes:
+        """Take any well-formed, deterministically encoded item, and give its bytes, however deep it nests."""
+        start = self.position
+        self._walk()
+        return self.source[start : self.position]
+
+    def end(self) -> None:
+        """Refuse whatever follows."""
+        extra = len(self.source) - self.position
+        if extra:
+            raise CborError(f"{extra} more bytes follow the item", "3.5.1 step 3", self.position)
+
+    def peek(self) -> int:
+        """Give the next item's major type; -1 where nothing follows."""
+        return self.source[self.position] >> 5 if self.position < len(self.source) else -1
+
+    def _head(self, wanted: int) -> int:
+        start = self.position
+        major, argument = self._any_head()
+        if major != wanted:
+            raise CborError(f"{_KINDS[major]} stands where {_KINDS[wanted]} belongs", "3.5.1 step 5", start)
+        return argument
+
+    def _any_head(self) -> tuple[int, int]:
+        try:
+            major, argument, self.position = read_head(self.source, self.position)
+        except CborError as error:
+            # An indefinite length and a longer head are well-formed, and not deterministic; the rest is not even CBOR.
+            deterministic = "indefinite" not in error.reason and "shortest" not in error.reason
+            step = "3.5.1 step 1" if deterministic else "3.5.1 step 2"
+            raise CborError(error.reason, step, error.offset) from None
+        return major, argument
+
+    def _content(self, length: int) -> bytes:
+        start = self.position
+        left = len(self.source) - start
+        if length > left:
+            raise CborError(f"a string of {length} bytes has only {left} left", "3.5.1 step 1", start)
+        self.position = start + length
+        return self.source[start : self.position]
+
+    def _walk(self) -> None:
+        """Go over one item, its parts on a list of our own: strangers decide how deep they nest."""
+        # Each open array or map: items left, where the last key is (a map only), and where the current item began.
+        open_items: list[tuple[int, tuple[int, int] | None, int]] = []
+        while True:
+            inner = self._step()
+            if inner is not None:
+                count, is_map = inner
+                if count:
+                    open_items.append((count, (0, 0) if is_map else None, self.position))
+                    continue
+            while open_items:
+                left, previous, start = open_items.pop()
+                # In a map the items left are even after a key: it must come after the key before it.
+                if previous is not None and not left % 2:
+                    if not self._ascend(previous, (start, self.position)):
+                        raise CborError("a map key is not in order, or appears twice", "3.5.1 step 2", start)
+                    previous = (start, self.position)
+                if left > 1:
+                    open_items.append((left - 1, previous, self.position))
+                    break
+            if not open_items:
+                return
+
+    def _ascend(self, earlier: tuple[int, int], later: tuple[int, int]) -> bool:
+        """Say if one span of bytes sorts before another; the cost is that of what they share, not of their lengths.
+
+        Keys nest: comparing copies of them whole would take the square of the bytes that a stranger sent.
+        """
+        (first, first_end), (second, second_end) = earlier, later
+        size = 64
+        while first < first_end and second < second_end:
+            one = self.source[first : min(first + size, first_end)]
+            other = self.source[second : min(second + size, second_end)]
+            if one != other:
+                return one < other
+            first, second, size = first + size, second + size, 2 * size
+        return first >= first_end and second < second_end
+
+    def _step(self) -> tuple[int, bool] | None:
+        """Go over one head and, where it has no items inside, its content; else give how many, and if it is a map."""
+        start = self.position
+        low = self.source[start] & 0x1F if start < len(self.source) else 0
+        if self.peek() == _SIMPLE:
+            self._simple(low)
+            return None
+        major, argument = self._any_head()
+        if major == BYTES:
+            self._content(argument)
+        elif major == TEXT:
+            self.position = start
+            self.text()
+        elif major == ARRAY:
+            return argument, False
+        elif major == MAP:
+            return 2 * argument, True
+        elif major == _TAG:
+            return 1, False
+        return None
+
+    def _simple(self, low: int) -> None:
+        """Go over a simple value or a float, which must be the shortest that holds its value."""
+        start = self.position
+        if low < 24:
+            self.position += 1
+            return
+        width = _WIDTHS.get(low, 0)
+        content = self.source[start + 1 : start + 1 + width]
+        if not width or len(content) < width or (low == 24 and content[0] < 32):
+            raise CborError(f"0x{self.source[start]:02x} begins no simple value", "3.5.1 step 1", start)
+        if low > 24:
+            _check_float(content, low, start)
+        self.position = start + 1 + width
+
+
+def decode(source: bytes) -> Any:
+    """Read one whole item into plain values; raises `CborError` as `Items` does, and for more than 64 levels."""
+    items = Items(source)
+    items.any()
+    items.end()
+    value, _ = _build(source, 0, 0)
+    return value
+
+
+def _build(source: bytes, position: int, depth: int) -> tuple[Any, int]:
+    """Build what has been checked already."""
+    if depth > _DEEPEST:
+        raise CborError(f"the item nests deeper than {_DEEPEST}", "3.5.1 step 5", position)
+    low = source[position] & 0x1F
+    if source[position] >> 5 == _SIMPLE:
+        width = _WIDTHS.get(low, 0)
+        content = source[position + 1 : position + 1 + width]
+        value = struct.unpack(_FLOATS[low], content)[0] if low in _FLOATS else {20: False, 21: True}.get(low)
+        return value, position + 1 + width
+    major, argument, position = read_head(source, position)
+    if major in (BYTES, TEXT):
+        content = source[position : position + argument]
+        return (content if major == BYTES else content.decode()), position + argument
+    if major == ARRAY:
+        members = []
+        for _ in range(argument):
+            member, position = _build(source, position, depth + 1)
+            members.append(member)
+        return members, position
+    if major == MAP:
+        return _build_map(source, position, argument, depth)
+    if major == _TAG:
+        return _build(source, position, depth + 1)
+    return (argument if major == UINT else -1 - argument), position
+
+
+def _build_map(source: bytes, position: int, count: int, depth: int) -> tuple[dict[Any, Any], int]:
+    entries = {}
+    for _ in range(count):
+        start = position
+        key, position = _build(source, position, depth + 1)
+        if isinstance(key, (dict, list)):
+            raise CborError("a map has an array or a map for a key", "3.5.1 step 5", start)
+        entries[key], position = _build(source, position, depth + 1)
+    return entries, position
+
+
+def _check_float(content: bytes, low: int, start: int) -> None:
+    (value,) = struct.unpack(_FLOATS[low], content)
+    for shorter in range(25, low):
+        try:
+            packed = struct.pack(_FLOATS[shorter], value)
+        except OverflowError:
+            continue
+        (again,) = struct.unpack(_FLOATS[shorter], packed)
+        if again == value or math.isnan(value):
+            raise CborError(f"the float {value} is not in its shortest form", "3.5.1 step 2", start)
+
+
+def _shown(key: object) -> str:
+    shown = repr(key)
+    return shown if len(shown) <= 80 else f"{shown[:77]}..."
