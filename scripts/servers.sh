@@ -1,6 +1,6 @@
 #!/bin/sh
 # Install the real servers and programs that tests and benchmarks run against: from Debian's packages when root, and
-# the Node.js peer's library into .servers/node. Starts nothing, and leaves nothing running.
+# the Node.js peers' packages into .servers/node. Starts nothing, and leaves nothing running.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -44,8 +44,8 @@ node=.servers/node
 if ! cmp -s "$lock" "$node/installed"; then
     mkdir -p "$node"
     cp requirements/node/package.json "$lock" "$node/"
-    # The package holds prebuilt binaries: its install script, which would look for others, is not wanted.
+    # zeromq holds prebuilt binaries: its install script, which would look for others, is not wanted.
     npm ci --prefix "$node" --ignore-scripts --no-audit --no-fund --silent
     cp "$lock" "$node/installed"
 fi
-echo "servers: nginx, redis-server, wrk, curl and Node.js with zeromq are there."
+echo "servers: nginx, redis-server, wrk, curl and Node.js with wbn, wbn-sign and zeromq are there."

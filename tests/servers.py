@@ -46,9 +46,10 @@ def find_program(name: str) -> str | None:
 
 
 def is_present(server: str) -> bool:
-    """Whether a server named in `@pytest.mark.needs` is here; "node-zeromq" is Node.js with its ZeroMQ library."""
-    if server == "node-zeromq":
-        return find_program("node") is not None and (NODE_MODULES / "zeromq").is_dir()
+    """Whether a server named in `@pytest.mark.needs` is here; "node-wbn" is Node.js with the package wbn, and so on."""
+    program, _, package = server.partition("-")
+    if program == "node" and package:
+        return find_program("node") is not None and (NODE_MODULES / package).is_dir()
     return find_program(server) is not None
 
 
