@@ -12,6 +12,7 @@
     │   ├── FormatError          they break a step of the document
     │   │   └── ResponseError    one response does; the others are none the worse
     │   └── VersionError         a bundle of a version nobody here knows
+    ├── FetchError               what was asked for over HTTP cannot be had, or not be trusted
     └── NotInBundle              the bundle has no response for that (also a LookupError)
 
 Whatever reaches a person is one of these, and its text alone tells them what to do.
@@ -22,6 +23,7 @@ from typing import ClassVar
 __all__ = [
     "BundleError",
     "ConfigurationError",
+    "FetchError",
     "FormatError",
     "HeadgateError",
     "LinkError",
@@ -97,6 +99,10 @@ class VersionError(BundleError):
     """The bundle is of a version that is not known here."""
 
     kind: ClassVar[str] = "version"
+
+
+class FetchError(HeadgateError):
+    """What was asked for over HTTP cannot be had, or not be trusted; the message names the URL."""
 
 
 class NotInBundle(HeadgateError, LookupError):
