@@ -2,7 +2,7 @@
 
 A core is given the time and the chance, and returns what should happen: so it may not read a clock, draw a number,
 open a socket, start a thread or a loop, log, or read the environment; and beyond the standard library it may import
-msgspec and can_ada only. Passing `random.random` on without calling it is fine: that is how chance is injected.
+msgspec and can_ada only; a room that signs may also import what signs. Passing `random.random` on without calling it is fine: that is how chance is injected.
 
 Every module says what it offers in `__all__`, and a core package offers at most eight names.
 """
@@ -18,6 +18,8 @@ __all__ = ["Finding", "check_module", "check_tree", "main"]
 CORES = frozenset({"advice", "throttle", "limit", "bundle", "release", "http", "errors"})
 MOST_NAMES = 8
 ALLOWED_THIRD_PARTY = frozenset({"msgspec", "can_ada"})
+ALLOWED_IN_ROOM = {"bundle/signing": frozenset({"cryptography"})}
+"""What one room of a core may import beyond that: it computes, and does nothing else."""
 REFUSED_MODULES = frozenset({"time", "socket", "asyncio", "threading", "logging", "selectors", "secrets", "sched"})
 REFUSED_USES = ("os.environ", "os.getenv", "os.urandom")
 REFUSED_CALLS = (
@@ -54,18 +56,19 @@ def main(package: Path = Path("src/headgate")) -> int:
 def check_tree(package: Path) -> Iterator[Finding]:
     """Check every module of the package at this path."""
     for path in sorted(package.rglob("*.py")):
-        room = path.relative_to(package).parts[0].removesuffix(".py")
-        yield from check_module(path, is_core=room in CORES)
+        room = path.relative_to(package)
+        is_core = room.parts[0].removesuffix(".py") in CORES
+        yield from check_module(path, is_core=is_core, also=ALLOWED_IN_ROOM.get(room.parent.as_posix(), frozenset()))
 
 
-def check_module(path: Path, *, is_core: bool) -> Iterator[Finding]:
-    """Check one module; the rules of purity apply to a core only."""
+def check_module(path: Path, *, is_core: bool, also: frozenset[str] = frozenset()) -> Iterator[Finding]:
+    """Check one module; the rules of purity apply to a core only, which may import what is in `also`."""
     tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
     yield from check_names(path, tree, is_core=is_core)
     if is_core:
         aliases = dict(imported(tree))
         for node in ast.walk(tree):
-            for sentence in impurities(node, aliases):
+            for sentence in impurities(node, aliases, also):
                 yield Finding(path, node.lineno, sentence)
 
 
@@ -102,14 +105,14 @@ def imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
                     yield alias.asname or alias.name, f"{module}.{alias.name}"
 
 
-def impurities(node: ast.AST, aliases: dict[str, str]) -> Iterator[str]:
+def impurities(node: ast.AST, aliases: dict[str, str], also: frozenset[str]) -> Iterator[str]:
     """Yield a sentence for each rule that this one node breaks."""
     match node:
         case ast.Import(names=names):
             for alias in names:
-                yield from refused_import(alias.name)
+                yield from refused_import(alias.name, also)
         case ast.ImportFrom(module=str(module), level=0, names=names):
-            yield from refused_import(module)
+            yield from refused_import(module, also)
             for alias in names:
                 yield from refused_use(f"{module}.{alias.name}")
         case ast.Call(func=function):
@@ -120,12 +123,12 @@ def impurities(node: ast.AST, aliases: dict[str, str]) -> Iterator[str]:
             yield from refused_use(dotted(node, aliases))
 
 
-def refused_import(module: str) -> Iterator[str]:
+def refused_import(module: str, also: frozenset[str]) -> Iterator[str]:
     """Yield a sentence when a core may not import the module."""
     top = module.partition(".")[0]
     if top in REFUSED_MODULES:
         yield f"a core imports {module}; time, chance and input are given to it, and what it wants done it returns"
-    elif top not in sys.stdlib_module_names | ALLOWED_THIRD_PARTY | {"headgate"}:
+    elif top not in sys.stdlib_module_names | ALLOWED_THIRD_PARTY | also | {"headgate"}:
         yield f"a core imports {module}; beyond the standard library it may import msgspec and can_ada only"
 
 

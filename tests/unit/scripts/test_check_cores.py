@@ -96,6 +96,17 @@ def test_the_rooms_that_are_cores_are_known_by_name(tmp_path: Path) -> None:
     assert refused == {"limit/rule.py", "http/url.py", "release.py", "errors.py"}
 
 
+def test_cryptography_is_for_the_room_that_signs(tmp_path: Path) -> None:
+    for path in ["bundle/signing/keys.py", "bundle/integrity.py", "limit/signing/keys.py", "bundle/sources/signing.py"]:
+        module = tmp_path / path
+        module.parent.mkdir(parents=True, exist_ok=True)
+        module.write_text("from cryptography import x509\n__all__ = []\n")
+    (tmp_path / "bundle/signing/clock.py").write_text("import time, click\n__all__ = []\n")
+    refused = [str(finding.path.relative_to(tmp_path)) for finding in check_tree(tmp_path)]
+    clock = "bundle/signing/clock.py"
+    assert refused == ["bundle/integrity.py", clock, clock, "bundle/sources/signing.py", "limit/signing/keys.py"]
+
+
 def test_the_exit_status_tells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(tmp_path) == 0
     (tmp_path / "release.py").write_text("__all__ = []\nimport time\n")
