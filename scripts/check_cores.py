@@ -2,7 +2,8 @@
 
 A core is given the time and the chance, and returns what should happen: so it may not read a clock, draw a number,
 open a socket, start a thread or a loop, log, or read the environment; and beyond the standard library it may import
-msgspec and can_ada only; a room that signs may also import what signs. Passing `random.random` on without calling it is fine: that is how chance is injected.
+msgspec and can_ada only, the room that signs also cryptography. Passing `random.random` on without calling it is fine:
+that is how chance is injected.
 
 Every module says what it offers in `__all__`, and a core package offers at most eight names.
 """
