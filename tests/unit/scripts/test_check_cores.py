@@ -107,6 +107,14 @@ def test_cryptography_is_for_the_room_that_signs(tmp_path: Path) -> None:
     assert refused == ["bundle/integrity.py", clock, clock, "bundle/sources/signing.py", "limit/signing/keys.py"]
 
 
+def test_what_reads_and_compresses_is_for_the_room_of_sources(tmp_path: Path) -> None:
+    for path in ["bundle/sources/warc.py", "bundle/warc.py"]:
+        module = tmp_path / path
+        module.parent.mkdir(parents=True, exist_ok=True)
+        module.write_text("import brotli, warcio\nfrom backports import zstd\n__all__ = []\n")
+    assert {str(finding.path.relative_to(tmp_path)) for finding in check_tree(tmp_path)} == {"bundle/warc.py"}
+
+
 def test_the_exit_status_tells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(tmp_path) == 0
     (tmp_path / "release.py").write_text("__all__ = []\nimport time\n")
