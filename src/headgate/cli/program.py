@@ -9,8 +9,8 @@ import importlib
 import io
 import os
 import sys
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, NoReturn
 
 import click
 
@@ -22,6 +22,7 @@ __all__ = ["Program", "main", "program"]
 _COMMANDS = {
     "serve": "The gate: a reverse proxy that limits what reaches an origin.",
     "master": "A master for gatekeepers elsewhere.",
+    "bundle": "Read, make, sign and serve bundles: many exchanges in one file.",
     "replay": "What a rule would have done to an access log.",
     "config": "Check, show or describe a configuration file.",
 }
@@ -32,23 +33,30 @@ _CLOSED_PIPE = 141
 class Program(click.Group):
     """A group whose commands are known by name and sentence, and imported only when asked for."""
 
+    sentences: ClassVar[Mapping[str, str]] = _COMMANDS
+    """What each command does."""
+
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
         """List the names, in the order a newcomer wants them."""
-        return list(_COMMANDS)
+        return list(self.sentences)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  # click's
         """Import the command's module; None for a name that is no command."""
-        if cmd_name not in _COMMANDS:
+        if cmd_name not in self.sentences:
             return None
-        module = importlib.import_module(f"headgate.cli.{cmd_name}")
-        command = getattr(module, cmd_name)
+        module, attribute = self.find(cmd_name)
+        command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command)
         return command
+
+    def find(self, name: str) -> tuple[str, str]:
+        """Give the module of a command that there is, and its name there."""
+        return f"headgate.cli.{name}", name
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  # click's
         """Write the commands' sentences without importing any."""
         with formatter.section("Commands"):
-            formatter.write_dl(list(_COMMANDS.items()))
+            formatter.write_dl(list(self.sentences.items()))
 
 
 @click.group(

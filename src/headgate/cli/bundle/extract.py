@@ -1,0 +1,126 @@
+"""`headgate bundle extract`: every payload as a file below DIR/files, and everything else in DIR/exchanges.json.
+
+Only what is made here is written to: DIR/files is a new directory, so no symbolic link in it leads elsewhere.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headgate.cli.bundle.naming import Names
+from headgate.cli.bundle.opening import opened, reads
+from headgate.cli.bundle.output import slices
+from headgate.cli.bundle.showing import end_with_no, refusals, size_of, told
+from headgate.cli.bundle.walking import Found, count, walk
+from headgate.cli.terminal import Advance, harmless, progress
+from headgate.errors import ConfigurationError, HeadgateError, ResponseError
+
+if TYPE_CHECKING:
+    from headgate.bundle.metadata import Location, Profile
+    from headgate.bundle.reader import Response
+
+__all__ = ["extract"]
+
+_FILES = "files"
+_EXCHANGES = "exchanges.json"
+
+
+@click.command(short_help="Every payload as a file, and the rest as JSON.")
+@reads
+@click.option("-o", "--output", "out", metavar="DIR", required=True, help="Made if it is not there.")
+def extract(*, file: str, out: str, profile: "Profile", from_end: bool) -> None:
+    """Extract every payload to a file below DIR/files, and write the rest to DIR/exchanges.json.
+
+    The file is an array with url, variant_key, status, headers and file (relative to DIR) of each response. A response
+    that is refused does not keep the others from being extracted: its entry says why, and the exit code is 1.
+
+    \b
+    headgate bundle extract site.wbn -o site
+    jq -r '.[] | [.status, .url, .file] | @tsv' site/exchanges.json
+    """
+    with refusals(file), opened(file, profile=profile, from_end=from_end) as bundle, _made(Path(out)) as directory:
+        shelf = _Shelf(directory, len(bundle.raw))
+        with progress("extracting", count(bundle)) as advance:
+            _fill(shelf, walk(bundle), directory / _EXCHANGES, advance)
+    refused = f", {shelf.refused} responses refused: see {_EXCHANGES}" if shelf.refused else ""
+    click.echo(f"{harmless(out)}: {shelf.files} files, {size_of(shelf.size)}{refused}", err=True)
+    if shelf.refused:
+        end_with_no()
+
+
+def _fill(shelf: "_Shelf", responses: Iterable[Found], exchanges: Path, advance: Advance) -> None:
+    with exchanges.open("x", encoding="utf-8") as listed:
+        before = "[\n"
+        for found in responses:
+            listed.write(before + json.dumps(shelf.put(found), ensure_ascii=False))
+            before = ",\n"
+            advance(1)
+        listed.write("\n]\n" if before == ",\n" else "[]\n")
+
+
+class _Shelf:
+    """Takes responses, and writes each stored payload once."""
+
+    def __init__(self, directory: Path, room: int) -> None:
+        self.files = self.size = self.refused = 0
+        self._directory = directory
+        self._room = room
+        self._names = Names()
+        self._known: dict[Location, str] = {}
+        self._parents: set[Path] = set()
+
+    def put(self, found: Found) -> dict[str, Any]:
+        """Write a response's payload, unless it is there; give the entry of the response."""
+        entry: dict[str, Any] = {"url": found.url, "variant_key": found.variant_key}
+        if isinstance(found.response, ResponseError):
+            self.refused += 1
+            return entry | told(found.response)
+        kept = self._known.get(found.location)
+        if kept is None:
+            kept = self._known[found.location] = self._write(found, found.response)
+        return entry | {"status": found.response.status, "headers": found.response.stored_headers, "file": kept}
+
+    def _write(self, found: Found, response: "Response") -> str:
+        self.size += len(response.payload)
+        if self.size > self._room:
+            raise HeadgateError(
+                f"{harmless(found.url)} lies inside other responses: such a bundle could fill any disk, and none of it "
+                "is extracted; get takes single responses out of it"
+            )
+        name = f"{_FILES}/{self._names.name(found.url, found.variant_key)}"
+        path = self._directory / name
+        if path.parent not in self._parents:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._parents.add(path.parent)
+        with path.open("xb") as target:
+            for piece in slices(response.payload):
+                target.write(piece)
+        self.files += 1
+        return name
+
+
+@contextmanager
+def _made(directory: Path) -> Iterator[Path]:
+    """Make the directory and its place for files; take away what was made if what follows fails."""
+    files, exchanges = directory / _FILES, directory / _EXCHANGES
+    try:
+        made = not directory.is_dir()
+        directory.mkdir(parents=True, exist_ok=True)
+        for path in (files, exchanges):
+            if os.path.lexists(path):
+                raise ConfigurationError(f"{path} is there already; remove it, or name another directory")
+        files.mkdir()
+    except OSError as error:
+        raise ConfigurationError(f"{directory}: {error.strerror or error}; name a directory that can be made") from None
+    try:
+        yield directory
+    except BaseException:
+        exchanges.unlink(missing_ok=True)
+        shutil.rmtree(directory if made else files, ignore_errors=True)
+        raise

@@ -1,0 +1,122 @@
+"""`headgate bundle get`: one response out of a bundle of any size, for what that response costs."""
+
+import sys
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+import click
+
+from headgate.cli.bundle.fields import fields, folded
+from headgate.cli.bundle.opening import opened, reads
+from headgate.cli.bundle.output import slices, target_of
+from headgate.cli.bundle.showing import refusals
+from headgate.cli.terminal import harmless
+from headgate.errors import HeadgateError, NotInBundle
+
+if TYPE_CHECKING:
+    from headgate.bundle.metadata import Profile
+    from headgate.bundle.reader import Bundle, Response
+
+__all__ = ["get"]
+
+_NEAR = 3
+_LOOKED_AT = 1024
+
+
+@click.command(short_help="One response, out of a bundle of any size.")
+@reads
+@click.argument("url", metavar="URL")
+@fields("A field of the request, to choose a variant by; repeated: several.")
+@click.option("--variant-key", metavar="K", help="This variant and no other, such as 'gzip;en'.")
+@click.option(
+    "-o", "--output", "out", metavar="OUT", default="", help="For the payload; else, or as -, standard output."
+)
+@click.option("--headers", "with_head", is_flag=True, help="Print status and headers first; never into OUT.")
+def get(
+    *,
+    file: str,
+    url: str,
+    fields: tuple[tuple[str, str], ...],
+    variant_key: str | None,
+    out: str,
+    with_head: bool,
+    profile: "Profile",
+    from_end: bool,
+) -> None:
+    """Get one response's payload, out of a bundle of any size.
+
+    URL may be relative to the primary URL. Where it has variants, -H says what the request would: the best one for
+    Accept, Accept-Encoding and Accept-Language is chosen, and without them the first.
+
+    \b
+    headgate bundle get site.wbn https://example.com/ > index.html
+    headgate bundle get site.wbn /logo.png -o logo.png --headers
+    headgate bundle get site.wbn / -H 'Accept-Language: fr' -H 'Accept-Encoding: br'
+    """
+    if fields and variant_key is not None:
+        raise click.UsageError("-H chooses a variant and --variant-key names one; leave one of them out")
+    target_of(out or "-")
+    with refusals(file), opened(file, profile=profile, from_end=from_end) as bundle:
+        wanted = _absolute(url, bundle)
+        try:
+            found = (
+                bundle.select(wanted, folded(fields)) if variant_key is None else bundle.response(wanted, variant_key)
+            )
+        except NotInBundle as error:
+            raise HeadgateError(f"{harmless(file)}: {harmless(str(error))}{_near(wanted, bundle)}") from None
+        if not out:
+            _spare_the_terminal(found, url)
+        if with_head:
+            sys.stdout.buffer.write(_head(found))
+            sys.stdout.buffer.flush()
+        _write(found, out or "-")
+
+
+def _absolute(url: str, bundle: "Bundle") -> str:
+    """Give the URL meant; one that is no URL at all stays as it is, and is not found."""
+    from headgate.bundle.url import parse_url, resolve
+
+    base = bundle.metadata.primary_url
+    return parse_url(url) or (base and resolve(url, base)) or url
+
+
+def _near(url: str, bundle: "Bundle") -> str:
+    """Name the URLs that begin and end most like one that is not there; nothing where it is there."""
+    if url in bundle.metadata.requests:
+        return ""
+
+    def likeness(known: str) -> int:
+        return min(_shared(url, known) + _shared(url[::-1], known[::-1]), len(url), len(known))
+
+    near = sorted(bundle.metadata.requests, key=likeness, reverse=True)[:_NEAR]
+    return f"; near it: {' '.join(map(harmless, near))}" if near else ""
+
+
+def _shared(one: str, other: str) -> int:
+    """Count the characters with which both begin."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+
+
+def _spare_the_terminal(response: "Response", url: str) -> None:
+    """Refuse to print what would garble a terminal."""
+    if sys.stdout.isatty() and 0 in bytes(response.payload[:_LOOKED_AT]):
+        raise HeadgateError(
+            f"{harmless(url)} is binary, and this is a terminal; name a file with -o, or insist with -o -"
+        )
+
+
+def _head(response: "Response") -> bytes:
+    """Write status and headers as curl -i would."""
+    from http import HTTPStatus
+
+    phrase = HTTPStatus(response.status).phrase if response.status in set(HTTPStatus) else ""
+    lines = [f"HTTP/1.1 {response.status} {phrase}", *(f"{name}: {value}" for name, value in response.headers.items())]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1")
+
+
+def _write(response: "Response", out: str) -> None:
+    from headgate.bundle.output import opened as writing
+
+    with writing(target_of(out), len(response.payload)) as output:
+        for piece in slices(response.payload):
+            output.put(piece)

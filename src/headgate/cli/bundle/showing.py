@@ -1,0 +1,66 @@
+"""What the commands print: JSON for programs, tables for people, and how a refusal is told to either."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import click
+
+from headgate.cli.terminal import harmless
+from headgate.errors import BundleError, HeadgateError
+
+__all__ = ["end_with_no", "print_json", "refusals", "size_of", "styled", "told"]
+
+_UNITS = ("kB", "MB", "GB", "TB", "PB", "EB")
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON value on a line of its own, in UTF-8 whatever the terminal speaks."""
+    import json
+
+    sys.stdout.buffer.write(json.dumps(value, ensure_ascii=False).encode() + b"\n")
+
+
+def end_with_no() -> NoReturn:
+    """End with exit code 1, the answer being no, once all that was printed is out."""
+    sys.stdout.flush()
+    click.get_current_context().exit(1)
+
+
+def told(error: BundleError) -> dict[str, Any]:
+    """Give a refusal as `--json` prints it."""
+    return {
+        "error": error.kind,
+        "message": error.reason,
+        "step": error.step,
+        "offset": error.offset,
+        "fallback_url": error.fallback_url,
+    }
+
+
+@contextmanager
+def refusals(file: str, *, as_json: bool = False) -> Iterator[None]:
+    """Tell a refusal of `file` met inside in one sentence, or as JSON on stdout; either way exit code 1."""
+    try:
+        yield
+    except BundleError as error:
+        if not as_json:
+            raise HeadgateError(f"{harmless(file)}: {harmless(str(error))}") from None
+        print_json(told(error))
+        end_with_no()
+
+
+def size_of(count: int) -> str:
+    """Give bytes as people read them: 999 B, 1.3 kB, 23.5 MB."""
+    if count < 1000:
+        return f"{count} B"
+    power = next((power for power in range(1, len(_UNITS)) if count < 999.95 * 1000**power), len(_UNITS))
+    return f"{count / 1000**power:.1f} {_UNITS[power - 1]}"
+
+
+def styled(text: str, **styles: Any) -> str:
+    """Give `text` in a colour or weight where stdout is a terminal that wants them."""
+    plain = os.environ.get("NO_COLOR") or not sys.stdout.isatty()
+    return text if plain else click.style(text, **styles)
