@@ -149,18 +149,26 @@ class Items:
         self.source = source
         self.position = position
 
+    def head(self, wanted: int) -> int:
+        """Take a head of this major type, and give its argument: for a map, its entries."""
+        start = self.position
+        major, argument = self._any_head()
+        if major != wanted:
+            raise CborError(f"{_KINDS[major]} stands where {_KINDS[wanted]} belongs", "3.5.1 step 5", start)
+        return argument
+
     def uint(self) -> int:
         """Take an unsigned integer."""
-        return self._head(UINT)
+        return self.head(UINT)
 
     def data(self) -> bytes:
         """Take a byte string."""
-        return self._content(self._head(BYTES))
+        return self._content(self.head(BYTES))
 
     def text(self) -> str:
         """Take a text string."""
         start = self.position
-        content = self._content(self._head(TEXT))
+        content = self._content(self.head(TEXT))
         try:
             return content.decode()
         except UnicodeDecodeError:
@@ -169,23 +177,27 @@ class Items:
     def array(self, length: int | None = None) -> int:
         """Take the head of an array, of `length` items where that is given, and give its length."""
         start = self.position
-        found = self._head(ARRAY)
+        found = self.head(ARRAY)
         if length is not None and found != length:
             raise CborError(f"an array has {found} items where {length} belong", "3.5.1 step 5", start)
         return found
 
     def entries(self, take_key: Callable[[], _Key]) -> Iterator[_Key]:
         """Take a map: yield each key, taken by `take_key`; whoever gets it takes the value before the next."""
-        previous = b""
-        for _ in range(self._head(MAP)):
-            start = self.position
-            key = take_key()
-            encoded = self.source[start : self.position]
-            if encoded <= previous:
-                fault = "appears twice" if encoded == previous else "is not in order"
-                raise CborError(f"the map key {_shown(key)} {fault}", "3.5.1 step 2", start)
-            previous = encoded
+        encoded = b""
+        for _ in range(self.head(MAP)):
+            key, encoded = self.key(take_key, encoded)
             yield key
+
+    def key(self, take_key: Callable[[], _Key], previous: bytes) -> tuple[_Key, bytes]:
+        """Take one key of a map, which must sort after `previous`, the last one's bytes; give it and its own bytes."""
+        start = self.position
+        key = take_key()
+        encoded = self.source[start : self.position]
+        if encoded <= previous:
+            fault = "appears twice" if encoded == previous else "is not in order"
+            raise CborError(f"the map key {_shown(key)} {fault}", "3.5.1 step 2", start)
+        return key, encoded
 
     def any(self) -> bytes:
         """Take any well-formed, deterministically encoded item, and give its bytes, however deep it nests."""
@@ -202,13 +214,6 @@ class Items:
     def peek(self) -> int:
         """Give the next item's major type; -1 where nothing follows."""
         return self.source[self.position] >> 5 if self.position < len(self.source) else -1
-
-    def _head(self, wanted: int) -> int:
-        start = self.position
-        major, argument = self._any_head()
-        if major != wanted:
-            raise CborError(f"{_KINDS[major]} stands where {_KINDS[wanted]} belongs", "3.5.1 step 5", start)
-        return argument
 
     def _any_head(self) -> tuple[int, int]:
         try:

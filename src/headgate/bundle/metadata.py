@@ -21,7 +21,7 @@ Profile: TypeAlias = Literal["strict", "compat"]
 Version: TypeAlias = Literal["draft-01", "b1", "b2"]
 
 
-class Location(Struct, frozen=True):
+class Location(Struct, frozen=True, gc=False):
     """Where a response is: the document's ResponseMetadata (3.3.1), in bytes from the first byte of the bundle."""
 
     offset: int

@@ -1,0 +1,306 @@
+"""The two operations of the document, step by step: load a bundle's metadata (3.3), load a response from it (3.4).
+
+Both are generators that are fed bytes (`need`), so that bytes, files, streams and HTTP ranges have one parser. This
+file knows the order of the steps and what each refusal is called; what a section holds is told in `index` and
+`sections`, what a header map holds in `fields`.
+"""
+
+from collections.abc import Callable
+from typing import Final, NoReturn, TypeVar
+
+from msgspec import Struct
+
+from headgate.bundle.cbor import ARRAY, BYTES, TEXT, CborError, Items, head_size, read_head
+from headgate.bundle.fields import FieldError, read_fields
+from headgate.bundle.index import IndexRules, read_index
+from headgate.bundle.metadata import Location, Metadata, Profile, Section, Version
+from headgate.bundle.need import Need, Parser
+from headgate.bundle.section import SectionError
+from headgate.bundle.sections import read_critical, read_manifest, read_primary, read_signatures
+from headgate.bundle.url import parse_url
+from headgate.errors import FormatError, ResponseError, VersionError
+
+__all__ = ["MOST_HEADERS", "MOST_SECTION_LENGTHS", "NOSNIFF", "ResponseHead", "metadata_parser", "response_parser"]
+
+_Result = TypeVar("_Result")
+
+MAGIC: Final = b"\x48\xf0\x9f\x8c\x90\xf0\x9f\x93\xa6"
+MOST_SECTION_LENGTHS: Final = 8_192
+"""Bytes of section lengths that are refused, and all above (3.3 step 9)."""
+MOST_HEADERS: Final = 524_288
+"""Bytes of a response's header map that are refused, and all above (3.4 step 4)."""
+NOSNIFF: Final = ("x-content-type-options", "nosniff")
+"""What a reader appends, so that nobody guesses a payload's media type (3.4 step 9)."""
+
+_VERSIONS: Final[dict[bytes, Version]] = {b"1\0\0\0": "draft-01", b"b1\0\0": "b1", b"b2\0\0": "b2"}
+_LAYOUTS: Final[dict[int, tuple[Version, ...]]] = {0x84: ("draft-01", "b1"), 0x86: ("draft-01", "b1"), 0x85: ("b2",)}
+"""From the array's head to the versions that have its layout: the document's text says 0x84, its CDDL has six items."""
+
+_LONGEST_HEAD: Final = 9
+_LONGEST_HEADS: Final = 10
+_FIRST_READ: Final = 1_024
+"""Bytes that are asked for at once: enough for the headers of nearly any response."""
+
+_KNOWN: Final = frozenset({"index", "manifest", "critical", "signatures", "responses"})
+
+
+class ResponseHead(Struct, frozen=True):
+    """A response up to its payload (3.4 steps 1 to 11)."""
+
+    status: int
+    headers: dict[str, str]
+    """As stored: names in lower case, values as Latin-1; without the nosniff that a reader appends."""
+    payload: Location
+
+
+class _Lead(Struct):
+    """What stands before the sections."""
+
+    version: Version
+    primary_url: str | None
+    fallback_url: str | None
+    position: int
+
+
+def metadata_parser(*, profile: Profile = "strict", base_url: str | None = None) -> Parser[Metadata]:
+    """Load a bundle's metadata (3.3); raises `FormatError` and `VersionError`, and asks for no byte of a response.
+
+    `base_url` is what b2's relative URLs are relative to; without it, they are relative to an absolute primary URL.
+    """
+    lead = yield from _lead()
+    sections = yield from _section_table(lead)
+    contents = yield from _metadata_sections(lead, sections)
+    return _interpret(lead, sections, contents, _Reading(profile, base_url))
+
+
+class _Reading(Struct, frozen=True):
+    profile: Profile
+    base_url: str | None
+
+
+def _lead() -> Parser[_Lead]:
+    """Steps 1 to 7: magic, version and, but for b2, the primary URL, which from then on is the fallback URL."""
+    magic = bytes((yield Need(0, 10)))
+    layout = _LAYOUTS.get(magic[0]) if magic else None
+    if layout is None or magic[1:] != MAGIC:
+        raise FormatError(f"{magic.hex(' ') or 'nothing'} begins no bundle", step="3.3 step 2", offset=0)
+    version_item = bytes((yield Need(10, 5)))
+    if len(version_item) < 5:
+        raise FormatError("the version is cut", step="3.3 step 3", offset=10)
+    position, url = (15, None) if "b2" in layout else (yield from _primary_url())
+    name = version_item[1:]
+    version = _VERSIONS.get(name)
+    if version_item[0] != 0x44 or version is None:
+        raise VersionError(f"version {name!r} is not known here", step="3.3 step 7", offset=10, fallback_url=url)
+    if version not in layout:
+        fault = f"version {version} does not begin with 0x{magic[0]:02x}"
+        raise FormatError(fault, step="3.3 step 7", offset=10, fallback_url=url)
+    return _Lead(version, url, url, position)
+
+
+def _primary_url() -> Parser[tuple[int, str]]:
+    """Steps 4 to 6."""
+    major, size, position = yield from _head(15, "3.3 step 4", None)
+    if major != TEXT:
+        raise FormatError("the primary URL is no text string", step="3.3 step 4", offset=15)
+    encoded = yield Need(position, size)
+    if len(encoded) < size:
+        fault = f"the primary URL of {size} bytes is cut"
+        raise FormatError(fault, step="3.3 step 5", offset=position)
+    try:
+        url = parse_url(bytes(encoded).decode())
+    except UnicodeDecodeError:
+        url = None
+    if url is None:
+        fault = f"the primary URL {bytes(encoded[:200])!r} is no absolute URL"
+        raise FormatError(fault, step="3.3 step 6", offset=position)
+    return position + size, url
+
+
+def _section_table(lead: _Lead) -> Parser[tuple[Section, ...]]:
+    """Steps 8 to 20: which sections there are, and where."""
+    fallback = lead.fallback_url
+    start = lead.position
+    major, size, position = yield from _head(start, "3.3 step 8", fallback)
+    if major != BYTES:
+        _refuse("the section lengths are no byte string", "3.3 step 8, 3.5.2 step 2", start, fallback)
+    if size >= MOST_SECTION_LENGTHS:
+        _refuse(f"{size} bytes of section lengths, of which fewer than 8192 are taken", "3.3 step 9", start, fallback)
+    encoded = yield Need(position, size)
+    if len(encoded) < size:
+        _refuse(f"the section lengths of {size} bytes are cut", "3.3 step 10", position, fallback)
+    lengths = _checked(_read_section_lengths, bytes(encoded), "3.3 step 11", position, fallback)
+    start = position + size
+    major, count, position = yield from _head(start, "3.3 step 12", fallback)
+    if major != ARRAY or count != len(lengths):
+        fault = f"an array of {len(lengths)} sections belongs here, not {count} items of major type {major}"
+        _refuse(fault, "3.3 step 13", start, fallback)
+    sections: dict[str, Section] = {}
+    for name, length in lengths:
+        if name in sections:
+            _refuse(f"the section {name[:80]!r} appears twice", "3.3 step 19.2", lead.position, fallback)
+        sections[name] = Section(name, position, length)
+        position += length
+    if not lengths or lengths[-1][0] != "responses":
+        _refuse("the last section is not responses", "3.3 step 20", lead.position, fallback)
+    return tuple(sections.values())
+
+
+def _read_section_lengths(source: bytes) -> list[tuple[str, int]]:
+    items = Items(source)
+    count = items.array()
+    if count % 2:
+        raise CborError(f"{count} items are no pairs of name and length", "3.5.1 step 5", 0)
+    lengths = [(items.text(), items.uint()) for _ in range(count // 2)]
+    items.end()
+    return lengths
+
+
+def _metadata_sections(lead: _Lead, sections: tuple[Section, ...]) -> Parser[dict[str, tuple[Section, bytes]]]:
+    """Steps 22.1 to 22.5: fetch what the known sections hold, in file order; the others are stepped over."""
+    contents = {}
+    for section in sections[:-1]:
+        if section.name not in _known(lead.version):
+            continue
+        encoded = yield Need(section.offset, section.length)
+        if len(encoded) < section.length:
+            step = "3.3 step 22.5" if encoded else "3.3 step 22.4"
+            fault = f"the section {section.name!r} of {section.length} bytes is cut"
+            _refuse(fault, step, section.offset, lead.fallback_url)
+        contents[section.name] = section, bytes(encoded)
+    return contents
+
+
+def _interpret(
+    lead: _Lead, sections: tuple[Section, ...], contents: dict[str, tuple[Section, bytes]], reading: _Reading
+) -> Metadata:
+    """Steps 21 to 25: what the sections say."""
+    fallback, version = lead.fallback_url, lead.version
+
+    def read(name: str, step: str, reader: Callable[..., _Result], *more: object) -> _Result | None:
+        section, encoded = contents.get(name, (None, b""))
+        if section is None:
+            return None
+        return _checked(lambda source: reader(source, *more), encoded, step, section.offset, fallback)
+
+    read("critical", "3.3.4 step 1", read_critical, _known(version))
+    # Only b2 has relative URLs. Its primary section may stand behind the index, and says what they are relative to.
+    base_url = reading.base_url if version == "b2" else None
+    primary_url = lead.primary_url
+    if version == "b2":
+        primary_url = read("primary", "primary section", read_primary, base_url)
+        base_url = base_url or primary_url
+    rules = IndexRules(sections[-1], version != "b2", base_url)
+    requests = read("index", "3.3.1 step 1", read_index, rules)
+    manifest_url = read("manifest", "3.3.2 step 1", read_manifest, base_url)
+    authorities, vouched_subsets = read("signatures", "3.3.3 step 1", read_signatures) or ((), ())
+    if requests is None:
+        _refuse("there is no index", "3.3 step 24", lead.position, fallback)
+    if manifest_url is None and version != "b2" and reading.profile == "strict":
+        _refuse("there is no manifest; profile compat takes that", "3.3 step 24", lead.position, fallback)
+    return Metadata(version, primary_url, manifest_url, requests, sections, authorities, vouched_subsets)
+
+
+def _known(version: Version) -> frozenset[str]:
+    return _KNOWN | {"primary"} if version == "b2" else _KNOWN
+
+
+def response_parser(
+    location: Location, *, profile: Profile = "strict", fallback_url: str | None = None
+) -> Parser[ResponseHead]:
+    """Load a response up to its payload (3.4 steps 1 to 11); raises `ResponseError`.
+
+    Whether the payload is all there is for the driver to see, who alone knows if it wants it (step 12).
+    """
+    start, size = location.offset, location.length
+    step, origin = "3.4 step 3", start
+    try:
+        # Step 1, and as much of the response as its headers usually take.
+        source = bytes((yield Need(start, min(size, _FIRST_READ))))
+        if len(source) < _LONGEST_HEADS:
+            # Shorter than any response with content; the document reads on where its location ends, up to step 11.
+            source = bytes((yield Need(start, _LONGEST_HEADS)))
+        if source[:1] != b"\x82":
+            found = f"0x{source[0]:02x}, not 0x82" if source else "nothing"
+            raise _StepError(f"the response begins with {found}", "3.4 step 2", start)
+        header_length, headers_begin = _string_head(source, 1)
+        if header_length >= MOST_HEADERS:
+            fault = f"{header_length} bytes of headers, of which fewer than {MOST_HEADERS} are taken"
+            raise _StepError(fault, "3.4 step 4", start + 1)
+        headers_end = headers_begin + header_length
+        if len(source) < headers_end + _LONGEST_HEAD:
+            source = bytes((yield Need(start, headers_end + _LONGEST_HEAD)))
+            if len(source) < headers_end:
+                fault = f"the headers of {header_length} bytes are cut"
+                raise _StepError(fault, "3.4 step 5", start + headers_begin)
+        step, origin = "3.4 step 5", start + headers_begin
+        headers, pseudos = read_fields(source[headers_begin:headers_end])
+        status = pseudos.get(b":status", b"")
+        if len(status) != 3 or not status.isdigit() or len(pseudos) != 1:
+            raise _StepError(*_status_fault(pseudos), origin)
+        step, origin = "3.4 step 10", start
+        payload_length, payload_begins = _string_head(source, headers_end)
+    except CborError as error:
+        raise _response_error(error.reason, f"{step}, {error.step}", origin + error.offset, fallback_url) from None
+    except FieldError as error:
+        raise _response_error(error.reason, f"3.4 step 6, {error.step}", origin, fallback_url) from None
+    except _StepError as error:
+        raise _response_error(*error.args, fallback_url) from None
+    # Step 9 comes before step 10, but whether an empty payload excuses it (compat) is known only now.
+    if "content-type" not in headers and (profile == "strict" or payload_length):
+        raise _response_error("there is no content-type", "3.4 step 9", start + headers_begin, fallback_url)
+    if payload_begins + payload_length != size:
+        fault = f"the response takes {payload_begins + payload_length} bytes, its location {size}"
+        raise _response_error(fault, "3.4 step 11", start + payload_begins, fallback_url)
+    return ResponseHead(int(status), headers, Location(start + payload_begins, payload_length))
+
+
+class _StepError(Exception):
+    """A step is broken: its arguments are why, which step, and where."""
+
+
+def _response_error(reason: str, step: str, offset: int, fallback_url: str | None) -> ResponseError:
+    return ResponseError(reason, step=step, offset=offset, fallback_url=fallback_url)
+
+
+def _status_fault(pseudos: dict[bytes, bytes]) -> tuple[str, str]:
+    """Say what is wrong with the pseudo-headers: steps 7 and 8."""
+    if pseudos.keys() != {b":status"}:
+        names = ", ".join(repr(name[:40]) for name in list(pseudos)[:4]) or "none"
+        return f"the pseudo-headers must be :status alone, and are {names}", "3.4 step 7"
+    return f"the status {pseudos[b':status'][:40]!r} is not three digits", "3.4 step 8"
+
+
+def _string_head(source: bytes, position: int) -> tuple[int, int]:
+    """Get the length of a CBOR bytestring header (3.5.2), and where its contents begin."""
+    major, length, contents = read_head(source, position)
+    if major != BYTES:
+        raise CborError("there is no byte string", "3.5.2 step 2", position)
+    return length, contents
+
+
+def _head(position: int, step: str, fallback_url: str | None) -> Parser[tuple[int, int, int]]:
+    """Parse the type and argument of a CBOR item from the stream (3.5.3), asking for not one byte too many."""
+    first = bytes((yield Need(position, 1)))
+    rest = bytes((yield Need(position + 1, size - 1))) if first and (size := head_size(first[0])) > 1 else b""
+    try:
+        major, argument, length = read_head(first + rest)
+    except CborError as error:
+        _refuse(error.reason, f"{step}, {error.step}", position, fallback_url)
+    return major, argument, position + length
+
+
+def _checked(
+    reader: Callable[[bytes], _Result], source: bytes, step: str, offset: int, fallback_url: str | None
+) -> _Result:
+    """Let `reader` parse what stands at `offset`; what it refuses is a format error."""
+    try:
+        return reader(source)
+    except CborError as error:
+        _refuse(error.reason, f"{step}, {error.step}", offset + error.offset, fallback_url)
+    except SectionError as error:
+        _refuse(error.reason, error.step, offset + error.offset, fallback_url)
+
+
+def _refuse(reason: str, step: str, offset: int, fallback_url: str | None) -> NoReturn:
+    raise FormatError(reason, step=step, offset=offset, fallback_url=fallback_url)

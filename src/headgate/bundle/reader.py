@@ -1,0 +1,307 @@
+"""The front door: open a bundle that is all there, in a file or in memory, and take any response out of it.
+
+A path is mapped into memory and read where it is needed, so that one response out of a large bundle costs that
+response. Bundles that are still arriving are read by `headgate.bundle.stream`.
+"""
+
+import mmap
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Protocol, Self, TypeVar
+
+from msgspec import Struct
+
+from headgate.bundle.integrity import IntegrityBlock, integrity_parser
+from headgate.bundle.metadata import Location, Metadata, Negotiated, Profile
+from headgate.bundle.need import Bytes, Parser, run
+from headgate.bundle.parser import NOSNIFF, metadata_parser, response_parser
+from headgate.bundle.url import parse_url, without_fragment
+from headgate.bundle.variants import parse_key, parse_variants, select_key, write_key
+from headgate.errors import BundleError, FormatError, NotInBundle, ResponseError
+
+__all__ = ["Bundle", "Response", "Source", "StoredExchange", "open_bundle", "parse_metadata"]
+
+_Result = TypeVar("_Result")
+
+Source = str | os.PathLike[str] | bytes | bytearray | memoryview | mmap.mmap | BinaryIO
+"""What a bundle is opened from: a path, its bytes, or a seekable binary file."""
+
+_TRAILER = 9
+"""Bytes of the length at a bundle's end: the head of an 8-byte string, and a big-endian integer (3.3.6)."""
+
+
+class Response(Struct, frozen=True):
+    """A response from a bundle (3.4)."""
+
+    status: int
+    stored_headers: dict[str, str]
+    """The headers as the bundle has them: names in lower case, values as Latin-1."""
+    payload: memoryview
+    """Valid while the bundle is open."""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers with `x-content-type-options: nosniff`, so that nobody guesses a media type (3.4 step 9)."""
+        return {**self.stored_headers, NOSNIFF[0]: NOSNIFF[1]}
+
+
+class StoredExchange(Struct, frozen=True):
+    """One URL and variant key, and what is stored for it."""
+
+    url: str
+    variant_key: str | None
+    location: Location
+    response: Response | ResponseError
+    """A response that breaks a step of 3.4 is its error, so that it does not hide the others."""
+
+
+def parse_metadata(
+    source: bytes | bytearray | memoryview, *, profile: Profile = "strict", base_url: str | None = None
+) -> Metadata:
+    """Load a bundle's metadata from its first bytes (3.3): those before the first response are enough.
+
+    Raises `FormatError` and `VersionError`. `base_url` is what the relative URLs of a b2 bundle are relative to.
+    """
+    return run(metadata_parser(profile=profile, base_url=base_url), memoryview(source).cast("B"))
+
+
+def open_bundle(
+    source: Source, *, profile: Profile = "strict", from_end: bool = False, base_url: str | None = None
+) -> "Bundle":
+    """Open the bundle in `source`: a path, which is mapped into memory, its bytes, or a seekable binary file.
+
+    With `from_end` the bundle is found by the length at its end (2.2.1), behind whatever it was appended to; else it
+    begins at the first byte, or behind an integrity block there. Raises `FormatError`, `VersionError` and, for a file
+    that cannot be read, `OSError`. A file that is cut short while it is mapped ends the process that reads it there:
+    replace such a file by renaming, or open it yourself and give the file.
+    """
+    holder = _hold(source)
+    try:
+        return Bundle(holder, profile=profile, from_end=from_end, base_url=base_url)
+    except BaseException:
+        holder.close()
+        raise
+
+
+class _Holder(Protocol):
+    """Where the bytes are."""
+
+    size: int
+
+    def read(self, offset: int, length: int) -> Bytes:
+        """Give the bytes there, fewer where they end."""
+
+    def close(self) -> None:
+        """Let go of what was opened here."""
+
+
+class Bundle:
+    """An open bundle; a context manager, made by `open_bundle`."""
+
+    metadata: Metadata
+    """What it says of itself."""
+    integrity_block: IntegrityBlock | None
+    """The block before it, unverified; None where there is none, and when read from its end."""
+
+    def __init__(self, holder: _Holder, *, profile: Profile, from_end: bool, base_url: str | None) -> None:
+        self.profile = profile
+        self._holder = holder
+        self._start, self._end = 0, holder.size
+        self.integrity_block = None
+        if from_end:
+            self._start = _start_from_end(holder)
+        else:
+            self.integrity_block = self._run(integrity_parser())
+            self._start = self.integrity_block.length if self.integrity_block else 0
+        self.metadata = self._run(metadata_parser(profile=profile, base_url=base_url))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file; payloads that were handed out keep the mapping alive while they live."""
+        self._holder.close()
+
+    @property
+    def start(self) -> int:
+        """Bytes before the bundle: an integrity block, or what it was appended to."""
+        return self._start
+
+    @property
+    def raw(self) -> memoryview:
+        """The bundle's own bytes, to the end of what it was opened from."""
+        return memoryview(self._holder.read(self._start, self._end - self._start))
+
+    def response(self, url: str, variant_key: str | None = None) -> Response:
+        """Load the response for `url` and, where it has variants, for `variant_key` (`gzip;en`).
+
+        Raises `NotInBundle`, and `ResponseError` for a response that breaks a step of 3.4.
+        """
+        found = self._find(url)
+        if isinstance(found, Location):
+            if variant_key is not None:
+                raise NotInBundle(f"{url} has no variants, so no variant key {variant_key!r}")
+            return self.load(found)
+        values = parse_key(variant_key or "")
+        location = found.locations.get(write_key(values)) if values else None
+        if location is None:
+            keys = ", ".join(list(found.locations)[:12])
+            fault = f"has no variant {variant_key!r}" if variant_key else "has variants"
+            raise NotInBundle(f"{url} {fault}; name one of {keys}, or select one by request headers")
+        return self.load(location)
+
+    def select(self, url: str, request_headers: Mapping[str, str]) -> Response:
+        """Load the response that fits a request best, as HTTP Representation Variants (draft-05, section 4) has it.
+
+        Raises `NotInBundle` where no variant is acceptable, and as `response` does.
+        """
+        found = self._find(url)
+        if isinstance(found, Location):
+            return self.load(found)
+        key = select_key(parse_variants(found.variants) or (), found.locations, request_headers)
+        if key is None:
+            keys = ", ".join(list(found.locations)[:12])
+            raise NotInBundle(f"{url} has no variant that the request accepts, only {keys}")
+        return self.load(found.locations[key])
+
+    def exchanges(self) -> Iterator[StoredExchange]:
+        """Yield every URL and variant key with its response, in the order of the file; a refused one as its error."""
+        last: Location | None = None
+        response: Response | ResponseError
+        for url, variant_key, location in self.locations():
+            if location != last:
+                last = location
+                try:
+                    response = self.load(location)
+                except ResponseError as error:
+                    response = error
+            yield StoredExchange(url, variant_key, location, response)
+
+    def locations(self) -> Iterator[tuple[str, str | None, Location]]:
+        """Yield every URL and variant key with its location, in the order of the file; of one location, row-major."""
+        listed: list[tuple[str, str | None, Location]] = []
+        for url, found in self.metadata.requests.items():
+            if isinstance(found, Location):
+                listed.append((url, None, found))
+            else:
+                listed += [(url, key, location) for key, location in found.locations.items()]
+        yield from sorted(listed, key=lambda entry: entry[2].offset)
+
+    def load(self, location: Location) -> Response:
+        """Load the response at a location of `metadata.requests` (3.4); raises `ResponseError`."""
+        fallback_url = self.metadata.primary_url
+        head = self._run(response_parser(location, profile=self.profile, fallback_url=fallback_url))
+        payload = self._holder.read(self._start + head.payload.offset, head.payload.length)
+        if len(payload) < head.payload.length:
+            cut = f"the payload of {head.payload.length} bytes is cut"
+            offset = self._start + head.payload.offset
+            raise ResponseError(cut, step="3.4 step 12", offset=offset, fallback_url=fallback_url)
+        return Response(head.status, head.headers, memoryview(payload))
+
+    def _find(self, url: str) -> Location | Negotiated:
+        found = self.metadata.requests.get(url)
+        if found is None:
+            # Fetch matches without the fragment; and whoever types a URL need not know its normal form.
+            normal = parse_url(url)
+            found = self.metadata.requests.get(without_fragment(normal)) if normal else None
+        if found is None:
+            raise NotInBundle(f"{url[:200]} is not in the bundle")
+        return found
+
+    def _run(self, parser: Parser[_Result]) -> _Result:
+        """Drive a parser; offsets in its refusals are then those of the file."""
+        start, read = self._start, self._holder.read
+        try:
+            offset, length = next(parser)
+            while True:
+                offset, length = parser.send(read(start + offset, length))
+        except StopIteration as done:
+            result: _Result = done.value
+            return result
+        except BundleError as error:
+            error.offset += start
+            raise
+
+
+def _start_from_end(holder: _Holder) -> int:
+    """Find a bundle's first byte by the length behind its last (3.3.6 steps 1 to 4)."""
+    size = holder.size
+    trailer = bytes(holder.read(max(size - _TRAILER, 0), _TRAILER))
+    if len(trailer) < _TRAILER or trailer[0] != 0x48:
+        fault = f"no 8-byte string ends the file, which has {size} bytes"
+        raise FormatError(fault, step="3.3.6 step 1", offset=max(size - _TRAILER, 0))
+    length = int.from_bytes(trailer[1:], "big")
+    if length > size:
+        fault = f"a bundle of {length} bytes does not fit in the {size} there are"
+        raise FormatError(fault, step="3.3.6 step 3", offset=size - 8)
+    return size - length
+
+
+class _Memory:
+    """Bytes in memory, or a file mapped there."""
+
+    def __init__(self, source: bytes | bytearray | memoryview | mmap.mmap, mapped: mmap.mmap | None = None) -> None:
+        self._view = memoryview(source).cast("B")
+        self._mapped = mapped
+        self.size = len(self._view)
+
+    def read(self, offset: int, length: int) -> memoryview:
+        return self._view[offset : offset + length]
+
+    def close(self) -> None:
+        self._view.release()
+        if self._mapped is not None:
+            try:
+                self._mapped.close()
+            except BufferError:
+                # Someone still holds a payload: the mapping goes when that does.
+                self._mapped = None
+
+
+class _File:
+    """A seekable binary file of somebody else's."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.size = file.seek(0, os.SEEK_END)
+
+    def read(self, offset: int, length: int) -> bytes:
+        left = min(length, self.size - offset)
+        if left <= 0:
+            return b""
+        self._file.seek(offset)
+        parts = []
+        while left > 0 and (part := self._file.read(left)):
+            parts.append(part)
+            left -= len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def close(self) -> None:
+        """Whoever opened it closes it."""
+
+
+def _hold(source: Source) -> _Holder:
+    if isinstance(source, (str, os.PathLike)):
+        return _map(Path(source))
+    if isinstance(source, (bytes, bytearray, memoryview, mmap.mmap)):
+        return _Memory(source)
+    return _File(source)
+
+
+def _map(path: Path) -> _Memory:
+    with path.open("rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            return _Memory(file.read())
+        if not status.st_size:
+            return _Memory(b"")
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return _Memory(mapped, mapped)
