@@ -8,7 +8,7 @@ not take, such as a host in digits or in Punycode, may still be in normal form, 
 import re
 from typing import Final
 
-import can_ada  # type: ignore[import-untyped]  # a module in C++ that comes without stubs
+import can_ada
 
 __all__ = ["NORMAL", "has_credentials", "has_fragment", "is_normal", "parse_url", "resolve", "without_fragment"]
 
