@@ -1,0 +1,186 @@
+"""Signatures: signing a bundle in either of the two ways there are, and verifying what others signed.
+
+A *vouched subset* is a signature in the bundle over some of its responses, by the key of a certificate (3.3.3). An
+*integrity block* stands before the bundle and signs the whole, by a key that is its own name. cryptography computes
+(the extra `sign`): whoever does not sign or verify does not need it.
+"""
+
+import importlib.util
+from collections.abc import Callable, Collection, Sequence
+
+from headgate.bundle import cbor
+from headgate.bundle.integrity import IntegrityBlock
+from headgate.bundle.output import Progress, Target, opened
+from headgate.bundle.reader import Bundle
+from headgate.bundle.signing.result import Reason, Signature, Verification
+from headgate.bundle.writer import BundleWriter
+from headgate.errors import ConfigurationError, MissingExtra
+
+__all__ = [
+    "Reason",
+    "Signature",
+    "Verification",
+    "add_integrity",
+    "key_ids",
+    "remove_integrity",
+    "sign_bundle",
+    "verify_bundle",
+]
+
+_COPIED = 1 << 20
+
+
+def verify_bundle(bundle: Bundle, *, now: float, trust: bytes | None = None) -> Verification:
+    """Verify every signature of a bundle at the time `now`; valid if there is one at least and all of them are.
+
+    `trust` is PEM with the roots that certificates must lead to; without it nobody asks where they lead. What a
+    stranger wrote is never an exception: it is a reason.
+    """
+    _need_cryptography("verifying a bundle")
+    from headgate.bundle.signing.block import verify_block
+    from headgate.bundle.signing.chain import read_certificate_chain
+    from headgate.bundle.signing.vouched import verify_vouched
+
+    block = bundle.integrity_block
+    roots = None if trust is None else read_certificate_chain(trust)
+    signatures = (
+        *(verify_block(block, bundle.raw) if block is not None else ()),
+        *verify_vouched(bundle, now=now, trust=roots),
+    )
+    valid = bool(signatures) and all(signature.valid for signature in signatures)
+    return Verification(valid, block.web_bundle_id if block is not None else None, signatures)
+
+
+def sign_bundle(
+    bundle: Bundle,
+    target: Target,
+    *,
+    certificate: bytes,
+    key: bytes,
+    validity_url: str,
+    date: int,
+    expires: int,
+    urls: Collection[str] | None = None,
+    passphrase: Callable[[], bytes] | None = None,
+    progress: Progress | None = None,
+) -> tuple[str, ...]:
+    """Write `bundle` to `target` with one more signature in it, and give the URLs that it vouches for.
+
+    `certificate` is a chain, in PEM or `application/cert-chain+cbor`; `key` is PEM. Dates are seconds since 1970, at
+    most seven days apart. Without `urls` it vouches for every URL whose host the certificate names. The same arguments
+    give the same bytes. Raises `ConfigurationError` for what no reader would take, `ResponseError` for a response that
+    cannot be read, and what writing raises.
+    """
+    _need_cryptography("signing a bundle")
+    from headgate.bundle.signing.chain import read_certificate_chain
+    from headgate.bundle.signing.keys import read_private_key
+    from headgate.bundle.signing.vouching import Statement, sign_vouched
+
+    private_key = read_private_key(key, passphrase=passphrase)
+    chain = read_certificate_chain(certificate)
+    vouched = sign_vouched(bundle, Statement(chain, private_key, validity_url, date, expires, urls))
+    metadata = bundle.metadata
+    names, critical, sections = _sections(bundle)
+    with BundleWriter(
+        target,
+        version=metadata.version,
+        primary_url=metadata.primary_url,
+        manifest_url=metadata.manifest_url,
+        critical=critical,
+        sections={**sections, "signatures": vouched.section},
+        section_order=names if "signatures" in names else ["signatures", *names],
+        progress=progress,
+    ) as writer:
+        for stored in vouched.stored:
+            writer.add(
+                stored.url,
+                status=stored.response.status,
+                headers=stored.headers,
+                payload=stored.payload,
+                variants=stored.variants,
+                variant_key=stored.variant_keys,
+                length=stored.length,
+            )
+    return vouched.urls
+
+
+def add_integrity(
+    bundle: Bundle,
+    target: Target,
+    *,
+    key: bytes,
+    web_bundle_id: str | None = None,
+    passphrase: Callable[[], bytes] | None = None,
+    progress: Progress | None = None,
+) -> str:
+    """Write `bundle` to `target` behind an integrity block with a signature by `key`, and give its web bundle id.
+
+    A block that is there already is kept, with the signatures of other keys. Raises `ConfigurationError` for a key that
+    cannot sign, and where that block does not hold; and what writing raises.
+    """
+    _need_cryptography("signing a bundle")
+    from headgate.bundle.signing.block import sign_block
+    from headgate.bundle.signing.keys import read_private_key
+    from headgate.bundle.signing.keys import web_bundle_id as id_of
+
+    private_key = read_private_key(key, passphrase=passphrase)
+    block, raw = bundle.integrity_block, bundle.raw
+    written = sign_block(raw, private_key, block=block, web_bundle_id=web_bundle_id)
+    _write(target, written, raw, progress)
+    return (block and block.web_bundle_id) or web_bundle_id or id_of(private_key.public_key())
+
+
+def remove_integrity(
+    bundle: Bundle,
+    target: Target,
+    *,
+    key: bytes | None = None,
+    passphrase: Callable[[], bytes] | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """Write `bundle` to `target` without its integrity block or, with `key`, without the signature by that key.
+
+    Raises `ConfigurationError` where there is none, and what writing raises.
+    """
+    block, raw = bundle.integrity_block, bundle.raw
+    if block is None:
+        raise ConfigurationError("the bundle has no integrity block")
+    left = b""
+    if key is not None:
+        _need_cryptography("telling whose signature is to go")
+        from headgate.bundle.signing.block import remove_signature
+        from headgate.bundle.signing.keys import read_private_key
+
+        left = remove_signature(block, read_private_key(key, passphrase=passphrase))
+    _write(target, left, raw, progress)
+
+
+def key_ids(block: IntegrityBlock) -> tuple[str | None, ...]:
+    """Give the web bundle id that each of a block's keys has by itself; None for a signature not known here."""
+    _need_cryptography("showing the keys of an integrity block")
+    from headgate.bundle.signing.block import id_of
+
+    return tuple(id_of(entry) for entry in block.signatures)
+
+
+def _sections(bundle: Bundle) -> tuple[list[str], Sequence[str], dict[str, bytes]]:
+    """Give the names of a bundle's sections, in order, its critical ones, and the bytes of those nobody here writes."""
+    raw = bundle.raw
+    found = {one.name: bytes(raw[one.offset : one.offset + one.length]) for one in bundle.metadata.sections[:-1]}
+    critical = cbor.decode(found["critical"]) if "critical" in found else ()
+    known = ("index", "manifest", "critical", "signatures")
+    sections = {name: item for name, item in found.items() if name not in known}
+    # A list of no critical sections says nothing, and is not written again.
+    return [name for name in found if name != "critical" or critical], critical, sections
+
+
+def _write(target: Target, block: bytes, raw: memoryview, progress: Progress | None) -> None:
+    with opened(target, len(block) + len(raw), progress) as output:
+        output.put(block)
+        for start in range(0, len(raw), _COPIED):
+            output.put(raw[start : start + _COPIED])
+
+
+def _need_cryptography(purpose: str) -> None:
+    if importlib.util.find_spec("cryptography") is None:
+        raise MissingExtra("sign", purpose)

@@ -1,0 +1,127 @@
+"""Signing with an integrity block, and verifying one: Ed25519 and P-256 over the SHA-512 of the whole bundle."""
+
+import hashlib
+from typing import Final
+
+from headgate.bundle import cbor
+from headgate.bundle.integrity import IntegrityBlock, IntegritySignature, block_prefix, write_block
+from headgate.bundle.signing import keys
+from headgate.bundle.signing.result import Reason, Signature
+from headgate.errors import ConfigurationError
+
+__all__ = ["id_of", "remove_signature", "sign_block", "verify_block"]
+
+_SIGNATURE_LENGTH: Final = {"ed25519PublicKey": 64}
+"""Bytes of a signature, of the kinds that have a length."""
+
+
+def sign_block(
+    bundle: memoryview, key: keys.PrivateKey, *, block: IntegrityBlock | None = None, web_bundle_id: str | None = None
+) -> bytes:
+    """Write the integrity block to stand before `bundle`: `block`, if there is one, and a signature by `key` in it.
+
+    A new block's web bundle id is derived from the key unless it is given. A signature that the same key made before is
+    replaced. Raises `ConfigurationError` where the block that is there does not hold for this bundle.
+    """
+    public_key = key.public_key()
+    if block is None:
+        prefix = block_prefix(web_bundle_id or keys.web_bundle_id(public_key))
+        entries: list[bytes] = []
+    else:
+        _refuse_to_join(block, bundle, web_bundle_id)
+        prefix = block.prefix
+        entries = [entry.item for entry in block.signatures if not _is_by(entry, public_key)]
+    attributes = cbor.encode({keys.attribute_of(public_key): keys.raw_public_key(public_key)})
+    signature = keys.sign(key, _message(_hash(bundle), write_block(prefix, ()), attributes))
+    entries.append(cbor.array([attributes, cbor.data(signature)]))
+    return write_block(prefix, entries)
+
+
+def remove_signature(block: IntegrityBlock, key: keys.PrivateKey | keys.PublicKey) -> bytes:
+    """Write the block without the signature by this key; nothing at all where that was the only one.
+
+    Raises `ConfigurationError` where there is none.
+    """
+    public_key = key.public_key() if isinstance(key, keys.PrivateKey) else key
+    left = [entry.item for entry in block.signatures if not _is_by(entry, public_key)]
+    if len(left) == len(block.signatures):
+        raise ConfigurationError("the integrity block has no signature by this key; show lists the keys it has")
+    return write_block(block.prefix, left) if left else b""
+
+
+def verify_block(block: IntegrityBlock, bundle: memoryview) -> tuple[Signature, ...]:
+    """Verify the signatures of a block over everything that stands behind it, and whom they say the bundle to be.
+
+    Signatures of a kind not known here are passed over, as the explainer says; one at least must be known.
+    """
+    if block.version == "1b":
+        return (_invalid(Reason.BLOCK_VERSION, "an integrity block of version 1b, which was given up; sign anew"),)
+    known = [entry for entry in block.signatures if _kind_of(entry)]
+    if not known:
+        fault = f"none of the block's {len(block.signatures)} signatures is by Ed25519 or P-256"
+        return (_invalid(Reason.NO_KNOWN_SIGNATURE, fault),)
+    digest = _hash(bundle)
+    found = [_verify(entry, digest, block) for entry in known]
+    if block.web_bundle_id not in map(id_of, known):
+        fault = f"the web bundle id {str(block.web_bundle_id)[:80]!r} comes from none of the block's keys"
+        wrong = _invalid(Reason.WRONG_WEB_BUNDLE_ID, fault)
+        return tuple(wrong if signature.valid else signature for signature in found)
+    return tuple(found)
+
+
+def _verify(entry: IntegritySignature, digest: bytes, block: IntegrityBlock) -> Signature:
+    attribute = _kind_of(entry) or ""
+    raw = dict(entry.public_keys)[attribute]
+    try:
+        public_key = keys.load_public_key(attribute, raw)
+    except ValueError:
+        return _invalid(Reason.BAD_KEY, f"{raw.hex()} is no {attribute}")
+    if not keys.holds(public_key, entry.signature, _message(digest, block.signed, entry.attributes)):
+        fault = f"the key of {keys.web_bundle_id(public_key)} did not sign these bytes"
+        return _invalid(Reason.BAD_SIGNATURE, fault)
+    return Signature("integrity-block", valid=True)
+
+
+def _message(digest: bytes, block: bytes, attributes: bytes) -> bytes:
+    """Put together what is signed: three parts, each after its length in 64 bits."""
+    return b"".join(len(part).to_bytes(8, "big") + part for part in (digest, block, attributes))
+
+
+def _hash(bundle: memoryview) -> bytes:
+    return hashlib.sha512(bundle).digest()
+
+
+def _refuse_to_join(block: IntegrityBlock, bundle: memoryview, web_bundle_id: str | None) -> None:
+    if web_bundle_id not in (None, block.web_bundle_id):
+        raise ConfigurationError(
+            f"the bundle is signed as {block.web_bundle_id} already; remove its integrity block first"
+        )
+    if wrong := [signature for signature in verify_block(block, bundle) if not signature.valid]:
+        raise ConfigurationError(f"the integrity block does not hold, remove it first: {wrong[0].reason}")
+
+
+def _kind_of(entry: IntegritySignature) -> str | None:
+    """Give the attribute that names the entry's kind; None where it conforms to no kind that we know."""
+    kinds = [name for name, raw in entry.public_keys if name in keys.KEY_LENGTHS and len(raw) == keys.KEY_LENGTHS[name]]
+    # "The attributes must always contain exactly one of the following two entries"
+    if len(kinds) != 1 or sum(name in keys.KEY_LENGTHS for name, _ in entry.public_keys) != 1:
+        return None
+    (kind,) = kinds
+    return kind if len(entry.signature) == _SIGNATURE_LENGTH.get(kind, len(entry.signature)) else None
+
+
+def _is_by(entry: IntegritySignature, key: keys.PublicKey) -> bool:
+    return (keys.attribute_of(key), keys.raw_public_key(key)) in entry.public_keys
+
+
+def id_of(entry: IntegritySignature) -> str | None:
+    """Give the web bundle id that an entry's key has by itself; None for a kind that is not known here."""
+    kind = _kind_of(entry)
+    try:
+        return keys.web_bundle_id(keys.load_public_key(kind, dict(entry.public_keys)[kind])) if kind else None
+    except ValueError:
+        return None
+
+
+def _invalid(reason: Reason, sentence: str) -> Signature:
+    return Signature("integrity-block", valid=False, reason=f"{reason}: {sentence}")

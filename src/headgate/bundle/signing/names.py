@@ -1,0 +1,53 @@
+"""Which hosts a certificate speaks for."""
+
+import ipaddress
+from urllib.parse import urlsplit
+
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+from msgspec import Struct
+
+__all__ = ["Names", "host_of", "names_of"]
+
+
+class Names(Struct, frozen=True):
+    """The names in a certificate."""
+
+    hosts: frozenset[str]
+    """In lower case; `*.example.com` stands for one label."""
+    addresses: frozenset[str]
+
+    def cover(self, host: str) -> bool:
+        """Say if a host is among them; `host` as a URL in normal form has it, without brackets."""
+        parent = host.partition(".")[2]
+        return host in self.hosts or host in self.addresses or (bool(parent) and f"*.{parent}" in self.hosts)
+
+
+def names_of(certificate: x509.Certificate) -> Names:
+    """Give the subject's alternative names; only where a certificate has none at all, its common name.
+
+    The last is RFC 6125's last resort, for certificates that people make by hand. Raises ValueError where the
+    certificate's extensions cannot be read.
+    """
+    try:
+        extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        common = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        return Names(frozenset(str(name.value).lower() for name in common), frozenset())
+    except x509.DuplicateExtension as error:
+        raise ValueError(str(error)) from None
+    hosts = frozenset(name.lower() for name in extension.get_values_for_type(x509.DNSName))
+    addresses = frozenset(str(address) for address in extension.get_values_for_type(x509.IPAddress))
+    return Names(hosts, addresses)
+
+
+def host_of(url: str) -> str:
+    """Give the host of a URL in normal form, without the brackets of an IPv6 address; "" where it has none."""
+    try:
+        host = urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        return host.removesuffix(".")

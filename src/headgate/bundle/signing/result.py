@@ -1,0 +1,79 @@
+"""What verifying finds: each way to be wrong by name, and what was looked at at all."""
+
+from enum import StrEnum
+from typing import Literal
+
+from msgspec import Struct
+
+__all__ = ["Kind", "Reason", "Signature", "Verification"]
+
+Kind = Literal["integrity-block", "vouched-subset"]
+
+
+class Reason(StrEnum):
+    """Why a signature is not valid; the first that applies, in the order in which they are looked for."""
+
+    BLOCK_VERSION = "block-version"
+    """The integrity block is of version 1b, which was given up."""
+    NO_KNOWN_SIGNATURE = "no-known-signature"
+    """The integrity block has no signature of a kind that is known here."""
+    BAD_KEY = "bad-key"
+    """The signature's public key is not a point on its curve."""
+    BAD_SIGNATURE = "bad-signature"
+    """The key did not sign this: the bundle, the block, the attributes or the signed subset was changed."""
+    WRONG_WEB_BUNDLE_ID = "wrong-web-bundle-id"
+    """The block's web bundle id comes from none of its keys."""
+
+    AUTHORITY_OUT_OF_RANGE = "authority-out-of-range"
+    CERTIFICATE_UNREADABLE = "certificate-unreadable"
+    NOT_P256 = "not-p256"
+    NOT_A_SIGNED_SUBSET = "not-a-signed-subset"
+    """What was signed is not deterministic CBOR, or does not match the signed-subset rule."""
+    WRONG_AUTH_SHA256 = "wrong-auth-sha256"
+    """The signature names another certificate with the same key."""
+    EXPIRES_BEFORE_DATE = "expires-before-date"
+    LIFETIME_TOO_LONG = "lifetime-too-long"
+    """More than seven days."""
+    NOT_YET_VALID = "not-yet-valid"
+    EXPIRED = "expired"
+    CERTIFICATE_NOT_YET_VALID = "certificate-not-yet-valid"
+    CERTIFICATE_EXPIRED = "certificate-expired"
+    VALIDITY_URL_NOT_HTTPS = "validity-url-not-https"
+    VALIDITY_URL_ELSEWHERE = "validity-url-elsewhere"
+    """The certificate does not name the validity URL's host."""
+    UNTRUSTED = "untrusted"
+    """The certificate does not lead to a trusted root; looked for only where roots are given."""
+    HOST_NOT_COVERED = "host-not-covered"
+    """The certificate does not name the URL's host."""
+    NOT_IN_BUNDLE = "not-in-bundle"
+    WRONG_VARIANTS = "wrong-variants"
+    WRONG_NUMBER_OF_HASHES = "wrong-number-of-hashes"
+    RESPONSE_UNREADABLE = "response-unreadable"
+    WRONG_HEADER_SHA256 = "wrong-header-sha256"
+    UNKNOWN_PAYLOAD_INTEGRITY = "unknown-payload-integrity"
+    NO_DIGEST = "no-digest"
+    """The signed headers have no Digest of the kind that the signature asks for."""
+    WRONG_DIGEST = "wrong-digest"
+
+
+class Signature(Struct, frozen=True):
+    """One signature, and whether it holds."""
+
+    kind: Kind
+    valid: bool
+    reason: str | None = None
+    """A `Reason`, a colon, and a sentence; None where the signature is valid."""
+    urls: tuple[str, ...] = ()
+    """What it vouches for, where that could be read; a signature of an integrity block vouches for the whole."""
+    unchecked: tuple[str, ...] = ()
+    """What being valid does not say: a sentence for each thing that was not looked at."""
+
+
+class Verification(Struct, frozen=True):
+    """A bundle's signatures. Who else may have signed it is not told: anybody can take a signature out of a bundle."""
+
+    valid: bool
+    """There is a signature, and there is none that is not valid."""
+    web_bundle_id: str | None
+    """Whom the integrity block claims the bundle to be, valid or not."""
+    signatures: tuple[Signature, ...]

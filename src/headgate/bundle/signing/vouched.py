@@ -1,0 +1,245 @@
+"""Verifying the signatures section (3.3.3): the document leaves what makes a signature valid to its readers.
+
+What is checked here is what the signed exchanges draft and the reference verifier check, and that the certificate
+speaks for the URLs' hosts. Whether it leads to a trusted root is asked only where roots are given.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+from cryptography.x509 import DNSName, IPAddress, verification
+from msgspec import Struct
+
+from headgate.bundle import cbor
+from headgate.bundle.metadata import Location, Negotiated, VouchedSubset
+from headgate.bundle.reader import Bundle
+from headgate.bundle.signing import keys, mice
+from headgate.bundle.signing.chain import AugmentedCertificate, read_augmented
+from headgate.bundle.signing.names import Names, host_of, names_of
+from headgate.bundle.signing.result import Reason, Signature
+from headgate.bundle.signing.subset import (
+    LONGEST_LIFETIME,
+    Integrity,
+    SignedSubset,
+    Subset,
+    read_subset,
+    signed_message,
+)
+from headgate.bundle.url import parse_url
+from headgate.errors import ResponseError
+
+__all__ = ["header_of", "verify_vouched"]
+
+_UNCHECKED: Final = (
+    "whether the certificate was revoked, is in a log, or was issued for signing exchanges",
+    "whether responses that no signature covers are the author's",
+)
+_UNCHECKED_ROOT: Final = "whether the certificate leads to a trusted root"
+
+
+class _Wrong(Exception):
+    """A signature is not valid."""
+
+    def __init__(self, reason: Reason, sentence: str) -> None:
+        super().__init__(f"{reason}: {sentence}")
+
+
+class _Signer(Struct, frozen=True):
+    certificate: AugmentedCertificate
+    key: EllipticCurvePublicKey
+    names: Names
+
+
+def verify_vouched(
+    bundle: Bundle, *, now: float, trust: Sequence[AugmentedCertificate] | None = None
+) -> tuple[Signature, ...]:
+    """Verify each vouched subset by itself, at the time `now`; with `trust`, the roots that a certificate must lead to.
+
+    A bundle without any has an empty result. Raises nothing for what a stranger wrote.
+    """
+    verifier = _Verifier(bundle, now, trust)
+    return tuple(verifier.verify(vouched) for vouched in bundle.metadata.vouched_subsets)
+
+
+def header_of(raw: memoryview, location: Location) -> memoryview:
+    """Give the header map of a response that has been loaded, as it stands in the bundle."""
+    _, length, start = cbor.read_head(raw[location.offset + 1 : location.offset + 10])
+    start += location.offset + 1
+    return raw[start : start + length]
+
+
+class _Verifier:
+    """Verifies subsets of one bundle; a response that several of them cover is hashed once."""
+
+    def __init__(self, bundle: Bundle, now: float, trust: Sequence[AugmentedCertificate] | None) -> None:
+        self._bundle = bundle
+        self._raw = bundle.raw
+        self._now = now
+        self._trust = trust
+        self._proven: set[tuple[int, bytes]] = set()
+
+    def verify(self, vouched: VouchedSubset) -> Signature:
+        urls: tuple[str, ...] = ()
+        unchecked = _UNCHECKED if self._trust else (_UNCHECKED_ROOT, *_UNCHECKED)
+        try:
+            signer = self._signer(vouched)
+            subset = _subset(vouched, signer)
+            urls = tuple(subset.subset_hashes)
+            self._check_times(subset, signer)
+            _check_validity_url(subset, signer)
+            self._check_trust(subset, signer)
+            for url, entry in subset.subset_hashes.items():
+                self._check_url(url, entry, signer)
+        except _Wrong as wrong:
+            return Signature("vouched-subset", valid=False, reason=str(wrong), urls=urls, unchecked=unchecked)
+        return Signature("vouched-subset", valid=True, urls=urls, unchecked=unchecked)
+
+    def _signer(self, vouched: VouchedSubset) -> _Signer:
+        authorities = self._bundle.metadata.authorities
+        if vouched.authority >= len(authorities):
+            fault = f"authority {vouched.authority} of {len(authorities)}"
+            raise _Wrong(Reason.AUTHORITY_OUT_OF_RANGE, fault)
+        try:
+            certificate = read_augmented(cbor.Items(authorities[vouched.authority]))
+            names = names_of(certificate.certificate)
+        except (cbor.CborError, ValueError) as error:
+            fault = error.reason if isinstance(error, cbor.CborError) else str(error)
+            raise _Wrong(Reason.CERTIFICATE_UNREADABLE, fault) from None
+        key = _p256_key(certificate)
+        if not keys.holds(key, vouched.sig, signed_message(vouched.signed)):
+            raise _Wrong(Reason.BAD_SIGNATURE, f"the key of authority {vouched.authority} did not sign this")
+        return _Signer(certificate, key, names)
+
+    def _check_times(self, subset: SignedSubset, signer: _Signer) -> None:
+        date, expires, now = subset.date, subset.expires, self._now
+        if expires < date:
+            raise _Wrong(Reason.EXPIRES_BEFORE_DATE, f"it expires at {_time(expires)}, before its date {_time(date)}")
+        if expires - date > LONGEST_LIFETIME:
+            raise _Wrong(Reason.LIFETIME_TOO_LONG, f"{expires - date} seconds, more than {LONGEST_LIFETIME}")
+        if now < date:
+            raise _Wrong(Reason.NOT_YET_VALID, f"its date is {_time(date)}")
+        if now > expires:
+            raise _Wrong(Reason.EXPIRED, f"it expired at {_time(expires)}")
+        certificate = signer.certificate.certificate
+        if now < certificate.not_valid_before_utc.timestamp():
+            raise _Wrong(
+                Reason.CERTIFICATE_NOT_YET_VALID, f"it is valid from {certificate.not_valid_before_utc:%FT%TZ}"
+            )
+        if now > certificate.not_valid_after_utc.timestamp():
+            raise _Wrong(Reason.CERTIFICATE_EXPIRED, f"it was valid to {certificate.not_valid_after_utc:%FT%TZ}")
+
+    def _check_trust(self, subset: SignedSubset, signer: _Signer) -> None:
+        if not self._trust:
+            return
+        store = verification.Store([root.certificate for root in self._trust])
+        policy = verification.PolicyBuilder().store(store).time(datetime.fromtimestamp(self._now, UTC))
+        others = [certificate for certificate in self._readable() if certificate.der != signer.certificate.der]
+        intermediates = [certificate.certificate for certificate in others]
+        for host in {host_of(parse_url(url) or "") for url in subset.subset_hashes}:
+            try:
+                policy.build_server_verifier(_subject(host)).verify(signer.certificate.certificate, intermediates)
+            except (verification.VerificationError, ValueError) as error:
+                raise _Wrong(Reason.UNTRUSTED, f"for {host[:80]}: {error}") from None
+
+    def _readable(self) -> list[AugmentedCertificate]:
+        found = []
+        for item in self._bundle.metadata.authorities:
+            try:
+                found.append(read_augmented(cbor.Items(item)))
+            except cbor.CborError:
+                continue
+        return found
+
+    def _check_url(self, text: str, entry: Subset, signer: _Signer) -> None:
+        url = parse_url(text)
+        found = self._bundle.metadata.requests.get(url) if url else None
+        shown = text[:200]
+        if url is None or found is None:
+            raise _Wrong(Reason.NOT_IN_BUNDLE, f"{shown} is not in the bundle")
+        if not signer.names.cover(host_of(url)):
+            raise _Wrong(Reason.HOST_NOT_COVERED, f"the certificate does not name the host of {shown}")
+        negotiated = isinstance(found, Negotiated)
+        variants = found.variants.encode("latin-1") if isinstance(found, Negotiated) else b""
+        locations = list(found.locations.values()) if isinstance(found, Negotiated) else [found]
+        if entry.variants != variants:
+            has = "other variants" if negotiated else "no variants"
+            raise _Wrong(
+                Reason.WRONG_VARIANTS, f"{shown} has {has} than were signed" if negotiated else f"{shown} has {has}"
+            )
+        if len(entry.integrities) != len(locations):
+            fault = f"{shown} has {len(locations)} responses, {len(entry.integrities)} were signed"
+            raise _Wrong(Reason.WRONG_NUMBER_OF_HASHES, fault)
+        for location, integrity in zip(locations, entry.integrities, strict=True):
+            self._check_response(shown, location, integrity)
+
+    def _check_response(self, url: str, location: Location, integrity: Integrity) -> None:
+        try:
+            response = self._bundle.load(location)
+        except ResponseError as error:
+            raise _Wrong(Reason.RESPONSE_UNREADABLE, f"{url}: {error}") from None
+        if hashlib.sha256(header_of(self._raw, location)).digest() != integrity.header_sha256:
+            raise _Wrong(Reason.WRONG_HEADER_SHA256, f"the status or headers of {url} are not those that were signed")
+        if integrity.payload_integrity_header != mice.PAYLOAD_INTEGRITY:
+            fault = f"{integrity.payload_integrity_header[:80]!r} for {url}, only {mice.PAYLOAD_INTEGRITY!r} is known"
+            raise _Wrong(Reason.UNKNOWN_PAYLOAD_INTEGRITY, fault)
+        proof = mice.read_proof(response.stored_headers.get("digest", ""))
+        if proof is None:
+            raise _Wrong(Reason.NO_DIGEST, f"{url} has no Digest of {mice.CODING}")
+        if (location.offset, proof) in self._proven:
+            return
+        try:
+            for _ in mice.decode(response.payload, proof):
+                pass
+        except mice.MiceError as error:
+            raise _Wrong(Reason.WRONG_DIGEST, f"{url}: {error}") from None
+        self._proven.add((location.offset, proof))
+
+
+def _p256_key(certificate: AugmentedCertificate) -> EllipticCurvePublicKey:
+    try:
+        key = certificate.certificate.public_key()
+    except Exception as error:
+        # Keys of kinds that the library does not know are refused in as many ways as there are kinds.
+        raise _Wrong(Reason.NOT_P256, f"the certificate's key cannot be read: {error}") from None
+    if not isinstance(key, EllipticCurvePublicKey) or not keys.is_p256(key):
+        # "Reject all signatures by an RSA public key."
+        raise _Wrong(Reason.NOT_P256, "the certificate's key is not on P-256, the only kind that is taken")
+    return key
+
+
+def _subset(vouched: VouchedSubset, signer: _Signer) -> SignedSubset:
+    try:
+        subset = read_subset(vouched.signed)
+    except cbor.CborError as error:
+        raise _Wrong(Reason.NOT_A_SIGNED_SUBSET, f"{error.reason} at byte {error.offset} of it") from None
+    if subset.auth_sha256 != hashlib.sha256(signer.certificate.der).digest():
+        raise _Wrong(Reason.WRONG_AUTH_SHA256, "it was made for another certificate")
+    return subset
+
+
+def _check_validity_url(subset: SignedSubset, signer: _Signer) -> None:
+    url = parse_url(subset.validity_url)
+    shown = subset.validity_url[:200]
+    if url is None or not url.startswith("https://"):
+        raise _Wrong(Reason.VALIDITY_URL_NOT_HTTPS, f"{shown!r} is no https URL")
+    if not signer.names.cover(host_of(url)):
+        raise _Wrong(Reason.VALIDITY_URL_ELSEWHERE, f"the certificate does not name the host of {shown}")
+
+
+def _subject(host: str) -> DNSName | IPAddress:
+    import ipaddress
+
+    try:
+        return IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return DNSName(host)
+
+
+def _time(seconds: int) -> str:
+    try:
+        return f"{datetime.fromtimestamp(seconds, UTC):%FT%TZ}"
+    except (OverflowError, ValueError, OSError):
+        return f"second {seconds}"
