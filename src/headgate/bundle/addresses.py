@@ -1,0 +1,42 @@
+"""The URLs of a bundle that is being written: the form they are stored in, and what no reader would take."""
+
+from typing import Final
+
+from headgate.bundle.untrusted import Untrusted
+from headgate.bundle.url import has_credentials, has_fragment, parse_url, resolve
+from headgate.errors import ConfigurationError
+
+__all__ = ["Addresses"]
+
+_SOMEWHERE: Final = "https://bundle.invalid/1/2/3/4/"
+"""What a relative URL is tried against: where the bundle will be is not known here."""
+
+
+class Addresses:
+    """Turns URLs as given into URLs as stored."""
+
+    def __init__(self, rules: Untrusted | None, *, relative: bool) -> None:
+        self._rules = rules
+        self._relative = relative
+
+    def stored(self, url: str) -> str:
+        """Give `url` as the WHATWG's parser writes it, or as it is where it is relative and may be.
+
+        Raises `ConfigurationError` as 3.3.1 step 4.2 refuses: when it "is a failure, its fragment is not null, or it
+        includes credentials".
+        """
+        stored = parse_url(url)
+        whole = stored
+        if stored is None and self._relative:
+            stored, whole = url, resolve(url, _SOMEWHERE)
+        if stored is None or whole is None:
+            raise ConfigurationError(f"{url[:200]!r} is no absolute URL; one begins with https:// or the like")
+        if has_fragment(whole):
+            raise ConfigurationError(f"the URL {url[:200]} has a fragment; leave out the # and what follows it")
+        if has_credentials(whole):
+            raise ConfigurationError(f"the URL of {whole.rpartition('@')[2][:200]} has credentials; leave them out")
+        return stored if self._rules is None else self._rules.url(stored)
+
+    def identity(self, stored: str) -> str:
+        """Give what two stored URLs have in common when readers take them for one, wherever the bundle is."""
+        return (resolve(stored, _SOMEWHERE) or stored) if self._relative else stored

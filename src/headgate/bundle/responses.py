@@ -1,0 +1,46 @@
+"""The responses of a bundle on its way out, in order, and the writing of the whole."""
+
+from array import array
+from collections.abc import Mapping
+
+from headgate.bundle.layout import Form, Several, lay_out
+from headgate.bundle.output import Progress, Target, opened
+from headgate.bundle.payload import Measured, chunks
+
+__all__ = ["Responses"]
+
+
+class Responses:
+    """Responses as they are kept: what stands before a payload in bytes, and the payload by reference."""
+
+    def __init__(self) -> None:
+        self._leads: list[bytes] = []
+        self._payloads: list[Measured] = []
+        self._lengths = array("Q")
+
+    def __len__(self) -> int:
+        return len(self._lengths)
+
+    def append(self, lead: bytes, payload: Measured, length: int) -> None:
+        """Keep a response: `lead` is all of its item that stands before the payload of `length` bytes."""
+        self._leads.append(lead)
+        self._payloads.append(payload)
+        self._lengths.append(len(lead) + length)
+
+    def write(
+        self, target: Target, form: Form, index: Mapping[str, int | Several], progress: Progress | None = None
+    ) -> int:
+        """Write the bundle of these responses, and give its length in bytes."""
+        plan = lay_out(form, index, self._lengths)
+        with opened(target, plan.length, progress) as output:
+            put = output.put
+            put(plan.before)
+            for lead, payload in zip(self._leads, self._payloads, strict=True):
+                put(lead)
+                if type(payload) is bytes:
+                    put(payload)
+                else:
+                    for chunk in chunks(payload):
+                        put(chunk)
+            put(plan.after)
+        return plan.length

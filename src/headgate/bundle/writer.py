@@ -1,0 +1,238 @@
+"""Write a bundle: exchanges go in one by one, the bundle comes out when the last is known.
+
+The index stands before the responses, so nothing can be written until every length is known. Until then headers are
+kept encoded and payloads by reference (`headgate.bundle.payload`): what is held for an exchange does not grow with its
+payload. The same exchanges in the same order give the same bytes, always.
+"""
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from headgate.bundle.addresses import Addresses
+from headgate.bundle.cbor import BYTES, data, head
+from headgate.bundle.exchange import Exchange, Payload
+from headgate.bundle.headers import CONTENT_TYPE, Encoded, HeaderEncoder, Headers, header_map, plain
+from headgate.bundle.layout import VERSIONS
+from headgate.bundle.metadata import Version
+from headgate.bundle.outline import KNOWN, outline
+from headgate.bundle.output import Progress, Target, check_target
+from headgate.bundle.payload import measured
+from headgate.bundle.placing import Placing, VariantKeys, parse_axes
+from headgate.bundle.responses import Responses
+from headgate.bundle.spool import Spool
+from headgate.bundle.untrusted import Untrusted
+from headgate.errors import ConfigurationError
+
+__all__ = ["BundleWriter"]
+
+
+class BundleWriter:
+    """Writes one bundle to a path or a binary file, which may be a pipe; a context manager.
+
+    The bundle is written by `close()`, or when the `with` block ends without an exception. A path then has the whole
+    bundle; when anything fails it has what it had before.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        *,
+        version: Version = "b1",
+        primary_url: str | None = None,
+        manifest_url: str | None = None,
+        critical: Sequence[str] = (),
+        sections: Mapping[str, bytes] | None = None,
+        section_order: Sequence[str] | None = None,
+        relative_urls: bool = False,
+        untrusted: bool | Untrusted = False,
+        progress: Progress | None = None,
+    ) -> None:
+        """Begin a bundle; raises `ConfigurationError` for what no bundle can have.
+
+        `primary_url` is asked by b1 and draft-01, `manifest_url` by draft-01. `sections` are further sections, name to
+        CBOR item; `section_order` names all of them. `relative_urls` lets b2 keep relative URLs as they are given.
+        `untrusted` holds the bundle to the rules for what strangers may direct (5.2).
+        """
+        _check_form(version, primary_url, manifest_url, relative_urls=relative_urls)
+        check_target(target)
+        self.length = 0
+        """Bytes of the bundle, once it is written."""
+        self._target = target
+        self._progress = progress
+        self._rules = (Untrusted() if untrusted is True else untrusted) or None
+        self._addresses = Addresses(self._rules, relative=relative_urls)
+        self._primary_url = None if primary_url is None else self._addresses.stored(primary_url)
+        self._manifest_url = None if manifest_url is None else self._addresses.stored(manifest_url)
+        self._critical = tuple(critical)
+        self._form = outline(
+            version, self._primary_url, self._manifest_url, self._critical, sections or {}, order=section_order
+        )
+        self._headers = HeaderEncoder()
+        self._placing = Placing()
+        self._responses = Responses()
+        self._spool: Spool | None = None
+        self._dynamic = 0
+        self._untyped: list[str] = []
+        self._open = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.discard()
+
+    def add(
+        self,
+        url: str,
+        *,
+        status: int = 200,
+        headers: Headers = (),
+        payload: Payload | memoryview = b"",
+        variants: str | None = None,
+        variant_key: VariantKeys = None,
+        length: int | None = None,
+        dynamic: bool = True,
+    ) -> None:
+        """Add a response for `url`, which is stored in the form that the WHATWG's parser gives it.
+
+        A URL has one response, or one for each key of its `variants` value, which comes with the first of them;
+        `variant_key` may be several keys that share this response. Chunks are spooled at once, unless `length` says how
+        many bytes they are: then they are taken when the bundle is written. `dynamic` is whether a stranger's request
+        directed this response into the bundle (`untrusted` alone asks).
+
+        Raises `ConfigurationError` for what a bundle cannot hold, and `HeadgateError` for a file that cannot be read;
+        either leaves the writer as it was, to go on with the next.
+        """
+        if not self._open:
+            raise ConfigurationError("the bundle is written, or was given up; begin another for more exchanges")
+        stored = self._addresses.stored(url)
+        try:
+            entries = self._headers.encode(status, headers)
+            if self._rules is not None:
+                self._check_untrusted(self._rules, entries, variants, variant_key, dynamic=dynamic)
+            kept, size = measured(payload, length, self._shared_spool)
+            if size and CONTENT_TYPE not in entries:
+                # 3.4 step 9. What is empty cannot be taken for anything: `remarks` tells of it.
+                raise ConfigurationError("there is a payload and no Content-Type header")
+            written = header_map(entries)
+            self._place(stored, variants, variant_key)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{stored}: {error}") from error
+        # 3.4: response = [headers: bstr .cbor headers, payload: bstr]
+        self._responses.append(b"\x82" + data(written) + head(BYTES, size), kept, size)
+        if CONTENT_TYPE not in entries:
+            self._untyped.append(stored)
+        if dynamic:
+            self._dynamic += _count(variant_key)
+
+    def add_exchange(self, exchange: Exchange) -> None:
+        """Add an exchange as a source yields it; raises as `add` does."""
+        self.add(
+            exchange.url,
+            status=exchange.status,
+            headers=exchange.headers,
+            payload=exchange.payload,
+            variants=exchange.variants,
+            variant_key=exchange.variant_key,
+        )
+
+    def remarks(self) -> list[str]:
+        """Give a sentence for each thing that was written as told, and that strict readers will not take."""
+        found = []
+        if self._manifest_url is None and self._form.version == "b1":
+            found.append("there is no manifest section, so strict readers refuse the bundle (3.3 step 24)")
+        if self._primary_url is not None and self._addresses.identity(self._primary_url) not in self._placing:
+            found.append(f"the primary URL {self._primary_url} is not in the bundle")
+        if self._untyped:
+            count = len(self._untyped)
+            found.append(
+                f"{count} empty responses have no Content-Type, so strict readers refuse them (3.4 step 9); "
+                f"the first is {self._untyped[0]}"
+            )
+        unknown = [name for name in self._critical if name not in KNOWN]
+        if unknown:
+            found.append(f"only readers that know {', '.join(unknown)} take the bundle: critical (3.3.4)")
+        return found
+
+    def close(self) -> None:
+        """Write the bundle; once it is written, or was discarded, this does nothing.
+
+        Raises `ConfigurationError` for a bundle that lacks something, and `HeadgateError` when a payload is not what it
+        was when it was added, or a path cannot be written. What a stream or a payload's chunks raise passes through.
+        """
+        if not self._open:
+            return
+        try:
+            index = self._placing.finish()
+            self._check_contained()
+            self.length = self._responses.write(self._target, self._form, index, self._progress)
+        finally:
+            self.discard()
+
+    def discard(self) -> None:
+        """Let go of all that was added; what has not been written never is."""
+        self._open = False
+        self._responses = Responses()
+        self._spool = None
+
+    def _place(self, url: str, variants: str | None, keys: VariantKeys) -> None:
+        ordinal = len(self._responses)
+        if variants is None and keys is None:
+            self._placing.place(self._addresses.identity(url), ordinal, stored=url)
+        elif self._form.version == "b2":
+            raise ConfigurationError("a b2 bundle has no variants; write b1, or choose one response for the URL")
+        else:
+            self._placing.place_variant(url, ordinal, variants, keys)
+
+    def _check_untrusted(
+        self,
+        rules: Untrusted,
+        entries: Encoded,
+        variants: str | None,
+        keys: VariantKeys,
+        *,
+        dynamic: bool,
+    ) -> None:
+        if dynamic:
+            rules.check_count(self._dynamic + _count(keys))
+        if variants is not None:
+            rules.check_axes(parse_axes(variants))
+        for name, value in plain(entries):
+            rules.check_header(name, value)
+
+    def _check_contained(self) -> None:
+        # 3.3.2: "The URL MUST refer to the one or more response(s) contained in the bundle itself."
+        named = {"manifest": self._manifest_url}
+        if self._form.version == "b2":
+            # b2's document says the same of its primary section; draft-01 says nothing, and calls it a fallback.
+            named["primary"] = self._primary_url
+        for what, url in named.items():
+            if url is not None and self._addresses.identity(url) not in self._placing:
+                raise ConfigurationError(f"the {what} URL {url} is not in the bundle; add a response for it")
+
+    def _shared_spool(self) -> Spool:
+        if self._spool is None:
+            self._spool = Spool()
+        return self._spool
+
+
+def _check_form(version: Version, primary_url: str | None, manifest_url: str | None, *, relative_urls: bool) -> None:
+    if version not in VERSIONS:
+        raise ConfigurationError(f"there is no version {version!r}; name one of {', '.join(VERSIONS)}")
+    if primary_url is None and version != "b2":
+        raise ConfigurationError(f"a {version} bundle has a primary URL, for readers that cannot use it; name one")
+    if manifest_url is None and version == "draft-01":
+        # 3.3 step 24: without "manifest" the metadata is a format error.
+        raise ConfigurationError("a draft-01 bundle has a manifest; name its URL, or write b1, which can do without")
+    if relative_urls and version != "b2":
+        raise ConfigurationError(f"the URLs of a {version} bundle are absolute; b2 alone has relative ones")
+
+
+def _count(keys: VariantKeys) -> int:
+    return 1 if keys is None or isinstance(keys, str) else len(keys)
