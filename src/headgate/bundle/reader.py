@@ -14,13 +14,13 @@ from typing import BinaryIO, Protocol, Self, TypeVar
 
 from msgspec import Struct
 
+from headgate.bundle.ending import start_parser
 from headgate.bundle.integrity import IntegrityBlock, integrity_parser
-from headgate.bundle.metadata import Location, Metadata, Negotiated, Profile
+from headgate.bundle.lookup import locate, select_location
+from headgate.bundle.metadata import Location, Metadata, Profile
 from headgate.bundle.need import Bytes, Parser, run
-from headgate.bundle.parser import NOSNIFF, metadata_parser, response_parser
-from headgate.bundle.url import parse_url, without_fragment
-from headgate.bundle.variants import parse_key, parse_variants, select_key, write_key
-from headgate.errors import BundleError, FormatError, NotInBundle, ResponseError
+from headgate.bundle.parser import FIRST_READ, NOSNIFF, metadata_parser, read_usual_response, response_parser
+from headgate.errors import BundleError, ResponseError
 
 __all__ = ["Bundle", "Response", "Source", "StoredExchange", "open_bundle", "parse_metadata"]
 
@@ -28,9 +28,6 @@ _Result = TypeVar("_Result")
 
 Source = str | os.PathLike[str] | bytes | bytearray | memoryview | mmap.mmap | BinaryIO
 """What a bundle is opened from: a path, its bytes, or a seekable binary file."""
-
-_TRAILER = 9
-"""Bytes of the length at a bundle's end: the head of an 8-byte string, and a big-endian integer (3.3.6)."""
 
 
 class Response(Struct, frozen=True):
@@ -112,7 +109,7 @@ class Bundle:
         self._start, self._end = 0, holder.size
         self.integrity_block = None
         if from_end:
-            self._start = _start_from_end(holder)
+            self._start = self._run(start_parser(holder.size))
         else:
             self.integrity_block = self._run(integrity_parser())
             self._start = self.integrity_block.length if self.integrity_block else 0
@@ -145,32 +142,14 @@ class Bundle:
 
         Raises `NotInBundle`, and `ResponseError` for a response that breaks a step of 3.4.
         """
-        found = self._find(url)
-        if isinstance(found, Location):
-            if variant_key is not None:
-                raise NotInBundle(f"{url} has no variants, so no variant key {variant_key!r}")
-            return self.load(found)
-        values = parse_key(variant_key or "")
-        location = found.locations.get(write_key(values)) if values else None
-        if location is None:
-            keys = ", ".join(list(found.locations)[:12])
-            fault = f"has no variant {variant_key!r}" if variant_key else "has variants"
-            raise NotInBundle(f"{url} {fault}; name one of {keys}, or select one by request headers")
-        return self.load(location)
+        return self.load(locate(self.metadata, url, variant_key))
 
     def select(self, url: str, request_headers: Mapping[str, str]) -> Response:
         """Load the response that fits a request best, as HTTP Representation Variants (draft-05, section 4) has it.
 
         Raises `NotInBundle` where no variant is acceptable, and as `response` does.
         """
-        found = self._find(url)
-        if isinstance(found, Location):
-            return self.load(found)
-        key = select_key(parse_variants(found.variants) or (), found.locations, request_headers)
-        if key is None:
-            keys = ", ".join(list(found.locations)[:12])
-            raise NotInBundle(f"{url} has no variant that the request accepts, only {keys}")
-        return self.load(found.locations[key])
+        return self.load(select_location(self.metadata, url, request_headers))
 
     def exchanges(self) -> Iterator[StoredExchange]:
         """Yield every URL and variant key with its response, in the order of the file; a refused one as its error."""
@@ -198,23 +177,17 @@ class Bundle:
     def load(self, location: Location) -> Response:
         """Load the response at a location of `metadata.requests` (3.4); raises `ResponseError`."""
         fallback_url = self.metadata.primary_url
-        head = self._run(response_parser(location, profile=self.profile, fallback_url=fallback_url))
+        # Most responses are of the usual kind: those need no parser that can ask for more.
+        source = self._holder.read(self._start + location.offset, min(location.length, FIRST_READ))
+        head = read_usual_response(bytes(source), location)
+        if head is None:
+            head = self._run(response_parser(location, profile=self.profile, fallback_url=fallback_url))
         payload = self._holder.read(self._start + head.payload.offset, head.payload.length)
         if len(payload) < head.payload.length:
             cut = f"the payload of {head.payload.length} bytes is cut"
             offset = self._start + head.payload.offset
             raise ResponseError(cut, step="3.4 step 12", offset=offset, fallback_url=fallback_url)
         return Response(head.status, head.headers, memoryview(payload))
-
-    def _find(self, url: str) -> Location | Negotiated:
-        found = self.metadata.requests.get(url)
-        if found is None:
-            # Fetch matches without the fragment; and whoever types a URL need not know its normal form.
-            normal = parse_url(url)
-            found = self.metadata.requests.get(without_fragment(normal)) if normal else None
-        if found is None:
-            raise NotInBundle(f"{url[:200]} is not in the bundle")
-        return found
 
     def _run(self, parser: Parser[_Result]) -> _Result:
         """Drive a parser; offsets in its refusals are then those of the file."""
@@ -229,20 +202,6 @@ class Bundle:
         except BundleError as error:
             error.offset += start
             raise
-
-
-def _start_from_end(holder: _Holder) -> int:
-    """Find a bundle's first byte by the length behind its last (3.3.6 steps 1 to 4)."""
-    size = holder.size
-    trailer = bytes(holder.read(max(size - _TRAILER, 0), _TRAILER))
-    if len(trailer) < _TRAILER or trailer[0] != 0x48:
-        fault = f"no 8-byte string ends the file, which has {size} bytes"
-        raise FormatError(fault, step="3.3.6 step 1", offset=max(size - _TRAILER, 0))
-    length = int.from_bytes(trailer[1:], "big")
-    if length > size:
-        fault = f"a bundle of {length} bytes does not fit in the {size} there are"
-        raise FormatError(fault, step="3.3.6 step 3", offset=size - 8)
-    return size - length
 
 
 class _Memory:
