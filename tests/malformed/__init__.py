@@ -1,0 +1,15 @@
+"""Malformed bundles, and the good ones beside them: each with the refusal that the document wants.
+
+Made from parts by a builder of their own, so that no fault of headgate's writer or reader can hide in them.
+"""
+
+from tests.malformed.case import Case
+from tests.malformed.leads import lead_cases
+from tests.malformed.parts import MANIFEST, PRIMARY
+from tests.malformed.responses import response_cases
+from tests.malformed.sections import section_cases
+from tests.malformed.spots import spot_cases
+
+__all__ = ["CASES", "MANIFEST", "PRIMARY", "Case"]
+
+CASES: tuple[Case, ...] = (*lead_cases(), *section_cases(), *response_cases(), *spot_cases())

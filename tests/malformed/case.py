@@ -1,0 +1,51 @@
+"""What a case is: some bytes, and what is to be said of them."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tests.malformed.parts import PRIMARY, Bundle
+
+__all__ = ["Case", "accepted", "either", "refused"]
+
+Expected = Literal["ok", "format", "version", "response", "either"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One bundle, right or wrong, and the answer to it."""
+
+    name: str
+    content: bytes
+    expected: Expected
+    """"response": the metadata loads, PRIMARY's response is refused and MANIFEST's is not. "either": any answer."""
+    step: str = ""
+    """Held by the refusal's `step`, as a step and not as the beginning of a longer number; empty: not compared."""
+    offset: int | None = None
+    """The refusal's, where the document leaves no doubt."""
+    fallback_url: str | None = None
+    compat: Expected | None = None
+    """What the profile compat says, where it differs."""
+    from_end: bool = False
+
+    def expected_of(self, profile: str) -> Expected:
+        """Say what the profile is to answer."""
+        return self.compat if profile == "compat" and self.compat else self.expected
+
+
+def accepted(name: str, bundle: Bundle) -> Case:
+    """Give a case that loads whole, every response included."""
+    return Case(name, bundle.written(), "ok")
+
+
+def either(name: str, bundle: Bundle) -> Case:
+    """Give a case on which the document has no clear word: an answer is all that is asked."""
+    return Case(name, bundle.written(), "either")
+
+
+def refused(name: str, bundle: Bundle, step: str, offset: int | None = None, **more: object) -> Case:
+    """Give a case that is refused: with the fallback URL, unless the step comes before it is known."""
+    early = any(step.startswith(f"3.3 step {number}") and len(step) == 10 for number in range(1, 7))
+    fallback_url = None if early or bundle.array == b"\x85" else PRIMARY
+    expected = "response" if step.startswith(("3.4", "3.6")) else "format"
+    settings = {"expected": expected, "fallback_url": fallback_url} | more
+    return Case(name, bundle.written(), step=step, offset=offset, **settings)
