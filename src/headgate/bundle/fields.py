@@ -8,24 +8,20 @@ import re
 
 from headgate.bundle.cbor import Items
 
-__all__ = ["FieldError", "is_field_name", "is_field_value", "read_fields"]
+__all__ = ["FieldError", "is_field_name", "is_field_value", "read_common_fields", "read_fields"]
 
 _NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
 _LINE_BREAKS = re.compile(rb"[\x00\r\n]")
 _WHITESPACE = b"\t\n\r "
-_COMMON = {
-    chr(0x40 + len(name)) + name: name
-    for name in (
-        "accept-ranges age allow alt-svc cache-control content-disposition content-encoding content-language "
-        "content-length content-location content-type cross-origin-embedder-policy cross-origin-opener-policy "
-        "cross-origin-resource-policy date digest etag expires last-modified link location permissions-policy "
-        "pragma referrer-policy repr-digest server service-worker-allowed set-cookie sourcemap timing-allow-origin "
-        "variant-key variants vary via warning x-cache x-content-type-options x-frame-options x-powered-by "
-        "x-request-id x-xss-protection access-control-allow-origin content-security-policy"
-    ).split()
-    if len(name) < 24
-}
+_COMMON_NAMES = """
+accept-ranges age allow alt-svc cache-control content-disposition content-encoding content-language content-length
+content-location content-type date digest etag expires last-modified link location permissions-policy pragma
+referrer-policy repr-digest server service-worker-allowed set-cookie sourcemap timing-allow-origin variant-key variants
+vary via warning x-cache x-content-type-options x-frame-options x-powered-by x-request-id x-xss-protection
+"""
+_COMMON = {chr(0x40 + len(name)) + name: name for name in _COMMON_NAMES.split() if len(name) < 24}
 """From the CBOR of a common name, as Latin-1, to the name."""
+_STATUS = "G:status"
 
 
 class FieldError(Exception):
@@ -52,8 +48,8 @@ def read_fields(source: bytes) -> tuple[dict[str, str], dict[bytes, bytes]]:
 
     Raises `CborError` for bytes that are no such map, `FieldError` for one that holds what no header list may.
     """
-    common = _read_common(source)
-    return _read_any(source) if common is None else common
+    common = read_common_fields(source)
+    return _read_any(source) if common is None else (common[0], {b":status": common[1]})
 
 
 def _read_any(source: bytes) -> tuple[dict[str, str], dict[bytes, bytes]]:
@@ -77,42 +73,39 @@ def _read_any(source: bytes) -> tuple[dict[str, str], dict[bytes, bytes]]:
     return headers, pseudos
 
 
-def _read_common(source: bytes) -> tuple[dict[str, str], dict[bytes, bytes]] | None:
+def read_common_fields(source: bytes) -> tuple[dict[str, str], bytes] | None:
     """Read a map of `:status` and at most 22 common headers; None for anything else, or anything wrong."""
-    if not 0xA1 <= (source[0] if source else 0) <= 0xB7 or _LINE_BREAKS.search(source) is not None:
+    if not source or not 0xA1 <= source[0] <= 0xB7 or _LINE_BREAKS.search(source) is not None:
         return None
-    # Latin-1 has one character for each byte: sliced once decoded, nothing is decoded twice.
+    # Latin-1 has one character for each byte: what is sliced once decoded need not be decoded again.
     text = source.decode("latin-1")
     headers: dict[str, str] = {}
-    status = b""
-    position = 1
-    previous = ""
+    status, previous, position = b"", "", 1
     try:
         for _ in range(source[0] - 0xA0):
             # The head of such a name is one byte, so the key's bytes sort as its head and name do.
-            end = position + source[position] - 0x3F
-            key = text[position:end]
-            if key <= previous:
+            size = position + source[position] - 0x3F
+            key = text[position:size]
+            start, length = size + 1, source[size]
+            if length < 0x58:
+                position = start + length - 0x40
+            else:
+                length = source[start] if length == 0x58 else 0
+                start += 1
+                position = start + length
+                if length < 24:
+                    return None
+            # This also refuses an empty value, and what was no string: its end is before its start.
+            if key <= previous or position <= start or source[start] <= 0x20 or source[position - 1] <= 0x20:
                 return None
             previous = key
-            size = source[end]
-            if 0x40 < size < 0x58:
-                start = end + 1
-                position = end + size - 0x3F
-            elif size == 0x58 and source[end + 1] >= 24:
-                start = end + 2
-                position = start + source[end + 1]
-            else:
-                return None
-            if source[start] <= 0x20 or source[position - 1] <= 0x20:
-                return None
             name = _COMMON.get(key)
             if name is not None:
                 headers[name] = text[start:position]
-            elif key == "G:status":
+            elif key == _STATUS:
                 status = source[start:position]
             else:
                 return None
     except IndexError:
         return None
-    return (headers, {b":status": status}) if status and position == len(source) else None
+    return (headers, status) if status and position == len(source) else None

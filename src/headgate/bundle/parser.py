@@ -5,13 +5,14 @@ file knows the order of the steps and what each refusal is called; what a sectio
 `sections`, what a header map holds in `fields`.
 """
 
+import re
 from collections.abc import Callable
 from typing import Final, NoReturn, TypeVar
 
 from msgspec import Struct
 
 from headgate.bundle.cbor import ARRAY, BYTES, TEXT, CborError, Items, head_size, read_head
-from headgate.bundle.fields import FieldError, read_fields
+from headgate.bundle.fields import FieldError, read_common_fields, read_fields
 from headgate.bundle.index import IndexRules, read_index
 from headgate.bundle.metadata import Location, Metadata, Profile, Section, Version
 from headgate.bundle.need import Need, Parser
@@ -20,7 +21,16 @@ from headgate.bundle.sections import read_critical, read_manifest, read_primary,
 from headgate.bundle.url import parse_url
 from headgate.errors import FormatError, ResponseError, VersionError
 
-__all__ = ["MOST_HEADERS", "MOST_SECTION_LENGTHS", "NOSNIFF", "ResponseHead", "metadata_parser", "response_parser"]
+__all__ = [
+    "FIRST_READ",
+    "MOST_HEADERS",
+    "MOST_SECTION_LENGTHS",
+    "NOSNIFF",
+    "ResponseHead",
+    "metadata_parser",
+    "read_usual_response",
+    "response_parser",
+]
 
 _Result = TypeVar("_Result")
 
@@ -38,8 +48,12 @@ _LAYOUTS: Final[dict[int, tuple[Version, ...]]] = {0x84: ("draft-01", "b1"), 0x8
 
 _LONGEST_HEAD: Final = 9
 _LONGEST_HEADS: Final = 10
-_FIRST_READ: Final = 1_024
+FIRST_READ: Final = 1_024
 """Bytes that are asked for at once: enough for the headers of nearly any response."""
+
+_USUAL_HEADERS: Final = re.compile(rb"\x82(?:\x58[\x18-\xff]|\x59(?!\x00)..)", re.DOTALL)
+_USUAL_PAYLOAD: Final = re.compile(rb"[\x40-\x57]|\x58[\x18-\xff]|\x59(?!\x00)..|\x5a(?!\x00\x00)....", re.DOTALL)
+"""Heads of byte strings in their only encoding: of 24 to 65535 bytes, and of less than four gigabytes."""
 
 _KNOWN: Final = frozenset({"index", "manifest", "critical", "signatures", "responses"})
 
@@ -212,70 +226,108 @@ def response_parser(
 
     Whether the payload is all there is for the driver to see, who alone knows if it wants it (step 12).
     """
-    start, size = location.offset, location.length
-    step, origin = "3.4 step 3", start
+    start = location.offset
+    # Step 1, and as much of the response as its headers usually take.
+    source = bytes((yield Need(start, min(location.length, FIRST_READ))))
+    usual = read_usual_response(source, location)
+    if usual is not None:
+        return usual
     try:
-        # Step 1, and as much of the response as its headers usually take.
-        source = bytes((yield Need(start, min(size, _FIRST_READ))))
+        # The document reads on where a location is too short, and says so in step 11.
         if len(source) < _LONGEST_HEADS:
-            # Shorter than any response with content; the document reads on where its location ends, up to step 11.
             source = bytes((yield Need(start, _LONGEST_HEADS)))
-        if source[:1] != b"\x82":
-            found = f"0x{source[0]:02x}, not 0x82" if source else "nothing"
-            raise _StepError(f"the response begins with {found}", "3.4 step 2", start)
-        header_length, headers_begin = _string_head(source, 1)
-        if header_length >= MOST_HEADERS:
-            fault = f"{header_length} bytes of headers, of which fewer than {MOST_HEADERS} are taken"
-            raise _StepError(fault, "3.4 step 4", start + 1)
-        headers_end = headers_begin + header_length
+        size, headers_begin = _header_length(source)
+        headers_end = headers_begin + size
         if len(source) < headers_end + _LONGEST_HEAD:
             source = bytes((yield Need(start, headers_end + _LONGEST_HEAD)))
-            if len(source) < headers_end:
-                fault = f"the headers of {header_length} bytes are cut"
-                raise _StepError(fault, "3.4 step 5", start + headers_begin)
-        step, origin = "3.4 step 5", start + headers_begin
-        headers, pseudos = read_fields(source[headers_begin:headers_end])
-        status = pseudos.get(b":status", b"")
-        if len(status) != 3 or not status.isdigit() or len(pseudos) != 1:
-            raise _StepError(*_status_fault(pseudos), origin)
-        step, origin = "3.4 step 10", start
-        payload_length, payload_begins = _string_head(source, headers_end)
-    except CborError as error:
-        raise _response_error(error.reason, f"{step}, {error.step}", origin + error.offset, fallback_url) from None
-    except FieldError as error:
-        raise _response_error(error.reason, f"3.4 step 6, {error.step}", origin, fallback_url) from None
+        if len(source) < headers_end:
+            raise _StepError(f"the headers of {size} bytes are cut", "3.4 step 5", headers_begin)
+        status, headers = _headers(source[headers_begin:headers_end], headers_begin)
+        payload_length, payload_begins = _string_head(source, headers_end, "3.4 step 10")
+        # Step 9 comes before step 10, but whether an empty payload excuses it (compat) is known only now.
+        if "content-type" not in headers and (profile == "strict" or payload_length):
+            raise _StepError("there is no content-type", "3.4 step 9", headers_begin)
+        if payload_begins + payload_length != location.length:
+            fault = f"the response takes {payload_begins + payload_length} bytes, its location {location.length}"
+            raise _StepError(fault, "3.4 step 11", payload_begins)
     except _StepError as error:
-        raise _response_error(*error.args, fallback_url) from None
-    # Step 9 comes before step 10, but whether an empty payload excuses it (compat) is known only now.
-    if "content-type" not in headers and (profile == "strict" or payload_length):
-        raise _response_error("there is no content-type", "3.4 step 9", start + headers_begin, fallback_url)
-    if payload_begins + payload_length != size:
-        fault = f"the response takes {payload_begins + payload_length} bytes, its location {size}"
-        raise _response_error(fault, "3.4 step 11", start + payload_begins, fallback_url)
-    return ResponseHead(int(status), headers, Location(start + payload_begins, payload_length))
+        raise ResponseError(
+            error.reason, step=error.step, offset=start + error.offset, fallback_url=fallback_url
+        ) from None
+    return ResponseHead(status, headers, Location(start + payload_begins, payload_length))
+
+
+def read_usual_response(source: bytes, location: Location) -> ResponseHead | None:
+    """Read a response up to its payload from its first bytes, if nothing about it is unusual; else None.
+
+    What it takes, `response_parser` takes too, and gives the same; a property test holds them equal.
+    """
+    lead = _USUAL_HEADERS.match(source)
+    if lead is None:
+        return None
+    begin = lead.end()
+    end = begin + int.from_bytes(source[2:begin])
+    lead = _USUAL_PAYLOAD.match(source, end)
+    if lead is None:
+        return None
+    payload = lead.end()
+    length = int.from_bytes(source[end + 1 : payload]) if payload > end + 1 else source[end] - 0x40
+    found = read_common_fields(source[begin:end])
+    if found is None or payload + length != location.length:
+        return None
+    headers, status = found
+    if len(status) != 3 or not status.isdigit() or "content-type" not in headers:
+        return None
+    return ResponseHead(int(status), headers, Location(location.offset + payload, length))
 
 
 class _StepError(Exception):
-    """A step is broken: its arguments are why, which step, and where."""
+    """A step is broken: why, which one, and at which byte of the response."""
+
+    def __init__(self, reason: str, step: str, offset: int) -> None:
+        super().__init__(reason, step, offset)
+        self.reason = reason
+        self.step = step
+        self.offset = offset
 
 
-def _response_error(reason: str, step: str, offset: int, fallback_url: str | None) -> ResponseError:
-    return ResponseError(reason, step=step, offset=offset, fallback_url=fallback_url)
+def _header_length(source: bytes) -> tuple[int, int]:
+    """Steps 2 to 4: the length of the header map, and where it begins."""
+    if source[:1] != b"\x82":
+        found = f"0x{source[0]:02x}, not 0x82" if source else "nothing"
+        raise _StepError(f"the response begins with {found}", "3.4 step 2", 0)
+    length, begins = _string_head(source, 1, "3.4 step 3")
+    if length >= MOST_HEADERS:
+        fault = f"{length} bytes of headers, of which fewer than {MOST_HEADERS} are taken"
+        raise _StepError(fault, "3.4 step 4", 1)
+    return length, begins
 
 
-def _status_fault(pseudos: dict[bytes, bytes]) -> tuple[str, str]:
-    """Say what is wrong with the pseudo-headers: steps 7 and 8."""
+def _headers(source: bytes, offset: int) -> tuple[int, dict[str, str]]:
+    """Steps 5 to 8: status and headers."""
+    try:
+        headers, pseudos = read_fields(source)
+    except CborError as error:
+        raise _StepError(error.reason, f"3.4 step 5, {error.step}", offset + error.offset) from None
+    except FieldError as error:
+        raise _StepError(error.reason, f"3.4 step 6, {error.step}", offset) from None
     if pseudos.keys() != {b":status"}:
         names = ", ".join(repr(name[:40]) for name in list(pseudos)[:4]) or "none"
-        return f"the pseudo-headers must be :status alone, and are {names}", "3.4 step 7"
-    return f"the status {pseudos[b':status'][:40]!r} is not three digits", "3.4 step 8"
+        raise _StepError(f"the pseudo-headers must be :status alone, and are {names}", "3.4 step 7", offset)
+    status = pseudos[b":status"]
+    if len(status) != 3 or not status.isdigit():
+        raise _StepError(f"the status {status[:40]!r} is not three digits", "3.4 step 8", offset)
+    return int(status), headers
 
 
-def _string_head(source: bytes, position: int) -> tuple[int, int]:
+def _string_head(source: bytes, position: int, step: str) -> tuple[int, int]:
     """Get the length of a CBOR bytestring header (3.5.2), and where its contents begin."""
-    major, length, contents = read_head(source, position)
+    try:
+        major, length, contents = read_head(source, position)
+    except CborError as error:
+        raise _StepError(error.reason, f"{step}, {error.step}", error.offset) from None
     if major != BYTES:
-        raise CborError("there is no byte string", "3.5.2 step 2", position)
+        raise _StepError("there is no byte string", f"{step}, 3.5.2 step 2", position)
     return length, contents
 
 
