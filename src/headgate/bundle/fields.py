@@ -14,14 +14,13 @@ _NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
 _LINE_BREAKS = re.compile(rb"[\x00\r\n]")
 _WHITESPACE = b"\t\n\r "
 _COMMON_NAMES = """
-accept-ranges age allow alt-svc cache-control content-disposition content-encoding content-language content-length
-content-location content-type date digest etag expires last-modified link location permissions-policy pragma
-referrer-policy repr-digest server service-worker-allowed set-cookie sourcemap timing-allow-origin variant-key variants
-vary via warning x-cache x-content-type-options x-frame-options x-powered-by x-request-id x-xss-protection
+:status accept-ranges age allow alt-svc cache-control content-disposition content-encoding content-language
+content-length content-location content-type date digest etag expires last-modified link location permissions-policy
+pragma referrer-policy repr-digest server service-worker-allowed set-cookie sourcemap timing-allow-origin variant-key
+variants vary via warning x-cache x-content-type-options x-frame-options x-powered-by x-request-id x-xss-protection
 """
 _COMMON = {chr(0x40 + len(name)) + name: name for name in _COMMON_NAMES.split() if len(name) < 24}
 """From the CBOR of a common name, as Latin-1, to the name."""
-_STATUS = "G:status"
 
 
 class FieldError(Exception):
@@ -80,7 +79,7 @@ def read_common_fields(source: bytes) -> tuple[dict[str, str], bytes] | None:
     # Latin-1 has one character for each byte: what is sliced once decoded need not be decoded again.
     text = source.decode("latin-1")
     headers: dict[str, str] = {}
-    status, previous, position = b"", "", 1
+    names, previous, position = _COMMON, "", 1
     try:
         for _ in range(source[0] - 0xA0):
             # The head of such a name is one byte, so the key's bytes sort as its head and name do.
@@ -99,13 +98,8 @@ def read_common_fields(source: bytes) -> tuple[dict[str, str], bytes] | None:
             if key <= previous or position <= start or source[start] <= 0x20 or source[position - 1] <= 0x20:
                 return None
             previous = key
-            name = _COMMON.get(key)
-            if name is not None:
-                headers[name] = text[start:position]
-            elif key == _STATUS:
-                status = source[start:position]
-            else:
-                return None
-    except IndexError:
+            headers[names[key]] = text[start:position]
+        status = headers.pop(":status").encode("latin-1")
+    except (IndexError, KeyError):
         return None
-    return (headers, status) if status and position == len(source) else None
+    return (headers, status) if position == len(source) else None

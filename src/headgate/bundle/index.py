@@ -18,7 +18,7 @@ from headgate.bundle.section import SectionError, section_url
 from headgate.bundle.url import is_normal
 from headgate.bundle.variants import MOST_KEYS, count_keys, parse_variants, variant_keys
 
-__all__ = ["Index", "IndexRules", "read_index"]
+__all__ = ["Index", "IndexRules", "read_entry", "read_index"]
 
 Index = dict[str, Location | Negotiated]
 
@@ -61,7 +61,7 @@ def read_index(source: bytes, rules: IndexRules) -> Index:
                 break
         key = items.key(items.text, key)[1]
         items.position = start
-        _read_entry(items, rules, requests)
+        read_entry(items, rules, requests)
     items.end()
     return requests
 
@@ -113,8 +113,8 @@ def _are_normal(urls: list[str]) -> bool:
     )
 
 
-def _read_entry(items: Items, rules: IndexRules, requests: Index) -> None:
-    """Take one entry, the document's way."""
+def read_entry(items: Items, rules: IndexRules, requests: Index) -> None:
+    """Take one entry, the document's way; raises `SectionError` only once the whole entry has been taken."""
     start = items.position
     text = items.text()
     variants, locations = _read_value(items, rules)

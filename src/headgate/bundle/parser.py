@@ -23,13 +23,17 @@ from headgate.errors import FormatError, ResponseError, VersionError
 
 __all__ = [
     "FIRST_READ",
+    "Lead",
     "MOST_HEADERS",
     "MOST_SECTION_LENGTHS",
     "NOSNIFF",
     "ResponseHead",
+    "known_sections",
+    "lead_parser",
     "metadata_parser",
     "read_usual_response",
     "response_parser",
+    "section_table_parser",
 ]
 
 _Result = TypeVar("_Result")
@@ -67,13 +71,15 @@ class ResponseHead(Struct, frozen=True):
     payload: Location
 
 
-class _Lead(Struct):
+class Lead(Struct, frozen=True):
     """What stands before the sections."""
 
+    array_head: int
     version: Version
     primary_url: str | None
-    fallback_url: str | None
+    """Also the fallback URL; None in b2, which tells it in a section."""
     position: int
+    """Where the section lengths begin."""
 
 
 def metadata_parser(*, profile: Profile = "strict", base_url: str | None = None) -> Parser[Metadata]:
@@ -81,8 +87,8 @@ def metadata_parser(*, profile: Profile = "strict", base_url: str | None = None)
 
     `base_url` is what b2's relative URLs are relative to; without it, they are relative to an absolute primary URL.
     """
-    lead = yield from _lead()
-    sections = yield from _section_table(lead)
+    lead = yield from lead_parser()
+    sections = yield from section_table_parser(lead)
     contents = yield from _metadata_sections(lead, sections)
     return _interpret(lead, sections, contents, _Reading(profile, base_url))
 
@@ -92,7 +98,7 @@ class _Reading(Struct, frozen=True):
     base_url: str | None
 
 
-def _lead() -> Parser[_Lead]:
+def lead_parser() -> Parser[Lead]:
     """Steps 1 to 7: magic, version and, but for b2, the primary URL, which from then on is the fallback URL."""
     magic = bytes((yield Need(0, 10)))
     layout = _LAYOUTS.get(magic[0]) if magic else None
@@ -109,7 +115,7 @@ def _lead() -> Parser[_Lead]:
     if version not in layout:
         fault = f"version {version} does not begin with 0x{magic[0]:02x}"
         raise FormatError(fault, step="3.3 step 7", offset=10, fallback_url=url)
-    return _Lead(version, url, url, position)
+    return Lead(magic[0], version, url, position)
 
 
 def _primary_url() -> Parser[tuple[int, str]]:
@@ -131,9 +137,9 @@ def _primary_url() -> Parser[tuple[int, str]]:
     return position + size, url
 
 
-def _section_table(lead: _Lead) -> Parser[tuple[Section, ...]]:
+def section_table_parser(lead: Lead) -> Parser[tuple[Section, ...]]:
     """Steps 8 to 20: which sections there are, and where."""
-    fallback = lead.fallback_url
+    fallback = lead.primary_url
     start = lead.position
     major, size, position = yield from _head(start, "3.3 step 8", fallback)
     if major != BYTES:
@@ -170,26 +176,26 @@ def _read_section_lengths(source: bytes) -> list[tuple[str, int]]:
     return lengths
 
 
-def _metadata_sections(lead: _Lead, sections: tuple[Section, ...]) -> Parser[dict[str, tuple[Section, bytes]]]:
+def _metadata_sections(lead: Lead, sections: tuple[Section, ...]) -> Parser[dict[str, tuple[Section, bytes]]]:
     """Steps 22.1 to 22.5: fetch what the known sections hold, in file order; the others are stepped over."""
     contents = {}
     for section in sections[:-1]:
-        if section.name not in _known(lead.version):
+        if section.name not in known_sections(lead.version):
             continue
         encoded = yield Need(section.offset, section.length)
         if len(encoded) < section.length:
             step = "3.3 step 22.5" if encoded else "3.3 step 22.4"
             fault = f"the section {section.name!r} of {section.length} bytes is cut"
-            _refuse(fault, step, section.offset, lead.fallback_url)
+            _refuse(fault, step, section.offset, lead.primary_url)
         contents[section.name] = section, bytes(encoded)
     return contents
 
 
 def _interpret(
-    lead: _Lead, sections: tuple[Section, ...], contents: dict[str, tuple[Section, bytes]], reading: _Reading
+    lead: Lead, sections: tuple[Section, ...], contents: dict[str, tuple[Section, bytes]], reading: _Reading
 ) -> Metadata:
     """Steps 21 to 25: what the sections say."""
-    fallback, version = lead.fallback_url, lead.version
+    fallback, version = lead.primary_url, lead.version
 
     def read(name: str, step: str, reader: Callable[..., _Result], *more: object) -> _Result | None:
         section, encoded = contents.get(name, (None, b""))
@@ -197,7 +203,7 @@ def _interpret(
             return None
         return _checked(lambda source: reader(source, *more), encoded, step, section.offset, fallback)
 
-    read("critical", "3.3.4 step 1", read_critical, _known(version))
+    read("critical", "3.3.4 step 1", read_critical, known_sections(version))
     # Only b2 has relative URLs. Its primary section may stand behind the index, and says what they are relative to.
     base_url = reading.base_url if version == "b2" else None
     primary_url = lead.primary_url
@@ -215,7 +221,8 @@ def _interpret(
     return Metadata(version, primary_url, manifest_url, requests, sections, authorities, vouched_subsets)
 
 
-def _known(version: Version) -> frozenset[str]:
+def known_sections(version: Version) -> frozenset[str]:
+    """Give the names of the sections that are implemented here for a version (3.3 step 15)."""
     return _KNOWN | {"primary"} if version == "b2" else _KNOWN
 
 
