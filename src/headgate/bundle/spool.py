@@ -8,6 +8,8 @@ from typing import BinaryIO
 
 from msgspec import Struct
 
+from headgate.errors import HeadgateError
+
 __all__ = ["CHUNK", "Piece", "Spool"]
 
 CHUNK = 1 << 16
@@ -21,22 +23,37 @@ class Spool:
     """
 
     def __init__(self) -> None:
-        self._file: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115 - closed by the finalizer
+        try:
+            self._file: BinaryIO = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - closed by the finalizer
+        except OSError as error:
+            raise _no_room(error) from error
         self._length = 0
         weakref.finalize(self, self._file.close)
 
     def keep(self, chunks: Iterable[bytes]) -> "Piece":
-        """Write `chunks` down, and give the piece that they are."""
-        offset = self._length
+        """Write `chunks` down, and give the piece that they are; of chunks that fail nothing is kept.
+
+        Raises `HeadgateError` when there is no room for them.
+        """
+        offset = end = self._length
         for chunk in chunks:
-            self._file.write(chunk)
-            self._length += len(chunk)
-        self._file.flush()
-        return Piece(self, offset, self._length - offset)
+            self._write(chunk, end)
+            end += len(chunk)
+        self._length = end
+        return Piece(self, offset, end - offset)
 
     def read(self, offset: int, length: int) -> bytes:
-        """Give the bytes there, fewer where the file ends sooner; where it is being written does not change."""
+        """Give the bytes there, fewer where the file ends sooner."""
         return os.pread(self._file.fileno(), length, offset)
+
+    def _write(self, chunk: bytes, offset: int) -> None:
+        view = memoryview(chunk)
+        try:
+            while view:
+                written = os.pwrite(self._file.fileno(), view, offset)
+                view, offset = view[written:], offset + written
+        except OSError as error:
+            raise _no_room(error) from error
 
 
 class Piece(Struct, frozen=True):
@@ -51,3 +68,9 @@ class Piece(Struct, frozen=True):
         end = self.offset + self.length
         for offset in range(self.offset, end, CHUNK):
             yield self.spool.read(offset, min(CHUNK, end - offset))
+
+
+def _no_room(error: OSError) -> HeadgateError:
+    return HeadgateError(
+        f"cannot keep payloads in a temporary file: {error.strerror}; set TMPDIR to a directory with room for them"
+    )

@@ -1,0 +1,194 @@
+"""A directory as a site: every file under its root, each at the URL where a web server would have it."""
+
+import os
+import stat
+from codecs import getincrementaldecoder
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+from urllib.parse import quote_from_bytes
+
+from headgate.bundle.exchange import Exchange
+from headgate.bundle.sources.left_out import LeftOut, Tell, silent
+from headgate.bundle.sources.media_types import media_type
+from headgate.bundle.url import has_credentials, parse_url
+from headgate.errors import ConfigurationError
+
+__all__ = ["MOST_FILES", "check_base_url", "directory", "find_manifest"]
+
+INDEX: Final = "index.html"
+MANIFESTS: Final = ("manifest.webmanifest", "manifest.json")
+WELL_KNOWN: Final = ".well-known"
+"""The one name with a dot in front that is for everybody to see (RFC 8615)."""
+MOST_FILES: Final = 1_000_000
+"""Symbolic links can make a handful of directories look like more files than could ever be read."""
+
+_MOVED: Final = {"content-type": "text/plain", "location": "./"}
+_SAFE: Final = "!$&'()*+,-.:;=@_~"
+"""What stands for itself in a segment besides letters and digits (RFC 3986, 3.3); the WHATWG's parser agrees."""
+_CHUNK: Final = 1 << 18
+
+
+class _Entry(NamedTuple):
+    name: str
+    path: Path
+    """Where it really is: no symbolic link is left in it."""
+    status: os.stat_result
+
+
+class _Folder(NamedTuple):
+    url: str
+    entries: Iterator[_Entry]
+    around: frozenset[tuple[int, int]]
+    """Device and inode of this directory, and of those it was reached through."""
+
+
+def directory(root: Path, base_url: str, *, tell: Tell = silent, most_files: int = MOST_FILES) -> Iterator[Exchange]:
+    """Yield an exchange for each file under `root`, whose own URL is `base_url`; payloads are paths.
+
+    An `index.html` is at its directory's URL, and a 301 leads there from its own, since pages link to both. Names
+    become URLs byte by byte, so that every file has one of its own. The order is by name, directory by directory.
+
+    Left out, and told of: names that begin with a dot, except `.well-known`; symbolic links that lead out of the root,
+    nowhere, or to a directory they are in; what is neither file nor directory. Raises `ConfigurationError`: at once
+    where root or URL are wrong, later where a file cannot be read.
+    """
+    return _Walk(_real(root), check_base_url(base_url)).exchanges(tell, root, most_files)
+
+
+def find_manifest(root: Path, base_url: str) -> str | None:
+    """Give the URL of the web app manifest at the root: `manifest.webmanifest`, or else `manifest.json`; or None."""
+    real = _real(root)
+    for name in MANIFESTS:
+        path = Path(os.path.realpath(real / name))
+        if path.is_relative_to(real) and path.is_file():
+            return check_base_url(base_url) + name
+    return None
+
+
+def check_base_url(text: str) -> str:
+    """Give the base URL in normal form; `ConfigurationError` for one that files cannot be put under."""
+    url = parse_url(text)
+    if url is None or "://" not in url:
+        raise ConfigurationError(f"{text!r} is no absolute URL to put files under; try https://example.com/")
+    if has_credentials(url) or "?" in url or "#" in url:
+        raise ConfigurationError(f"the base URL {text!r} is more than a path; leave user, query and fragment out")
+    if not url.endswith("/"):
+        raise ConfigurationError(f"the base URL {text!r} is no directory's, which ends in a slash; try {url}/")
+    return url
+
+
+class _Walk:
+    """One pass over a tree."""
+
+    def __init__(self, root: Path, base_url: str) -> None:
+        self._root = root
+        self._base_url = base_url
+        self._left_out = LeftOut()
+
+    def exchanges(self, tell: Tell, where: Path, most_files: int) -> Iterator[Exchange]:
+        count = 0
+        for url, entry in self._files():
+            count += 1
+            if count > most_files:
+                raise ConfigurationError(f"{where} has more than {most_files} files, with those that links repeat")
+            headers = {"content-type": _content_type(entry)}
+            if entry.name == INDEX:
+                yield Exchange(url, 200, headers, entry.path)
+                yield Exchange(url + INDEX, 301, _MOVED, b"")
+            else:
+                yield Exchange(url + _segment(entry.name), 200, headers, entry.path)
+        self._left_out.tell(tell, where=str(where))
+        if not count:
+            tell(f"{where}: no file to bundle")
+
+    def _files(self) -> Iterator[tuple[str, _Entry]]:
+        """Yield the regular files, each with the URL of its directory."""
+        # A stack and no recursion: directories can be deeper than calls.
+        stack = [self._opened(self._base_url, self._root, frozenset())]
+        while stack:
+            folder = stack[-1]
+            entry = next(folder.entries, None)
+            if entry is None:
+                stack.pop()
+            elif stat.S_ISREG(entry.status.st_mode):
+                yield folder.url, entry
+            elif not stat.S_ISDIR(entry.status.st_mode):
+                # Not even opened: that would wait for whoever writes to a FIFO.
+                self._left_out.add("neither a file nor a directory", str(entry.path))
+            elif _identity(entry.status) in folder.around:
+                self._left_out.add("a symbolic link to a directory that it is in", str(entry.path))
+            else:
+                stack.append(self._opened(f"{folder.url}{_segment(entry.name)}/", entry.path, folder.around))
+
+    def _opened(self, url: str, path: Path, around: frozenset[tuple[int, int]]) -> _Folder:
+        try:
+            names = sorted((found.name for found in path.iterdir()), key=os.fsencode)
+            itself = _identity(path.stat())
+        except OSError as error:
+            raise _unreadable(path, error) from None
+        return _Folder(url, self._entries(path, names), around | {itself})
+
+    def _entries(self, folder: Path, names: list[str]) -> Iterator[_Entry]:
+        for name in names:
+            path = folder / name
+            if name.startswith(".") and name != WELL_KNOWN:
+                self._left_out.add("hidden, by the dot in front of its name", str(path))
+                continue
+            try:
+                if path.is_symlink():
+                    path = Path(os.path.realpath(path, strict=True))
+                    if not path.is_relative_to(self._root):
+                        self._left_out.add("a symbolic link that leads out of the directory", str(folder / name))
+                        continue
+                yield _Entry(name, path, path.lstat())
+            except OSError as error:
+                if not (folder / name).is_symlink():
+                    raise _unreadable(path, error) from None
+                self._left_out.add("a symbolic link that leads nowhere", str(folder / name))
+
+
+def _content_type(entry: _Entry) -> str:
+    """Give the content type of a file, which is opened for it: text says that it is UTF-8 where it is.
+
+    Nobody may say so of other text: the field would overrule the charset that a page names in its head.
+    """
+    found = media_type(entry.name)
+    decode = getincrementaldecoder("utf-8")().decode
+    try:
+        # No link is left in the path; one that takes its place now is not followed, nor is a FIFO waited for.
+        handle = os.open(entry.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(handle, "rb", buffering=0) as file:
+            if not found.startswith("text/"):
+                return found
+            while chunk := file.read(_CHUNK):
+                decode(chunk)
+            decode(b"", final=True)
+    except UnicodeDecodeError:
+        return found
+    except OSError as error:
+        raise _unreadable(entry.path, error) from None
+    return f"{found}; charset=utf-8"
+
+
+def _segment(name: str) -> str:
+    """Write a file's name, whatever bytes it is made of, as one segment of a URL's path."""
+    return quote_from_bytes(os.fsencode(name), safe=_SAFE)
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
+
+
+def _real(root: Path) -> Path:
+    try:
+        real = Path(os.path.realpath(root, strict=True))
+    except OSError as error:
+        raise _unreadable(root, error) from None
+    if not real.is_dir():
+        raise ConfigurationError(f"{root} is no directory; name the one that holds the site")
+    return real
+
+
+def _unreadable(path: Path, error: OSError) -> ConfigurationError:
+    return ConfigurationError(f"cannot read {path}: {error.strerror}; every file has to be readable, and stay there")

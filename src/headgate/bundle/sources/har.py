@@ -1,0 +1,198 @@
+"""HAR 1.2, what a browser's network panel saves: the answers to its GET requests, as a bundle would give them.
+
+A HAR holds bodies after every coding is undone, and text as characters. So the fields of a content coding go, and text
+is written in UTF-8 and says so.
+"""
+
+import binascii
+import re
+from base64 import b64decode
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from headgate.bundle.exchange import Exchange
+from headgate.bundle.sources.chosen import Chosen, check_status, web_url, whole
+from headgate.bundle.sources.left_out import LeftOut, Tell, Unfit, silent
+from headgate.bundle.sources.response_fields import charset_utf8, kept, recoded, typed
+from headgate.bundle.spool import Spool
+from headgate.errors import ConfigurationError
+
+__all__ = ["har"]
+
+_BOM: Final = b"\xef\xbb\xbf"
+_SURROGATES: Final = re.compile(
+    rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<lone>\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
+)
+"""Halves of UTF-16 characters in JSON, and what could be taken for one that is alone."""
+_CHARSET: Final = re.compile(r"(?i);\s*charset\s*=\s*\"?([^\s;\"]+)")
+_PERSONAL: Final = frozenset({"authorization", "cookie"})
+
+
+class _Field(msgspec.Struct):
+    name: str
+    value: str | None = None
+
+
+class _Request(msgspec.Struct):
+    method: str
+    url: str
+    headers: list[_Field] | None = None
+
+
+class _Content(msgspec.Struct, rename={"mime_type": "mimeType"}):
+    size: float | None = None
+    mime_type: str | None = None
+    text: str | None = None
+    encoding: str | None = None
+
+
+class _Response(msgspec.Struct):
+    status: int
+    headers: list[_Field] | None = None
+    content: _Content | None = None
+
+
+class _Entry(msgspec.Struct):
+    request: _Request
+    response: _Response
+
+
+class _Started(msgspec.Struct, rename={"at": "startedDateTime"}):
+    at: str
+
+
+class _Log(msgspec.Struct):
+    entries: list[msgspec.Raw]
+
+
+class _Har(msgspec.Struct):
+    log: _Log
+
+
+def har(path: Path, *, tell: Tell = silent) -> Iterator[Exchange]:
+    """Yield the exchanges of a HAR: for each URL the last answer with a 2xx status, or else the last.
+
+    Left out, and told of: what was not asked for with GET over http or https, what has no answer or no body saved,
+    304 and partial answers, what cannot be read. Raises `ConfigurationError` for a file that is no HAR.
+    """
+    try:
+        source = path.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(f"cannot read {path}: {error.strerror}; name a HAR file") from None
+    return _exchanges(_entries(source.removeprefix(_BOM), path), path, tell)
+
+
+def _entries(source: bytes, path: Path) -> list[msgspec.Raw]:
+    """Read the outermost of a HAR; its entries are left for one by one."""
+    try:
+        try:
+            return msgspec.json.decode(source, type=_Har).log.entries
+        except msgspec.ValidationError:
+            raise
+        except msgspec.DecodeError:
+            # A browser that saved text with half a character in it wrote what no strict reader takes.
+            mended = _SURROGATES.sub(lambda found: rb"\ufffd" if found["lone"] else found[0], source)
+            return msgspec.json.decode(mended, type=_Har).log.entries
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigurationError(f"{path} is no HAR: {error}; save one from a browser's network panel") from None
+
+
+def _exchanges(raws: list[msgspec.Raw], path: Path, tell: Tell) -> Iterator[Exchange]:
+    left_out, spool = LeftOut(), Spool()
+    chosen = Chosen(left_out)
+    personal = 0
+    for raw in _in_order(raws):
+        url = "an entry"
+        try:
+            entry = _entry(raw)
+            url = entry.request.url
+            chosen.add(_exchange(entry, spool))
+            personal += any(field.name.lower() in _PERSONAL for field in entry.request.headers or ())
+        except Unfit as unfit:
+            left_out.add(str(unfit), url)
+    yield from chosen
+    left_out.tell(tell, where=str(path))
+    if personal:
+        tell(
+            f"{path}: cookies or credentials went with {personal} of the requests; see that nobody's secrets came back"
+        )
+    if not chosen:
+        tell(f"{path}: no exchange to bundle; save the HAR with content")
+
+
+def _in_order(raws: list[msgspec.Raw]) -> list[msgspec.Raw]:
+    """Give the entries, the oldest first, as a reader has to see to; as they are where a time cannot be read."""
+    try:
+        started = [datetime.fromisoformat(msgspec.json.decode(raw, type=_Started).at) for raw in raws]
+        by_time = sorted(zip(started, range(len(raws)), strict=True))
+    except (ValueError, TypeError):  # no time, or times with and without a zone
+        return raws
+    return [raws[position] for _, position in by_time]
+
+
+def _entry(raw: msgspec.Raw) -> _Entry:
+    try:
+        return msgspec.json.decode(raw, type=_Entry, strict=False)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Unfit(f"not as a HAR has it: {error}") from None
+
+
+def _exchange(entry: _Entry, spool: Spool) -> Exchange:
+    """Give the exchange of an entry; `Unfit` where it has none for a bundle."""
+    if entry.request.method.upper() != "GET":
+        raise Unfit("not asked for with GET")
+    url, response = web_url(entry.request.url), entry.response
+    check_status(response.status)
+    headers = kept((field.name, field.value or "") for field in response.headers or ())
+    if "content-encoding" in headers:
+        headers = recoded(headers, None)
+    content = response.content or _Content()
+    headers = typed(headers, content.mime_type or "")
+    if content.text is None:
+        payload = _no_body(response.status, content)
+    elif content.encoding:
+        payload = _bytes(content)
+    else:
+        payload = _text(content, headers["content-type"])
+        if not payload.isascii() or "charset" in headers["content-type"].lower():
+            headers["content-type"] = charset_utf8(headers["content-type"])
+    status, headers = whole(response.status, headers, len(payload))
+    return Exchange(url, status, headers, spool.keep((payload,)))
+
+
+def _no_body(status: int, content: _Content) -> bytes:
+    """Give the empty body, where nothing says that there was more."""
+    if content.size is not None and content.size > 0:
+        raise Unfit("its body was not saved")
+    if content.size is None and 200 <= status < 300 and status not in (204, 205):
+        raise Unfit("its body was not saved")
+    return b""
+
+
+def _bytes(content: _Content) -> bytes:
+    if content.encoding != "base64":
+        raise Unfit(f"a body in {content.encoding!r}, where a HAR has base64")
+    try:
+        payload = b64decode("".join((content.text or "").split()), validate=True)
+    except (binascii.Error, ValueError):
+        raise Unfit("a body that is no base64") from None
+    return _complete(payload, content)
+
+
+def _text(content: _Content, content_type: str) -> bytes:
+    payload = (content.text or "").encode()
+    found = _CHARSET.search(content_type)
+    # In another charset the text may have been longer than it is in UTF-8.
+    if found is None or found[1].lower() == "utf-8":
+        _complete(payload, content, without=len(_BOM))
+    return payload
+
+
+def _complete(payload: bytes, content: _Content, *, without: int = 0) -> bytes:
+    if content.size is not None and content.size > len(payload) + without:
+        raise Unfit("its body was saved in part")
+    return payload
