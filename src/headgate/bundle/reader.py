@@ -4,30 +4,24 @@ A path is mapped into memory and read where it is needed, so that one response o
 response. Bundles that are still arriving are read by `headgate.bundle.stream`.
 """
 
-import mmap
-import os
-import stat
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Protocol, Self, TypeVar
+from typing import Self, TypeVar
 
 from msgspec import Struct
 
 from headgate.bundle.ending import start_parser
+from headgate.bundle.holder import Holder, Source, hold
 from headgate.bundle.integrity import IntegrityBlock, integrity_parser
 from headgate.bundle.lookup import locate, select_location
 from headgate.bundle.metadata import Location, Metadata, Profile
-from headgate.bundle.need import Bytes, Parser, run
+from headgate.bundle.need import Parser, run
 from headgate.bundle.parser import FIRST_READ, NOSNIFF, metadata_parser, read_usual_response, response_parser
 from headgate.errors import BundleError, ResponseError
 
 __all__ = ["Bundle", "Response", "Source", "StoredExchange", "open_bundle", "parse_metadata"]
 
 _Result = TypeVar("_Result")
-
-Source = str | os.PathLike[str] | bytes | bytearray | memoryview | mmap.mmap | BinaryIO
-"""What a bundle is opened from: a path, its bytes, or a seekable binary file."""
 
 
 class Response(Struct, frozen=True):
@@ -75,24 +69,12 @@ def open_bundle(
     that cannot be read, `OSError`. A file that is cut short while it is mapped ends the process that reads it there:
     replace such a file by renaming, or open it yourself and give the file.
     """
-    holder = _hold(source)
+    holder = hold(source)
     try:
         return Bundle(holder, profile=profile, from_end=from_end, base_url=base_url)
     except BaseException:
         holder.close()
         raise
-
-
-class _Holder(Protocol):
-    """Where the bytes are."""
-
-    size: int
-
-    def read(self, offset: int, length: int) -> Bytes:
-        """Give the bytes there, fewer where they end."""
-
-    def close(self) -> None:
-        """Let go of what was opened here."""
 
 
 class Bundle:
@@ -103,7 +85,7 @@ class Bundle:
     integrity_block: IntegrityBlock | None
     """The block before it, unverified; None where there is none, and when read from its end."""
 
-    def __init__(self, holder: _Holder, *, profile: Profile, from_end: bool, base_url: str | None) -> None:
+    def __init__(self, holder: Holder, *, profile: Profile, from_end: bool, base_url: str | None) -> None:
         self.profile = profile
         self._holder = holder
         self._start, self._end = 0, holder.size
@@ -202,65 +184,3 @@ class Bundle:
         except BundleError as error:
             error.offset += start
             raise
-
-
-class _Memory:
-    """Bytes in memory, or a file mapped there."""
-
-    def __init__(self, source: bytes | bytearray | memoryview | mmap.mmap, mapped: mmap.mmap | None = None) -> None:
-        self._view = memoryview(source).cast("B")
-        self._mapped = mapped
-        self.size = len(self._view)
-
-    def read(self, offset: int, length: int) -> memoryview:
-        return self._view[offset : offset + length]
-
-    def close(self) -> None:
-        self._view.release()
-        if self._mapped is not None:
-            try:
-                self._mapped.close()
-            except BufferError:
-                # Someone still holds a payload: the mapping goes when that does.
-                self._mapped = None
-
-
-class _File:
-    """A seekable binary file of somebody else's."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self.size = file.seek(0, os.SEEK_END)
-
-    def read(self, offset: int, length: int) -> bytes:
-        left = min(length, self.size - offset)
-        if left <= 0:
-            return b""
-        self._file.seek(offset)
-        parts = []
-        while left > 0 and (part := self._file.read(left)):
-            parts.append(part)
-            left -= len(part)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    def close(self) -> None:
-        """Whoever opened it closes it."""
-
-
-def _hold(source: Source) -> _Holder:
-    if isinstance(source, (str, os.PathLike)):
-        return _map(Path(source))
-    if isinstance(source, (bytes, bytearray, memoryview, mmap.mmap)):
-        return _Memory(source)
-    return _File(source)
-
-
-def _map(path: Path) -> _Memory:
-    with path.open("rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            return _Memory(file.read())
-        if not status.st_size:
-            return _Memory(b"")
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        return _Memory(mapped, mapped)
