@@ -1,0 +1,163 @@
+"""What the two transports share: where their bundle is, which requests it answers, and with what response.
+
+Nothing here sends anything.
+"""
+
+import re
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from types import ModuleType
+from typing import Any, Final
+
+from msgspec import Struct
+
+from headgate.agent.bundle.download import Download
+from headgate.agent.bundle.matching import Answer, Wanted, answered, wanted
+from headgate.agent.bundle.opened import RemoteBundle, in_chunks
+from headgate.agent.bundle.parts import Fields, check_served
+from headgate.agent.library import Request, byte_stream, library_of
+from headgate.bundle.lookup import select_location
+from headgate.bundle.metadata import Location, Metadata, Profile
+from headgate.bundle.reader import Bundle, Source, open_bundle
+from headgate.bundle.sources.left_out import Tell
+from headgate.bundle.url import parse_url
+from headgate.errors import ConfigurationError, FetchError, NotInBundle, ResponseError
+
+__all__ = ["Answering", "Asked", "Origins", "not_stored", "response", "skipping"]
+
+_WEB: Final = re.compile(r"https?://", re.IGNORECASE)
+
+
+class Asked(Struct, frozen=True):
+    """A request that a bundle may answer, and the library that it, and so its answer, is made of."""
+
+    url: str
+    wanted: Wanted
+    library: ModuleType
+
+
+class Origins:
+    """The origins that a bundle may answer for: those named, or all."""
+
+    def __init__(self, named: Collection[str] | None) -> None:
+        self._named = None if named is None else frozenset(map(_named_origin, named))
+
+    def allow(self, url: str) -> bool:
+        """Say whether the bundle may answer for a URL."""
+        return self._named is None or _origin(url) in self._named
+
+
+class Answering:
+    """A bundle: open, or yet to be fetched; and the answers it gives. `BundleTransport` says what the arguments are."""
+
+    def __init__(
+        self,
+        source: Bundle | RemoteBundle | Source,
+        *,
+        profile: Profile,
+        base_url: str | None,
+        require_nosniff: bool,
+        origins: Collection[str] | None,
+        max_bytes: int,
+        tell: Tell,
+    ) -> None:
+        self.tell = tell
+        self.url = source if isinstance(source, str) and _WEB.match(source) else ""
+        """Where the bundle is to be fetched from; empty where that is not needed."""
+        self.bundle: Bundle | RemoteBundle | None = None
+        """The bundle; None until it is fetched."""
+        self._profile: Profile = profile
+        self._base_url = base_url
+        self._require_nosniff = require_nosniff
+        self._origins = Origins(origins)
+        self._max_bytes = max_bytes
+        self._is_ours = not isinstance(source, (Bundle, RemoteBundle))
+        if isinstance(source, (Bundle, RemoteBundle)):
+            self.bundle = source
+        elif not self.url:
+            self.bundle = open_bundle(source, profile=profile, base_url=base_url)
+
+    def close(self) -> None:
+        """Close the bundle, if it was opened here; what was handed out of it stays valid."""
+        if self._is_ours and isinstance(self.bundle, Bundle):
+            self.bundle.close()
+
+    def asked(self, request: Request) -> Asked | None:
+        """Say what a request asks of a bundle; None where it is the network's business."""
+        url = str(request.url)
+        asks = wanted(request.method, {name.lower(): value for name, value in request.headers.items()})
+        if asks is None or not self._origins.allow(url):
+            return None
+        return Asked(url, asks, library_of(request))
+
+    def download(self, url: str, status: int, fields: Fields) -> Download:
+        """Judge the head of the answer that a bundle comes in, and give what keeps its body."""
+        if status != 200:
+            raise FetchError(f"{url}: answered {status}, where a bundle was asked for")
+        check_served(url, fields, require_nosniff=self._require_nosniff)
+        return Download(url, fields, most=self._max_bytes)
+
+    def open(self, url: str, download: Download) -> Bundle:
+        """Open a bundle that is all there now."""
+        bundle = open_bundle(download.mapped(), profile=self._profile, base_url=self._base_url or url)
+        self.bundle = bundle
+        return bundle
+
+    def locate(self, asked: Asked, metadata: Metadata) -> Location | None:
+        """Say where the response is; None where the bundle has none that fits."""
+        try:
+            return select_location(metadata, asked.url, asked.wanted.headers)
+        except NotInBundle:
+            return None
+
+    def from_memory(self, asked: Asked, bundle: Bundle) -> Any:
+        """Answer out of a bundle that is here; None where it has nothing to say, or what it has is refused."""
+        location = self.locate(asked, bundle.metadata)
+        if location is None:
+            return None
+        try:
+            stored = bundle.load(location)
+        except ResponseError as error:
+            self.tell_of(asked, error)
+            return None
+        answer = answered(asked.wanted, stored.status, stored.headers, len(stored.payload))
+        return answer and response(asked, answer, in_chunks(stored.payload[answer.start : answer.stop]))
+
+    def tell_of(self, asked: Asked, error: ResponseError | FetchError) -> None:
+        """Say why the network is asked, though the bundle has a response."""
+        self.tell(f"{asked.url}: the bundle's response is of no use: {error}")
+
+
+def response(asked: Asked, answer: Answer, chunks: Iterator[bytes] | AsyncIterator[bytes], close: Any = None) -> Any:
+    """Make a response of the library that the request is made of; `close` lets go of where its body comes from."""
+    fields = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]
+    body = byte_stream(asked.library)(chunks, close)
+    return asked.library.Response(answer.status, headers=fields, stream=body)
+
+
+def not_stored(asked: Asked) -> Any:
+    """Answer whoever wants no network, and what the bundle does not have (RFC 9111, 5.2.1.7)."""
+    body = byte_stream(asked.library)(iter(()))
+    return asked.library.Response(504, headers={"content-length": "0"}, stream=body)
+
+
+def skipping(start: int, stop: int) -> Callable[[bytes], bytes]:
+    """Give what cuts the chunks it is handed, one after another, to the bytes from `start` to before `stop`."""
+    position = 0
+
+    def cut(chunk: bytes) -> bytes:
+        nonlocal position
+        begin, position = position, position + len(chunk)
+        return chunk[max(0, start - begin) : max(0, stop - begin)]
+
+    return cut
+
+
+def _origin(url: str) -> str:
+    """Give a URL's scheme, host and port; what is no URL is its own origin, which is nobody's."""
+    return "/".join((parse_url(url) or url).split("/", 3)[:3])
+
+
+def _named_origin(text: str) -> str:
+    if parse_url(text) is None:
+        raise ConfigurationError(f"{text!r} is no origin; one is https://example.com")
+    return _origin(text)

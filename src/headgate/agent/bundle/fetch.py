@@ -1,0 +1,165 @@
+"""One GET after another, with everything about its answer bounded: how long, how slow, from where.
+
+Two clients, one shape: `Fetcher` for a synchronous client, `AsyncFetcher` for an asynchronous one. What goes wrong on
+the way is a `FetchError`, whichever library it went wrong in.
+"""
+
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from types import ModuleType
+from typing import Any, Final
+
+from headgate import __version__
+from headgate.agent.bundle.parts import Fields
+from headgate.agent.library import AsyncClient, Client, Response, default_library, library_of
+from headgate.errors import FetchError
+
+__all__ = ["SLOWEST", "TIMEOUT", "USER_AGENT", "AsyncFetcher", "AsyncReply", "Fetcher", "Reply", "told"]
+
+TIMEOUT: Final = 30.0
+"""Seconds without a byte after which a server is given up, and what a slow one has ahead of `SLOWEST`."""
+
+SLOWEST: Final = 4_096
+"""Bytes a second, on average over a body: a server that is slower is given up."""
+
+USER_AGENT: Final = f"headgate/{__version__}"
+
+_PURPOSE = "fetching over HTTP"
+
+
+class Reply:
+    """The head of an answer, and its body as it arrives."""
+
+    def __init__(self, response: Response, pace: "_Pace") -> None:
+        self.url = str(response.url)
+        """Where it came from, behind the redirects."""
+        self.status = response.status_code
+        self.fields: Fields = response.headers  # type: ignore[assignment] # its default is never None here
+        self._response: Any = response
+        self._pace = pace
+
+    def chunks(self, *, decoded: bool = False) -> Iterator[bytes]:
+        """Yield the body, as it was sent or with its content coding undone."""
+        with told(self.url, library_of(self._response)):
+            arriving = self._response.iter_bytes() if decoded else self._response.iter_raw()
+            while (chunk := self._pace.timed(arriving)) is not None:
+                yield chunk
+
+
+class AsyncReply(Reply):
+    """The same, for an asynchronous client: `achunks` instead of `chunks`."""
+
+    async def achunks(self, *, decoded: bool = False) -> AsyncIterator[bytes]:
+        """Yield the body, as it was sent or with its content coding undone."""
+        with told(self.url, library_of(self._response)):
+            arriving = self._response.aiter_bytes() if decoded else self._response.aiter_raw()
+            while (chunk := await self._pace.atimed(arriving)) is not None:
+                yield chunk
+
+
+class Fetcher:
+    """Sends GETs through a client, its own if none is given."""
+
+    def __init__(self, client: Client | None = None, *, timeout: float = TIMEOUT) -> None:
+        self._library = default_library(_PURPOSE) if client is None else library_of(client)
+        self._own = client is None
+        self._client: Any = client or self._library.Client(headers={"User-Agent": USER_AGENT})
+        self._timeout = timeout
+
+    @contextmanager
+    def get(self, url: str, fields: Mapping[str, str], *, follow: bool = True) -> Iterator[Reply]:
+        """Send one GET, and open its answer; the connection is free again when the block ends."""
+        pace = _Pace(url, self._timeout)
+        with told(url, self._library):
+            request = self._client.build_request("GET", url, headers=fields, timeout=self._timeout)
+            response = self._client.send(request, stream=True, follow_redirects=follow)
+        try:
+            _refuse_downgrade(url, response)
+            yield Reply(response, pace)
+        finally:
+            response.close()
+
+    def close(self) -> None:
+        """Close the client, if it was made here."""
+        if self._own:
+            self._client.close()
+
+
+class AsyncFetcher:
+    """Sends GETs through an asynchronous client, its own if none is given."""
+
+    def __init__(self, client: AsyncClient | None = None, *, timeout: float = TIMEOUT) -> None:
+        self._library = default_library(_PURPOSE) if client is None else library_of(client)
+        self._own = client is None
+        self._client: Any = client or self._library.AsyncClient(headers={"User-Agent": USER_AGENT})
+        self._timeout = timeout
+
+    @asynccontextmanager
+    async def get(self, url: str, fields: Mapping[str, str], *, follow: bool = True) -> AsyncIterator[AsyncReply]:
+        """Send one GET, and open its answer; the connection is free again when the block ends."""
+        import anyio
+
+        pace = _Pace(url, self._timeout)
+        with told(url, self._library):
+            request = self._client.build_request("GET", url, headers=fields, timeout=self._timeout)
+            # A head that comes byte by byte never exceeds the time for one byte.
+            with anyio.fail_after(2 * self._timeout):
+                response = await self._client.send(request, stream=True, follow_redirects=follow)
+        try:
+            _refuse_downgrade(url, response)
+            yield AsyncReply(response, pace)
+        finally:
+            await response.aclose()
+
+    async def aclose(self) -> None:
+        """Close the client, if it was made here."""
+        if self._own:
+            await self._client.aclose()
+
+
+@contextmanager
+def told(url: str, library: ModuleType) -> Iterator[None]:
+    """Turn what a library raises about a request into a `FetchError` that names the URL."""
+    try:
+        yield
+    except (library.RequestError, library.InvalidURL, library.StreamError, TimeoutError) as error:
+        # Its timeouts have no text of their own.
+        raise FetchError(f"{url}: {type(error).__name__}{f': {error}' if str(error) else ''}") from error
+
+
+class _Pace:
+    """Gives up on a body that comes too slowly; the time its reader takes between chunks is not the server's."""
+
+    def __init__(self, url: str, patience: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._url = url
+        self._patience = patience
+        self._clock = clock
+        self._waited = 0.0
+        self._received = 0
+
+    def timed(self, chunks: Iterator[bytes]) -> bytes | None:
+        """Wait for the next chunk; None behind the last. Raises `FetchError` when they come too slowly."""
+        began = self._clock()
+        return self._take(began, next(chunks, None))
+
+    async def atimed(self, chunks: AsyncIterator[bytes]) -> bytes | None:
+        """Wait for the next chunk; None behind the last. Raises `FetchError` when they come too slowly."""
+        began = self._clock()
+        return self._take(began, await anext(chunks, None))
+
+    def _take(self, began: float, chunk: bytes | None) -> bytes | None:
+        self._waited += self._clock() - began
+        self._received += len(chunk or b"")
+        if self._waited > self._patience + self._received / SLOWEST:
+            raise FetchError(
+                f"{self._url}: slower than {SLOWEST} bytes a second; given up after {self._received} bytes"
+            )
+        return chunk
+
+
+def _refuse_downgrade(url: str, response: Any) -> None:
+    """Refuse an answer that came in the clear, though it was asked for under TLS."""
+    hops = [*response.history, response]
+    if url[:6].lower() == "https:" and any(str(hop.url)[:5] == "http:" for hop in hops):
+        raise FetchError(f"{url}: redirected from https to http; ask for the address it leads to, if that is meant")

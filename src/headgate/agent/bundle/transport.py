@@ -1,0 +1,265 @@
+"""Transports for httpx2 and httpx that answer requests out of a bundle, and send the others on.
+
+`matching` says which requests a bundle may answer. What it answers, it answers without a connection, and says so in
+`Headgate-Source: bundle`; everything else goes to the transport behind it, a response that the bundle has and that
+breaks a step of the document included.
+"""
+
+import threading
+from collections.abc import AsyncIterator, Collection, Iterator
+from contextlib import AsyncExitStack, ExitStack
+from types import ModuleType, TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from headgate.agent.bundle.answering import Answering, Asked, not_stored, response, skipping
+from headgate.agent.bundle.async_ranges import AsyncRangeBundle
+from headgate.agent.bundle.download import MOST_BYTES
+from headgate.agent.bundle.fetch import TIMEOUT, USER_AGENT, AsyncFetcher, Fetcher
+from headgate.agent.bundle.matching import answered
+from headgate.agent.bundle.ranges import RangeBundle
+from headgate.agent.library import library_of
+from headgate.bundle.metadata import Profile
+from headgate.bundle.reader import Bundle, Source
+from headgate.bundle.sources.left_out import Tell, silent
+from headgate.errors import ConfigurationError, FetchError, ResponseError
+
+if TYPE_CHECKING:
+    from httpx2 import AsyncBaseTransport, BaseTransport
+else:
+    # Clients of either library take whatever has the methods.
+    AsyncBaseTransport = BaseTransport = object
+
+__all__ = ["AsyncBundleTransport", "BundleTransport"]
+
+
+class BundleTransport(BaseTransport):
+    """For `httpx2.Client(transport=BundleTransport("site.wbn"))`, and the same with httpx.
+
+    `bundle` is one that is open, a path, or the URL of one, which is fetched whole with the first request that it could
+    answer. `inner` is the transport behind it, by default the library's own for HTTP. `base_url` is what the relative
+    URLs of a b2 bundle are relative to, by default where it was fetched from.
+
+    A bundle that is fetched must be served as `application/webbundle` with `X-Content-Type-Options: nosniff`, or is
+    refused with a `FetchError` (5.2), unless `require_nosniff` is false; it has at most `max_bytes`. It answers for
+    every URL in it, as the document has it; with `origins`, such as `https://example.com`, for those alone. `tell` is
+    given a sentence about each response that the network has to give instead.
+    """
+
+    def __init__(
+        self,
+        bundle: Bundle | RangeBundle | Source,
+        inner: Any = None,
+        *,
+        profile: Profile = "strict",
+        base_url: str | None = None,
+        require_nosniff: bool = True,
+        origins: Collection[str] | None = None,
+        max_bytes: int = MOST_BYTES,
+        timeout: float = TIMEOUT,
+        tell: Tell = silent,
+    ) -> None:
+        if isinstance(bundle, AsyncRangeBundle):
+            raise ConfigurationError("an AsyncRangeBundle needs an AsyncBundleTransport")
+        self._answering = Answering(
+            bundle,
+            profile=profile,
+            base_url=base_url,
+            require_nosniff=require_nosniff,
+            origins=origins,
+            max_bytes=max_bytes,
+            tell=tell,
+        )
+        self._inner = inner
+        self._timeout = timeout
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        trace: TracebackType | None = None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the transport behind this one, and the bundle where it was opened here."""
+        self._answering.close()
+        if self._inner is not None:
+            self._inner.close()
+
+    def handle_request(self, request: Any) -> Any:
+        """Answer a request out of the bundle, or pass it on."""
+        asked = self._answering.asked(request)
+        if asked is not None:
+            answer = self._answer(asked)
+            if answer is not None:
+                return answer
+            if asked.wanted.only_stored:
+                return not_stored(asked)
+        return self._behind(library_of(request)).handle_request(request)
+
+    def _answer(self, asked: Asked) -> Any:
+        bundle = self._answering.bundle or self._fetched(asked.library)
+        if isinstance(bundle, Bundle):
+            return self._answering.from_memory(asked, bundle)
+        assert isinstance(bundle, RangeBundle)
+        location = self._answering.locate(asked, bundle.metadata)
+        if location is None:
+            return None
+        with ExitStack() as stack:
+            try:
+                stored = stack.enter_context(bundle.stream(location))
+            except (ResponseError, FetchError) as error:
+                self._answering.tell_of(asked, error)
+                return None
+            answer = answered(asked.wanted, stored.status, stored.headers, stored.length)
+            if answer is None:
+                return None
+            return response(asked, answer, _cut(stored.chunks, answer.start, answer.stop), stack.pop_all().close)
+
+    def _fetched(self, library: ModuleType) -> Any:
+        with self._lock:
+            if self._answering.bundle is not None:
+                return self._answering.bundle
+            client = library.Client(transport=self._behind(library), headers={"User-Agent": USER_AGENT})
+            with (
+                Fetcher(client, timeout=self._timeout).get(self._answering.url, {}) as reply,
+                self._answering.download(reply.url, reply.status, reply.fields) as download,
+            ):
+                for chunk in reply.chunks(decoded=True):
+                    download.add(chunk)
+                return self._answering.open(reply.url, download)
+
+    def _behind(self, library: ModuleType) -> Any:
+        if self._inner is None:
+            self._inner = library.HTTPTransport()
+        return self._inner
+
+
+class AsyncBundleTransport(AsyncBaseTransport):
+    """`BundleTransport` for `httpx2.AsyncClient`, and the same with httpx."""
+
+    def __init__(
+        self,
+        bundle: Bundle | AsyncRangeBundle | Source,
+        inner: Any = None,
+        *,
+        profile: Profile = "strict",
+        base_url: str | None = None,
+        require_nosniff: bool = True,
+        origins: Collection[str] | None = None,
+        max_bytes: int = MOST_BYTES,
+        timeout: float = TIMEOUT,
+        tell: Tell = silent,
+    ) -> None:
+        if isinstance(bundle, RangeBundle):
+            raise ConfigurationError("a RangeBundle needs a BundleTransport")
+        self._answering = Answering(
+            bundle,
+            profile=profile,
+            base_url=base_url,
+            require_nosniff=require_nosniff,
+            origins=origins,
+            max_bytes=max_bytes,
+            tell=tell,
+        )
+        self._inner = inner
+        self._timeout = timeout
+        self._lock: Any = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        trace: TracebackType | None = None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the transport behind this one, and the bundle where it was opened here."""
+        self._answering.close()
+        if self._inner is not None:
+            await self._inner.aclose()
+
+    async def handle_async_request(self, request: Any) -> Any:
+        """Answer a request out of the bundle, or pass it on."""
+        asked = self._answering.asked(request)
+        if asked is not None:
+            answer = await self._answer(asked)
+            if answer is not None:
+                return answer
+            if asked.wanted.only_stored:
+                return not_stored(asked)
+        return await self._behind(library_of(request)).handle_async_request(request)
+
+    async def _answer(self, asked: Asked) -> Any:
+        bundle = self._answering.bundle or await self._fetched(asked.library)
+        if isinstance(bundle, Bundle):
+            return self._answering.from_memory(asked, bundle)
+        assert isinstance(bundle, AsyncRangeBundle)
+        location = self._answering.locate(asked, bundle.metadata)
+        if location is None:
+            return None
+        async with AsyncExitStack() as stack:
+            try:
+                stored = await stack.enter_async_context(bundle.stream(location))
+            except (ResponseError, FetchError) as error:
+                self._answering.tell_of(asked, error)
+                return None
+            answer = answered(asked.wanted, stored.status, stored.headers, stored.length)
+            if answer is None:
+                return None
+            return response(asked, answer, _acut(stored.chunks, answer.start, answer.stop), stack.pop_all().aclose)
+
+    async def _fetched(self, library: ModuleType) -> Any:
+        import anyio
+
+        self._lock = self._lock or anyio.Lock()
+        async with self._lock:
+            if self._answering.bundle is not None:
+                return self._answering.bundle
+            client = library.AsyncClient(transport=self._behind(library), headers={"User-Agent": USER_AGENT})
+            async with AsyncFetcher(client, timeout=self._timeout).get(self._answering.url, {}) as reply:
+                with self._answering.download(reply.url, reply.status, reply.fields) as download:
+                    async for chunk in reply.achunks(decoded=True):
+                        download.add(chunk)
+                    return self._answering.open(reply.url, download)
+
+    def _behind(self, library: ModuleType) -> Any:
+        if self._inner is None:
+            self._inner = library.AsyncHTTPTransport()
+        return self._inner
+
+
+def _cut(chunks: Iterator[bytes], start: int, stop: int) -> Iterator[bytes]:
+    """Yield the bytes from `start` to before `stop`, and take no more than it needs."""
+    if start == stop:
+        return
+    cut = skipping(start, stop)
+    left = stop - start
+    for chunk in chunks:
+        if piece := cut(chunk):
+            left -= len(piece)
+            yield piece
+        if not left:
+            return
+
+
+async def _acut(chunks: AsyncIterator[bytes], start: int, stop: int) -> AsyncIterator[bytes]:
+    """Yield the bytes from `start` to before `stop`, and take no more than it needs."""
+    if start == stop:
+        return
+    cut = skipping(start, stop)
+    left = stop - start
+    async for chunk in chunks:
+        if piece := cut(chunk):
+            left -= len(piece)
+            yield piece
+        if not left:
+            return
