@@ -1,25 +1,30 @@
-"""`Accept`: which of the media types on offer the other side likes best (RFC 9110, section 12.5.1)."""
+"""Weighted lists, and `Accept`: which of the media types on offer the other side likes best (RFC 9110, section 12)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-__all__ = ["negotiate", "quality"]
+__all__ = ["negotiate", "quality", "weigh"]
+
+
+def weigh(field: bytes) -> dict[bytes, float]:
+    """Read a list whose members have weights: from each member, in lower case, to its weight, in the field's order.
+
+    Weights are from 0.0 (not acceptable) to 1.0, and parameters other than `q` are ignored (RFC 9110, section 12.4.2).
+    An unreadable member counts as absent, an unreadable `q` as 1; a member that is there twice has the greater weight.
+    """
+    found: dict[bytes, float] = {}
+    for member in field.lower().split(b","):
+        name, _, parameters = member.partition(b";")
+        if name := name.strip():
+            found[name] = max(found.get(name, 0.0), _weight(parameters) if parameters else 1.0)
+    return found
 
 
 def quality(accept: bytes, media_type: bytes) -> float:
     """Say how much `accept` likes `media_type`, from 0.0 (not acceptable) to 1.0.
 
-    The most specific range that covers the type decides: the type itself, then `type/*`, then `*/*`. Parameters of a
-    range other than `q` are ignored. An unreadable member counts as absent, an unreadable `q` as 1.
+    The most specific range that covers the type decides: the type itself, then `type/*`, then `*/*`.
     """
-    wanted = media_type.lower()
-    kind = wanted.partition(b"/")[0] + b"/*"
-    found: dict[bytes, float] = {}
-    for member in accept.split(b","):
-        media_range, *parameters = member.split(b";")
-        media_range = media_range.strip().lower()
-        if media_range in (wanted, kind, b"*/*"):
-            found[media_range] = max(found.get(media_range, 0.0), _weight(parameters))
-    return found.get(wanted, found.get(kind, found.get(b"*/*", 0.0)))
+    return _quality(weigh(accept), media_type)
 
 
 def negotiate(accept: bytes | None, offers: Sequence[bytes]) -> bytes:
@@ -30,14 +35,21 @@ def negotiate(accept: bytes | None, offers: Sequence[bytes]) -> bytes:
     """
     if accept is None:
         return offers[0]
-    return max(offers, key=lambda offer: quality(accept, offer))
+    ranges = weigh(accept)
+    return max(offers, key=lambda offer: _quality(ranges, offer))
 
 
-def _weight(parameters: Sequence[bytes]) -> float:
-    """Read `q` among the parameters of one range: 0.0 to 1.0 (RFC 9110, section 12.4.2)."""
-    for parameter in parameters:
+def _quality(ranges: Mapping[bytes, float], media_type: bytes) -> float:
+    wanted = media_type.lower()
+    kind = wanted.partition(b"/")[0] + b"/*"
+    return ranges.get(wanted, ranges.get(kind, ranges.get(b"*/*", 0.0)))
+
+
+def _weight(parameters: bytes) -> float:
+    """Read `q`, in lower case, among the parameters of one member: 0.0 to 1.0 (RFC 9110, section 12.4.2)."""
+    for parameter in parameters.split(b";"):
         name, _, value = parameter.partition(b"=")
-        if name.strip().lower() == b"q":
+        if name.strip() == b"q":
             digits = value.strip()
             if digits.replace(b".", b"", 1).isdigit():
                 return min(float(digits), 1.0)

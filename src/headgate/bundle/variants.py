@@ -1,0 +1,188 @@
+"""Variants and variant keys (draft-ietf-httpbis-variants-05): reading and writing them, and choosing by a request.
+
+The syntax is the list of lists of draft-ietf-httpbis-header-structure-10, section 3.3, whose members are tokens and
+strings. How a value is chosen is the draft's section 4; how the values of one axis are sorted is in
+`headgate.bundle.negotiation`.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice, product
+from typing import Final
+
+from msgspec import Struct
+
+from headgate.bundle.negotiation import MECHANISMS, Sorter
+from headgate.errors import ConfigurationError
+
+__all__ = [
+    "MOST_KEYS",
+    "MOST_KEY_TEXT",
+    "Axis",
+    "count_keys",
+    "measure_keys",
+    "parse_key",
+    "parse_variants",
+    "select_key",
+    "variant_keys",
+    "write_key",
+    "write_variants",
+]
+
+MOST_KEYS: Final = 10_000
+"""Variant keys that one URL may have here."""
+
+MOST_KEY_TEXT: Final = 1 << 20
+"""Characters that the variant keys of one URL may have here, all together.
+
+Each key repeats its values, so that without a bound an entry of 100 kB claims keys of a gigabyte.
+"""
+
+_MOST_COUNTED: Final = (1 << 64) - 1
+
+_BARE: Final = r"[A-Za-z][A-Za-z0-9_\-.:%*/]*+"
+_QUOTED: Final = r'"([ !#-\[\]-~]*+(?:\\["\\][ !#-\[\]-~]*+)*+)"'
+_MEMBER = re.compile(rf"(?:({_BARE})|{_QUOTED})[ \t]*+(?:([,;])[ \t]*+|\Z)")
+"""One list-member, and what ends it: a separator, or the whole value."""
+_is_bare = re.compile(_BARE).fullmatch
+_is_printable = re.compile(r"[ -~]*+").fullmatch
+
+
+class Axis(Struct, frozen=True):
+    """One variant-axis: the request field that a resource varies on, and the values there are for it."""
+
+    name: str
+    """As written; field names are compared without regard to case."""
+    values: tuple[str, ...]
+    """The available-values, the first of which is the default."""
+
+
+def parse_variants(value: str) -> tuple[Axis, ...] | None:
+    """Read a Variants field value, `Accept-Encoding;gzip;br, Accept-Language;en;fr`; None if it is none.
+
+    Never raises. Only what a list of lists of tokens and strings says is taken: a number (`1`), a Boolean (`?1`) or a
+    byte sequence (`*aGk=*`) "has the wrong type", and a language range `*` is a string only when quoted. An axis may
+    have no values, which makes no keys, and a name that is none of a field, which matches no mechanism (section 2).
+    """
+    lists = _parse(value)
+    return None if lists is None else tuple(Axis(name, tuple(values)) for name, *values in lists)
+
+
+def write_variants(axes: Iterable[Axis]) -> str:
+    """Write the field value that `parse_variants` reads as `axes`; raises `ConfigurationError` for what has none."""
+    return ", ".join(write_key((axis.name, *axis.values)) for axis in axes)
+
+
+def parse_key(text: str) -> tuple[str, ...] | None:
+    """Read one variant key, such as `gzip; ja`: a value for each axis. None if it is none, or several."""
+    lists = _parse(text)
+    return tuple(lists[0]) if lists is not None and len(lists) == 1 else None
+
+
+def write_key(values: Iterable[str]) -> str:
+    """Write a variant key, in the one form that keys are compared in: `gzip;ja`.
+
+    A value is a token where it can be, else a string. Raises `ConfigurationError` for one that is neither, which no
+    key or axis that was read here has.
+    """
+    return ";".join(map(_write, values))
+
+
+def count_keys(axes: Iterable[Axis]) -> int:
+    """Count the possible variant keys without making them; what is more than 2**64 - 1 counts as that."""
+    sizes = [len(axis.values) for axis in axes]
+    if 0 in sizes:
+        return 0
+    count = 1
+    for size in sizes:
+        count = min(count * size, _MOST_COUNTED)
+    return count
+
+
+def measure_keys(axes: Sequence[Axis]) -> int:
+    """Count the characters of all variant keys together without making them; at most 2**64 - 1, as `count_keys`."""
+    count = count_keys(axes)
+    if not count:
+        return 0
+    values = sum(count // len(axis.values) * sum(len(_write(value)) for value in axis.values) for axis in axes)
+    return min(values + count * (len(axes) - 1), _MOST_COUNTED)
+
+
+def variant_keys(axes: Iterable[Axis]) -> list[str]:
+    """Make the possible variant keys, in row-major order (3.3.1 step 4.4.2).
+
+    A value that an axis has twice gives the same key twice. Strangers' axes can have any number of keys, of any length:
+    ask `count_keys` and `measure_keys` first.
+    """
+    return list(map(";".join, product(*(tuple(map(_write, axis.values)) for axis in axes))))
+
+
+def select_key(axes: Sequence[Axis], locations: Mapping[str, object], request_headers: Mapping[str, str]) -> str | None:
+    """Choose the key in `locations` that answers a request best, by section 4 of the draft; None where none does.
+
+    The names in `request_headers` come in any case. An axis on a field that no mechanism here is for leaves nothing to
+    choose by, so there is no key then: a key must have a value for each axis (section 3).
+    """
+    fields: dict[str, str] = {}
+    for name, value in request_headers.items():
+        known = name.lower()
+        fields[known] = f"{fields[known]}, {value}" if known in fields else value
+    sorters: dict[str, Sorter] = {}
+    sorted_variants: list[list[str]] = []
+    for axis in axes:
+        name = axis.name.lower()
+        if name not in MECHANISMS:
+            return None
+        if name not in sorters:
+            sorters[name] = MECHANISMS[name](fields.get(name))
+        sorted_variants.append(list(dict.fromkeys(sorters[name](axis.values))))
+    return _first_possible_key(sorted_variants, locations)
+
+
+def _first_possible_key(facets: Sequence[Sequence[str]], locations: Mapping[str, object]) -> str | None:
+    """Give the first of the Possible Keys (section 4.1) that is in `locations`, without making them all.
+
+    The first of them is nearly always there. Where so many are not that the keys in `locations` are fewer than those
+    left to try, these are ranked instead.
+    """
+    possible = product(*([_write(value) for value in values] for values in facets))
+    for key in map(";".join, islice(possible, len(locations))):
+        if key in locations:
+            return key
+    if next(possible, None) is None:
+        return None
+    places = [{value: place for place, value in enumerate(values)} for values in facets]
+    found: list[tuple[list[int], str]] = []
+    for key in locations:
+        values = parse_key(key)
+        if values is not None and len(values) == len(places):
+            ranks = [place[value] for place, value in zip(places, values, strict=True) if value in place]
+            if len(ranks) == len(places):
+                found.append((ranks, key))
+    return min(found)[1] if found else None
+
+
+def _parse(text: str) -> list[list[str]] | None:
+    """Parse a list of lists whose members are tokens and strings (header-structure-10, section 4.2.4); None on failure.
+
+    A token "is interpreted as a string containing the same characters".
+    """
+    lists: list[list[str]] = [[]]
+    position = len(text) - len(text.lstrip(" \t"))
+    while member := _MEMBER.match(text, position):
+        bare, quoted, separator = member.groups()
+        lists[-1].append(re.sub(r"\\(.)", r"\1", quoted) if bare is None else bare)
+        if separator is None:
+            return lists
+        if separator == ",":
+            lists.append([])
+        position = member.end()
+    return None
+
+
+def _write(value: str) -> str:
+    if _is_bare(value):
+        return value
+    if not _is_printable(value):
+        raise ConfigurationError(f"{value!r} can be no variant's value; use printable ASCII")
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
