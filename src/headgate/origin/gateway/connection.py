@@ -1,8 +1,8 @@
 """The agent's side: one connection, its requests read one after another, each decided on and then served.
 
-A connection is in one of five moods: it reads a head; a request is delayed; an `Exchange` is under way; the body of a
-request that was turned away is thrown away; or everything is, since the last response has been sent. Only one request
-is looked at at a time; what an agent sends ahead waits in a bounded buffer.
+A connection is in one of five moods: it reads a head; a request is delayed; an `Exchange`, or the `Sending` of a file,
+is under way; the body of a request that was turned away is thrown away; or everything is, since the last response has
+been sent. Only one request is looked at at a time; what an agent sends ahead waits in a bounded buffer.
 """
 
 import asyncio
@@ -15,10 +15,11 @@ from headgate.origin.gateway.delay import Delay
 from headgate.origin.gateway.exchange import Exchange
 from headgate.origin.gateway.forwarding import Peer
 from headgate.origin.gateway.grammar import Request, cut_head, parse_request
-from headgate.origin.gateway.local import ADVICE_PATH, gateway_problem, message
+from headgate.origin.gateway.local import gateway_problem, message, turned_away
 from headgate.origin.gateway.measures import LINGER, LONGEST_MEMO, MOST_BUFFERED, MOST_PER_TURN, MOST_THROWN_AWAY
 from headgate.origin.gateway.plan import Plan, Policy, make_plan
 from headgate.origin.gateway.refusal import Refusal
+from headgate.origin.gateway.sending import Sending
 from headgate.origin.gateway.tunnel import reset_on_close
 from headgate.origin.rejection import Response
 from headgate.release import Status
@@ -40,18 +41,15 @@ class AgentConnection(asyncio.Protocol):
 
     def __init__(self, gateway: "Gateway") -> None:
         self.gateway = gateway
-        self.exchange: Exchange | None = None
-        """The request under way at the origin."""
+        self.exchange: Exchange | Sending | None = None
+        """The request under way at the origin, or the file that answers it from here."""
         self.deadline = math.inf
         """When, on the gateway's coarse clock, `expire` is due."""
         self.keep = True
         """Whether the connection goes on after the response under way."""
         self._buffer = bytearray()
         self._scanned = 0
-        self._busy = False
-        self._closing = False
-        self._eof = False
-        self._held = self._slow = False
+        self._busy = self._closing = self._eof = self._held = self._slow = False
         self._writable = True
         self._delay: Delay | None = None
         self._thrown_away: BodyReader | None = None
@@ -151,7 +149,7 @@ class AgentConnection(asyncio.Protocol):
         self.deadline = self.gateway.pool.now + self.gateway.timeouts.idle
         if unread:
             self._linger()
-        elif not self.keep:
+        elif not self.keep or self.gateway.draining:
             self._close()
         else:
             self._go_on()
@@ -218,10 +216,8 @@ class AgentConnection(asyncio.Protocol):
             if exchange.waits_for_agent and not self._slow:
                 exchange.abandon()
                 self.refuse_body(Refusal(408, "the request's body does not come"), begun=exchange.begun)
-            elif exchange.begun:
-                exchange.truncated()
             else:
-                exchange.fail(504, "the origin does not answer in time")
+                exchange.give_up()
         elif self._buffer and not self._busy and self._writable:
             self._refuse(Refusal(408, "the request's head does not come"))
         else:
@@ -292,8 +288,9 @@ class AgentConnection(asyncio.Protocol):
 
     def _see_to(self, request: Request, head: bytes) -> None:
         policy = self.gateway.policy
-        if policy.advice is not None and request.path == ADVICE_PATH and request.method in {b"GET", b"HEAD"}:
-            self._answer(policy.advice, request)
+        local = policy.local(request) if policy.local is not None else None
+        if local is not None:
+            self._answer(local, request)
             return
         if policy is not self._policy:
             self._meet(policy)
@@ -319,8 +316,7 @@ class AgentConnection(asyncio.Protocol):
             self._delay = Delay(plan, accounting, self._release)
             self.deadline = math.inf
         else:
-            accept = next((value for name, value in plan.request.fields if name == b"accept"), None)
-            self._answer(plan.policy.reject(accounting, now=now, accept=accept), plan.request)
+            self._answer(turned_away(self.gateway, plan, accounting, now=now), plan.request)
 
     def _let_go(self) -> None:
         """Be done with an exchange; an origin that did not read the body's end keeps nobody from the next request."""
@@ -335,7 +331,7 @@ class AgentConnection(asyncio.Protocol):
 
     def _forward(self, plan: Plan) -> None:
         self._busy = True
-        self.exchange = exchange = Exchange(self, plan)
+        exchange = self.exchange = Exchange(self, plan)
         gateway = self.gateway
         self.deadline = gateway.pool.now + gateway.timeouts.response
         exchange.start()
@@ -349,11 +345,15 @@ class AgentConnection(asyncio.Protocol):
         """Answer without the origin; `read` when the request's body has been read already."""
         unread = request.has_body and not read
         # An agent that waits for 100 may or may not send its body now: only the end of the connection is clear.
-        skippable = not unread or (not request.expects and 0 < request.length <= MOST_THROWN_AWAY)
-        keep = request.keep_alive and skippable and not self.gateway.draining
+        short = not request.expects and 0 < request.length <= MOST_THROWN_AWAY and response.part is None
+        self.keep = keep = request.keep_alive and (short or not unread) and not self.gateway.draining
         self.write([message(response, keep=keep, minor=request.minor, without_body=request.method == b"HEAD")])
         self.deadline = self.gateway.pool.now + self.gateway.timeouts.idle
-        if not keep:
+        if response.part is not None:
+            self._busy = True
+            self.exchange = Sending(self, self._transport, response.part, unread=unread)
+            self.exchange.start()
+        elif not keep:
             self._linger() if unread or self._buffer else self._close()
         elif unread:
             self._busy = True

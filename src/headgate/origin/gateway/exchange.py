@@ -204,6 +204,13 @@ class Exchange:
         self._agent.gateway.note("unreachable" if status == 502 else "slow")
         self._agent.fail(self._request, Refusal(status, reason), unread=self.takes_body)
 
+    def give_up(self) -> None:
+        """Hear that the origin does not go on, or does not even begin."""
+        if self.begun:
+            self.truncated()
+        else:
+            self.fail(504, "the origin does not answer in time")
+
     def truncated(self) -> None:
         """Hear that the response broke off: the agent must see that it did."""
         self.abandon()

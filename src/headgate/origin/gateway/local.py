@@ -4,10 +4,25 @@ import time
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
+from typing import TYPE_CHECKING
 
+from headgate.limit import Accounting
+from headgate.origin.gateway.grammar import Request
 from headgate.origin.rejection import Response, problem
 
-__all__ = ["ADVICE_PATH", "advice_response", "date_line", "gateway_problem", "message"]
+if TYPE_CHECKING:
+    from headgate.origin.gateway.plan import Plan, Respond
+    from headgate.origin.gateway.server import Gateway
+
+__all__ = [
+    "ADVICE_PATH",
+    "advice_response",
+    "answering_advice",
+    "date_line",
+    "gateway_problem",
+    "message",
+    "turned_away",
+]
 
 ADVICE_PATH = b"/.well-known/traffic-advice"
 """Where agents ask for traffic advice (traffic-advice.txt, section 10.1)."""
@@ -33,6 +48,28 @@ def advice_response(document: bytes, max_age: int) -> Response:
         (b"cache-control", b"max-age=%d" % max_age),
     ]
     return Response(200, fields, document)
+
+
+def answering_advice(advice: Response, others: "Respond | None") -> "Respond":
+    """Give what answers requests for traffic advice, and leaves all else to `others`."""
+
+    def respond(request: Request) -> Response | None:
+        if request.path == ADVICE_PATH and request.method in {b"GET", b"HEAD"}:
+            return advice
+        return others(request) if others is not None else None
+
+    return respond
+
+
+def turned_away(gateway: "Gateway", plan: "Plan", accounting: Accounting, *, now: float) -> Response:
+    """Answer a rejected request: from the lifeboat where there is a place, and else with the rejection."""
+    policy, request = plan.policy, plan.request
+    saved = policy.lifeboat(request) if policy.lifeboat is not None else None
+    if saved is not None:
+        gateway.note("lifeboat")
+        return saved
+    accept = next((value for name, value in request.fields if name == b"accept"), None)
+    return policy.reject(accounting, now=now, accept=accept)
 
 
 def message(response: Response, *, keep: bool, minor: int = 1, without_body: bool = False) -> bytes:

@@ -13,7 +13,7 @@ from headgate.origin.identify import Identify
 from headgate.origin.rejection import Response
 from headgate.origin.routes import Routes
 
-__all__ = ["Plan", "Policy", "Reject", "make_plan"]
+__all__ = ["Plan", "Policy", "Reject", "Respond", "make_plan"]
 
 _REPEATABLE = frozenset({b"GET", b"HEAD", b"OPTIONS", b"DELETE", b"PUT"})
 """Idempotent methods (9110 9.2.2): without a body they may be sent a second time."""
@@ -24,6 +24,10 @@ class Reject(Protocol):
 
     def __call__(self, accounting: Accounting, /, *, now: float, accept: bytes | None) -> Response:
         """Return the response; `accept` is the request's Accept."""
+
+
+Respond = Callable[[Request], Response | None]
+"""Answers a request without the origin; None for one that it has no answer for."""
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,8 +41,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """Which domain a request belongs to."""
     reject: Reject
     """What a rejected request is told."""
-    advice: Response | None = None
-    """The traffic advice, where the gateway answers it."""
+    local: Respond | None = None
+    """What the gateway answers by itself, the gatekeeper unasked: the traffic advice, bundles."""
+    lifeboat: Respond | None = None
+    """What answers a rejected request instead of `reject`, where it has an answer."""
     is_trusted: Callable[[str], bool] = lambda _peer: False
     """Whether a peer's address is one of the operator's own proxies."""
 

@@ -15,8 +15,8 @@ from headgate.errors import ConfigurationError
 from headgate.limit import Gatekeeper
 from headgate.origin.gateway.connection import AgentConnection
 from headgate.origin.gateway.forwarding import Peer
-from headgate.origin.gateway.local import advice_response
-from headgate.origin.gateway.plan import Policy, Reject
+from headgate.origin.gateway.local import advice_response, answering_advice
+from headgate.origin.gateway.plan import Policy, Reject, Respond
 from headgate.origin.gateway.tunnel import TunnelEnd
 from headgate.origin.gateway.upstream import Pool
 from headgate.origin.identify import Identify, client_address
@@ -33,9 +33,10 @@ class Gateway:
 
     `origin` is the origin's URL, `http://HOST:PORT`. `reject(accounting, now=…, accept=…)` writes the response to a
     rejected request. `advice` is the traffic advice document, answered here when given, fresh for `advice_max_age`
-    seconds. `trusted` lists the CIDRs of the operator's own proxies: what they say about earlier hops is continued,
-    what others say is replaced. `observe(event)` is told of what is out of the ordinary: `refused`, `retried`,
-    `unreachable`, `slow`, `truncated`, `crowded`; the same are counted in `counts`.
+    seconds; `local` answers what else is answered here, the gatekeeper unasked, and `lifeboat` the rejected requests
+    that it has an answer for. `trusted` lists the CIDRs of the operator's own proxies: what they say about earlier
+    hops is continued, what others say is replaced. `observe(event)` is told of what is out of the ordinary: `refused`,
+    `retried`, `unreachable`, `slow`, `truncated`, `crowded`, `lifeboat`; the same are counted in `counts`.
 
     Runs on the event loop that `start` is called on, and on no other. Raises `ConfigurationError` for an origin that
     is not a plain http URL.
@@ -51,6 +52,8 @@ class Gateway:
         reject: Reject,
         advice: bytes | None = None,
         advice_max_age: int = 1800,
+        local: Respond | None = None,
+        lifeboat: Respond | None = None,
         trusted: Iterable[str] = (),
         timeouts: Timeouts | None = None,
         bounds: Bounds | None = None,
@@ -70,7 +73,8 @@ class Gateway:
             identify=identify,
             routes=routes,
             reject=reject,
-            advice=None if advice is None else advice_response(advice, advice_max_age),
+            local=local if advice is None else answering_advice(advice_response(advice, advice_max_age), local),
+            lifeboat=lifeboat,
             is_trusted=_trust(trusted),
         )
         """What requests are decided by. It may be replaced (by `msgspec.structs.replace`) at any time."""
