@@ -3,7 +3,7 @@
 from typing import Final
 
 from headgate.bundle.untrusted import Untrusted
-from headgate.bundle.url import has_credentials, has_fragment, parse_url, resolve
+from headgate.bundle.url import has_credentials, has_fragment, parse_url, resolve, without_fragment
 from headgate.errors import ConfigurationError
 
 __all__ = ["Addresses"]
@@ -18,6 +18,14 @@ class Addresses:
     def __init__(self, rules: Untrusted | None, *, relative: bool) -> None:
         self._rules = rules
         self._relative = relative
+
+    def primary(self, url: str) -> str:
+        """Give the primary URL as stored: of a bundle made by its author it may have a fragment (3.3 step 6)."""
+        normal = parse_url(url)
+        if normal is None or self._rules is not None or not has_fragment(normal):
+            return self.stored(url)
+        self.stored(without_fragment(normal))
+        return normal
 
     def stored(self, url: str) -> str:
         """Give `url` as the WHATWG's parser writes it, or as it is where it is relative and may be.
@@ -39,4 +47,5 @@ class Addresses:
 
     def identity(self, stored: str) -> str:
         """Give what two stored URLs have in common when readers take them for one, wherever the bundle is."""
-        return (resolve(stored, _SOMEWHERE) or stored) if self._relative else stored
+        whole = (resolve(stored, _SOMEWHERE) or stored) if self._relative else stored
+        return without_fragment(whole) if has_fragment(whole) else whole

@@ -12,7 +12,7 @@ from headgate.bundle.cbor import BYTES, MAP, data, head, read_head
 from headgate.bundle.fields import is_field_name
 from headgate.errors import ConfigurationError
 
-__all__ = ["CONTENT_TYPE", "LONGEST_MAP", "Encoded", "HeaderEncoder", "Headers", "header_map", "plain"]
+__all__ = ["CONTENT_TYPE", "Encoded", "HeaderEncoder", "Headers", "encoded_fields", "header_map", "plain"]
 
 Headers: TypeAlias = Mapping[str, str] | Iterable[tuple[str, str]]
 """Names in any case, values as Latin-1; pairs where a name may come more than once."""
@@ -20,7 +20,7 @@ Headers: TypeAlias = Mapping[str, str] | Iterable[tuple[str, str]]
 Encoded: TypeAlias = Mapping[bytes, bytes]
 """From encoded name to encoded value."""
 
-LONGEST_MAP: Final = 512 * 1024
+_LONGEST_MAP: Final = 512 * 1024
 """3.4 step 4: a header map of so many bytes, or more, is refused."""
 CONTENT_TYPE: Final = data(b"content-type")
 
@@ -43,7 +43,7 @@ class HeaderEncoder:
 
         Raises `ConfigurationError` for what no bundle can hold; the sentence names the header.
         """
-        if type(status) is not int or not 100 <= status <= 999:
+        if not isinstance(status, int) or not 100 <= status <= 999:
             raise ConfigurationError(f"the status {status!r} is not an integer of three digits, 100 to 999")
         # 3.4 step 8: "exactly 3 ASCII decimal digits"
         entries = {_STATUS: b"\x43%d" % status}
@@ -75,6 +75,12 @@ class HeaderEncoder:
             self._names.clear()
         self._names[name] = key
         return key
+
+
+def encoded_fields(status: int, headers: Mapping[str, str]) -> Encoded:
+    """Encode headers that were read from a bundle, as they were."""
+    fields = {data(name.encode()): data(value.encode("latin-1")) for name, value in headers.items()}
+    return {_STATUS: b"\x43%03d" % status, **fields}
 
 
 def plain(entries: Encoded) -> Iterator[tuple[str, str]]:
@@ -111,6 +117,6 @@ def header_map(entries: Encoded) -> bytes:
     """
     pairs = [key + value for key, value in sorted(entries.items())]
     written = head(MAP, len(pairs)) + b"".join(pairs)
-    if len(written) >= LONGEST_MAP:
-        raise ConfigurationError(f"the headers take {len(written)} bytes; a bundle holds less than {LONGEST_MAP}")
+    if len(written) >= _LONGEST_MAP:
+        raise ConfigurationError(f"the headers take {len(written)} bytes; a bundle holds less than {_LONGEST_MAP}")
     return written

@@ -31,7 +31,7 @@ class File(Struct, frozen=True, gc=False):
 class Promised(Struct, frozen=True):
     """Chunks that are taken when the bundle is written, and the length they were said to have."""
 
-    parts: Iterable[bytes]
+    parts: Iterable[bytes | memoryview]
     length: int
 
 
@@ -104,7 +104,7 @@ def _checked(parts: Iterable[object]) -> Iterator[bytes]:
         yield bytes(part)
 
 
-def _exactly(parts: Iterable[bytes], length: int, what: str) -> Iterator[bytes]:
+def _exactly(parts: Iterable[bytes | memoryview], length: int, what: str) -> Iterator[bytes | memoryview]:
     left = length
     for part in parts:
         left -= len(part)

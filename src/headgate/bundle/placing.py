@@ -85,10 +85,13 @@ class Placing:
 def parse_axes(variants: str) -> tuple[Axis, ...]:
     """Parse a Variants value; `ConfigurationError` for what is none, or has more keys than anybody reads."""
     axes = parse_variants(variants)
-    if not axes:
+    count = count_keys(axes or ())
+    if not axes or not count:
         raise ConfigurationError(f"{variants[:200]!r} is no Variants value; try 'Accept-Encoding;gzip;br'")
-    if count_keys(axes) > MOST_KEYS:
-        raise ConfigurationError(f"{count_keys(axes)} variant keys; a bundle holds {MOST_KEYS} for a URL")
+    if count > MOST_KEYS:
+        raise ConfigurationError(f"{count} variant keys; a bundle holds {MOST_KEYS} for a URL")
+    if any(len(set(axis.values)) < len(axis.values) for axis in axes):
+        raise ConfigurationError(f"{variants[:200]!r} has a value twice, so two responses for one key")
     return axes
 
 

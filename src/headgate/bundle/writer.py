@@ -62,7 +62,7 @@ class BundleWriter:
         self._progress = progress
         self._rules = (Untrusted() if untrusted is True else untrusted) or None
         self._addresses = Addresses(self._rules, relative=relative_urls)
-        self._primary_url = None if primary_url is None else self._addresses.stored(primary_url)
+        self._primary_url = None if primary_url is None else self._addresses.primary(primary_url)
         self._manifest_url = None if manifest_url is None else self._addresses.stored(manifest_url)
         self._critical = tuple(critical)
         self._form = outline(

@@ -1,0 +1,239 @@
+"""Make another bundle of one that is there: in another version of the format, or for another origin.
+
+Responses are copied as they are stored, header map and payload, one at a time; the order they stand in, and which keys
+share one, stays. Only the index and the small sections are written anew.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from msgspec import Struct
+
+from headgate.bundle.addresses import Addresses
+from headgate.bundle.cbor import BYTES, data, decode, encode, head, text
+from headgate.bundle.headers import encoded_fields, header_map
+from headgate.bundle.layout import Form, Several
+from headgate.bundle.metadata import Location, Section, Version
+from headgate.bundle.output import Progress, Target, check_target
+from headgate.bundle.payload import COPIED, Promised
+from headgate.bundle.reader import Bundle
+from headgate.bundle.responses import Responses
+from headgate.bundle.url import parse_url, resolve
+from headgate.bundle.variants import parse_variants, variant_keys
+from headgate.errors import ConfigurationError, HeadgateError, ResponseError
+
+__all__ = ["convert", "rebase"]
+
+_ORIGIN: Final = re.compile(r"([a-z][a-z0-9+.\-]*://[^/?#@]+)(?![^/?#])")
+_WHOLE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:|//")
+"""How a reference begins that names an origin, or takes over the base's scheme alone."""
+_POINTING: Final = ("location", "content-location")
+"""The response headers whose whole value is a URL of the site."""
+
+
+def convert(
+    bundle: Bundle,
+    target: Target,
+    *,
+    version: Version,
+    primary_url: str | None = None,
+    manifest_url: str | None = None,
+    progress: Progress | None = None,
+) -> list[str]:
+    """Write `bundle` to `target` in another version; give a sentence for each thing that is not as it was.
+
+    `primary_url` and `manifest_url` take the place of the bundle's own. A bundle with variants cannot become b2, one
+    without a manifest not draft-01, one without a primary URL neither draft-01 nor b1: `HeadgateError` says so. Raises
+    `ResponseError` for a response that cannot be read, and what writing raises.
+
+    Signatures stay true between b1 and draft-01: what they sign, URLs, Variants values, header maps and payloads, is
+    copied as it is. b2 has no section for them, and loses them.
+    """
+    check_target(target)
+    addresses = Addresses(None, relative=False)
+    primary = bundle.metadata.primary_url if primary_url is None else addresses.primary(primary_url)
+    manifest = bundle.metadata.manifest_url
+    if manifest_url is not None:
+        manifest = addresses.stored(manifest_url)
+        if manifest not in bundle.metadata.requests:
+            # 3.3.2: "The URL MUST refer to the one or more response(s) contained in the bundle itself."
+            raise ConfigurationError(f"the manifest URL {manifest} is not in the bundle; name one that is")
+    return _Copy(bundle, None).write(target, version, primary, manifest, progress)
+
+
+def rebase(
+    bundle: Bundle, target: Target, *, to: str, of: str | None = None, progress: Progress | None = None
+) -> list[str]:
+    """Write `bundle` to `target` with its URLs at another origin; give a sentence for each thing that is not as it was.
+
+    Every URL of the origin `of`, without it the primary URL's, moves to the origin `to`: in the index, the primary and
+    the manifest URL, and in the headers Location and Content-Location where they name the origin. Payloads and other
+    headers stay: what they say of the old origin they still say. Signatures sign URLs, and are left out. Raises
+    `ConfigurationError` for what is no origin, `HeadgateError` where two URLs would be one, and what `convert` raises.
+    """
+    check_target(target)
+    metadata = bundle.metadata
+    move = _Move(_origin_to_move(metadata.primary_url, of), _lone_origin(to))
+    primary = metadata.primary_url and move.url(metadata.primary_url)
+    manifest = metadata.manifest_url and move.url(metadata.manifest_url)
+    return _Copy(bundle, move).write(target, metadata.version, primary, manifest, progress)
+
+
+class _Move(Struct, frozen=True):
+    """From one origin to another; both without a slash at the end."""
+
+    old: str
+    new: str
+
+    def url(self, url: str) -> str:
+        """Say where `url`, in normal form, is afterwards."""
+        moved = self.new + url[len(self.old) :] if _origin(url) == self.old else url
+        return parse_url(moved) or moved
+
+    def headers(self, headers: Mapping[str, str], url: str) -> Mapping[str, str]:
+        """Give the headers of the response for `url`, pointing to the new origin where they pointed to the old."""
+        moved = dict(headers)
+        for name in _POINTING:
+            value = headers.get(name, "")
+            whole = resolve(_as_text(value), url) if _WHOLE.match(value) else None
+            if whole is not None and _origin(whole) == self.old:
+                moved[name] = self.url(whole)
+        return moved
+
+
+class _Stored(Struct, frozen=True):
+    """The payload of a stored response: loaded when it is to be written, and let go then."""
+
+    bundle: Bundle
+    location: Location
+
+    def __iter__(self) -> Iterator[memoryview]:
+        payload = self.bundle.load(self.location).payload
+        for start in range(0, len(payload), COPIED):
+            yield payload[start : start + COPIED]
+
+
+class _Copy:
+    """A bundle that is written again."""
+
+    def __init__(self, bundle: Bundle, move: _Move | None) -> None:
+        self._bundle = bundle
+        self._metadata = bundle.metadata
+        self._move = move
+        self._remarks: list[str] = []
+        if bundle.integrity_block is not None:
+            self._remarks.append("the integrity block is left out: it signs the bytes of before")
+
+    def write(
+        self, target: Target, version: Version, primary: str | None, manifest: str | None, progress: Progress | None
+    ) -> list[str]:
+        """Write it, and give the remarks."""
+        if primary is None and version != "b2":
+            raise HeadgateError(f"the bundle names no primary URL, and {version} must; give it one")
+        if manifest is None and version == "draft-01":
+            raise HeadgateError("the bundle names no manifest, and draft-01 must; give it one with manifest_url")
+        if manifest is None and version == "b1":
+            self._remarks.append("there is no manifest section, so strict readers refuse the bundle (3.3 step 24)")
+        made = {"index": b""}
+        if manifest is not None:
+            made["manifest"] = text(manifest)
+        if primary is not None and version == "b2":
+            made["primary"] = text(primary)
+        form = Form(version, primary, self._sections(version, made))
+        responses, ordinals = self._responses()
+        responses.write(target, form, self._index(version, ordinals), progress)
+        return self._remarks
+
+    def _sections(self, version: Version, made: Mapping[str, bytes]) -> dict[str, bytes]:
+        """Give the sections in the order they were in, and before them those that are new."""
+        stored = [section for section in self._metadata.sections[:-1] if self._stays(section.name, version)]
+        left_out = {section.name for section in self._metadata.sections[:-1]} - {section.name for section in stored}
+        sections = dict(made)
+        for section in stored:
+            sections.pop(section.name, None)
+            if section.name in made:
+                sections[section.name] = made[section.name]
+            elif section.name != "critical":
+                sections[section.name] = self._item(section)
+            elif critical := [name for name in decode(self._item(section)) if name not in left_out]:
+                sections["critical"] = encode(critical)
+        return sections
+
+    def _stays(self, name: str, version: Version) -> bool:
+        if name == "signatures" and (version == "b2" or self._move is not None):
+            why = "b2 has none" if self._move is None else "they sign the URLs of before"
+            self._remarks.append(f"the signatures are left out: {why}")
+            return False
+        # Outside of b2 "primary" is the name of nothing known, and stays as any other such section does.
+        return name != "primary" or version == self._metadata.version or "b2" not in (version, self._metadata.version)
+
+    def _item(self, section: Section) -> bytes:
+        return bytes(self._bundle.raw[section.offset : section.offset + section.length])
+
+    def _responses(self) -> tuple[Responses, Mapping[Location, int]]:
+        """Give the responses in the order of their locations, and the ordinal for each location."""
+        responses = Responses()
+        ordinals: dict[Location, int] = {}
+        for exchange in self._bundle.exchanges():
+            if exchange.location in ordinals:
+                continue
+            response = exchange.response
+            if isinstance(response, ResponseError):
+                raise response
+            headers: Mapping[str, str] = response.stored_headers
+            if self._move is not None:
+                headers = self._move.headers(headers, exchange.url)
+            written, size = header_map(encoded_fields(response.status, headers)), len(response.payload)
+            ordinals[exchange.location] = len(responses)
+            lead = b"\x82" + data(written) + head(BYTES, size)
+            responses.append(lead, Promised(_Stored(self._bundle, exchange.location), size), size)
+        return responses, ordinals
+
+    def _index(self, version: Version, ordinals: Mapping[Location, int]) -> Mapping[str, int | Several]:
+        index: dict[str, int | Several] = {}
+        for stored, found in self._metadata.requests.items():
+            url = stored if self._move is None else self._move.url(stored)
+            if url in index:
+                raise HeadgateError(f"{url} would be there twice: the bundle has responses of both origins for it")
+            if isinstance(found, Location):
+                index[url] = ordinals[found]
+            elif version == "b2":
+                raise HeadgateError(f"{url} has variants, and b2 has none; the bundle stays {self._metadata.version}")
+            else:
+                # A value that an axis has twice makes a key twice, and takes two places.
+                keys = variant_keys(parse_variants(found.variants) or ())
+                places = [ordinals[found.locations[key]] for key in keys]
+                index[url] = Several(found.variants.encode("latin-1"), places)
+        return index
+
+
+def _origin(url: str) -> str | None:
+    found = _ORIGIN.match(url)
+    return found[1] if found else None
+
+
+def _origin_to_move(primary_url: str | None, of: str | None) -> str:
+    if of is not None:
+        return _lone_origin(of)
+    origin = _origin(primary_url or "")
+    if origin is None:
+        raise HeadgateError(f"the primary URL {primary_url} has no origin; name the origin to move")
+    return origin
+
+
+def _lone_origin(url: str) -> str:
+    normal = parse_url(url) or ""
+    origin = _origin(normal)
+    if origin is None or normal.removeprefix(origin) not in ("", "/"):
+        raise ConfigurationError(f"{url[:200]!r} is no origin; name a scheme and a host, such as https://example.com")
+    return origin
+
+
+def _as_text(value: str) -> str:
+    """Give a header value as the text its bytes are: UTF-8 where they are that."""
+    encoded = value.encode("latin-1")
+    try:
+        return encoded.decode()
+    except UnicodeDecodeError:
+        return value
