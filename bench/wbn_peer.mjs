@@ -36,6 +36,7 @@ const work = {
   },
   create,
   write: ({ path }) => { writeFileSync(path, buffer); return { bytes: buffer.length }; },
+  forget: () => { site = buffer = bundle = undefined; return {}; },
   read: ({ path }) => { buffer = readFileSync(path); return { bytes: buffer.length }; },
   parse,
   load_all: () => {
