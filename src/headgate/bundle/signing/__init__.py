@@ -36,12 +36,14 @@ def verify_bundle(bundle: Bundle, *, now: float, trust: bytes | None = None) -> 
     `trust` is PEM with the roots that certificates must lead to; without it nobody asks where they lead. What a
     stranger wrote is never an exception: it is a reason.
     """
+    block = bundle.integrity_block
+    if block is None and not bundle.metadata.vouched_subsets:
+        return Verification(valid=False, web_bundle_id=None, signatures=())
     _need_cryptography("verifying a bundle")
     from headgate.bundle.signing.block import verify_block
     from headgate.bundle.signing.chain import read_certificate_chain
     from headgate.bundle.signing.vouched import verify_vouched
 
-    block = bundle.integrity_block
     roots = None if trust is None else read_certificate_chain(trust)
     signatures = (
         *(verify_block(block, bundle.raw) if block is not None else ()),

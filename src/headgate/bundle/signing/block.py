@@ -96,8 +96,11 @@ def _refuse_to_join(block: IntegrityBlock, bundle: memoryview, web_bundle_id: st
         raise ConfigurationError(
             f"the bundle is signed as {block.web_bundle_id} already; remove its integrity block first"
         )
-    if wrong := [signature for signature in verify_block(block, bundle) if not signature.valid]:
-        raise ConfigurationError(f"the integrity block does not hold, remove it first: {wrong[0].reason}")
+    # A name that comes from none of the keys may be that of the key which joins now.
+    forgiven = f"{Reason.WRONG_WEB_BUNDLE_ID}: "
+    reasons = [signature.reason for signature in verify_block(block, bundle) if signature.reason]
+    if wrong := [reason for reason in reasons if not reason.startswith(forgiven)]:
+        raise ConfigurationError(f"the integrity block does not hold, remove it first: {wrong[0]}")
 
 
 def _kind_of(entry: IntegritySignature) -> str | None:

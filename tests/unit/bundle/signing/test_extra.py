@@ -1,0 +1,55 @@
+"""Whoever does not sign needs no cryptography: its absence is told of when somebody does."""
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headgate.bundle.reader import Bundle, open_bundle
+from headgate.bundle.signing import add_integrity, key_ids, remove_integrity, sign_bundle, verify_bundle
+from headgate.errors import MissingExtra
+
+VECTORS = Path(__file__).parents[3] / "vectors" / "bundle"
+
+
+@pytest.fixture(autouse=True)
+def _without_cryptography(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+
+
+def swbn() -> Bundle:
+    return open_bundle(VECTORS / "small_b2_signed.swbn")
+
+
+def test_signing_and_verifying_name_the_extra() -> None:
+    with swbn() as bundle:
+        block = bundle.integrity_block
+        assert block is not None
+        for use in (
+            lambda: verify_bundle(bundle, now=0),
+            lambda: add_integrity(bundle, io.BytesIO(), key=b""),
+            lambda: remove_integrity(bundle, io.BytesIO(), key=b""),
+            lambda: key_ids(block),
+            lambda: sign_bundle(bundle, io.BytesIO(), certificate=b"", key=b"", validity_url="", date=0, expires=1),
+        ):
+            with pytest.raises(MissingExtra, match="extra 'sign'"):
+                use()
+
+
+def test_a_block_is_read_and_removed_without() -> None:
+    out = io.BytesIO()
+    with swbn() as bundle:
+        remove_integrity(bundle, out)
+    assert out.getvalue() == (VECTORS / "small_b2.wbn").read_bytes()
+
+
+def test_what_nobody_signed_is_verified_without() -> None:
+    with open_bundle(VECTORS / "small_b2.wbn") as bundle:
+        assert not verify_bundle(bundle, now=0).valid
+
+
+def test_importing_the_room_imports_no_cryptography() -> None:
+    script = "import sys, headgate.bundle.signing; sys.exit('cryptography' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

@@ -1,0 +1,122 @@
+"""The draft's own examples (draft-thomson-http-mice-03, section 4), and what no decoder may take."""
+
+import base64
+import hashlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.bundle.signing.mice import MiceError, Proven, decode, prove, read_proof
+
+MESSAGE = b"When I grow up, I want to be a watermelon"
+ONE_RECORD = "mi-sha256-03=dcRDgR2GM35DluAV13PzgnG6+pvQwPywfFvAu1UeFrs="
+THREE_RECORDS = "mi-sha256-03=IVa9shfs0nyKEhHqtB3WVNANJ2Njm5KjQLjRtnbkYJ4="
+SECOND_PROOF = base64.b64decode("OElbplJlPK+Rv6JNK6p5/515IaoPoZo+2elWL7OQ60A=")
+THIRD_PROOF = base64.b64decode("iPMpmgExHPrbEX3/RvwP4d16fWlK4l++p75PUu/KyN0=")
+EMPTY = "mi-sha256-03=bjQLnP+zepicpUTmu3gKLHiQHT+zNzh2hRGjBhevoB0="
+
+
+def encoded(content: bytes, record_size: int = 4096) -> tuple[bytes, Proven]:
+    proven = prove(memoryview(content), record_size)
+    return b"".join(proven), proven
+
+
+def decoded(content: bytes, digest: str) -> bytes:
+    proof = read_proof(digest)
+    assert proof is not None
+    return b"".join(decode(memoryview(content), proof))
+
+
+def test_a_message_of_one_record() -> None:
+    content, proven = encoded(MESSAGE, 41)
+    assert content == (41).to_bytes(8, "big") + MESSAGE
+    assert proven.digest == ONE_RECORD
+
+
+def test_a_message_of_three_records() -> None:
+    content, proven = encoded(MESSAGE, 16)
+    records = [MESSAGE[:16], SECOND_PROOF, MESSAGE[16:32], THIRD_PROOF, MESSAGE[32:]]
+    assert content == (16).to_bytes(8, "big") + b"".join(records)
+    assert proven.digest == THREE_RECORDS
+
+
+def test_the_encoding_of_nothing_is_nothing() -> None:
+    content, proven = encoded(b"")
+    assert (content, proven.digest) == (b"", EMPTY)
+    assert decoded(b"", EMPTY) == b""
+
+
+@given(st.binary(max_size=200), st.integers(1, 70))
+def test_what_is_encoded_is_decoded_again(content: bytes, record_size: int) -> None:
+    written, proven = encoded(content, record_size)
+    assert len(written) == proven.length
+    assert decoded(written, proven.digest) == content
+
+
+@given(st.binary(min_size=1, max_size=100), st.integers(1, 40), st.data())
+def test_no_byte_can_change_and_none_can_be_missing(content: bytes, record_size: int, data: st.DataObject) -> None:
+    written, proven = encoded(content, record_size)
+    position = data.draw(st.integers(8, len(written) - 1))
+    changed = bytearray(written)
+    changed[position] ^= data.draw(st.integers(1, 255))
+    for wrong in (bytes(changed), written[:position], written + b"\0"):
+        with pytest.raises(MiceError):
+            decoded(wrong, proven.digest)
+
+
+@given(st.binary(min_size=1, max_size=100), st.integers(1, 40), st.integers(0, 20_000))
+def test_another_record_size_changes_no_payload(content: bytes, record_size: int, other: int) -> None:
+    """It is not proven by itself: a payload of one record may claim any that is long enough, and is still the same."""
+    written, proven = encoded(content, record_size)
+    try:
+        found = decoded(other.to_bytes(8, "big") + written[8:], proven.digest)
+    except MiceError:
+        found = content
+    assert found == content
+
+
+def test_a_record_is_given_as_soon_as_it_is_proven() -> None:
+    content, _ = encoded(MESSAGE, 16)
+    changed = content[:-1] + b"!"
+    records = decode(memoryview(changed), read_proof(THREE_RECORDS) or b"")
+    assert [bytes(next(records)), bytes(next(records))] == [MESSAGE[:16], MESSAGE[16:32]]
+    with pytest.raises(MiceError, match="record 2"):
+        next(records)
+
+
+@pytest.mark.parametrize("record_size", [0, 16_385, 2**64 - 1])
+def test_a_record_size_that_a_reader_need_not_keep_is_refused(record_size: int) -> None:
+    proof = hashlib.sha256(MESSAGE + b"\0").digest()
+    with pytest.raises(MiceError, match="record size"):
+        list(decode(memoryview(record_size.to_bytes(8, "big") + MESSAGE), proof))
+
+
+def test_the_largest_record_is_read() -> None:
+    content, proven = encoded(bytes(16_384), 16_384)
+    assert decoded(content, proven.digest) == bytes(16_384)
+
+
+def test_a_record_size_and_nothing_else_is_no_empty_payload() -> None:
+    with pytest.raises(MiceError, match="ends inside record 0"):
+        decoded((16).to_bytes(8, "big"), EMPTY)
+
+
+@pytest.mark.parametrize(
+    ("digest", "found"),
+    [
+        (ONE_RECORD, True),
+        (f"sha-256=AAAA, {ONE_RECORD}", True),
+        (f"{ONE_RECORD},sha-256=AAAA", True),
+        (ONE_RECORD.replace("mi-sha", "MI-SHA"), True),
+        ("", False),
+        ("sha-256=AAAA", False),
+        ("mi-sha256-03=", False),
+        ("mi-sha256-03=AAAA", False),
+        (ONE_RECORD[:-1], False),
+        (ONE_RECORD.replace("+", "-"), False),
+        ("mi-sha256-03=é", False),
+    ],
+)
+def test_the_proof_is_found_in_a_digest_header(digest: str, found: bool) -> None:
+    assert (read_proof(digest) is not None) is found
