@@ -1,0 +1,120 @@
+"""Variants on Accept-Encoding: each response plain, and in such content codings as make it smaller."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from headgate.bundle.exchange import Exchange
+from headgate.bundle.metadata import Version
+from headgate.bundle.payload import Measured, chunks, measured
+from headgate.bundle.sources.codings import encoded, require
+from headgate.bundle.sources.response_fields import essence, recoded
+from headgate.bundle.spool import Piece, Spool
+from headgate.bundle.variants import Axis, write_variants
+from headgate.errors import ConfigurationError
+
+__all__ = ["compress", "is_compressible"]
+
+AXIS: Final = "Accept-Encoding"
+PLAIN: Final = "identity"
+
+_LEAST_SAVED: Final = 64
+"""Bytes: what a variant saves a reader, its place in the index and its headers cost everybody who has the bundle."""
+_LEAST_SHARE: Final = 10
+"""And one part in so many of the payload."""
+# fmt: off
+_ROOMY: Final = frozenset({
+    "application/dash+xml", "application/ecmascript", "application/javascript", "application/json", "application/rtf",
+    "application/sql", "application/toml", "application/vnd.apple.mpegurl", "application/vnd.ms-fontobject",
+    "application/wasm", "application/x-javascript", "application/x-subrip", "application/xml", "application/yaml",
+    "font/collection", "font/otf", "font/sfnt", "font/ttf", "image/bmp", "image/vnd.microsoft.icon", "image/x-icon",
+    "model/gltf-binary",
+})
+# fmt: on
+"""Media types, besides text, whose formats pack nothing."""
+_SUFFIXES: Final = ("+json", "+text", "+xml")
+
+
+class _NotWorthIt(Exception):
+    """A coding saves too little."""
+
+
+def compress(exchanges: Iterable[Exchange], codings: Sequence[str], *, version: Version = "b1") -> Iterator[Exchange]:
+    """Yield the exchanges, and after each one its variants in those of `codings` (gzip, br, zstd) that are worth it.
+
+    Worth it is what saves a tenth and 64 bytes, of text and of the few other types that nobody packs. The Variants
+    value names the codings of its own URL only, the smallest first and `identity` last, so every key has a response.
+    What has a content coding or variants already, or says `no-transform`, is left as it is.
+
+    Payloads are coded into a temporary file. Raises `ConfigurationError` at once for a coding that is none, and for a
+    b2 bundle, which has no variants; `MissingExtra` for br and zstd without theirs.
+    """
+    wanted = tuple(dict.fromkeys(codings))
+    for coding in wanted:
+        require(coding)
+    if wanted and version == "b2":
+        raise ConfigurationError("a b2 bundle has no variants to compress into; write b1, or leave compression out")
+    return _compressed(exchanges, wanted)
+
+
+def is_compressible(status: int, headers: Mapping[str, str]) -> bool:
+    """Say whether a response is of a type that can be made smaller, and nothing forbids to."""
+    directives = headers.get("cache-control", "").lower()
+    if status == 206 or "content-encoding" in headers or "no-transform" in directives or headers.get("vary") == "*":
+        return False
+    kind = essence(headers.get("content-type", ""))
+    return kind.startswith("text/") or kind in _ROOMY or kind.endswith(_SUFFIXES)
+
+
+def _compressed(exchanges: Iterable[Exchange], codings: Sequence[str]) -> Iterator[Exchange]:
+    spool = Spool()
+    for exchange in exchanges:
+        if exchange.variants is not None or not is_compressible(exchange.status, exchange.headers):
+            yield exchange
+            continue
+        payload, length = measured(exchange.payload, None, lambda: spool)
+        pieces = _pieces(payload, length, codings, spool)
+        if isinstance(payload, Piece):
+            # Chunks can be had once, and have been.
+            exchange = msgspec.structs.replace(exchange, payload=payload)  # noqa: PLW2901 - the same one, kept
+        yield from _variants(exchange, pieces) if pieces else (exchange,)
+
+
+def _pieces(payload: Measured, length: int, codings: Sequence[str], spool: Spool) -> dict[str, Piece]:
+    """Code a payload, and give what is worth having, the smallest first."""
+    most = length - max(_LEAST_SAVED, length // _LEAST_SHARE)
+    pieces: dict[str, Piece] = {}
+    for coding in codings if most > 0 else ():
+        try:
+            pieces[coding] = spool.keep(_at_most(most, encoded(chunks(payload), coding, length=length)))
+        except _NotWorthIt:
+            continue
+    return dict(sorted(pieces.items(), key=lambda item: item[1].length))
+
+
+def _at_most(length: int, parts: Iterator[bytes]) -> Iterator[bytes]:
+    for part in parts:
+        length -= len(part)
+        if length < 0:
+            raise _NotWorthIt
+        yield part
+
+
+def _variants(exchange: Exchange, pieces: Mapping[str, Piece]) -> Iterator[Exchange]:
+    """Yield an exchange as the variants that it has now."""
+    variants = write_variants((Axis(AXIS, (*pieces, PLAIN)),))
+    headers = {**exchange.headers, "vary": _varying(exchange.headers.get("vary", "")), "variants": variants}
+    yield _variant(exchange, {**headers, "variant-key": PLAIN}, variants, PLAIN)
+    for coding, piece in pieces.items():
+        coded = msgspec.structs.replace(exchange, payload=piece)
+        yield _variant(coded, recoded({**headers, "variant-key": coding}, coding), variants, coding)
+
+
+def _variant(exchange: Exchange, headers: Mapping[str, str], variants: str, key: str) -> Exchange:
+    return msgspec.structs.replace(exchange, headers=headers, variants=variants, variant_key=key)
+
+
+def _varying(vary: str) -> str:
+    names = [name.strip() for name in vary.split(",") if name.strip()]
+    return ", ".join(names if AXIS.lower() in map(str.lower, names) else [*names, AXIS])

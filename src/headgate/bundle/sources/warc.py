@@ -1,0 +1,188 @@
+"""WARC, what web archives are kept in: the answers to its GET requests, as a bundle would give them.
+
+An archive holds responses as they came over the wire. A bundle's reader is sent no coding that it did not ask for, so
+bodies are taken out of their chunks and their content codings; `compress` may put them into others.
+"""
+
+import re
+from collections.abc import Iterator
+from functools import reduce
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from headgate.bundle.exchange import Exchange
+from headgate.bundle.sources.chosen import Chosen, check_status, web_url, whole
+from headgate.bundle.sources.codings import READABLE, Undecodable, decoded
+from headgate.bundle.sources.left_out import LeftOut, Tell, Unfit, silent
+from headgate.bundle.sources.message import body, read_head
+from headgate.bundle.sources.records import Damaged, Record, beginning, read_records, require
+from headgate.bundle.sources.response_fields import kept, recoded, typed
+from headgate.bundle.spool import Piece, Spool
+from headgate.errors import ConfigurationError
+
+__all__ = ["MOST_PAYLOAD", "warc"]
+
+MOST_PAYLOAD: Final = 1 << 30
+"""Bytes of a body: a small one may be the coding of one that no disk could hold."""
+
+_MAGIC: Final = b"WARC/"
+_STEP: Final = 1 << 16
+_MOST_CODINGS: Final = 3
+_SHOWN: Final = 80
+_PARTS: Final = {
+    "WARC-Truncated": "the archive has only its beginning",
+    "WARC-Segment-Number": "in segments, over several records",
+}
+"""Fields of a record that does not hold the whole, and what they say."""
+_CONTENT_LENGTH: Final = re.compile(r"[0-9]{1,18}")
+
+
+def warc(path: Path, *, tell: Tell = silent) -> Iterator[Exchange]:
+    """Yield the exchanges of a WARC, plain or gzip: for each URL the last answer with a 2xx status, or else the last.
+
+    A revisit gets the payload that it was found equal to. Left out, and told of: what was not asked for with GET over
+    http or https, 304 and partial answers, bodies that are cut short or in a coding that nobody reads, revisits of what
+    is elsewhere. Of a damaged archive the part before the damage counts. Raises `ConfigurationError` for a file that is
+    no WARC; `MissingExtra` without the extra, and for a body in br or zstd without theirs.
+    """
+    require()
+    try:
+        with path.open("rb") as file:
+            found = beginning(file, len(_MAGIC))
+    except OSError as error:
+        raise ConfigurationError(f"cannot read {path}: {error.strerror}; name a WARC file") from None
+    if found != _MAGIC:
+        raise ConfigurationError(f"{path} is no WARC: it begins with {found!r}; name one, plain or gzip")
+    return _exchanges(path, tell)
+
+
+def _exchanges(path: Path, tell: Tell) -> Iterator[Exchange]:
+    left_out = LeftOut()
+    archive = _Archive(left_out)
+    damage = ""
+    with path.open("rb") as file:
+        try:
+            for record in read_records(file):
+                archive.take(record)
+        except Damaged as error:
+            damage = str(error)
+    chosen = archive.chosen()
+    yield from chosen
+    left_out.tell(tell, where=str(path))
+    if damage:
+        tell(f"{path}: the archive is damaged, and only what came before counts: {damage}")
+    if not chosen:
+        tell(f"{path}: no exchange to bundle")
+
+
+class _Found(NamedTuple):
+    exchange: Exchange
+    payload: Piece
+
+
+class _Archive:
+    """The exchanges found so far."""
+
+    def __init__(self, left_out: LeftOut) -> None:
+        self._left_out = left_out
+        self._spool = Spool()
+        self._found: list[tuple[Exchange, set[str]]] = []
+        """Each with the names that its request's record would have in common with its own."""
+        self._not_get: set[str] = set()
+        self._known: dict[str, _Found] = {}
+        """By record and by digest: what a revisit may be found equal to."""
+
+    def take(self, record: Record) -> None:
+        """Take one record more."""
+        if record.kind == "request":
+            if record.stream.readline(_STEP).partition(b" ")[0] != b"GET":
+                self._not_get |= record.names()
+        elif record.kind in ("response", "revisit"):
+            target = record.field("WARC-Target-URI")
+            try:
+                found = (self._response if record.kind == "response" else self._revisit)(web_url(target), record)
+            except Unfit as unfit:
+                self._left_out.add(str(unfit), target)
+                return
+            self._found.append((found.exchange, record.names()))
+            for name in filter(None, (record.field("WARC-Record-ID"), record.field("WARC-Payload-Digest"))):
+                self._known.setdefault(name, found)
+
+    def chosen(self) -> Chosen:
+        """Give the exchanges whose request was a GET, as far as anything is known of it; it may come after them."""
+        chosen = Chosen(self._left_out)
+        for exchange, names in self._found:
+            if names.isdisjoint(self._not_get):
+                chosen.add(exchange)
+            else:
+                self._left_out.add("not asked for with GET", exchange.url)
+        return chosen
+
+    def _response(self, url: str, record: Record) -> _Found:
+        for name, why in _PARTS.items():
+            if record.field(name):
+                raise Unfit(why)
+        status, fields = read_head(record.stream)
+        check_status(status)
+        codings = _codings(fields)
+        sent = _sent(record, fields, is_coded=bool(codings))
+        payload = self._spool.keep(_bounded(reduce(decoded, reversed(codings), sent)))
+        status, headers = whole(status, _headers(fields), payload.length)
+        return _Found(Exchange(url, status, headers, payload), payload)
+
+    def _revisit(self, url: str, record: Record) -> _Found:
+        names = record.field("WARC-Refers-To"), record.field("WARC-Payload-Digest")
+        equal = next((self._known[name] for name in names if name in self._known), None)
+        if equal is None:
+            raise Unfit("a revisit of what is not in this archive")
+        status, fields = read_head(record.stream) if record.length else (304, [])
+        if status == 304:
+            status, headers = equal.exchange.status, equal.exchange.headers
+        else:
+            check_status(status)
+            status, headers = whole(status, _headers(fields), equal.payload.length)
+        return _Found(Exchange(url, status, headers, equal.payload), equal.payload)
+
+
+def _sent(record: Record, fields: list[tuple[str, str]], *, is_coded: bool) -> Iterator[bytes]:
+    """Yield the body of a response in its content coding; `Unfit`, at its end, where bytes are missing."""
+    start = record.stream.tell()
+    yield from body(record.stream, fields)
+    while record.stream.read(_STEP):
+        pass
+    end = record.stream.tell()
+    named = {name.lower(): value for name, value in fields}
+    announced = _CONTENT_LENGTH.fullmatch(named.get("content-length", ""))
+    # What came in chunks or a coding may have been stored without, and then it has any length.
+    is_told = announced is not None and not is_coded and "transfer-encoding" not in named
+    if end < record.length or (is_told and end - start < int(named["content-length"])):
+        raise Unfit("cut short")
+
+
+def _bounded(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    length = 0
+    try:
+        for chunk in chunks:
+            length += len(chunk)
+            if length > MOST_PAYLOAD:
+                raise Unfit(f"a body of more than {MOST_PAYLOAD} bytes")
+            yield chunk
+    except Undecodable as error:
+        raise Unfit(str(error)) from None
+
+
+def _codings(fields: list[tuple[str, str]]) -> list[str]:
+    """Give the content codings in the order that they were applied."""
+    value = ",".join(value for name, value in fields if name.lower() == "content-encoding")
+    codings = [coding.strip().lower() for coding in value.split(",") if coding.strip()]
+    for coding in codings:
+        if coding not in READABLE:
+            raise Unfit(f"in the content coding {coding[:_SHOWN]!r}, which nobody reads here")
+    if len(codings) > _MOST_CODINGS:
+        raise Unfit("in too many content codings")
+    return codings
+
+
+def _headers(fields: list[tuple[str, str]]) -> dict[str, str]:
+    headers = kept(fields)
+    return typed(recoded(headers, None) if "content-encoding" in headers else headers)
