@@ -1,0 +1,270 @@
+"""Bundles against the npm registry's `wbn`: the same exchanges are the same bytes, and it reads ours as we meant them."""
+
+import base64
+import hashlib
+import io
+import json
+import random
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from headgate.bundle.cbor import encode
+from headgate.bundle.convert import convert, rebase
+from headgate.bundle.reader import open_bundle
+from headgate.bundle.writer import BundleWriter
+from headgate.errors import ConfigurationError
+from tests import servers
+
+pytestmark = pytest.mark.needs("node-wbn")
+SCRIPT = Path(__file__).parent / "node" / "bundles.mjs"
+PAGE, MANIFEST = "https://example.com/", "https://example.com/manifest.webmanifest"
+BOUNDARIES = [0, 1, 22, 23, 24, 25, 254, 255, 256, 257, 65_535, 65_536]
+"""Lengths around which a CBOR head grows."""
+
+
+class Wbn:
+    """One Node.js process that writes and reads bundles for us."""
+
+    def __init__(self, process):
+        self.process = process
+
+    def __call__(self, task, **rest):
+        self.process.stdin.write(json.dumps({"task": task, **rest}) + "\n")
+        self.process.stdin.flush()
+        answer = json.loads(self.process.stdout.readline())
+        if "error" in answer:
+            raise ValueError(answer["error"])
+        return answer["answer"]
+
+    def write(self, version, steps):
+        return base64.b64decode(self("write", version=version, steps=steps))
+
+    def read(self, bundle):
+        return self("read", bundle=base64.b64encode(bundle).decode())
+
+
+@pytest.fixture(scope="module")
+def wbn():
+    command = [servers.find_program("node"), SCRIPT, servers.NODE_MODULES / "wbn"]
+    process = subprocess.Popen(list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        yield Wbn(process)
+    finally:
+        process.stdin.close()
+        process.wait()
+        process.stdout.close()
+
+
+def as_sent(value):
+    """Give a header value as a bundle has it: wbn sends text as UTF-8, and we are given the bytes as Latin-1."""
+    return value.encode().decode("latin-1")
+
+
+class Site:
+    """Exchanges and sections made up from a seed."""
+
+    def __init__(self, seed, version):
+        self.draw = random.Random(seed)
+        self.version = version
+        urls = [PAGE, *([MANIFEST] if self.draw.random() < 0.7 else [])]
+        urls += [self.url(number) for number in range(self.draw.choice([0, 1, 3, 8, 21, 22, 23, 40]))]
+        self.draw.shuffle(urls)
+        self.exchanges = [(url, self.draw.randint(100, 999), *self.message()) for url in dict.fromkeys(urls)]
+        self.primary = PAGE if version == "b1" or self.draw.random() < 0.7 else None
+        # wbn writes no manifest for b2
+        self.manifest = MANIFEST if MANIFEST in urls and version == "b1" else None
+        self.extra = {f"extra-{number}": self.value(3) for number in range(self.draw.choice([0, 0, 1, 12]))}
+
+    def url(self, number):
+        filler = "p" * self.draw.choice([0, 1, 2, 3, 210, 230, 300])
+        return f"https://{self.draw.choice(['a.example', 'example.com'])}/{filler}{number}{self.draw.choice(['', '?x=%20', '/'])}"
+
+    def message(self):
+        payload = self.draw.randbytes(self.draw.choice(BOUNDARIES[:10] * 3 + BOUNDARIES))
+        names = ["ETag", "X-" + "n" * 30, "link", "Last-Modified", *(f"x-{number}" for number in range(25))]
+        chosen = self.draw.sample(names, self.draw.choice([0, 1, 3, 22, 23]))
+        headers = {name: self.text(self.draw.choice(BOUNDARIES[:8])) for name in chosen}
+        if payload or self.draw.random() < 0.5:
+            headers["Content-Type"] = "text/plain; charset=utf-8"
+        return headers, payload
+
+    def text(self, length):
+        return "".join(self.draw.choice(["a", "Z", "é", "雪", "🌐", '"', ","]) for _ in range(length))
+
+    def value(self, depth):
+        kind = self.draw.choice("itlm" if depth else "it")
+        if kind == "i":
+            return self.draw.choice([*BOUNDARIES, 2**32 - 1, 2**32, 2**53 - 1])
+        if kind == "t":
+            return self.text(self.draw.choice([0, 3, 24]))
+        members = [self.value(depth - 1) for _ in range(self.draw.choice([0, 2, 25]))]
+        return members if kind == "l" else {self.text(5) + str(number): member for number, member in enumerate(members)}
+
+    def steps(self):
+        """Say what wbn's builder is asked, in order."""
+        head = [["setPrimaryURL", self.primary]] if self.primary else []
+        head += [["setManifestURL", self.manifest]] if self.manifest else []
+        exchanges = [[*exchange[:3], base64.b64encode(exchange[3]).decode()] for exchange in self.exchanges]
+        return [
+            *head,
+            *(["addSection", name, value] for name, value in self.extra.items()),
+            *(["addExchange", *exchange] for exchange in exchanges),
+        ]
+
+    def written(self):
+        """Write it with our writer."""
+        target = io.BytesIO()
+        sections = {name: encode(value) for name, value in self.extra.items()}
+        with BundleWriter(
+            target, version=self.version, primary_url=self.primary, manifest_url=self.manifest, sections=sections
+        ) as writer:
+            for url, status, headers, payload in self.exchanges:
+                sent = {name: as_sent(value) for name, value in headers.items()}
+                writer.add(url, status=status, headers=sent, payload=payload)
+        return target.getvalue()
+
+    def meant(self):
+        """Say what a reader should find."""
+        return {
+            url: {
+                "status": status,
+                "headers": {name.lower(): value for name, value in headers.items()},
+                "length": len(payload),
+                "sha256": hashlib.sha256(payload).hexdigest(),
+            }
+            for url, status, headers, payload in self.exchanges
+        }
+
+
+@pytest.mark.parametrize("version", ["b1", "b2"])
+@pytest.mark.parametrize("first", range(0, 160, 20))
+def test_the_same_exchanges_are_the_same_bytes(wbn, version, first):
+    for seed in range(first, first + 20):
+        site = Site(seed, version)
+        assert site.written() == wbn.write(version, site.steps()), seed
+
+
+@pytest.mark.parametrize("version", ["b1", "b2"])
+@pytest.mark.parametrize("count", [254, 255, 256, 1_000])
+def test_many_exchanges_are_the_same_bytes(wbn, version, count):
+    """The counts and offsets grow past one byte, and past two."""
+    site = Site(0, version)
+    site.exchanges = [(PAGE, 200, {"content-type": "text/html"}, b"x")]
+    site.exchanges += [(f"{PAGE}{number}", 200, {"Content-Type": "a/b"}, bytes(number)) for number in range(count)]
+    site.manifest = None
+    assert site.written() == wbn.write(version, site.steps())
+
+
+@pytest.mark.parametrize("version", ["b1", "b2"])
+def test_wbn_reads_ours_with_no_difference(wbn, version):
+    for seed in range(1_000, 1_040):
+        site = Site(seed, version)
+        found = wbn.read(site.written())
+        assert found == {
+            "version": version,
+            "primary": site.primary,
+            "manifest": site.manifest,
+            "responses": site.meant(),
+        }, seed
+
+
+@pytest.mark.parametrize("version", ["b1", "b2"])
+def test_sections_stand_where_they_are_put(wbn, version):
+    """wbn writes sections in the order they were set, and then the index and the responses."""
+    site = Site(7, version)
+    site.primary, site.manifest, site.extra = PAGE, None, {"second": 2, "first": [1]}
+    steps = site.steps()
+    primary = [step for step in steps if step[0] == "setPrimaryURL"]
+    others = [step for step in steps if step[0] != "setPrimaryURL"]
+    target = io.BytesIO()
+    names = ["second", "first"] + (["primary"] if version == "b2" else [])
+    with BundleWriter(
+        target,
+        version=version,
+        primary_url=PAGE,
+        sections={"first": encode([1]), "second": encode(2)},
+        section_order=[*names, "index", "responses"],
+    ) as writer:
+        for url, status, headers, payload in site.exchanges:
+            sent = {name: as_sent(value) for name, value in headers.items()}
+            writer.add(url, status=status, headers=sent, payload=payload)
+    assert target.getvalue() == wbn.write(version, [*others[:2], *primary, *others[2:]])
+
+
+def test_a_critical_section_is_the_same_bytes_and_understood(wbn):
+    target = io.BytesIO()
+    with BundleWriter(target, primary_url=PAGE, manifest_url=PAGE, critical=["manifest", "index"]) as writer:
+        writer.add(PAGE, headers={"content-type": "text/html"}, payload=b"<p>")
+    steps = [["setPrimaryURL", PAGE], ["setManifestURL", PAGE], ["addSection", "critical", ["manifest", "index"]]]
+    steps.append(["addExchange", PAGE, 200, {"content-type": "text/html"}, base64.b64encode(b"<p>").decode()])
+    assert target.getvalue() == wbn.write("b1", steps)
+    assert wbn.read(target.getvalue())["responses"][PAGE]["length"] == 3
+
+
+def test_wbn_keeps_a_response_that_nobody_can_reach_and_we_refuse_it(wbn):
+    """Of a URL that is added twice, wbn's index has the later response; the earlier is in the bundle all the same."""
+    twice = [["addExchange", PAGE, 200, {"content-type": "a/b"}, text] for text in ("b25l", "dHdv")]
+    with open_bundle(wbn.write("b2", twice)) as bundle:
+        assert [bytes(exchange.response.payload) for exchange in bundle.exchanges()] == [b"two"]
+        assert b"one" in bytes(bundle.raw)
+    writer = BundleWriter(io.BytesIO(), version="b2")
+    writer.add(PAGE, headers={"content-type": "a/b"}, payload=b"one")
+    with pytest.raises(ConfigurationError, match="there already"):
+        writer.add(PAGE, headers={"content-type": "a/b"}, payload=b"two")
+
+
+def test_wbn_reads_relative_urls_of_ours(wbn):
+    target = io.BytesIO()
+    with BundleWriter(target, version="b2", relative_urls=True, primary_url="index.html") as writer:
+        writer.add("index.html", headers={"content-type": "text/html"}, payload=b"<p>")
+        writer.add("../a?b", headers={"content-type": "text/css"}, payload=b"p{}")
+    found = wbn.read(target.getvalue())
+    assert found["primary"] == "index.html"
+    assert set(found["responses"]) == {"index.html", "../a?b"}
+    steps = [["setPrimaryURL", "index.html"]]
+    steps.append(["addExchange", "index.html", 200, {"content-type": "text/html"}, base64.b64encode(b"<p>").decode()])
+    steps.append(["addExchange", "../a?b", 200, {"content-type": "text/css"}, base64.b64encode(b"p{}").decode()])
+    assert target.getvalue() == wbn.write("b2", steps)
+
+
+def test_wbn_reads_what_stands_beside_variants(wbn):
+    """It has no variants; the other responses are none the worse."""
+    target = io.BytesIO()
+    with BundleWriter(target, primary_url=PAGE) as writer:
+        for key in ("gzip", "br"):
+            headers = {"content-type": "text/html", "content-encoding": key}
+            writer.add(PAGE, headers=headers, payload=key.encode(), variants="Accept-Encoding;gzip;br", variant_key=key)
+        writer.add(f"{PAGE}style.css", headers={"content-type": "text/css"}, payload=b"p{}")
+    responses = wbn.read(target.getvalue())["responses"]
+    assert responses[PAGE] == "Variants are not supported"
+    assert responses[f"{PAGE}style.css"]["sha256"] == hashlib.sha256(b"p{}").hexdigest()
+
+
+@pytest.mark.parametrize(("version", "other"), [("b1", "b2"), ("b2", "b1")])
+def test_wbn_reads_what_we_convert_of_its_own(wbn, version, other):
+    for seed in range(2_000, 2_010):
+        site = Site(seed, version)
+        site.primary = PAGE
+        target = io.BytesIO()
+        with open_bundle(wbn.write(version, site.steps()), profile="compat") as bundle:
+            convert(bundle, target, version=other)
+        found = wbn.read(target.getvalue())
+        assert (found["version"], found["primary"]) == (other, PAGE)
+        assert found["manifest"] == site.manifest
+        assert found["responses"] == site.meant()
+
+
+def test_wbn_reads_what_we_rebase_of_its_own(wbn):
+    site = Site(3_000, "b1")
+    target = io.BytesIO()
+    with open_bundle(wbn.write("b1", site.steps()), profile="compat") as bundle:
+        rebase(bundle, target, to="http://localhost:8080/")
+    moved = {
+        url.replace("https://example.com/", "http://localhost:8080/"): response
+        for url, response in site.meant().items()
+    }
+    found = wbn.read(target.getvalue())
+    assert found["primary"] == "http://localhost:8080/"
+    assert found["responses"] == moved
