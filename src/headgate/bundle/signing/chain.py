@@ -1,13 +1,16 @@
 """Certificate chains: `application/cert-chain+cbor` (signed exchanges, section 3.3) and PEM, read strictly."""
 
+import warnings
 from collections.abc import Iterable
 from typing import Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.utils import CryptographyDeprecationWarning
 from msgspec import Struct
 
 from headgate.bundle import cbor
+from headgate.bundle.signing.names import Names, names_of
 from headgate.errors import ConfigurationError
 
 __all__ = ["AugmentedCertificate", "read_augmented", "read_certificate_chain", "write_augmented", "write_chain"]
@@ -19,6 +22,7 @@ class AugmentedCertificate(Struct, frozen=True):
     """A certificate and what vouches for it."""
 
     certificate: x509.Certificate
+    names: Names
     item: bytes
     """Its CBOR bytes, whatever else its map holds."""
     der: bytes
@@ -63,13 +67,21 @@ def read_augmented(items: cbor.Items) -> AugmentedCertificate:
             items.any()
     if "cert" not in found:
         raise cbor.CborError("a certificate's map has no cert", "3.5.1 step 5", start)
-    try:
-        certificate = x509.load_der_x509_certificate(found["cert"])
-    except Exception as error:
-        # The parser of a certificate that strangers wrote has many ways to say no, and not all of them are ValueError.
-        raise cbor.CborError(f"the certificate cannot be read: {error}", "", start) from None
+    certificate, names = _load(found["cert"], start)
     item = items.source[start : items.position]
-    return AugmentedCertificate(certificate, item, found["cert"], found.get("ocsp"), found.get("sct"))
+    return AugmentedCertificate(certificate, names, item, found["cert"], found.get("ocsp"), found.get("sct"))
+
+
+def _load(der: bytes, start: int) -> tuple[x509.Certificate, Names]:
+    try:
+        with warnings.catch_warnings():
+            # What RFC 5280 forbids and the library still takes, with a warning, is refused.
+            warnings.simplefilter("error", CryptographyDeprecationWarning)
+            certificate = x509.load_der_x509_certificate(der)
+            return certificate, names_of(certificate)
+    except Exception as error:
+        # The reader of a certificate that strangers wrote has many ways to say no, and they have no root in common.
+        raise cbor.CborError(f"the certificate cannot be read: {error}", "", start) from None
 
 
 def _read_cbor(items: cbor.Items) -> tuple[AugmentedCertificate, ...]:
@@ -92,12 +104,14 @@ def _read_cbor(items: cbor.Items) -> tuple[AugmentedCertificate, ...]:
 
 def _read_pem(content: bytes) -> tuple[AugmentedCertificate, ...]:
     try:
-        certificates = x509.load_pem_x509_certificates(content)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CryptographyDeprecationWarning)
+            certificates = x509.load_pem_x509_certificates(content)
     except ValueError:
         kind = "a private key" if b"PRIVATE KEY-----" in content else "PEM"
         raise ConfigurationError(f"the certificates are {kind} without a certificate that can be read") from None
-    chain = []
-    for certificate in certificates:
-        der = certificate.public_bytes(Encoding.DER)
-        chain.append(AugmentedCertificate(certificate, write_augmented(der), der))
-    return tuple(chain)
+    items = [write_augmented(certificate.public_bytes(Encoding.DER)) for certificate in certificates]
+    try:
+        return tuple(read_augmented(cbor.Items(item)) for item in items)
+    except cbor.CborError as error:
+        raise ConfigurationError(f"among the certificates, {error.reason}") from None

@@ -26,16 +26,14 @@ class Names(Struct, frozen=True):
 def names_of(certificate: x509.Certificate) -> Names:
     """Give the subject's alternative names; only where a certificate has none at all, its common name.
 
-    The last is RFC 6125's last resort, for certificates that people make by hand. Raises ValueError where the
-    certificate's extensions cannot be read.
+    The last is RFC 6125's last resort, for certificates that people make by hand. Extensions that cannot be read raise
+    whatever the library has for that.
     """
     try:
         extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         common = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
         return Names(frozenset(str(name.value).lower() for name in common), frozenset())
-    except x509.DuplicateExtension as error:
-        raise ValueError(str(error)) from None
     hosts = frozenset(name.lower() for name in extension.get_values_for_type(x509.DNSName))
     addresses = frozenset(str(address) for address in extension.get_values_for_type(x509.IPAddress))
     return Names(hosts, addresses)

@@ -18,7 +18,7 @@ from headgate.bundle.metadata import Location, Negotiated, VouchedSubset
 from headgate.bundle.reader import Bundle
 from headgate.bundle.signing import keys, mice
 from headgate.bundle.signing.chain import AugmentedCertificate, read_augmented
-from headgate.bundle.signing.names import Names, host_of, names_of
+from headgate.bundle.signing.names import host_of
 from headgate.bundle.signing.result import Reason, Signature
 from headgate.bundle.signing.subset import (
     LONGEST_LIFETIME,
@@ -50,7 +50,6 @@ class _Wrong(Exception):
 class _Signer(Struct, frozen=True):
     certificate: AugmentedCertificate
     key: EllipticCurvePublicKey
-    names: Names
 
 
 def verify_vouched(
@@ -104,14 +103,12 @@ class _Verifier:
             raise _Wrong(Reason.AUTHORITY_OUT_OF_RANGE, fault)
         try:
             certificate = read_augmented(cbor.Items(authorities[vouched.authority]))
-            names = names_of(certificate.certificate)
-        except (cbor.CborError, ValueError) as error:
-            fault = error.reason if isinstance(error, cbor.CborError) else str(error)
-            raise _Wrong(Reason.CERTIFICATE_UNREADABLE, fault) from None
+        except cbor.CborError as error:
+            raise _Wrong(Reason.CERTIFICATE_UNREADABLE, error.reason) from None
         key = _p256_key(certificate)
         if not keys.holds(key, vouched.sig, signed_message(vouched.signed)):
             raise _Wrong(Reason.BAD_SIGNATURE, f"the key of authority {vouched.authority} did not sign this")
-        return _Signer(certificate, key, names)
+        return _Signer(certificate, key)
 
     def _check_times(self, subset: SignedSubset, signer: _Signer) -> None:
         date, expires, now = subset.date, subset.expires, self._now
@@ -159,7 +156,7 @@ class _Verifier:
         shown = text[:200]
         if url is None or found is None:
             raise _Wrong(Reason.NOT_IN_BUNDLE, f"{shown} is not in the bundle")
-        if not signer.names.cover(host_of(url)):
+        if not signer.certificate.names.cover(host_of(url)):
             raise _Wrong(Reason.HOST_NOT_COVERED, f"the certificate does not name the host of {shown}")
         negotiated = isinstance(found, Negotiated)
         variants = found.variants.encode("latin-1") if isinstance(found, Negotiated) else b""
@@ -225,7 +222,7 @@ def _check_validity_url(subset: SignedSubset, signer: _Signer) -> None:
     shown = subset.validity_url[:200]
     if url is None or not url.startswith("https://"):
         raise _Wrong(Reason.VALIDITY_URL_NOT_HTTPS, f"{shown!r} is no https URL")
-    if not signer.names.cover(host_of(url)):
+    if not signer.certificate.names.cover(host_of(url)):
         raise _Wrong(Reason.VALIDITY_URL_ELSEWHERE, f"the certificate does not name the host of {shown}")
 
 

@@ -17,7 +17,7 @@ from headgate.bundle.metadata import Location, Metadata, Negotiated
 from headgate.bundle.reader import Bundle, Response
 from headgate.bundle.signing import keys, mice
 from headgate.bundle.signing.chain import AugmentedCertificate
-from headgate.bundle.signing.names import Names, host_of, names_of
+from headgate.bundle.signing.names import Names, host_of
 from headgate.bundle.signing.subset import (
     LONGEST_LIFETIME,
     Integrity,
@@ -105,17 +105,15 @@ def _check_certificate(statement: Statement) -> Names:
             "responses are signed by a P-256 key, and this is Ed25519, which is for integrity blocks: "
             "openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256"
         )
-    public_key = statement.key.public_key()
-    certificate = statement.chain[0].certificate
+    certificate = statement.chain[0]
     try:
-        belongs = certificate.public_key() == public_key
-        names = names_of(certificate)
-    except Exception as error:
-        # Certificates of strange making are refused by the library in many ways.
-        raise ConfigurationError(f"the certificate cannot be read: {error}") from None
+        belongs = certificate.certificate.public_key() == statement.key.public_key()
+    except Exception:
+        # A key of a kind that the library does not know is surely not this one.
+        belongs = False
     if not belongs:
         raise ConfigurationError("the key is not that of the first certificate; put the certificate that signs first")
-    return names
+    return certificate.names
 
 
 def _check_bundle(bundle: Bundle) -> None:
