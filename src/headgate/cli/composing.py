@@ -5,12 +5,14 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from headgate import advice
+from headgate.cli.shelving import shelf_of
 from headgate.config import Configuration, DomainSection
 from headgate.errors import ConfigurationError
 from headgate.limit import Domain, Gatekeeper, Master
 from headgate.limit.accounting import DelayUntil
 from headgate.limit.gatekeeper import Account, spacing
 from headgate.origin import Identify, Rejections, Route, Routes, parse_identify
+from headgate.origin.bundle import Shelf
 from headgate.origin.gateway import Gateway, TlsKeys
 
 __all__ = [
@@ -62,6 +64,7 @@ def compose(tree: Configuration) -> Composition:
 def check_composition(tree: Configuration) -> None:
     """Check all that can be checked without a socket; a file that names no origin is for a master alone."""
     composed = compose(tree)
+    shelf_of(tree)
     if not tree.gate.origin:
         return
     require_gate(tree)
@@ -79,7 +82,9 @@ def require_gate(tree: Configuration) -> None:
         raise ConfigurationError("no rule: add --rule '10/s burst 20', or a [[domain]] with rules to the configuration")
 
 
-def gateway_of(tree: Configuration, composed: Composition, gatekeeper: Gatekeeper) -> Gateway:
+def gateway_of(
+    tree: Configuration, composed: Composition, gatekeeper: Gatekeeper, shelf: Shelf | None = None
+) -> Gateway:
     """Give the gateway, which listens nowhere yet. Raises `ConfigurationError` for an origin that is none."""
     gate = tree.gate
     return Gateway(
@@ -89,6 +94,8 @@ def gateway_of(tree: Configuration, composed: Composition, gatekeeper: Gatekeepe
         routes=composed.routes,
         reject=composed.reject,
         advice=composed.advice,
+        local=shelf.publish if shelf is not None and shelf.published else None,
+        lifeboat=shelf.rescue if shelf is not None and shelf.lifeboats else None,
         trusted=gate.trusted_proxies,
         timeouts=gate.timeouts,
         bounds=gate.bounds,

@@ -21,6 +21,8 @@ from headgate.cli.composing import (
     kept_domains,
     require_gate,
 )
+from headgate.cli.running import say
+from headgate.cli.shelving import shelf_of
 from headgate.config import Address, Configuration
 from headgate.errors import ConfigurationError
 from headgate.limit import Gatekeeper
@@ -32,6 +34,7 @@ from headgate.origin.gateway import TlsKeys
 __all__ = ["Gate", "address_sentence", "frozen_changes"]
 
 _FORGET_EVERY = 1.0
+_LOOK_EVERY = 1.0
 _FORGET_AT_ONCE = 10_000
 _MOST_HELD = 10
 _GREETING = 0.25
@@ -48,17 +51,18 @@ class Gate:
         """The configuration in force."""
         require_gate(tree)
         self._composed = compose(tree)
+        self._shelf = shelf_of(tree, complain=_complain)
         self._keys = TlsKeys(tree.gate.tls.cert, tree.gate.tls.key) if tree.gate.tls.cert else None
         self._link = _linked(tree, self._composed)
         try:
             self.gatekeeper = self._new_gatekeeper(tree, self._composed, self._link)
             """The gatekeeper in force."""
-            self._gateway = gateway_of(tree, self._composed, self.gatekeeper)
+            self._gateway = gateway_of(tree, self._composed, self.gatekeeper, self._shelf)
         except BaseException:
             if self._link is not None:
                 self._link.close()
             raise
-        self._forgetting: asyncio.Task[None] | None = None
+        self._chores: list[asyncio.Task[None]] = []
         self._accepting = False
 
     async def start(self, *, reuse_port: bool = False) -> Address:
@@ -72,7 +76,7 @@ class Gate:
             await self._gateway.start(address.host, address.port, tls=tls, reuse_port=reuse_port)
         except OSError as error:
             raise ConfigurationError(address_sentence("--listen", address, error)) from None
-        self._forgetting = asyncio.get_running_loop().create_task(self._forget())
+        self._chores = [asyncio.get_running_loop().create_task(chore) for chore in (self._forget(), self._look())]
         self._accepting = True
         # What has been built so far stays for good: the collector need not look at it again.
         gc.collect()
@@ -94,11 +98,11 @@ class Gate:
 
     async def end(self, seconds: float) -> None:
         """Accept no more, give requests under way `seconds` to finish, and let go of everything."""
-        forgetting, self._forgetting = self._forgetting, None
-        if forgetting is not None:
-            forgetting.cancel()
+        chores, self._chores = self._chores, []
+        for chore in chores:
+            chore.cancel()
             with suppress(asyncio.CancelledError):
-                await forgetting
+                await chore
         await self._gateway.drain(seconds)
         if self._link is not None:
             self._link.close()
@@ -107,12 +111,13 @@ class Gate:
         """Put another configuration in force, as far as that can be done while agents are connected.
 
         Returns the keys that need a restart. Raises `ConfigurationError`, and leaves all as it is, for what cannot be
-        composed. TLS keys are read again in any case.
+        composed. TLS keys and bundles are read again in any case.
         """
         frozen = frozen_changes(self.tree, tree)
         tree = _thawed(self.tree, tree)
         require_gate(tree)
         composed = compose(tree)
+        shelf = shelf_of(tree, self._shelf, complain=_complain)
         if self._keys is not None:
             self._keys.reload()
         link, old_link = self._link, None
@@ -125,8 +130,9 @@ class Gate:
             old_link.close()
             link.start(asyncio.get_running_loop())
         self.tree, self._composed, self._link, self.gatekeeper = tree, composed, link, gatekeeper
+        self._shelf = shelf
         # The gateway stays, with its connections; what it decides by is another's.
-        self._gateway.policy = gateway_of(tree, composed, gatekeeper).policy
+        self._gateway.policy = gateway_of(tree, composed, gatekeeper, shelf).policy
         return frozen
 
     def state(self, *, held: bool) -> State:
@@ -178,6 +184,13 @@ class Gate:
             if self.gatekeeper.master is not None:
                 self.gatekeeper.master.forget(now=now, most=_FORGET_AT_ONCE)
 
+    async def _look(self) -> None:
+        """Notice bundles that were replaced."""
+        while True:
+            await asyncio.sleep(_LOOK_EVERY)
+            if self._shelf is not None:
+                await self._shelf.renew()
+
     def _new_gatekeeper(self, tree: Configuration, composed: Composition, link: GatekeeperLink | None) -> Gatekeeper:
         gatekeeper = gatekeeper_of(tree, composed.domains, link.account if link is not None else None)
         if link is not None:
@@ -195,6 +208,10 @@ def _thawed(old: Configuration, new: Configuration) -> Configuration:
     """Give the new configuration with the old values of what only a restart can change."""
     kept = {name: getattr(old.gate, name) for name in _FROZEN}
     return msgspec.structs.replace(new, gate=msgspec.structs.replace(new.gate, **kept))
+
+
+def _complain(sentence: str) -> None:
+    say(f"headgate: {sentence}")
 
 
 def _linked(tree: Configuration, composed: Composition) -> GatekeeperLink | None:

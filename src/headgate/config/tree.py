@@ -16,6 +16,7 @@ __all__ = [
     "Accounting",
     "Loop",
     "Bounds",
+    "BundleSection",
     "Bus",
     "Configuration",
     "DomainSection",
@@ -151,6 +152,25 @@ class DomainSection(Section, frozen=True):
         return Domain(self.name, rules, self.algorithm, self.mode, self.exempt)
 
 
+class BundleSection(Section, frozen=True):
+    """A bundle that the gate publishes, or answers from where it would reject, or both.
+
+    The file is looked at once a second, and on SIGHUP; one that is no bundle leaves the one before in force. Replace it
+    by renaming another over it.
+    """
+
+    file: str
+    """The bundle's file."""
+    path: str = ""
+    """The URL path where it is published, such as /site.wbn, at every host; empty for nowhere. No rule limits it."""
+    lifeboat: bool = False
+    """Whether a GET or HEAD that would be rejected is answered from it, where it has the response."""
+    hosts: tuple[str, ...] = ()
+    """Further hosts whose rejected requests it answers, as its primary URL's; * for every host."""
+    profile: Literal["strict", "compat"] = "strict"
+    """strict is the document's every MUST; compat takes what the published tools write."""
+
+
 class Bus(Section, frozen=True):
     """A master for gatekeepers elsewhere: `headgate master`."""
 
@@ -169,5 +189,7 @@ class Configuration(Section, frozen=True):
     """The domains, in the order they are tried."""
     advice: tuple[Entry, ...] = ()
     """Entries of /.well-known/traffic-advice; none leaves the path to the origin."""
+    bundle: tuple[BundleSection, ...] = ()
+    """Bundles, in the order that lifeboats are tried."""
     master: Bus = Bus()
     """The master: `headgate master`."""

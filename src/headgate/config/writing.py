@@ -38,7 +38,7 @@ def _table(path: str, table: msgspec.Struct) -> list[str]:
 
 
 def _is_tables(table: msgspec.Struct, name: str) -> bool:
-    return isinstance(table, Configuration) and name in {"domain", "advice"}
+    return isinstance(table, Configuration) and name in {"domain", "advice", "bundle"}
 
 
 def _comment(words: str) -> list[str]:

@@ -18,6 +18,7 @@ __all__ = ["Metrics"]
 _OUTCOMES = ("accepted", "delayed", "rejected")
 _HELP = {
     "gateway_crowded": "Connections closed because every place was taken.",
+    "gateway_lifeboat": "Rejected requests answered from a bundle instead.",
     "gateway_refused": "Requests refused because they were no plain HTTP.",
     "gateway_retried": "Requests sent to the origin a second time: its idle connection had closed.",
     "gateway_slow": "Requests the origin did not answer in time (504).",

@@ -4,6 +4,7 @@ Nothing is mapped into memory. Whoever cuts a mapped file short ends the process
 so, and only the response under way breaks off.
 """
 
+import errno
 import os
 import stat
 import weakref
@@ -40,7 +41,7 @@ class OpenFile:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - a fifo would not even open
-            raise OSError(f"{os.fspath(path)} is no regular file")
+            raise OSError(errno.EINVAL, "it is no regular file", os.fspath(path))
         self.raw = Path(path).open("rb", buffering=0)  # noqa: SIM115 - the last reader closes it
         """The file itself; whoever reads it moves its position, which `read` does not know."""
         self.state = _state(os.fstat(self.raw.fileno()))

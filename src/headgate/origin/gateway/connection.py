@@ -375,7 +375,7 @@ class AgentConnection(asyncio.Protocol):
     def _refuse(self, refusal: Refusal) -> None:
         """Answer a request that is none, and listen no more: where the next one begins, nobody can say."""
         self.gateway.note("refused")
-        self._send_last(gateway_problem(refusal.status, refusal.reason))
+        self._send_last(gateway_problem(refusal.status, refusal.reason, allow=self.gateway.allow))
 
     def _send_last(self, response: Response) -> None:
         self.write([message(response, keep=False)])

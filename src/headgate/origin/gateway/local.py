@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ADVICE_PATH",
+    "ALLOW",
     "advice_response",
     "answering_advice",
     "date_line",
@@ -28,14 +29,15 @@ ADVICE_PATH = b"/.well-known/traffic-advice"
 """Where agents ask for traffic advice (traffic-advice.txt, section 10.1)."""
 
 _PROBLEM = b"application/problem+json"
-_ALLOW = (b"allow", b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")
+ALLOW = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
+"""What a gate lets through: an origin may take any of them."""
 
 
-def gateway_problem(status: int, reason: str) -> Response:
+def gateway_problem(status: int, reason: str, *, allow: bytes = ALLOW) -> Response:
     """Write a problem document of the gateway's own; `reason` is a clause (RFC 9457)."""
     response = problem(status, HTTPStatus(status).phrase, f"{reason[:1].upper()}{reason[1:]}.", _PROBLEM)
     if status == 405:
-        response.fields.append(_ALLOW)  # 9110 15.5.6
+        response.fields.append((b"allow", allow))  # 9110 15.5.6
     return response
 
 

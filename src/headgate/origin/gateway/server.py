@@ -15,7 +15,7 @@ from headgate.errors import ConfigurationError
 from headgate.limit import Gatekeeper
 from headgate.origin.gateway.connection import AgentConnection
 from headgate.origin.gateway.forwarding import Peer
-from headgate.origin.gateway.local import advice_response, answering_advice
+from headgate.origin.gateway.local import ALLOW, advice_response, answering_advice
 from headgate.origin.gateway.plan import Policy, Reject, Respond
 from headgate.origin.gateway.tunnel import TunnelEnd
 from headgate.origin.gateway.upstream import Pool
@@ -65,6 +65,8 @@ class Gateway:
         """How often each event out of the ordinary happened."""
         self.connections: set[AgentConnection] = set()
         self.tunnels: set[TunnelEnd] = set()
+        self.allow = ALLOW
+        """What Allow says of a method that is never served."""
         self.draining = False
         """Whether the end has begun: no connection outlives the response under way."""
         self.pool = Pool(*_host_and_port(origin), self.bounds)
