@@ -17,6 +17,14 @@ _COMMANDS = {
     "list": ("listing:list_responses", "Every response: URL, status, headers, where it is."),
     "get": ("get:get", "One response, out of a bundle of any size."),
     "extract": ("extract:extract", "Every payload as a file, and the rest as JSON."),
+    "create": ("create:create", "A bundle of a directory, a HAR, a list of URLs or a WARC."),
+    "convert": ("convert:convert", "The same exchanges in another version of the format."),
+    "rebase": ("convert:rebase", "The same exchanges at another origin."),
+    "lint": ("lint:lint", "All that is wrong or unwise in a bundle."),
+    "sign": ("sign:sign", "Vouch for the responses, or for the file as a whole."),
+    "integrity": ("integrity:integrity", "Add, remove or show the integrity block of a file."),
+    "verify": ("verify:verify", "Whether the signatures of a bundle hold."),
+    "serve": ("serve:serve", "Serve a bundle, or the site inside it, over HTTP."),
 }
 
 

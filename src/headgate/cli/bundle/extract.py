@@ -16,7 +16,7 @@ import click
 from headgate.cli.bundle.naming import Names
 from headgate.cli.bundle.opening import opened, reads
 from headgate.cli.bundle.output import slices
-from headgate.cli.bundle.showing import end_with_no, refusals, size_of, told
+from headgate.cli.bundle.showing import counted, end_with_no, refusals, size_of, told
 from headgate.cli.bundle.walking import Found, count, walk
 from headgate.cli.terminal import Advance, harmless, progress
 from headgate.errors import ConfigurationError, HeadgateError, ResponseError
@@ -48,8 +48,8 @@ def extract(*, file: str, out: str, profile: "Profile", from_end: bool) -> None:
         shelf = _Shelf(directory, len(bundle.raw))
         with progress("extracting", count(bundle)) as advance:
             _fill(shelf, walk(bundle), directory / _EXCHANGES, advance)
-    refused = f", {shelf.refused} responses refused: see {_EXCHANGES}" if shelf.refused else ""
-    click.echo(f"{harmless(out)}: {shelf.files} files, {size_of(shelf.size)}{refused}", err=True)
+    refused = f", {counted(shelf.refused, 'response')} refused: see {_EXCHANGES}" if shelf.refused else ""
+    click.echo(f"{harmless(out)}: {counted(shelf.files, 'file')}, {size_of(shelf.size)}{refused}", err=True)
     if shelf.refused:
         end_with_no()
 

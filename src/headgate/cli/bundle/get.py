@@ -1,6 +1,7 @@
 """`headgate bundle get`: one response out of a bundle of any size, for what that response costs."""
 
 import sys
+from collections.abc import Iterable
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
@@ -59,9 +60,7 @@ def get(
     with refusals(file), opened(file, profile=profile, from_end=from_end) as bundle:
         wanted = _absolute(url, bundle)
         try:
-            found = (
-                bundle.select(wanted, folded(fields)) if variant_key is None else bundle.response(wanted, variant_key)
-            )
+            found = _chosen(bundle, wanted, fields, variant_key)
         except NotInBundle as error:
             raise HeadgateError(f"{harmless(file)}: {harmless(str(error))}{_near(wanted, bundle)}") from None
         if not out:
@@ -74,10 +73,23 @@ def get(
 
 def _absolute(url: str, bundle: "Bundle") -> str:
     """Give the URL meant; one that is no URL at all stays as it is, and is not found."""
-    from headgate.bundle.url import parse_url, resolve
+    from headgate.bundle.url import parse_url, resolve, without_fragment
 
     base = bundle.metadata.primary_url
-    return parse_url(url) or (base and resolve(url, base)) or url
+    absolute = parse_url(url) or (base and resolve(url, base))
+    return without_fragment(absolute) if absolute else url
+
+
+def _chosen(bundle: "Bundle", url: str, fields: Iterable[tuple[str, str]], variant_key: str | None) -> "Response":
+    """Load the response that was asked for; raises `NotInBundle`."""
+    from headgate.bundle.metadata import Negotiated
+
+    entry = bundle.metadata.requests.get(url)
+    if fields or variant_key is not None or not isinstance(entry, Negotiated):
+        return bundle.select(url, folded(fields)) if variant_key is None else bundle.response(url, variant_key)
+    key = next(iter(entry.locations))
+    click.echo(f"{harmless(url)} has variants, and this is {harmless(key)}; -H or --variant-key choose", err=True)
+    return bundle.response(url, key)
 
 
 def _near(url: str, bundle: "Bundle") -> str:

@@ -6,7 +6,7 @@ import click
 
 from headgate.cli.bundle.opening import opened, reads
 from headgate.cli.bundle.output import slices
-from headgate.cli.bundle.showing import end_with_no, print_json, refusals, size_of, styled, told
+from headgate.cli.bundle.showing import counted, end_with_no, print_json, refusals, size_of, styled, told
 from headgate.cli.bundle.walking import Found, walk
 from headgate.cli.terminal import harmless
 from headgate.errors import ResponseError
@@ -53,7 +53,7 @@ def list_responses(*, file: str, profile: "Profile", from_end: bool, as_json: bo
             else:
                 click.echo(_line(fields, with_digest=digest))
     if not as_json:
-        click.echo(f"{total} responses, {refused} refused, {size_of(size)} of payloads", err=True)
+        click.echo(f"{counted(total, 'response')}, {refused} refused, {size_of(size)} of payloads", err=True)
     if refused:
         end_with_no()
 

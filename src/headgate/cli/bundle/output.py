@@ -3,14 +3,17 @@
 import mmap
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
-if TYPE_CHECKING:
-    from headgate.bundle.output import Target
+from headgate.cli.terminal import progress
 
-__all__ = ["OUT", "slices", "target_of"]
+if TYPE_CHECKING:
+    from headgate.bundle.output import Progress, Target
+
+__all__ = ["OUT", "forget", "meter", "slices", "target_of"]
 
 OUT: Callable[..., Any] = click.option(
     "-o",
@@ -22,6 +25,7 @@ OUT: Callable[..., Any] = click.option(
 )
 
 _SLICE = 1 << 20
+_PARTS = 1_000
 
 
 def target_of(out: str) -> "Target":
@@ -37,14 +41,32 @@ def target_of(out: str) -> "Target":
     return out
 
 
-def slices(payload: memoryview) -> Iterator[memoryview]:
-    """Yield a payload in pieces; pages of a mapped file are given back once a piece of them has been used.
+@contextmanager
+def meter(what: str) -> "Iterator[Progress]":
+    """Show a bar on stderr, where that is a terminal, for what tells how much it has written of how much."""
+    shown = 0
+    with progress(what, _PARTS) as advance:
 
-    They would count as this process's memory until it ends.
-    """
-    mapping = payload.obj
-    forget = mapping.madvise if isinstance(mapping, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED") else None
+        def tell(written: int, total: int) -> None:
+            nonlocal shown
+            part = _PARTS * written // max(total, 1)
+            advance(part - shown)
+            shown = part
+
+        yield tell
+
+
+def slices(payload: memoryview) -> Iterator[memoryview]:
+    """Yield a payload in pieces, and give back the memory of each that was used."""
     for start in range(0, len(payload), _SLICE):
         yield payload[start : start + _SLICE]
-        if forget is not None:
-            forget(mmap.MADV_DONTNEED)
+        forget(payload)
+
+
+def forget(view: memoryview) -> None:
+    """Give back the pages of a mapped file that were read so far: they count as this process's memory until it ends.
+
+    Nothing is lost: they are read again when they are asked for again.
+    """
+    if isinstance(view.obj, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        view.obj.madvise(mmap.MADV_DONTNEED)

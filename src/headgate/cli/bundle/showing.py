@@ -11,7 +11,7 @@ import click
 from headgate.cli.terminal import harmless
 from headgate.errors import BundleError, HeadgateError
 
-__all__ = ["end_with_no", "print_json", "refusals", "size_of", "styled", "told"]
+__all__ = ["counted", "end_with_no", "print_json", "refusals", "size_of", "styled", "told"]
 
 _UNITS = ("kB", "MB", "GB", "TB", "PB", "EB")
 
@@ -50,6 +50,11 @@ def refusals(file: str, *, as_json: bool = False) -> Iterator[None]:
             raise HeadgateError(f"{harmless(file)}: {harmless(str(error))}") from None
         print_json(told(error))
         end_with_no()
+
+
+def counted(count: int, noun: str) -> str:
+    """Give a number of things: 1 file, 2 files."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def size_of(count: int) -> str:

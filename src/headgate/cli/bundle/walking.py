@@ -1,8 +1,10 @@
 """Every response of a bundle in the order people expect: URLs as in the file, the variants of one as in the index."""
 
+import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from headgate.cli.bundle.output import forget
 from headgate.errors import ResponseError
 
 if TYPE_CHECKING:
@@ -10,6 +12,10 @@ if TYPE_CHECKING:
     from headgate.bundle.reader import Bundle, Response
 
 __all__ = ["Found", "count", "walk"]
+
+
+_MAPPED = 128
+"""Responses whose pages may be in memory at once; the system reads a few on either side of each."""
 
 
 class Found(NamedTuple):
@@ -30,9 +36,12 @@ def walk(bundle: "Bundle") -> Iterator[Found]:
     """Yield every response; one that is refused as its refusal, so that it does not hide the others."""
     entries = [(url, _keys(entry)) for url, entry in bundle.metadata.requests.items()]
     entries.sort(key=lambda entry: min(location.offset for _, location in entry[1]))
+    yielded = itertools.count(1)
     for url, keys in entries:
         for key, location in keys:
             yield Found(url, key, location, _load(bundle, location))
+            if not next(yielded) % _MAPPED:
+                forget(bundle.raw)
 
 
 def _load(bundle: "Bundle", location: "Location") -> "Response | ResponseError":

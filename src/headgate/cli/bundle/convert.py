@@ -1,0 +1,82 @@
+"""`headgate bundle convert` and `rebase`: the same exchanges in another version of the format, or at another origin."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import click
+
+from headgate.cli.bundle.opening import opened, reads
+from headgate.cli.bundle.output import OUT, meter, target_of
+from headgate.cli.bundle.showing import refusals
+from headgate.cli.terminal import harmless
+
+if TYPE_CHECKING:
+    from headgate.bundle.metadata import Profile, Version
+
+__all__ = ["convert", "rebase"]
+
+
+@click.command(short_help="The same exchanges in another version of the format.")
+@reads
+@click.option("--version", type=click.Choice(["b1", "b2", "draft-01"]), required=True, help="To convert to.")
+@click.option("--primary-url", metavar="U", help="The main resource, instead of the one FILE names.")
+@click.option("--manifest-url", metavar="U", help="The manifest, instead of the one FILE names.")
+@OUT
+def convert(
+    *,
+    file: str,
+    version: "Version",
+    primary_url: str | None,
+    manifest_url: str | None,
+    out: str,
+    profile: "Profile",
+    from_end: bool,
+) -> None:
+    """Write the same exchanges in another version of the format.
+
+    Responses are copied byte for byte. Signatures of responses survive between b1 and draft-01, and are left out of
+    b2, which has no variants either. An integrity block is left out: the bytes it signs are others now.
+
+    \b
+    headgate bundle convert old.wbn --version b2 -o new.wbn
+    headgate bundle convert --profile compat old.wbn --version b1 --manifest-url https://example.com/m.json -o new.wbn
+    """
+    from headgate.bundle.convert import convert as converted
+
+    with refusals(file), opened(file, profile=profile, from_end=from_end) as bundle, meter("converting") as progress:
+        remarks = converted(
+            bundle,
+            target_of(out),
+            version=version,
+            primary_url=primary_url,
+            manifest_url=manifest_url,
+            progress=progress,
+        )
+    remark(out, remarks)
+
+
+@click.command(short_help="The same exchanges at another origin.")
+@reads
+@click.option("--to", metavar="URL", required=True, help="The origin to move to, such as https://staging.example.com.")
+@click.option("--of", metavar="URL", help="The origin whose URLs move.  [default: the primary URL's]")
+@OUT
+def rebase(*, file: str, to: str, of: str | None, out: str, profile: "Profile", from_end: bool) -> None:
+    """Move the exchanges to another origin: a copy of a site for a test, or of a test for the site.
+
+    The index, the primary URL, the manifest URL and redirects follow; what payloads say of the old origin stays.
+    Signatures name URLs, and are left out.
+
+    \b
+    headgate bundle rebase site.wbn --to http://127.0.0.1:8000 -o local.wbn
+    """
+    from headgate.bundle.convert import rebase as rebased
+
+    with refusals(file), opened(file, profile=profile, from_end=from_end) as bundle, meter("writing") as progress:
+        remarks = rebased(bundle, target_of(out), to=to, of=of, progress=progress)
+    remark(out, remarks)
+
+
+def remark(out: str, remarks: Iterable[str]) -> None:
+    """Say on stderr what there is to say of a bundle that has been written."""
+    for sentence in remarks:
+        click.echo(f"{harmless(out)}: {harmless(sentence)}", err=True)

@@ -1,0 +1,29 @@
+"""What signing is given on the command line: files with keys and certificates, and passphrases."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from headgate.cli.bundle.opening import unreadable
+
+__all__ = ["KEY", "passphrase_of", "read_secret"]
+
+KEY: Callable[..., Any] = click.option(
+    "--key", metavar="K", help="The private key, PEM: Ed25519 or P-256 for an integrity block, else P-256."
+)
+
+
+def read_secret(file: str) -> bytes:
+    """Read a key or certificates; raises `ConfigurationError` for a file that cannot be read."""
+    with unreadable(file):
+        return Path(file).read_bytes()
+
+
+def passphrase_of(file: str) -> Callable[[], bytes] | None:
+    """Give what asks a person for the passphrase of an encrypted key; None where nobody is there to be asked."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return None
+    return lambda: str(click.prompt(f"passphrase of {file}", hide_input=True, err=True)).encode()

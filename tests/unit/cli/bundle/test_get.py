@@ -1,0 +1,154 @@
+import os
+import pty
+import stat
+import subprocess
+import sys
+
+import pytest
+
+BASE = "https://example.com/"
+VARIANTS = {"variants": "Accept-Language;en;fr"}
+
+
+@pytest.fixture
+def site(make):
+    return make({
+        BASE: b"home",
+        BASE + "a/logo.png": {"payload": b"\x89PNG\0\0", "headers": {"content-type": "image/png", "x-a": "1"}},
+        BASE + "page": [{"payload": key.encode(), "variant_key": key, **VARIANTS} for key in ("en", "fr")],
+    })  # fmt: skip
+
+
+def test_the_payload_and_nothing_else(run, site):
+    assert run("get", site, BASE) == (0, b"home", "")
+    assert run("get", site, BASE + "a/logo.png") == (0, b"\x89PNG\0\0", "")
+
+
+@pytest.mark.parametrize("url", ["HTTPS://EXAMPLE.com:443", "https://example.com/x/../#top", "/", ".", ""])
+def test_a_url_is_read_as_browsers_read_it_and_relative_to_the_primary_one(run, site, url):
+    assert run("get", site, url) == (0, b"home", "")
+
+
+def test_head_and_payload_as_curl_shows_them(run, site):
+    got = run("get", site, BASE + "a/logo.png", "--headers")
+    head, _, payload = got.out.partition(b"\r\n\r\n")
+    assert payload == b"\x89PNG\0\0"
+    first, *lines = head.decode().split("\r\n")
+    assert first == "HTTP/1.1 200 OK"
+    assert dict(line.split(": ") for line in lines) == {
+        "content-type": "image/png", "x-a": "1", "x-content-type-options": "nosniff",
+    }  # fmt: skip
+
+
+def test_the_payload_goes_to_a_file_and_the_head_does_not(run, site, tmp_path):
+    out = tmp_path / "logo.png"
+    got = run("get", site, BASE + "a/logo.png", "-o", out, "--headers")
+    assert got.code == 0
+    assert got.out.endswith(b"\r\n\r\n")
+    assert out.read_bytes() == b"\x89PNG\0\0"
+    assert run("get", site, BASE, "-o", "-") == (0, b"home", "")
+
+
+def test_a_file_has_all_of_it_or_what_it_had(run, site, tmp_path):
+    out = tmp_path / "out"
+    out.write_bytes(b"before")
+    out.chmod(0o640)
+    assert run("get", site, BASE + "nope", "-o", out).code == 1
+    assert out.read_bytes() == b"before"
+    assert run("get", site, BASE, "-o", out).code == 0
+    assert out.read_bytes() == b"home"
+    assert stat.S_IMODE(out.stat().st_mode) == 0o640
+    assert run("get", site, BASE, "-o", site).code == 0  # the file that is being read
+    assert site.read_bytes() == b"home"
+
+
+def test_variants(run, site):
+    url = BASE + "page"
+    assert run("get", site, url, "--variant-key", "fr") == (0, b"fr", "")
+    assert run("get", site, url, "-H", "Accept-Language: fr;q=0.9, en;q=0.1") == (0, b"fr", "")
+    first = run("get", site, url)
+    assert (first.code, first.out) == (0, b"en")
+    assert first.err.startswith(f"{url} has variants, and this is en; ")
+    missing = run("get", site, url, "--variant-key", "de")
+    assert (missing.code, missing.out) == (1, b"")
+    assert "'de'" in missing.err
+    assert "en, fr" in missing.err
+    assert "near it" not in missing.err
+    assert run("get", site, BASE, "--variant-key", "en").code == 1
+
+
+def test_fields_of_one_name_are_one_list(run, site):
+    flags = ("-H", "accept-language: de", "-H", "ACCEPT-LANGUAGE:fr")
+    assert run("get", site, BASE + "page", *flags) == (0, b"fr", "")
+
+
+def test_what_is_not_there_is_told_with_what_is_near(run, site):
+    got = run("get", site, BASE + "a/logo.gif")
+    assert (got.code, got.out) == (1, b"")
+    assert got.err.startswith(f"headgate: {site}: https://example.com/a/logo.gif is not in the bundle; near it: ")
+    assert got.err.split("near it: ")[1].split()[0] == BASE + "a/logo.png"
+    assert run("get", site, "https://[").code == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["-H", "Accept"], "'Accept' is no header field; try 'Accept-Language: fr'"),
+        (["-H", "a b: c"], "is no header field"),
+        (["-H", "a: b\nc: d"], "is no header field"),
+        (["-H", "a: \u20ac"], "is no header field"),
+        (["-H", "accept: x", "--variant-key", "en"], "leave one of them out"),
+        (["-o", "."], "is a directory"),
+        (["-o", "nowhere/out"], "no directory"),
+        (["--profile", "lax"], "'lax'"),
+    ],
+)
+def test_wrong_use(run, site, flags, words):
+    got = run("get", site, BASE, *flags)
+    assert (got.code, got.out) == (2, b"")
+    assert words in got.err
+    assert got.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("file", ["nowhere.wbn", ".", "nowhere/a.wbn", ""])
+def test_a_file_that_cannot_be_read_is_wrong_use(run, file):
+    got = run("get", file, BASE)
+    assert (got.code, got.out) == (2, b"")
+    assert got.err.startswith(f"headgate: {file}")
+    assert got.err.endswith("name a file that can be read\n")
+
+
+def test_from_standard_input_and_from_the_end_of_another_file(run, site, tmp_path):
+    assert run("get", "-", BASE, stdin=site.read_bytes()) == (0, b"home", "")
+    appended = tmp_path / "installer"
+    appended.write_bytes(b"#!/bin/sh\n" + site.read_bytes())
+    assert run("get", appended, BASE).code == 1
+    assert run("get", appended, BASE, "--from-end") == (0, b"home", "")
+
+
+def test_from_a_named_pipe(run, site, tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with subprocess.Popen(["sh", "-c", f"cat {site} > {pipe}"]) as writing:
+        assert run("get", pipe, BASE) == (0, b"home", "")
+        assert writing.wait() == 0
+
+
+def test_a_terminal_is_spared_what_is_binary(site):
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "headgate", "bundle", "get", str(site)]
+    with os.fdopen(theirs, "wb") as terminal:
+        done = subprocess.run([*command, "/a/logo.png"], stdout=terminal, stderr=subprocess.PIPE, check=False)
+        assert done.returncode == 1
+        assert b"is binary" in done.stderr
+        assert subprocess.run([*command, "/a/logo.png", "-o", "-"], stdout=terminal, check=False).returncode == 0
+    assert os.read(ours, 100) == b"\x89PNG\0\0"
+    os.close(ours)
+
+
+def test_a_name_that_would_move_the_cursor_does_not(run, make):
+    path = make({BASE: b""}, name="\x1b[2J.wbn")
+    path.write_bytes(b"no bundle")
+    got = run("get", path, BASE)
+    assert "\x1b" not in got.err
+    assert r"\x1b[2J.wbn" in got.err

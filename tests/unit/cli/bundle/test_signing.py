@@ -1,0 +1,200 @@
+"""sign, integrity and verify: what is signed holds, and stops holding when anything changes."""
+
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from headgate.bundle import open_bundle
+from tests import signers
+
+BASE = "https://example.com/"
+VECTORS = Path(__file__).parents[3] / "vectors" / "bundle"
+
+
+@pytest.fixture
+def keys(tmp_path):
+    """A folder with a certificate that is valid today, its key, and keys for integrity blocks."""
+    folder = tmp_path / "keys"
+    folder.mkdir()
+    today = datetime.now(UTC)
+    valid = today - timedelta(days=30), today + timedelta(days=30)
+    (folder / "chain.pem").write_bytes(signers.certificate_pem(signers.certificate(valid=valid)))
+    (folder / "key.pem").write_bytes(signers.pem(signers.p256()))
+    (folder / "ed.pem").write_bytes(signers.pem(signers.ed()))
+    (folder / "locked.pem").write_bytes(signers.pem(signers.ed(2), passphrase=b"secret"))
+    return folder
+
+
+@pytest.fixture
+def site(make):
+    return make({BASE: b"home", BASE + "x": b"other", "https://elsewhere.example/": b"not ours"})
+
+
+def vouch(run, site, keys, *flags):
+    certificate = ("--certificate", keys / "chain.pem", "--key", keys / "key.pem")
+    return run("sign", site, *certificate, "--validity-url", BASE + "validity", *flags)
+
+
+def test_signed_responses_hold_until_one_is_changed(run, site, keys, tmp_path):
+    out = tmp_path / "signed.wbn"
+    told = vouch(run, site, keys, "-o", out)
+    assert (told.code, told.out) == (0, b"")
+    assert told.err.startswith(f"{out}: 2 URLs vouched for until ")
+    assert run("verify", out, "--json").json == {
+        "valid": True,
+        "web_bundle_id": None,
+        "signatures": [{"kind": "vouched-subset", "valid": True, "reason": None}],
+    }
+    info = run("info", out, "--json").json
+    assert (info["authorities"], info["vouched_subsets"], info["requests"]) == (1, 1, 3)
+    shown = run("verify", out)
+    assert shown.code == 0
+    assert shown.out.decode().splitlines()[:2] == [f"{out}: valid", "vouched-subset over 2 URLs: valid"]
+    out.write_bytes(out.read_bytes().replace(b"home", b"hole"))
+    changed = run("verify", out, "--json")
+    assert (changed.code, changed.json["valid"]) == (1, False)
+    assert changed.json["signatures"][0]["reason"].startswith("wrong-digest: ")
+    assert b"not valid: wrong-digest: " in run("verify", out).out
+
+
+def test_a_second_signature_stands_beside_the_first(run, site, keys, tmp_path):
+    assert vouch(run, site, keys, "-o", site).code == 0  # over the file that is read
+    assert vouch(run, site, keys, "-o", site, "--date", "-1h").code == 0
+    assert [one["valid"] for one in run("verify", site, "--json").json["signatures"]] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        (("--date", "-10d"), "expired"),
+        (("--date", "+1h"), "not-yet-valid"),
+        (("--date", "-2h", "--expires", "+1h"), "expired"),
+        (("--date", "-6d", "--expires", "+7d"), None),
+        (("--date", "{now}", "--expires", "{tomorrow}"), None),
+    ],
+)
+def test_dates(run, site, keys, tmp_path, flags, reason):
+    now = time.time()
+    told = {"now": now, "tomorrow": now + 86_400}
+    moments = {name: f"{datetime.fromtimestamp(when, UTC):%Y-%m-%dT%H:%M:%SZ}" for name, when in told.items()}
+    assert vouch(run, site, keys, "-o", site, *(flag.format(**moments) for flag in flags)).code == 0
+    (signature,) = run("verify", site, "--json").json["signatures"]
+    assert (signature["reason"] or "").partition(":")[0] == (reason or "")
+
+
+def test_the_certificate_may_be_in_cbor(run, site, keys, tmp_path):
+    from headgate.bundle.signing.chain import read_certificate_chain, write_chain
+
+    chain = read_certificate_chain((keys / "chain.pem").read_bytes())
+    (keys / "chain.pem").write_bytes(write_chain(chain))
+    assert vouch(run, site, keys, "-o", site).code == 0
+    assert run("verify", site).code == 0
+
+
+def test_trust(run, site, keys, tmp_path):
+    (tmp_path / "root.pem").write_bytes(signers.certificate_pem(signers.root()))
+    assert vouch(run, site, keys, "-o", site).code == 0
+    told = run("verify", site, "--trust", tmp_path / "root.pem", "--json")
+    assert told.code == 1
+    assert told.json["signatures"][0]["reason"].startswith("untrusted: ")
+    assert "not checked: whether the certificate leads to a trusted root" in run("verify", site).out.decode()
+
+
+@pytest.mark.parametrize("command", ["sign", "integrity"])
+def test_an_integrity_block(run, site, keys, tmp_path, command):
+    out, before = tmp_path / "app.swbn", site.read_bytes()
+    flags = ("--key", keys / "ed.pem", "-o", out)
+    words = ("sign", site, "--integrity-block") if command == "sign" else ("integrity", "add", site)
+    told = run(*words, *flags)
+    with open_bundle(out) as bundle:
+        name = bundle.integrity_block.web_bundle_id
+    assert told == (0, b"", f"{out}: signed as web bundle {name}\n")
+    assert out.read_bytes().endswith(before)
+    assert run("verify", out, "--json").json == {
+        "valid": True,
+        "web_bundle_id": name,
+        "signatures": [{"kind": "integrity-block", "valid": True, "reason": None}],
+    }
+    assert run("list", out, "--json").out == run("list", site, "--json").out
+    assert run("integrity", "remove", out, "-o", out).code == 0
+    assert out.read_bytes() == before
+
+
+def test_a_block_of_two_keys(run, site, keys, tmp_path):
+    out = tmp_path / "app.swbn"
+    assert run("integrity", "add", site, "--key", keys / "ed.pem", "-o", out).code == 0
+    assert run("integrity", "add", out, "--key", keys / "key.pem", "-o", out).code == 0
+    fields = run("integrity", "show", out, "--json", "--key", keys / "key.pem").json
+    assert fields["web_bundle_id"] == fields["signatures"][0]
+    assert fields["key"] == fields["signatures"][1]
+    assert fields["signed_by_key"] is True
+    assert run("verify", out).code == 0
+    shown = run("integrity", "show", out).out.decode().split()
+    assert shown.count(fields["web_bundle_id"]) == 2
+    assert run("integrity", "remove", out, "--key", keys / "key.pem", "-o", out).code == 0
+    assert run("integrity", "show", out, "--json").json["signatures"] == [fields["web_bundle_id"]]
+    again = run("integrity", "remove", out, "--key", keys / "key.pem", "-o", out)
+    assert (again.code, again.err.count("\n")) == (2, 1)
+
+
+def test_any_byte_that_changes_is_seen(run, tmp_path):
+    content = (VECTORS / "small_b2_signed.swbn").read_bytes()
+    changed = tmp_path / "changed.swbn"
+    for at in range(0, len(content), 11):
+        changed.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+        told = run("verify", changed, "--json", "--profile", "compat")
+        assert (told.code, told.err) == (1, "")
+        assert told.json.get("valid", False) is False
+
+
+def test_what_is_not_signed_is_not_valid(run, site):
+    told = run("verify", site, "--json")
+    assert told == (1, b'{"valid": false, "web_bundle_id": null, "signatures": []}\n', "")
+    assert run("verify", site) == (1, f"{site}: not signed\n".encode(), "")
+    for command in ("show", "remove"):
+        flags = ("-o", site) if command == "remove" else ()
+        assert "no integrity block" in run("integrity", command, site, *flags).err
+
+
+def test_what_is_no_bundle_is_refused_as_everywhere(run, keys, tmp_path):
+    (tmp_path / "no").write_bytes(b"no bundle")
+    told = run("verify", tmp_path / "no", "--json")
+    assert (told.code, told.json["error"]) == (1, "format")
+    assert run("integrity", "add", tmp_path / "no", "--key", keys / "ed.pem", "-o", tmp_path / "o").code == 1
+    assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["sign", "SITE", "-o", "o"], "missing option '--key'"),
+        (["sign", "SITE", "--key", "ed.pem"], "missing option '-o'"),
+        (["sign", "SITE", "--key", "ed.pem", "-o", "o"], "missing option '--certificate'"),
+        (["sign", "SITE", "--key", "k", "--certificate", "c", "-o", "o"], "missing option '--validity-url'"),
+        (["sign", "SITE", "--key", "ed.pem", "--integrity-block", "--date", "+1d", "-o", "o"], "takes --key alone"),
+        (["sign", "SITE", "--key", "ed.pem", "--integrity-block", "--date", "soon", "-o", "o"], "'soon' is no moment"),
+        (["sign", "SITE", "--key", "nowhere.pem", "--integrity-block", "-o", "o"], "nowhere.pem: No such file"),
+        (["sign", "SITE", "--key", "chain.pem", "--integrity-block", "-o", "o"], "the key is a certificate"),
+        (["sign", "SITE", "--key", "locked.pem", "--integrity-block", "-o", "o"], "is encrypted"),
+        (["sign", "SITE", "--key", "ed.pem", "--integrity-block", "-o", "."], "is a directory"),
+        (["integrity", "add", "SITE", "-o", "o"], "missing option '--key'"),
+        (["integrity", "add", "SITE", "--key", "ed.pem"], "missing option '-o'"),
+        (["integrity", "remove", "SITE"], "missing option '-o'"),
+        (["integrity", "nope"], "no such command 'nope'"),
+    ],
+)  # fmt: skip
+def test_wrong_use(run, site, keys, monkeypatch, arguments, words):
+    monkeypatch.chdir(keys)
+    told = run(*(site if word == "SITE" else word for word in arguments))
+    assert (told.code, told.out) == (2, b"")
+    assert words in told.err
+    assert told.err.count("\n") == 1
+    assert not Path("o").exists()
+
+
+def test_a_signature_that_no_reader_would_take_is_not_made(run, site, keys, tmp_path):
+    told = vouch(run, site, keys, "-o", tmp_path / "o", "--expires", "+8d")
+    assert (told.code, told.err.count("\n")) == (2, 1)
+    assert not (tmp_path / "o").exists()

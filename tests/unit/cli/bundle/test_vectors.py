@@ -1,0 +1,194 @@
+"""Bundles that other tools made, and small malformed ones: what `info`, `list`, `get` and `verify` say of each."""
+
+import hashlib
+import json
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+VECTORS = Path(__file__).parents[3] / "vectors" / "bundle"
+REAL = json.loads((VECTORS / "manifest.json").read_text())
+READABLE = {name: case for name, case in REAL.items() if "info" in case}
+CASES = json.loads((VECTORS / "cases" / "expect.json").read_text())
+FALLBACK = "https://test.example.com/"
+
+
+@pytest.fixture(params=READABLE)
+def real(request):
+    return VECTORS / request.param, READABLE[request.param]
+
+
+def test_the_files_are_those_that_were_described():
+    for name, case in REAL.items():
+        content = (VECTORS / name).read_bytes()
+        assert (len(content), hashlib.sha256(content).hexdigest()) == (case["bytes"], case["sha256"])
+    assert {path.stem for path in (VECTORS / "cases").glob("*.wbn")} == set(CASES)
+
+
+def test_info(run, real):
+    path, case = real
+    told = run("info", path, "--json", "--profile", "compat")
+    assert (told.code, told.err) == (0, "")
+    fields = told.json
+    sections = fields.pop("sections")
+    assert fields == case["info"]
+    assert [set(section) for section in sections] == [{"name", "offset", "length"}] * len(sections)
+    assert sections[-1]["name"] == "responses"
+    assert sections[-1]["offset"] + sections[-1]["length"] + 9 == fields["length"]
+
+
+def test_list(run, real):
+    path, case = real
+    told = run("list", path, "--json", "--digest", "--profile", "compat")
+    assert (told.code, told.err) == (0, "")
+    content = path.read_bytes()
+    for line in told.lines:
+        start, length = line.pop("offset"), line.pop("length")
+        assert content[start] == 0x82
+        size = line["payload_length"]
+        payload = content[start + length - size : start + length]
+        assert hashlib.sha256(payload).hexdigest() == line["payload_sha256"]
+        assert line in case["responses"]
+    assert len(told.lines) == len(case["responses"])
+    assert keys_by_url(told.lines) == keys_by_url(case["responses"])
+
+
+def keys_by_url(lines):
+    found = defaultdict(list)
+    for line in lines:
+        found[line["url"]].append(line["variant_key"])
+    return found
+
+
+def test_the_default_profile(run, real):
+    path, case = real
+    if "error" in case["strict"]:
+        for command in ("info", "list"):
+            told = run(command, path, "--json")
+            assert (told.code, told.json["error"]) == (1, case["strict"]["error"])
+            assert has_step(told.json["step"], case["strict"]["steps"])
+        return
+    told = run("list", path, "--json")
+    refused = [line["url"] for line in told.lines if "error" in line]
+    assert refused == case["strict"]["refused_responses"]
+    assert told.code == (1 if refused else 0)
+    assert len(told.lines) == len(case["responses"])
+
+
+def has_step(step, steps):
+    """Whether `step` holds one of these strings: "3.3 step 2" is not "3.3 step 20", "3.3 step 19.2" is "step 19"."""
+    return not steps or any(f" {step}, ".find(f" {wanted}{end}") >= 0 for wanted in steps for end in ("", ".", ","))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_case(run, name):
+    case = CASES[name]
+    path = VECTORS / "cases" / f"{name}.wbn"
+    EXPECTED[case["expect"]](run, path, case)
+    if "compat" in case:
+        EXPECTED[case["compat"]](run, path, case, "--profile", "compat")
+
+
+def ok(run, path, case, *flags):
+    told = run("info", path, "--json", *flags)
+    assert (told.code, told.err) == (0, "")
+    given = {name: case[name] for name in ("version", "requests", "authorities", "vouched_subsets") if name in case}
+    assert {name: told.json[name] for name in given} == given
+    listed = run("list", path, "--json", *flags)
+    assert listed.code == 0
+    assert not any("error" in line for line in listed.lines)
+
+
+def refused(kinds, fallbacks):
+    def check(run, path, case, *flags):
+        for command in ("info", "list"):
+            told = run(command, path, "--json", *flags)
+            assert (told.code, told.err) == (1, "")
+            assert set(told.json) == {"error", "message", "step", "offset", "fallback_url"}
+            assert told.json["error"] in kinds
+            assert told.json["fallback_url"] in fallbacks
+            assert has_step(told.json["step"], case["steps"])
+            assert 0 <= told.json["offset"] <= path.stat().st_size
+        spoken = run("info", path, *flags)
+        assert (spoken.code, spoken.out) == (1, b"")
+        assert spoken.err.startswith(f"headgate: {path}: ")
+        assert spoken.err.count("\n") == 1
+
+    return check
+
+
+def one_response(run, path, case, *flags):
+    assert run("info", path, "--json", *flags).code == 0
+    listed = run("list", path, "--json", *flags)
+    assert listed.code == 1
+    lines = {line["url"]: line for line in listed.lines}
+    assert set(lines) == {FALLBACK, f"{FALLBACK}manifest"}
+    bad = lines[FALLBACK]
+    assert bad["error"] == "response"
+    assert has_step(bad["step"], case["steps"])
+    assert {"url", "variant_key", "offset", "length", "message"} <= set(bad)
+    assert lines[f"{FALLBACK}manifest"]["status"] == 200
+    got = run("get", path, FALLBACK, *flags)
+    assert (got.code, got.out) == (1, b"")
+    assert run("get", path, f"{FALLBACK}manifest", *flags).code == 0
+
+
+def from_end(run, path, case):
+    told = run("info", path, "--json", "--from-end")
+    if case["expect"] == "end-ok":
+        assert (told.code, told.json["requests"]) == (0, case["requests"])
+        return
+    assert (told.code, told.json["error"]) == (1, "format")
+    assert has_step(told.json["step"], case["steps"])
+
+
+def anything(run, path, case):
+    assert run("info", path, "--json").code in {0, 1}
+
+
+EXPECTED = {
+    "ok": ok,
+    "format": refused({"format"}, {None}),
+    "format+fallback": refused({"format"}, {FALLBACK}),
+    "version+fallback": refused({"version"}, {FALLBACK}),
+    "reject": refused({"format", "version"}, {None, FALLBACK}),
+    "response": one_response,
+    "end-ok": from_end,
+    "end-format": from_end,
+    "impl": anything,
+}
+
+
+@pytest.mark.parametrize(
+    ("fields", "payload"),
+    [
+        (["Accept-Encoding: br", "Accept-Language: fr"], b"body br;fr"),
+        (["accept-encoding: gzip;q=0.5, br", "accept-language: ja;q=0.5, en"], b"body br;en"),
+        (["Accept-Encoding: gzip", "Accept-Language: ja"], b"body gzip;ja, br;ja"),
+    ],
+)
+def test_a_variant_is_chosen_as_the_request_would(run, fields, payload):
+    flags = [word for field in fields for word in ("-H", field)]
+    got = run("get", VECTORS / "variants_b1.wbn", "https://variants.example.com/", *flags)
+    assert (got.code, got.out, got.err) == (0, payload, "")
+
+
+def test_what_is_behind_an_integrity_block_is_read(run):
+    behind = VECTORS / REAL["small_b2_signed.swbn"]["signed_file"]
+    signed = VECTORS / "small_b2_signed.swbn"
+    flags = ("--json", "--digest", "--profile", "compat")
+    assert run("list", signed, *flags).out == run("list", behind, *flags).out
+    assert run("info", signed, "--json").out == run("info", behind, "--json").out
+
+
+@pytest.mark.parametrize("name", [*READABLE, "small_b2_signed.swbn"])
+def test_every_prefix_has_an_answer(run, tmp_path, name):
+    content = (VECTORS / name).read_bytes()
+    cut = tmp_path / "cut.wbn"
+    for length in range(0, len(content), 7):
+        cut.write_bytes(content[:length])
+        told = run("list", cut, "--json", "--profile", "compat")
+        assert told.code == 1 or len(content) - length <= 9
+        assert told.out
+        assert not told.err
