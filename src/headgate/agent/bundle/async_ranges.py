@@ -1,7 +1,7 @@
 """A bundle on a server, read by HTTP ranges through an asynchronous client: `ranges`, with every wait awaited."""
 
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import aclosing, asynccontextmanager
 from types import TracebackType
 from typing import Self
 
@@ -93,13 +93,13 @@ class AsyncRangeBundle(RemoteBundle):
             return
         async with self._fetcher.get(self.url, self._resource.fields(part)) as reply:
             length = self._resource.judge(part, reply.status, reply.fields, url=reply.url) or 0
-            arriving = _exactly(reply, length)
             reading = self._reading(location)
-            async for chunk in arriving:
-                if reading.feed(chunk):
-                    break
-            head = reading.finish(length)
-            yield streamed(head, _behind(reading.rest(), arriving))
+            async with aclosing(_exactly(reply, length)) as arriving:
+                async for chunk in arriving:
+                    if reading.feed(chunk):
+                        break
+                head = reading.finish(length)
+                yield streamed(head, _behind(reading.rest(), arriving))
 
     async def _open(self) -> None:
         program = self._program()
@@ -123,10 +123,11 @@ class AsyncRangeBundle(RemoteBundle):
                 raise WholeSent(download.mapped())
 
 
-async def _exactly(reply: AsyncReply, length: int) -> AsyncIterator[bytes]:
+async def _exactly(reply: AsyncReply, length: int) -> AsyncGenerator[bytes]:
     counted = Counted(reply.url, length)
-    async for chunk in reply.achunks():
-        yield counted.take(chunk)
+    async with aclosing(reply.achunks()) as arriving:
+        async for chunk in arriving:
+            yield counted.take(chunk)
     counted.end()
 
 

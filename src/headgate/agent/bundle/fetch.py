@@ -5,8 +5,8 @@ the way is a `FetchError`, whichever library it went wrong in.
 """
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from types import ModuleType
 from typing import Any, Final
 
@@ -39,6 +39,10 @@ class Reply:
         self._response: Any = response
         self._pace = pace
 
+    def pairs(self) -> list[tuple[str, str]]:
+        """Give the fields as they came, values as Latin-1."""
+        return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in self._response.headers.raw]
+
     def chunks(self, *, decoded: bool = False) -> Iterator[bytes]:
         """Yield the body, as it was sent or with its content coding undone."""
         with told(self.url, library_of(self._response)):
@@ -50,12 +54,12 @@ class Reply:
 class AsyncReply(Reply):
     """The same, for an asynchronous client: `achunks` instead of `chunks`."""
 
-    async def achunks(self, *, decoded: bool = False) -> AsyncIterator[bytes]:
+    async def achunks(self, *, decoded: bool = False) -> AsyncGenerator[bytes]:
         """Yield the body, as it was sent or with its content coding undone."""
         with told(self.url, library_of(self._response)):
-            arriving = self._response.aiter_bytes() if decoded else self._response.aiter_raw()
-            while (chunk := await self._pace.atimed(arriving)) is not None:
-                yield chunk
+            async with aclosing(self._response.aiter_bytes() if decoded else self._response.aiter_raw()) as arriving:
+                while (chunk := await self._pace.atimed(arriving)) is not None:
+                    yield chunk
 
 
 class Fetcher:
@@ -79,6 +83,8 @@ class Fetcher:
             yield Reply(response, pace)
         finally:
             response.close()
+            if self._own:
+                self._client.cookies.clear()  # what one URL sets is not for the next
 
     def close(self) -> None:
         """Close the client, if it was made here."""

@@ -1,0 +1,88 @@
+"""From an answer, wherever it came from, to an exchange: what of it a bundle keeps, and how much at most."""
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Final
+
+from msgspec import Struct
+
+from headgate.bundle.exchange import Exchange
+from headgate.bundle.sources.chosen import check_status
+from headgate.bundle.sources.codings import READABLE, Undecodable, decoded
+from headgate.bundle.sources.left_out import Unfit
+from headgate.bundle.sources.response_fields import kept, recoded, typed
+from headgate.bundle.spool import Piece, Spool
+from headgate.errors import FetchError
+
+__all__ = ["REDIRECTS", "Intake", "Limits", "TooMuch"]
+
+REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+
+_IN_MEMORY: Final = 1 << 20
+"""Bytes of a body above which it waits on disk."""
+
+
+class TooMuch(FetchError):
+    """There is more to fetch than was allowed for all of it."""
+
+
+class Limits(Struct, frozen=True):
+    """How much is taken at most."""
+
+    max_body: int = 256 << 20
+    """Bytes of one body, its content coding undone: a larger one is left out."""
+    max_total: int = 4 << 30
+    """Bytes of all bodies; more is an error, for what comes then would be missing."""
+
+
+class Intake:
+    """Makes exchanges of answers; large bodies wait in one file of its own."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._spool = Spool()
+        self._total = 0
+
+    def take(self, url: str, status: int, fields: Iterable[tuple[str, str]], chunks: Iterable[bytes]) -> Exchange:
+        """Make an exchange of an answer to a plain GET.
+
+        Raises `Unfit` for one that no bundle should hold, and `TooMuch` when all of them are too much.
+        """
+        check_status(status)
+        if status == 206:
+            raise Unfit("a part of what was asked for")
+        if status >= 400:
+            raise Unfit(f"answered {status}")
+        headers = kept(fields)
+        codings = [word.strip().lower() for word in headers.get("content-encoding", "").split(",")]
+        codings = [coding for coding in codings if coding]
+        if codings and all(coding in READABLE for coding in codings):
+            # Whoever reads the bundle may not know a coding that nobody asked for.
+            for coding in reversed(codings):
+                chunks = decoded(chunks, coding)
+            headers = recoded(headers, None)
+        try:
+            payload = self._keep(self._bounded(chunks))
+        except Undecodable as error:
+            raise Unfit(str(error)) from None
+        return Exchange(url, status, typed(headers), payload)
+
+    def _keep(self, chunks: Iterator[bytes]) -> bytes | Piece:
+        parts, size = [], 0
+        for chunk in chunks:
+            parts.append(chunk)
+            size += len(chunk)
+            if size > _IN_MEMORY:
+                return self._spool.keep(chain(parts, chunks))
+        return b"".join(parts)
+
+    def _bounded(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        size = 0
+        for chunk in chunks:
+            size += len(chunk)
+            if size > self._limits.max_body:
+                raise Unfit(f"a body of more than {self._limits.max_body} bytes")
+            if self._total + size > self._limits.max_total:
+                raise TooMuch(f"{self._limits.max_total} bytes are allowed for all bodies, and there are more")
+            yield chunk
+        self._total += size

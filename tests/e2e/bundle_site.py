@@ -1,0 +1,163 @@
+"""A bundle to read over HTTP, and a server that answers in whatever bytes a test wants."""
+
+import asyncio
+import gzip
+import io
+import re
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+from headgate.bundle.reader import open_bundle
+from headgate.bundle.writer import BundleWriter
+
+SITE = "https://site.example"
+PAGE = b"<title>plain</title>" + b"\n" * 200
+LARGE = bytes(range(256)) * 2048  # 512 KiB
+SERVED = {"Content-Type": "application/webbundle;v=b1", "X-Content-Type-Options": "nosniff", "ETag": '"one"'}
+
+
+def make_bundle(*, large: bytes = LARGE) -> bytes:
+    """Write a bundle with a response of each kind; the one at /broken is refused."""
+    target = io.BytesIO()
+    with BundleWriter(target, primary_url=f"{SITE}/", manifest_url=f"{SITE}/manifest") as writer:
+        writer.add(f"{SITE}/", headers={"Content-Type": "text/html", "ETag": '"page"'}, payload=b"<p>home")
+        writer.add(f"{SITE}/manifest", headers={"Content-Type": "application/manifest+json"}, payload=b"{}")
+        writer.add(f"{SITE}/moved", status=301, headers={"Content-Type": "text/plain", "Location": "/"})
+        writer.add(f"{SITE}/coded", headers=coded("gzip"), payload=gzip.compress(PAGE, mtime=0))
+        for key, headers, payload in [
+            ("gzip", coded("gzip"), gzip.compress(PAGE, mtime=0)),
+            ("identity", {"Content-Type": "text/html"}, PAGE),
+        ]:
+            variants = {"variants": "Accept-Encoding;gzip;identity", "variant_key": key}
+            writer.add(f"{SITE}/page", headers=headers, payload=payload, **variants)
+        writer.add(f"{SITE}/large", headers={"Content-Type": "application/octet-stream"}, payload=large)
+        writer.add(f"{SITE}/broken", headers={"Content-Type": "text/plain"}, payload=b"never seen")
+        writer.add(f"{SITE}/last", headers={"Content-Type": "text/plain"}, payload=b"the last")
+    content = bytearray(target.getvalue())
+    with open_bundle(bytes(content)) as bundle:
+        location = bundle.metadata.requests[f"{SITE}/broken"]
+    content[location.offset] = 0x83
+    return bytes(content)
+
+
+def coded(coding: str) -> dict[str, str]:
+    """Give the headers of a page in a content coding."""
+    return {"Content-Type": "text/html", "Content-Encoding": coding}
+
+
+@dataclass
+class Request:
+    """What a client sent."""
+
+    path: str
+    fields: dict[str, str]
+    method: str = "GET"
+
+    def part(self, content: bytes) -> tuple[int, int] | None:
+        """Give the range asked for; None without one."""
+        found = re.fullmatch(r"bytes=(\d*)-(\d*)", self.fields.get("range", ""))
+        if found is None:
+            return None
+        first, last = found.groups()
+        if not first:
+            return max(0, len(content) - int(last)), len(content) - 1
+        return int(first), min(int(last or len(content)), len(content) - 1)
+
+
+Answer = Callable[[Request, asyncio.StreamWriter], Awaitable[None]]
+
+
+@dataclass
+class Server:
+    """A server that answers each request as it was told to; `requests` has them all."""
+
+    answer: Answer
+    port: int = 0
+    requests: list[Request] = field(default_factory=list)
+    connections: int = 0
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def ranges(self) -> list[str]:
+        """The ranges asked for."""
+        return [request.fields.get("range", "") for request in self.requests]
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one connection's requests until it closes, or the answer did not say how long it is."""
+        self.connections += 1
+        with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+                method, path, _ = head[0].split(" ")
+                fields = dict(line.split(": ", 1) for line in head[1:] if line)
+                request = Request(path, {name.lower(): value for name, value in fields.items()}, method)
+                self.requests.append(request)
+                await self.answer(request, writer)
+                await writer.drain()
+        writer.close()
+
+
+@contextmanager
+def serving(answer: Answer) -> Iterator[Server]:
+    """Run a server in a thread, until the block ends."""
+    server = Server(answer)
+    ready = threading.Event()
+    done: list[Callable[[], None]] = []
+
+    async def run() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        done.append(lambda: loop.call_soon_threadsafe(stop.set))
+        listening = await asyncio.start_server(server.serve, "127.0.0.1", 0, limit=1 << 20)
+        server.port = listening.sockets[0].getsockname()[1]
+        ready.set()
+        await stop.wait()
+        listening.close()
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+
+    thread = threading.Thread(target=lambda: asyncio.run(run()))
+    thread.start()
+    try:
+        assert ready.wait(10)
+        yield server
+    finally:
+        done[0]()
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def head(status: int, fields: dict[str, str]) -> bytes:
+    """Write a response's head."""
+    lines = [f"HTTP/1.1 {status} X", *(f"{name}: {value}" for name, value in fields.items()), "", ""]
+    return "\r\n".join(lines).encode("latin-1")
+
+
+def honest(content: bytes, **changed: str) -> Answer:
+    """Serve a bundle as it should be; `changed` fields override, an empty one is left out (`X_Y` for X-Y)."""
+    over = {name.replace("_", "-"): value for name, value in changed.items()}
+
+    async def answer(request: Request, writer: asyncio.StreamWriter) -> None:
+        fields = {name: value for name, value in {**SERVED, **over}.items() if value}
+        part = request.part(content)
+        if request.fields.get("if-range", fields.get("ETag")) != fields.get("ETag"):
+            part = None
+        if part is None:
+            writer.write(head(200, {**fields, "Content-Length": str(len(content))}) + content)
+            return
+        first, last = part
+        if first > last:
+            fields = {"Content-Range": f"bytes */{len(content)}", "Content-Length": "0"}
+            writer.write(head(416, fields))
+            return
+        body = content[first : last + 1]
+        own = {"Content-Range": f"bytes {first}-{last}/{len(content)}", "Content-Length": str(len(body))}
+        writer.write(head(206, {**own, **fields}) + body)
+
+    return answer
