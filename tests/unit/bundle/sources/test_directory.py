@@ -1,0 +1,297 @@
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from headgate.bundle.exchange import Exchange
+from headgate.bundle.sources import directory, find_manifest
+from headgate.bundle.sources.directory import check_base_url
+from headgate.errors import ConfigurationError
+
+BASE = "https://example.com/"
+
+
+def put(root: Path, name: str, content: bytes = b"x") -> Path:
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+def read(root: Path, base: str = BASE) -> tuple[dict[str, Exchange], list[str]]:
+    told: list[str] = []
+    exchanges = list(directory(root, base, tell=told.append))
+    assert len({exchange.url for exchange in exchanges}) == len(exchanges)
+    return {exchange.url: exchange for exchange in exchanges}, told
+
+
+def test_every_file_is_at_its_path_under_the_base(tmp_path: Path) -> None:
+    put(tmp_path, "a.css", b"a{}")
+    put(tmp_path, "img/deep/x.png", b"\x89PNG")
+    found, told = read(tmp_path, "https://example.com/site/")
+    assert list(found) == ["https://example.com/site/a.css", "https://example.com/site/img/deep/x.png"]
+    assert found["https://example.com/site/a.css"] == Exchange(
+        "https://example.com/site/a.css", 200, {"content-type": "text/css; charset=utf-8"}, tmp_path / "a.css"
+    )
+    assert not told
+
+
+def test_an_index_is_its_directory_and_its_own_url_leads_there(tmp_path: Path) -> None:
+    put(tmp_path, "index.html", b"<p>top")
+    put(tmp_path, "sub/index.html", b"<p>sub")
+    found, _ = read(tmp_path)
+    assert list(found) == [BASE, f"{BASE}index.html", f"{BASE}sub/", f"{BASE}sub/index.html"]
+    assert found[f"{BASE}sub/"].payload == tmp_path / "sub/index.html"
+    moved = found[f"{BASE}sub/index.html"]
+    assert (moved.status, moved.headers["location"], moved.payload) == (301, "./", b"")
+    assert moved.headers["content-type"]  # without one a strict reader refuses the response
+
+
+@pytest.mark.parametrize(
+    ("name", "url"),
+    [
+        ("a b.txt", "a%20b.txt"),
+        ("100%.txt", "100%25.txt"),
+        ("a#b?c.txt", "a%23b%3Fc.txt"),
+        ("a\\b.txt", "a%5Cb.txt"),
+        ("é.txt", "%C3%A9.txt"),
+        ("%2e%2e", "%252e%252e"),
+        ("...", None),
+        ("a:b@c,d;e=f&g+h!$'()*~_-.txt", "a:b@c,d;e=f&g+h!$'()*~_-.txt"),
+        ('"<>^`{|}.txt', "%22%3C%3E%5E%60%7B%7C%7D.txt"),
+        ("new\nline\ttab\x01.txt", "new%0Aline%09tab%01.txt"),
+        ("javascript:alert(1)", "javascript:alert(1)"),
+        (os.fsdecode(b"latin\xe9.txt"), "latin%E9.txt"),
+    ],
+)
+def test_names_become_urls_byte_by_byte(name: str, url: str | None, tmp_path: Path) -> None:
+    put(tmp_path, name)
+    found, told = read(tmp_path)
+    assert list(found) == ([] if url is None else [BASE + url])
+    assert bool(told) == (url is None)
+
+
+def test_a_directory_that_looks_like_dots_does_not_lead_up(tmp_path: Path) -> None:
+    put(tmp_path, "%2e%2e/%2E/a.txt")
+    found, _ = read(tmp_path, "https://example.com/deep/")
+    assert list(found) == ["https://example.com/deep/%252e%252e/%252E/a.txt"]
+
+
+def test_the_order_is_by_the_bytes_of_the_names_directory_by_directory(tmp_path: Path) -> None:
+    for name in ["b", "B", "a/z", "a-", "é", "a.b"]:
+        put(tmp_path, name)
+    found, _ = read(tmp_path)
+    assert list(found) == [BASE + name for name in ["B", "a/z", "a-", "a.b", "b", "%C3%A9"]]
+
+
+def test_text_says_that_it_is_utf_8_only_where_it_is(tmp_path: Path) -> None:
+    put(tmp_path, "utf.html", "é".encode())
+    put(tmp_path, "old.html", b"<meta charset=windows-1251>\xcf")
+    put(tmp_path, "cut.html", b"x" * (1 << 18) + "é".encode()[:1])
+    put(tmp_path, "wide.html", b"x" * ((1 << 18) - 1) + "é".encode())
+    put(tmp_path, "data.json", "é".encode())
+    types = {url.removeprefix(BASE): exchange.headers["content-type"] for url, exchange in read(tmp_path)[0].items()}
+    assert types == {
+        "utf.html": "text/html; charset=utf-8",
+        "old.html": "text/html",
+        "cut.html": "text/html",
+        "wide.html": "text/html; charset=utf-8",
+        "data.json": "application/json",
+    }
+
+
+def test_hidden_files_stay_at_home_but_not_the_well_known_ones(tmp_path: Path) -> None:
+    for name in [".git/config", ".env", ".DS_Store", "sub/.htpasswd", ".well-known/security.txt", "a.txt"]:
+        put(tmp_path, name)
+    found, told = read(tmp_path)
+    assert list(found) == [f"{BASE}.well-known/security.txt", f"{BASE}a.txt"]
+    (sentence,) = told
+    assert "left out 4, such as" in sentence
+    assert ".DS_Store" in sentence
+    assert "hidden" in sentence
+
+
+def test_links_are_followed_within_the_root_and_not_out_of_it(tmp_path: Path) -> None:
+    root, outside = tmp_path / "root", put(tmp_path, "outside/secret.txt")
+    put(root, "v2/page.txt", b"new")
+    put(tmp_path, "root-too/secret.txt")
+    (root / "latest").symlink_to("v2")
+    (root / "alias.txt").symlink_to(root / "v2/page.txt")
+    (root / "secret.txt").symlink_to(outside)
+    (root / "up").symlink_to("../outside")
+    (root / "sibling").symlink_to("../root-too")
+    (root / "v2/away").symlink_to(root / "up")
+    (root / "gone").symlink_to("nothing")
+    (root / "self").symlink_to("self")
+    found, told = read(root)
+    assert list(found) == [f"{BASE}alias.txt", f"{BASE}latest/page.txt", f"{BASE}v2/page.txt"]
+    assert found[f"{BASE}latest/page.txt"].payload == root / "v2/page.txt"  # where it really is
+    assert [sentence.partition("left out ")[2].partition(", ")[0] for sentence in told] == ["2", "5"]
+    assert {sentence.rpartition(": ")[2] for sentence in told} == {
+        "a symbolic link that leads out of the directory",
+        "a symbolic link that leads nowhere",
+    }
+
+
+def test_a_linked_root_is_a_root(tmp_path: Path) -> None:
+    put(tmp_path, "real/a.txt")
+    (tmp_path / "link").symlink_to("real")
+    assert list(read(tmp_path / "link")[0]) == [f"{BASE}a.txt"]
+
+
+def test_links_in_a_circle_end(tmp_path: Path) -> None:
+    put(tmp_path, "a/x.txt")
+    put(tmp_path, "b/y.txt")
+    (tmp_path / "a/home").symlink_to("..")
+    (tmp_path / "a/b").symlink_to("../b")
+    (tmp_path / "b/a").symlink_to("../a")
+    found, told = read(tmp_path)
+    assert list(found) == [f"{BASE}{name}" for name in ["a/b/y.txt", "a/x.txt", "b/a/x.txt", "b/y.txt"]]
+    (sentence,) = told
+    assert "a symbolic link to a directory that it is in" in sentence
+
+
+def test_links_that_multiply_are_bounded(tmp_path: Path) -> None:
+    put(tmp_path, "0/a.txt")
+    for level in range(1, 40):
+        folder = tmp_path / str(level)
+        folder.mkdir()
+        for name in "xy":
+            (folder / name).symlink_to(f"../{level - 1}")
+    with pytest.raises(ConfigurationError, match="has more than 500 files"):
+        list(directory(tmp_path, BASE, most_files=500))
+
+
+def test_directories_may_be_deeper_than_calls(tmp_path: Path) -> None:
+    deep = [tmp_path]
+    for _ in range(1_500):
+        deep.append(deep[-1] / "d")
+        deep[-1].mkdir()
+    file = put(deep[-1], "a.txt")
+    try:
+        assert list(read(tmp_path)[0]) == [f"{BASE}{'d/' * 1_500}a.txt"]
+    finally:
+        file.unlink()
+        for folder in reversed(deep[1:]):  # nobody else can remove so deep a tree
+            folder.rmdir()
+
+
+def test_what_is_no_file_is_never_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo.html")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "s"))
+        (tmp_path / "null.html").symlink_to("/dev/null")
+        put(tmp_path, "a.txt")
+        found, told = read(tmp_path)
+    assert list(found) == [f"{BASE}a.txt"]
+    assert any("left out 2" in sentence and "neither a file nor a directory" in sentence for sentence in told)
+
+
+AS_NOBODY = """
+import os, sys
+from pathlib import Path
+from headgate.bundle.sources import directory
+from headgate.errors import ConfigurationError
+root = Path(sys.argv[1])
+os.geteuid() or os.seteuid(65534)
+try:
+    print(list(directory(root, "https://a/")))
+except ConfigurationError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("name", ["secret.txt", "secret.png", "closed"])
+def test_a_file_that_cannot_be_read_is_told_of(name: str) -> None:
+    with tempfile.TemporaryDirectory() as made:  # pytest's own are for its user alone
+        root = Path(made)
+        root.chmod(0o755)
+        put(root, "closed/a.txt" if name == "closed" else name)
+        (root / name).chmod(0)
+        command = [sys.executable, "-c", AS_NOBODY, made]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        (root / name).chmod(0o755)
+    assert done.stdout.startswith(f"cannot read {root / name}: Permission denied")
+
+
+def test_a_file_that_vanishes_is_told_of(tmp_path: Path) -> None:
+    put(tmp_path, "a.txt")
+    put(tmp_path, "b.txt")
+    exchanges = directory(tmp_path, BASE)
+    next(exchanges)
+    (tmp_path / "b.txt").unlink()
+    with pytest.raises(ConfigurationError, match=r"cannot read .*b\.txt: No such file"):
+        next(exchanges)
+
+
+def test_an_empty_directory_is_no_site(tmp_path: Path) -> None:
+    found, told = read(tmp_path)
+    assert not found
+    assert told == [f"{tmp_path}: no file to bundle"]
+
+
+@pytest.mark.parametrize(
+    ("base", "words"),
+    [
+        ("example.com/", "no absolute URL"),
+        ("", "no absolute URL"),
+        ("/site/", "no absolute URL"),
+        ("data:text/plain,/", "no absolute URL"),
+        ("https://", "no absolute URL"),
+        ("https://example.com/site", "try https://example.com/site/"),
+        ("https://example.com/?", "leave user, query and fragment out"),
+        ("https://example.com/?a=/", "leave user, query and fragment out"),
+        ("https://example.com/#/", "leave user, query and fragment out"),
+        ("https://me:secret@example.com/", "leave user, query and fragment out"),
+    ],
+)
+def test_a_base_that_files_cannot_be_put_under_is_explained_at_once(base: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=words.replace("?", r"\?")):
+        directory(tmp_path, base)
+
+
+@pytest.mark.parametrize(
+    ("base", "normal"),
+    [
+        ("HTTPS://EXAMPLE.com", "https://example.com/"),
+        ("https://example.com:443/a/../b/", "https://example.com/b/"),
+        ("isolated-app://abc/", "isolated-app://abc/"),
+    ],
+)
+def test_a_base_is_taken_in_normal_form(base: str, normal: str) -> None:
+    assert check_base_url(base) == normal
+
+
+@pytest.mark.parametrize("name", ["missing", "a.txt"])
+def test_a_root_that_is_no_directory_is_explained_at_once(name: str, tmp_path: Path) -> None:
+    put(tmp_path, "a.txt")
+    with pytest.raises(ConfigurationError, match=name):
+        directory(tmp_path / name, BASE)
+    with pytest.raises(ConfigurationError, match=name):
+        find_manifest(tmp_path / name, BASE)
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (["manifest.json", "manifest.webmanifest"], f"{BASE}manifest.webmanifest"),
+        (["manifest.json"], f"{BASE}manifest.json"),
+        (["site.webmanifest", "sub/manifest.json"], None),
+        ([], None),
+    ],
+)
+def test_the_manifest_is_found_at_the_root(names: list[str], found: str | None, tmp_path: Path) -> None:
+    for name in names:
+        put(tmp_path, name)
+    assert find_manifest(tmp_path, BASE) == found
+
+
+def test_a_manifest_that_is_left_out_is_none(tmp_path: Path) -> None:
+    put(tmp_path, "outside.json")
+    (tmp_path / "root/manifest.json").mkdir(parents=True)
+    (tmp_path / "root/manifest.webmanifest").symlink_to("../outside.json")
+    assert find_manifest(tmp_path / "root", BASE) is None
