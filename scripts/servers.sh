@@ -5,7 +5,7 @@ set -eu
 cd "$(dirname "$0")/.."
 
 missing=
-for program in nginx redis-server wrk curl node npm; do
+for program in nginx redis-server wrk curl node npm openssl; do
     if ! PATH="$PATH:/usr/sbin" command -v "$program" >/dev/null; then
         case $program in
         node) package=nodejs ;;

@@ -1,0 +1,265 @@
+"""Signatures by the commands, against the npm registry's `wbn-sign` and keys and certificates that openssl makes."""
+
+import base64
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headgate.bundle.reader import open_bundle
+from headgate.bundle.signing.keys import read_private_key, web_bundle_id
+from tests import servers, signers
+
+VECTORS = Path(__file__).parents[1] / "vectors" / "bundle"
+SCRIPT = Path(__file__).parent / "node" / "signing.mjs"
+KEYS = {"ed": signers.ed(), "p256": signers.p256(), "other": signers.ed(2)}
+BUNDLES = ["small_b1.wbn", "small_b2.wbn", "variants_b1.wbn", "hello_b2.wbn"]
+
+
+class WbnSign:
+    """One Node.js process that signs and checks for us."""
+
+    def __init__(self, process):
+        self.process = process
+
+    def __call__(self, task, **rest):
+        self.process.stdin.write(json.dumps({"task": task, **rest}, default=str) + "\n")
+        self.process.stdin.flush()
+        answer = json.loads(self.process.stdout.readline())
+        if "error" in answer:
+            raise ValueError(answer["error"])
+        return answer["answer"]
+
+
+@pytest.fixture(scope="module")
+def wbn_sign():
+    command = [servers.find_program("node"), SCRIPT, servers.NODE_MODULES / "wbn-sign"]
+    process = subprocess.Popen(list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        yield WbnSign(process)
+    finally:
+        process.stdin.close()
+        process.wait()
+        process.stdout.close()
+
+
+@pytest.fixture
+def keys(tmp_path):
+    """Give the paths of private keys, by name."""
+    paths = {name: tmp_path / f"{name}.pem" for name in KEYS}
+    for name, path in paths.items():
+        path.write_bytes(signers.pem(KEYS[name]))
+    return paths
+
+
+def headgate(*words, code=0):
+    """Run `headgate bundle` and give what it wrote to stdout."""
+    command = [sys.executable, "-m", "headgate", "bundle", *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stdout if code in (0, 1) else done.stderr
+
+
+def verified(path, code=0):
+    return json.loads(headgate("verify", path, "--json", "--profile", "compat", code=code))
+
+
+def id_of(name):
+    return web_bundle_id(KEYS[name].public_key())
+
+
+@pytest.mark.needs("node-wbn-sign")
+@pytest.mark.parametrize("bundle", BUNDLES)
+@pytest.mark.parametrize("names", [["ed"], ["p256"], ["ed", "p256", "other"]])
+def test_what_wbn_sign_signs_is_valid(wbn_sign, keys, tmp_path, bundle, names):
+    signed = tmp_path / "signed.swbn"
+    signed.write_bytes(bytes.fromhex(wbn_sign("sign", bundle=VECTORS / bundle, keys=[keys[name] for name in names])))
+    found = verified(signed)
+    assert (found["valid"], found["web_bundle_id"]) == (True, id_of(names[0]))
+    assert [signature["kind"] for signature in found["signatures"]] == ["integrity-block"] * len(names)
+
+
+@pytest.mark.needs("node-wbn-sign")
+@pytest.mark.parametrize("bundle", BUNDLES)
+@pytest.mark.parametrize("names", [["ed"], ["p256"], ["other", "p256", "ed"]])
+def test_wbn_sign_accepts_what_is_signed(wbn_sign, keys, tmp_path, bundle, names):
+    signed, source = tmp_path / "signed.swbn", VECTORS / bundle
+    for name in names:
+        headgate("integrity", "add", source, "--key", keys[name], "-o", signed, "--profile", "compat")
+        source = signed
+    assert wbn_sign("bundleId", signed=signed) == id_of(names[0]) == wbn_sign("id", key=keys[names[0]])
+    with open_bundle(signed, profile="compat") as opened:
+        block = opened.integrity_block
+    told = [
+        {
+            "key": keys[name],
+            "attribute": entry.public_keys[0][0],
+            "attributes": entry.attributes.hex(),
+            "signature": entry.signature.hex(),
+        }
+        for name, entry in zip(names, block.signatures, strict=True)
+    ]
+    theirs = wbn_sign("check", bundle=VECTORS / bundle, id=id_of(names[0]), signatures=told)
+    assert signed.read_bytes() == bytes.fromhex(theirs) + (VECTORS / bundle).read_bytes()
+    told[0]["signature"] = bytes(len(block.signatures[0].signature)).hex()
+    with pytest.raises(ValueError, match="cannot be verified"):
+        wbn_sign("check", bundle=VECTORS / bundle, id=id_of(names[0]), signatures=told)
+
+
+@pytest.mark.needs("node-wbn-sign")
+def test_ed25519_gives_the_bytes_that_wbn_sign_gives(wbn_sign, keys, tmp_path):
+    for bundle in BUNDLES:
+        source, ours = VECTORS / bundle, tmp_path / "ours.swbn"
+        headgate("sign", source, "--integrity-block", "--key", keys["ed"], "-o", ours, "--profile", "compat")
+        assert ours.read_bytes() == bytes.fromhex(wbn_sign("sign", bundle=source, keys=[keys["ed"]]))
+
+
+@pytest.mark.needs("node-wbn-sign")
+def test_the_command_of_wbn_sign_and_ours_take_turns(keys, tmp_path):
+    theirs, both, left = tmp_path / "theirs.swbn", tmp_path / "both.swbn", tmp_path / "left.wbn"
+    program = servers.NODE_MODULES / "wbn-sign" / "bin" / "wbn-sign.js"
+    source = VECTORS / "small_b2.wbn"
+    command = [servers.find_program("node"), program, "-i", source, "-k", keys["ed"], "-o", theirs]
+    said = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True).stdout
+    assert said.strip() == id_of("ed")
+    headgate("integrity", "add", theirs, "--key", keys["p256"], "-o", both)
+    shown = json.loads(headgate("integrity", "show", both, "--json"))
+    assert (shown["web_bundle_id"], shown["signatures"]) == (id_of("ed"), [id_of("ed"), id_of("p256")])
+    assert len(verified(both)["signatures"]) == 2
+    headgate("integrity", "remove", both, "--key", keys["p256"], "-o", both)
+    assert both.read_bytes() == theirs.read_bytes()
+    headgate("integrity", "remove", both, "-o", left)
+    assert left.read_bytes() == source.read_bytes()
+    assert verified(left, code=1) == {"valid": False, "web_bundle_id": None, "signatures": []}
+
+
+@pytest.mark.needs("openssl")
+@pytest.mark.parametrize(
+    "algorithm", [["-algorithm", "ed25519"], ["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"]]
+)
+def test_keys_of_openssl_sign(tmp_path, algorithm):
+    key, signed = tmp_path / "key.pem", tmp_path / "signed.swbn"
+    openssl("genpkey", *algorithm, "-out", key)
+    headgate("sign", VECTORS / "small_b2.wbn", "--integrity-block", "--key", key, "-o", signed)
+    expected = web_bundle_id(read_private_key(key.read_bytes()).public_key())
+    assert verified(signed) == {
+        "valid": True,
+        "web_bundle_id": expected,
+        "signatures": [{"kind": "integrity-block", "valid": True, "reason": None}],
+    }
+
+
+def openssl(*words):
+    command = [servers.find_program("openssl"), *words]
+    return subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True).stdout
+
+
+@pytest.fixture
+def certified(tmp_path):
+    """Give the paths of a key and a certificate for it, as openssl makes them."""
+    key, certificate = tmp_path / "signer.pem", tmp_path / "certificate.pem"
+    openssl("ecparam", "-name", "prime256v1", "-genkey", "-out", key)
+    name = ["-subj", "/CN=example.com", "-addext", "subjectAltName=DNS:example.com"]
+    openssl("req", "-new", "-x509", "-key", key, "-days", "90", *name, "-out", certificate)
+    return key, certificate
+
+
+@pytest.mark.needs("openssl")
+def test_a_certificate_of_openssl_vouches(certified, tmp_path):
+    key, certificate = certified
+    source, signed = VECTORS / "small_b1.wbn", tmp_path / "signed.wbn"
+    validity = ["--validity-url", "https://example.com/validity"]
+    words = ["--certificate", certificate, "--key", key, *validity, "--profile", "compat"]
+    headgate("sign", source, *words, "-o", signed)
+    assert verified(signed) == {
+        "valid": True,
+        "web_bundle_id": None,
+        "signatures": [{"kind": "vouched-subset", "valid": True, "reason": None}],
+    }
+    info = json.loads(headgate("info", signed, "--json", "--profile", "compat"))
+    assert (info["authorities"], info["vouched_subsets"], info["requests"]) == (1, 1, 6)
+
+    stale = tmp_path / "stale.wbn"
+    headgate("sign", source, *words, "--date", "2026-01-01T00:00:00Z", "--expires", "+7d", "-o", stale)
+    (signature,) = verified(stale, code=1)["signatures"]
+    assert signature["reason"].startswith("expired: it expired at 2026-01-08T00:00:00Z")
+
+    content = signed.read_bytes()
+    broken = tmp_path / "broken.wbn"
+    broken.write_bytes(content[:-20] + bytes([content[-20] ^ 1]) + content[-19:])
+    (signature,) = verified(broken, code=1)["signatures"]
+    assert signature["reason"].startswith("wrong-digest: ")
+
+
+@pytest.mark.needs("openssl")
+def test_both_kinds_of_signature_stand_together(certified, keys, tmp_path):
+    key, certificate = certified
+    vouched, both = tmp_path / "vouched.wbn", tmp_path / "both.swbn"
+    words = [
+        "--certificate",
+        certificate,
+        "--key",
+        key,
+        "--validity-url",
+        "https://example.com/v",
+        "--profile",
+        "compat",
+    ]
+    headgate("sign", VECTORS / "small_b1.wbn", *words, "-o", vouched)
+    headgate("integrity", "add", vouched, "--key", keys["ed"], "-o", both, "--profile", "compat")
+    found = verified(both)
+    assert [signature["kind"] for signature in found["signatures"]] == ["integrity-block", "vouched-subset"]
+    assert found["valid"]
+    message = headgate("sign", both, *words, "-o", both, code=2)
+    assert "integrity block would no longer hold; remove it first" in message
+
+
+@pytest.mark.needs("openssl", "node-wbn")
+def test_wbn_reads_what_is_vouched_for(certified, tmp_path):
+    key, certificate = certified
+    signed = tmp_path / "signed.wbn"
+    words = [
+        "--certificate",
+        certificate,
+        "--key",
+        key,
+        "--validity-url",
+        "https://example.com/v",
+        "--profile",
+        "compat",
+    ]
+    headgate("sign", VECTORS / "small_b1.wbn", *words, "-o", signed)
+    reader = Path(__file__).parent / "node" / "bundles.mjs"
+    command = [servers.find_program("node"), reader, servers.NODE_MODULES / "wbn"]
+    task = json.dumps({"task": "read", "bundle": base64.b64encode(signed.read_bytes()).decode()})
+    done = subprocess.run(list(map(str, command)), input=f"{task}\n", capture_output=True, text=True, check=True)
+    answer = json.loads(done.stdout)["answer"]
+    with open_bundle(signed, profile="compat") as bundle:
+        assert set(answer["responses"]) == set(bundle.metadata.requests)
+        for url, read in answer["responses"].items():
+            assert read["headers"] == bundle.response(url).stored_headers
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--key", "{certificate}"], "the key is a certificate"),
+        (["--key", "{bundle}"], "the key is not PEM"),
+        (["--key", "{none}"], "No such file"),
+        (["--key", "{encrypted}"], "the private key is encrypted"),
+        (["--key", "{p384}"], "only Ed25519 and P-256"),
+    ],
+)
+def test_a_wrong_key_is_told_in_a_sentence(tmp_path, words, said):
+    files = {name: tmp_path / name for name in ("certificate", "encrypted", "p384", "none")}
+    files["certificate"].write_bytes(signers.certificate_pem(signers.certificate()))
+    files["encrypted"].write_bytes(signers.pem(signers.ed(), passphrase=b"secret"))
+    files["p384"].write_bytes(signers.pem(signers.p384()))
+    named = [word.format(bundle=VECTORS / "small_b1.wbn", **files) for word in words]
+    out = tmp_path / "out.swbn"
+    message = headgate("sign", VECTORS / "small_b2.wbn", "--integrity-block", *named, "-o", out, code=2)
+    assert said in message
+    assert not out.exists()
