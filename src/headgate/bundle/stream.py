@@ -153,6 +153,8 @@ class StreamReader:
 
     def _response(self, location: Location, keys: Keys, metadata: Metadata) -> _Work:
         parser = response_parser(location, profile=self._profile, fallback_url=metadata.primary_url)
+        # The parser asks for as much as headers usually take, and makes do with what has arrived of it.
+        self._partial = True
         try:
             head = yield from self._shifted(parser)
         except ResponseError as error:
@@ -178,7 +180,9 @@ class StreamReader:
         try:
             offset, length = next(parser)
             while True:
-                offset, length = parser.send((yield Need(offset + start, length)))
+                found = yield Need(offset + start, length)
+                self._partial = False
+                offset, length = parser.send(found)
         except StopIteration as done:
             result: _Result = done.value
             return result

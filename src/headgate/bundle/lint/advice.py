@@ -1,0 +1,202 @@
+"""What is allowed and unwise: the warnings, each a generator over one part of a bundle, offsets from its first byte."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from headgate.bundle.cbor import ARRAY, CborError, read_head
+from headgate.bundle.index import Index
+from headgate.bundle.lint.finding import Finding
+from headgate.bundle.metadata import Location, Section, Version
+from headgate.bundle.parser import Lead, ResponseHead
+from headgate.bundle.variants import parse_key, parse_variants, write_key
+
+__all__ = [
+    "SNIFFED",
+    "on_entry_shape",
+    "on_layout",
+    "on_lead",
+    "on_payload",
+    "on_response",
+    "on_sections",
+    "on_urls",
+]
+
+SNIFFED: Final = 1_024
+"""Bytes in which browsers and plugins look for what a payload might be (5.2)."""
+
+_TRAILER = 9
+_PERCENT_ENCODED = re.compile(r"%([0-9A-Fa-f]{2})")
+_MARKUP = re.compile(rb"\s*<(?:!doctype\s+html|html|head|script|iframe|body|svg|a\s|div|table|!--)", re.IGNORECASE)
+_MAGIC: Final[dict[bytes, tuple[str, ...]]] = {
+    b"\x89PNG\r\n": ("image/png", "image/apng"),
+    b"\xff\xd8\xff": ("image/jpeg",),
+    b"GIF8": ("image/gif",),
+    b"PK\x03\x04": ("application/zip", "application/vnd.", "application/java-archive", "application/epub+zip"),
+    b"\x1f\x8b": ("application/gzip", "application/x-gzip"),
+    b"\0asm": ("application/wasm",),
+}
+_NEVER_SNIFFED = ("text/html", "application/xhtml+xml", "image/svg+xml", "text/xml", "application/xml")
+
+
+def on_lead(lead: Lead) -> Iterator[Finding]:
+    """Say what is odd before the sections."""
+    if lead.array_head == 0x84:
+        yield Finding(
+            "head-0x84",
+            "the array head 0x84 says four items where six follow, as the document's text has it and its CDDL has not; "
+            "published readers want 0x86",
+            "3.3 step 2",
+            0,
+        )
+    if lead.version == "draft-01":
+        fault = "drafts must not call themselves version 1; published readers want b1 or b2"
+        yield Finding("version-1", fault, "3.3 step 7", 10)
+    if lead.primary_url is not None and "#" in lead.primary_url:
+        yield Finding("primary-url-fragment", f"the primary URL {lead.primary_url} has a fragment", "3.3 step 6", 15)
+
+
+def on_sections(version: Version, sections: Sequence[Section]) -> Iterator[Finding]:
+    """Say which sections a reader of this version steps over."""
+    known = {"index", "manifest", "critical", "signatures", "responses"} | ({"primary"} if version == "b2" else set())
+    for section in sections:
+        if section.name == "primary" and version != "b2":
+            fault = f"a primary section belongs to b2; in {version} it is stepped over"
+            yield Finding("b1-b2-mixup", fault, "3.3 step 22.1", section.offset)
+        elif section.name == "signatures" and version == "b2":
+            yield Finding("b1-b2-mixup", "b2 has no signatures section", "3.3.3", section.offset)
+        elif section.name not in known:
+            fault = f"the section {section.name[:80]!r} is unknown, and stepped over"
+            yield Finding("unknown-section", fault, "3.3 step 22.1", section.offset)
+
+
+def on_entry_shape(source: bytes, start: int, *, has_variants: bool) -> str:
+    """Say, as the rest of a sentence, if an index entry that was refused is one of the other version."""
+    try:
+        _, size, contents = read_head(source, start)
+        major, count, _ = read_head(source, contents + size)
+    except CborError:
+        return ""
+    if major == ARRAY and has_variants and count == 2:
+        return "; this is b2's index in a b1 bundle"
+    if major == ARRAY and not has_variants and count > 2:
+        return "; this is b1's index in a b2 bundle"
+    return ""
+
+
+def on_urls(primary_url: str | None, index: Index) -> Iterator[Finding]:
+    """Say which URLs will be missed, or taken for each other."""
+    if primary_url is None:
+        yield Finding("primary-url-missing", "there is no primary URL, so nothing to open first", None, None)
+    elif primary_url.partition("#")[0] not in index:
+        yield Finding("primary-url-not-in-bundle", f"the primary URL {primary_url} is not in the bundle", "2.2", None)
+    alike: dict[str, str] = {}
+    for url in index:
+        other = alike.setdefault(_alike(url), url)
+        if other != url:
+            fault = f"{url} and {other} differ only in how they are percent-encoded; many servers serve one resource"
+            yield Finding("near-duplicate-url", fault, "3.3.1 step 4.1", None)
+
+
+def on_response(head: ResponseHead, subject: str, key: str | None, variants: str | None) -> Iterator[Finding]:
+    """Say what is odd about a response's headers."""
+    headers, at = head.headers, head.payload.offset
+    if "content-type" not in headers:
+        yield Finding("content-type-missing", f"{subject}there is no content-type", "3.4 step 9", at)
+    if headers.get("content-length", str(head.payload.length)) != str(head.payload.length):
+        fault = (
+            f"{subject}content-length says {headers['content-length'][:40]!r}, and {head.payload.length} bytes follow"
+        )
+        yield Finding("content-length", fault, None, at)
+    if headers.get("transfer-encoding") or headers.get("connection"):
+        yield Finding("hop-by-hop", f"{subject}a field for one connection was stored", None, at)
+    if (
+        key is not None
+        and "variants" in headers
+        and parse_variants(headers["variants"]) != parse_variants(variants or "")
+    ):
+        yield Finding("variants", f"{subject}the variants header is not what the index says", "3.3.1 step 4.4", at)
+    if key is not None and "variant-key" in headers and key not in _keys(headers["variant-key"]):
+        fault = f"{subject}the variant-key header is {headers['variant-key'][:80]!r}"
+        yield Finding("variant-key", fault, "3.3.1 step 4.4", at)
+
+
+def on_payload(head: ResponseHead, payload: bytes, subject: str) -> Iterator[Finding]:
+    """Say what a browser or plugin could take a payload for, if it looked (5.2)."""
+    media_type = head.headers.get("content-type", "").partition(";")[0].strip().lower()
+    looks = ""
+    if media_type != "application/pdf" and b"%PDF-" in payload:
+        looks = "a PDF"
+    elif media_type not in _NEVER_SNIFFED and _MARKUP.match(payload):
+        looks = "HTML"
+    else:
+        for magic, types in _MAGIC.items():
+            encoded = magic == b"\x1f\x8b" and "content-encoding" in head.headers
+            if payload.startswith(magic) and not media_type.startswith(types) and not encoded:
+                looks = types[0]
+    if looks:
+        fault = f"{subject}the payload looks like {looks}, and content-type says {media_type or 'nothing'}"
+        yield Finding("sniffable", fault, "5.2", head.payload.offset)
+
+
+def on_layout(
+    read: Callable[[int, int], bytes | memoryview], size: int, responses: Section, used: Sequence[Location]
+) -> Iterator[Finding]:
+    """Say what is odd about the responses section, the length at the end, and what surrounds them."""
+    begin = used[0].offset - responses.offset if used else 0
+    try:
+        major, count, after_head = read_head(bytes(read(responses.offset, _TRAILER)))
+    except CborError as error:
+        yield Finding("responses-head", f"the responses begin with no head: {error.reason}", "3.5", responses.offset)
+    else:
+        begin = after_head
+        if major != ARRAY:
+            yield Finding("responses-head", "the responses are no array", "3.1", responses.offset)
+        elif count != len(used):
+            fault = f"the responses are an array of {count}, and the index has {len(used)} locations"
+            yield Finding("responses-count", fault, "3.1", responses.offset)
+    yield from _gaps(responses, used, begin)
+    yield from _ending(bytes(read(responses.offset + responses.length, _TRAILER)), size, responses)
+
+
+def _gaps(responses: Section, used: Sequence[Location], begin: int) -> Iterator[Finding]:
+    """Say where responses overlap, and where bytes are in none."""
+    position = responses.offset + begin
+    end = responses.offset + responses.length
+    for location in [*used, Location(end, 0)]:
+        if location.offset < position:
+            fault = f"the response at byte {location.offset} begins inside another"
+            yield Finding("overlap", fault, "3.3.5", location.offset)
+        elif location.offset > position:
+            fault = f"{location.offset - position} bytes among the responses are in none of them"
+            yield Finding("unreferenced", fault, "3.3.5", position)
+        position = max(position, location.offset + location.length)
+
+
+def _ending(trailer: bytes, size: int, responses: Section) -> Iterator[Finding]:
+    at = responses.offset + responses.length
+    length = at + _TRAILER
+    if len(trailer) < _TRAILER:
+        yield Finding("length-missing", f"the bundle should end at byte {length}, and has {size} bytes", "3.3.6", at)
+    elif trailer[0] != 0x48 or int.from_bytes(trailer[1:], "big") != length:
+        fault = f"the length at the end is not the {length} bytes of the bundle, so it cannot be read from its end"
+        yield Finding("length", fault, "3.3.6", at)
+    if size > length:
+        yield Finding("trailing-bytes", f"{size - length} bytes follow the bundle", "3.1", length)
+
+
+def _alike(url: str) -> str:
+    """Undo the percent-encoding that need not be, and write the rest in one case."""
+
+    def plainer(found: re.Match[str]) -> str:
+        character = chr(int(found[1], 16))
+        unreserved = character.isascii() and (character.isalnum() or character in "-._~")
+        return character if unreserved else found[0].upper()
+
+    return _PERCENT_ENCODED.sub(plainer, url)
+
+
+def _keys(value: str) -> list[str]:
+    """Read a Variant-Key field: keys with commas between."""
+    keys = [parse_key(part) for part in value.split(",")]
+    return [write_key(values) for values in keys if values]
