@@ -35,7 +35,7 @@ class Reply:
         self.url = str(response.url)
         """Where it came from, behind the redirects."""
         self.status = response.status_code
-        self.fields: Fields = response.headers  # type: ignore[assignment] # its default is never None here
+        self.fields: Fields = response.headers
         self._response: Any = response
         self._pace = pace
 

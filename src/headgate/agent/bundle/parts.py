@@ -21,7 +21,7 @@ _VALIDATORS: Final = ("etag", "last-modified")
 class Fields(Protocol):
     """The fields of a response, whichever library they come from: names in any case."""
 
-    def get(self, key: str, default: str = "", /) -> str:
+    def get(self, key: str, default: str, /) -> str:
         """Give the value of a field, or the default."""
         ...
 
@@ -67,7 +67,7 @@ class Resource:
         is_first = self.length is None
         if is_first:
             self.url = url
-        if status == 416 and is_first and _EMPTY.fullmatch(fields.get("content-range")):
+        if status == 416 and is_first and _EMPTY.fullmatch(fields.get("content-range", "")):
             self.length = 0
             return 0
         if not is_first and status in (200, 412, 416):
@@ -82,7 +82,7 @@ class Resource:
         return self._judge_part(ask, fields)
 
     def _judge_part(self, ask: Ask, fields: Fields) -> int:
-        said = fields.get("content-range")
+        said = fields.get("content-range", "")
         read = _CONTENT_RANGE.fullmatch(said)
         if read is None:
             raise FetchError(f"{self.url}: answered {ask.range} with the Content-Range {said!r}, which says too little")
@@ -94,7 +94,7 @@ class Resource:
             raise FetchError(f"{self.url}: asked for {ask.range}, it sent {said!r}: its ranges cannot be trusted")
         if self.length is None:
             self.length = length
-            self._validators = {name: value for name in _VALIDATORS if (value := fields.get(name))}
+            self._validators = {name: value for name in _VALIDATORS if (value := fields.get(name, ""))}
         return last - first + 1
 
     def _are_others(self, fields: Fields) -> bool:
@@ -138,13 +138,13 @@ def check_served(url: str, fields: Fields, *, require_nosniff: bool) -> None:
     """
     if not require_nosniff:
         return
-    said = fields.get("content-type")
+    said = fields.get("content-type", "")
     if said.partition(";")[0].strip().lower() != MEDIA_TYPE:
         raise FetchError(
             f"{url}: served as {said or 'nothing'!r}, not as {MEDIA_TYPE}; serve it so, or require no nosniff"
         )
     # Fetch, "determine nosniff": the first of the values counts.
-    if fields.get("x-content-type-options").partition(",")[0].strip().lower() != "nosniff":
+    if fields.get("x-content-type-options", "").partition(",")[0].strip().lower() != "nosniff":
         raise FetchError(
             f"{url}: a bundle served without X-Content-Type-Options: nosniff; add it, or do not require it"
         )

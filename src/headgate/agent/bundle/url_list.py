@@ -24,15 +24,14 @@ def read_url_list(path: Path) -> list[str]:
     except OSError as error:
         raise ConfigurationError(f"cannot read {path}: {error.strerror}; name a file with a URL a line") from None
     for number, line in enumerate(lines, start=1):
-        text = line.decode("utf-8", "backslashreplace").strip()
-        if not text or text.startswith("#"):
-            continue
         try:
-            urls.setdefault(web_url(text))
-        except Unfit as unfit:
-            raise ConfigurationError(
-                f"{path}, line {number}: {text[:_SHOWN]!r}: {unfit}; one is https://example.com/"
-            ) from None
+            text = line.decode().strip()
+            if text and not text.startswith("#"):
+                urls.setdefault(web_url(text))
+        except (UnicodeDecodeError, Unfit) as error:
+            why = error if isinstance(error, Unfit) else "not UTF-8"
+            shown = line[:_SHOWN].decode("utf-8", "replace")
+            raise ConfigurationError(f"{path}, line {number}: {shown!r}: {why}; one is https://example.com/") from None
     if not urls:
         raise ConfigurationError(f"{path} has no URL in it; write one a line")
     return list(urls)

@@ -1,0 +1,174 @@
+import pytest
+
+from headgate.agent.bundle.matching import answered, wanted
+
+PAGE = {
+    "content-type": "text/html",
+    "etag": '"page"',
+    "last-modified": "Sun, 06 Nov 1994 08:49:37 GMT",
+    "vary": "Accept-Encoding",
+    "x-content-type-options": "nosniff",
+}
+LENGTH = 1000
+
+
+def answer(method="GET", *, status=200, stored=PAGE, length=LENGTH, **fields):
+    """What a stored response answers to a request with these fields."""
+    request = wanted(method, {name.replace("_", "-"): value for name, value in fields.items()})
+    assert request is not None
+    found = answered(request, status, stored, length)
+    return found and (found.status, dict(found.headers), found.start, found.stop)
+
+
+@pytest.mark.parametrize(
+    ("method", "fields"),
+    [
+        ("POST", {}),
+        ("PUT", {}),
+        ("OPTIONS", {}),
+        ("QUERY", {}),
+        ("get", {}),
+        ("GET", {"content-length": "3"}),
+        ("GET", {"transfer-encoding": "chunked"}),
+        ("GET", {"if-match": '"page"'}),
+        ("GET", {"if-unmodified-since": "Sun, 06 Nov 1994 08:49:37 GMT"}),
+        ("GET", {"cache-control": "no-cache"}),
+        ("GET", {"cache-control": "max-stale, No-Store"}),
+        ("HEAD", {"cache-control": "max-age=0"}),
+        ("GET", {"cache-control": "max-age = 60"}),
+        ("GET", {"cache-control": "min-fresh=1"}),
+        ("GET", {"pragma": "no-cache"}),
+    ],
+)
+def test_what_the_network_alone_can_answer(method, fields):
+    assert wanted(method, fields) is None
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"content-length": "0"},
+        {"cache-control": "max-stale"},
+        {"pragma": "no-cache", "cache-control": "no-transform"},
+    ],
+)
+def test_what_a_bundle_may_answer(fields):
+    for method in ("GET", "HEAD"):
+        request = wanted(method, fields)
+        assert request is not None
+        assert not request.only_stored
+
+
+def test_who_wants_no_network():
+    request = wanted("GET", {"cache-control": "only-if-cached"})
+    assert request is not None
+    assert request.only_stored
+
+
+def test_a_whole_response():
+    status, headers, start, stop = answer()
+    assert (status, start, stop) == (200, 0, LENGTH)
+    assert headers == {**PAGE, "headgate-source": "bundle", "content-length": "1000"}
+
+
+def test_the_head_of_one():
+    assert answer("HEAD") == (200, {**PAGE, "headgate-source": "bundle", "content-length": "1000"}, 0, 0)
+
+
+def test_the_stored_response_does_not_speak_of_its_connection_or_its_length():
+    stored = {**PAGE, "transfer-encoding": "chunked", "connection": "close", "content-length": "7", "upgrade": "h2c"}
+    status, headers, _, _ = answer(stored=stored)
+    assert (status, headers) == (200, {**PAGE, "headgate-source": "bundle", "content-length": "1000"})
+
+
+@pytest.mark.parametrize("status", [204, 205, 304])
+def test_statuses_without_content(status):
+    found, headers, start, stop = answer(status=status, length=5)
+    assert (found, start, stop) == (status, 0, 0)
+    assert "content-length" not in headers
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"if_none_match": '"page"'},
+        {"if_none_match": 'W/"page", "other"'},
+        {"if_none_match": "*"},
+        {"if_modified_since": "Sun, 06 Nov 1994 08:49:37 GMT"},
+        {"if_none_match": '"page"', "range": "bytes=0-1"},
+    ],
+)
+def test_what_the_agent_has_already_is_not_sent(fields):
+    status, headers, start, stop = answer(**fields)
+    assert (status, start, stop) == (304, 0, 0)
+    assert headers == {
+        "etag": '"page"', "vary": "Accept-Encoding", "x-content-type-options": "nosniff", "headgate-source": "bundle",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"if_none_match": '"other"'},
+        {"if_none_match": '"other"', "if_modified_since": "Sun, 06 Nov 1994 08:49:37 GMT"},
+        {"if_modified_since": "Sun, 06 Nov 1994 08:49:36 GMT"},
+        {"if_modified_since": "yesterday"},
+        {"range": "bytes=0-1,5-6"},
+        {"range": "lines=0-1"},
+        {"range": "bytes=5-1"},
+        {"range": "bytes=0-1", "if_range": '"other"'},
+    ],
+)
+def test_what_the_agent_has_not_is_sent_whole(fields):
+    assert answer(**fields) == answer()
+
+
+@pytest.mark.parametrize(
+    ("value", "start", "stop"),
+    [("bytes=0-9", 0, 10), ("bytes=990-", 990, 1000), ("bytes=-10", 990, 1000), ("bytes=5-5000", 5, 1000)],
+)
+def test_a_range(value, start, stop):
+    status, headers, *part = answer(range=value, if_range='"page"')
+    assert (status, part) == (206, [start, stop])
+    assert headers["content-range"] == f"bytes {start}-{stop - 1}/1000"
+    assert headers["content-length"] == str(stop - start)
+
+
+def test_a_range_behind_the_end():
+    status, headers, start, stop = answer(range="bytes=1000-")
+    assert (status, start, stop) == (416, 0, 0)
+    assert headers == {
+        "x-content-type-options": "nosniff", "headgate-source": "bundle", "content-range": "bytes */1000",
+        "content-length": "0",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("status", [301, 404, 500])
+def test_a_response_that_is_no_success_has_no_conditions_and_no_parts(status):
+    found, _, start, stop = answer(status=status, if_none_match='"page"', range="bytes=0-1")
+    assert (found, start, stop) == (status, 0, LENGTH)
+
+
+@pytest.mark.parametrize(
+    ("coding", "accepted", "is_readable"),
+    [
+        (None, "br", True),
+        ("identity", "br", True),
+        ("gzip", None, True),
+        ("gzip", "gzip, br", True),
+        ("x-gzip", "gzip", False),  # neither library knows the old name
+        ("GZIP", "Gzip;q=0.5", True),
+        ("gzip", "*", True),
+        ("br", "gzip", False),
+        ("br", "", False),
+        ("br", "gzip, br;q=0", False),
+        ("br", "*, br;q=0", False),
+        ("gzip, br", "gzip", False),
+        ("gzip, br", "br, gzip", True),
+    ],
+)
+def test_a_coding_that_the_agent_cannot_read_is_of_no_use(coding, accepted, is_readable):
+    stored = PAGE if coding is None else {**PAGE, "content-encoding": coding}
+    fields = {} if accepted is None else {"accept_encoding": accepted}
+    assert (answer(stored=stored, **fields) is not None) == is_readable

@@ -1,0 +1,159 @@
+import pytest
+
+from headgate.agent.bundle.parts import Ask, Counted, Resource, check_served
+from headgate.errors import FetchError
+
+URL = "https://a.example/x.wbn"
+SERVED = {"content-type": "application/webbundle;v=b1", "x-content-type-options": "nosniff"}
+
+
+def resource(**fields):
+    """A resource of 100 bytes whose first ten are there."""
+    known = Resource("https://before.example/")
+    assert known.judge(Ask(0, 10), 206, {**SERVED, "content-range": "bytes 0-9/100", **fields}, url=URL) == 10
+    return known
+
+
+@pytest.mark.parametrize(
+    ("ask", "written"), [(Ask(0, 10), "bytes=0-9"), (Ask(7, 1), "bytes=7-7"), (Ask(None, 9), "bytes=-9")]
+)
+def test_the_range_asked_for(ask, written):
+    assert ask.range == written
+    assert Resource(URL).fields(ask) == {"Range": written, "Accept-Encoding": "identity"}
+
+
+def test_the_first_answer_says_where_it_is_and_how_long():
+    known = resource()
+    assert (known.url, known.length) == (URL, 100)
+
+
+@pytest.mark.parametrize(
+    ("ask", "said", "length"),
+    [
+        (Ask(0, 10), "bytes 0-9/100", 10),
+        (Ask(0, 200), "bytes 0-99/100", 100),
+        (Ask(90, 20), "Bytes  90-99/100", 10),
+        (Ask(None, 9), "bytes 91-99/100", 9),
+        (Ask(None, 900), "bytes 0-99/100", 100),
+    ],
+)
+def test_an_answer_is_as_long_as_what_there_is_of_what_was_asked(ask, said, length):
+    assert Resource(URL).judge(ask, 206, {**SERVED, "content-range": said}, url=URL) == length
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "bytes 1-10/100",
+        "bytes 0-8/100",
+        "bytes 0-10/100",
+        "bytes 9-0/100",
+        "bytes 0-9/9",
+        "bytes 0-9/*",
+        "bytes */100",
+        "bytes 0-9",
+        "items 0-9/100",
+        "bytes 0-9/١٠٠",
+        "bytes 0-9/99999999999999999999",
+        "bytes=0-9/100",
+        "",
+    ],
+)
+def test_a_range_that_is_not_the_one_asked_for_is_not_believed(said):
+    with pytest.raises(FetchError, match=r"x\.wbn"):
+        Resource(URL).judge(Ask(0, 10), 206, {**SERVED, "content-range": said}, url=URL)
+
+
+def test_the_whole_is_taken_for_a_first_answer_only():
+    assert Resource(URL).judge(Ask(0, 10), 200, SERVED, url=URL) is None
+    with pytest.raises(FetchError, match="was replaced while it was being read"):
+        resource().judge(Ask(10, 10), 200, SERVED, url=URL)
+
+
+def test_an_empty_resource_has_no_bytes():
+    empty = Resource(URL)
+    assert empty.judge(Ask(0, 10), 416, {"content-range": "bytes */0"}, url=URL) == 0
+    assert empty.length == 0
+    with pytest.raises(FetchError, match="answered 416"):
+        Resource(URL).judge(Ask(0, 10), 416, {"content-range": "bytes */5"}, url=URL)
+
+
+@pytest.mark.parametrize("status", [204, 301, 403, 404, 500])
+def test_other_statuses_are_refused(status):
+    with pytest.raises(FetchError, match=f"answered {status}"):
+        Resource(URL).judge(Ask(0, 10), status, SERVED, url=URL)
+
+
+@pytest.mark.parametrize(
+    ("status", "fields"),
+    [
+        (206, {"content-range": "bytes 10-19/101"}),
+        (206, {"content-range": "bytes 10-19/100", "etag": '"two"'}),
+        (206, {"content-range": "bytes 10-19/100", "etag": '"one"', "last-modified": "later"}),
+        (412, {}),
+        (416, {"content-range": "bytes */5"}),
+    ],
+)
+def test_a_resource_that_is_another_by_now_is_told_of(status, fields):
+    known = resource(etag='"one"', **{"last-modified": "then"})
+    with pytest.raises(FetchError, match="was replaced while it was being read; open it again"):
+        known.judge(Ask(10, 10), status, fields, url=URL)
+
+
+def test_later_answers_need_repeat_no_more_than_their_range():
+    known = resource(etag='"one"', **{"last-modified": "then"})
+    assert known.judge(Ask(10, 10), 206, {"content-range": "bytes 10-19/100"}, url=URL) == 10
+
+
+@pytest.mark.parametrize(("etag", "sent"), [('"one"', '"one"'), ('W/"one"', None), ("", None)])
+def test_a_strong_validator_is_sent_along(etag, sent):
+    assert resource(etag=etag).fields(Ask(10, 10)).get("If-Range") == sent
+
+
+@pytest.mark.parametrize("coding", ["gzip", "br", "identity, gzip"])
+def test_coded_bytes_are_no_ranges_of_the_bundle(coding):
+    with pytest.raises(FetchError, match="uncoded"):
+        resource().judge(Ask(10, 10), 206, {"content-range": "bytes 10-19/100", "content-encoding": coding}, url=URL)
+    with pytest.raises(FetchError, match="uncoded"):
+        Resource(URL).judge(Ask(0, 10), 200, {**SERVED, "content-encoding": coding}, url=URL)
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_served"),
+    [
+        ({}, True),
+        ({"content-type": "Application/WebBundle ; v=b2"}, True),
+        ({"x-content-type-options": "NoSniff, whatever"}, True),
+        ({"content-type": "application/octet-stream"}, False),
+        ({"content-type": "application/webbundles"}, False),
+        ({"content-type": ""}, False),
+        ({"x-content-type-options": ""}, False),
+        ({"x-content-type-options": "whatever, nosniff"}, False),
+    ],
+)
+def test_how_a_bundle_must_be_served(fields, is_served):
+    served = {**SERVED, **fields}
+    check_served(URL, served, require_nosniff=False)
+    if is_served:
+        check_served(URL, served, require_nosniff=True)
+    else:
+        with pytest.raises(FetchError, match=r"^https://a\.example/x\.wbn: "):
+            check_served(URL, served, require_nosniff=True)
+
+
+def test_the_first_answer_alone_must_say_so():
+    with pytest.raises(FetchError, match="nosniff"):
+        Resource(URL).judge(Ask(0, 10), 200, {"content-type": "application/webbundle"}, url=URL)
+    lax = Resource(URL, require_nosniff=False)
+    assert lax.judge(Ask(0, 10), 206, {"content-range": "bytes 0-9/100"}, url=URL) == 10
+
+
+def test_a_body_has_exactly_the_bytes_promised():
+    counted = Counted(URL, 3)
+    assert counted.take(b"ab") == b"ab"
+    with pytest.raises(FetchError, match="ended after 2 of 3 bytes"):
+        counted.end()
+    counted.take(b"c")
+    counted.end()
+    with pytest.raises(FetchError, match="more than the 3 bytes"):
+        counted.take(b"d")
