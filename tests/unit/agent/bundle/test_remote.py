@@ -39,7 +39,7 @@ def reader(*needs):
     """A parser that wants these bytes, and returns them."""
     taken = []
     for need in needs:
-        taken.append(bytes((yield Need(*need))))
+        taken.append(bytes((yield Need(*need))))  # noqa: PERF401 - a comprehension cannot yield
     return taken
 
 

@@ -51,5 +51,5 @@ def test_an_empty_list_is_an_error(tmp_path, content):
 
 
 def test_a_file_that_cannot_be_read_is_an_error(tmp_path):
-    with pytest.raises(ConfigurationError, match="cannot read .*: No such file"):
+    with pytest.raises(ConfigurationError, match=r"cannot read .*: No such file"):
         read_url_list(tmp_path / "missing")
