@@ -86,6 +86,7 @@ def _dechunked(block: Block) -> Iterator[bytes]:
                 raise Unfit("cut short")
             left -= len(data)
             yield data
-        block.readline(2)
+        if block.readline(_LONGEST_LINE) not in (b"\r\n", b"\n", b""):
+            raise Unfit("damaged within its chunks")
         line = block.readline(_LONGEST_LINE)
     raise Unfit("damaged within its chunks" if line else "cut short")

@@ -1,0 +1,143 @@
+import builtins
+import gzip
+import sys
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from random import Random
+from typing import Any
+
+import brotli
+import pytest
+
+from headgate.bundle.sources.codings import CODINGS, READABLE, Undecodable, decoded, encoded, require
+from headgate.errors import ConfigurationError, MissingExtra
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+NOISE = Random(1).randbytes(200_000)
+PAYLOADS = [b"", b"a", b"hello " * 1_000, NOISE, b"z" * 3_000_000]
+
+
+def raw_deflate(data: bytes) -> bytes:
+    compressor = zlib.compressobj(wbits=-15)
+    return compressor.compress(data) + compressor.flush()
+
+
+ENCODE: Mapping[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "deflate": zlib.compress,
+    "br": brotli.compress,
+    "zstd": zstd.compress,
+}
+
+
+def pieces(data: bytes, size: int) -> Iterator[bytes]:
+    return (data[start : start + size] for start in range(0, len(data), size))
+
+
+@pytest.mark.parametrize("coding", CODINGS)
+@pytest.mark.parametrize("payload", PAYLOADS, ids=len)
+def test_what_is_coded_decodes_to_itself_little_by_little(coding: str, payload: bytes) -> None:
+    written = b"".join(encoded(pieces(payload, 65_536), coding, length=len(payload)))
+    assert b"".join(encoded([payload], coding, length=len(payload))) == written or len(payload) > 65_536
+    for size in (7, 65_536, 1 << 24):
+        if size * 20_000 > len(written):
+            given = list(decoded(pieces(written, size), coding))
+            assert b"".join(given) == payload
+            assert max(map(len, given), default=0) <= 1 << 17
+
+
+@pytest.mark.parametrize(
+    ("coding", "decode"), [("gzip", gzip.decompress), ("br", brotli.decompress), ("zstd", zstd.decompress)]
+)
+def test_others_read_what_is_coded(coding: str, decode: Callable[[bytes], bytes]) -> None:
+    for payload in PAYLOADS:
+        assert decode(b"".join(encoded([payload], coding, length=len(payload)))) == payload
+
+
+@pytest.mark.parametrize("coding", ENCODE)
+@pytest.mark.parametrize("payload", PAYLOADS[1:], ids=len)
+def test_what_others_code_is_read(coding: str, payload: bytes) -> None:
+    assert b"".join(decoded([ENCODE[coding](payload)], coding)) == payload
+
+
+def test_the_same_bytes_give_the_same_gzip_without_a_time_or_a_name() -> None:
+    head = b"".join(encoded([b"hello"], "gzip", length=5))[:10]
+    assert head[:4] == b"\x1f\x8b\x08\x00"  # no flags: no name
+    assert head[4:8] == b"\0\0\0\0"  # no time
+
+
+def test_a_small_zstd_asks_for_a_small_window() -> None:
+    written = b"".join(encoded([b"hello " * 100], "zstd", length=600))
+    limit = {zstd.DecompressionParameter.window_log_max: 10}
+    assert zstd.ZstdDecompressor(options=limit).decompress(written) == b"hello " * 100
+
+
+def test_a_window_that_browsers_refuse_is_refused() -> None:
+    options = {zstd.CompressionParameter.window_log: 25, zstd.CompressionParameter.content_size_flag: 0}
+    compressor = zstd.ZstdCompressor(options=options)
+    written = compressor.compress(NOISE) + compressor.flush()
+    assert b"".join(decoded([written], "zstd")) == written  # as if it were none
+
+
+def test_members_and_frames_follow_one_another_and_junk_does_not_count() -> None:
+    members = gzip.compress(b"one ") + gzip.compress(b"two")
+    for size in (1, 11, 1_000):
+        assert b"".join(decoded(pieces(members, size), "gzip")) == b"one two"
+        assert b"".join(decoded(pieces(members + b"\0" * 100, size), "gzip")) == b"one two"
+        assert b"".join(decoded(pieces(zstd.compress(b"a") + zstd.compress(b"b"), size), "zstd")) == b"ab"
+        assert b"".join(decoded(pieces(zlib.compress(b"one") + b"junk", size), "deflate")) == b"one"
+
+
+def test_deflate_may_come_without_its_wrapper() -> None:
+    assert b"".join(decoded([raw_deflate(b"hello " * 50)], "deflate")) == b"hello " * 50
+
+
+@pytest.mark.parametrize("coding", READABLE)
+def test_what_is_not_coded_after_all_is_as_it_is(coding: str) -> None:
+    page = b"<!DOCTYPE html><title>plain</title>" * 10_000
+    assert b"".join(decoded(pieces(page, 65_536), coding)) == page
+    assert b"".join(decoded([], coding)) == b""
+    assert b"".join(decoded([b"", b""], coding)) == b""
+
+
+@pytest.mark.parametrize("coding", ENCODE)
+def test_what_is_cut_short_is_not_taken_for_the_whole(coding: str) -> None:
+    written = ENCODE[coding](NOISE)
+    with pytest.raises(Undecodable, match="cut short"):
+        list(decoded(pieces(written[:-20], 65_536), coding))
+
+
+@pytest.mark.parametrize("coding", ENCODE)
+def test_what_is_damaged_further_on_is_told(coding: str) -> None:
+    written = bytearray(ENCODE[coding](bytes(Random(2).choices(b"abcdefgh", k=600_000))))
+    written[150_000:] = b"\0" * 50_000  # a coding without a checksum notices no less
+    with pytest.raises(Undecodable):
+        list(decoded(pieces(bytes(written), 65_536), coding))
+
+
+@pytest.mark.parametrize("coding", ["deflate", "", "GZIP", "identity", "nonsense"])
+def test_only_three_codings_are_written(coding: str) -> None:
+    with pytest.raises(ConfigurationError, match="try gzip, br, zstd"):
+        require(coding)
+
+
+@pytest.mark.parametrize(("extra", "modules"), [("br", {"brotli"}), ("zstd", {"backports", "compression"})])
+def test_a_coding_that_is_not_installed_names_its_extra(
+    extra: str, modules: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without(name: str, *args: Any, **options: Any) -> Any:
+        if name in modules:
+            raise ImportError(name)
+        return real(name, *args, **options)
+
+    real = builtins.__import__
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(MissingExtra, match=rf"headgate\[{extra}\]"):
+        require(extra)
+    with pytest.raises(MissingExtra, match=rf"headgate\[{extra}\]"):
+        list(decoded([b"x"], extra))
+    require("gzip")
