@@ -15,7 +15,7 @@ from headgate.bundle.metadata import Location, Metadata, Profile
 from headgate.bundle.parser import ResponseHead, response_parser
 from headgate.bundle.reader import open_bundle
 from headgate.errors import FormatError
-from headgate.origin.bundle.conditional import Validators
+from headgate.http.conditional import Validators
 from headgate.origin.bundle.representation import NOSNIFF, Representation
 from headgate.origin.part import FileState, OpenFile, Part
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from headgate.origin.bundle.conditional import Validators, evaluate
+from headgate.http.conditional import Validators, evaluate
 from headgate.origin.part import Part
 from headgate.origin.rejection import Response, problem
 
