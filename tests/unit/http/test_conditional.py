@@ -1,0 +1,185 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.http.conditional import Outcome, Validators, evaluate, http_date
+
+MODIFIED = 784_111_777
+DATE = b"Sun, 06 Nov 1994 08:49:37 GMT"
+EARLIER, LATER = b"Sun, 06 Nov 1994 08:49:36 GMT", b"Sun, 06 Nov 1994 08:49:38 GMT"
+STRONG = Validators(b'"a"', MODIFIED)
+WEAK = Validators(b'W/"a"', MODIFIED)
+
+
+def ask(*fields, validators=STRONG, method=b"GET", length=10):
+    return evaluate(method, fields, validators, length)
+
+
+def test_who_asks_nothing_gets_the_whole():
+    assert ask((b"host", b"a"), (b"accept", b"*/*")) == Outcome(200, 0, 10)
+
+
+@pytest.mark.parametrize(
+    ("value", "status"),
+    [
+        (b'"a"', 304),
+        (b'W/"a"', 304),  # 9110 13.1.2: the weak comparison
+        (b'"b", W/"a" ,, "c"', 304),
+        (b"*", 304),
+        (b" * ", 304),
+        (b'"b"', 200),
+        (b'"A"', 200),
+        (b"a", 200),
+        (b'"a', 200),
+        (b'"x,"a', 200),
+        (b"", 200),
+        (b'"a*"', 200),
+        (b'"*"', 200),
+    ],
+)
+@pytest.mark.parametrize("validators", [STRONG, WEAK])
+@pytest.mark.parametrize("method", [b"GET", b"HEAD"])
+def test_if_none_match(value, status, validators, method):
+    assert ask((b"if-none-match", value), validators=validators, method=method).status == status
+
+
+def test_lines_of_one_field_are_one_list():
+    assert ask((b"if-none-match", b'"b"'), (b"if-none-match", b'"a"')).status == 304
+
+
+def test_if_modified_since_is_asked_only_without_if_none_match():
+    assert ask((b"if-modified-since", DATE)).status == 304
+    assert ask((b"if-modified-since", LATER)).status == 304
+    assert ask((b"if-modified-since", EARLIER)).status == 200
+    assert ask((b"if-modified-since", b"yesterday")).status == 200
+    assert ask((b"if-modified-since", DATE), (b"if-none-match", b'"b"')).status == 200
+    assert ask((b"if-modified-since", EARLIER), (b"if-none-match", b'"a"')).status == 304
+    assert ask((b"if-modified-since", DATE), validators=Validators(b'"a"', None)).status == 200
+
+
+@pytest.mark.parametrize(
+    ("value", "strong", "weak"),
+    [(b'"a"', 200, 412), (b'W/"a"', 412, 412), (b"*", 200, 200), (b'"b"', 412, 412), (b'"b", "a"', 200, 412)],
+)
+def test_if_match_compares_strongly(value, strong, weak):
+    assert ask((b"if-match", value)).status == strong
+    assert ask((b"if-match", value), validators=WEAK).status == weak
+
+
+def test_if_unmodified_since_is_asked_only_without_if_match():
+    assert ask((b"if-unmodified-since", EARLIER)).status == 412
+    assert ask((b"if-unmodified-since", DATE)).status == 200
+    assert ask((b"if-unmodified-since", b"soon")).status == 200
+    assert ask((b"if-unmodified-since", EARLIER), (b"if-match", b'"a"')).status == 200
+
+
+def test_a_precondition_that_fails_is_told_before_any_other():
+    assert ask((b"if-match", b'"b"'), (b"if-none-match", b'"a"'), (b"range", b"bytes=0-1")).status == 412
+    assert ask((b"if-none-match", b'"a"'), (b"range", b"bytes=0-1")).status == 304
+
+
+@pytest.mark.parametrize(
+    ("value", "outcome"),
+    [
+        (b"bytes=0-0", (206, 0, 1)),
+        (b"bytes=2-5", (206, 2, 6)),
+        (b"bytes=2-", (206, 2, 10)),
+        (b"bytes=9-", (206, 9, 10)),
+        (b"bytes=0-9", (206, 0, 10)),
+        (b"bytes=0-99", (206, 0, 10)),
+        (b"bytes=-3", (206, 7, 10)),
+        (b"bytes=-10", (206, 0, 10)),
+        (b"bytes=-99", (206, 0, 10)),
+        (b"BYTES=1-1", (206, 1, 2)),
+        (b"bytes= 1-1 ", (206, 1, 2)),
+        (b"bytes=,1-1,", (206, 1, 2)),
+        (b"bytes=0-" + b"9" * 5000, (206, 0, 10)),
+        (b"bytes=" + b"0" * 5000 + b"3-4", (206, 3, 5)),
+        (b"bytes=10-", (416, 0, 0)),
+        (b"bytes=10-10", (416, 0, 0)),
+        (b"bytes=" + b"9" * 5000 + b"-", (416, 0, 0)),
+        (b"bytes=-0", (416, 0, 0)),
+        # What is no range of bytes, and several of them, is the whole.
+        (b"bytes=5-2", (200, 0, 10)),
+        (b"bytes=0-1,3-4", (200, 0, 10)),
+        (b"bytes=-", (200, 0, 10)),
+        (b"bytes=", (200, 0, 10)),
+        (b"bytes", (200, 0, 10)),
+        (b"bytes=a-b", (200, 0, 10)),
+        (b"bytes=+1-2", (200, 0, 10)),
+        (b"bytes=1-2-3", (200, 0, 10)),
+        (b"bytes=\xb2-3", (200, 0, 10)),
+        (b"lines=0-1", (200, 0, 10)),
+        (b"", (200, 0, 10)),
+    ],
+)
+def test_ranges(value, outcome):
+    assert ask((b"range", value)) == Outcome(*outcome)
+
+
+def test_only_get_has_ranges_and_only_of_what_has_bytes():
+    assert ask((b"range", b"bytes=0-1"), method=b"HEAD") == Outcome(200, 0, 10)
+    assert ask((b"range", b"bytes=0-1"), length=0) == Outcome(200, 0, 0)
+    assert ask((b"range", b"bytes=-1"), length=0) == Outcome(200, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("value", "validators", "status"),
+    [
+        (b'"a"', STRONG, 206),
+        (b'W/"a"', STRONG, 200),
+        (b'"b"', STRONG, 200),
+        (b'"a", "a"', STRONG, 200),
+        (b"*", STRONG, 200),
+        (b'W/"a"', WEAK, 200),
+        (b'"a"', WEAK, 200),
+        (DATE, STRONG, 200),
+        (b"", STRONG, 200),
+    ],
+)
+def test_if_range_compares_strongly_and_believes_no_date(value, validators, status):
+    assert ask((b"range", b"bytes=0-1"), (b"if-range", value), validators=validators).status == status
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        (DATE, MODIFIED),
+        (b"Sunday, 06-Nov-94 08:49:37 GMT", MODIFIED),
+        (b"Sun Nov  6 08:49:37 1994", MODIFIED),
+        (b"Wednesday, 06-Nov-24 08:49:37 GMT", 1_730_882_977),
+        (b"Thu, 01 Jan 1970 00:00:00 GMT", 0),
+        (b"Sat, 31 Dec 2016 23:59:60 GMT", 1_483_228_800),
+        (b"Sun, 31 Feb 1994 08:49:37 GMT", None),
+        (b"Sun, 00 Nov 1994 08:49:37 GMT", None),
+        (b"Sun, 06 Nov 1994 25:49:37 GMT", None),
+        (b"Sun, 06 Nov 1994 08:49:61 GMT", None),
+        (b"Sun, 06 Nov 1969 08:49:37 GMT", None),
+        (b"Sun, 06 Nov 0000 08:49:37 GMT", None),
+        (b"Sun, 06 Nov 1994 08:49:37 +0000", None),
+        (b"Sun, 06 Nov 1994 08:49:37", None),
+        (b"1994-11-06T08:49:37Z", None),
+        (b"", None),
+    ],
+)
+def test_dates(value, seconds):
+    assert http_date(value) == seconds
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([b"if-match", b"if-none-match", b"if-modified-since", b"if-range", b"range", b"x"]),
+            st.binary(max_size=40) | st.from_regex(rb"bytes=[0-9, -]{0,30}", fullmatch=True) | st.just(DATE),
+        ),
+        max_size=6,
+    ),
+    st.integers(0, 2**64),
+    st.sampled_from([STRONG, WEAK, Validators(b"", None)]),
+)
+def test_whatever_strangers_send_is_answered_within_bounds(fields, length, validators):
+    status, start, stop = evaluate(b"GET", fields, validators, length)
+    assert status in {200, 206, 304, 412, 416}
+    assert 0 <= start <= stop <= length
+    if status == 206:
+        assert start < stop
