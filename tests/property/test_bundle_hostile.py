@@ -1,0 +1,162 @@
+"""Whatever the bytes, a bundle's reader answers or raises a `BundleError`, and every driver says the same."""
+
+import re
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.malformed import CASES, MANIFEST, PRIMARY, drivers
+from tests.malformed.agreement import BLOCK, check_agreement, locations
+from tests.malformed.drivers import Read
+from tests.malformed.parts import Bundle, entry, head, index, trailer
+
+VECTORS = Path(__file__).parents[1] / "vectors" / "bundle"
+PROFILES = ("strict", "compat")
+REAL = {path.name: path.read_bytes() for path in sorted(VECTORS.glob("*.*wbn"))}
+GOOD = {
+    case.name: case.content for case in CASES if case.expected == "ok" and len(case.content) < 600 and not case.from_end
+}
+SMALL = REAL | {name: GOOD[name] for name in ("good b1", "good draft-01", "good b2", "signatures: one of each")}
+HEADS = st.builds(
+    head,
+    st.integers(0, 7),
+    st.sampled_from([0, 1, 2, 23, 24, 255, 256, 8191, 8192, 524_287, 1 << 32, 1 << 63, (1 << 64) - 1]),
+    st.none(),
+)
+
+
+def holds(step: str, wanted: str) -> bool:
+    """Say if a refusal names the step, and not one whose number begins with it."""
+    return not wanted or re.search(re.escape(wanted) + r"(?!\d)", step) is not None
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_each_bundle_gets_the_answer_that_the_document_wants(case, profile):
+    read = drivers.from_end if case.from_end else drivers.from_bytes
+    answer = read(case.content, profile)
+    expected = case.expected_of(profile)
+    if expected == "either":
+        return
+    if isinstance(answer, Read):
+        refused = answer.refused()
+        assert expected == ("response" if refused else "ok")
+        assert {url for url, _ in refused} <= {PRIMARY}
+        assert expected == "ok" or MANIFEST in {url for url, _ in answer.responses}
+        told = list(refused.values())
+    else:
+        assert answer.kind == expected
+        told = [answer]
+    for refusal in told:
+        assert holds(refusal.step, case.step)
+        assert refusal.fallback_url == case.fallback_url
+        assert case.offset in (None, refusal.offset)
+        assert refusal.offset >= 0
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not case.from_end], ids=lambda case: case.name)
+def test_all_drivers_say_the_same_of_each_bundle(case, tmp_path):
+    size = len(case.content)
+    every_byte = list(range(size)) if size < 2000 else [10, 100, size // 2, size - 1]
+    for profile in PROFILES:
+        check_agreement(case.content, profile, every_byte, tmp_path / "x.wbn")
+
+
+def test_the_table_has_a_case_for_every_step():
+    steps = [*(f"3.3 step {step}" for step in (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, "19.2", 20, 22, 24))]
+    steps += [f"3.3.1 step {step}" for step in (1, 3, "4.2", "4.3.1", "4.4.1", "4.4.3")]
+    steps += ["3.3.2 step 1", "3.3.2 step 3", "3.3.3 step 1", "3.3.4 step 1", "3.3.4 step 2"]
+    steps += ["3.3.6 step 1", "3.3.6 step 3", "primary section", "3.6 step 4.1", "3.6 step 4.3"]
+    steps += [f"3.4 step {step}" for step in (2, 3, 4, 5, 7, 8, 9, 10, 11, 12)]
+    assert [step for step in steps if not any(holds(case.step, step) for case in CASES)] == []
+    assert sum(case.expected != "ok" for case in CASES) > 140
+
+
+@pytest.mark.parametrize("content", SMALL.values(), ids=SMALL)
+def test_every_prefix_of_a_good_bundle_gives_its_metadata_or_a_refusal(content, tmp_path):
+    path = tmp_path / "x.wbn"
+    whole = drivers.from_bytes(content, "compat")
+    assert isinstance(whole, Read)
+    start = len(content) - int.from_bytes(content[-8:], "big") if content[1:].startswith(BLOCK) else 0
+    needed = start + whole.metadata.sections[-1].offset
+    unread = [section for section in whole.metadata.sections if section.name not in KNOWN_EVERYWHERE]
+    for size in range(len(content)):
+        answer = check_agreement(content[:size], "compat", [size // 2, size - 1], path)
+        if isinstance(answer, Read):
+            # Nothing after the last section that is read is waited for, and exactly the cut responses are refused.
+            assert answer.metadata == whole.metadata
+            assert size >= needed or unread
+            ends = {(url, key or None): start + at + length for at, length, url, key in locations(whole.metadata)}
+            assert answer.refused().keys() == {key for key, end in ends.items() if end > size}
+        else:
+            assert size < needed
+            assert answer.kind == "format"
+            assert answer.offset >= 0
+
+
+KNOWN_EVERYWHERE = {"index", "manifest", "responses", "critical", "signatures", "primary"}
+
+
+@st.composite
+def mutated(draw):
+    """A small bundle after some of what happens to bytes: flips, cuts, splices, other heads."""
+    content = bytearray(draw(st.sampled_from(list((REAL | GOOD).values()))))
+    for _ in range(draw(st.integers(1, 4))):
+        at = draw(st.integers(0, len(content)))
+        size = draw(st.sampled_from([0, 1, 1, 2, 8, 60]))
+        other = draw(
+            st.one_of(
+                HEADS,
+                st.binary(max_size=4),
+                st.builds(
+                    lambda start, content=content, size=size: bytes(content[start : start + size]), st.integers(0, 999)
+                ),
+            )
+        )
+        content[at : at + size] = other
+    if draw(st.booleans()):
+        content[-9:] = trailer(len(content))
+    return bytes(content)
+
+
+@settings(max_examples=1500)
+@given(content=mutated(), profile=st.sampled_from(PROFILES), cuts=st.lists(st.integers(0, 2000), max_size=8))
+def test_whatever_happens_to_a_bundle_all_drivers_say_the_same(content, profile, cuts, tmp_path_factory):
+    check_agreement(content, profile, cuts, tmp_path_factory.getbasetemp() / "mutated.wbn")
+
+
+@settings(max_examples=300)
+@given(
+    first=st.tuples(st.integers(0, 60), st.integers(0, 60)),
+    second=st.tuples(st.integers(0, 60), st.integers(0, 60)),
+    cuts=st.lists(st.integers(0, 400), max_size=4),
+)
+def test_locations_that_overlap_or_end_early_give_every_driver_the_same(first, second, cuts, tmp_path_factory):
+    bundle = Bundle().having(index=index({PRIMARY: entry(first), MANIFEST: entry(second)}))
+    check_agreement(bundle.written(), "strict", cuts, tmp_path_factory.getbasetemp() / "overlapping.wbn")
+
+
+@settings(max_examples=500)
+@given(
+    content=st.binary(max_size=200), lead=st.sampled_from([0, 10, 15, 40, 48, 100]), profile=st.sampled_from(PROFILES)
+)
+def test_noise_is_refused_by_all_drivers_alike(content, lead, profile, tmp_path_factory):
+    content = Bundle().written()[:lead] + content
+    check_agreement(content, profile, [lead], tmp_path_factory.getbasetemp() / "noise.wbn")
+
+
+@pytest.mark.parametrize("read", [drivers.from_bytes, lambda content, profile: drivers.from_stream([content], profile)])
+def test_what_a_small_bundle_claims_is_never_allocated(read):
+    claims = [case for case in CASES if len(case.content) < 4096 and not case.from_end]
+    assert sum("2^" in case.name or "claimed" in case.name for case in claims) > 40
+    for case in claims:
+        tracemalloc.start()
+        try:
+            read(case.content, "strict")
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak < 200_000, case.name
