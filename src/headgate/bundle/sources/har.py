@@ -117,9 +117,7 @@ def _exchanges(raws: list[msgspec.Raw], path: Path, tell: Tell) -> Iterator[Exch
     yield from chosen
     left_out.tell(tell, where=str(path))
     if personal:
-        tell(
-            f"{path}: cookies or credentials went with {personal} of the requests; see that nobody's secrets came back"
-        )
+        tell(f"{path}: {personal} of the requests had cookies or credentials; see that no secrets are in the answers")
     if not chosen:
         tell(f"{path}: no exchange to bundle; save the HAR with content")
 

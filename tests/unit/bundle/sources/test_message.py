@@ -61,7 +61,7 @@ def test_fields_end() -> None:
     [
         (b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n", b"abcde"),
         (b"3;name=value\r\nabc\r\n0;last\r\nTrailer: x\r\n\r\n", b"abc"),
-        (b"00003 \nabc\n\n0\n\n", b"abc"),
+        (b"00003 \nabc\n0\n\n", b"abc"),
         (b"0\r\n\r\n", b""),
         (b"A\r\n0123456789\r\n0\r\n", b"0123456789"),
     ],

@@ -1,0 +1,354 @@
+import json
+from base64 import b64encode
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate.bundle.exchange import Exchange
+from headgate.bundle.sources import har
+from headgate.errors import ConfigurationError
+
+URL = "https://example.com/"
+ABSENT: Any = object()
+
+
+def entry(
+    url: str = URL, status: int = 200, *, method: str = "GET", headers: dict[str, str] | None = None, **more: Any
+) -> dict[str, Any]:
+    """An entry as browsers write them; `content` and `asked` (request headers) are among `more`."""
+    fields = {"Content-Type": "text/html"} if headers is None else headers
+    content = more.get("content", {"size": 5, "mimeType": "text/html", "text": "hello"})
+    return {
+        "startedDateTime": more.get("at", "2021-10-01T12:41:40.000Z"),
+        "time": 12.5,
+        "request": {
+            "method": method,
+            "url": url,
+            "httpVersion": "http/2.0",
+            "headers": [{"name": name, "value": value} for name, value in more.get("asked", {}).items()],
+            "queryString": [],
+            "cookies": [],
+            "headersSize": -1,
+            "bodySize": 0,
+        },
+        "response": {
+            "status": status,
+            "statusText": "",
+            "httpVersion": "http/2.0",
+            "headers": [{"name": name, "value": value} for name, value in fields.items()],
+            "cookies": [],
+            "content": content,
+            "redirectURL": "",
+            "headersSize": -1,
+            "bodySize": -1,
+            "_transferSize": 321,
+        },
+        "cache": {},
+        "timings": {"blocked": -1, "send": 0.1, "wait": 10, "receive": 1},
+    }
+
+
+def save(path: Path, *entries: Any, **options: Any) -> Path:
+    log = {"version": "1.2", "creator": {"name": "WebInspector", "version": "537.36"}, "pages": [], "entries": entries}
+    path.write_text(json.dumps({"log": log}, **options))
+    return path
+
+
+def read(path: Path) -> tuple[dict[str, Exchange], list[str]]:
+    told: list[str] = []
+    exchanges = list(har(path, tell=told.append))
+    return {exchange.url: exchange for exchange in exchanges}, told
+
+
+def payload(exchange: Exchange) -> bytes:
+    assert not isinstance(exchange.payload, bytes | Path)
+    return b"".join(exchange.payload)
+
+
+def alone(tmp_path: Path, *entries: Any) -> tuple[int, dict[str, str], bytes]:
+    """The one exchange that comes of these entries."""
+    found, _ = read(save(tmp_path / "a.har", *entries))
+    (exchange,) = found.values()
+    return exchange.status, dict(exchange.headers), payload(exchange)
+
+
+def reasons(tmp_path: Path, *entries: Any) -> list[str]:
+    found, told = read(save(tmp_path / "a.har", *entries))
+    assert not found
+    assert told.pop().endswith("no exchange to bundle; save the HAR with content")
+    return [sentence.removeprefix(f"{tmp_path / 'a.har'}: left out ") for sentence in told]
+
+
+def test_answers_come_in_the_order_of_the_page(tmp_path: Path) -> None:
+    found, told = read(save(tmp_path / "a.har", entry(), entry(f"{URL}b"), entry(f"{URL}a", 404)))
+    assert list(found) == [URL, f"{URL}b", f"{URL}a"]
+    assert found[f"{URL}a"].status == 404
+    assert payload(found[URL]) == b"hello"
+    assert not told
+
+
+def test_the_fields_of_what_was_undone_go(tmp_path: Path) -> None:
+    headers = {
+        ":status": "200",
+        "content-type": "text/css",
+        "Content-Encoding": "br",
+        "Content-Length": "3",
+        "transfer-encoding": "chunked",
+        "set-cookie": "a=b\nc=d",
+        "strict-transport-security": "max-age=1",
+        "ETag": '"x"',
+        "vary": "accept-encoding\naccept",
+        "date": "Fri, 01 Oct 2021 12:41:40 GMT",
+    }
+    _, kept, _ = alone(tmp_path, entry(headers=headers))
+    assert kept == {
+        "content-type": "text/css",
+        "etag": 'W/"x"',
+        "vary": "accept-encoding, accept",
+        "date": "Fri, 01 Oct 2021 12:41:40 GMT",
+    }
+
+
+def test_an_entity_tag_of_what_was_never_coded_stays_strong(tmp_path: Path) -> None:
+    assert alone(tmp_path, entry(headers={"etag": '"x"'}))[1]["etag"] == '"x"'
+
+
+@pytest.mark.parametrize(
+    ("headers", "mime_type", "found"),
+    [
+        ({}, "text/css; charset=utf-8", "text/css; charset=utf-8"),
+        ({}, "x-unknown", "application/octet-stream"),
+        ({}, "", "application/octet-stream"),
+        ({"content-type": "image/png"}, "text/css", "image/png"),
+    ],
+)
+def test_every_answer_has_a_type(headers: dict[str, str], mime_type: str, found: str, tmp_path: Path) -> None:
+    content = {"size": 1, "mimeType": mime_type, "text": "x"}
+    assert alone(tmp_path, entry(headers=headers, content=content))[1]["content-type"] == found
+
+
+@pytest.mark.parametrize(
+    ("declared", "text", "written"),
+    [
+        ("text/html", "plain", "text/html"),
+        ("text/html", "é", "text/html; charset=utf-8"),
+        ("text/html; charset=windows-1251", "ж", "text/html; charset=utf-8"),
+        ("text/plain; charset=utf-16le", "plain", "text/plain; charset=utf-8"),
+        ("application/json", "é", "application/json"),
+        ("image/svg+xml", "é", "image/svg+xml; charset=utf-8"),
+    ],
+)
+def test_text_is_in_utf_8_and_says_so(declared: str, text: str, written: str, tmp_path: Path) -> None:
+    content = {"size": len(text), "mimeType": declared, "text": text}
+    _, headers, body = alone(tmp_path, entry(headers={"content-type": declared}, content=content))
+    assert (headers["content-type"], body) == (written, text.encode())
+
+
+def test_bytes_come_in_base64(tmp_path: Path) -> None:
+    image = bytes(range(256))
+    text = b64encode(image).decode()
+    content = {"size": 256, "mimeType": "image/png", "encoding": "base64", "text": f"{text[:76]}\r\n{text[76:]}"}
+    _, headers, body = alone(tmp_path, entry(headers={"content-type": "image/png"}, content=content))
+    assert (headers["content-type"], body) == ("image/png", image)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ({"size": 3, "mimeType": "x/y", "encoding": "base64", "text": "not base64!"}, "a body that is no base64"),
+        ({"size": 3, "mimeType": "x/y", "encoding": "base64", "text": "YWJ"}, "a body that is no base64"),
+        ({"size": 3, "mimeType": "x/y", "encoding": "base64", "text": "é"}, "a body that is no base64"),
+        ({"size": 4, "mimeType": "x/y", "encoding": "base64", "text": "YWJj"}, "its body was saved in part"),
+        ({"size": 3, "mimeType": "x/y", "encoding": "gzip", "text": "abc"}, "a body in 'gzip', where a HAR has base64"),
+        ({"size": 9, "mimeType": "text/html", "text": "hello"}, "its body was saved in part"),
+        ({"size": 5, "mimeType": "text/html"}, "its body was not saved"),
+        ({"mimeType": "text/html", "comment": "Response bodies are not included."}, "its body was not saved"),
+        ({}, "its body was not saved"),
+        (None, "its body was not saved"),
+    ],
+)
+def test_a_body_that_is_not_there_is_told_of(content: Any, reason: str, tmp_path: Path) -> None:
+    assert reasons(tmp_path, entry(content=content)) == [f"'{URL}': {reason}"]
+
+
+@pytest.mark.parametrize(
+    ("status", "content"),
+    [
+        (200, {"size": 0, "mimeType": "text/css"}),
+        (200, {"size": 0, "mimeType": "text/css", "text": ""}),
+        (204, {}),
+        (301, {"size": 0, "mimeType": "x-unknown"}),
+        (302, None),
+        (404, {"size": -1}),
+    ],
+)
+def test_a_body_may_be_empty(status: int, content: Any, tmp_path: Path) -> None:
+    assert alone(tmp_path, entry(status=status, headers={"location": "/x"}, content=content)) == (
+        status,
+        {"location": "/x", "content-type": "text/css" if status == 200 else "application/octet-stream"},
+        b"",
+    )
+
+
+def test_text_may_have_been_longer_in_its_own_charset(tmp_path: Path) -> None:
+    content = {"size": 12, "mimeType": "text/html", "text": "hello"}
+    assert (
+        alone(tmp_path, entry(headers={"content-type": 'text/html; charset="UTF-16"'}, content=content))[2] == b"hello"
+    )
+    content = {"size": 8, "mimeType": "text/html", "text": "hello"}  # a byte order mark, and no part of the text
+    assert alone(tmp_path, entry(content=content))[2] == b"hello"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        (entry(method="POST"), "not asked for with GET"),
+        (entry(method="HEAD"), "not asked for with GET"),
+        (entry("data:text/plain,x"), "not http or https"),
+        (entry("blob:https://example.com/1"), "not http or https"),
+        (entry("https://me:secret@example.com/"), "a URL with a user name or a password in it"),
+        (entry("nonsense"), "not a URL"),
+        (entry(status=0), "no answer came"),
+        (entry(status=304), "304: the answer was in a cache, and is not here"),
+        (entry(status=101), "an interim answer"),
+        (entry(status=206, headers={"content-range": "bytes 0-4/10"}), "206: a part of a response"),
+    ],
+)
+def test_what_is_no_answer_for_everybody_is_left_out(wrong: Any, reason: str, tmp_path: Path) -> None:
+    assert reasons(tmp_path, wrong) == [f"{wrong['request']['url']!r}: {reason}"]
+
+
+def test_reasons_are_counted(tmp_path: Path) -> None:
+    told = reasons(tmp_path, *[entry(f"data:,{number}") for number in range(300)], entry(method="PUT"))
+    assert told == ["300, such as 'data:,0': not http or https", f"'{URL}': not asked for with GET"]
+
+
+def test_a_range_that_is_everything_is_the_whole(tmp_path: Path) -> None:
+    headers = {"content-type": "video/mp4", "content-range": "bytes 0-4/5"}
+    assert alone(tmp_path, entry(status=206, headers=headers)) == (200, {"content-type": "video/mp4"}, b"hello")
+
+
+def test_of_several_answers_the_last_success_stays(tmp_path: Path) -> None:
+    def body(text: str) -> dict[str, Any]:
+        return {"size": len(text), "mimeType": "text/html", "text": text}
+
+    found, told = read(
+        save(
+            tmp_path / "a.har",
+            entry(f"{URL}#top", content=body("first")),
+            entry(content=body("second")),
+            entry(status=304),
+            entry(status=500, content=body("broken")),
+            entry(content={"size": 9}),
+        )
+    )
+    assert payload(found[URL]) == b"second"
+    assert len(told) == 3
+
+
+def test_the_oldest_comes_first_whatever_the_order_of_the_file(tmp_path: Path) -> None:
+    later = entry(f"{URL}later", at="2021-10-01T14:41:41.000+02:00")
+    found, _ = read(save(tmp_path / "a.har", later, entry(at="2021-10-01T12:41:40Z")))
+    assert list(found) == [URL, f"{URL}later"]
+
+
+@pytest.mark.parametrize("at", ["yesterday", "2021-10-01T12:41:40", None])
+def test_times_that_cannot_be_compared_leave_the_order_of_the_file(at: Any, tmp_path: Path) -> None:
+    found, _ = read(save(tmp_path / "a.har", entry(f"{URL}b", at="2022-10-01T12:41:40Z"), entry(f"{URL}a", at=at)))
+    assert list(found) == [f"{URL}b", f"{URL}a"]
+
+
+def test_requests_with_secrets_are_told_of(tmp_path: Path) -> None:
+    _, told = read(
+        save(
+            tmp_path / "a.har",
+            entry(asked={"Cookie": "a=b", "Accept": "*/*"}),
+            entry(f"{URL}b", asked={"authorization": "Basic x"}),
+            entry(f"{URL}c", asked={"accept": "*/*"}),
+            entry(f"{URL}d", method="POST", asked={"cookie": "a=b"}),
+        )
+    )
+    assert any("2 of the requests had cookies or credentials" in sentence for sentence in told)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {},
+        {"request": {"method": "GET"}},
+        [],
+        None,
+        "entry",
+        {"request": {"method": "GET", "url": 7}, "response": {"status": 200}},
+        {"request": {"method": "GET", "url": URL}, "response": {"status": "ok"}},
+        {"request": {"method": "GET", "url": URL}, "response": {"status": 200, "content": {"text": 7}}},
+    ],
+)
+def test_one_broken_entry_does_not_spoil_the_others(broken: Any, tmp_path: Path) -> None:
+    found, told = read(save(tmp_path / "a.har", broken, entry()))
+    assert list(found) == [URL]
+    assert len(told) == 1
+    assert "'an entry': not as a HAR has it" in told[0]
+
+
+def test_what_is_nearly_a_har_is_read(tmp_path: Path) -> None:
+    odd: Any = {
+        "request": {"method": "get", "url": URL, "headers": None},
+        "response": {
+            "status": "200",
+            "headers": [{"name": "A", "value": None}],
+            "content": {"size": "2", "text": "hi"},
+        },
+    }
+    path = save(tmp_path / "a.har", odd)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    found, _ = read(path)
+    assert payload(found[URL]) == b"hi"
+    assert found[URL].headers == {"a": "", "content-type": "application/octet-stream"}
+
+
+def test_half_a_character_costs_no_more_than_itself(tmp_path: Path) -> None:
+    text = "a\ud800b \U0001f600 c\udc00 \\ud800 \\\\ud800 \ud800\ud800\udc00"
+    content = {"size": 1, "mimeType": "text/plain", "text": text}
+    _, _, body = alone(tmp_path, entry(content=content))
+    assert body.decode() == "a\ufffdb \U0001f600 c\ufffd \\ud800 \\\\ud800 \ufffd\U00010000"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"<html>",
+        b"[]",
+        b"{}",
+        b'{"log": {}}',
+        b'{"log": {"entries": {}}}',
+        b'{"log": {"entries": [}}',
+        b"\xff\xfe{\x00",
+        b'{"log": {"entries": [], "x": ' + b"[" * 200_000 + b"]" * 200_000 + b"}}",
+        b'{"log": {"entries": [' + b'{"a":' * 200_000 + b"1" + b"}" * 200_000 + b"]}}",
+    ],
+)
+def test_what_is_no_har_is_told_in_one_sentence_at_once(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "a.har"
+    path.write_bytes(content)
+    with pytest.raises(ConfigurationError) as refused:
+        har(path)
+    assert str(refused.value).startswith(f"{path} is no HAR: ")
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["missing.har", "."])
+def test_a_har_that_cannot_be_read_is_told_at_once(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="cannot read"):
+        har(tmp_path / name)
+
+
+def test_text_that_is_not_utf_8_spoils_its_entry_alone(tmp_path: Path) -> None:
+    path = save(tmp_path / "a.har", entry(content={"size": 1, "text": "SPOIL"}), entry(f"{URL}b"))
+    path.write_bytes(path.read_bytes().replace(b"SPOIL", b"\xff"))
+    found, told = read(path)
+    assert list(found) == [f"{URL}b"]
+    assert len(told) == 1
