@@ -43,7 +43,11 @@ def convert(
     """
     from headgate.bundle.convert import convert as converted
 
-    with refusals(file), opened(file, profile=profile, from_end=from_end) as bundle, meter("converting") as progress:
+    with (
+        refusals(file),
+        opened(file, profile=profile, from_end=from_end) as bundle,
+        meter("converting", bundle.raw) as progress,
+    ):
         remarks = converted(
             bundle,
             target_of(out),
@@ -71,7 +75,11 @@ def rebase(*, file: str, to: str, of: str | None, out: str, profile: "Profile", 
     """
     from headgate.bundle.convert import rebase as rebased
 
-    with refusals(file), opened(file, profile=profile, from_end=from_end) as bundle, meter("writing") as progress:
+    with (
+        refusals(file),
+        opened(file, profile=profile, from_end=from_end) as bundle,
+        meter("writing", bundle.raw) as progress,
+    ):
         remarks = rebased(bundle, target_of(out), to=to, of=of, progress=progress)
     remark(out, remarks)
 

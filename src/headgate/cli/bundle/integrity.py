@@ -46,7 +46,11 @@ def add_block(file: str, key: str, out: str, *, profile: "Profile", from_end: bo
     """Write `file` to `out` with a signature by the key in the file `key` in its integrity block."""
     from headgate.bundle.signing import add_integrity
 
-    with refusals(file), opened(file, profile=profile, from_end=from_end) as bundle, meter("signing") as progress:
+    with (
+        refusals(file),
+        opened(file, profile=profile, from_end=from_end) as bundle,
+        meter("signing", bundle.raw) as progress,
+    ):
         secret, passphrase = read_secret(key), passphrase_of(key)
         name = add_integrity(bundle, target_of(out), key=secret, passphrase=passphrase, progress=progress)
     click.echo(f"{harmless(out)}: signed as web bundle {name}", err=True)
@@ -64,7 +68,11 @@ def remove(*, file: str, key: str | None, out: str, profile: "Profile", from_end
     """
     from headgate.bundle.signing import remove_integrity
 
-    with refusals(file), opened(file, profile=profile, from_end=from_end) as bundle, meter("writing") as progress:
+    with (
+        refusals(file),
+        opened(file, profile=profile, from_end=from_end) as bundle,
+        meter("writing", bundle.raw) as progress,
+    ):
         secret, passphrase = (read_secret(key), passphrase_of(key)) if key else (None, None)
         remove_integrity(bundle, target_of(out), key=secret, passphrase=passphrase, progress=progress)
 

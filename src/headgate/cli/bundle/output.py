@@ -42,8 +42,11 @@ def target_of(out: str) -> "Target":
 
 
 @contextmanager
-def meter(what: str) -> "Iterator[Progress]":
-    """Show a bar on stderr, where that is a terminal, for what tells how much it has written of how much."""
+def meter(what: str, read: memoryview | None = None) -> "Iterator[Progress]":
+    """Show a bar on stderr, where that is a terminal, for what tells how much it has written of how much.
+
+    What `read` has in memory of the file that is read is given back each time.
+    """
     shown = 0
     with progress(what, _PARTS) as advance:
 
@@ -52,6 +55,8 @@ def meter(what: str) -> "Iterator[Progress]":
             part = _PARTS * written // max(total, 1)
             advance(part - shown)
             shown = part
+            if read is not None:
+                forget(read)
 
         yield tell
 

@@ -69,7 +69,11 @@ def sign(
     ends = (expires or _WEEK).after(begins)
     from headgate.bundle.signing import sign_bundle
 
-    with refusals(file), opened(file, profile=profile, from_end=from_end) as bundle, meter("signing") as progress:
+    with (
+        refusals(file),
+        opened(file, profile=profile, from_end=from_end) as bundle,
+        meter("signing", bundle.raw) as progress,
+    ):
         urls = sign_bundle(
             bundle,
             target_of(out),

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from headgate.bundle import cbor
+from tests.malformed import parts
 
 BASE = "https://example.com/"
 
@@ -156,18 +156,14 @@ def test_a_file_that_is_no_bundle_makes_no_directory(run, tmp_path):
 
 
 def test_responses_inside_one_another_do_not_fill_the_disk(run, tmp_path):
-    path = tmp_path / "nested.wbn"
-    headers = cbor.data(cbor.encode({b":status": b"200", b"content-type": b"a/b"}))
     payload, places = b"x" * 1_000, []
     for _ in range(50):  # each response's payload is the whole of the one before
-        payload = b"\x82" + headers + cbor.data(payload)
+        payload = parts.response(payload=payload)
         places.append(len(payload))
-    index = {f"{BASE}{number}": [b"", 1 + len(payload) - size, size] for number, size in enumerate(places)}
-    sections = {"index": cbor.encode(index), "manifest": cbor.text(f"{BASE}0"), "responses": b"\x81" + payload}
-    lengths = cbor.encode([part for name, item in sections.items() for part in (name, len(item))])
-    content = b"\x86" + cbor.data("🌐📦".encode()) + cbor.data(b"b1\0\0") + cbor.text(BASE) + cbor.data(lengths)
-    content += cbor.head(cbor.ARRAY, 3) + b"".join(sections.values())
-    path.write_bytes(content + cbor.data((len(content) + 9).to_bytes(8, "big")))
+    index = {f"{BASE}{number}": parts.entry((1 + len(payload) - size, size)) for number, size in enumerate(places)}
+    nested = parts.Bundle().having(index=parts.index(index), responses=parts.array(payload))
+    path = tmp_path / "nested.wbn"
+    path.write_bytes(nested.written())
     assert len(run("list", path, "--json").lines) == 50
     told = run("extract", path, "-o", tmp_path / "out")
     assert told.code == 1

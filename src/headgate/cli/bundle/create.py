@@ -1,0 +1,190 @@
+"""`headgate bundle create`: a bundle of a directory, a HAR, a list of URLs or a WARC."""
+
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from headgate.cli.bundle.convert import remark
+from headgate.cli.bundle.fields import fields, folded
+from headgate.cli.bundle.output import OUT, meter, target_of
+from headgate.cli.bundle.showing import counted, end_with_no, size_of
+from headgate.cli.terminal import harmless, progress
+from headgate.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from headgate.bundle.exchange import Exchange
+    from headgate.bundle.metadata import Version
+    from headgate.bundle.writer import BundleWriter
+
+__all__ = ["create"]
+
+
+class _Source(NamedTuple):
+    """Where the exchanges come from, and what is known of them before the first."""
+
+    name: str
+    exchanges: "Iterable[Exchange]"
+    primary_url: str | None = None
+    manifest_url: str | None = None
+    failed: Callable[[], int] = int
+    """How many of the exchanges that were asked for could not be had, as far as is known by now."""
+
+
+class _Codings(click.ParamType[tuple[str, ...]]):
+    name = "codings"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        """Read gzip,br,zstd; the library says which of them there are."""
+        codings = tuple(word.strip().lower() for word in str(value).split(","))
+        if not all(codings):
+            self.fail(f"{value!r} is no list of codings; try gzip,br", param, ctx)
+        return codings
+
+
+@click.command(short_help="A bundle of a directory, a HAR, a list of URLs or a WARC.")
+@click.option("--dir", "directory", metavar="D", help="A site's files; --base-url says where they are.")
+@click.option("--base-url", metavar="U", help="The URL of the directory itself, such as https://example.com/.")
+@click.option("--har", metavar="F", help="A HAR, as browsers save it; with content.")
+@click.option("--urls", metavar="F", help="A file with a URL a line, fetched one after another.")
+@click.option("--warc", metavar="F", help="A web archive, plain or gzip.")
+@click.option(
+    "--version", type=click.Choice(["b1", "b2", "draft-01"]), default="b1", show_default=True, help="To write."
+)
+@click.option("--primary-url", metavar="U", help="The main resource.  [default: the base URL, or the first exchange's]")
+@click.option("--manifest-url", metavar="U", help="The manifest's.  [default: that of the directory, if it has one]")
+@fields("A field to set in each response; repeated: several.")
+@click.option("--compress", "codings", type=_Codings(), metavar="C", help="gzip,br,zstd: variants in these codings.")
+@OUT
+def create(
+    *,
+    version: "Version",
+    primary_url: str | None,
+    manifest_url: str | None,
+    fields: tuple[tuple[str, str], ...],
+    codings: tuple[str, ...] | None,
+    out: str,
+    **sources: str | None,
+) -> None:
+    """Make a bundle of a directory, a HAR, a list of URLs or a WARC.
+
+    The same input gives the same bytes. In b1 a manifest is asked for by strict readers: a directory's
+    manifest.webmanifest or manifest.json is found by itself. What is left out of the bundle is said on stderr.
+
+    \b
+    headgate bundle create --dir site --base-url https://example.com/ -o site.wbn
+    headgate bundle create --dir site --base-url https://example.com/ --compress gzip,br -o site.wbn
+    headgate bundle create --har page.har -H 'Cache-Control: max-age=600' -o page.wbn
+    headgate bundle create --urls urls.txt --version b2 -o pages.wbn
+    """
+    target = target_of(out)
+    source = _source(out, sources)
+    first, exchanges = _peeked(source.exchanges)
+    from headgate.bundle import BundleWriter
+    from headgate.bundle.sources import compress
+
+    manifest = manifest_url or (source.manifest_url if version != "b2" else None)
+    if manifest is None and version == "draft-01":
+        raise ConfigurationError(f"{source.name} has no manifest, and draft-01 must have one; see --manifest-url")
+    exchanges = _with_fields(exchanges, folded(fields)) if fields else exchanges
+    exchanges = compress(exchanges, codings, version=version) if codings else exchanges
+    primary = primary_url or source.primary_url or first
+    with meter("writing") as told:
+        writer = BundleWriter(target, version=version, primary_url=primary, manifest_url=manifest, progress=told)
+        count = _add_all(writer, exchanges)
+        remarks = writer.remarks()
+        writer.close()
+    remark(out, remarks)
+    click.echo(f"{harmless(out)}: {counted(count, 'response')}, {size_of(writer.length)}, {version}", err=True)
+    if source.failed():
+        end_with_no()
+
+
+def _source(out: str, named: dict[str, str | None]) -> _Source:
+    """Find the one source that was named, and open it."""
+    base_url = named.pop("base_url")
+    given = {name: value for name, value in named.items() if value is not None}
+    if len(given) != 1:
+        raise click.UsageError("name one source: --dir D --base-url U, --har F, --urls F or --warc F")
+    ((kind, value),) = given.items()
+    if (kind == "directory") != (base_url is not None):
+        wrong = (
+            "--dir needs --base-url, the URL of the directory" if base_url is None else "--base-url is for --dir alone"
+        )
+        raise click.UsageError(wrong)
+    return _SOURCES[kind](value, base_url or "", out)
+
+
+def _directory(name: str, base_url: str, out: str) -> _Source:
+    from headgate.bundle.sources import directory, find_manifest
+
+    root = Path(name)
+    exchanges = _without(directory(root, base_url, tell=_tell), out)
+    return _Source(name, exchanges, base_url, find_manifest(root, base_url))
+
+
+def _har(name: str, _base_url: str, _out: str) -> _Source:
+    from headgate.bundle.sources import har
+
+    return _Source(name, har(Path(name), tell=_tell))
+
+
+def _warc(name: str, _base_url: str, _out: str) -> _Source:
+    from headgate.bundle.sources import warc
+
+    return _Source(name, warc(Path(name), tell=_tell))
+
+
+def _urls(name: str, _base_url: str, _out: str) -> _Source:
+    from headgate.agent.bundle.collect import collect
+    from headgate.agent.bundle.url_list import read_url_list
+
+    collection = collect(read_url_list(Path(name)), tell=_tell)
+    return _Source(name, collection, failed=lambda: collection.failed)
+
+
+_SOURCES = {"directory": _directory, "har": _har, "urls": _urls, "warc": _warc}
+
+
+def _tell(sentence: str) -> None:
+    click.echo(f"headgate: {harmless(sentence)}", err=True)
+
+
+def _peeked(exchanges: "Iterable[Exchange]") -> "tuple[str | None, Iterator[Exchange]]":
+    """Give the URL of the first exchange, and all of them; a bundle of nothing has no use."""
+    remaining = iter(exchanges)
+    first = next(remaining, None)
+    if first is None:
+        raise ConfigurationError("there is nothing to bundle; no bundle is written")
+    return first.url, itertools.chain((first,), remaining)
+
+
+def _without(exchanges: "Iterable[Exchange]", out: str) -> "Iterator[Exchange]":
+    """Leave out the bundle that is about to be replaced: it would hold itself."""
+    target = Path(os.path.realpath(out))
+    for exchange in exchanges:
+        if exchange.payload == target:
+            _tell(f"left out {exchange.url}, which is the bundle that is written")
+        else:
+            yield exchange
+
+
+def _with_fields(exchanges: "Iterable[Exchange]", added: dict[str, str]) -> "Iterator[Exchange]":
+    from msgspec.structs import replace
+
+    for exchange in exchanges:
+        yield replace(exchange, headers={**exchange.headers, **added})
+
+
+def _add_all(writer: "BundleWriter", exchanges: "Iterable[Exchange]") -> int:
+    """Add the exchanges, and give how many there were."""
+    count = 0
+    with progress("collecting", None) as advance:
+        for exchange in exchanges:
+            writer.add_exchange(exchange)
+            count += 1
+            advance(1)
+    return count

@@ -1,0 +1,56 @@
+"""`headgate bundle lint`: all that is wrong or unwise in a bundle, not the first thing alone."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headgate.cli.bundle.opening import FILE, PROFILE, source_of, unreadable
+from headgate.cli.bundle.showing import counted, end_with_no, print_json, styled
+from headgate.cli.terminal import harmless
+
+if TYPE_CHECKING:
+    from headgate.bundle.lint import Finding
+    from headgate.bundle.metadata import Profile
+
+__all__ = ["lint"]
+
+
+@click.command(short_help="All that is wrong or unwise in a bundle.")
+@FILE
+@PROFILE
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def lint(*, file: str, profile: "Profile", as_json: bool) -> None:
+    """Find all that is wrong or unwise in a bundle, not the first thing alone.
+
+    Errors are what a reader refuses; with --profile compat, what that profile takes is a warning. The exit code is 1
+    where there are errors, and 0 where there are only warnings.
+
+    \b
+    headgate bundle lint site.wbn
+    headgate bundle lint --json site.wbn | jq -r '.errors[].code'
+    """
+    from headgate.bundle.lint import lint as linted
+
+    with unreadable(file):
+        report = linted(source_of(file), profile=profile)
+    if as_json:
+        print_json({"errors": [*map(_fields, report.errors)], "warnings": [*map(_fields, report.warnings)]})
+    else:
+        lines = [_line(file, finding, styled("error", fg="red", bold=True)) for finding in report.errors]
+        lines += [_line(file, finding, styled("warning", fg="yellow", bold=True)) for finding in report.warnings]
+        click.echo("".join(f"{line}\n" for line in lines), nl=False)
+        counts = f"{counted(len(report.errors), 'error')}, {counted(len(report.warnings), 'warning')}"
+        click.echo(f"{harmless(file)}: {counts}", err=True)
+    if report.errors:
+        end_with_no()
+
+
+def _fields(finding: "Finding") -> dict[str, Any]:
+    return {"code": finding.code, "message": finding.message, "step": finding.step, "offset": finding.offset}
+
+
+def _line(file: str, finding: "Finding", kind: str) -> str:
+    """Write a finding as compilers do, so that editors find the place."""
+    place = "" if finding.offset is None else f":{finding.offset}"
+    step = f" ({finding.step})" if finding.step else ""
+    return f"{harmless(file)}{place}: {kind}: {harmless(finding.message)}{step} [{finding.code}]"

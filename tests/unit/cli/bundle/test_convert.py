@@ -1,0 +1,96 @@
+import pytest
+
+from headgate.bundle import open_bundle
+
+BASE = "https://example.com/"
+
+
+def contents(path, profile="compat"):
+    with open_bundle(path, profile=profile) as bundle:
+        return {
+            (found.url, found.variant_key): (
+                found.response.status,
+                found.response.headers,
+                bytes(found.response.payload),
+            )
+            for found in bundle.exchanges()
+        }
+
+
+@pytest.fixture
+def site(make):
+    return make({BASE: b"home", BASE + "x": {"payload": b"", "status": 301, "headers": {"location": "/", **TYPE}}})
+
+
+TYPE = {"content-type": "text/plain"}
+
+
+@pytest.mark.parametrize("version", ["b1", "b2", "draft-01"])
+def test_the_exchanges_stay_the_same(run, site, tmp_path, version):
+    out = tmp_path / "out.wbn"
+    assert run("convert", site, "--version", version, "-o", out) == (0, b"", "")
+    assert run("info", out, "--json").json["version"] == version
+    assert contents(out) == contents(site)
+    assert run("convert", out, "--version", "b1", "-o", out).code == 0  # over the file that is read
+    assert out.read_bytes() == site.read_bytes()
+
+
+def test_what_is_lost_or_lacking_is_said(run, make, tmp_path):
+    plain = make({BASE: b"home"}, version="b2", primary_url=None)
+    refused = run("convert", plain, "--version", "b1", "-o", tmp_path / "out.wbn")
+    assert (refused.code, refused.err.count("\n")) == (1, 1)
+    assert not (tmp_path / "out.wbn").exists()
+    told = run("convert", plain, "--version", "b1", "--primary-url", BASE, "-o", tmp_path / "out.wbn")
+    assert told.code == 0
+    assert "strict readers refuse" in told.err
+    whole = ("--primary-url", BASE, "--manifest-url", BASE)
+    assert run("convert", plain, "--version", "draft-01", *whole, "-o", tmp_path / "out.wbn") == (0, b"", "")
+
+
+def test_variants_do_not_fit_into_b2(run, make, tmp_path):
+    axes = {"variants": "Accept-Language;en;fr"}
+    site = make({BASE: [{"payload": key.encode(), "variant_key": key, **axes} for key in ("en", "fr")]})
+    refused = run("convert", site, "--version", "b2", "-o", tmp_path / "out.wbn")
+    assert (refused.code, refused.err.count("\n")) == (1, 1)
+    assert "variants" in refused.err
+
+
+def test_a_response_that_is_refused_refuses_the_whole(run, site, tmp_path):
+    content = site.read_bytes()
+    at = content.index(b":status") + len(b":statusC")
+    site.write_bytes(content[:at] + b"2x0" + content[at + 3 :])
+    told = run("convert", site, "--version", "b2", "-o", tmp_path / "out.wbn")
+    assert told.code == 1
+    assert told.err.startswith(f"headgate: {site}: ")
+    assert "(3.4 step 8)" in told.err
+    assert not (tmp_path / "out.wbn").exists()
+
+
+def test_rebase(run, site, tmp_path):
+    out = tmp_path / "out.wbn"
+    assert run("rebase", site, "--to", "http://127.0.0.1:8000", "-o", out) == (0, b"", "")
+    assert {url for url, _ in contents(out)} == {"http://127.0.0.1:8000/", "http://127.0.0.1:8000/x"}
+    assert run("info", out, "--json").json["primary_url"] == "http://127.0.0.1:8000/"
+    assert run("rebase", out, "--to", "https://example.com", "-o", out).code == 0
+    assert out.read_bytes() == site.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["convert", "SITE", "-o", "o"], "missing option '--version'"),
+        (["convert", "SITE", "--version", "b1"], "missing option '-o'"),
+        (["convert", "SITE", "--version", "b1", "-o", "."], "is a directory"),
+        (["convert", "SITE", "--version", "b1", "-o", "nowhere/o"], "no directory"),
+        (["convert", "nowhere.wbn", "--version", "b1", "-o", "o"], "nowhere.wbn: No such file"),
+        (["rebase", "SITE", "-o", "o"], "missing option '--to'"),
+        (["rebase", "SITE", "--to", "example.com", "-o", "o"], "example.com"),
+    ],
+)
+def test_wrong_use(run, site, tmp_path, monkeypatch, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    told = run(*(site if word == "SITE" else word for word in arguments))
+    assert (told.code, told.out) == (2, b"")
+    assert words in told.err
+    assert told.err.count("\n") == 1
+    assert not (tmp_path / "o").exists()

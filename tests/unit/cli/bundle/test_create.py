@@ -1,0 +1,201 @@
+import gzip
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+BASE = "https://example.com/"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    root = tmp_path / "site"
+    (root / "a").mkdir(parents=True)
+    (root / "index.html").write_bytes(b"<p>home</p>")
+    (root / "a" / "long.txt").write_bytes(b"again and " * 500)
+    return root
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "out.wbn"
+
+
+def lines_of(run, bundle):
+    told = run("list", bundle, "--json", "--profile", "compat")
+    assert told.code == 0
+    return {(line["url"], line["variant_key"]): line for line in told.lines}
+
+
+def test_a_directory(run, folder, out):
+    (folder / "manifest.json").write_bytes(b"{}")
+    told = run("create", "--dir", folder, "--base-url", BASE, "-o", out)
+    assert told == (0, b"", f"{out}: 4 responses, {told.err.split(', ')[1]}, b1\n")
+    fields = run("info", out, "--json").json
+    assert (fields["version"], fields["primary_url"], fields["manifest_url"]) == ("b1", BASE, BASE + "manifest.json")
+    assert {url for url, _ in lines_of(run, out)} == {
+        BASE, BASE + "index.html", BASE + "a/long.txt", BASE + "manifest.json",
+    }  # fmt: skip
+    assert run("get", out, BASE) == (0, b"<p>home</p>", "")
+    assert run("lint", out).code == 0
+
+
+def test_the_same_files_give_the_same_bytes(run, folder, out):
+    assert run("create", "--dir", folder, "--base-url", BASE, "-o", out).code == 0
+    first = out.read_bytes()
+    os.utime(folder / "index.html", (1, 1))
+    piped = run("create", "--dir", folder, "--base-url", BASE, "-o", "-")
+    assert (piped.code, piped.out) == (0, first)
+
+
+MANIFESTS = [
+    ("manifest.webmanifest", "b1", "manifest.webmanifest"),
+    ("manifest.json", "b1", "manifest.json"),
+    ("manifest.json", "draft-01", "manifest.json"),
+    ("manifest.json", "b2", None),
+    (None, "b2", None),
+]
+
+
+@pytest.mark.parametrize(("name", "version", "found"), MANIFESTS)
+def test_the_manifest_of_a_directory(run, folder, out, name, version, found):
+    if name:
+        (folder / name).write_bytes(b"{}")
+    told = run("create", "--dir", folder, "--base-url", BASE, "--version", version, "-o", out)
+    assert told.code == 0
+    assert "strict" not in told.err
+    fields = run("info", out, "--json").json
+    assert (fields["version"], fields["manifest_url"]) == (version, found and BASE + found)
+
+
+def test_b1_without_a_manifest_is_written_and_said_to_be_refused_by_strict_readers(run, folder, out):
+    told = run("create", "--dir", folder, "--base-url", BASE, "-o", out)
+    assert told.code == 0
+    assert told.err.splitlines()[0] == (
+        f"{out}: there is no manifest section, so strict readers refuse the bundle (3.3 step 24)"
+    )
+    assert run("info", out).code == 1
+    assert run("info", out, "--profile", "compat").code == 0
+
+
+def test_draft_01_without_a_manifest_is_refused(run, folder, out):
+    told = run("create", "--dir", folder, "--base-url", BASE, "--version", "draft-01", "-o", out)
+    assert (told.code, told.out) == (2, b"")
+    assert told.err == f"headgate: {folder} has no manifest, and draft-01 must have one; see --manifest-url\n"
+    assert not out.exists()
+    flags = ("--version", "draft-01", "--manifest-url", BASE + "a/long.txt")
+    assert run("create", "--dir", folder, "--base-url", BASE, "-o", out, *flags).code == 0
+    assert run("list", out).code == 0
+
+
+def test_primary_and_manifest_url_by_name(run, folder, out):
+    flags = ("--primary-url", BASE + "a/long.txt", "--manifest-url", BASE)
+    assert run("create", "--dir", folder, "--base-url", BASE, "-o", out, *flags).code == 0
+    fields = run("info", out, "--json").json
+    assert (fields["primary_url"], fields["manifest_url"]) == (BASE + "a/long.txt", BASE)
+
+
+def test_fields_are_set_in_each_response(run, folder, out):
+    flags = ("-H", "Cache-Control: max-age=60", "-H", "x-a: 1", "-H", "X-A: 2")
+    assert run("create", "--dir", folder, "--base-url", BASE, "-o", out, *flags).code == 0
+    for line in lines_of(run, out).values():
+        assert (line["headers"]["cache-control"], line["headers"]["x-a"]) == ("max-age=60", "1, 2")
+        assert line["headers"]["content-type"].startswith("text/")
+
+
+def test_compression_makes_variants(run, folder, out):
+    assert run("create", "--dir", folder, "--base-url", BASE, "-o", out, "--compress", "gzip").code == 0
+    url = BASE + "a/long.txt"
+    keys = {key for found, key in lines_of(run, out) if found == url}
+    assert keys == {"gzip", "identity"}
+    flags = ("--profile", "compat", "-H")
+    plain, packed = (run("get", out, url, *flags, f"Accept-Encoding: {coding}").out for coding in ("identity", "gzip"))
+    assert gzip.decompress(packed) == plain == b"again and " * 500
+    assert len(packed) < len(plain) / 10
+
+
+def test_the_bundle_that_is_written_is_not_in_itself(run, folder):
+    out = folder / "site.wbn"
+    for _ in range(2):
+        told = run("create", "--dir", folder, "--base-url", BASE, "-o", out)
+        assert told.code == 0
+    assert "left out https://example.com/site.wbn, which is the bundle that is written" in told.err
+    assert BASE + "site.wbn" not in {url for url, _ in lines_of(run, out)}
+
+
+def test_what_is_left_out_is_said(run, folder, out):
+    (folder / "secret").symlink_to("/etc")
+    told = run("create", "--dir", folder, "--base-url", BASE, "-o", out)
+    assert told.code == 0
+    assert "left out" in told.err
+    assert "secret" in told.err
+
+
+def test_a_har(run, tmp_path, out):
+    entry = {
+        "request": {"method": "GET", "url": BASE + "page", "headers": []},
+        "response": {"status": 200, "headers": [], "content": {"mimeType": "text/html", "text": "<p>"}},
+    }
+    (tmp_path / "page.har").write_text(json.dumps({"log": {"entries": [entry]}}))
+    told = run("create", "--har", tmp_path / "page.har", "--version", "b2", "-o", out)
+    assert told.code == 0
+    assert run("info", out, "--json").json["primary_url"] == BASE + "page"
+    assert run("get", out, BASE + "page").out == b"<p>"
+
+
+def test_a_warc(run, tmp_path, out):
+    http = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nhi"
+    head = (
+        b"WARC/1.0\r\nWARC-Type: response\r\nWARC-Record-ID: <urn:uuid:00000000-0000-0000-0000-000000000001>\r\n"
+        b"WARC-Date: 2020-01-01T00:00:00Z\r\nWARC-Target-URI: https://example.com/page\r\n"
+        b"Content-Type: application/http; msgtype=response\r\nContent-Length: %d\r\n\r\n"
+    )
+    (tmp_path / "page.warc").write_bytes(head % len(http) + http + b"\r\n\r\n")
+    assert run("create", "--warc", tmp_path / "page.warc", "--version", "b2", "-o", out).code == 0
+    assert run("get", out, BASE + "page").out == b"hi"
+
+
+def test_a_bundle_that_fails_leaves_what_was_there(run, folder, out):
+    out.write_bytes(b"before")
+    told = run("create", "--dir", folder, "--base-url", BASE, "-o", out, "--manifest-url", BASE + "nope")
+    assert (told.code, told.err.count("\n")) == (2, 1)
+    assert out.read_bytes() == b"before"
+    assert [path.name for path in out.parent.iterdir() if path.name.startswith(".")] == []
+
+
+def test_nothing_makes_no_bundle(run, tmp_path, out):
+    (tmp_path / "empty").mkdir()
+    told = run("create", "--dir", tmp_path / "empty", "--base-url", BASE, "-o", out)
+    assert told.code == 2
+    assert told.err.endswith("headgate: there is nothing to bundle; no bundle is written\n")
+    assert not out.exists()
+
+
+WRONG = [
+    ([], "name one source"),
+    (["--dir", "site", "--har", "x"], "name one source"),
+    (["--dir", "site"], "--dir needs --base-url"),
+    (["--har", "x", "--base-url", BASE], "--base-url is for --dir alone"),
+    (["--dir", "nowhere", "--base-url", BASE], "nowhere"),
+    (["--dir", "site", "--base-url", "example.com"], "'example.com' is no absolute URL"),
+    (["--dir", "site", "--base-url", BASE, "--compress", "lzma"], "'lzma' is no coding"),
+    (["--dir", "site", "--base-url", BASE, "--compress", ""], "is no list of codings; try gzip,br"),
+    (["--dir", "site", "--base-url", BASE, "--compress", "gzip", "--version", "b2"], "has no variants"),
+    (["--dir", "site", "--base-url", BASE, "--version", "b3"], "'b3'"),
+    (["--dir", "site", "--base-url", BASE, "-H", "no field"], "is no header field"),
+    (["--dir", "site", "--base-url", BASE, "--primary-url", "/x"], "/x"),
+    (["--har", "nowhere.har"], "nowhere.har"),
+    (["--warc", "nowhere.warc"], "nowhere.warc"),
+    (["--urls", "nowhere.txt"], "nowhere.txt"),
+]
+
+
+@pytest.mark.parametrize(("flags", "words"), WRONG)
+def test_wrong_use(run, folder, monkeypatch, flags, words):
+    monkeypatch.chdir(folder.parent)
+    told = run("create", *flags, "-o", "out.wbn")
+    assert (told.code, told.out) == (2, b"")
+    assert words in told.err
+    assert told.err.count("\n") == 1
+    assert not Path("out.wbn").exists()
