@@ -1,0 +1,56 @@
+"""Both libraries, and one way to ask with either kind of client."""
+
+import asyncio
+
+import httpx
+import httpx2
+import pytest
+
+from headgate.agent.bundle import AsyncBundleTransport, BundleTransport
+from tests.e2e.bundle_site import make_bundle
+
+
+@pytest.fixture(scope="session")
+def content():
+    return make_bundle()
+
+
+@pytest.fixture(params=[httpx2, httpx], ids=["httpx2", "httpx"])
+def library(request):
+    return request.param
+
+
+class Asker:
+    """A client over a bundle, over a network that a function plays; `asked` is what reached the network."""
+
+    def __init__(self, library, is_async):
+        self.library = library
+        self.is_async = is_async
+        self.asked = []
+
+    def network(self, request):
+        self.asked.append(f"{request.method} {request.url}")
+        return self.library.Response(299, content=b"from the network")
+
+    def get(self, bundle, url, *, network=None, method="GET", client=None, **options):
+        """Ask once, with a client of its own; give the response, read."""
+        fields = options.pop("fields", {})
+        content = options.pop("content", None)
+        inner = self.library.MockTransport(network or self.network)
+        settings = {"follow_redirects": True, **(client or {})}
+        if self.is_async:
+
+            async def ask():
+                transport = AsyncBundleTransport(bundle, inner, **options)
+                async with self.library.AsyncClient(transport=transport, **settings) as asking:
+                    return await asking.request(method, url, headers=fields, content=content)
+
+            return asyncio.run(ask())
+        transport = BundleTransport(bundle, inner, **options)
+        with self.library.Client(transport=transport, **settings) as asking:
+            return asking.request(method, url, headers=fields, content=content)
+
+
+@pytest.fixture(params=[False, True], ids=["sync", "async"])
+def asker(request, library):
+    return Asker(library, request.param)

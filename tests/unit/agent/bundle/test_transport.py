@@ -1,0 +1,251 @@
+import asyncio
+import threading
+
+import httpx2
+import pytest
+
+from headgate.agent.bundle import AsyncBundleTransport, AsyncRangeBundle, BundleTransport, RangeBundle
+from headgate.bundle.reader import open_bundle
+from headgate.errors import ConfigurationError, FetchError, FormatError
+from tests.e2e.bundle_site import LARGE, PAGE, SERVED, SITE
+
+FROM = "headgate-source"
+
+
+def test_a_response_out_of_the_bundle(asker, content):
+    response = asker.get(content, f"{SITE}/")
+    assert (response.status_code, response.content) == (200, b"<p>home")
+    assert dict(response.headers) == {
+        "content-type": "text/html", "etag": '"page"', "x-content-type-options": "nosniff", FROM: "bundle",
+        "content-length": "7",
+    }  # fmt: skip
+    assert asker.asked == []
+
+
+@pytest.mark.parametrize("url", [f"{SITE}/#part", f"{SITE}:443/", "https://SITE.example", f"{SITE}/x/.."])
+def test_a_url_is_matched_in_normal_form_and_without_its_fragment(asker, content, url):
+    assert asker.get(content, url).content == b"<p>home"
+
+
+@pytest.mark.parametrize("url", [f"{SITE}/?", f"{SITE}/other", "http://site.example/", "https://me:pw@site.example/"])
+def test_what_the_bundle_does_not_have_comes_from_the_network(asker, content, url):
+    response = asker.get(content, url)
+    assert (response.status_code, response.content) == (299, b"from the network")
+    assert FROM not in response.headers
+    assert len(asker.asked) == 1
+
+
+def test_a_large_payload_comes_in_chunks(asker, content):
+    assert asker.get(content, f"{SITE}/large").content == LARGE
+    with open_bundle(content) as bundle, httpx2.Client(transport=BundleTransport(bundle)) as client:
+        with client.stream("GET", f"{SITE}/large") as response:
+            chunks = list(response.iter_raw())
+        assert len(chunks) > 1
+        assert max(map(len, chunks)) <= 65536
+        assert b"".join(chunks) == LARGE
+
+
+def test_a_redirect_in_the_bundle_is_followed_within_it(asker, content):
+    response = asker.get(content, f"{SITE}/moved")
+    assert [hop.status_code for hop in response.history] == [301]
+    assert (str(response.url), response.content) == (f"{SITE}/", b"<p>home")
+    assert asker.asked == []
+
+
+def test_the_codings_that_the_client_sends_choose_the_variant(asker, content):
+    coded = asker.get(content, f"{SITE}/page")
+    assert (coded.headers["content-encoding"], coded.content) == ("gzip", PAGE)
+    plain = asker.get(content, f"{SITE}/page", fields={"Accept-Encoding": "identity"})
+    assert "content-encoding" not in plain.headers
+    assert plain.content == PAGE
+
+
+def test_a_coding_that_the_client_cannot_read_is_left_to_the_network(asker, content):
+    assert asker.get(content, f"{SITE}/coded").content == PAGE
+    assert asker.asked == []
+    assert asker.get(content, f"{SITE}/coded", fields={"Accept-Encoding": "identity"}).status_code == 299
+
+
+def test_a_response_that_is_refused_is_left_to_the_network_and_told_of(asker, content):
+    told = []
+    assert asker.get(content, f"{SITE}/broken", tell=told.append).status_code == 299
+    (sentence,) = told
+    assert sentence.startswith(f"{SITE}/broken: the bundle's response is of no use: the response begins with 0x83")
+
+
+@pytest.mark.parametrize(
+    ("method", "fields", "body"),
+    [
+        ("POST", {}, b"x"),
+        ("GET", {}, b"x"),
+        ("DELETE", {}, None),
+        ("GET", {"Cache-Control": "no-cache"}, None),
+        ("GET", {"If-Match": '"page"'}, None),
+    ],
+)
+def test_what_the_network_alone_can_answer_goes_there(asker, content, method, fields, body):
+    assert asker.get(content, f"{SITE}/", method=method, fields=fields, content=body).status_code == 299
+
+
+def test_head_conditions_and_ranges_are_answered(asker, content):
+    head = asker.get(content, f"{SITE}/large", method="HEAD")
+    assert (head.status_code, head.headers["content-length"], head.content) == (200, str(len(LARGE)), b"")
+    same = asker.get(content, f"{SITE}/", fields={"If-None-Match": '"page"'})
+    assert (same.status_code, same.content) == (304, b"")
+    part = asker.get(content, f"{SITE}/large", fields={"Range": "bytes=70000-140000"})
+    assert (part.status_code, part.content) == (206, LARGE[70000:140001])
+    assert part.headers["content-range"] == f"bytes 70000-140000/{len(LARGE)}"
+    assert asker.asked == []
+
+
+def test_who_wants_no_network_gets_none(asker, content):
+    fields = {"Cache-Control": "only-if-cached"}
+    assert asker.get(content, f"{SITE}/", fields=fields).content == b"<p>home"
+    missing = asker.get(content, f"{SITE}/other", fields=fields)
+    assert (missing.status_code, missing.content) == (504, b"")
+    assert asker.asked == []
+
+
+def test_the_origins_that_it_may_answer_for(asker, content):
+    for origins in ([SITE], [f"{SITE}:443/path"], None):
+        assert asker.get(content, f"{SITE}/", origins=origins).status_code == 200
+    for origins in (["http://site.example"], ["https://site.example:8443"], []):
+        assert asker.get(content, f"{SITE}/", origins=origins).status_code == 299
+    with pytest.raises(ConfigurationError, match="'site' is no origin"):
+        asker.get(content, f"{SITE}/", origins=["site"])
+
+
+def test_a_bundle_may_be_a_path_an_open_one_or_bytes(asker, content, tmp_path):
+    path = tmp_path / "site.wbn"
+    path.write_bytes(content)
+    for source in (path, str(path), content):
+        assert asker.get(source, f"{SITE}/last").content == b"the last"
+    with open_bundle(path) as bundle:
+        assert asker.get(bundle, f"{SITE}/last").content == b"the last"
+        assert bundle.response(f"{SITE}/last").payload == b"the last", "a bundle that was given stays open"
+
+
+def test_what_is_no_bundle_is_refused_at_once():
+    with pytest.raises(FormatError):
+        BundleTransport(b"no bundle")
+    with pytest.raises(FileNotFoundError):
+        BundleTransport("missing.wbn")
+
+
+def served(content, **changed):
+    """A network that has the bundle at one URL."""
+    fetched = []
+
+    def network(library):
+        def answer(request):
+            fetched.append(str(request.url))
+            if str(request.url) == "https://cdn.example/x.wbn":
+                return library.Response(301, headers={"Location": "/y.wbn"})
+            fields = {name: value for name, value in {**SERVED, **changed}.items() if value}
+            return library.Response(200, headers=fields, content=content)
+
+        return answer
+
+    return network, fetched
+
+
+def test_a_bundle_is_fetched_once_and_with_the_first_request_it_could_answer(asker, content):
+    network, fetched = served(content)
+    network = network(asker.library)
+    assert asker.get("https://cdn.example/x.wbn", f"{SITE}/", network=network).content == b"<p>home"
+    assert fetched == ["https://cdn.example/x.wbn", "https://cdn.example/y.wbn"]
+    fetched.clear()
+    asker.get("https://cdn.example/x.wbn", f"{SITE}/", network=network, method="POST")
+    assert fetched == [f"{SITE}/"]
+
+
+@pytest.mark.parametrize(
+    "changed", [{"X-Content-Type-Options": ""}, {"Content-Type": "text/plain"}, {"Content-Type": ""}]
+)
+def test_a_bundle_that_is_not_served_as_one_is_refused_unless_told_otherwise(asker, content, changed):
+    network, fetched = served(content, **changed)
+    network = network(asker.library)
+    with pytest.raises(FetchError, match=r"^https://cdn\.example/y\.wbn: "):
+        asker.get("https://cdn.example/x.wbn", f"{SITE}/", network=network)
+    lax = asker.get("https://cdn.example/x.wbn", f"{SITE}/", network=network, require_nosniff=False)
+    assert lax.content == b"<p>home"
+    assert f"{SITE}/" not in fetched
+
+
+def test_a_bundle_that_cannot_be_fetched_is_told_of(asker, content):
+    def network(request):
+        return asker.library.Response(404)
+
+    with pytest.raises(FetchError, match="answered 404, where a bundle was asked for"):
+        asker.get("https://cdn.example/x.wbn", f"{SITE}/", network=network)
+    network, _ = served(content)
+    with pytest.raises(FetchError, match="more than the 1000 bytes"):
+        asker.get("https://cdn.example/x.wbn", f"{SITE}/", network=network(asker.library), max_bytes=1000)
+    network, _ = served(b"not a bundle at all")
+    with pytest.raises(FormatError):
+        asker.get("https://cdn.example/x.wbn", f"{SITE}/", network=network(asker.library))
+
+
+def test_many_at_once_fetch_one_bundle(content):
+    network, fetched = served(content)
+    answer = network(httpx2)
+    slow = threading.Event()
+
+    def waits(request):
+        slow.wait(0.05)
+        return answer(request)
+
+    results = []
+    with httpx2.Client(transport=BundleTransport("https://cdn.example/y.wbn", httpx2.MockTransport(waits))) as client:
+        threads = [
+            threading.Thread(target=lambda: results.append(client.get(f"{SITE}/last").content)) for _ in range(8)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert results == [b"the last"] * 8
+    assert fetched == ["https://cdn.example/y.wbn"]
+
+    async def ask_all():
+        async def awaits(request):
+            await asyncio.sleep(0.01)
+            return answer(request)
+
+        transport = AsyncBundleTransport("https://cdn.example/y.wbn", httpx2.MockTransport(awaits))
+        async with httpx2.AsyncClient(transport=transport) as client:
+            return await asyncio.gather(*(client.get(f"{SITE}/last") for _ in range(8)))
+
+    fetched.clear()
+    assert [response.content for response in asyncio.run(ask_all())] == [b"the last"] * 8
+    assert fetched == ["https://cdn.example/y.wbn"]
+
+
+def test_the_other_kind_of_range_bundle_is_refused():
+    with pytest.raises(ConfigurationError, match="needs an AsyncBundleTransport"):
+        BundleTransport(AsyncRangeBundle.__new__(AsyncRangeBundle))
+    with pytest.raises(ConfigurationError, match="needs a BundleTransport"):
+        AsyncBundleTransport(RangeBundle.__new__(RangeBundle))
+
+
+def test_the_transport_behind_is_closed_with_this_one(content):
+    class Inner(httpx2.MockTransport):
+        closed = 0
+
+        def close(self):
+            self.closed += 1
+
+        async def aclose(self):
+            self.closed += 1
+
+    inner = Inner(lambda request: httpx2.Response(200))
+    with httpx2.Client(transport=BundleTransport(content, inner)):
+        pass
+    assert inner.closed == 1
+
+    async def ask():
+        async with httpx2.AsyncClient(transport=AsyncBundleTransport(content, inner)):
+            pass
+
+    asyncio.run(ask())
+    assert inner.closed == 2
