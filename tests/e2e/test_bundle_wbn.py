@@ -1,4 +1,4 @@
-"""Bundles against the npm registry's `wbn`: the same exchanges are the same bytes, and it reads ours as we meant them."""
+"""Bundles against the published tool `wbn`: the same exchanges are the same bytes, and it reads ours as meant."""
 
 import base64
 import hashlib
@@ -78,8 +78,9 @@ class Site:
         self.extra = {f"extra-{number}": self.value(3) for number in range(self.draw.choice([0, 0, 1, 12]))}
 
     def url(self, number):
+        host = self.draw.choice(["a.example", "example.com"])
         filler = "p" * self.draw.choice([0, 1, 2, 3, 210, 230, 300])
-        return f"https://{self.draw.choice(['a.example', 'example.com'])}/{filler}{number}{self.draw.choice(['', '?x=%20', '/'])}"
+        return f"https://{host}/{filler}{number}{self.draw.choice(['', '?x=%20', '/'])}"
 
     def message(self):
         payload = self.draw.randbytes(self.draw.choice(BOUNDARIES[:10] * 3 + BOUNDARIES))
@@ -261,10 +262,8 @@ def test_wbn_reads_what_we_rebase_of_its_own(wbn):
     target = io.BytesIO()
     with open_bundle(wbn.write("b1", site.steps()), profile="compat") as bundle:
         rebase(bundle, target, to="http://localhost:8080/")
-    moved = {
-        url.replace("https://example.com/", "http://localhost:8080/"): response
-        for url, response in site.meant().items()
-    }
+    new = "http://localhost:8080/"
+    moved = {url.replace("https://example.com/", new): response for url, response in site.meant().items()}
     found = wbn.read(target.getvalue())
     assert found["primary"] == "http://localhost:8080/"
     assert found["responses"] == moved

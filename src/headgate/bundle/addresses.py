@@ -39,10 +39,10 @@ class Addresses:
             stored, whole = url, resolve(url, _SOMEWHERE)
         if stored is None or whole is None:
             raise ConfigurationError(f"{url[:200]!r} is no absolute URL; one begins with https:// or the like")
+        if has_credentials(whole):  # which are nobody's business, so they are not repeated
+            raise ConfigurationError(f"the URL of {whole.rpartition('@')[2][:200]} has credentials; leave them out")
         if has_fragment(whole):
             raise ConfigurationError(f"the URL {url[:200]} has a fragment; leave out the # and what follows it")
-        if has_credentials(whole):
-            raise ConfigurationError(f"the URL of {whole.rpartition('@')[2][:200]} has credentials; leave them out")
         return stored if self._rules is None else self._rules.url(stored)
 
     def identity(self, stored: str) -> str:

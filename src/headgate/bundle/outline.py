@@ -37,9 +37,9 @@ def outline(
     if manifest_url is not None:
         items["manifest"] = text(manifest_url)
     if critical:
-        items["critical"] = encode(list(critical))
+        items["critical"] = encode([_checked_name(name) for name in critical])
     for name, item in sections.items():
-        _check_section(name, item)
+        _check_section(_checked_name(name), item)
         items[name] = bytes(item)
     items["index"] = b""
     if order is not None:
@@ -50,8 +50,6 @@ def outline(
 def _check_section(name: str, item: bytes) -> None:
     if name in _OURS:
         raise ConfigurationError(f"the section {name!r} is made of the bundle's own arguments; do not give its bytes")
-    if not isinstance(name, str) or not _is_unicode(name):
-        raise ConfigurationError(f"{name!r} is no section name; names are text")
     try:
         if name == "signatures":
             read_signatures(bytes(item))
@@ -64,12 +62,13 @@ def _check_section(name: str, item: bytes) -> None:
         ) from error
 
 
-def _is_unicode(name: str) -> bool:
+def _checked_name(name: object) -> str:
     try:
-        name.encode()
+        if isinstance(name, str) and name.encode():
+            return name
     except UnicodeEncodeError:
-        return False
-    return True
+        pass
+    raise ConfigurationError(f"{name!r} is no section name; names are text")
 
 
 def _ordered(items: Mapping[str, bytes], order: Sequence[str]) -> dict[str, bytes]:

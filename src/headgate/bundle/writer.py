@@ -64,7 +64,7 @@ class BundleWriter:
         self._addresses = Addresses(self._rules, relative=relative_urls)
         self._primary_url = None if primary_url is None else self._addresses.primary(primary_url)
         self._manifest_url = None if manifest_url is None else self._addresses.stored(manifest_url)
-        self._critical = tuple(critical)
+        self._critical = (critical,) if isinstance(critical, str) else tuple(critical)
         self._form = outline(
             version, self._primary_url, self._manifest_url, self._critical, sections or {}, order=section_order
         )

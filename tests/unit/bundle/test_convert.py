@@ -1,0 +1,323 @@
+"""Bundles in another version of the format and for another origin; what they hold is what it was."""
+
+import io
+import os
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from headgate.bundle.cbor import decode, encode
+from headgate.bundle.convert import convert, rebase
+from headgate.bundle.reader import open_bundle
+from headgate.bundle.writer import BundleWriter
+from headgate.errors import ConfigurationError, HeadgateError, ResponseError
+
+VECTORS = Path(__file__).parents[2] / "vectors" / "bundle"
+PAGE, MANIFEST = "https://example.com/", "https://example.com/manifest.webmanifest"
+OTHER = "https://other.example"
+TEXT = {"content-type": "text/plain"}
+
+
+def converted(source, version, *, remarks=None, **options):
+    target = io.BytesIO()
+    with open_bundle(source, profile="compat") as bundle:
+        assert convert(bundle, target, version=version, **options) == (remarks or [])
+    return target.getvalue()
+
+
+def rebased(source, to=OTHER, *, remarks=None, **options):
+    target = io.BytesIO()
+    with open_bundle(source, profile="compat") as bundle:
+        assert rebase(bundle, target, to=to, **options) == (remarks or [])
+    return target.getvalue()
+
+
+def written(*exchanges, **options):
+    target = io.BytesIO()
+    options = {"primary_url": PAGE, **options}
+    with BundleWriter(target, **options) as writer:
+        for url, more in exchanges:
+            writer.add(url, **{"headers": TEXT, **more})
+    return target.getvalue()
+
+
+def held(source):
+    """Say what a bundle holds, places apart."""
+    with open_bundle(source, profile="compat") as bundle:
+        return [
+            (stored.url, stored.variant_key, stored.response.status, stored.response.stored_headers,
+             bytes(stored.response.payload))
+            for stored in bundle.exchanges()
+        ]  # fmt: skip
+
+
+def sections(source):
+    """Give the small sections, name to value."""
+    with open_bundle(source, profile="compat") as bundle:
+        return {
+            section.name: decode(bytes(bundle.raw[section.offset :][: section.length]))
+            for section in bundle.metadata.sections[:-1]
+            if section.name != "index"
+        }
+
+
+NO_MANIFEST = "there is no manifest section, so strict readers refuse the bundle (3.3 step 24)"
+NO_B2_SIGNATURES = "the signatures are left out: b2 has none"
+
+
+@pytest.mark.parametrize("name", ["small_b1", "variants_b1", "small_b2", "hello_b2"])
+def test_a_bundle_in_its_own_version_is_the_same_bytes(name):
+    source = (VECTORS / f"{name}.wbn").read_bytes()
+    assert converted(source, name[-2:]) == source
+
+
+@pytest.mark.parametrize("name", ["small_b1", "variants_b1"])
+def test_there_and_back_is_the_same_bytes(name):
+    source = (VECTORS / f"{name}.wbn").read_bytes()
+    there = converted(source, "draft-01")
+    assert there[0] == 0x84
+    assert held(there) == held(source)
+    assert converted(there, "b1") == source
+
+
+def test_b2_has_the_primary_url_in_a_section():
+    source = (VECTORS / "small_b1.wbn").read_bytes()
+    there = converted(source, "b2")
+    assert held(there) == held(source)
+    assert list(sections(there)) == ["primary", "manifest"]
+    assert converted(there, "b1") == source
+
+
+def test_b1_without_a_manifest_is_remarked():
+    source = VECTORS / "small_b2.wbn"
+    there = converted(source, "b1", remarks=[NO_MANIFEST])
+    assert held(there) == held(source)
+    assert sections(there) == {}
+    with pytest.raises(HeadgateError, match="names no manifest, and draft-01 must"):
+        converted(source, "draft-01")
+    asked = f"{PAGE}assets/9e3779b1/file-1.js?v=1"
+    assert sections(converted(source, "draft-01", manifest_url=asked)) == {"manifest": asked}
+
+
+def test_a_manifest_that_is_asked_for_is_in_the_bundle():
+    """3.3.2: "The URL MUST refer to the one or more response(s) contained in the bundle itself." """
+    with pytest.raises(ConfigurationError, match=r"https://example.com/none is not in the bundle"):
+        converted(VECTORS / "small_b2.wbn", "b1", manifest_url="https://example.com/none")
+    # What says so already is not ours to refuse: its readers take it.
+    kept = converted(VECTORS / "cases" / "ok_minimal.wbn", "draft-01")
+    assert sections(kept) == {"manifest": "https://test.example.com/manifest"}
+
+
+def test_b1_without_a_primary_url_is_refused():
+    source = written((PAGE, {}), version="b2", primary_url=None)
+    with pytest.raises(HeadgateError, match="names no primary URL, and b1 must"):
+        converted(source, "b1")
+    with open_bundle(converted(source, "b1", primary_url=f"{PAGE}#top", remarks=[NO_MANIFEST]), profile="compat") as b1:
+        assert b1.metadata.primary_url == f"{PAGE}#top"
+
+
+def test_variants_are_refused_for_b2():
+    with pytest.raises(HeadgateError, match=r"^https://variants.example.com/ has variants, and b2 has none"):
+        converted(VECTORS / "variants_b1.wbn", "b2")
+
+
+def test_a_place_that_urls_share_stays_shared():
+    source = VECTORS / "cases" / "ok_variants_2.wbn"
+    there = converted(source, "draft-01")
+    assert held(there) == held(source)
+    with open_bundle(there) as bundle:
+        variants = bundle.metadata.requests["https://test.example.com/"].locations
+        assert bundle.metadata.requests["https://test.example.com/manifest"] == variants["text/html"]
+
+
+def test_a_value_that_an_axis_has_twice_keeps_its_two_places():
+    source = written(
+        (PAGE, {"variants": "Accept;a/b;a/c", "variant_key": "a/b"}),
+        (PAGE, {"variant_key": "a/c"}),
+        manifest_url=PAGE,
+    ).replace(b"Accept;a/b;a/c", b"Accept;a/b;a/b")
+    there = converted(source, "draft-01")
+    with open_bundle(there) as bundle:
+        (entry,) = bundle.metadata.requests.values()
+        assert entry.variants == "Accept;a/b;a/b"
+    assert held(there) == held(source)
+
+
+def test_responses_are_copied_as_they_are():
+    """A header that our own writer would not write is one that readers take: FETCH forbids NUL, CR and LF alone."""
+    odd = written((PAGE, {"headers": {"x": "ab", **TEXT}}), manifest_url=PAGE).replace(b"ab", b"\x01\xff")
+    assert converted(odd, "b1") == odd
+    assert held(converted(odd, "b2"))[0][3]["x"] == "\x01\xff"
+
+
+def test_signatures_stay_where_they_stay_true():
+    """3.3.3: what is signed are URLs, Variants values, header maps and payloads: none of them changes."""
+    signatures = [[{"cert": b"c"}], [{"authority": 0, "sig": b"s", "signed": b"x"}]]
+    source = written((PAGE, {}), manifest_url=PAGE, sections={"signatures": encode(signatures)})
+    for version in ("b1", "draft-01"):
+        assert sections(converted(source, version))["signatures"] == signatures
+    assert "signatures" not in sections(converted(source, "b2", remarks=[NO_B2_SIGNATURES]))
+    assert "signatures" not in sections(
+        rebased(source, remarks=["the signatures are left out: they sign the URLs of before"])
+    )
+
+
+def test_critical_names_what_is_there():
+    """3.3.4: "sections of the bundle that the client needs to understand"."""
+    signatures = encode([[], []])
+    options = {"manifest_url": PAGE, "sections": {"signatures": signatures}}
+    both = written((PAGE, {}), critical=["signatures", "index"], **options)
+    assert sections(converted(both, "draft-01"))["critical"] == ["signatures", "index"]
+    assert sections(converted(both, "b2", remarks=[NO_B2_SIGNATURES]))["critical"] == ["index"]
+    alone = written((PAGE, {}), critical=["signatures"], **options)
+    assert "critical" not in sections(converted(alone, "b2", remarks=[NO_B2_SIGNATURES]))
+    primary = written((PAGE, {}), version="b2", critical=["primary", "index"])
+    assert sections(converted(primary, "b1", remarks=[NO_MANIFEST])) == {"critical": ["index"]}
+
+
+@pytest.mark.parametrize("version", ["b1", "draft-01", "b2"])
+def test_unknown_sections_are_carried_in_their_places(version):
+    order = ["x", "index", "y", "manifest"]
+    extra = {"x": encode({"a": [1]}), "y": encode("why")}
+    source = written((PAGE, {}), manifest_url=PAGE, sections=extra, section_order=order)
+    with open_bundle(converted(source, version)) as bundle:
+        names = [section.name for section in bundle.metadata.sections]
+        assert names == [*(["primary"] if version == "b2" else []), *order, "responses"]
+    assert sections(converted(source, version))["x"] == {"a": [1]}
+
+
+def test_what_is_called_primary_outside_of_b2_is_no_primary_url():
+    source = written((PAGE, {}), manifest_url=PAGE, sections={"primarx": encode([1])}).replace(b"primarx", b"primary")
+    assert sections(converted(source, "draft-01"))["primary"] == [1]
+    assert sections(converted(source, "b2"))["primary"] == PAGE
+
+
+def test_an_integrity_block_is_left_out():
+    remark = "the integrity block is left out: it signs the bytes of before"
+    there = converted(VECTORS / "small_b2_signed.swbn", "b2", remarks=[remark])
+    assert there == (VECTORS / "small_b2.wbn").read_bytes()
+
+
+def test_a_bundle_is_converted_from_any_source_and_onto_itself(tmp_path):
+    path = tmp_path / "bundle.wbn"
+    path.write_bytes((VECTORS / "small_b1.wbn").read_bytes())
+    with path.open("rb") as file:
+        assert held(converted(file, "b2")) == held(path)
+    expected = converted(path, "b2")
+    with open_bundle(path, profile="compat") as bundle:
+        convert(bundle, path, version="b2")
+    assert path.read_bytes() == expected
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_response_that_cannot_be_read_is_not_converted(tmp_path):
+    with open_bundle(VECTORS / "small_b1.wbn") as bundle, pytest.raises(ResponseError, match="no content-type"):
+        convert(bundle, tmp_path / "out", version="b2")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_payloads_are_not_held(tmp_path):
+    payload = os.urandom(300_000)
+    with BundleWriter(tmp_path / "in", primary_url=PAGE) as writer:
+        for number in range(30):
+            writer.add(f"{PAGE}{number}", headers=TEXT, payload=payload)
+    told = []
+    with (tmp_path / "in").open("rb") as file, open_bundle(file, profile="compat") as bundle:
+        tracemalloc.start()
+        try:
+            convert(bundle, tmp_path / "out", version="b2", progress=lambda done, total: told.append((done, total)))
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert most < 2_000_000, "9 MB were written"
+    assert held(tmp_path / "out") == held(tmp_path / "in")
+    assert told[-1] == ((tmp_path / "out").stat().st_size,) * 2
+
+
+def test_every_url_of_the_origin_moves():
+    source = written(
+        (PAGE, {}),
+        (f"{PAGE}b?c", {}),
+        ("https://elsewhere.example/", {}),
+        ("https://example.com:8443/", {}),
+        ("http://example.com/", {}),
+        ("https://example.com.evil/", {}),
+        (MANIFEST, {}),
+        manifest_url=MANIFEST,
+    )
+    there = rebased(source)
+    assert [url for url, *_ in held(there)] == [
+        f"{OTHER}/",
+        f"{OTHER}/b?c",
+        "https://elsewhere.example/",
+        "https://example.com:8443/",
+        "http://example.com/",
+        "https://example.com.evil/",
+        f"{OTHER}/manifest.webmanifest",
+    ]
+    with open_bundle(there) as bundle:
+        assert bundle.metadata.primary_url == f"{OTHER}/"
+        assert bundle.metadata.manifest_url == f"{OTHER}/manifest.webmanifest"
+
+
+def test_back_again_is_the_same_bytes():
+    for name in ("small_b1", "variants_b1", "small_b2"):
+        source = (VECTORS / f"{name}.wbn").read_bytes()
+        with open_bundle(source, profile="compat") as bundle:
+            home = bundle.metadata.primary_url
+        there = rebased(source, "http://localhost:8080/")
+        assert there != source
+        assert rebased(there, home) == source
+
+
+def test_another_origin_than_the_primary_urls_moves_when_named():
+    source = written((PAGE, {}), ("https://elsewhere.example/a", {}), version="b2")
+    assert [url for url, *_ in held(rebased(source, of="https://elsewhere.example/"))] == [PAGE, f"{OTHER}/a"]
+
+
+@pytest.mark.parametrize(
+    ("value", "moved"),
+    [
+        ("https://example.com/a", f"{OTHER}/a"),
+        ("HTTPS://EXAMPLE.com:443?x#y", f"{OTHER}/?x#y"),
+        ("//example.com/a", f"{OTHER}/a"),
+        ("https://example.com/Ã©", f"{OTHER}/%C3%A9"),  # UTF-8, as Latin-1
+        ("./", "./"),
+        ("/a", "/a"),
+        ("https://elsewhere.example/", "https://elsewhere.example/"),
+        ("https://example.com.evil/", "https://example.com.evil/"),
+        ("https://user@example.com/", "https://user@example.com/"),
+        ("http:// no url", "http:// no url"),
+        ("", ""),
+    ],
+)
+def test_location_points_to_the_new_origin(value, moved):
+    headers = {"location": value, "content-location": value, "link": f"<{value}>", **TEXT}
+    source = written((PAGE, {"status": 301, "headers": headers}))
+    ((_, _, status, found, _),) = held(rebased(source, remarks=[NO_MANIFEST]))
+    assert (status, found["location"], found["content-location"]) == (301, moved, moved)
+    assert found["link"] == f"<{value}>"
+
+
+def test_two_urls_do_not_become_one():
+    source = written((f"{PAGE}a", {}), (f"{OTHER}/a", {}), version="b2", primary_url=f"{PAGE}a")
+    with pytest.raises(HeadgateError, match=r"https://other.example/a would be there twice"):
+        rebased(source)
+
+
+@pytest.mark.parametrize("origin", ["other.example", "https://other.example/a", "https://u@other.example", "urn:a", ""])
+def test_what_is_no_origin(origin):
+    with pytest.raises(ConfigurationError, match="is no origin; name a scheme and a host"):
+        rebased(VECTORS / "small_b1.wbn", origin)
+    with pytest.raises(ConfigurationError, match="is no origin; name a scheme and a host"):
+        rebased(VECTORS / "small_b1.wbn", of=origin)
+
+
+@pytest.mark.parametrize("primary_url", [None, "urn:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6"])
+def test_a_bundle_without_an_origin_of_its_own(primary_url):
+    urls = [PAGE, *([primary_url] if primary_url else [])]
+    source = written(*((url, {}) for url in urls), version="b2", primary_url=primary_url)
+    with pytest.raises(HeadgateError, match="has no origin; name the origin to move"):
+        rebased(source)
+    assert held(rebased(source, of=PAGE))[0][0] == f"{OTHER}/"

@@ -1,0 +1,158 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from headgate.bundle.payload import COPIED, File, chunks, measured
+from headgate.bundle.spool import Piece, Spool
+from headgate.errors import ConfigurationError, HeadgateError
+
+
+def kept(payload, length=None):
+    return measured(payload, length, Spool)
+
+
+def copied(payload):
+    return b"".join(bytes(chunk) for chunk in chunks(payload))
+
+
+@pytest.mark.parametrize("payload", [b"", b"abc", bytes(1_000_000)])
+def test_bytes_are_kept_themselves(payload):
+    waiting, length = kept(payload)
+    assert waiting is payload
+    assert length == len(payload)
+    assert copied(waiting) == payload
+
+
+def test_views_of_anything_are_counted_in_bytes():
+    waiting, length = kept(memoryview(b"abcdefgh").cast("H"))
+    assert length == 8
+    assert copied(waiting) == b"abcdefgh"
+
+
+def test_what_can_change_is_copied():
+    changing = bytearray(b"before")
+    for payload in (changing, memoryview(changing), memoryview(changing)[::2]):
+        meant = bytes(payload)
+        waiting, length = kept(payload)
+        changing[:] = b"after!"
+        assert (copied(waiting), length) == (meant, len(meant))
+        changing[:] = b"before"
+
+
+@pytest.mark.parametrize("size", [0, 1, COPIED - 1, COPIED, COPIED + 1, 3 * COPIED, 3 * COPIED + 17])
+def test_a_file_of_any_size(tmp_path, size):
+    path = tmp_path / "payload"
+    path.write_bytes(os.urandom(size))
+    waiting, length = kept(path)
+    assert isinstance(waiting, File)
+    assert length == size
+    assert copied(waiting) == path.read_bytes()
+
+
+@pytest.mark.parametrize("size", [10, COPIED, 2 * COPIED + 5])
+@pytest.mark.parametrize("change", [-1, 1, -10, COPIED])
+def test_a_file_that_changed_is_told_of(tmp_path, size, change):
+    path = tmp_path / "payload"
+    path.write_bytes(bytes(size))
+    waiting, _ = kept(path)
+    path.write_bytes(bytes(size + change))
+    with pytest.raises(HeadgateError, match=f"payload had {size} bytes when it was added and .* now"):
+        copied(waiting)
+
+
+def test_a_file_that_is_gone_is_told_of(tmp_path):
+    path = tmp_path / "payload"
+    with pytest.raises(HeadgateError, match=r"cannot read the payload .*: No such file"):
+        kept(path)
+    path.write_bytes(b"x")
+    waiting, _ = kept(path)
+    path.unlink()
+    with pytest.raises(HeadgateError, match=r"cannot read the payload .*: No such file"):
+        copied(waiting)
+
+
+def test_a_file_is_closed_when_nobody_reads_on(tmp_path):
+    path = tmp_path / "payload"
+    path.write_bytes(bytes(3 * COPIED))
+    waiting, _ = kept(path)
+    before = set(Path("/proc/self/fd").iterdir())
+    reading = chunks(waiting)
+    next(reading)
+    reading.close()
+    assert set(Path("/proc/self/fd").iterdir()) == before
+
+
+def test_only_files_are_files(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "pipe"):
+        with pytest.raises(ConfigurationError, match="is no regular file"):
+            kept(path)
+
+
+def test_chunks_go_to_the_spool():
+    spools = []
+
+    def spool():
+        spools.append(Spool())
+        return spools[-1]
+
+    waiting, length = measured((b"ab", b"", bytearray(b"c"), memoryview(b"d")), None, spool)
+    assert isinstance(waiting, Piece)
+    assert (length, copied(waiting), len(spools)) == (4, b"abcd", 1)
+    assert measured(b"x", None, spool) == (b"x", 1)
+    assert len(spools) == 1
+
+
+def test_a_piece_of_a_spool_stays_there():
+    piece = Spool().keep([b"abc"])
+    assert kept(piece) == (piece, 3)
+
+
+def test_promised_chunks_are_taken_when_they_are_written():
+    taken = []
+
+    def parts():
+        for part in (b"ab", b"c"):
+            taken.append(part)
+            yield part
+
+    waiting, length = kept(parts(), length=3)
+    assert (length, taken) == (3, [])
+    assert copied(waiting) == b"abc"
+
+
+@pytest.mark.parametrize(("promised", "fault"), [(2, "are more than the 2 bytes"), (4, "end 1 bytes short of the 4")])
+def test_a_broken_promise_is_told_of(promised, fault):
+    waiting, _ = kept(iter([b"ab", b"c"]), length=promised)
+    with pytest.raises(HeadgateError, match=fault):
+        copied(waiting)
+
+
+@pytest.mark.parametrize("payload", [b"abc", memoryview(b"abc")])
+def test_an_announced_length_is_held_to(payload, tmp_path):
+    assert kept(payload, length=3)[1] == 3
+    with pytest.raises(ConfigurationError, match="has 3 bytes, and 4 were announced"):
+        kept(payload, length=4)
+
+
+@pytest.mark.parametrize(
+    ("payload", "fault"),
+    [
+        ("text", "the payload is text; give bytes, or a pathlib.Path"),
+        (None, "the payload is NoneType"),
+        (7, "the payload is int"),
+        (["text"], "yielded str; its chunks are bytes"),
+        ([b"x", 7], "yielded int; its chunks are bytes"),
+    ],
+)
+def test_what_is_no_payload(payload, fault):
+    with pytest.raises(ConfigurationError, match=fault):
+        kept(payload)
+
+
+def test_a_path_is_kept_small(tmp_path):
+    path = tmp_path / "payload"
+    path.touch()
+    waiting, _ = kept(Path(path))
+    assert waiting == File(str(path), 0)
