@@ -16,7 +16,11 @@ __all__ = ["CODINGS", "READABLE", "Undecodable", "decoded", "encoded", "require"
 
 _STEP = 1 << 16
 """Bytes given out at a time, or not many more: a small body may stand for an enormous one."""
+_BEGINNING = 1 << 12
+"""Bytes that tell a coding which begins with nothing in particular from what is none."""
 _GZIP = 16 + zlib.MAX_WBITS
+_ZSTD = (b"\x28\xb5\x2f\xfd", *(b"%c\x2a\x4d\x18" % first for first in range(0x50, 0x60)))
+"""What a frame begins with, and one to be skipped (RFC 8878, 3.1)."""
 _WINDOW = 23
 """Base-2 logarithm of the 8 MB that a window of zstd has at most in HTTP (RFC 9659, section 3)."""
 
@@ -68,13 +72,19 @@ def decoded(chunks: Iterable[bytes], coding: str) -> Iterator[bytes]:
     Raises `Undecodable` for what is damaged further on, or cut short, and `MissingExtra`.
     """
     chunks = iter(chunks)
-    first = next((chunk for chunk in chunks if chunk), b"")
-    for make in READABLE[coding] if first else ():
+    first = b""
+    while len(first) < _BEGINNING and (chunk := next(chunks, None)) is not None:
+        first += chunk
+    for magic, make in READABLE[coding]:
+        if not first.startswith(magic) or not first:
+            continue
         decompressor = make()
         steps = decompressor.decompress(first)
         try:
             beginning = next(steps, b"")
         except Undecodable:
+            if magic:
+                raise
             continue
         yield beginning
         yield from steps
@@ -213,12 +223,12 @@ CODINGS: Final[Mapping[str, Callable[[int], Compressor]]] = {
 }
 """The codings that can be written; each is given how many bytes it will get."""
 
-READABLE: Final[Mapping[str, Sequence[Callable[[], Decompressor]]]] = {
-    "gzip": (lambda: _Inflate(_GZIP),),
-    "x-gzip": (lambda: _Inflate(_GZIP),),
-    "deflate": (lambda: _Inflate(zlib.MAX_WBITS), lambda: _Inflate(-zlib.MAX_WBITS)),
-    "br": (_Unbrotli,),
-    "zstd": (_Unzstd,),
+READABLE: Final[Mapping[str, Sequence[tuple[bytes | tuple[bytes, ...], Callable[[], Decompressor]]]]] = {
+    "gzip": ((b"\x1f\x8b", lambda: _Inflate(_GZIP)),),
+    "x-gzip": ((b"\x1f\x8b", lambda: _Inflate(_GZIP)),),
+    "deflate": ((b"", lambda: _Inflate(zlib.MAX_WBITS)), (b"", lambda: _Inflate(-zlib.MAX_WBITS))),
+    "br": ((b"", _Unbrotli),),
+    "zstd": ((_ZSTD, _Unzstd),),
     "identity": (),
 }
-"""The codings that can be read, each in the forms that it is found in."""
+"""The codings that can be read, each in the forms that it is found in: how it begins, if that is always the same."""

@@ -74,6 +74,8 @@ def read_records(file: BinaryIO) -> Iterator[Record]:
             found = next(records, None)
         except load_failed as error:
             raise Damaged(str(error)[:_SHOWN]) from None
+        if records.err_count:
+            raise Damaged("a record goes on where it should have ended")
         if found is None:
             break
         if found.length is None:

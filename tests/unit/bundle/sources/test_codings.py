@@ -80,7 +80,8 @@ def test_a_window_that_browsers_refuse_is_refused() -> None:
     options = {zstd.CompressionParameter.window_log: 25, zstd.CompressionParameter.content_size_flag: 0}
     compressor = zstd.ZstdCompressor(options=options)
     written = compressor.compress(NOISE) + compressor.flush()
-    assert b"".join(decoded([written], "zstd")) == written  # as if it were none
+    with pytest.raises(Undecodable):
+        list(decoded([written], "zstd"))
 
 
 def test_members_and_frames_follow_one_another_and_junk_does_not_count() -> None:
@@ -102,6 +103,21 @@ def test_what_is_not_coded_after_all_is_as_it_is(coding: str) -> None:
     assert b"".join(decoded(pieces(page, 65_536), coding)) == page
     assert b"".join(decoded([], coding)) == b""
     assert b"".join(decoded([b"", b""], coding)) == b""
+
+
+def test_the_beginning_may_come_byte_by_byte() -> None:
+    for coding, encode in ENCODE.items():
+        written = encode(b"hello " * 2_000)
+        parts = [part for byte in pieces(written, 1) for part in (b"", byte)]
+        assert b"".join(decoded(parts, coding)) == b"hello " * 2_000
+
+
+@pytest.mark.parametrize(("coding", "damage"), [("gzip", -8), ("zstd", 6)])
+def test_what_is_small_and_damaged_is_not_taken_for_plain(coding: str, damage: int) -> None:
+    written = bytearray(ENCODE[coding](b"hello"))
+    written[damage] ^= 0xFF
+    with pytest.raises(Undecodable):
+        list(decoded([bytes(written)], coding))
 
 
 @pytest.mark.parametrize("coding", ENCODE)
@@ -134,10 +150,11 @@ def test_a_coding_that_is_not_installed_names_its_extra(
             raise ImportError(name)
         return real(name, *args, **options)
 
+    written = ENCODE[extra](b"x")
     real = builtins.__import__
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(MissingExtra, match=rf"headgate\[{extra}\]"):
         require(extra)
     with pytest.raises(MissingExtra, match=rf"headgate\[{extra}\]"):
-        list(decoded([b"x"], extra))
+        list(decoded([written], extra))
     require("gzip")
