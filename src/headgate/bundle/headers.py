@@ -95,12 +95,12 @@ def _content(item: bytes) -> str:
 
 
 def _joined(name: str, earlier: bytes, more: bytes) -> bytes:
-    """Join two values of one name, as FETCH combines them; a cookie each cannot be joined."""
+    """Join two values of one name as FETCH combines them; an empty one adds nothing, for no value ends in a space."""
     if name.lower() == "set-cookie":
         # 3.6 step 4.4, note: "a response cannot set more than one cookie"
         raise ConfigurationError("two Set-Cookie headers; a response in a bundle cannot set more than one cookie")
     _, _, start = read_head(earlier)
-    return data(earlier[start:] + b", " + more)
+    return data(b", ".join(filter(None, (earlier[start:], more))))
 
 
 def _refusal(name: str, value: str) -> str:

@@ -40,8 +40,18 @@ def test_upper_case_is_lowered():
 
 
 def test_values_of_one_name_are_joined_in_order():
-    pairs = [("Link", "<a>"), ("vary", "x"), ("link", "<b>"), ("LINK", "")]
-    assert dict(plain(HeaderEncoder().encode(200, pairs))) == {"link": "<a>, <b>, ", "vary": "x"}
+    pairs = [("Link", "<a>"), ("vary", "x"), ("link", "<b>"), ("LINK", "<c>")]
+    assert dict(plain(HeaderEncoder().encode(200, pairs))) == {"link": "<a>, <b>, <c>", "vary": "x"}
+
+
+@pytest.mark.parametrize(
+    ("values", "joined"), [(["", ""], ""), (["", "a"], "a"), (["a", " "], "a"), (["a", "", "b"], "a, b")]
+)
+def test_an_empty_value_joins_nothing(values, joined):
+    """3.6 step 4.3: a value that ends in a space "doesn't satisfy the requirements for a header in [FETCH]"."""
+    entries = HeaderEncoder().encode(200, [("vary", value) for value in values])
+    assert dict(plain(entries)) == {"vary": joined}
+    assert read_fields(header_map(entries))[0] == {"vary": joined}
 
 
 def test_two_cookies_are_refused():
