@@ -189,7 +189,7 @@ class Configuration(Section, frozen=True):
     """The domains, in the order they are tried."""
     advice: tuple[Entry, ...] = ()
     """Entries of /.well-known/traffic-advice; none leaves the path to the origin."""
-    bundle: tuple[BundleSection, ...] = ()
-    """Bundles, in the order that lifeboats are tried."""
     master: Bus = Bus()
     """The master: `headgate master`."""
+    bundle: tuple[BundleSection, ...] = ()
+    """Bundles, in the order that lifeboats are tried."""

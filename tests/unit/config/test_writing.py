@@ -3,7 +3,7 @@ from hypothesis import strategies as st
 
 from headgate.advice import Entry
 from headgate.config import Configuration, parse, show
-from headgate.config.tree import Bus, DomainSection, Gate, Timeouts
+from headgate.config.tree import BundleSection, Bus, DomainSection, Gate, Timeouts
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 NAME = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=20)
@@ -23,6 +23,17 @@ TREE = st.builds(
     domain=st.lists(DOMAIN, max_size=3, unique_by=lambda section: section.name).map(tuple),
     advice=st.lists(st.builds(Entry, user_agent=NAME.filter(str.strip), disallow=st.booleans()), max_size=2).map(tuple),
     master=st.just(Bus()),
+    bundle=st.lists(
+        st.builds(
+            BundleSection,
+            file=TEXT,
+            path=TEXT,
+            lifeboat=st.booleans(),
+            hosts=st.lists(TEXT, max_size=2).map(tuple),
+            profile=st.sampled_from(["strict", "compat"]),
+        ),
+        max_size=2,
+    ).map(tuple),
 )
 
 

@@ -1,0 +1,174 @@
+"""`headgate serve` with bundles: published at their paths, and standing in for the origin when requests are rejected."""
+
+import os
+import signal
+
+import pytest
+
+from tests import webbundles
+from tests.e2e import programs
+from tests.webbundles import HTML, PAGE
+
+FILE = """\
+[gate]
+origin = "{origin}"
+max_delay = 0
+[[domain]]
+name = "default"
+rules = ["1/h burst 1"]
+[[bundle]]
+file = "site.wbn"
+path = "/site.wbn"
+lifeboat = true
+"""
+EXCHANGES = (
+    {"url": "/", "headers": HTML | {"age": "9", "warning": "x", "etag": '"home"'}, "payload": PAGE},
+    {"url": "/slow", "payload": b"not slow"},
+    {"url": "/gone", "status": 410, "payload": b"gone"},
+    {"url": "/big", "payload": b"0123456789abcdef" * 100_000},
+    *(
+        {"url": "/words", "variants": "Accept-Language;en;fr", "variant_key": key, "payload": key.encode()}
+        for key in ("en", "fr")
+    ),
+)
+
+
+@pytest.fixture
+def origin():
+    with programs.origin() as running:
+        yield running
+
+
+@pytest.fixture
+def file(tmp_path, origin):
+    webbundles.write(tmp_path / "site.wbn", *EXCHANGES)
+    path = tmp_path / "gate.toml"
+    path.write_text(FILE.format(origin=origin.url))
+    return path
+
+
+@pytest.fixture(params=[1, 2], ids=["alone", "workers"])
+def gate(request, tmp_path, file):
+    with programs.gate(tmp_path, "--config", file, "--workers", str(request.param)) as running:
+        yield running
+
+
+def spent(gate, path="/none"):
+    """Ask until the gate rejects: workers hear of each other's requests a moment later."""
+    gate.until(lambda: gate.get(path).status == 503, "rejection")
+
+
+def test_a_rejected_request_is_answered_from_the_bundle(gate, origin):
+    spent(gate)
+    seen = len(origin.seen)
+    saved = gate.get("/")
+    assert (saved.status, saved.body) == (200, PAGE)
+    assert saved.headers["Headgate-Source"] == "bundle"
+    assert saved.headers["Content-Type"] == "text/html"
+    assert saved.headers["X-Content-Type-Options"] == "nosniff"
+    assert saved.headers["Cache-Control"] == "no-cache"
+    for name in ("Age", "Warning", "Retry-After", "RateLimit", "RateLimit-Policy"):
+        assert name not in saved.headers
+    assert len(saved.headers.get_all("Date")) == 1
+    assert gate.get("/gone").status == 410
+    assert gate.get("/words", Accept_Language="fr").body == b"fr"
+    assert gate.get("/words", Accept_Language="en").body == b"en"
+    assert gate.get("/big").body == EXCHANGES[3]["payload"]
+    assert gate.get("/", If_None_Match='"home"').status == 304
+    head = gate.get("/", method="HEAD")
+    assert (head.status, head.body, head.headers["Content-Length"]) == (200, b"", str(len(PAGE)))
+    assert len(origin.seen) == seen
+
+
+def test_what_it_does_not_have_is_rejected_as_ever(gate):
+    spent(gate)
+    for rejected in (gate.get("/none"), gate.get("/", method="POST", body=b"x"), gate.get("/", Authorization="Basic x")):
+        assert rejected.status == 503
+        assert int(rejected.headers["Retry-After"]) > 0
+        assert "Headgate-Source" not in rejected.headers
+    assert gate.get("/", Host="other.example").status == 503
+    assert gate.get("/", Host="site.example").status == 200
+
+
+def test_what_is_accepted_comes_from_the_origin(gate, origin):
+    first = gate.get("/")
+    assert (first.body, origin.seen) == (b"ok\n", ["/"])
+    assert "Headgate-Source" not in first.headers
+
+
+def test_rejections_are_counted_and_so_are_the_rescued(gate):
+    spent(gate)
+    before = gate.totals()[2]
+    assert gate.get("/").status == 200
+    gate.until(lambda: gate.totals()[2] == before + 1, "count")
+    gate.until(lambda: "headgate_gateway_lifeboat_total 1.0\n" in gate.admin("/metrics"), "metric")
+
+
+def test_the_bundle_is_published_at_its_path_and_never_limited(gate, tmp_path, origin):
+    whole = (tmp_path / "site.wbn").read_bytes()
+    for _ in range(4):
+        answer = gate.get("/site.wbn")
+        assert (answer.status, answer.body) == (200, whole)
+        assert answer.headers["Content-Type"] == "application/webbundle;v=b1"
+        assert "Headgate-Source" not in answer.headers
+    part = gate.get("/site.wbn", Range="bytes=-9")
+    assert (part.status, part.body) == (206, whole[-9:])
+    assert gate.get("/site.wbn", If_None_Match=part.headers["ETag"]).status == 304
+    refused = gate.get("/site.wbn", method="DELETE")
+    assert (refused.status, refused.headers["Allow"]) == (405, "GET, HEAD")
+    assert origin.seen == []
+    assert gate.get("/").body == b"ok\n"
+
+
+# Changes
+
+
+def replace(tmp_path, *exchanges):
+    webbundles.write(tmp_path / "new.wbn", *exchanges).rename(tmp_path / "site.wbn")
+
+
+def test_another_bundle_is_noticed_without_being_told(gate, tmp_path):
+    spent(gate)
+    replace(tmp_path, {"url": "/", "payload": b"new"})
+    gate.until(lambda: all(gate.get("/").body == b"new" for _ in range(4)), "new bundle")
+    gate.until(lambda: gate.get("/gone").status == 503, "end of the old one")
+
+
+def test_one_that_is_none_leaves_the_old_one_in_force_and_says_so(gate, tmp_path):
+    spent(gate)
+    (tmp_path / "no.wbn").write_bytes(b"no bundle")
+    (tmp_path / "no.wbn").rename(tmp_path / "site.wbn")
+    gate.wait_for(r"^headgate: site\.wbn: .*; what was served before is served on$")
+    assert gate.get("/").body == PAGE
+    gate.process.send_signal(signal.SIGHUP)
+    gate.wait_for(r"^headgate: bundle\[0\]\.file: site\.wbn is no bundle .*; the configuration in force stays as it is$")
+    assert gate.get("/").body == PAGE
+
+
+def test_a_reload_takes_bundles_in_and_out(gate, tmp_path, file, origin):
+    text = file.read_text()
+    spent(gate)
+    replace(tmp_path, {"url": "/", "payload": b"new"})
+    file.write_text(text.replace('path = "/site.wbn"', 'path = "/moved.wbn"'))
+    gate.process.send_signal(signal.SIGHUP)
+    gate.wait_for(r"read again$")
+    gate.until(lambda: gate.get("/").body == b"new", "new bundle")
+    gate.until(lambda: gate.get("/moved.wbn").status == 200, "new path")
+    assert gate.get("/site.wbn").status == 503
+    file.write_text(text.partition("[[bundle]]")[0])
+    gate.process.send_signal(signal.SIGHUP)
+    gate.until(lambda: gate.get("/").status == 503, "end of the lifeboat")
+    assert gate.get("/moved.wbn").status == 503
+
+
+def test_check_names_a_bundle_that_is_none(tmp_path, file):
+    assert programs.refused(tmp_path, "config", "check", "--config", file)[0] == 0
+    os.truncate(tmp_path / "site.wbn", 20)
+    code, said = programs.refused(tmp_path, "config", "check", "--config", file)
+    assert code == 2
+    assert said.startswith(f"headgate: {file}: bundle[0].file: site.wbn is no bundle that can be served: ")
+    (tmp_path / "site.wbn").unlink()
+    for command in ("config check", "serve"):
+        code, said = programs.refused(tmp_path, *command.split(), "--config", file)
+        assert code == 2
+        assert "bundle[0].file: site.wbn: no such file or directory; name a readable file\n" in said

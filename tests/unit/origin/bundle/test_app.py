@@ -1,0 +1,202 @@
+import asyncio
+import logging
+import os
+from typing import Any
+
+import pytest
+
+from headgate.errors import FormatError
+from headgate.origin.bundle import BundleApp
+from tests.webbundles import PAGE
+
+LONG = b"0123456789abcdef" * 50_000
+ZEROCOPY, PATHSEND = "http.response.zerocopysend", "http.response.pathsend"
+
+
+class Server:
+    """The server's half: what it is sent, and whether the agent is gone after so many pieces."""
+
+    def __init__(self, *, gone_after: int | None = None) -> None:
+        self.sent: list[Any] = []
+        self.gone = asyncio.Event()
+        self.gone_after = gone_after
+        self.requests = [{"type": "http.request", "body": b"", "more_body": False}]
+
+    async def receive(self) -> Any:
+        if self.requests:
+            return self.requests.pop(0)
+        await self.gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Any) -> None:
+        self.sent.append(message)
+        if len(self.sent) - 1 == self.gone_after:
+            self.gone.set()
+        await asyncio.sleep(0)
+
+    @property
+    def status(self) -> int:
+        return self.sent[0]["status"]
+
+    @property
+    def fields(self) -> dict[bytes, bytes]:
+        return dict(self.sent[0]["headers"])
+
+    @property
+    def body(self) -> bytes:
+        return b"".join(message["body"] for message in self.sent[1:])
+
+
+def scope(path: str = "/", *fields: tuple[bytes, bytes], method: str = "GET", **more: Any) -> dict[str, Any]:
+    return {"type": "http", "method": method, "path": path, "headers": list(fields), "query_string": b"", **more}
+
+
+def serve(app: BundleApp, request: dict[str, Any], **options: Any) -> Server:
+    async def once() -> Server:
+        server = Server(**options)
+        await asyncio.wait_for(app(request, server.receive, server.send), 10)
+        return server
+
+    return asyncio.run(once())
+
+
+@pytest.fixture
+def long(bundle):
+    return bundle({"url": "/", "payload": PAGE}, {"url": "/long", "payload": LONG}, {"url": "/q?a=%20b", "payload": b"q"})
+
+
+def test_the_bundle_or_the_site_inside_it(long):
+    whole = serve(BundleApp(long), scope("/site.wbn"))
+    assert whole.body == long.read_bytes()
+    assert whole.fields[b"content-type"] == b"application/webbundle;v=b1"
+    site = BundleApp(long, unpack=True)
+    assert serve(site, scope("/")).body == PAGE
+    assert serve(site, scope("/long")).body == LONG
+    assert serve(site, scope("/none")).status == 404
+    assert serve(site, scope("/", method="POST")).fields[b"allow"] == b"GET, HEAD"
+    head = serve(site, scope("/long", method="HEAD"))
+    assert (head.body, head.fields[b"content-length"]) == (b"", b"%d" % len(LONG))
+
+
+def test_host_and_query_are_heeded(bundle):
+    path = bundle({"url": "/q?a=%20b", "payload": b"q"}, {"url": "https://other.example/", "payload": b"other"})
+    app = BundleApp(path, unpack=True)
+    assert serve(app, scope("/q", query_string=b"a=%20b")).body == b"q"
+    assert serve(app, scope("/q")).status == 404
+    assert serve(app, scope("/", (b"host", b"other.example"))).body == b"other"
+
+
+def test_what_is_long_comes_in_pieces_of_a_quarter_mebibyte(long):
+    pieces = serve(BundleApp(long, unpack=True), scope("/long")).sent[1:]
+    assert [len(piece["body"]) for piece in pieces] == [262_144] * 3 + [13_568]
+    assert [piece["more_body"] for piece in pieces] == [True] * 3 + [False]
+
+
+def test_nothing_more_is_read_for_an_agent_that_is_gone(long):
+    assert len(serve(BundleApp(long), scope("/"), gone_after=2).sent) in {3, 4}
+
+
+def test_a_server_that_sends_parts_of_files_is_given_them(long):
+    app = BundleApp(long, unpack=True)
+    request = scope("/long", (b"range", b"bytes=100000-299999"), extensions={ZEROCOPY: {}, PATHSEND: {}})
+
+    async def once() -> None:
+        server = Server()
+        await app(request, server.receive, server.send)
+        start, part = server.sent
+        assert start["status"] == 206
+        assert part["type"] == ZEROCOPY
+        assert part["count"] == 200_000
+        assert os.pread(part["file"].fileno(), part["count"], part["offset"]) == LONG[100_000:300_000]
+
+    asyncio.run(once())
+
+
+def test_a_server_that_sends_files_is_given_those_that_are_whole(long):
+    app = BundleApp(long)
+    whole = serve(app, scope("/", extensions={PATHSEND: {}})).sent[1:]
+    assert whole == [{"type": PATHSEND, "path": str(long)}]
+    part = serve(app, scope("/", (b"range", b"bytes=1-"), extensions={PATHSEND: {}}))
+    assert part.body == long.read_bytes()[1:]
+    # Another file at that path is not what the fields are about.
+    content = long.read_bytes()
+    app._publication._look_at = float("inf")
+    long.with_suffix(".new").write_bytes(b"x" * len(content))
+    long.with_suffix(".new").rename(long)
+    assert serve(app, scope("/", extensions={PATHSEND: {}})).body == content
+    long.unlink()
+    assert serve(app, scope("/", extensions={PATHSEND: {}})).body == content
+
+
+@pytest.mark.parametrize(
+    ("path", "raw_path", "root_path"),
+    [
+        ("/site.wbn", b"/site.wbn", ""),
+        ("/site.wbn", None, ""),
+        ("/a b/site.wbn", b"/a%20b/site.wbn", "/a b"),
+        ("/a b/site.wbn", None, "/a b"),
+        ("/mounted", b"/mounted", "/mounted"),
+        ("/mounted/", b"/mounted/", "/mounted"),
+        ("", b"", ""),
+    ],
+)
+def test_it_may_be_mounted_below_a_path(bundle, path, raw_path, root_path):
+    app = BundleApp(bundle())
+    assert serve(app, scope(path, raw_path=raw_path, root_path=root_path)).status == 200
+    assert serve(app, scope(path + "x", raw_path=raw_path and raw_path + b"x", root_path=root_path)).status == 404
+
+
+def test_another_bundle_is_noticed_and_none_is_logged(bundle, caplog):
+    path = bundle({"url": "/", "payload": b"one"})
+    app = BundleApp(path, unpack=True)
+    assert serve(app, scope()).body == b"one"
+    bundle({"url": "/", "payload": b"two"}, name="two.wbn").rename(path)
+    app._publication._look_at = 0.0
+    assert serve(app, scope()).body == b"two"
+    path.write_bytes(b"none")
+    app._publication._look_at = 0.0
+    with caplog.at_level(logging.WARNING):
+        assert serve(app, scope()).status == 503  # overwritten, not replaced: what was served is no more
+    assert "what was served before is served on" in caplog.text
+
+
+def test_a_file_that_is_no_bundle_is_refused_at_once(tmp_path):
+    (tmp_path / "x").write_bytes(b"x")
+    with pytest.raises(FormatError):
+        BundleApp(tmp_path / "x")
+
+
+def test_a_file_that_is_cut_while_it_is_sent_ends_in_an_error(long):
+    app = BundleApp(long)
+
+    async def once() -> None:
+        server = Server()
+
+        async def send(message: Any) -> None:
+            await server.send(message)
+            os.truncate(long, 1000)
+
+        with pytest.raises(OSError, match="written to"):
+            await app(scope(), server.receive, send)
+        assert not any(message.get("more_body") is False for message in server.sent[1:])
+
+    asyncio.run(once())
+
+
+def test_lifespans_and_websockets(bundle):
+    app = BundleApp(bundle())
+
+    async def once() -> None:
+        server = Server()
+        server.requests = [{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}]
+        await app({"type": "lifespan"}, server.receive, server.send)
+        assert [message["type"] for message in server.sent] == [
+            "lifespan.startup.complete",
+            "lifespan.shutdown.complete",
+        ]
+        server = Server()
+        server.requests = [{"type": "websocket.connect"}]
+        await app({"type": "websocket"}, server.receive, server.send)
+        assert server.sent == [{"type": "websocket.close", "code": 1000}]
+
+    asyncio.run(once())

@@ -1,0 +1,135 @@
+import os
+
+import pytest
+
+from headgate.config.tree import Bounds
+from headgate.origin.bundle import Lifeboat, Publication, Shelf
+from headgate.origin.gateway.grammar import parse_request
+from tests.webbundles import HTML, PAGE
+
+BOUNDS = Bounds()
+
+
+def request(target=b"/", *lines, method=b"GET", host=b"site.example"):
+    head = b"%b %b HTTP/1.1\r\nHost: %b\r\n%b\r\n" % (method, target, host, b"".join(line + b"\r\n" for line in lines))
+    return parse_request(head, BOUNDS)
+
+
+@pytest.fixture
+def shelf(bundle):
+    def opened(*exchanges, hosts=(), **options):
+        return Shelf({}, [Lifeboat(Publication(bundle(*exchanges, **options)), hosts)])
+
+    return opened
+
+
+# Published
+
+
+def test_a_bundle_is_at_its_path_for_every_host_and_nothing_else_is(bundle):
+    shelf = Shelf({b"/a b.wbn": Publication(bundle())}, [])
+    for target in (b"/a%20b.wbn", b"/a%20b.wbn?x", b"/x/../a%20b.wbn"):
+        for host in (b"site.example", b"third.example"):
+            response = shelf.publish(request(target, host=host))
+            assert response.status == 200
+            assert dict(response.fields)[b"content-type"] == b"application/webbundle;v=b1"
+    assert shelf.publish(request(b"/a%20b.wbn", method=b"POST")).status == 405
+    assert shelf.publish(request(b"/")) is None
+    assert shelf.publish(request(b"/a%20b.wbn/")) is None
+
+
+# The lifeboat
+
+
+@pytest.mark.parametrize("method", [b"GET", b"HEAD"])
+def test_a_rejected_get_is_answered_as_stored(shelf, method):
+    stored = HTML | {"age": "9", "warning": "x", "cache-control": "max-age=99", "retry-after": "9", "etag": '"a"'}
+    boat = shelf({"url": "/missing", "status": 404, "headers": stored, "payload": b"not here"})
+    response = boat.rescue(request(b"/missing", method=method))
+    assert response.status == 404
+    assert response.body == (b"not here" if method == b"GET" else b"")
+    assert dict(response.fields) == {
+        b"content-type": b"text/html",
+        b"cache-control": b"no-cache",
+        b"headgate-source": b"bundle",
+        b"etag": b'"a"',
+        b"x-content-type-options": b"nosniff",
+        b"content-length": b"8",
+    }
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        request(b"/", method=b"POST"),
+        request(b"/", method=b"OPTIONS"),
+        request(b"/none"),
+        request(b"/", host=b"third.example"),
+        request(b"/", b"Authorization: Basic YTpi"),
+        request(b"/", b'If-Match: "a"'),
+        request(b"/", b"If-Unmodified-Since: Sun, 06 Nov 1994 08:49:37 GMT"),
+        request(b"/", b"Connection: Upgrade", b"Upgrade: websocket"),
+        request(b"/bad"),
+        request(b"/v", b"Accept-Encoding: identity"),
+    ],
+    ids=lambda one: (one.method + one.target + one.block).decode(),
+)
+def test_what_the_bundle_has_no_answer_for_is_rejected(shelf, one):
+    bad = {"url": "/bad", "status": 304}
+    variant = {"url": "/v", "variants": "Accept-Encoding;gzip", "variant_key": "gzip", "payload": b"gz"}
+    assert shelf({"url": "/", "payload": PAGE}, bad, variant).rescue(one) is None
+
+
+def test_cookies_are_no_reason_to_let_somebody_drown(shelf):
+    assert shelf().rescue(request(b"/", b"Cookie: a=b")).body == PAGE
+
+
+def test_the_variant_is_the_right_one(shelf):
+    variants = [
+        {"url": "/", "variants": "Accept-Language;en;fr", "variant_key": key, "payload": key.encode()}
+        for key in ("en", "fr")
+    ]
+    response = shelf(*variants).rescue(request(b"/", b"Accept-Language: fr"))
+    assert response.body == b"fr"
+    assert dict(response.fields)[b"vary"] == b"Accept-Language"
+
+
+def test_whoever_has_it_already_is_told_so(shelf):
+    boat = shelf({"url": "/", "headers": HTML | {"etag": '"a"'}, "payload": PAGE})
+    response = boat.rescue(request(b"/", b'If-None-Match: "a"'))
+    assert response.status == 304
+    assert dict(response.fields)[b"headgate-source"] == b"bundle"
+    assert boat.rescue(request(b"/", b'If-None-Match: "b"')).body == PAGE
+
+
+def test_a_part_of_the_origins_is_not_mended_with_a_part_of_this(shelf):
+    response = shelf().rescue(request(b"/", b"Range: bytes=0-1"))
+    assert (response.status, response.body) == (200, PAGE)
+
+
+def test_lifeboats_are_tried_in_order(bundle):
+    first = Publication(bundle({"url": "/", "payload": b"first"}, name="first.wbn"))
+    second = Publication(bundle({"url": "/", "payload": b"2"}, {"url": "/more", "payload": b"more"}, name="second.wbn"))
+    shelf = Shelf({}, [Lifeboat(first), Lifeboat(second)])
+    assert shelf.rescue(request(b"/")).body == b"first"
+    assert shelf.rescue(request(b"/more")).body == b"more"
+    assert shelf.publications == {first, second}
+
+
+def test_further_hosts_are_answered_when_they_are_named(shelf):
+    assert shelf(hosts=["*"]).rescue(request(host=b"third.example")).body == PAGE
+
+
+def test_another_edition_is_another_site(bundle):
+    publication = Publication(bundle({"url": "/", "payload": b"one"}))
+    shelf = Shelf({}, [Lifeboat(publication)])
+    assert shelf.rescue(request()).body == b"one"
+    publication.edition = Publication(bundle({"url": "/", "payload": b"two"}, name="two.wbn")).edition
+    assert shelf.rescue(request()).body == b"two"
+
+
+def test_a_file_that_is_overwritten_rescues_nobody(bundle):
+    path = bundle()
+    shelf = Shelf({}, [Lifeboat(Publication(path))])
+    os.truncate(path, 5)
+    assert shelf.rescue(request()) is None

@@ -1,0 +1,218 @@
+import pytest
+
+from headgate.errors import ResponseError
+from headgate.origin.bundle.edition import Edition
+from headgate.origin.bundle.site import ANY_HOST, NotAcceptable, Site
+from headgate.origin.bundle.stored import Unservable, for_site
+from tests.webbundles import HTML, SITE
+
+OTHER = "https://other.example:8443"
+TWO_SITES = (
+    {"url": "/", "payload": b"home"},
+    {"url": "/only", "payload": b"only"},
+    {"url": f"{OTHER}/", "payload": b"other home"},
+    {"url": f"{OTHER}/far", "payload": b"far"},
+)
+VARIANTS = "Accept-Encoding;gzip;identity, Accept-Language;en;fr"
+
+
+def variants(url="/v", **headers):
+    return [
+        {
+            "url": url,
+            "variants": VARIANTS,
+            "variant_key": f"{coding};{language}",
+            "headers": HTML | headers | ({"content-encoding": coding} if coding != "identity" else {}),
+            "payload": f"{coding};{language}".encode(),
+        }
+        for coding in ("gzip", "identity")
+        for language in ("en", "fr")
+    ]
+
+
+def payload(site, target=b"/", host=b"site.example", *fields):
+    found = site.representation(host, target, fields)
+    return None if found is None else found.part.read()
+
+
+@pytest.fixture
+def two(edition):
+    return Site(edition(*TWO_SITES), for_site)
+
+
+@pytest.mark.parametrize(
+    ("host", "page"),
+    [
+        (b"site.example", b"home"),
+        (b"SITE.example", b"home"),
+        (b"site.example.", b"home"),
+        (b"site.example:443", b"home"),
+        (b"site.example:8080", b"home"),
+        (b"other.example:8443", b"other home"),
+        (b"other.example", b"other home"),
+        # What names no site stands for the primary URL's.
+        (b"", b"home"),
+        (b"127.0.0.1:8080", b"home"),
+        (b"[::1]:8080", b"home"),
+        (b"localhost", b"home"),
+        (b"localhost:1", b"home"),
+        # What names another site does not.
+        (b"example", None),
+        (b"www.site.example", None),
+        (b"third.example", None),
+        (b"127.0.0.1.evil.example", None),
+        (b"site.example:x", None),
+        (b"*", None),
+        (b"\xff", None),
+    ],
+)
+def test_a_host_gets_its_own_site_and_no_other(two, host, page):
+    assert payload(two, b"/", host) == page
+
+
+def test_further_hosts_stand_for_the_primary_url(edition):
+    site = Site(edition(*TWO_SITES), for_site, hosts=["WWW.site.example"])
+    assert payload(site, b"/", b"www.site.example:80") == b"home"
+    assert payload(site, b"/", b"third.example") is None
+    everybody = Site(edition(*TWO_SITES), for_site, hosts=[ANY_HOST])
+    assert payload(everybody, b"/", b"third.example") == b"home"
+    assert payload(everybody, b"/", b"other.example") == b"other home"
+
+
+def test_paths_are_those_of_one_origin(two):
+    assert payload(two, b"/only") == b"only"
+    assert payload(two, b"/far") is None
+    assert payload(two, b"/far", b"other.example") == b"far"
+    assert payload(two, b"/only", b"other.example") is None
+
+
+@pytest.mark.parametrize(
+    ("stored", "target"),
+    [
+        ("/a?b=c", b"/a?b=c"),
+        ("/a%20b", b"/a%20b"),
+        ("/\u00e9", b"/%C3%A9"),
+        ("/\u00e9", b"/\xc3\xa9"),
+        ("/a", b"/x/../a"),
+        ('/"', b'/"'),
+        ("//a", b"//a"),
+    ],
+)
+def test_a_target_is_the_url_that_the_whatwg_parser_makes_of_it(edition, stored, target):
+    site = Site(edition({"url": f"{SITE}{stored}", "payload": b"x"}), for_site)
+    assert payload(site, target) == b"x"
+
+
+@pytest.mark.parametrize("target", [b"/a", b"/a?", b"/a?b=d", b"/A?b=c", b"*", b"@evil.example/", b":1/", b"\xff"])
+def test_any_other_target_has_nothing(edition, target):
+    site = Site(edition({"url": "/a?b=c", "payload": b"x"}), for_site)
+    assert payload(site, target) is None
+
+
+def test_http_and_https_of_one_host_are_one_site_of_which_the_primary_url_is_first(edition):
+    both = {"url": "http://site.example/", "payload": b"plain"}, {"url": f"{SITE}/", "payload": b"secure"}
+    for primary, page in ((f"{SITE}/", b"secure"), ("http://site.example/", b"plain")):
+        site = Site(edition(*both, primary=primary), for_site)
+        assert payload(site) == page
+        assert payload(site, b"/", b"site.example:80") == b"plain"
+        assert payload(site, b"/", b"site.example:443") == b"secure"
+
+
+@pytest.mark.parametrize(
+    ("fields", "page"),
+    [
+        ([], b"identity;en"),
+        ([(b"accept-encoding", b"gzip"), (b"accept-language", b"fr")], b"gzip;fr"),
+        ([(b"accept-encoding", b"identity"), (b"accept-language", b"fr")], b"identity;fr"),
+        ([(b"accept-encoding", b"br;q=1"), (b"accept-encoding", b"gzip;q=0.5")], b"gzip;en"),
+        ([(b"accept-language", b"de")], b"identity;en"),
+    ],
+)
+def test_variants_are_chosen_by_what_is_accepted(edition, fields, page):
+    site = Site(edition(*variants()), for_site)
+    for _ in range(2):  # the second time from what is kept
+        found = site.representation(b"site.example", b"/v", fields)
+        assert found.part.read() == page
+        assert dict(found.fields)[b"vary"] == b"Accept-Encoding, Accept-Language"
+
+
+def test_without_a_variant_that_is_acceptable_there_is_none(edition):
+    only = {"variants": "Accept-Encoding;gzip", "variant_key": "gzip", "payload": b"x"}
+    site = Site(edition({"url": "/v", **only}), for_site)
+    assert payload(site, b"/v", b"site.example", (b"accept-encoding", b"gzip")) == b"x"
+    for fields in ([], [(b"accept-encoding", b"identity")], [(b"accept-encoding", b"br, gzip;q=0")]):
+        with pytest.raises(NotAcceptable):
+            payload(site, b"/v", b"site.example", *fields)
+
+
+def test_a_stored_tag_stands_and_one_that_several_variants_share_is_weak(edition):
+    plain = {"url": "/plain", "headers": HTML | {"etag": '"a"'}, "payload": b"x"}
+    weak = {"url": "/weak", "headers": HTML | {"etag": 'W/"a"'}, "payload": b"x"}
+    site = Site(edition(plain, weak, *variants(etag='"a"')), for_site)
+    tags = [site.representation(b"", target, []).validators.etag for target in (b"/plain", b"/weak", b"/v")]
+    assert tags == [b'"a"', b'W/"a"', b'W/"a"']
+
+
+def test_without_a_stored_tag_each_response_has_its_own_and_loses_it_with_the_file(edition):
+    pages = [{"url": f"/{number}", "headers": HTML | {"etag": "none"}, "payload": b"x"} for number in range(3)]
+
+    def tags(site):
+        return [site.representation(b"", b"/%d" % number, []).validators.etag for number in range(3)]
+
+    first = tags(Site(edition(*pages), for_site))
+    assert len(set(first)) == 3
+    assert all(tag.startswith(b'"') and tag.endswith(b'"') for tag in first)
+    assert tags(Site(edition(*pages), for_site)) == first
+    assert not set(first) & set(tags(Site(edition(*pages, {"url": "/more"}), for_site)))
+
+
+def test_what_cannot_be_sent_is_refused_and_the_rest_is_none_the_worse(edition):
+    stored = [{"url": f"/{status}", "status": status, "payload": b"x"} for status in (101, 200, 206, 304, 204, 205)]
+    site = Site(edition(*stored), for_site)
+    for target in (b"/101", b"/206", b"/304"):
+        with pytest.raises(Unservable):
+            payload(site, target)
+    assert payload(site, b"/200") == b"x"
+    for target, lengths in ((b"/204", []), (b"/205", [b"0"])):
+        found = site.representation(b"", target, [])
+        assert found.part is None
+        assert [value for name, value in found.fields if name == b"content-length"] == lengths
+
+
+def test_a_cut_file_has_the_responses_it_has(bundle):
+    path = bundle({"url": "/", "payload": b"home"}, {"url": "/long", "payload": b"x" * 5000})
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) - 2000])
+    cut = Edition(path)
+    assert not cut.is_whole
+    site = Site(cut, for_site)
+    assert payload(site) == b"home"
+    with pytest.raises(Unservable, match="cut"):
+        payload(site, b"/long")
+    path.write_bytes(whole[: whole.index(b"x" * 5000) - 3])
+    with pytest.raises(ResponseError):
+        payload(Site(Edition(path), for_site), b"/long")
+
+
+def test_nosniff_is_there_whatever_is_stored(edition):
+    site = Site(edition({"url": "/", "headers": HTML | {"x-content-type-options": "sniff"}, "payload": b"x"}), for_site)
+    fields = site.representation(b"", b"/", []).fields
+    assert [value for name, value in fields if name == b"x-content-type-options"] == [b"nosniff"]
+
+
+def test_what_is_kept_is_bounded(edition, monkeypatch):
+    monkeypatch.setattr("headgate.origin.bundle.site._MOST_KEPT", 2)
+    long = {"url": "/long", "headers": HTML | {"x": "y" * 10_000}, "payload": b"long"}
+    site = Site(edition(*({"url": f"/{number}", "payload": b"%d" % number} for number in range(5)), long), for_site)
+    for _ in range(2):
+        for number in range(5):
+            assert payload(site, b"/%d" % number) == b"%d" % number
+        assert payload(site, b"/long") == b"long"
+    assert list(site._kept) == [(f"{SITE}/3", None), (f"{SITE}/4", None)]
+
+
+def test_a_bundle_of_relative_urls_is_a_site_of_no_name(edition):
+    options = {"version": "b2", "primary": "a", "manifest_url": None, "relative_urls": True}
+    site = Site(edition({"url": "a", "payload": b"a"}, **options), for_site)
+    assert payload(site, b"/a", b"127.0.0.1") == b"a"
+    assert payload(site, b"/a", b"site.example") is None

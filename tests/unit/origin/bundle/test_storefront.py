@@ -1,0 +1,216 @@
+import json
+import os
+
+import pytest
+
+from headgate.origin.bundle.publication import Publication
+from headgate.origin.bundle.representation import SMALL
+from headgate.origin.bundle.storefront import Storefront
+from tests.webbundles import HTML, PAGE, SITE
+
+WEBBUNDLE = b"application/webbundle;v=b1"
+
+
+def ask(front, target=b"/", *fields, method=b"GET", host=b"127.0.0.1"):
+    return front.answer(method, host, target, list(fields))
+
+
+def field(response, name):
+    values = [value for field_name, value in response.fields if field_name == name]
+    assert len(values) < 2, values
+    return values[0] if values else None
+
+
+def told(response):
+    assert field(response, b"content-type") == b"application/problem+json"
+    assert field(response, b"x-content-type-options") == b"nosniff"
+    assert int(field(response, b"content-length")) == len(response.body)
+    return json.loads(response.body)["detail"]
+
+
+@pytest.fixture
+def front(bundle):
+    return Storefront(Publication(bundle()))
+
+
+@pytest.fixture
+def unpacked(bundle):
+    def opened(*exchanges, **options):
+        return Storefront(Publication(bundle(*exchanges, **options)), unpack=True)
+
+    return opened
+
+
+# The bundle itself
+
+
+@pytest.mark.parametrize("target", [b"/", b"/?x", b"/site.wbn", b"/site.wbn?x=1", b"/%73ite.wbn", b"//site.wbn"])
+def test_the_bundle_is_at_its_name_and_at_the_root(front, target):
+    response = ask(front, target)
+    assert response.status == 200
+    assert field(response, b"content-type") == WEBBUNDLE
+    assert response.body == front.publication.edition.file.read(0, front.publication.edition.file.size)
+
+
+@pytest.mark.parametrize("target", [b"/other", b"/site.wbn/", b"/site", b"/SITE.wbn", b"/a/site.wbn", b"*"])
+def test_nothing_else_is(front, target):
+    response = ask(front, target)
+    assert response.status == 404
+    assert "/site.wbn" in told(response)
+
+
+@pytest.mark.parametrize("method", [b"POST", b"PUT", b"DELETE", b"OPTIONS", b"get", b"PROPFIND"])
+@pytest.mark.parametrize("unpack", [False, True])
+def test_other_methods_are_not_allowed(bundle, method, unpack):
+    front = Storefront(Publication(bundle()), unpack=unpack)
+    for target in (b"/", b"/site.wbn", b"/other"):
+        response = ask(front, target, method=method)
+        assert response.status == 405
+        assert field(response, b"allow") == b"GET, HEAD"
+        assert told(response)
+
+
+def test_a_name_may_hold_anything(bundle):
+    front = Storefront(Publication(bundle(name="a b%é.wbn")))
+    assert ask(front, b"/a%20b%25%C3%A9.wbn").status == 200
+    assert told(ask(front, b"/x"))
+
+
+def test_head_has_the_fields_of_get_and_no_content(front):
+    get, head = ask(front), ask(front, method=b"HEAD")
+    assert head.fields == get.fields
+    assert (head.status, head.body, head.part) == (200, b"", None)
+    # 9110 14.2: HEAD has no ranges.
+    assert ask(front, b"/", (b"range", b"bytes=0-1"), method=b"HEAD").fields == get.fields
+
+
+def test_ranges_of_it(front):
+    whole = ask(front).body
+    part = ask(front, b"/", (b"range", b"bytes=2-9"))
+    assert part.status == 206
+    assert part.body == whole[2:10]
+    assert field(part, b"content-range") == b"bytes 2-9/%d" % len(whole)
+    assert field(part, b"content-length") == b"8"
+    assert field(part, b"etag") == field(ask(front), b"etag")
+    beyond = ask(front, b"/", (b"range", b"bytes=%d-" % len(whole)))
+    assert beyond.status == 416
+    assert field(beyond, b"content-range") == b"bytes */%d" % len(whole)
+    assert told(beyond)
+
+
+def test_a_bundle_that_is_known_is_not_sent_again(front):
+    etag = field(ask(front), b"etag")
+    response = ask(front, b"/", (b"if-none-match", etag))
+    assert (response.status, response.body, response.part) == (304, b"", None)
+    assert field(response, b"etag") == etag
+    assert field(response, b"x-content-type-options") == b"nosniff"
+    assert field(response, b"content-length") is None
+    assert field(response, b"content-type") is None
+    modified = field(ask(front), b"last-modified")
+    assert ask(front, b"/", (b"if-modified-since", modified)).status == 304
+    other = ask(front, b"/", (b"if-match", b'"other"'))
+    assert other.status == 412
+    assert told(other)
+
+
+def test_what_is_long_is_left_in_the_file(bundle):
+    short, long = b"x" * SMALL, b"y" * (SMALL + 1)
+    exchanges = {"url": "/short", "payload": short}, {"url": "/long", "payload": long}
+    front = Storefront(Publication(bundle(*exchanges)), unpack=True)
+    assert ask(front, b"/short").body == short
+    response = ask(front, b"/long")
+    assert response.body == b""
+    assert response.part.read() == long
+    assert ask(front, b"/long", (b"range", b"bytes=0-9")).body == long[:10]
+    assert ask(front, b"/long", method=b"HEAD").part is None
+    assert ask(front, b"/site.wbn").part.length == front.publication.edition.file.size
+
+
+def test_a_file_that_is_written_to_is_nobodys_answer(bundle):
+    path = bundle({"url": "/", "payload": b"home"})
+    fronts = [Storefront(Publication(path), unpack=unpack) for unpack in (False, True)]
+    for front in fronts:
+        assert ask(front).status == 200
+    os.truncate(path, 10)
+    for front in fronts:
+        response = ask(front)
+        assert response.status == 503
+        assert field(response, b"retry-after") == b"1"
+        assert told(response)
+
+
+# The site inside
+
+
+def test_the_site_is_at_its_paths_and_the_bundle_at_its_name(unpacked):
+    front = unpacked({"url": "/", "payload": PAGE}, {"url": "/a?b", "payload": b"a"})
+    response = ask(front)
+    assert response.body == PAGE
+    assert field(response, b"content-type") == b"text/html"
+    assert field(response, b"x-content-type-options") == b"nosniff"
+    assert field(response, b"accept-ranges") == b"bytes"
+    assert ask(front, b"/a?b").body == b"a"
+    assert ask(front, b"/a").status == 404
+    assert field(ask(front, b"/site.wbn"), b"content-type") == WEBBUNDLE
+    assert field(ask(unpacked({"url": "/site.wbn", "payload": b"own"}), b"/site.wbn"), b"content-type") == b"text/html"
+
+
+def test_without_a_home_page_the_root_is_not_the_bundle(unpacked):
+    assert ask(unpacked({"url": "/a", "payload": b"a"})).status == 404
+
+
+def test_stored_statuses_are_sent_and_redirects_stay(unpacked):
+    front = unpacked(
+        {"url": "/moved", "status": 301, "headers": HTML | {"location": f"{SITE}/new"}, "payload": b"moved"},
+        {"url": "/gone", "status": 410, "headers": HTML | {"etag": '"g"'}, "payload": b"gone"},
+        {"url": "/none", "status": 204, "headers": {"etag": '"n"', **HTML}},
+    )
+    moved = ask(front, b"/moved")
+    assert (moved.status, field(moved, b"location"), moved.body) == (301, b"/new", b"moved")
+    # 9110 13.2.1: only a success has preconditions, and ranges.
+    gone = ask(front, b"/gone", (b"if-none-match", b'"g"'), (b"range", b"bytes=0-0"))
+    assert (gone.status, gone.body, field(gone, b"accept-ranges")) == (410, b"gone", None)
+    none = ask(front, b"/none")
+    assert (none.status, none.body, field(none, b"content-length")) == (204, b"", None)
+
+
+def test_payloads_have_ranges_and_preconditions(unpacked):
+    stored = HTML | {"etag": '"a"', "last-modified": "Sun, 06 Nov 1994 08:49:37 GMT", "cache-control": "max-age=9"}
+    front = unpacked({"url": "/", "headers": stored, "payload": b"0123456789"})
+    part = ask(front, b"/", (b"range", b"bytes=-3"), (b"if-range", b'"a"'))
+    assert (part.status, part.body, field(part, b"content-range")) == (206, b"789", b"bytes 7-9/10")
+    assert ask(front, b"/", (b"range", b"bytes=-3"), (b"if-range", b'"b"')).status == 200
+    same = ask(front, b"/", (b"if-none-match", b'W/"a"'))
+    assert same.status == 304
+    assert same.fields == [(b"cache-control", b"max-age=9"), (b"x-content-type-options", b"nosniff"), (b"etag", b'"a"')]
+    assert ask(front, b"/", (b"if-modified-since", b"Sun, 06 Nov 1994 08:49:37 GMT")).status == 304
+
+
+def test_variants_vary_in_304_and_none_acceptable_is_told(unpacked):
+    only = {"variants": "Accept-Encoding;gzip", "variant_key": "gzip", "headers": HTML | {"etag": '"a"'}}
+    front = unpacked({"url": "/", "payload": b"gz", **only})
+    gzip = (b"accept-encoding", b"gzip")
+    same = ask(front, b"/", gzip, (b"if-none-match", b'"a"'))
+    assert (same.status, field(same, b"vary")) == (304, b"Accept-Encoding")
+    assert ask(front, b"/", gzip, (b"range", b"bytes=0-0"), (b"if-range", b'"a"')).status == 200
+    refused = ask(front, b"/", (b"accept-encoding", b"identity"))
+    assert refused.status == 406
+    assert "none of its variants is acceptable" in told(refused)
+
+
+def test_a_response_that_is_refused_says_why_and_hides_no_other(unpacked):
+    front = unpacked({"url": "/", "payload": PAGE}, {"url": "/bad", "status": 101, "payload": b"x"})
+    refused = ask(front, b"/bad")
+    assert refused.status == 502
+    assert "its status, 101, is that of no final response" in told(refused)
+    assert ask(front).body == PAGE
+
+
+def test_another_edition_is_another_site(bundle):
+    path = bundle({"url": "/", "payload": b"one"})
+    front = Storefront(Publication(path), unpack=True)
+    first = ask(front)
+    front.publication.edition = Publication(bundle({"url": "/", "payload": b"two"}, name="two.wbn")).edition
+    second = ask(front)
+    assert (first.body, second.body) == (b"one", b"two")
+    assert field(first, b"etag") != field(second, b"etag")

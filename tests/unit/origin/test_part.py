@@ -1,0 +1,73 @@
+import gc
+import os
+
+import pytest
+
+from headgate.origin.part import OpenFile, Part, file_state
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"0123456789")
+    return path
+
+
+def test_reads_exactly_what_is_asked_for(path):
+    file = OpenFile(path)
+    assert file.size == 10
+    assert file.read(2, 3) == b"234"
+    assert file.read(9, 1) == b"9"
+    assert file.read(3, 0) == b""
+    part = Part(file, 2, 6)
+    assert part.read() == b"234567"
+    assert part.cut(1, 3).read() == b"34"
+
+
+def test_a_read_that_the_file_is_too_short_for_is_an_error(path):
+    with pytest.raises(OSError, match="written to"):
+        OpenFile(path).read(5, 6)
+
+
+def test_a_file_that_is_cut_or_written_to_is_an_error(path):
+    for change in (lambda: os.truncate(path, 5), lambda: path.write_bytes(b"9876543210")):
+        file = OpenFile(path)
+        os.utime(path, ns=(0, file.state.modified + 10**9))  # however coarse the system's clock
+        assert not file.is_as_opened()
+        change()
+        with pytest.raises(OSError, match="written to"):
+            file.read(0, 1)
+
+
+def test_another_file_at_its_path_is_nothing_to_it(path, tmp_path):
+    file = OpenFile(path)
+    other = tmp_path / "other"
+    other.write_bytes(b"x")
+    other.rename(path)
+    assert file.is_as_opened()
+    assert file.read(0, 10) == b"0123456789"
+    assert file_state(path) != file.state
+    path.unlink()
+    assert file.read(0, 10) == b"0123456789"
+
+
+def test_what_is_no_regular_file_is_not_opened(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    for name in ("fifo", "."):
+        with pytest.raises(OSError, match="no regular file"):
+            OpenFile(tmp_path / name)
+    with pytest.raises(FileNotFoundError):
+        OpenFile(tmp_path / "none")
+
+
+def test_it_closes_with_the_last_that_refers_to_it(path):
+    file = OpenFile(path)
+    raw, part = file.raw, Part(file, 0, 1)
+    gc.disable()  # no cycle may keep it
+    try:
+        del file
+        assert not raw.closed
+        del part
+        assert raw.closed
+    finally:
+        gc.enable()

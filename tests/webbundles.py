@@ -1,0 +1,24 @@
+"""Small bundles for tests that serve them."""
+
+from pathlib import Path
+from typing import Any
+
+from headgate.bundle.writer import BundleWriter
+
+SITE = "https://site.example"
+PAGE = b"<!doctype html><title>Home</title>"
+HTML = {"content-type": "text/html"}
+
+
+def write(path: Path, *exchanges: dict[str, Any], primary: str = f"{SITE}/", **options: Any) -> Path:
+    """Write a bundle of these exchanges, each with its `url` (a path is one of SITE's) and what `add` takes; give its
+    path. Where none is given, it has a home page; the manifest is there in any case."""
+    manifest = {"url": "/manifest", "headers": {"content-type": "application/manifest+json"}, "payload": b"{}"}
+    home = {"url": primary, "payload": PAGE}
+    options.setdefault("manifest_url", f"{SITE}/manifest")
+    with BundleWriter(path, primary_url=primary, **options) as writer:
+        for exchange in [*(exchanges or [home]), *([manifest] if options["manifest_url"] else [])]:
+            given = {"headers": HTML, **exchange}
+            url = given.pop("url")
+            writer.add(SITE + url if url.startswith("/") else url, **given)
+    return path
