@@ -76,10 +76,13 @@ def certificate(
     return builder.sign(signing_key, SHA256())
 
 
-def root(key: Key | None = None) -> x509.Certificate:
-    """Make a certificate that issues others."""
+def root(key: Key | None = None, *, issuer: tuple[x509.Certificate, Key] | None = None) -> x509.Certificate:
+    """Make a certificate that issues others, itself issued by nobody unless there is an issuer."""
     key = key or p256(2)
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a root of tests")])
+    name = "one between, of tests" if issuer else "a root of tests"
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    signer, signing_key = (issuer[0], issuer[1]) if issuer else (None, key)
+    signing_public_key = signer.public_key() if signer else key.public_key()
     usage = x509.KeyUsage(
         digital_signature=False,
         content_commitment=False,
@@ -94,7 +97,7 @@ def root(key: Key | None = None) -> x509.Certificate:
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
-        .issuer_name(subject)
+        .issuer_name(signer.subject if signer else subject)
         .public_key(key.public_key())
         .serial_number(2)
         .not_valid_before(datetime(2025, 1, 1, tzinfo=UTC))
@@ -102,7 +105,8 @@ def root(key: Key | None = None) -> x509.Certificate:
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .add_extension(usage, critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .sign(key, SHA256())
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signing_public_key), critical=False)
+        .sign(signing_key, SHA256())
     )
 
 

@@ -1,3 +1,5 @@
+import base64
+
 import pytest
 
 from headgate.bundle import cbor
@@ -71,3 +73,14 @@ def test_what_is_no_chain_is_refused_in_a_sentence(content: bytes, words: str) -
     with pytest.raises(ConfigurationError, match=words) as refusal:
         read_certificate_chain(content)
     assert "\n" not in str(refusal.value)
+
+
+def test_what_the_library_only_warns_of_is_refused() -> None:
+    der = signers.der(LEAF)
+    content = der.replace(b"\xa0\x03\x02\x01\x02\x02\x01\x01", b"\xa0\x03\x02\x01\x02\x02\x01\x00")
+    assert content != der  # the serial number is 0, which RFC 5280 forbids
+    lines = base64.encodebytes(content)
+    pem = b"-----BEGIN CERTIFICATE-----\n" + lines + b"-----END CERTIFICATE-----\n"
+    for written in (pem, cbor.encode([MAGIC, {"cert": content}])):
+        with pytest.raises(ConfigurationError, match="serial number"):
+            read_certificate_chain(written)

@@ -179,6 +179,27 @@ def test_the_moments_at_which_it_is_valid_are_the_first_and_the_last() -> None:
     assert code(found(bundle, forging.EXPIRES + 0.001)) == Reason.EXPIRED
 
 
+def test_a_signature_may_be_valid_for_a_moment_alone() -> None:
+    assert found(opened(vouch(date=int(signers.NOW), expires=int(signers.NOW)))).valid
+
+
+def test_a_certificate_is_valid_in_its_first_and_last_second() -> None:
+    first, last = datetime(2026, 1, 10, tzinfo=UTC), datetime(2026, 1, 10, 0, 0, 30, tzinfo=UTC)
+    options = by(signers.certificate(valid=(first, last)))
+    bundle = opened(vouch(auth_sha256=options["auth_sha256"]), authorities=options["authorities"])
+    assert [found(bundle, moment.timestamp()).valid for moment in (first, last)] == [True, True]
+    assert code(found(bundle, first.timestamp() - 1)) == Reason.CERTIFICATE_NOT_YET_VALID
+    assert code(found(bundle, last.timestamp() + 1)) == Reason.CERTIFICATE_EXPIRED
+
+
+def test_a_key_on_a_curve_that_nobody_knows_is_not_on_p256() -> None:
+    der = signers.der(LEAF)
+    p256, unknown = (bytes.fromhex(f"06082a8648ce3d0301{last}") for last in ("07", "7f"))
+    content = {"cert": der.replace(p256, unknown)}
+    assert der.count(p256) == 1
+    assert code(found(opened(vouch(), authorities=[content]))) == Reason.NOT_P256
+
+
 def test_seven_days_are_not_too_long() -> None:
     assert found(opened(vouch(expires=forging.DATE + 604_800))).valid
 
@@ -230,6 +251,14 @@ def test_a_certificate_that_leads_to_a_root_is_trusted() -> None:
     signature = trusted(signers.certificate(issuer=(ROOT, ROOT_KEY)))
     assert signature.valid, signature.reason
     assert not any("trusted root" in sentence for sentence in signature.unchecked)
+
+
+def test_certificates_between_it_and_the_root_are_found_in_the_bundle() -> None:
+    key = signers.p256(4)
+    between = signers.root(key, issuer=(ROOT, ROOT_KEY))
+    leaf = signers.certificate(issuer=(between, key))
+    assert trusted(leaf, between).valid
+    assert code(trusted(leaf)) == Reason.UNTRUSTED
 
 
 def test_a_certificate_that_leads_to_no_root_is_not_trusted() -> None:
