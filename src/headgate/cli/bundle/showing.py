@@ -20,7 +20,7 @@ def print_json(value: Any) -> None:
     """Print one JSON value on a line of its own, in UTF-8 whatever the terminal speaks."""
     import json
 
-    sys.stdout.buffer.write(json.dumps(value, ensure_ascii=False).encode() + b"\n")
+    sys.stdout.buffer.write(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
 
 
 def end_with_no() -> NoReturn:
