@@ -30,6 +30,8 @@ class _Source(NamedTuple):
     exchanges: "Iterable[Exchange]"
     primary_url: str | None = None
     manifest_url: str | None = None
+    main_is_there: bool = True
+    """Whether the primary URL is that of an exchange."""
     failed: Callable[[], int] = int
     """How many of the exchanges that were asked for could not be had, as far as is known by now."""
 
@@ -91,7 +93,7 @@ def create(
         raise ConfigurationError(f"{source.name} has no manifest, and draft-01 must have one; see --manifest-url")
     exchanges = _with_fields(exchanges, folded(fields)) if fields else exchanges
     exchanges = compress(exchanges, codings, version=version) if codings else exchanges
-    primary = primary_url or source.primary_url or first
+    primary = primary_url or _default_primary(source, first, version)
     with meter("writing") as told:
         writer = BundleWriter(target, version=version, primary_url=primary, manifest_url=manifest, progress=told)
         count = _add_all(writer, exchanges)
@@ -118,12 +120,20 @@ def _source(out: str, named: dict[str, str | None]) -> _Source:
     return _SOURCES[kind](value, base_url or "", out)
 
 
+def _default_primary(source: _Source, first: str, version: "Version") -> str | None:
+    """Give the main resource's URL where nobody named it; in b2 only one that is in the bundle will do."""
+    if source.main_is_there or version != "b2":
+        return source.primary_url or first
+    return None
+
+
 def _directory(name: str, base_url: str, out: str) -> _Source:
     from headgate.bundle.sources import directory, find_manifest
 
     root = Path(name)
     exchanges = _without(directory(root, base_url, tell=_tell), out)
-    return _Source(name, exchanges, base_url, find_manifest(root, base_url))
+    manifest = find_manifest(root, base_url)
+    return _Source(name, exchanges, base_url, manifest, main_is_there=(root / "index.html").is_file())
 
 
 def _har(name: str, _base_url: str, _out: str) -> _Source:
@@ -153,7 +163,7 @@ def _tell(sentence: str) -> None:
     click.echo(f"headgate: {harmless(sentence)}", err=True)
 
 
-def _peeked(exchanges: "Iterable[Exchange]") -> "tuple[str | None, Iterator[Exchange]]":
+def _peeked(exchanges: "Iterable[Exchange]") -> "tuple[str, Iterator[Exchange]]":
     """Give the URL of the first exchange, and all of them; a bundle of nothing has no use."""
     remaining = iter(exchanges)
     first = next(remaining, None)

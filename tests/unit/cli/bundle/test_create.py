@@ -96,6 +96,15 @@ def test_primary_and_manifest_url_by_name(run, folder, out):
     assert (fields["primary_url"], fields["manifest_url"]) == (BASE + "a/long.txt", BASE)
 
 
+@pytest.mark.parametrize(("version", "primary"), [("b1", BASE), ("b2", None)])
+def test_a_directory_without_an_index_has_no_main_resource(run, folder, out, version, primary):
+    (folder / "index.html").unlink()
+    told = run("create", "--dir", folder, "--base-url", BASE, "--version", version, "-o", out)
+    assert told.code == 0
+    assert ("primary URL https://example.com/ is not in the bundle" in told.err) is (version == "b1")
+    assert run("info", out, "--json", "--profile", "compat").json["primary_url"] == primary
+
+
 def test_fields_are_set_in_each_response(run, folder, out):
     flags = ("-H", "Cache-Control: max-age=60", "-H", "x-a: 1", "-H", "X-A: 2")
     assert run("create", "--dir", folder, "--base-url", BASE, "-o", out, *flags).code == 0

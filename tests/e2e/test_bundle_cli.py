@@ -1,0 +1,262 @@
+"""`headgate bundle` as its own process: what it costs, what it prints where, how it ends, and what it serves."""
+
+import hashlib
+import json
+import os
+import pty
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from headgate.bundle import BundleWriter
+from tests.e2e import programs
+from tests.servers import free_port
+
+BASE = "https://example.com/"
+PROGRAM = [sys.executable, "-m", "headgate", "bundle"]
+VECTORS = Path(__file__).parents[1] / "vectors" / "bundle"
+MEGABYTE = 1 << 20
+
+
+def run(*arguments, **options):
+    command = [*PROGRAM, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, timeout=programs.PATIENCE, check=False, **options)
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """A bundle of 200 MB: a hundred responses of 1 MB, and one of 100 MB."""
+    folder = tmp_path_factory.mktemp("large")
+    film = folder / "film"
+    with film.open("wb") as file:
+        file.truncate(100 * MEGABYTE)
+    with BundleWriter(folder / "large.wbn", primary_url=BASE, manifest_url=BASE + "0") as writer:
+        for number in range(100):
+            payload = hashlib.sha256(str(number).encode()).digest() * (MEGABYTE // 32)
+            writer.add(f"{BASE}{number}", headers={"content-type": "image/png"}, payload=payload)
+        writer.add(BASE + "film", headers={"content-type": "video/mp4"}, payload=film)
+    return folder / "large.wbn"
+
+
+def measured(*arguments):
+    """Run in a process of its own; return the exit code and the most memory it ever had, in MB."""
+    code = (
+        "import resource, subprocess, sys\n"
+        "done = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL)\n"
+        "print(done.returncode, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *PROGRAM, *map(str, arguments)], capture_output=True, check=True)
+    returncode, kilobytes = map(int, done.stdout.split())
+    return returncode, kilobytes / 1024
+
+
+@pytest.mark.parametrize(
+    ("words", "most"),
+    [
+        (["get", "FILE", BASE + "7"], 40),
+        (["get", "FILE", BASE + "film", "-o", "OUT"], 40),
+        (["info", "FILE", "--json"], 40),
+        (["list", "FILE", "--json", "--digest"], 48),
+        (["extract", "FILE", "-o", "OUT"], 64),
+        (["convert", "FILE", "--version", "b2", "-o", "OUT"], 64),
+    ],
+    ids=lambda words: words[0] if isinstance(words, list) else "",
+)
+def test_a_large_bundle_takes_little_memory(large, tmp_path, words, most):
+    named = {"FILE": large, "OUT": tmp_path / "out"}
+    code, megabytes = measured(*(named.get(word, word) for word in words))
+    assert code == 0
+    assert megabytes < most
+
+
+def test_a_large_directory_takes_little_memory(tmp_path):
+    root = tmp_path / "site"
+    root.mkdir()
+    for number in range(20):
+        with (root / f"{number}.bin").open("wb") as file:
+            file.truncate(10 * MEGABYTE)
+    words = ("create", "--dir", root, "--base-url", BASE, "--version", "b2", "-o", tmp_path / "out.wbn")
+    code, megabytes = measured(*words)
+    assert code == 0
+    assert megabytes < 64
+    assert (tmp_path / "out.wbn").stat().st_size > 200 * MEGABYTE
+
+
+def test_getting_a_response_imports_nothing_that_it_does_not_need():
+    code = (
+        "import sys, headgate.cli.program as p\n"
+        f"p._run(['bundle', 'get', {str(VECTORS / 'small_b1.wbn')!r}, '/', '-o', {os.devnull!r}])\n"
+        "names = ('rich', 'asyncio', 'zmq', 'cryptography', 'httpx2', 'httptools', 'prometheus_client', 'json')\n"
+        "print([name for name in names if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["[]"]
+
+
+def test_json_on_stdout_sentences_on_stderr():
+    good = run("list", VECTORS / "hello_b2.wbn", "--json")
+    assert (good.returncode, good.stderr) == (0, b"")
+    assert [json.loads(line)["status"] for line in good.stdout.splitlines()] == [200, 200]
+    bad = run("info", VECTORS / "hello_b1.wbn", "--json")
+    assert (bad.returncode, bad.stderr) == (1, b"")
+    assert json.loads(bad.stdout)["step"] == "3.3 step 24"
+    spoken = run("info", VECTORS / "hello_b1.wbn")
+    assert (spoken.returncode, spoken.stdout, spoken.stderr.count(b"\n")) == (1, b"", 1)
+
+
+def test_json_is_utf_8_whatever_the_terminal_speaks(tmp_path):
+    with BundleWriter(tmp_path / "a.wbn", primary_url=BASE, manifest_url=BASE) as writer:
+        writer.add(BASE, headers={"content-type": "text/plain", "x-a": "é"}, payload=b"x")
+    done = run("list", tmp_path / "a.wbn", "--json", env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert json.loads(done.stdout.decode())["headers"]["x-a"] == "é"
+
+
+@pytest.mark.parametrize("words", [["list", "--json"], ["list"], ["get"]], ids=" ".join)
+def test_a_pipe_that_closes_is_no_error(large, words):
+    command, *flags = words
+    url = [BASE + "film"] if command == "get" else []
+    with subprocess.Popen(
+        [*PROGRAM, command, str(large), *url, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as program:
+        program.stdout.close()
+        assert program.stderr.read() == b""
+    assert program.returncode == 141
+
+
+def test_a_device_that_is_full_is_one_sentence(large):
+    done = run("get", large, BASE + "7", "-o", "/dev/full")
+    assert done.returncode == 1
+    assert done.stderr.count(b"\n") == 1
+    assert b"/dev/full: No space left" in done.stderr
+
+
+def on_a_terminal(*arguments):
+    """Run with stderr on a terminal; return the exit code and what was shown there."""
+    ours, theirs = pty.openpty()
+    command = [*PROGRAM, *map(str, arguments)]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=theirs, env=environment) as program:
+        os.close(theirs)
+        shown = b""
+        try:
+            while piece := os.read(ours, 65_536):
+                shown += piece
+        except OSError:
+            pass  # how Linux says that nobody has the other end any more
+    os.close(ours)
+    return program.returncode, shown
+
+
+@pytest.mark.parametrize(
+    ("words", "bar"),
+    [
+        (["extract", "FILE", "-o", "OUT"], b"extracting"),
+        (["convert", "FILE", "--version", "b2", "-o", "OUT"], b"converting"),
+        (["verify", "SIGNED"], b"verifying"),
+        (["create", "--dir", "FOLDER", "--base-url", BASE, "-o", "OUT"], b"writing"),
+    ],
+    ids=lambda words: words[0] if isinstance(words, list) else "",
+)
+def test_long_work_shows_its_progress_on_a_terminal(large, tmp_path, words, bar):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "index.html").write_bytes(b"<p>")
+    signed = VECTORS / "small_b2_signed.swbn"
+    named = {"FILE": large, "OUT": tmp_path / "out", "SIGNED": signed, "FOLDER": tmp_path / "folder"}
+    code, shown = on_a_terminal(*(named.get(word, word) for word in words))
+    assert code == 0
+    assert bar in shown
+    assert b"\x1b" in shown
+
+
+def test_a_list_of_urls_is_fetched(tmp_path):
+    with programs.origin() as origin:
+        (tmp_path / "urls.txt").write_text(f"# a comment\n{origin.url}/a\n{origin.url}/b\n{origin.url}/a\n")
+        words = ("create", "--urls", tmp_path / "urls.txt", "--version", "b2", "-o", tmp_path / "out.wbn")
+        done = run(*words)
+        assert (done.returncode, done.stderr.count(b"\n")) == (0, 1)
+        assert origin.seen == ["/a", "/b"]
+        got = run("get", tmp_path / "out.wbn", f"{origin.url}/b")
+        assert (got.returncode, got.stdout) == (0, b"ok\n")
+        unheard = f"http://127.0.0.1:{free_port()}"
+        (tmp_path / "urls.txt").write_text(f"{origin.url}/a\n{unheard}/b\n")
+        some = run(*words)
+    assert some.returncode == 1
+    assert f"left out {unheard}/b".encode() in some.stderr
+    listed = run("list", tmp_path / "out.wbn", "--json")
+    assert [json.loads(line)["url"] for line in listed.stdout.splitlines()] == [f"{origin.url}/a"]
+    (tmp_path / "urls.txt").write_text(f"{unheard}/b\n")
+    before = (tmp_path / "out.wbn").read_bytes()
+    assert run(*words).returncode == 1
+    assert (tmp_path / "out.wbn").read_bytes() == before
+
+
+def ask(url, method="GET", **fields):
+    """Ask; return status, fields and body, whatever the status."""
+    headers = {name.replace("_", "-"): value for name, value in fields.items()}
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, method=method, headers=headers)) as response:
+            return response.status, response.headers, response.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.headers, error.read()
+
+
+def serving(folder, *arguments):
+    return programs.headgate(folder, "bundle", "serve", *arguments, "--listen", "127.0.0.1:0")
+
+
+def test_a_bundle_is_served_at_the_root_and_at_its_name(tmp_path):
+    content = (VECTORS / "small_b1.wbn").read_bytes()
+    with serving(tmp_path, VECTORS / "small_b1.wbn") as program:
+        url = program.wait_for(r"^ready (http://127\.0\.0\.1:\d+/small_b1\.wbn)$")[1]
+        root = url.removesuffix("small_b1.wbn")
+        for address in (url, root):
+            status, fields, body = ask(address)
+            assert (status, body) == (200, content)
+            assert fields["Content-Type"] == "application/webbundle;v=b1"
+            assert fields["X-Content-Type-Options"] == "nosniff"
+        assert ask(url, Range="bytes=0-9")[::2] == (206, content[:10])
+        assert ask(url, If_None_Match=fields["ETag"])[0] == 304
+        assert ask(url, "HEAD")[::2] == (200, b"")
+        assert ask(root + "other")[0] == 404
+        assert [ask(root, method)[0] for method in ("POST", "PUT", "DELETE")] == [405] * 3
+        assert program.end() == 0
+
+
+def test_the_site_inside_is_served_with_its_variants(tmp_path):
+    with serving(tmp_path, VECTORS / "variants_b1.wbn", "--unpack") as program:
+        root = program.wait_for(r"^ready (http://127\.0\.0\.1:\d+/)variants_b1\.wbn$")[1]
+        status, fields, body = ask(root, Accept_Encoding="br", Accept_Language="fr")
+        assert (status, body, fields["Content-Type"]) == (200, b"body br;fr", "text/plain")
+        assert ask(root + "manifest.webmanifest")[0] == 200
+        assert ask(root + "nope")[0] == 404
+        assert ask(root, "POST")[0] == 405
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "words"),
+    [
+        (b"no bundle", 1, "(3.3 step 2)"),
+        (b"", 1, "(3.3 step 2)"),
+        (None, 2, "No such file"),
+    ],
+)
+def test_what_is_no_bundle_is_not_served(tmp_path, content, code, words):
+    if content is not None:
+        (tmp_path / "no.wbn").write_bytes(content)
+    returned, said = programs.refused(tmp_path, "bundle", "serve", "no.wbn", "--listen", "127.0.0.1:0")
+    assert (returned, said.count("\n")) == (code, 1)
+    assert said.startswith("headgate: no.wbn: ")
+    assert words in said
+
+
+def test_an_address_that_is_taken_is_wrong_use(tmp_path):
+    with programs.origin() as origin:
+        listen = origin.url.removeprefix("http://")
+        returned, said = programs.refused(tmp_path, "bundle", "serve", VECTORS / "small_b1.wbn", "--listen", listen)
+    assert returned == 2
+    assert "--listen" in said
