@@ -55,7 +55,7 @@ class Collection:
         self, urls: Iterable[str], fetcher: Fetcher, intake: Intake, manners: "_Manners", *, tell: Tell
     ) -> None:
         self.collected = 0
-        """URLs of the list that were fetched so far."""
+        """URLs of the list that were fetched so far; one that is there twice counts once."""
         self.failed = 0
         """URLs of the list that could not be."""
         self._fetcher = fetcher
@@ -76,7 +76,10 @@ class Collection:
         try:
             for url in urls:
                 try:
-                    yield from self._visit(url)
+                    address = web_url(url)
+                    if address in self._seen:
+                        continue
+                    yield from self._visit(address)
                 except TooMuch:
                     raise
                 except (Unfit, FetchError, MissingExtra) as error:
@@ -91,9 +94,8 @@ class Collection:
         if self.failed and not self.collected:
             raise FetchError(f"none of the {self.failed} URLs could be fetched; {first}")
 
-    def _visit(self, url: str) -> Iterator[Exchange]:
-        """Yield the exchange of a URL, and of those that it redirects to; nothing for what was fetched before."""
-        address = web_url(url)
+    def _visit(self, address: str) -> Iterator[Exchange]:
+        """Yield the exchange of a URL, and of those that it redirects to, as far as they were not fetched before."""
         for _ in range(_MOST_HOPS + 1):
             if address in self._seen:
                 return

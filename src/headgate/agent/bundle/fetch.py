@@ -39,6 +39,11 @@ class Reply:
         self._response: Any = response
         self._pace = pace
 
+    @property
+    def _is_read(self) -> bool:
+        read: bool = self._response.is_stream_consumed
+        return read
+
     def pairs(self) -> list[tuple[str, str]]:
         """Give the fields as they came, values as Latin-1."""
         return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in self._response.headers.raw]
@@ -46,7 +51,8 @@ class Reply:
     def chunks(self, *, decoded: bool = False) -> Iterator[bytes]:
         """Yield the body, as it was sent or with its content coding undone."""
         with told(self.url, library_of(self._response)):
-            arriving = self._response.iter_bytes() if decoded else self._response.iter_raw()
+            # Transports that play a network answer with bodies that were read already.
+            arriving = self._response.iter_bytes() if decoded or self._is_read else self._response.iter_raw()
             while (chunk := self._pace.timed(arriving)) is not None:
                 yield chunk
 
@@ -57,7 +63,8 @@ class AsyncReply(Reply):
     async def achunks(self, *, decoded: bool = False) -> AsyncGenerator[bytes]:
         """Yield the body, as it was sent or with its content coding undone."""
         with told(self.url, library_of(self._response)):
-            async with aclosing(self._response.aiter_bytes() if decoded else self._response.aiter_raw()) as arriving:
+            is_plain = decoded or self._is_read
+            async with aclosing(self._response.aiter_bytes() if is_plain else self._response.aiter_raw()) as arriving:
                 while (chunk := await self._pace.atimed(arriving)) is not None:
                     yield chunk
 

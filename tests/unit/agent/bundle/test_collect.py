@@ -1,0 +1,256 @@
+import gzip
+import zlib
+
+import pytest
+
+from headgate.agent.bundle import Limits, collect
+from headgate.agent.bundle.fetch import USER_AGENT
+from headgate.bundle.exchange import Exchange
+from headgate.bundle.spool import Piece
+from headgate.errors import FetchError
+
+HTML = {"Content-Type": "text/html"}
+
+
+class Web:
+    """A network of pages, the clock of whoever asks it, and all that was asked and told."""
+
+    def __init__(self, library, pages):
+        self.library = library
+        self.pages = pages
+        self.asked = []
+        self.slept = []
+        self.told = []
+        self.now = 1_000_000.0
+
+    def answer(self, request):
+        url = str(request.url)
+        self.asked.append(url)
+        found = self.pages.get(url, (404, {}, b""))
+        if isinstance(found, list):
+            found = found.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        status, fields, content = found
+        return self.library.Response(status, headers=fields, stream=self.library.ByteStream(content))
+
+    def sleep(self, seconds):
+        self.slept.append(seconds)
+        self.now += seconds
+
+    def collect(self, *urls, **options):
+        client = self.library.Client(transport=self.library.MockTransport(self.answer))
+        return collect(urls, client=client, tell=self.told.append, clock=lambda: self.now, sleep=self.sleep, **options)
+
+
+@pytest.fixture
+def web(library):
+    return lambda pages: Web(library, pages)
+
+
+def test_each_url_once_in_order_as_a_bundle_keeps_it(web):
+    fields = {**HTML, "Set-Cookie": "a=b", "Transfer-Encoding": "chunked", "Age": "7", "ETag": '"x"'}
+    pages = web({"https://a.example/": (200, fields, b"a"), "https://b.example/": (200, {}, b"b")})
+    collected = pages.collect("https://b.example", "https://a.example/", "https://B.example:443/#part")
+    assert list(collected) == [
+        Exchange("https://b.example/", 200, {"content-type": "application/octet-stream"}, b"b"),
+        Exchange("https://a.example/", 200, {"content-type": "text/html", "etag": '"x"'}, b"a"),
+    ]
+    assert (collected.collected, collected.failed, pages.told) == (2, 0, [])
+    assert pages.asked == ["https://b.example/", "https://a.example/"]
+
+
+def test_what_is_asked_for_is_the_plain_bytes(web):
+    seen = []
+    pages = web({})
+    pages.answer = lambda request: seen.append(dict(request.headers)) or pages.library.Response(200, content=b"x")
+    list(pages.collect("https://a.example/"))
+    assert seen[0]["accept-encoding"] == "identity"
+
+
+def test_each_redirect_is_an_exchange_and_the_last_leads_somewhere(web):
+    pages = web({
+        "https://a.example/": (301, {"Location": "/b"}, b""),
+        "https://a.example/b": (307, {"Location": "https://b.example/#part", **HTML}, b"moved"),
+        "https://b.example/": (200, HTML, b"here"),
+    })  # fmt: skip
+    found = list(pages.collect("https://a.example/", "https://a.example/b"))
+    assert [(exchange.url, exchange.status, exchange.headers.get("location")) for exchange in found] == [
+        ("https://a.example/", 301, "/b"),
+        ("https://a.example/b", 307, "https://b.example/#part"),
+        ("https://b.example/", 200, None),
+    ]
+    assert found[0].headers["content-type"] == "application/octet-stream", "3.4 step 9 asks for one"
+
+
+@pytest.mark.parametrize(
+    ("location", "why"),
+    [
+        ("ftp://b.example/", "not http or https"),
+        ("http://b.example/", "redirects from https to http://b.example/"),
+        ("https://me:pw@b.example/", "a user name or a password"),
+        ("https://:99999/", "not a URL"),
+    ],
+)
+def test_a_redirect_that_nobody_should_follow_is_kept_and_told_of(web, location, why):
+    pages = web({"https://a.example/": (302, {"Location": location}, b""), "https://c.example/": (200, HTML, b"c")})
+    collected = pages.collect("https://a.example/", "https://c.example/")
+    assert [exchange.url for exchange in collected] == ["https://a.example/", "https://c.example/"]
+    assert (collected.collected, collected.failed) == (1, 1)
+    assert why in pages.told[0]
+    assert pages.asked == ["https://a.example/", "https://c.example/"]
+
+
+def test_redirects_in_a_circle_and_without_end(web):
+    circle = {
+        "https://a.example/": (302, {"Location": "/b"}, b""),
+        "https://a.example/b": (302, {"Location": "/"}, b""),
+    }
+    assert len(list(web(circle).collect("https://a.example/"))) == 2
+    hops = {f"https://a.example/{n}": (302, {"Location": f"/{n + 1}"}, b"") for n in range(40)}
+    endless = web({**hops, "https://b.example/": (200, HTML, b"b")})
+    assert len(list(endless.collect("https://a.example/0", "https://b.example/"))) == 12
+    assert endless.told == ["left out https://a.example/0: more than 10 redirects"]
+
+
+@pytest.mark.parametrize("status", [206, 304, 400, 404, 500])
+def test_a_url_that_cannot_be_had_is_told_of_and_counted(web, status):
+    pages = web({"https://a.example/": (status, HTML, b"x"), "https://b.example/": (200, HTML, b"b")})
+    collected = pages.collect("https://a.example/", "https://b.example/")
+    assert [exchange.url for exchange in collected] == ["https://b.example/"]
+    assert (collected.collected, collected.failed) == (1, 1)
+    (sentence,) = pages.told
+    assert sentence.startswith("left out https://a.example/: ")
+
+
+def test_a_network_that_fails_is_told_of(web, library):
+    pages = web({"https://a.example/": library.ConnectError("refused"), "https://b.example/": (200, HTML, b"b")})
+    assert len(list(pages.collect("https://a.example/", "https://b.example/"))) == 1
+    assert pages.told == ["left out https://a.example/: ConnectError: refused"]
+
+
+def test_none_at_all_is_an_error(web):
+    pages = web({})
+    with pytest.raises(FetchError, match=r"none of the 2 URLs could be fetched; https://a\.example/: answered 404"):
+        list(pages.collect("https://a.example/", "https://b.example/"))
+    assert list(pages.collect()) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "slept"),
+    [
+        ("7", 7.0),
+        ("0", None),
+        ("Mon, 12 Jan 1970 13:47:00 GMT", 20.0),
+        ("Mon, 12 Jan 1970 13:46:00 GMT", None),
+        ("", 1.0),
+        ("soon", 1.0),
+        ("-5", 1.0),
+        ("٥", 1.0),
+    ],
+)
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_busy_server_is_asked_again_when_it_says_so(web, status, said, slept):
+    busy = (status, {"Retry-After": said.encode()}, b"")
+    pages = web({"https://a.example/": [busy, (200, HTML, b"a")]})
+    assert [exchange.payload for exchange in pages.collect("https://a.example/")] == [b"a"]
+    assert pages.slept == ([] if slept is None else [slept])
+
+
+def test_a_server_that_stays_busy_is_given_up_and_its_pauses_grow(web):
+    busy = (503, {}, b"")
+    pages = web({"https://a.example/": [busy] * 9, "https://b.example/": (200, HTML, b"b")})
+    assert len(list(pages.collect("https://a.example/", "https://b.example/"))) == 1
+    assert pages.slept == [1.0, 2.0]
+    assert pages.told == ["left out https://a.example/: busy, 3 times asked"]
+
+
+def test_a_server_that_asks_for_too_long_is_left_alone_with_all_its_urls(web):
+    pages = web({
+        "https://a.example/1": [(429, {"Retry-After": "61"}, b"")],
+        "https://a.example/2": (200, HTML, b"never asked"),
+        "https://b.example/": (200, HTML, b"b"),
+    })  # fmt: skip
+    collected = pages.collect("https://a.example/1", "https://a.example/2", "https://b.example/", max_wait=60.0)
+    assert [exchange.url for exchange in collected] == ["https://b.example/"]
+    assert pages.asked == ["https://a.example/1", "https://b.example/"]
+    assert pages.slept == []
+    assert [sentence.partition(": ")[2] for sentence in pages.told] == [
+        "busy, and asks to be left alone for 61 s; try again then"
+    ] * 2
+    forever = web({"https://a.example/1": (503, {"Retry-After": "9" * 40}, b"")})
+    with pytest.raises(FetchError, match="asks to be left alone for inf s"):
+        list(forever.collect("https://a.example/1"))
+
+
+@pytest.mark.parametrize(
+    ("coding", "content"),
+    [
+        ("gzip", gzip.compress(b"x" * 5000)),
+        ("deflate", zlib.compress(b"x" * 5000)),
+        ("identity", b"x" * 5000),
+        ("deflate, gzip", gzip.compress(zlib.compress(b"x" * 5000))),
+    ],
+)
+def test_a_coding_that_nobody_asked_for_is_undone(web, coding, content):
+    fields = {**HTML, "Content-Encoding": coding, "ETag": '"x"'}
+    (found,) = web({"https://a.example/": (200, fields, content)}).collect("https://a.example/")
+    assert found.payload == b"x" * 5000
+    assert found.headers == {"content-type": "text/html", "etag": 'W/"x"'}
+
+
+def test_a_coding_that_is_not_known_here_stays(web):
+    fields = {**HTML, "Content-Encoding": "gzip, magic"}
+    (found,) = web({"https://a.example/": (200, fields, b"coded")}).collect("https://a.example/")
+    assert found.payload == b"coded"
+    assert found.headers["content-encoding"] == "gzip, magic"
+
+
+def test_a_damaged_coding_is_left_out(web):
+    fields = {**HTML, "Content-Encoding": "gzip"}
+    pages = web({"https://a.example/": (200, fields, gzip.compress(b"x" * 5000)[:-9])})
+    with pytest.raises(FetchError, match="cut short within its content coding"):
+        list(pages.collect("https://a.example/"))
+
+
+def test_large_bodies_wait_on_disk_and_bounds_hold(web):
+    body = bytes(3 << 20)
+    pages = web({
+        "https://a.example/1": (200, HTML, body),
+        "https://a.example/2": (200, HTML, b"small"),
+        "https://a.example/bomb": (200, {**HTML, "Content-Encoding": "gzip"}, gzip.compress(bytes(50 << 20))),
+    })  # fmt: skip
+    first, second = pages.collect(
+        "https://a.example/1", "https://a.example/bomb", "https://a.example/2", limits=Limits(max_body=4 << 20)
+    )
+    assert isinstance(first.payload, Piece)
+    assert b"".join(first.payload) == body
+    assert second.payload == b"small"
+    assert pages.told == ["left out https://a.example/bomb: a body of more than 4194304 bytes"]
+
+
+def test_too_much_of_all_is_an_error(web):
+    pages = web({f"https://a.example/{n}": (200, HTML, bytes(3 << 20)) for n in range(3)})
+    collected = pages.collect(*pages.pages, limits=Limits(max_total=7 << 20))
+    assert [next(collected).url, next(collected).url] == ["https://a.example/0", "https://a.example/1"]
+    with pytest.raises(FetchError, match="7340032 bytes are allowed for all bodies, and there are more"):
+        next(collected)
+
+
+def test_who_asks_says_so_and_keeps_no_cookies(library, monkeypatch):
+    seen = []
+
+    def answer(request):
+        seen.append((request.headers["user-agent"], request.headers.get("cookie")))
+        return library.Response(200, headers={"Set-Cookie": "a=b"}, content=b"x")
+
+    client = library.Client
+
+    def mocked(**options):
+        return client(transport=library.MockTransport(answer), **options)
+
+    monkeypatch.setattr(library, "Client", mocked)
+    monkeypatch.setattr("headgate.agent.bundle.fetch.default_library", lambda purpose: library)
+    list(collect(["https://a.example/1", "https://a.example/2"]))
+    assert seen == [(USER_AGENT, None)] * 2
+    assert USER_AGENT.startswith("headgate/")
