@@ -90,12 +90,9 @@ def write_key(values: Iterable[str]) -> str:
 
 def count_keys(axes: Iterable[Axis]) -> int:
     """Count the possible variant keys without making them; what is more than 2**64 - 1 counts as that."""
-    sizes = [len(axis.values) for axis in axes]
-    if 0 in sizes:
-        return 0
     count = 1
-    for size in sizes:
-        count = min(count * size, _MOST_COUNTED)
+    for axis in axes:
+        count = min(count * len(axis.values), _MOST_COUNTED)
     return count
 
 

@@ -1,6 +1,7 @@
 import pytest
 
 from headgate.http import negotiate, quality
+from headgate.http.accept import weigh
 
 TEXT, PROBLEM = b"text/plain", b"application/problem+json"
 
@@ -46,3 +47,20 @@ def test_the_best_liked_offer_is_taken_and_the_first_of_equals(accept: bytes | N
 )
 def test_an_unreadable_weight_counts_as_one_and_nothing_raises(accept: bytes, expected: float) -> None:
     assert quality(accept, TEXT) == expected
+
+
+@pytest.mark.parametrize(
+    ("field", "expected"),
+    [
+        (b"", []),
+        (b"gzip", [(b"gzip", 1.0)]),
+        (b"fr;q=0.5, EN, *;Q=0", [(b"fr", 0.5), (b"en", 1.0), (b"*", 0.0)]),
+        (b"a;q=0.2, b;q=0.3, A;q=0.4, b;q=0.1", [(b"a", 0.4), (b"b", 0.3)]),
+        (b" , ;q=1,\t,a ; level=1 ; q=0.001 ,", [(b"a", 0.001)]),
+        (b"a;, b;;q=0.5, c;q", [(b"a", 1.0), (b"b", 0.5), (b"c", 1.0)]),
+    ],
+)
+def test_a_weighted_list_keeps_its_order_and_the_greater_of_two_weights(
+    field: bytes, expected: list[tuple[bytes, float]]
+) -> None:
+    assert list(weigh(field).items()) == expected

@@ -1,0 +1,157 @@
+"""Laws of variants: what is written is read back, and the key that is chosen is the first of the draft's."""
+
+from itertools import product
+
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from headgate.bundle.negotiation import MECHANISMS
+from headgate.bundle.variants import (
+    Axis,
+    count_keys,
+    measure_keys,
+    parse_key,
+    parse_variants,
+    select_key,
+    variant_keys,
+    write_key,
+    write_variants,
+)
+
+PRINTABLE = st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), max_size=6)
+VALUES = (
+    st.sampled_from(["gzip", "br", "GZIP", "identity", "en", "en-GB", "fr", "text/html", "text/plain", "*"]) | PRINTABLE
+)
+ANY_AXES = st.lists(st.builds(Axis, PRINTABLE, st.lists(VALUES, max_size=4).map(tuple)), min_size=1, max_size=4)
+AXES = st.lists(
+    st.builds(
+        Axis,
+        st.sampled_from(["Accept", "accept-encoding", "Accept-Encoding", "ACCEPT-LANGUAGE"]),
+        st.lists(
+            st.sampled_from(["gzip", "br", "en", "EN-gb", "text/html", "text/plain", "Identity"]) | VALUES, max_size=4
+        )
+        .filter(bool)
+        .map(tuple),
+    ),
+    min_size=1,
+    max_size=4,
+)
+WEIGHTS = st.sampled_from(["", ";q=1", ";q=0.5", "; Q=0.9", ";q=0.001", ";q=", ";a=b;q=0.3"])
+REFUSALS = st.just(";q=0") | WEIGHTS
+MEMBERS = st.sampled_from(["*", "*/*", "text/*", "text/html", "gzip", "br", "Identity", "en", "EN-gb", "fr", "", "?"])
+FIELDS = st.lists(st.tuples(MEMBERS | PRINTABLE, REFUSALS).map("".join), max_size=6).map(", ".join)
+REQUESTS = st.fixed_dictionaries({}, optional=dict.fromkeys(MECHANISMS, FIELDS))
+OTHER_NAMES = st.text("abEN-.'$", min_size=1, max_size=4)
+# Close to what is meant, so that more than the first character is reached.
+PIECES = st.sampled_from(["a", "text/html", '"b"', '"\\"\\\\ "', '""']) | st.sampled_from(
+    ['"', '"\\', "1", "*", "é", "", "a b"]
+)
+NEARLY = st.lists(st.tuples(PIECES, st.sampled_from([";", "; ", "\t;", ",", " , ", ", ", " ", ""])).map("".join)).map(
+    lambda pieces: "".join(pieces).rstrip(";, ")
+)
+
+
+def weighted(names: st.SearchStrategy[str]) -> st.SearchStrategy[list[tuple[str, str]]]:
+    """Members and their weights, nothing twice."""
+    return st.lists(st.tuples(names | OTHER_NAMES, WEIGHTS), max_size=5, unique_by=lambda member: member[0].lower())
+
+
+@given(ANY_AXES)
+def test_axes_are_read_back_as_they_were_written(axes: list[Axis]) -> None:
+    assert parse_variants(write_variants(axes)) == tuple(axes)
+
+
+@given(st.lists(VALUES, min_size=1))
+def test_keys_are_read_back_as_they_were_written(values: list[str]) -> None:
+    assert parse_key(write_key(values)) == tuple(values)
+
+
+@given(NEARLY | st.text())
+def test_no_text_raises_and_what_is_read_is_written_back(text: str) -> None:
+    axes, values = parse_variants(text), parse_key(text)
+    event("no value" if axes is None else "no key" if values is None else "a key")
+    if axes is not None:
+        assert parse_variants(write_variants(axes)) == axes
+    if values is not None:
+        assert parse_key(write_key(values)) == values
+
+
+@given(ANY_AXES)
+def test_keys_are_the_product_and_are_counted_and_measured_without_it(axes: list[Axis]) -> None:
+    keys = variant_keys(axes)
+    assert keys == [write_key(values) for values in product(*(axis.values for axis in axes))]
+    assert count_keys(axes) == len(keys)
+    assert measure_keys(axes) == sum(map(len, keys))
+    assert len(set(keys)) == len(set(product(*(axis.values for axis in axes))))
+
+
+@settings(max_examples=400)
+@given(AXES, REQUESTS, st.data())
+def test_the_first_possible_key_that_is_there_is_chosen(
+    axes: list[Axis], request: dict[str, str], data: st.DataObject
+) -> None:
+    """Compute Possible Keys (section 4.1), made whole."""
+    facets = [MECHANISMS[axis.name.lower()](request.get(axis.name.lower()))(axis.values) for axis in axes]
+    possible = [write_key(values) for values in product(*facets)]
+    others = [write_key(values) for values in product(*((*axis.values, "identity") for axis in axes))]
+    left = possible[data.draw(st.integers(0, len(possible))) :]
+    locations = dict.fromkeys(data.draw(st.lists(st.sampled_from(others), max_size=4)) + left[::-1])
+    expected = next((key for key in possible if key in locations), None)
+    chosen = select_key(axes, locations, request)
+    event("none" if chosen is None else "the first" if chosen == possible[0] else "a later one")
+    assert chosen == expected
+    assert chosen is None or chosen in locations
+
+
+@given(AXES, REQUESTS, st.data())
+def test_how_the_requests_names_are_spelt_and_ordered_changes_nothing(
+    axes: list[Axis], request: dict[str, str], data: st.DataObject
+) -> None:
+    locations = dict.fromkeys(variant_keys(axes))
+    names = data.draw(st.permutations(sorted(request)))
+    respelt = {data.draw(st.sampled_from([name, name.upper(), name.title()])): request[name] for name in names}
+    assert select_key(axes, locations, respelt | {"host": "a"}) == select_key(axes, locations, request)
+
+
+@given(AXES, st.dictionaries(st.text(max_size=20) | st.sampled_from(sorted(MECHANISMS)), st.text() | FIELDS))
+def test_no_request_raises(axes: list[Axis], request: dict[str, str]) -> None:
+    locations = dict.fromkeys(variant_keys(axes))
+    chosen = select_key(axes, locations, request)
+    assert chosen is None or chosen in locations
+
+
+@given(
+    weighted(st.sampled_from(["gzip", "br", "Identity", "zstd"])),
+    st.lists(st.sampled_from(["gzip", "br", "identity", "x"]), unique=True),
+)
+def test_codings_are_sorted_to_the_letter_of_the_draft(members: list[tuple[str, str]], values: list[str]) -> None:
+    """A.2, for a field that has neither `*` nor anything twice or refused: steps 1 to 6, as they stand."""
+    codings = by_weight(members)
+    if "identity" not in codings:
+        codings.append("identity")
+    available = [*values, "identity"]
+    expected = [next(value for value in available if value == coding) for coding in codings if coding in available]
+    assert MECHANISMS["accept-encoding"](", ".join(map("".join, members)))(values) == expected
+
+
+@given(
+    weighted(st.sampled_from(["*", "en", "en-GB", "fr", "de-CH"])),
+    st.lists(st.sampled_from(["en", "en-gb", "en-us", "fr", "de", "de-ch-1901"]), unique=True),
+)
+def test_languages_are_sorted_to_the_letter_of_the_draft(members: list[tuple[str, str]], values: list[str]) -> None:
+    """A.3, for a field that has nothing twice or refused: steps 1 to 5, as they stand."""
+    expected: list[str] = []
+    for language_range in by_weight(members):
+        expected += [
+            value for value in values if language_range in ("*", value) or value.startswith(f"{language_range}-")
+        ]
+    expected = list(dict.fromkeys(expected)) or values[:1]
+    assert MECHANISMS["accept-language"](", ".join(map("".join, members)))(values) == expected
+
+
+def by_weight(members: list[tuple[str, str]]) -> list[str]:
+    """The names of the members, in lower case, "ordered by their weight, highest to lowest"."""
+    names = [name.lower() for name, _ in members]
+    weights = {"": 1.0, ";q=1": 1.0, ";q=0.5": 0.5, "; Q=0.9": 0.9, ";q=0.001": 0.001, ";q=": 1.0, ";a=b;q=0.3": 0.3}
+    order = sorted(range(len(names)), key=lambda place: -weights[members[place][1]])
+    return [names[place] for place in order]
