@@ -18,7 +18,6 @@ __all__ = ["Damaged", "Record", "Stream", "beginning", "read_records", "require"
 _STEP: Final = 1 << 16
 _MOST_HEAD: Final = 1 << 20
 """Bytes of a record's own head, and of the empty lines before it."""
-_SHOWN: Final = 80
 
 
 class Damaged(Exception):
@@ -72,8 +71,8 @@ def read_records(file: BinaryIO) -> Iterator[Record]:
         source.budget = _MOST_HEAD
         try:
             found = next(records, None)
-        except load_failed as error:
-            raise Damaged(str(error)[:_SHOWN]) from None
+        except load_failed:
+            raise Damaged("no record begins where one should") from None
         if records.err_count:
             raise Damaged("a record goes on where it should have ended")
         if found is None:

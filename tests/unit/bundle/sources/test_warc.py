@@ -316,7 +316,8 @@ def test_damage_is_told_and_ends_it(archive: Archive, capsys: pytest.CaptureFixt
     found, told = archive.read()
     assert list(found) == [URL]
     (sentence,) = told
-    assert sentence.startswith("the archive is damaged, and only what came before counts: Invalid WARC record")
+    reason = "no record begins where one should"
+    assert sentence == f"the archive is damaged, and only what came before counts: {reason}"
     assert capsys.readouterr() == ("", "")
 
 

@@ -1,0 +1,216 @@
+"""Sources: whatever the names of files, and whatever strangers put into archives."""
+
+import gzip
+import json
+import os
+import tempfile
+from collections.abc import Iterable
+from contextlib import suppress
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+import can_ada  # type: ignore[import-untyped]
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from warcio.statusandheaders import StatusAndHeaders
+from warcio.warcwriter import WARCWriter
+
+from headgate.bundle import BundleWriter, open_bundle
+from headgate.bundle.exchange import Exchange
+from headgate.bundle.payload import chunks, measured
+from headgate.bundle.sources import compress, directory, har, warc
+from headgate.bundle.sources.codings import CODINGS, READABLE, Undecodable, decoded, encoded
+from headgate.bundle.sources.directory import INDEX, WELL_KNOWN
+from headgate.bundle.sources.response_fields import kept, typed
+from headgate.bundle.spool import Spool
+from headgate.errors import ConfigurationError
+
+BASE = "https://example.com/base/"
+
+ODD = [b"index.html", b"%2e%2e", b"%2E", b"...", b"a\\b", b"..\\..", b"a#b", b"?", b"%", b" ", b"\xff", b"~", b"C:"]
+NAMES = st.one_of(
+    st.sampled_from(ODD),
+    st.binary(min_size=1, max_size=12),
+    st.text(min_size=1, max_size=6).map(lambda text: text.encode("utf-8", "surrogatepass")),
+).filter(lambda name: b"/" not in name and b"\0" not in name and name not in (b".", b".."))
+PATHS = st.lists(st.lists(NAMES, min_size=1, max_size=3).map(tuple), max_size=8)
+
+slow = settings(suppress_health_check=[HealthCheck.too_slow], max_examples=60)
+
+
+def planted(root: str, paths: Iterable[tuple[bytes, ...]]) -> set[bytes]:
+    """Make the files that there is a place for, and give their paths from the root."""
+    made = set()
+    for path in paths:
+        file = Path(root, *map(os.fsdecode, path))
+        with suppress(OSError):  # a name that is a file's already, or a directory's
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.touch(exist_ok=False)
+            made.add(b"/".join(path))
+    return made
+
+
+def is_shown(path: bytes) -> bool:
+    return all(not name.startswith(b".") or name == WELL_KNOWN.encode() for name in path.split(b"/"))
+
+
+@given(PATHS)
+@example([(b"index.html", b"index.html"), (b"a", b"index.html"), (b"a%2Findex.html",), (b"a",)])
+@slow
+def test_every_file_has_a_url_of_its_own_that_decodes_to_its_path(paths: list[tuple[bytes, ...]]) -> None:
+    with tempfile.TemporaryDirectory() as made:
+        files = {path for path in planted(made, paths) if is_shown(path)}
+        exchanges = list(directory(Path(made), BASE))
+        real = os.path.realpath(os.fsencode(made)) + b"/"
+    urls = [exchange.url for exchange in exchanges]
+    assert len(urls) == len(set(urls))
+    assert urls == [can_ada.parse(url).href for url in urls]
+    found = set()
+    for exchange in exchanges:
+        path = unquote_to_bytes(exchange.url.removeprefix(BASE))
+        if exchange.status == 200:
+            assert isinstance(exchange.payload, Path)
+            file = os.fsencode(exchange.payload).removeprefix(real)
+            assert file == path + (INDEX.encode() if path == b"" or path.endswith(b"/") else b"")
+            found.add(file)
+        else:
+            assert path.rpartition(b"/")[2] == INDEX.encode()
+    assert found == files
+
+
+@given(PATHS)
+@slow
+def test_the_same_files_give_the_same_bundle(paths: list[tuple[bytes, ...]]) -> None:
+    written = []
+    for order in (paths, paths):
+        with tempfile.TemporaryDirectory() as made:
+            planted(made, [*order, (b"index.html",)])
+            written.append(bundled(directory(Path(made), BASE)))
+    assert written[0] == written[1]
+
+
+def bundled(exchanges: Iterable[Exchange]) -> bytes:
+    target = BytesIO()
+    with BundleWriter(target, version="b2") as writer:
+        for exchange in exchanges:
+            writer.add_exchange(exchange)
+    return target.getvalue()
+
+
+@given(st.lists(st.tuples(st.text(max_size=20), st.text(max_size=20))), st.text(max_size=20))
+def test_whatever_fields_are_kept_a_bundle_can_hold(fields: list[tuple[str, str]], mime_type: str) -> None:
+    headers = typed(kept(fields), mime_type)
+    with open_bundle(bundled([Exchange(BASE, 200, headers, b"x")])) as bundle:
+        stored = dict(bundle.response(BASE).headers)
+    stored.pop("x-content-type-options")
+    headers.pop("x-content-type-options", None)
+    assert stored == headers
+
+
+@given(st.sampled_from(sorted(CODINGS)), st.binary(max_size=2_000), st.integers(1, 50), st.integers(1, 50))
+def test_any_bytes_in_any_pieces_come_through_a_coding(coding: str, payload: bytes, size: int, step: int) -> None:
+    parts = [payload[start : start + size] for start in range(0, len(payload), size)]
+    written = b"".join(encoded(parts, coding, length=len(payload)))
+    assert (
+        b"".join(decoded((written[start : start + step] for start in range(0, len(written), step)), coding)) == payload
+    )
+
+
+@given(st.sampled_from(sorted(READABLE)), st.lists(st.binary(max_size=200)))
+def test_any_bytes_are_decoded_or_refused(coding: str, parts: list[bytes]) -> None:
+    with suppress(Undecodable):
+        list(decoded(parts, coding))
+
+
+@given(st.binary(max_size=3_000), st.integers(1, 40))
+def test_each_variant_is_the_same_bytes(payload: bytes, times: int) -> None:
+    plain = Exchange(BASE, 200, {"content-type": "text/plain"}, payload * times)
+    for exchange in compress([plain], tuple(CODINGS)):
+        stored = (bytes(chunk) for chunk in chunks(measured(exchange.payload, None, Spool)[0]))
+        assert b"".join(decoded(stored, exchange.headers.get("content-encoding", "identity"))) == payload * times
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=5,
+)
+ENTRY = {
+    "startedDateTime": "2021-10-01T12:41:40.000Z",
+    "request": {"method": "GET", "url": BASE, "headers": [{"name": "cookie", "value": "a=b"}]},
+    "response": {
+        "status": 200,
+        "headers": [{"name": "Content-Type", "value": "text/html; charset=x"}, {"name": "Set-Cookie", "value": "a"}],
+        "content": {"size": 5, "mimeType": "text/html", "text": "hello", "encoding": ""},
+    },
+}
+
+
+@given(st.data())
+@slow
+def test_any_har_gives_exchanges_that_a_bundle_can_hold_or_a_sentence(data: st.DataObject) -> None:
+    entries = [mutated(data, json.loads(json.dumps(ENTRY))) for _ in range(data.draw(st.integers(1, 3)))]
+    read_hostile(har, json.dumps({"log": {"entries": entries}}).encode())
+
+
+def mutated(data: st.DataObject, value: Any) -> Any:
+    """Put something else somewhere into a value."""
+    children = (
+        list(value.items() if isinstance(value, dict) else enumerate(value)) if isinstance(value, dict | list) else []
+    )
+    if not children or data.draw(st.integers(0, 5)) == 0:
+        return data.draw(JSON | st.sampled_from(["base64", "\ud800", 206, "GET", BASE, "é", "YWJj", "", None]))
+    key, child = data.draw(st.sampled_from(children))
+    value[key] = mutated(data, child)
+    return value
+
+
+def an_archive(*, packed: bool) -> bytes:
+    made = BytesIO()
+    writer = WARCWriter(made, gzip=packed)
+    writer._create_temp_file = BytesIO
+    body = gzip.compress(b"hello")
+    fields = [("Content-Type", "text/html"), ("Content-Encoding", "gzip"), ("Transfer-Encoding", "chunked")]
+    head = StatusAndHeaders("200 OK", fields, protocol="HTTP/1.1")
+    sent = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+    record = writer.create_warc_record(BASE, "response", payload=BytesIO(sent), http_headers=head)
+    writer.write_record(record)
+    digest = record.rec_headers.get_header("WARC-Payload-Digest")
+    writer.write_record(writer.create_revisit_record(f"{BASE}a", digest, BASE, "2021-10-01T12:41:40Z"))
+    asked = StatusAndHeaders("POST / HTTP/1.1", [("Host", "example.com")], is_http_request=True)
+    writer.write_record(writer.create_warc_record(BASE, "request", payload=BytesIO(b""), http_headers=asked))
+    return made.getvalue()
+
+
+ARCHIVES = {packed: an_archive(packed=packed) for packed in (True, False)}
+
+
+@given(st.booleans(), st.data())
+@slow
+def test_any_archive_gives_exchanges_that_a_bundle_can_hold_or_a_sentence(packed: bool, data: st.DataObject) -> None:
+    changed = bytearray(ARCHIVES[packed])
+    for _ in range(data.draw(st.integers(0, 4))):
+        start = data.draw(st.integers(0, len(changed)))
+        changed[start : start + data.draw(st.integers(0, 9))] = data.draw(st.binary(max_size=9))
+    read_hostile(warc, bytes(changed))
+
+
+def read_hostile(source: Any, content: bytes) -> None:
+    """Read what may be no such file at all, and write what comes of it into a bundle."""
+    with tempfile.TemporaryDirectory() as made:
+        path = Path(made, "file")
+        path.write_bytes(content)
+        told: list[str] = []
+        try:
+            exchanges = list(source(path, tell=told.append))
+        except ConfigurationError as error:
+            told.append(str(error))
+            exchanges = []
+    assert all("\n" not in sentence for sentence in told)
+    assert exchanges or told
+    written = bundled(exchanges)
+    if exchanges:
+        with open_bundle(written, profile="strict") as bundle:
+            assert [stored.url for stored in bundle.exchanges()] == [exchange.url for exchange in exchanges]
