@@ -96,7 +96,7 @@ def sign_bundle(
         for stored in vouched.stored:
             writer.add(
                 stored.url,
-                status=stored.response.status,
+                status=stored.status,
                 headers=stored.headers,
                 payload=stored.payload,
                 variants=stored.variants,

@@ -20,6 +20,7 @@ from headgate.bundle.signing import keys, mice
 from headgate.bundle.signing.chain import AugmentedCertificate, read_augmented
 from headgate.bundle.signing.names import host_of
 from headgate.bundle.signing.result import Reason, Signature
+from headgate.bundle.signing.stored import StoredResponses
 from headgate.bundle.signing.subset import (
     LONGEST_LIFETIME,
     Integrity,
@@ -31,7 +32,7 @@ from headgate.bundle.signing.subset import (
 from headgate.bundle.url import parse_url
 from headgate.errors import ResponseError
 
-__all__ = ["header_of", "verify_vouched"]
+__all__ = ["verify_vouched"]
 
 _UNCHECKED: Final = (
     "whether the certificate was revoked, is in a log, or was issued for signing exchanges",
@@ -63,19 +64,12 @@ def verify_vouched(
     return tuple(verifier.verify(vouched) for vouched in bundle.metadata.vouched_subsets)
 
 
-def header_of(raw: memoryview, location: Location) -> memoryview:
-    """Give the header map of a response that has been loaded, as it stands in the bundle."""
-    _, length, start = cbor.read_head(raw[location.offset + 1 : location.offset + 10])
-    start += location.offset + 1
-    return raw[start : start + length]
-
-
 class _Verifier:
     """Verifies subsets of one bundle; a response that several of them cover is hashed once."""
 
     def __init__(self, bundle: Bundle, now: float, trust: Sequence[AugmentedCertificate] | None) -> None:
         self._bundle = bundle
-        self._raw = bundle.raw
+        self._responses = StoredResponses(bundle)
         self._now = now
         self._trust = trust
         self._proven: set[tuple[int, bytes]] = set()
@@ -174,15 +168,15 @@ class _Verifier:
 
     def _check_response(self, url: str, location: Location, integrity: Integrity) -> None:
         try:
-            response = self._bundle.load(location)
+            response = self._responses.load(location)
         except ResponseError as error:
             raise _Wrong(Reason.RESPONSE_UNREADABLE, f"{url}: {error}") from None
-        if hashlib.sha256(header_of(self._raw, location)).digest() != integrity.header_sha256:
+        if hashlib.sha256(response.header_map).digest() != integrity.header_sha256:
             raise _Wrong(Reason.WRONG_HEADER_SHA256, f"the status or headers of {url} are not those that were signed")
         if integrity.payload_integrity_header != mice.PAYLOAD_INTEGRITY:
             fault = f"{integrity.payload_integrity_header[:80]!r} for {url}, only {mice.PAYLOAD_INTEGRITY!r} is known"
             raise _Wrong(Reason.UNKNOWN_PAYLOAD_INTEGRITY, fault)
-        proof = mice.read_proof(response.stored_headers.get("digest", ""))
+        proof = mice.read_proof(response.headers.get("digest", ""))
         if proof is None:
             raise _Wrong(Reason.NO_DIGEST, f"{url} has no Digest of {mice.CODING}")
         if (location.offset, proof) in self._proven:

@@ -14,10 +14,11 @@ from msgspec import Struct
 from headgate.bundle import cbor
 from headgate.bundle.headers import HeaderEncoder, header_map
 from headgate.bundle.metadata import Location, Metadata, Negotiated
-from headgate.bundle.reader import Bundle, Response
+from headgate.bundle.reader import Bundle
 from headgate.bundle.signing import keys, mice
 from headgate.bundle.signing.chain import AugmentedCertificate
 from headgate.bundle.signing.names import Names, host_of
+from headgate.bundle.signing.stored import StoredResponse, StoredResponses
 from headgate.bundle.signing.subset import (
     LONGEST_LIFETIME,
     Integrity,
@@ -58,7 +59,7 @@ class Stored(Struct, frozen=True):
     variants: str | None
     variant_keys: tuple[str, ...] | None
     """The keys that share it."""
-    response: Response
+    status: int
     headers: Mapping[str, str]
     payload: memoryview | mice.Proven
     length: int
@@ -163,35 +164,36 @@ def _chosen(metadata: Metadata, statement: Statement, names: Names) -> tuple[str
 def _stored(bundle: Bundle, urls: Collection[str]) -> Iterator[Stored]:
     """Yield each response of each URL once, in file order, with the keys that share it."""
     signed = set(urls)
+    responses = StoredResponses(bundle)
     places: dict[tuple[str, int], tuple[Location, list[str]]] = {}
     for url, variant_key, location in bundle.locations():
         _, variant_keys = places.setdefault((url, location.offset), (location, []))
         if variant_key is not None:
             variant_keys.append(variant_key)
     for (url, _), (location, variant_keys) in places.items():
-        response = bundle.load(location)
+        response = responses.load(location)
         found = bundle.metadata.requests[url]
         variants = found.variants if isinstance(found, Negotiated) else None
-        headers, payload = response.stored_headers, response.payload
+        headers, payload = response.headers, response.payload
         new = _proven(url, response) if url in signed else None
         yield Stored(
             url,
             variants,
             tuple(variant_keys) if variants is not None else None,
-            response,
+            response.status,
             headers if new is None else _proven_headers(headers, new),
             payload if new is None else new,
             len(payload) if new is None else new.length,
         )
 
 
-def _proven(url: str, response: Response) -> mice.Proven | None:
+def _proven(url: str, response: StoredResponse) -> mice.Proven | None:
     """Prove a payload; None where it carries its proofs already."""
-    digest = response.stored_headers.get("digest")
+    digest = response.headers.get("digest")
     if digest is None:
         return mice.prove(response.payload)
     proof = mice.read_proof(digest)
-    codings = response.stored_headers.get("content-encoding", "").rpartition(",")[2].strip()
+    codings = response.headers.get("content-encoding", "").rpartition(",")[2].strip()
     if proof is None or codings.lower() != mice.CODING:
         raise ConfigurationError(
             f"{url} has a Digest header, {digest[:80]!r}; signing would make it wrong, so drop it first"
@@ -219,7 +221,7 @@ def _hashes(metadata: Metadata, urls: Collection[str], stored: Collection[Stored
     signed = set(urls)
     for one in stored:
         if one.url in signed:
-            encoded = header_map(encoder.encode(one.response.status, one.headers))
+            encoded = header_map(encoder.encode(one.status, one.headers))
             integrity = Integrity(hashlib.sha256(encoded).digest(), mice.PAYLOAD_INTEGRITY)
             by_key.update({(one.url, key): integrity for key in one.variant_keys or (None,)})
     hashes = {}

@@ -1,14 +1,17 @@
 import io
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headgate.bundle import cbor
+from headgate.bundle.metadata import Location
 from headgate.bundle.reader import Bundle, open_bundle
 from headgate.bundle.signing import sign_bundle, verify_bundle
 from headgate.bundle.signing.chain import read_certificate_chain, write_chain
 from headgate.bundle.signing.mice import decode, read_proof
+from headgate.bundle.signing.stored import StoredResponses
 from headgate.bundle.writer import BundleWriter
 from headgate.errors import ConfigurationError, ResponseError
 from tests import signers
@@ -65,6 +68,20 @@ def test_what_is_signed_is_valid_and_still_all_there() -> None:
         assert headers.pop("content-encoding") == "mi-sha256-03"
         assert (new.status, headers) == (old.status, old.stored_headers)
         assert b"".join(decode(new.payload, proof or b"")) == old.payload
+
+
+def test_a_response_that_strict_readers_refuse_is_signed_and_verified_with_the_rest() -> None:
+    """What readers ask of a response beyond being one, such as a type for no payload, is not a signature's matter."""
+    out = io.BytesIO()
+    with open_bundle(SMALL) as bundle:
+        options: Any = {"certificate": signers.certificate_pem(LEAF), "key": signers.pem(signers.p256())}
+        sign_bundle(bundle, out, validity_url=f"{URL}v", date=DATE, expires=DATE + 1, **options)
+    with open_bundle(out.getvalue()) as bundle:
+        with pytest.raises(ResponseError):
+            bundle.response("https://example.com/empty-301")
+        verification = verify_bundle(bundle, now=signers.NOW)
+        assert verification.valid
+        assert "https://example.com/empty-301" in verification.signatures[0].urls
 
 
 def test_the_same_arguments_give_the_same_bytes() -> None:
@@ -236,3 +253,20 @@ def test_a_digest_that_would_be_wrong_is_told_of(headers: dict[str, str], payloa
 def test_a_response_that_cannot_be_read_cannot_be_signed() -> None:
     with pytest.raises(ResponseError):
         signed(SMALL.replace(b":status\x43200", b":status\x432x0"))
+
+
+def refusal(load: Callable[[Location], object], location: Location) -> tuple[str, str, int]:
+    with pytest.raises(ResponseError) as refused:
+        load(location)
+    return refused.value.reason, refused.value.step, refused.value.offset
+
+
+def test_a_response_is_refused_as_any_reader_does() -> None:
+    swbn = (VECTORS / "small_b2_signed.swbn").read_bytes()
+    cut, broken = swbn[:-30], swbn.replace(b":status\x43200", b":status\x432x0")
+    for content, step in ((cut, "3.4 step 12"), (broken, "3.4 step 8")):
+        with open_bundle(content, profile="compat") as bundle:
+            location = [location for _, _, location in bundle.locations()][-1]
+            told = refusal(bundle.load, location)
+            assert told[1] == step
+            assert refusal(StoredResponses(bundle).load, location) == told
