@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.malformed import CASES, MANIFEST, PRIMARY, drivers
 from tests.malformed.agreement import BLOCK, check_agreement, locations
 from tests.malformed.drivers import Read
-from tests.malformed.parts import Bundle, entry, head, index, trailer
+from tests.malformed.parts import Bundle, array, entry, head, index, response, trailer
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "bundle"
 PROFILES = ("strict", "compat")
@@ -117,7 +117,10 @@ def mutated(draw):
             )
         )
         content[at : at + size] = other
-    if draw(st.booleans()):
+    ending = draw(st.sampled_from(["as it is", "cut", "with its length"]))
+    if ending == "cut":
+        del content[draw(st.integers(0, len(content))) :]
+    elif ending == "with its length":
         content[-9:] = trailer(len(content))
     return bytes(content)
 
@@ -128,14 +131,18 @@ def test_whatever_happens_to_a_bundle_all_drivers_say_the_same(content, profile,
     check_agreement(content, profile, cuts, tmp_path_factory.getbasetemp() / "mutated.wbn")
 
 
-@settings(max_examples=300)
-@given(
-    first=st.tuples(st.integers(0, 60), st.integers(0, 60)),
-    second=st.tuples(st.integers(0, 60), st.integers(0, 60)),
-    cuts=st.lists(st.integers(0, 400), max_size=4),
-)
+INNER = response()
+OUTER = response(payload=INNER)
+NESTED = ((1, len(OUTER)), (1 + len(OUTER) - len(INNER), len(INNER)), (1 + len(OUTER), len(INNER)))
+"""A response, one that is its payload, and one behind it."""
+PLACES = [(offset + moved, length + more) for offset, length in NESTED for moved in (0, 0, 1) for more in (0, 0, -1, 1)]
+
+
+@settings(max_examples=400)
+@given(first=st.sampled_from(PLACES), second=st.sampled_from(PLACES), cuts=st.lists(st.integers(0, 400), max_size=4))
 def test_locations_that_overlap_or_end_early_give_every_driver_the_same(first, second, cuts, tmp_path_factory):
-    bundle = Bundle().having(index=index({PRIMARY: entry(first), MANIFEST: entry(second)}))
+    entries = index({PRIMARY: entry(first), MANIFEST: entry(second)})
+    bundle = Bundle().having(index=entries, responses=array(OUTER, INNER) + b"..")
     check_agreement(bundle.written(), "strict", cuts, tmp_path_factory.getbasetemp() / "overlapping.wbn")
 
 
