@@ -7,6 +7,7 @@ A *vouched subset* is a signature in the bundle over some of its responses, by t
 
 import importlib.util
 from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING
 
 from headgate.bundle import cbor
 from headgate.bundle.integrity import IntegrityBlock
@@ -15,6 +16,9 @@ from headgate.bundle.reader import Bundle
 from headgate.bundle.signing.result import Reason, Signature, Verification
 from headgate.bundle.writer import BundleWriter
 from headgate.errors import ConfigurationError, MissingExtra
+
+if TYPE_CHECKING:
+    from headgate.bundle.signing.vouching import Vouched
 
 __all__ = [
     "Reason",
@@ -81,28 +85,7 @@ def sign_bundle(
     private_key = read_private_key(key, passphrase=passphrase)
     chain = read_certificate_chain(certificate)
     vouched = sign_vouched(bundle, Statement(chain, private_key, validity_url, date, expires, urls))
-    metadata = bundle.metadata
-    names, critical, sections = _sections(bundle)
-    with BundleWriter(
-        target,
-        version=metadata.version,
-        primary_url=metadata.primary_url,
-        manifest_url=metadata.manifest_url,
-        critical=critical,
-        sections={**sections, "signatures": vouched.section},
-        section_order=names if "signatures" in names else ["signatures", *names],
-        progress=progress,
-    ) as writer:
-        for stored in vouched.stored:
-            writer.add(
-                stored.url,
-                status=stored.status,
-                headers=stored.headers,
-                payload=stored.payload,
-                variants=stored.variants,
-                variant_key=stored.variant_keys,
-                length=stored.length,
-            )
+    _write_vouched(bundle, target, vouched, progress)
     return vouched.urls
 
 
@@ -163,6 +146,31 @@ def key_ids(block: IntegrityBlock) -> tuple[str | None, ...]:
     from headgate.bundle.signing.block import id_of
 
     return tuple(id_of(entry) for entry in block.signatures)
+
+
+def _write_vouched(bundle: Bundle, target: Target, vouched: "Vouched", progress: Progress | None) -> None:
+    metadata = bundle.metadata
+    names, critical, sections = _sections(bundle)
+    with BundleWriter(
+        target,
+        version=metadata.version,
+        primary_url=metadata.primary_url,
+        manifest_url=metadata.manifest_url,
+        critical=critical,
+        sections={**sections, "signatures": vouched.section},
+        section_order=names if "signatures" in names else ["signatures", *names],
+        progress=progress,
+    ) as writer:
+        for stored in vouched.stored:
+            writer.add(
+                stored.url,
+                status=stored.status,
+                headers=stored.headers,
+                payload=stored.payload,
+                variants=stored.variants,
+                variant_key=stored.variant_keys,
+                length=stored.length,
+            )
 
 
 def _sections(bundle: Bundle) -> tuple[list[str], Sequence[str], dict[str, bytes]]:
