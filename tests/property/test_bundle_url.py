@@ -5,7 +5,7 @@ import pytest
 from hypothesis import assume, event, example, given, settings
 from hypothesis import strategies as st
 
-from headgate.bundle.url import has_credentials, has_fragment, parse_url, resolve, without_fragment
+from headgate.bundle.url import has_credentials, has_fragment, is_normal, parse_url, resolve, without_fragment
 
 HARMLESS = {
     "scheme": ["http://", "https://"],
@@ -75,6 +75,10 @@ def test_the_short_way_says_what_the_parser_says(text: str) -> None:
     url = parse_url(text)
     event("refused" if url is None else "as it is" if url is text else "another text" if url != text else "equal")
     assert url == parser_says(text)
+    if is_normal(text):
+        assert url is text
+        assert not has_fragment(text)
+        assert not has_credentials(text)
 
 
 @pytest.mark.parametrize("around", ["https://a{}b/", "https://{}b/", "https://a/{}", "https://a/b{}c", "https://a/?{}"])

@@ -16,7 +16,7 @@ from headgate.bundle.cbor import ARRAY, MAP, CborError, Items
 from headgate.bundle.metadata import Location, Negotiated, Section
 from headgate.bundle.section import SectionError, section_url
 from headgate.bundle.url import is_normal
-from headgate.bundle.variants import MOST_KEYS, count_keys, parse_variants, variant_keys
+from headgate.bundle.variants import MOST_KEY_TEXT, MOST_KEYS, count_keys, measure_keys, parse_variants, variant_keys
 
 __all__ = ["Index", "IndexRules", "read_entry", "read_index"]
 
@@ -157,6 +157,12 @@ def _negotiated(value: bytes, locations: list[tuple[int, int]], rules: IndexRule
         raise SectionError(f"{count} variant keys, where {MOST_KEYS} are taken", "3.3.1 step 4.4.2", start)
     if len(locations) != count:
         raise SectionError(f"{len(locations)} locations for {count} variant keys", "3.3.1 step 4.4.3", start)
+    size = measure_keys(axes)
+    if size > MOST_KEY_TEXT:
+        # Ours: each key repeats its values, so that a hundred kilobytes can claim a gigabyte of keys.
+        raise SectionError(
+            f"variant keys of {size} characters, where {MOST_KEY_TEXT} are taken", "3.3.1 step 4.4.2", start
+        )
     keys = variant_keys(axes)
     return Negotiated(
         text, {key: _in_stream(location, rules, start) for key, location in zip(keys, locations, strict=True)}

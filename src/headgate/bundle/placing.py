@@ -6,7 +6,17 @@ from typing import Final
 from msgspec import Struct
 
 from headgate.bundle.layout import Several
-from headgate.bundle.variants import MOST_KEYS, Axis, count_keys, parse_key, parse_variants, variant_keys, write_key
+from headgate.bundle.variants import (
+    MOST_KEY_TEXT,
+    MOST_KEYS,
+    Axis,
+    count_keys,
+    measure_keys,
+    parse_key,
+    parse_variants,
+    variant_keys,
+    write_key,
+)
 from headgate.errors import ConfigurationError
 
 __all__ = ["Placing", "VariantKeys", "parse_axes"]
@@ -90,6 +100,9 @@ def parse_axes(variants: str) -> tuple[Axis, ...]:
         raise ConfigurationError(f"{variants[:200]!r} is no Variants value; try 'Accept-Encoding;gzip;br'")
     if count > MOST_KEYS:
         raise ConfigurationError(f"{count} variant keys; a bundle holds {MOST_KEYS} for a URL")
+    size = measure_keys(axes)
+    if size > MOST_KEY_TEXT:
+        raise ConfigurationError(f"variant keys of {size} characters; a bundle holds {MOST_KEY_TEXT} for a URL")
     if any(len(set(axis.values)) < len(axis.values) for axis in axes):
         raise ConfigurationError(f"{variants[:200]!r} has a value twice, so two responses for one key")
     return axes

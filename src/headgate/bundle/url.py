@@ -10,21 +10,20 @@ from typing import Final
 
 import can_ada
 
-__all__ = ["NORMAL", "has_credentials", "has_fragment", "is_normal", "parse_url", "resolve", "without_fragment"]
+__all__ = ["has_credentials", "has_fragment", "is_normal", "parse_url", "resolve", "without_fragment"]
 
 _LABEL: Final = r"(?!xn-)[a-z][a-z0-9-]*+"
 _LEFT_ALONE: Final = r"A-Za-z0-9!$&()*+,\-:;=@_~"
 
-NORMAL: Final = (
+_NORMAL: Final = (
     # A label of Punycode may be wrong, a last label of digits makes an IPv4 address, and a default port is left out.
     rf"https?://{_LABEL}(?:\.{_LABEL})*+(?::(?!(?:80|443)/)[1-9][0-9]{{0,3}}+)?+"
     # A segment that begins with a dot, or with %2E for one, may be a dot segment; within one, both are harmless.
     rf"/[{_LEFT_ALONE}'/]*+(?:(?:(?<!/)[.%]|%(?!2))[{_LEFT_ALONE}'.%]*+[{_LEFT_ALONE}'/]*+)*+"
     rf"(?:\?[{_LEFT_ALONE}.%/?]*+)?+"
 )
-"""A regular expression for URLs, of ASCII only, that are in normal form and have neither fragment nor credentials."""
 
-_is_normal = re.compile(NORMAL).fullmatch
+_is_normal = re.compile(_NORMAL).fullmatch
 _credentials = re.compile(r"[^:/?#]++://[^/?#]*@").match
 
 

@@ -119,6 +119,15 @@ class TestVariants:
             read_index(index({URLS[0]: entry((0, 1), variants=most + b", b;x;y")}), RULES)
         assert caught.value.step == "3.3.1 step 4.4.2"
 
+    def test_keys_that_together_are_a_mebibyte_long_are_taken_and_no_longer_ones(self):
+        thousand = "a;" + ";".join(f"v{number:04}" for number in range(1_024))
+        locations = [(0, 1)] * 1_024
+        most = f"{thousand}, b;{'b' * 1_018}".encode()
+        assert len(read_index(index({URLS[0]: entry(*locations, variants=most)}), RULES)[URLS[0]].locations) == 1_024
+        with pytest.raises(SectionError, match="1048576 are taken") as caught:
+            read_index(index({URLS[0]: entry(*locations, variants=most + b"b")}), RULES)
+        assert caught.value.step == "3.3.1 step 4.4.2"
+
 
 class TestB2:
     def test_a_value_is_one_location(self):

@@ -92,6 +92,7 @@ def test_the_variants_are_said_once():
         ("Accept-Encoding;gzip;gzip", "has a value twice"),
         ("Accept;" + ";".join(f"a/b{number}" for number in range(10_001)), "10001 variant keys; a bundle holds 10000"),
         ("A;a;b, " * 80 + "B;c", "variant keys; a bundle holds 10000"),
+        ("A;a;b, B;" + "c" * 524_287, "variant keys of 1048578 characters; a bundle holds 1048576"),
     ],
 )
 def test_what_are_no_variants(value, fault):
