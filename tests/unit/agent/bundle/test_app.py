@@ -109,7 +109,7 @@ def test_a_path_never_leads_to_another_host():
 
 @pytest.mark.parametrize("base_url", ["app.example", "ftp://app.example/", "https://me:pw@app.example/"])
 def test_what_is_no_base_url_is_refused(base_url):
-    with pytest.raises(ConfigurationError, match="give a base URL such as https://example.com/"):
+    with pytest.raises(ConfigurationError, match=r"give a base URL such as https://example\.com/"):
         list(collect_app(Site().app, ["/"], base_url=base_url))
 
 

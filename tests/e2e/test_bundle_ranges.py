@@ -1,0 +1,227 @@
+"""Bundles read by ranges from a server made by hand: how little it is asked, and how little of its lies is believed."""
+
+import asyncio
+from collections.abc import Callable
+
+import httpx
+import httpx2
+import pytest
+
+from headgate.agent.bundle import BundleTransport, RangeBundle
+from headgate.errors import FetchError, FormatError, NotInBundle, VersionError
+from tests.e2e.bundle_reading import Reading
+from tests.e2e.bundle_site import LARGE, SERVED, SITE, Request, head, honest, make_bundle, serving
+
+BUNDLE = make_bundle()
+
+
+@pytest.fixture(params=[httpx2, httpx], ids=["httpx2", "httpx"])
+def library(request):
+    return request.param
+
+
+@pytest.fixture(params=[False, True], ids=["sync", "async"])
+def reading(request, library):
+    return Reading(library, request.param)
+
+
+def test_one_request_for_the_metadata_and_one_for_each_response():
+    with serving(honest(BUNDLE)) as server, RangeBundle.open(server.url) as bundle:
+        assert server.ranges == ["bytes=0-65535"]
+        bundle.response(f"{SITE}/")
+        bundle.response(f"{SITE}/page", "gzip")
+        assert server.ranges == ["bytes=0-65535"], "what is here is not asked for again"
+        large, last = (bundle.metadata.requests[f"{SITE}/{name}"] for name in ("large", "last"))
+        bundle.response(f"{SITE}/large")
+        bundle.response(f"{SITE}/last")
+        assert server.ranges[1:] == [
+            f"bytes={place.offset}-{place.offset + place.length - 1}" for place in (large, last)
+        ]
+        assert [request.fields.get("if-range") for request in server.requests] == [None, '"one"', '"one"']
+        assert {request.fields["accept-encoding"] for request in server.requests} == {"identity"}
+        assert server.connections == 1
+        with pytest.raises(NotInBundle):
+            bundle.response(f"{SITE}/other")
+
+
+def test_a_large_response_is_never_held_whole():
+    with serving(honest(BUNDLE)) as server, RangeBundle.open(server.url, max_bytes=100_000) as bundle:
+        with pytest.raises(FetchError, match="100000 are allowed; stream it"):
+            bundle.response(f"{SITE}/large")
+        with bundle.stream(bundle.metadata.requests[f"{SITE}/large"]) as response:
+            first = next(response.chunks)
+        assert LARGE.startswith(first)
+        assert bundle.response(f"{SITE}/last").payload == b"the last"
+
+
+def changed(
+    change: Callable[[Request, bytes, dict[str, str]], tuple[int, dict[str, str], bytes]], *, first: bool = True
+):
+    """A server that is honest but for what `change` makes of a part; `first` says if it does so from the first on."""
+    seen = []
+
+    async def answer(request: Request, writer: asyncio.StreamWriter) -> None:
+        seen.append(request)
+        start, last = request.part(BUNDLE) or (0, len(BUNDLE) - 1)
+        body = BUNDLE[start : last + 1]
+        fields = {**SERVED, "Content-Range": f"bytes {start}-{last}/{len(BUNDLE)}", "Content-Length": str(len(body))}
+        status = 206
+        if first or len(seen) > 1:
+            status, fields, body = change(request, body, fields)
+        writer.write(head(status, fields) + body)
+
+    return answer
+
+
+def lying(name: str, value: str):
+    """What puts another value into one field."""
+    return lambda request, body, fields: (206, {**fields, name: value}, body)
+
+
+LIES = {
+    "another part": lying("Content-Range", f"bytes 1-65536/{len(BUNDLE)}"),
+    "more than asked": lying("Content-Range", f"bytes 0-{len(BUNDLE) - 1}/{len(BUNDLE)}"),
+    "no range": lying("Content-Range", "none"),
+    "no length": lying("Content-Range", "bytes 0-65535/*"),
+    "shorter than it says": lambda request, body, fields: (
+        206, {**fields, "Content-Range": "bytes 0-65535/65536", "Content-Length": "65535"}, body[:-1],
+    ),
+    "longer than it says": lambda request, body, fields: (
+        206, {**fields, "Content-Length": str(len(body) + 1)}, body + b"x",
+    ),
+    "several parts": lambda request, body, fields: (
+        206, {"Content-Type": "multipart/byteranges; boundary=x", "Content-Length": "5"}, b"--x--",
+    ),
+    "coded": lying("Content-Encoding", "gzip"),
+    "another status": lambda request, body, fields: (500, fields, body),
+    "a redirect into a circle": lambda request, body, fields: (302, {"Location": "/", "Content-Length": "0"}, b""),
+    "a redirect nowhere": lambda request, body, fields: (302, {"Location": "gopher://x", "Content-Length": "0"}, b""),
+    "no status": lambda request, body, fields: ("x", {}, b""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_server_that_lies_is_not_believed(reading, lie):
+    with serving(changed(LIES[lie])) as server, pytest.raises(FetchError, match=f"^{server.url}"):
+        reading.open(server.url)
+
+
+LATER = {
+    **LIES,
+    "replaced": lying("ETag", '"two"'),
+    "whole": lambda request, body, fields: (200, {**SERVED, "Content-Length": str(len(BUNDLE))}, BUNDLE),
+    "gone": lambda request, body, fields: (416, {"Content-Range": "bytes */7", "Content-Length": "0"}, b""),
+    "shorter than it says": lambda request, body, fields: (
+        206, {**fields, "Content-Length": str(len(body) - 1)}, body[:-1],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("lie", LATER)
+def test_nor_is_one_that_begins_to_lie_later(reading, lie):
+    with serving(changed(LATER[lie], first=False)) as server, pytest.raises(FetchError, match=f"^{server.url}"):
+        reading.all(server.url)
+
+
+def test_wrong_bytes_of_the_right_length_are_the_parsers_business(reading):
+    def garbled(request, body, fields):
+        return 206, fields, bytes(len(body))
+
+    with serving(changed(garbled)) as server, pytest.raises(FormatError, match=r"3\.3 step 2"):
+        reading.open(server.url)
+
+
+@pytest.mark.parametrize("status", [200, 206])
+def test_a_body_without_end_is_not_read_to_its_end(reading, status):
+    async def endless(request: Request, writer: asyncio.StreamWriter) -> None:
+        fields = {**SERVED, "Content-Range": f"bytes 0-65535/{len(BUNDLE)}", "Connection": "close"}
+        writer.write(head(status, fields))
+        while True:
+            writer.write(BUNDLE[:65536])
+            await writer.drain()
+
+    with serving(endless) as server, pytest.raises(FetchError, match=r"more than the \d+ bytes"):
+        reading.open(server.url, max_bytes=1 << 20)
+
+
+@pytest.mark.parametrize("claimed", [1 << 40, (1 << 63) - 1, (1 << 64) - 1])
+def test_a_length_that_is_merely_claimed_is_not_asked_for(reading, claimed):
+    length = b"\x1b" + claimed.to_bytes(8, "big")
+    sections = b"\x84\x65index" + length + b"\x69responses" + length
+    content = b"\x86\x48\xf0\x9f\x8c\x90\xf0\x9f\x93\xa6\x44b1\0\0\x74https://site.example\x58" + bytes([len(sections)])
+    content += sections + b"\x82\xa0" + bytes(100_000)
+    with serving(honest(content)) as server:
+        with pytest.raises(FormatError, match=r"index.*is cut"):
+            reading.open(server.url)
+        assert all(int(asked.rpartition("-")[2]) < 200_000 for asked in server.ranges)
+
+
+def test_metadata_that_is_larger_than_allowed(reading):
+    content = make_bundle()
+    with serving(honest(content)) as server, pytest.raises(FetchError, match="metadata of more than 1000 bytes"):
+        reading.open(server.url, max_metadata=1000)
+
+
+def test_an_unknown_version_has_its_fallback(reading):
+    content = BUNDLE.replace(b"\x44b1\0\0", b"\x44zz\0\0", 1)
+    with serving(honest(content)) as server, pytest.raises(VersionError) as refused:
+        reading.open(server.url)
+    assert refused.value.fallback_url == f"{SITE}/"
+
+
+def dripping(where: str):
+    """A server that sends one byte at a time."""
+
+    async def answer(request: Request, writer: asyncio.StreamWriter) -> None:
+        start = head(206, {**SERVED, "Content-Range": f"bytes 0-65535/{len(BUNDLE)}", "Content-Length": "65536"})
+        fast, slow = (b"", start * 500) if where == "head" else (start, BUNDLE[:65536])
+        writer.write(fast)
+        for byte in slow:
+            writer.write(bytes([byte]))
+            await writer.drain()
+            await asyncio.sleep(0.01)
+
+    return answer
+
+
+def test_a_body_that_drips_is_given_up(reading):
+    with serving(dripping("body")) as server, pytest.raises(FetchError, match="slower than 4096 bytes a second"):
+        reading.open(server.url, timeout=0.2)
+
+
+def test_a_head_that_drips_is_given_up():
+    with serving(dripping("head")) as server, pytest.raises(FetchError, match="TimeoutError"):
+        Reading(httpx2, is_async=True).open(server.url, timeout=0.2)
+
+
+def test_silence_is_given_up(reading):
+    async def silent(request: Request, writer: asyncio.StreamWriter) -> None:
+        await asyncio.Event().wait()
+
+    with serving(silent) as server, pytest.raises(FetchError, match=r"Timeout"):
+        reading.open(server.url, timeout=0.2)
+
+
+def test_nobody_there(reading, free_port):
+    with pytest.raises(FetchError, match="ConnectError"):
+        reading.open(f"http://127.0.0.1:{free_port()}/")
+
+
+def test_a_response_that_breaks_off_under_the_client(library):
+    async def cut(request: Request, writer: asyncio.StreamWriter) -> None:
+        start, last = request.part(BUNDLE) or (0, 0)
+        if start:
+            own = {"Content-Range": f"bytes {start}-{last}/{len(BUNDLE)}", "Content-Length": str(last - start + 1)}
+            writer.write(head(206, own) + BUNDLE[start : start + 70_000])
+            await writer.drain()
+            writer.close()
+        else:
+            await honest(BUNDLE)(request, writer)
+
+    with (
+        serving(cut) as server,
+        RangeBundle.open(server.url) as bundle,
+        library.Client(transport=BundleTransport(bundle)) as client,
+        pytest.raises(FetchError),
+    ):
+        client.get(f"{SITE}/large")
