@@ -1,0 +1,132 @@
+import asyncio
+from pathlib import Path
+
+import httpx2
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.agent.bundle import AsyncRangeBundle, RangeBundle
+from headgate.bundle.reader import open_bundle
+from headgate.errors import BundleError, FetchError, NotInBundle, ResponseError
+from tests.e2e.bundle_site import SERVED, SITE, make_bundle
+
+VECTORS = sorted((Path(__file__).parents[3] / "vectors" / "bundle").rglob("*.wbn"))
+URL = "https://cdn.example/x.wbn"
+LARGE = bytes(range(256)) * 8
+SMALL = make_bundle(large=LARGE)
+
+
+def network(content, *, ranges=True):
+    """A server of ranges, in memory."""
+
+    def answer(request):
+        asked = request.headers.get("range", "")
+        if not ranges or not asked:
+            return httpx2.Response(200, headers=SERVED, stream=httpx2.ByteStream(content))
+        first, _, last = asked.removeprefix("bytes=").partition("-")
+        start = int(first) if first else max(0, len(content) - int(last))
+        stop = min(int(last) + 1, len(content)) if first else len(content)
+        if start >= stop:
+            return httpx2.Response(416, headers={"Content-Range": f"bytes */{len(content)}"})
+        said = {**SERVED, "Content-Range": f"bytes {start}-{stop - 1}/{len(content)}"}
+        return httpx2.Response(206, headers=said, stream=httpx2.ByteStream(content[start:stop]))
+
+    return httpx2.MockTransport(answer)
+
+
+def outline(bundle, load):
+    """All that can be read, and all that is refused."""
+    found = [bundle.metadata]
+    for url, place in bundle.metadata.requests.items():
+        for location in getattr(place, "locations", {"": place}).values():
+            try:
+                response = load(location)
+                found.append((url, response.status, response.headers, bytes(response.payload)))
+            except ResponseError as error:
+                found.append((url, error.reason, error.step, error.offset, error.fallback_url))
+    return found
+
+
+def of_file(content, **options):
+    """What the reader of files finds."""
+    try:
+        with open_bundle(content, **options) as bundle:
+            return outline(bundle, bundle.load)
+    except BundleError as error:
+        return type(error), error.reason, error.step, error.offset, error.fallback_url
+
+
+def of_server(content, *, ranges=True, **options):
+    """What is found by ranges."""
+    try:
+        with (
+            httpx2.Client(transport=network(content, ranges=ranges)) as client,
+            RangeBundle.open(URL, client=client, **options) as bundle,
+        ):
+            return outline(bundle, bundle.load)
+    except BundleError as error:
+        return type(error), error.reason, error.step, error.offset, error.fallback_url
+
+
+@pytest.mark.parametrize("guess", [1, 7, 1 << 16])
+@pytest.mark.parametrize("path", VECTORS, ids=lambda path: path.stem)
+def test_every_vector_is_read_as_from_a_file(path, guess, monkeypatch):
+    monkeypatch.setattr("headgate.agent.bundle.remote.GUESS", guess)
+    content = path.read_bytes()
+    for options in ({}, {"profile": "compat"}, {"from_end": True}):
+        expected = of_file(content, base_url=URL, **options)
+        assert of_server(content, **options) == expected
+        assert of_server(content, ranges=False, **options) == expected
+
+
+@settings(max_examples=200)
+@given(st.integers(0, len(SMALL)), st.sampled_from([1, 50, 1 << 16]))
+def test_every_beginning_is_read_as_from_a_file(length, guess):
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("headgate.agent.bundle.remote.GUESS", guess)
+        assert of_server(SMALL[:length]) == of_file(SMALL[:length])
+
+
+@settings(max_examples=300)
+@given(st.integers(0, len(SMALL) - 1), st.integers(0, 255))
+def test_a_changed_byte_changes_both_alike(position, byte):
+    content = bytearray(SMALL)
+    content[position] = byte
+    assert of_server(bytes(content)) == of_file(bytes(content))
+
+
+def test_a_bundle_is_what_it_was_opened_as():
+    with httpx2.Client(transport=network(SMALL)) as client:
+        with RangeBundle.open(URL, client=client) as bundle:
+            assert bundle.url == URL
+            assert (
+                bundle.select(f"{SITE}/page", {"accept-encoding": "gzip"}).stored_headers["content-encoding"] == "gzip"
+            )
+            assert "content-encoding" not in bundle.select(f"{SITE}/page", {"accept-encoding": ""}).stored_headers
+            with pytest.raises(NotInBundle):
+                bundle.response(f"{SITE}/page")
+        assert not client.is_closed, "a client that was given stays open"
+
+    async def check():
+        async with httpx2.AsyncClient(transport=network(SMALL)) as client:
+            async with await AsyncRangeBundle.open(URL, client=client) as bundle:
+                selected = await bundle.select(f"{SITE}/page", {"accept-encoding": "gzip"})
+                assert selected.stored_headers["content-encoding"] == "gzip"
+                assert (await bundle.response(f"{SITE}/page", "identity")).status == 200
+            assert not client.is_closed
+
+    asyncio.run(check())
+
+
+def test_from_https_to_http_nobody_is_led():
+    def answer(request):
+        if request.url.scheme == "https":
+            return httpx2.Response(302, headers={"Location": "http://cdn.example/x.wbn"})
+        return httpx2.Response(200, headers=SERVED, content=SMALL)
+
+    with (
+        httpx2.Client(transport=httpx2.MockTransport(answer)) as client,
+        pytest.raises(FetchError, match="redirected from https to http"),
+    ):
+        RangeBundle.open(URL, client=client)
