@@ -1,6 +1,5 @@
 """`headgate bundle` as its own process: what it costs, what it prints where, how it ends, and what it serves."""
 
-import hashlib
 import json
 import os
 import pty
@@ -29,14 +28,14 @@ def run(*arguments, **options):
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
-    """A bundle of 200 MB: a hundred responses of 1 MB, and one of 100 MB."""
+    """A bundle of 200 MB: 1,600 responses of 64 kB, and one of 100 MB."""
     folder = tmp_path_factory.mktemp("large")
     film = folder / "film"
     with film.open("wb") as file:
         file.truncate(100 * MEGABYTE)
     with BundleWriter(folder / "large.wbn", primary_url=BASE, manifest_url=BASE + "0") as writer:
-        for number in range(100):
-            payload = hashlib.sha256(str(number).encode()).digest() * (MEGABYTE // 32)
+        for number in range(1_600):
+            payload = bytes(MEGABYTE // 16)
             writer.add(f"{BASE}{number}", headers={"content-type": "image/png"}, payload=payload)
         writer.add(BASE + "film", headers={"content-type": "video/mp4"}, payload=film)
     return folder / "large.wbn"
@@ -60,9 +59,9 @@ def measured(*arguments):
         (["get", "FILE", BASE + "7"], 40),
         (["get", "FILE", BASE + "film", "-o", "OUT"], 40),
         (["info", "FILE", "--json"], 40),
+        (["list", "FILE", "--json"], 40),
         (["list", "FILE", "--json", "--digest"], 48),
         (["extract", "FILE", "-o", "OUT"], 64),
-        (["convert", "FILE", "--version", "b2", "-o", "OUT"], 64),
     ],
     ids=lambda words: words[0] if isinstance(words, list) else "",
 )
@@ -179,6 +178,9 @@ def test_a_list_of_urls_is_fetched(tmp_path):
         done = run(*words)
         assert (done.returncode, done.stderr.count(b"\n")) == (0, 1)
         assert origin.seen == ["/a", "/b"]
+        piped = run(*words[:2], "-", *words[3:-1], "-", input=(tmp_path / "urls.txt").read_bytes())
+        assert piped.stdout[:15] == (tmp_path / "out.wbn").read_bytes()[:15]
+        assert run("list", "-", input=piped.stdout).stdout == run("list", tmp_path / "out.wbn").stdout
         got = run("get", tmp_path / "out.wbn", f"{origin.url}/b")
         assert (got.returncode, got.stdout) == (0, b"ok\n")
         unheard = f"http://127.0.0.1:{free_port()}"

@@ -5,13 +5,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headgate.cli.bundle.opening import opened, reads
+from headgate.cli.bundle.opening import Reading, reads
 from headgate.cli.bundle.output import OUT, meter, target_of
-from headgate.cli.bundle.showing import refusals
 from headgate.cli.terminal import harmless
 
 if TYPE_CHECKING:
-    from headgate.bundle.metadata import Profile, Version
+    from headgate.bundle.metadata import Version
 
 __all__ = ["convert", "rebase"]
 
@@ -24,13 +23,11 @@ __all__ = ["convert", "rebase"]
 @OUT
 def convert(
     *,
-    file: str,
+    source: Reading,
     version: "Version",
     primary_url: str | None,
     manifest_url: str | None,
     out: str,
-    profile: "Profile",
-    from_end: bool,
 ) -> None:
     """Write the same exchanges in another version of the format.
 
@@ -43,11 +40,7 @@ def convert(
     """
     from headgate.bundle.convert import convert as converted
 
-    with (
-        refusals(file),
-        opened(file, profile=profile, from_end=from_end) as bundle,
-        meter("converting", bundle.raw) as progress,
-    ):
+    with source.opened() as bundle, meter("converting", bundle.raw) as progress:
         remarks = converted(
             bundle,
             target_of(out),
@@ -64,7 +57,7 @@ def convert(
 @click.option("--to", metavar="URL", required=True, help="The origin to move to, such as https://staging.example.com.")
 @click.option("--of", metavar="URL", help="The origin whose URLs move.  [default: the primary URL's]")
 @OUT
-def rebase(*, file: str, to: str, of: str | None, out: str, profile: "Profile", from_end: bool) -> None:
+def rebase(*, source: Reading, to: str, of: str | None, out: str) -> None:
     """Move the exchanges to another origin: a copy of a site for a test, or of a test for the site.
 
     The index, the primary URL, the manifest URL and redirects follow; what payloads say of the old origin stays.
@@ -75,11 +68,7 @@ def rebase(*, file: str, to: str, of: str | None, out: str, profile: "Profile", 
     """
     from headgate.bundle.convert import rebase as rebased
 
-    with (
-        refusals(file),
-        opened(file, profile=profile, from_end=from_end) as bundle,
-        meter("writing", bundle.raw) as progress,
-    ):
+    with source.opened() as bundle, meter("writing", bundle.raw) as progress:
         remarks = rebased(bundle, target_of(out), to=to, of=of, progress=progress)
     remark(out, remarks)
 

@@ -51,7 +51,7 @@ class _Codings(click.ParamType[tuple[str, ...]]):
 @click.option("--dir", "directory", metavar="D", help="A site's files; --base-url says where they are.")
 @click.option("--base-url", metavar="U", help="The URL of the directory itself, such as https://example.com/.")
 @click.option("--har", metavar="F", help="A HAR, as browsers save it; with content.")
-@click.option("--urls", metavar="F", help="A file with a URL a line, fetched one after another.")
+@click.option("--urls", metavar="F", help="A file with a URL a line, or -; they are fetched one after another.")
 @click.option("--warc", metavar="F", help="A web archive, plain or gzip.")
 @click.option(
     "--version", type=click.Choice(["b1", "b2", "draft-01"]), default="b1", show_default=True, help="To write."
@@ -152,7 +152,7 @@ def _urls(name: str, _base_url: str, _out: str) -> _Source:
     from headgate.agent.bundle.collect import collect
     from headgate.agent.bundle.url_list import read_url_list
 
-    collection = collect(read_url_list(Path(name)), tell=_tell)
+    collection = collect(read_url_list(Path("/dev/stdin" if name == "-" else name)), tell=_tell)
     return _Source(name, collection, failed=lambda: collection.failed)
 
 

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headgate.cli.bundle.naming import Names
-from headgate.cli.bundle.opening import opened, reads
+from headgate.cli.bundle.opening import Reading, reads
 from headgate.cli.bundle.output import slices
-from headgate.cli.bundle.showing import counted, end_with_no, refusals, size_of, told
+from headgate.cli.bundle.showing import counted, end_with_no, size_of, told
 from headgate.cli.bundle.walking import Found, count, walk
 from headgate.cli.terminal import Advance, harmless, progress
 from headgate.errors import ConfigurationError, HeadgateError, ResponseError
 
 if TYPE_CHECKING:
-    from headgate.bundle.metadata import Location, Profile
+    from headgate.bundle.metadata import Location
     from headgate.bundle.reader import Response
 
 __all__ = ["extract"]
@@ -34,7 +34,7 @@ _EXCHANGES = "exchanges.json"
 @click.command(short_help="Every payload as a file, and the rest as JSON.")
 @reads
 @click.option("-o", "--output", "out", metavar="DIR", required=True, help="Made if it is not there.")
-def extract(*, file: str, out: str, profile: "Profile", from_end: bool) -> None:
+def extract(*, source: Reading, out: str) -> None:
     """Extract every payload to a file below DIR/files, and write the rest to DIR/exchanges.json.
 
     The file is an array with url, variant_key, status, headers and file (relative to DIR) of each response. A response
@@ -44,7 +44,7 @@ def extract(*, file: str, out: str, profile: "Profile", from_end: bool) -> None:
     headgate bundle extract site.wbn -o site
     jq -r '.[] | [.status, .url, .file] | @tsv' site/exchanges.json
     """
-    with refusals(file), opened(file, profile=profile, from_end=from_end) as bundle, _made(Path(out)) as directory:
+    with source.opened() as bundle, _made(Path(out)) as directory:
         shelf = _Shelf(directory, len(bundle.raw))
         with progress("extracting", count(bundle)) as advance:
             _fill(shelf, walk(bundle), directory / _EXCHANGES, advance)

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 import click
 
 from headgate.cli.bundle.fields import fields, folded
-from headgate.cli.bundle.opening import opened, reads
+from headgate.cli.bundle.opening import Reading, reads
 from headgate.cli.bundle.output import slices, target_of
-from headgate.cli.bundle.showing import refusals
 from headgate.cli.terminal import harmless
 from headgate.errors import HeadgateError, NotInBundle
 
 if TYPE_CHECKING:
-    from headgate.bundle.metadata import Profile
     from headgate.bundle.reader import Bundle, Response
 
 __all__ = ["get"]
@@ -35,14 +33,12 @@ _LOOKED_AT = 1024
 @click.option("--headers", "with_head", is_flag=True, help="Print status and headers first; never into OUT.")
 def get(
     *,
-    file: str,
+    source: Reading,
     url: str,
     fields: tuple[tuple[str, str], ...],
     variant_key: str | None,
     out: str,
     with_head: bool,
-    profile: "Profile",
-    from_end: bool,
 ) -> None:
     """Get one response's payload, out of a bundle of any size.
 
@@ -57,12 +53,12 @@ def get(
     if fields and variant_key is not None:
         raise click.UsageError("-H chooses a variant and --variant-key names one; leave one of them out")
     target_of(out or "-")
-    with refusals(file), opened(file, profile=profile, from_end=from_end) as bundle:
+    with source.opened() as bundle:
         wanted = _absolute(url, bundle)
         try:
             found = _chosen(bundle, wanted, fields, variant_key)
         except NotInBundle as error:
-            raise HeadgateError(f"{harmless(file)}: {harmless(str(error))}{_near(wanted, bundle)}") from None
+            raise HeadgateError(f"{source.name}: {harmless(str(error))}{_near(wanted, bundle)}") from None
         if not out:
             _spare_the_terminal(found, url)
         if with_head:

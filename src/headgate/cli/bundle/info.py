@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headgate.cli.bundle.opening import opened, reads
-from headgate.cli.bundle.showing import print_json, refusals, size_of, styled
+from headgate.cli.bundle.opening import Reading, reads
+from headgate.cli.bundle.showing import print_json, size_of, styled
 from headgate.cli.terminal import harmless
 
 if TYPE_CHECKING:
-    from headgate.bundle.metadata import Metadata, Profile
+    from headgate.bundle.metadata import Metadata
     from headgate.bundle.reader import Bundle
 
 __all__ = ["info"]
@@ -18,7 +18,7 @@ __all__ = ["info"]
 @click.command(short_help="What a bundle says of itself: version, URLs, sections.")
 @reads
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def info(*, file: str, profile: "Profile", from_end: bool, as_json: bool) -> None:
+def info(*, source: Reading, as_json: bool) -> None:
     """Say what a bundle says of itself: version, URLs, sections.
 
     Reads nothing of the responses, so that a bundle cut inside them still has an answer.
@@ -28,11 +28,11 @@ def info(*, file: str, profile: "Profile", from_end: bool, as_json: bool) -> Non
     headgate bundle info --json --profile compat site.wbn
     headgate bundle info --from-end installer.exe
     """
-    with refusals(file, as_json=as_json), opened(file, profile=profile, from_end=from_end) as bundle:
+    with source.opened(as_json=as_json) as bundle:
         if as_json:
             print_json(_fields(bundle.metadata))
         else:
-            click.echo("\n".join(_lines(file, bundle)))
+            click.echo("\n".join(_lines(source.name, bundle)))
 
 
 def _fields(metadata: "Metadata") -> dict[str, Any]:
@@ -50,10 +50,10 @@ def _fields(metadata: "Metadata") -> dict[str, Any]:
     }
 
 
-def _lines(file: str, bundle: "Bundle") -> list[str]:
+def _lines(name: str, bundle: "Bundle") -> list[str]:
     """Write the answer for people."""
     metadata = bundle.metadata
-    lines = [styled(f"{harmless(file)}: a {metadata.version} bundle of {size_of(metadata.length)}", bold=True)]
+    lines = [styled(f"{name}: a {metadata.version} bundle of {size_of(metadata.length)}", bold=True)]
     block = bundle.integrity_block.length if bundle.integrity_block else 0
     missing = metadata.length - len(bundle.raw)
     told = [
@@ -65,10 +65,10 @@ def _lines(file: str, bundle: "Bundle") -> list[str]:
         ("integrity block", f"{block} bytes, before the bundle" if block else "none"),
         *([("missing", f"{missing} bytes: the file ends too early")] if missing > 0 else []),
     ]
-    lines += [f"{name:<16} {harmless(value)}" for name, value in told]
+    lines += [f"{what:<16} {harmless(value)}" for what, value in told]
     names = [harmless(section.name) for section in metadata.sections]
     wide, high = max(7, *map(len, names)), max(6, len(str(metadata.length)))
     lines += ["", styled(f"{'section':<{wide}}  {'offset':>{high}}  {'length':>{high}}", bold=True)]
-    for name, section in zip(names, metadata.sections, strict=True):
-        lines.append(f"{name:<{wide}}  {section.offset:>{high}}  {section.length:>{high}}")
+    for label, section in zip(names, metadata.sections, strict=True):
+        lines.append(f"{label:<{wide}}  {section.offset:>{high}}  {section.length:>{high}}")
     return lines

@@ -5,15 +5,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headgate.cli.bundle.keys import KEY, passphrase_of, read_secret
-from headgate.cli.bundle.opening import opened, reads
+from headgate.cli.bundle.opening import Reading, reads
 from headgate.cli.bundle.output import OUT, meter, target_of
-from headgate.cli.bundle.showing import print_json, refusals
+from headgate.cli.bundle.showing import print_json
 from headgate.cli.terminal import harmless
 from headgate.errors import HeadgateError
 
 if TYPE_CHECKING:
     from headgate.bundle.integrity import IntegrityBlock
-    from headgate.bundle.metadata import Profile
 
 __all__ = ["add_block", "integrity"]
 
@@ -27,7 +26,7 @@ def integrity() -> None:
 @reads
 @KEY
 @OUT
-def add(*, file: str, key: str | None, out: str, profile: "Profile", from_end: bool) -> None:
+def add(*, source: Reading, key: str | None, out: str) -> None:
     """Add a signature to the integrity block, and the block where there is none.
 
     Signatures that other keys made stay, and one that this key made is replaced. The web bundle id of a new block is
@@ -39,18 +38,14 @@ def add(*, file: str, key: str | None, out: str, profile: "Profile", from_end: b
     """
     if key is None:
         raise click.UsageError("missing option '--key', the private key to sign with")
-    add_block(file, key, out, profile=profile, from_end=from_end)
+    add_block(source, key, out)
 
 
-def add_block(file: str, key: str, out: str, *, profile: "Profile", from_end: bool) -> None:
-    """Write `file` to `out` with a signature by the key in the file `key` in its integrity block."""
+def add_block(source: Reading, key: str, out: str) -> None:
+    """Write `source` to `out` with a signature by the key in the file `key` in its integrity block."""
     from headgate.bundle.signing import add_integrity
 
-    with (
-        refusals(file),
-        opened(file, profile=profile, from_end=from_end) as bundle,
-        meter("signing", bundle.raw) as progress,
-    ):
+    with source.opened() as bundle, meter("signing", bundle.raw) as progress:
         secret, passphrase = read_secret(key), passphrase_of(key)
         name = add_integrity(bundle, target_of(out), key=secret, passphrase=passphrase, progress=progress)
     click.echo(f"{harmless(out)}: signed as web bundle {name}", err=True)
@@ -60,7 +55,7 @@ def add_block(file: str, key: str, out: str, *, profile: "Profile", from_end: bo
 @reads
 @KEY
 @OUT
-def remove(*, file: str, key: str | None, out: str, profile: "Profile", from_end: bool) -> None:
+def remove(*, source: Reading, key: str | None, out: str) -> None:
     """Remove the integrity block or, with --key, only the signature by that key.
 
     \b
@@ -68,11 +63,7 @@ def remove(*, file: str, key: str | None, out: str, profile: "Profile", from_end
     """
     from headgate.bundle.signing import remove_integrity
 
-    with (
-        refusals(file),
-        opened(file, profile=profile, from_end=from_end) as bundle,
-        meter("writing", bundle.raw) as progress,
-    ):
+    with source.opened() as bundle, meter("writing", bundle.raw) as progress:
         secret, passphrase = (read_secret(key), passphrase_of(key)) if key else (None, None)
         remove_integrity(bundle, target_of(out), key=secret, passphrase=passphrase, progress=progress)
 
@@ -81,7 +72,7 @@ def remove(*, file: str, key: str | None, out: str, profile: "Profile", from_end
 @reads
 @KEY
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def show(*, file: str, key: str | None, profile: "Profile", from_end: bool, as_json: bool) -> None:
+def show(*, source: Reading, key: str | None, as_json: bool) -> None:
     """Show the web bundle id, and the id of each key that signed; nothing is verified.
 
     With --key, also say the id of that key, and whether it is among them. A file without a block: exit code 1.
@@ -89,10 +80,10 @@ def show(*, file: str, key: str | None, profile: "Profile", from_end: bool, as_j
     \b
     headgate bundle integrity show app.swbn
     """
-    with refusals(file, as_json=as_json), opened(file, profile=profile, from_end=from_end) as bundle:
+    with source.opened(as_json=as_json) as bundle:
         block = bundle.integrity_block
         if block is None:
-            raise HeadgateError(f"{harmless(file)} has no integrity block; integrity add makes one")
+            raise HeadgateError(f"{source.name} has no integrity block; integrity add makes one")
         fields = _fields(block, key)
     if as_json:
         print_json(fields)

@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headgate.cli.bundle.opening import opened, reads
+from headgate.cli.bundle.opening import Reading, reads
 from headgate.cli.bundle.output import slices
-from headgate.cli.bundle.showing import counted, end_with_no, print_json, refusals, size_of, styled, told
+from headgate.cli.bundle.showing import counted, end_with_no, print_json, size_of, styled, told
 from headgate.cli.bundle.walking import Found, walk
 from headgate.cli.terminal import harmless
 from headgate.errors import ResponseError
@@ -14,7 +14,7 @@ from headgate.errors import ResponseError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headgate.bundle.metadata import Location, Profile
+    from headgate.bundle.metadata import Location
 
 __all__ = ["list_responses"]
 
@@ -26,7 +26,7 @@ _DIGEST = 64
 @reads
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line, one line a response.")
 @click.option("--digest", is_flag=True, help="Also the SHA-256 of each payload.")
-def list_responses(*, file: str, profile: "Profile", from_end: bool, as_json: bool, digest: bool) -> None:
+def list_responses(*, source: Reading, as_json: bool, digest: bool) -> None:
     """List every response: URL, status, headers, where it is.
 
     A response that is refused does not hide the others: its line says why, and the exit code is 1. A URL with variants
@@ -38,7 +38,7 @@ def list_responses(*, file: str, profile: "Profile", from_end: bool, as_json: bo
     """
     refused = total = size = 0
     hashed = _hasher() if digest else None
-    with refusals(file, as_json=as_json), opened(file, profile=profile, from_end=from_end) as bundle:
+    with source.opened(as_json=as_json) as bundle:
         if not as_json:
             click.echo(styled(_row("status", "size", "type", "URL", "sha256" if digest else None), bold=True))
         for found in walk(bundle):

@@ -1,23 +1,23 @@
 """How every command that reads a bundle is told which, and opens it."""
 
-import stat
+import functools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from headgate.cli.bundle.showing import refusals
+from headgate.cli.terminal import harmless
 from headgate.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from headgate.bundle import Bundle
     from headgate.bundle.metadata import Profile
-    from headgate.bundle.reader import Bundle
 
-__all__ = ["FILE", "PROFILE", "opened", "read_whole", "reads", "source_of"]
-
-_Command = TypeVar("_Command", bound=Callable[..., Any])
+__all__ = ["FILE", "PROFILE", "Reading", "reads", "source_of", "unreadable"]
 
 FILE: Callable[..., Any] = click.argument("file", metavar="FILE|-")
 """A bundle; - is standard input."""
@@ -33,41 +33,54 @@ PROFILE: Callable[..., Any] = click.option(
 _FROM_END: Callable[..., Any] = click.option(
     "--from-end", is_flag=True, help="The bundle ends where FILE ends; anything may stand before it."
 )
+_BASE_URL: Callable[..., Any] = click.option(
+    "--base-url", metavar="U", help="What a b2 bundle's relative URLs are relative to."
+)
 
 
-def reads(command: _Command) -> _Command:
-    """Give a command what every reader takes: FILE, --profile and --from-end."""
-    decorated: _Command = FILE(PROFILE(_FROM_END(command)))
+class Reading(NamedTuple):
+    """A bundle that was named on the command line, and how it is to be read."""
+
+    file: str
+    profile: "Profile"
+    from_end: bool
+    base_url: str | None
+
+    @property
+    def name(self) -> str:
+        """What to call it on a terminal."""
+        return harmless(self.file)
+
+    @contextmanager
+    def opened(self, *, as_json: bool = False) -> "Iterator[Bundle]":
+        """Open it; what is refused inside is told as `refusals` does.
+
+        Raises `ConfigurationError` for a file that cannot be read.
+        """
+        from headgate.bundle import open_bundle
+
+        with refusals(self.file, as_json=as_json):
+            with unreadable(self.file):
+                source = source_of(self.file)
+                bundle = open_bundle(source, profile=self.profile, from_end=self.from_end, base_url=self.base_url)
+            with bundle:
+                yield bundle
+
+
+def reads(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command FILE, --profile and the others that say how to read it, as its argument `source`."""
+
+    @functools.wraps(command)
+    def reading(*, file: str, profile: "Profile", from_end: bool, base_url: str | None, **others: Any) -> Any:
+        return command(source=Reading(file, profile, from_end, base_url), **others)
+
+    decorated: Callable[..., Any] = FILE(PROFILE(_FROM_END(_BASE_URL(reading))))
     return decorated
 
 
-@contextmanager
-def opened(file: str, *, profile: "Profile", from_end: bool = False) -> "Iterator[Bundle]":
-    """Open a bundle.
-
-    Raises `ConfigurationError` for a FILE that cannot be read, and `BundleError` for one that is no bundle.
-    """
-    from headgate.bundle.reader import open_bundle
-
-    with unreadable(file):
-        bundle = open_bundle(source_of(file), profile=profile, from_end=from_end)
-    with bundle:
-        yield bundle
-
-
 def source_of(file: str) -> Path | bytes:
-    """Give what `open_bundle` takes: a path where there is a file, its bytes where there is only a stream of them."""
-    path = Path(file)
-    if file != "-" and stat.S_ISREG(path.stat().st_mode):
-        return path
-    return read_whole(file)
-
-
-def read_whole(file: str) -> bytes:
-    """Read a file or, for -, standard input."""
-    if file == "-":
-        return sys.stdin.buffer.read()
-    return Path(file).read_bytes()
+    """Give what `open_bundle` takes: a path or, for standard input, all that it has."""
+    return sys.stdin.buffer.read() if file == "-" else Path(file)
 
 
 @contextmanager
@@ -77,4 +90,4 @@ def unreadable(file: str) -> Iterator[None]:
         yield
     except OSError as error:
         said = error.strerror or str(error)
-        raise ConfigurationError(f"{file}: {said}; name a file that can be read") from None
+        raise ConfigurationError(f"{harmless(file)}: {said}; name a file that can be read") from None

@@ -2,20 +2,16 @@
 
 import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import click
 
 from headgate.cli.bundle.integrity import add_block
 from headgate.cli.bundle.keys import KEY, passphrase_of, read_secret
 from headgate.cli.bundle.moments import MOMENT, Moment
-from headgate.cli.bundle.opening import opened, reads
+from headgate.cli.bundle.opening import Reading, reads
 from headgate.cli.bundle.output import OUT, meter, target_of
-from headgate.cli.bundle.showing import counted, refusals
+from headgate.cli.bundle.showing import counted
 from headgate.cli.terminal import harmless
-
-if TYPE_CHECKING:
-    from headgate.bundle.metadata import Profile
 
 __all__ = ["sign"]
 
@@ -34,7 +30,7 @@ _NOW = Moment(0, relative=True)
 @OUT
 def sign(
     *,
-    file: str,
+    source: Reading,
     certificate: str | None,
     key: str | None,
     validity_url: str | None,
@@ -42,8 +38,6 @@ def sign(
     expires: Moment | None,
     whole: bool,
     out: str,
-    profile: "Profile",
-    from_end: bool,
 ) -> None:
     """Vouch for the responses in a bundle, or sign the file as a whole.
 
@@ -60,7 +54,7 @@ def sign(
         raise click.UsageError("missing option '--key', the private key to sign with")
     if whole:
         _refuse_flags(certificate, validity_url, date, expires)
-        add_block(file, key, out, profile=profile, from_end=from_end)
+        add_block(source, key, out)
         return
     if certificate is None or validity_url is None:
         missing = "--certificate" if certificate is None else "--validity-url"
@@ -69,11 +63,7 @@ def sign(
     ends = (expires or _WEEK).after(begins)
     from headgate.bundle.signing import sign_bundle
 
-    with (
-        refusals(file),
-        opened(file, profile=profile, from_end=from_end) as bundle,
-        meter("signing", bundle.raw) as progress,
-    ):
+    with source.opened() as bundle, meter("signing", bundle.raw) as progress:
         urls = sign_bundle(
             bundle,
             target_of(out),

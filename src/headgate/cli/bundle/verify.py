@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headgate.cli.bundle.keys import read_secret
-from headgate.cli.bundle.opening import opened, reads
-from headgate.cli.bundle.showing import counted, end_with_no, print_json, refusals, styled
+from headgate.cli.bundle.opening import Reading, reads
+from headgate.cli.bundle.showing import counted, end_with_no, print_json, styled
 from headgate.cli.terminal import harmless, progress
 
 if TYPE_CHECKING:
-    from headgate.bundle.metadata import Profile
     from headgate.bundle.signing import Verification
 
 __all__ = ["verify"]
@@ -23,7 +22,7 @@ __all__ = ["verify"]
     "--trust", metavar="C", help="Roots that certificates must lead to, PEM; else nobody asks where they lead."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def verify(*, file: str, trust: str | None, profile: "Profile", from_end: bool, as_json: bool) -> None:
+def verify(*, source: Reading, trust: str | None, as_json: bool) -> None:
     """Verify the signatures of a bundle: those of its integrity block, and those that vouch for its responses.
 
     The exit code is 0 only where there is at least one signature and all of them hold. Anybody can take a signature
@@ -36,16 +35,12 @@ def verify(*, file: str, trust: str | None, profile: "Profile", from_end: bool, 
     roots = read_secret(trust) if trust else None
     from headgate.bundle.signing import verify_bundle
 
-    with (
-        refusals(file, as_json=as_json),
-        opened(file, profile=profile, from_end=from_end) as bundle,
-        progress("verifying", None),
-    ):
+    with source.opened(as_json=as_json) as bundle, progress("verifying", None):
         found = verify_bundle(bundle, now=time.time(), trust=roots)
     if as_json:
         print_json(_fields(found))
     else:
-        click.echo("\n".join(_lines(file, found)))
+        click.echo("\n".join(_lines(source.name, found)))
     if not found.valid:
         end_with_no()
 
@@ -61,12 +56,12 @@ def _fields(found: "Verification") -> dict[str, Any]:
     }
 
 
-def _lines(file: str, found: "Verification") -> list[str]:
+def _lines(name: str, found: "Verification") -> list[str]:
     """Write the answer for people."""
     if not found.signatures:
-        return [styled(f"{harmless(file)}: not signed", fg="red", bold=True)]
+        return [styled(f"{name}: not signed", fg="red", bold=True)]
     answer = styled("valid", fg="green", bold=True) if found.valid else styled("not valid", fg="red", bold=True)
-    lines = [f"{harmless(file)}: {answer}"]
+    lines = [f"{name}: {answer}"]
     if found.web_bundle_id is not None:
         lines.append(f"web bundle id: {harmless(found.web_bundle_id)}")
     for signature in found.signatures:

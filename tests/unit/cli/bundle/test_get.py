@@ -66,7 +66,7 @@ def test_variants(run, site):
     url = BASE + "page"
     assert run("get", site, url, "--variant-key", "fr") == (0, b"fr", "")
     assert run("get", site, url, "-H", "Accept-Language: fr;q=0.9, en;q=0.1") == (0, b"fr", "")
-    first = run("get", site, url)
+    first = run("get", site, f"{url}#top")
     assert (first.code, first.out) == (0, b"en")
     assert first.err.startswith(f"{url} has variants, and this is en; ")
     missing = run("get", site, url, "--variant-key", "de")

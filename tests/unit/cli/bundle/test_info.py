@@ -56,3 +56,11 @@ def test_a_length_beyond_64_bits_is_a_number_all_the_same(run, tmp_path):
     assert told.code == 0
     assert told.json["length"] > 1 << 64
     assert "18446744073709551615" in run("info", path).out.decode()
+
+
+def test_relative_urls_have_a_base(run, make):
+    site = make({"/": b"home", "/x": b"other"}, version="b2", primary_url=None, relative_urls=True)
+    assert run("info", site, "--json").json["error"] == "format"
+    lines = run("list", site, "--json", "--base-url", BASE).lines
+    assert [line["url"] for line in lines] == [BASE, BASE + "x"]
+    assert run("get", site, BASE + "x", "--base-url", BASE).out == b"other"

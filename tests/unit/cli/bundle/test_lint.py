@@ -26,7 +26,7 @@ def test_everything_is_found_and_not_the_first_thing_alone(run, bad):
 def test_a_good_bundle(run, make):
     site = make({BASE: b"home"})
     told = run("lint", site, "--json")
-    assert (told.code, told.json, told.err) == (0, {"errors":[],"warnings":[]}, "")
+    assert (told.code, told.json, told.err) == (0, {"errors": [], "warnings": []}, "")
     assert run("lint", site) == (0, b"", f"{site}: 0 errors, 0 warnings\n")
     assert run("lint", "-", stdin=site.read_bytes()).code == 0
 

@@ -1,0 +1,52 @@
+import pytest
+
+from headgate.cli.bundle import bundle
+
+FLAGS = {
+    "info": ["--json", "--from-end", "--profile"],
+    "list": ["--json", "--digest", "--profile"],
+    "get": ["-H", "--variant-key", "-o", "--headers", "--profile"],
+    "extract": ["-o", "--profile"],
+    "create": [
+        "--dir", "--base-url", "--har", "--urls", "--warc", "--version", "--primary-url", "--manifest-url", "-H",
+        "--compress", "-o",
+    ],
+    "convert": ["--version", "-o", "--profile"],
+    "rebase": ["--to", "-o", "--profile"],
+    "lint": ["--json", "--profile"],
+    "sign": [
+        "--certificate", "--key", "--validity-url", "--date", "--expires", "--integrity-block", "-o", "--profile",
+    ],
+    "integrity add": ["--key", "-o", "--profile"],
+    "integrity remove": ["--key", "-o", "--profile"],
+    "integrity show": ["--key", "--profile"],
+    "verify": ["--json", "--profile"],
+    "serve": ["--listen", "--unpack", "--profile"],
+}  # fmt: skip
+
+
+def test_the_group_names_every_command_and_where_to_start(run):
+    told = run("--help")
+    assert (told.code, told.err) == (0, "")
+    assert list(bundle.list_commands(None)) == list(dict.fromkeys(name.split()[0] for name in FLAGS))
+    for name in bundle.list_commands(None):
+        assert f"\n  {name} " in told.out.decode()
+    assert "headgate bundle create --dir" in told.out.decode()
+
+
+@pytest.mark.parametrize("command", FLAGS)
+def test_a_command_says_its_flags_and_shows_an_example(run, command):
+    told = run(*command.split(), "--help")
+    assert (told.code, told.err) == (0, "")
+    text = told.out.decode()
+    assert text.startswith(f"Usage: headgate bundle {command} ")
+    words = text.replace(",", " ").split()
+    assert [flag for flag in FLAGS[command] if flag not in words] == []
+    assert text.count(f"headgate bundle {command} ") >= 2
+
+
+@pytest.mark.parametrize("words", [["nope"], []])
+def test_what_is_no_command_is_wrong_use(run, words):
+    told = run(*words)
+    assert (told.code, told.out) == (2, b"")
+    assert "headgate bundle" in told.err
