@@ -5,7 +5,7 @@ set -eu
 cd "$(dirname "$0")/.."
 
 missing=
-for program in nginx redis-server wrk curl node npm openssl; do
+for program in nginx redis-server wrk curl wget node npm openssl; do
     if ! PATH="$PATH:/usr/sbin" command -v "$program" >/dev/null; then
         case $program in
         node) package=nodejs ;;
@@ -48,4 +48,4 @@ if ! cmp -s "$lock" "$node/installed"; then
     npm ci --prefix "$node" --ignore-scripts --no-audit --no-fund --silent
     cp "$lock" "$node/installed"
 fi
-echo "servers: nginx, redis-server, wrk, curl and Node.js with wbn, wbn-sign and zeromq are there."
+echo "servers: nginx, redis-server, wrk, curl, wget and Node.js with wbn, wbn-sign and zeromq are there."
