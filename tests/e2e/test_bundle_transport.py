@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -15,7 +16,9 @@ from headgate.agent.bundle import AsyncBundleTransport, AsyncRangeBundle, Bundle
 from headgate.errors import FetchError, FormatError, ResponseError
 from tests.e2e.bundle_reading import Reading, expected, same
 from tests.e2e.bundle_site import LARGE, PAGE, SITE, Request, head, honest, make_bundle, serving
+from tests.e2e.programs import headgate
 from tests.servers import Server as Program
+from tests.servers import free_port
 
 BUNDLE = make_bundle()
 NGINX = """
@@ -151,6 +154,23 @@ def test_transports_of_asynchronous_clients(site, library):
             assert (await client.get(f"{SITE}/last")).content == b"the last"
 
     asyncio.run(check())
+
+
+def test_every_response_by_ranges_of_our_own_server(tmp_path, reading):
+    (tmp_path / "site.wbn").write_bytes(BUNDLE)
+    with headgate(tmp_path, "bundle", "serve", "site.wbn", "--listen", "127.0.0.1:0") as running:
+        assert same(reading.all(running.wait_for(r"^ready (\S+)$")[1]), expected(BUNDLE))
+
+
+def test_every_response_by_ranges_of_our_application(tmp_path, reading, start, monkeypatch):
+    (tmp_path / "site.wbn").write_bytes(BUNDLE)
+    (tmp_path / "served.py").write_text("from headgate.origin.bundle import BundleApp\napp = BundleApp('site.wbn')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    port = free_port()
+    program = Path(sys.executable).parent / "uvicorn"
+    running = start([program, "--log-level", "warning", "--port", str(port), "served:app"], port)
+    assert same(reading.all(running.url), expected(BUNDLE))
 
 
 def test_several_threads_read_one_bundle(tmp_path):

@@ -71,7 +71,7 @@ class BundleTransport(BaseTransport):
         )
         self._inner = inner
         self._timeout = timeout
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def __enter__(self) -> Self:
         return self
@@ -134,9 +134,10 @@ class BundleTransport(BaseTransport):
                 return self._answering.open(reply.url, download)
 
     def _behind(self, library: ModuleType) -> Any:
-        if self._inner is None:
-            self._inner = library.HTTPTransport()
-        return self._inner
+        with self._lock:
+            if self._inner is None:
+                self._inner = library.HTTPTransport()
+            return self._inner
 
 
 class AsyncBundleTransport(AsyncBaseTransport):

@@ -1,0 +1,118 @@
+import asyncio
+
+import httpx2
+import pytest
+
+from headgate.agent.bundle.fetch import SLOWEST, AsyncFetcher, Fetcher
+from headgate.errors import FetchError
+
+URL = "https://a.example/"
+
+
+class Clock:
+    """A clock that a network moves."""
+
+    def __init__(self, monkeypatch):
+        self.now = 0.0
+        monkeypatch.setattr("headgate.agent.bundle.fetch._Pace.__init__.__defaults__", (lambda: self.now,))
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    return Clock(monkeypatch)
+
+
+def body(clock, seconds, count=100, size=1000):
+    """Chunks that take so many seconds each."""
+    for _ in range(count):
+        clock.now += seconds
+        yield bytes(size)
+
+
+class Stream(httpx2.SyncByteStream, httpx2.AsyncByteStream):
+    def __init__(self, chunks):
+        self.chunks = chunks
+
+    def __iter__(self):
+        yield from self.chunks
+
+    async def __aiter__(self):
+        for chunk in self.chunks:
+            yield chunk
+
+
+def read(chunks, *, is_async, pause=lambda: None):
+    """Fetch a body in these chunks; `pause` is called between them."""
+    network = httpx2.MockTransport(lambda request: httpx2.Response(200, stream=Stream(chunks)))
+    total = 0
+    if not is_async:
+        with httpx2.Client(transport=network) as client, Fetcher(client, timeout=10.0).get(URL, {}) as reply:
+            for chunk in reply.chunks():
+                total += len(chunk)
+                pause()
+        return total
+
+    async def fetched():
+        total = 0
+        async with (
+            httpx2.AsyncClient(transport=network) as client,
+            AsyncFetcher(client, timeout=10.0).get(URL, {}) as reply,
+        ):
+            async for chunk in reply.achunks():
+                total += len(chunk)
+                pause()
+        return total
+
+    return asyncio.run(fetched())
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_body_may_take_the_time_it_needs_at_the_slowest_pace(clock, is_async):
+    assert read(body(clock, 1000 / SLOWEST), is_async=is_async) == 100_000
+    assert clock.now > 20
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_body_that_is_slower_is_given_up_once_patience_is_used_up(clock, is_async):
+    with pytest.raises(FetchError, match=r"slower than 4096 bytes a second; given up after \d+ bytes"):
+        read(body(clock, 2000 / SLOWEST), is_async=is_async)
+    assert 10 < clock.now < 25
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_the_time_that_the_reader_takes_is_not_the_servers(clock, is_async):
+    def pause():
+        clock.now += 60
+
+    assert read(body(clock, 0.001), is_async=is_async, pause=pause) == 100_000
+
+
+@pytest.mark.parametrize("error", [httpx2.ReadTimeout(""), httpx2.UnsupportedProtocol("no such thing")])
+def test_what_goes_wrong_names_the_url_and_says_what(error):
+    def fails(request):
+        raise error
+
+    with (
+        httpx2.Client(transport=httpx2.MockTransport(fails)) as client,
+        pytest.raises(FetchError) as refused,
+        Fetcher(client).get(URL, {}),
+    ):
+        pass
+    said = f": {error}" if str(error) else ""
+    assert str(refused.value) == f"{URL}: {type(error).__name__}{said}"
+    assert refused.value.__cause__ is error
+
+
+def test_what_is_no_url_is_told_of():
+    with pytest.raises(FetchError, match="InvalidURL"), Fetcher().get("https://a.example:port/", {}):
+        pass
+
+
+def test_a_client_that_was_given_stays_open_and_its_own_does_not():
+    with httpx2.Client() as client:
+        Fetcher(client).close()
+        assert not client.is_closed
+    own = Fetcher()
+    own.close()
+    with pytest.raises(RuntimeError, match="closed"), own.get(URL, {}):
+        pass
