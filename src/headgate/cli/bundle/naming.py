@@ -11,6 +11,7 @@ from hashlib import sha256
 __all__ = ["Names"]
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9!$&'()+,\-.=@_~%]")
+_NO_WORD = re.compile(r"[^A-Za-z0-9\-]")
 # Windows takes these for devices whatever follows the first dot.
 _DEVICE = re.compile(r"(?i)(?:con|prn|aux|nul|com[0-9]|lpt[0-9]|conin\$|conout\$)(?:\.|$)")
 _LONGEST_NAME = 160
@@ -33,7 +34,7 @@ class Names:
         """Give a relative path with / between its names, and never the same twice."""
         *directories, last = _wished(url)
         if variant_key is not None:
-            last = _shortened(_beside(last, _UNSAFE.sub("_", variant_key)), f"{last} {variant_key}")
+            last = _shortened(_beside(last, _NO_WORD.sub("_", variant_key)), f"{last} {variant_key}")
         at = ""
         for wish in directories:
             if (at, wish) not in self._directories:

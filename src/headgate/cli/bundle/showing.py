@@ -66,6 +66,5 @@ def size_of(count: int) -> str:
 
 
 def styled(text: str, **styles: Any) -> str:
-    """Give `text` in a colour or weight where stdout is a terminal that wants them."""
-    plain = os.environ.get("NO_COLOR") or not sys.stdout.isatty()
-    return text if plain else click.style(text, **styles)
+    """Give `text` in a colour or weight, unless NO_COLOR asks for none; `click.echo` takes it away from no terminal."""
+    return text if os.environ.get("NO_COLOR") else click.style(text, **styles)

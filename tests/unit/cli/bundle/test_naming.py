@@ -61,11 +61,12 @@ def test_a_directory_url_and_its_index():
 
 def test_variants_have_their_keys_in_their_names():
     names = Names()
-    keys = ["gzip;en", 'br;"x y"', "gzip;EN"]
+    keys = ["gzip;en", 'br;"x y"', "gzip;EN", "."]
     assert [names.name("http://h/a.html", key) for key in keys] == [
         "h/a~gzip_en.html",
         "h/a~br__x_y_.html",
         "h/a~gzip_EN~2.html",
+        "h/a~_.html",
     ]
 
 
