@@ -74,7 +74,7 @@ def _read_any(source: bytes) -> tuple[dict[str, str], dict[bytes, bytes]]:
 
 def read_common_fields(source: bytes) -> tuple[dict[str, str], bytes] | None:
     """Read a map of `:status` and at most 22 common headers; None for anything else, or anything wrong."""
-    if not source or not 0xA1 <= source[0] <= 0xB7 or _LINE_BREAKS.search(source) is not None:
+    if not source or not 0xA1 <= source[0] <= 0xB7 or b"\n" in source or b"\r" in source or b"\0" in source:
         return None
     # Latin-1 has one character for each byte: what is sliced once decoded need not be decoded again.
     text = source.decode("latin-1")

@@ -6,8 +6,6 @@ import stat
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from headgate.bundle.need import Bytes
-
 __all__ = ["Holder", "Source", "hold"]
 
 Source = str | os.PathLike[str] | bytes | bytearray | memoryview | mmap.mmap | BinaryIO
@@ -19,7 +17,7 @@ class Holder(Protocol):
 
     size: int
 
-    def read(self, offset: int, length: int) -> Bytes:
+    def read(self, offset: int, length: int) -> memoryview:
         """Give the bytes there, fewer where they end."""
 
     def close(self) -> None:
@@ -63,16 +61,16 @@ class _File:
         self._file = file
         self.size = file.seek(0, os.SEEK_END)
 
-    def read(self, offset: int, length: int) -> bytes:
+    def read(self, offset: int, length: int) -> memoryview:
         left = min(length, self.size - offset)
         if left <= 0:
-            return b""
+            return memoryview(b"")
         self._file.seek(offset)
         parts = []
         while left > 0 and (part := self._file.read(left)):
             parts.append(part)
             left -= len(part)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
 
     def close(self) -> None:
         """Whoever opened it closes it."""

@@ -117,7 +117,7 @@ class Bundle:
     @property
     def raw(self) -> memoryview:
         """The bundle's own bytes, to the end of what it was opened from."""
-        return memoryview(self._holder.read(self._start, self._end - self._start))
+        return self._holder.read(self._start, self._end - self._start)
 
     def response(self, url: str, variant_key: str | None = None) -> Response:
         """Load the response for `url` and, where it has variants, for `variant_key` (`gzip;en`).
@@ -169,7 +169,7 @@ class Bundle:
             cut = f"the payload of {head.payload.length} bytes is cut"
             offset = self._start + head.payload.offset
             raise ResponseError(cut, step="3.4 step 12", offset=offset, fallback_url=fallback_url)
-        return Response(head.status, head.headers, memoryview(payload))
+        return Response(head.status, head.headers, payload)
 
     def _run(self, parser: Parser[_Result]) -> _Result:
         """Drive a parser; offsets in its refusals are then those of the file."""

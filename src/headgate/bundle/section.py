@@ -17,7 +17,7 @@ class SectionError(Exception):
 
 def section_url(text: str, base_url: str | None, step: str, offset: int) -> str:
     """Parse a URL that has neither fragment nor credentials; `base_url` is what a relative one is relative to."""
-    url = parse_url(text) or (None if base_url is None else resolve(text, base_url))
+    url = parse_url(text) if base_url is None else resolve(text, base_url)
     if url is None:
         fault = "is no absolute URL" if base_url is None else "is no URL"
     elif has_fragment(url):

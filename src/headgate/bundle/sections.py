@@ -18,7 +18,7 @@ def read_manifest(source: bytes, base_url: str | None) -> str:
 def read_primary(source: bytes, base_url: str | None) -> str:
     """Parse b2's primary section: one URL, of which only parsing is asked, as of draft-01's primary URL."""
     text = _lone_text(source)
-    url = parse_url(text) or (None if base_url is None else resolve(text, base_url))
+    url = parse_url(text) if base_url is None else resolve(text, base_url)
     if url is None:
         raise SectionError(f"the primary URL {text[:200]!r} is no absolute URL", "primary section", 0)
     return url

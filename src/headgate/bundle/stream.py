@@ -14,7 +14,7 @@ from headgate.bundle.integrity import integrity_parser
 from headgate.bundle.metadata import Location, Metadata, Negotiated, Profile
 from headgate.bundle.need import Bytes, Need, Parser
 from headgate.bundle.parser import ResponseHead, metadata_parser, response_parser
-from headgate.errors import BundleError, FormatError, ResponseError
+from headgate.errors import BundleError, ResponseError
 
 __all__ = [
     "MOST_METADATA",
@@ -119,9 +119,10 @@ class StreamReader:
             offset, length = self._need
             self._forget_before(offset)
             available = self._buffer_start + len(self._buffer) - offset
-            if not self._responses_begin and offset + length > self._bundle_start + self._max_metadata:
-                self._refuse_size(offset)
-            if available < length and not self._closed and not (self._partial and available > 0):
+            # What is too much to hold is as if the stream ended there: the parser knows which step that breaks.
+            too_much = not self._responses_begin and offset + length > self._bundle_start + self._max_metadata
+            enough = min(length, 1) if too_much or self._partial else length
+            if available < enough and not self._closed:
                 return
             start = max(offset - self._buffer_start, 0)
             piece = bytes(self._buffer[start : start + max(min(length, available), 0)])
@@ -168,7 +169,8 @@ class StreamReader:
             self._partial = False
             if not chunk:
                 cut = f"the payload of {head.payload.length} bytes is cut"
-                self._events.append(RefusedEvent(keys, _refused(cut, "3.4 step 12", offset, metadata)))
+                begin = head.payload.offset + self._bundle_start
+                self._events.append(RefusedEvent(keys, _refused(cut, "3.4 step 12", begin, metadata)))
                 return
             self._events.append(PayloadEvent(chunk))
             offset, left = offset + len(chunk), left - len(chunk)
@@ -195,11 +197,6 @@ class StreamReader:
         if passed > 0:
             del self._buffer[:passed]
             self._buffer_start += passed
-
-    def _refuse_size(self, offset: int) -> None:
-        self._need = None
-        fault = f"a stream with more than {self._max_metadata} bytes before its responses"
-        raise FormatError(fault, step="3.3 step 22.5", offset=offset)
 
 
 def read_stream(
