@@ -131,8 +131,10 @@ class StreamReader:
             except StopIteration:
                 self._need = None
                 self._buffer.clear()
-            except BundleError:
+            except BundleError as error:
                 self._need = None
+                if too_much:
+                    error.reason += f", or longer than the {self._max_metadata} bytes that are held before responses"
                 raise
 
     def _run(self) -> _Work:
