@@ -51,7 +51,8 @@ def kept(fields: Iterable[tuple[str, str]]) -> dict[str, str]:
     for name, value in pairs:
         if name in DROPPED or name in named or not is_token(name) or not name.isascii():
             continue
-        headers[name] = f"{headers[name]}, {value}" if name in headers and name not in _SINGLE else value
+        earlier = headers.get(name, "") if name not in _SINGLE else ""
+        headers[name] = f"{earlier}, {value}" if earlier and value else earlier or value
     return headers
 
 

@@ -166,6 +166,14 @@ def test_links_that_multiply_are_bounded(tmp_path: Path) -> None:
         list(directory(tmp_path, BASE, most_files=500))
 
 
+def test_the_bound_is_what_it_says(tmp_path: Path) -> None:
+    for name in "ab":
+        put(tmp_path, name)
+    assert len(list(directory(tmp_path, BASE, most_files=2))) == 2
+    with pytest.raises(ConfigurationError, match="has more than 1 files"):
+        list(directory(tmp_path, BASE, most_files=1))
+
+
 def test_directories_may_be_deeper_than_calls(tmp_path: Path) -> None:
     deep = [tmp_path]
     for _ in range(1_500):
@@ -226,6 +234,27 @@ def test_a_file_that_vanishes_is_told_of(tmp_path: Path) -> None:
     (tmp_path / "b.txt").unlink()
     with pytest.raises(ConfigurationError, match=r"cannot read .*b\.txt: No such file"):
         next(exchanges)
+
+
+@pytest.mark.parametrize("swapped", ["link", "fifo"])
+def test_what_takes_a_files_place_is_neither_followed_nor_waited_for(
+    swapped: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = put(tmp_path, "secret.txt", b"secret")
+    file = put(tmp_path, "root/a.txt")
+    real_open = os.open
+
+    def swapping(path: Path, flags: int) -> int:
+        file.unlink()
+        os.mkfifo(file) if swapped == "fifo" else file.symlink_to(secret)
+        return real_open(path, flags)
+
+    monkeypatch.setattr(os, "open", swapping)
+    if swapped == "fifo":
+        assert len(list(directory(tmp_path / "root", BASE))) == 1
+    else:
+        with pytest.raises(ConfigurationError, match="cannot read"):
+            list(directory(tmp_path / "root", BASE))
 
 
 def test_an_empty_directory_is_no_site(tmp_path: Path) -> None:

@@ -39,6 +39,13 @@ def test_values_of_one_name_are_joined_but_for_fields_with_one_value() -> None:
 
 
 @pytest.mark.parametrize(
+    ("values", "joined"), [(["", ""], ""), (["", "a"], "a"), (["a", ""], "a"), (["a", "", "b"], "a, b")]
+)
+def test_an_empty_value_adds_nothing(values: list[str], joined: str) -> None:
+    assert kept([("x", value) for value in values]) == {"x": joined}
+
+
+@pytest.mark.parametrize(
     ("value", "written"),
     [
         ("  a b \t", "a b"),
