@@ -288,6 +288,7 @@ def test_another_origin_than_the_primary_urls_moves_when_named():
         ("https://elsewhere.example/", "https://elsewhere.example/"),
         ("https://example.com.evil/", "https://example.com.evil/"),
         ("https://user@example.com/", "https://user@example.com/"),
+        ("https://example.com@elsewhere.example/", "https://example.com@elsewhere.example/"),
         ("http:// no url", "http:// no url"),
         ("", ""),
     ],

@@ -43,6 +43,7 @@ def test_strangers_direct_fewer_than_twelve_items():
     fixed = [(f"{PAGE}fixed/{number}", {"dynamic": False}) for number in range(50)]
     strangers(*eleven)
     strangers(*fixed, *eleven)
+    strangers(*eleven, *fixed)
     with pytest.raises(ConfigurationError, match="12 items"):
         strangers(*eleven, (PAGE, {}))
     shared = {"variants": "Accept-Encoding;gzip;br", "variant_key": ["gzip", "br"]}
