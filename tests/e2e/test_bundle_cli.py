@@ -239,6 +239,16 @@ def test_the_site_inside_is_served_with_its_variants(tmp_path):
         assert ask(root, "POST")[0] == 405
 
 
+def test_what_is_served_is_read_in_the_profile_that_was_named(tmp_path):
+    bundle = VECTORS / "hello_b1.wbn"  # without a manifest
+    returned, said = programs.refused(tmp_path, "bundle", "serve", bundle, "--listen", "127.0.0.1:0")
+    assert returned == 1
+    assert "(3.3 step 24)" in said
+    with serving(tmp_path, bundle, "--profile", "compat") as program:
+        url = program.wait_for(r"^ready (\S+)$")[1]
+        assert ask(url)[2] == bundle.read_bytes()
+
+
 @pytest.mark.parametrize(
     ("content", "code", "words"),
     [

@@ -88,8 +88,6 @@ def test_only_what_has_changed_is_opened_again(tmp_path, site):
 
 
 def test_a_published_file_complains_to_who_opened_it(site):
-    import asyncio
-
     told = []
     shelf = shelf_of(tree(site, "lifeboat = true"), complain=told.append)
     site.unlink()

@@ -75,6 +75,13 @@ def test_rebase(run, site, tmp_path):
     assert out.read_bytes() == site.read_bytes()
 
 
+def test_rebase_of_another_origin_than_the_primary_one(run, make, tmp_path):
+    site = make({BASE: b"home", "https://cdn.example.com/x": b"other"})
+    out = tmp_path / "out.wbn"
+    assert run("rebase", site, "--of", "https://cdn.example.com", "--to", "http://a.test", "-o", out).code == 0
+    assert {url for url, _ in contents(out)} == {BASE, "http://a.test/x"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
