@@ -9,6 +9,7 @@ import json
 import sys
 import time
 from pathlib import Path
+from statistics import median
 
 __all__ = ["create", "read"]
 
@@ -29,11 +30,13 @@ def read(bundle: str, site: str) -> dict[str, object]:
         digest = hashlib.sha256(opened.response(middle).payload).hexdigest()
         resident = peak()
         lengths = 0
-        start = time.perf_counter()
+        seconds = []
         for url in urls:
-            lengths += len(opened.response(url).payload)
-        each = (time.perf_counter() - start) / len(urls)
-    return {"resident": resident, "sha256": digest, "seconds_each": each, "payload_bytes": lengths}
+            start = time.perf_counter()
+            response = opened.response(url)
+            seconds.append(time.perf_counter() - start)
+            lengths += len(response.payload)
+    return {"resident": resident, "sha256": digest, "seconds_each": median(seconds), "payload_bytes": lengths}
 
 
 def create(site: str, bundle: str) -> dict[str, object]:
