@@ -64,6 +64,11 @@ def test_a_range_that_is_not_the_one_asked_for_is_not_believed(said):
         Resource(URL).judge(Ask(0, 10), 206, {**SERVED, "content-range": said}, url=URL)
 
 
+def test_a_part_of_no_bytes_is_none():
+    with pytest.raises(FetchError, match="cannot be trusted"):
+        Resource(URL).judge(Ask(10, 5), 206, {**SERVED, "content-range": "bytes 10-9/10"}, url=URL)
+
+
 def test_the_whole_is_taken_for_a_first_answer_only():
     assert Resource(URL).judge(Ask(0, 10), 200, SERVED, url=URL) is None
     with pytest.raises(FetchError, match="was replaced while it was being read"):
