@@ -34,6 +34,9 @@ class BundleWriter:
     bundle; when anything fails it has what it had before.
     """
 
+    length: int
+    """Bytes of the bundle once it is written; 0 until then."""
+
     def __init__(
         self,
         target: Target,
@@ -50,14 +53,13 @@ class BundleWriter:
     ) -> None:
         """Begin a bundle; raises `ConfigurationError` for what no bundle can have.
 
-        `primary_url` is asked by b1 and draft-01, `manifest_url` by draft-01. `sections` are further sections, name to
-        CBOR item; `section_order` names all of them. `relative_urls` lets b2 keep relative URLs as they are given.
-        `untrusted` holds the bundle to the rules for what strangers may direct (5.2).
+        `primary_url` is asked by b1 and draft-01, `manifest_url` by draft-01. `sections` are further ones, name to CBOR
+        item; `section_order` names all of them. `relative_urls` lets b2 keep URLs as they are given. `untrusted` is the
+        checked mode: the rules for what strangers may direct (5.2).
         """
         _check_form(version, primary_url, manifest_url, relative_urls=relative_urls)
         check_target(target)
         self.length = 0
-        """Bytes of the bundle, once it is written."""
         self._target = target
         self._progress = progress
         self._rules = (Untrusted() if untrusted is True else untrusted) or None
@@ -103,14 +105,11 @@ class BundleWriter:
 
         A URL has one response, or one for each key of its `variants` value, which comes with the first of them;
         `variant_key` may be several keys that share this response. Chunks are spooled at once, unless `length` says how
-        many bytes they are: then they are taken when the bundle is written. `dynamic` is whether a stranger's request
-        directed this response into the bundle (`untrusted` alone asks).
-
-        Raises `ConfigurationError` for what a bundle cannot hold, and `HeadgateError` for a file that cannot be read;
-        either leaves the writer as it was, to go on with the next.
+        many bytes they are: then they are taken when the bundle is written. In checked mode, `dynamic` is whether a
+        stranger's request directed this response into the bundle. Raises `ConfigurationError` for what a bundle cannot
+        hold, `HeadgateError` for a file that cannot be read; either leaves the writer as it was, ready for the next.
         """
-        if not self._open:
-            raise ConfigurationError("the bundle is written, or was given up; begin another for more exchanges")
+        self._check_open()
         stored = self._addresses.stored(url)
         try:
             entries = self._headers.encode(status, headers)
@@ -150,10 +149,9 @@ class BundleWriter:
         if self._primary_url is not None and self._addresses.identity(self._primary_url) not in self._placing:
             found.append(f"the primary URL {self._primary_url} is not in the bundle")
         if self._untyped:
-            count = len(self._untyped)
             found.append(
-                f"{count} empty responses have no Content-Type, so strict readers refuse them (3.4 step 9); "
-                f"the first is {self._untyped[0]}"
+                "empty responses without a Content-Type, which strict readers refuse (3.4 step 9): "
+                f"{len(self._untyped)}, the first is {self._untyped[0]}"
             )
         unknown = [name for name in self._critical if name not in KNOWN]
         if unknown:
@@ -180,6 +178,10 @@ class BundleWriter:
         self._open = False
         self._responses = Responses()
         self._spool = None
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise ConfigurationError("the bundle is written, or was given up; begin another for more exchanges")
 
     def _place(self, url: str, variants: str | None, keys: VariantKeys) -> None:
         ordinal = len(self._responses)

@@ -258,7 +258,7 @@ def test_what_strict_readers_refuse_is_remarked():
         writer.add(f"{PAGE}a", status=204)
     manifest, empty, critical = writer.remarks()
     assert "no manifest section" in manifest
-    assert empty.startswith("2 empty responses have no Content-Type, so strict readers refuse them (3.4 step 9)")
+    assert empty.startswith("empty responses without a Content-Type, which strict readers refuse (3.4 step 9): 2, ")
     assert empty.endswith(f"the first is {PAGE}")
     assert "only readers that know quantum" in critical
     with begun(manifest_url=PAGE) as writer:
