@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 MOST_METADATA: Final = 64 * 1024 * 1024
-"""Bytes before the responses that a stream may have us hold; the document sets no bound."""
+"""Bytes of one section that a stream may have us hold; the document sets no bound."""
 
 _Result = TypeVar("_Result")
 
@@ -120,7 +120,7 @@ class StreamReader:
             self._forget_before(offset)
             available = self._buffer_start + len(self._buffer) - offset
             # What is too much to hold is as if the stream ended there: the parser knows which step that breaks.
-            too_much = not self._responses_begin and offset + length > self._bundle_start + self._max_metadata
+            too_much = not self._responses_begin and length > self._max_metadata
             enough = min(length, 1) if too_much or self._partial else length
             if available < enough and not self._closed:
                 return
@@ -134,7 +134,7 @@ class StreamReader:
             except BundleError as error:
                 self._need = None
                 if too_much:
-                    error.reason += f", or longer than the {self._max_metadata} bytes that are held before responses"
+                    error.reason += f", or longer than the {self._max_metadata} bytes of a section that are held"
                 raise
 
     def _run(self) -> _Work:

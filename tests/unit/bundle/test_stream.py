@@ -79,7 +79,7 @@ class TestMetadata:
 
     def test_an_unknown_section_is_not_held(self):
         parts = Parts().arranged(("junk", b"\x5a\x00\x0f\x42\x40" + bytes(1_000_000)), *Parts().sections.items())
-        reader = StreamReader(max_metadata=2_000_000)
+        reader = StreamReader(max_metadata=100_000)
         content = parts.written()
         events = []
         for at in range(0, len(content), 10_000):
