@@ -10,8 +10,10 @@ import pytest
 from headgate.bundle.cbor import decode, encode
 from headgate.bundle.convert import convert, rebase
 from headgate.bundle.reader import open_bundle
+from headgate.bundle.signing import sign_bundle, verify_bundle
 from headgate.bundle.writer import BundleWriter
 from headgate.errors import ConfigurationError, HeadgateError, ResponseError
+from tests import signers
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "bundle"
 PAGE, MANIFEST = "https://example.com/", "https://example.com/manifest.webmanifest"
@@ -161,6 +163,19 @@ def test_signatures_stay_where_they_stay_true():
     assert "signatures" not in sections(
         rebased(source, remarks=["the signatures are left out: they sign the URLs of before"])
     )
+
+
+def test_a_real_signature_is_as_valid_in_draft_01():
+    target = io.BytesIO()
+    proof = {"certificate": signers.certificate_pem(signers.certificate()), "key": signers.pem(signers.p256())}
+    date = int(signers.NOW)
+    with open_bundle(written((PAGE, {"payload": b"<p>"}), manifest_url=PAGE)) as bundle:
+        sign_bundle(bundle, target, validity_url=f"{PAGE}v", date=date, expires=date + 60, **proof)
+    there = converted(target.getvalue(), "draft-01")
+    for source in (there, converted(there, "b1")):
+        with open_bundle(source) as bundle:
+            assert verify_bundle(bundle, now=date + 1).valid
+    assert converted(there, "b1") == target.getvalue()
 
 
 def test_critical_names_what_is_there():
