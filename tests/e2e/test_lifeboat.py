@@ -1,4 +1,4 @@
-"""`headgate serve` with bundles: published at their paths, and standing in for the origin when requests are rejected."""
+"""`headgate serve` with bundles: published at their paths, and standing in for an origin that is out of reach."""
 
 import os
 import signal
@@ -82,7 +82,11 @@ def test_a_rejected_request_is_answered_from_the_bundle(gate, origin):
 
 def test_what_it_does_not_have_is_rejected_as_ever(gate):
     spent(gate)
-    for rejected in (gate.get("/none"), gate.get("/", method="POST", body=b"x"), gate.get("/", Authorization="Basic x")):
+    for rejected in (
+        gate.get("/none"),
+        gate.get("/", method="POST", body=b"x"),
+        gate.get("/", Authorization="Basic x"),
+    ):
         assert rejected.status == 503
         assert int(rejected.headers["Retry-After"]) > 0
         assert "Headgate-Source" not in rejected.headers
@@ -141,7 +145,9 @@ def test_one_that_is_none_leaves_the_old_one_in_force_and_says_so(gate, tmp_path
     gate.wait_for(r"^headgate: site\.wbn: .*; what was served before is served on$")
     assert gate.get("/").body == PAGE
     gate.process.send_signal(signal.SIGHUP)
-    gate.wait_for(r"^headgate: bundle\[0\]\.file: site\.wbn is no bundle .*; the configuration in force stays as it is$")
+    gate.wait_for(
+        r"^headgate: bundle\[0\]\.file: site\.wbn is no bundle .*; the configuration in force stays"
+    )
     assert gate.get("/").body == PAGE
 
 

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from headgate import advice
 from headgate.cli.shelving import shelf_of
@@ -12,8 +12,10 @@ from headgate.limit import Domain, Gatekeeper, Master
 from headgate.limit.accounting import DelayUntil
 from headgate.limit.gatekeeper import Account, spacing
 from headgate.origin import Identify, Rejections, Route, Routes, parse_identify
-from headgate.origin.bundle import Shelf
 from headgate.origin.gateway import Gateway, TlsKeys
+
+if TYPE_CHECKING:
+    from headgate.origin.bundle import Shelf
 
 __all__ = [
     "CATCH_ALL",
@@ -83,7 +85,7 @@ def require_gate(tree: Configuration) -> None:
 
 
 def gateway_of(
-    tree: Configuration, composed: Composition, gatekeeper: Gatekeeper, shelf: Shelf | None = None
+    tree: Configuration, composed: Composition, gatekeeper: Gatekeeper, shelf: "Shelf | None" = None
 ) -> Gateway:
     """Give the gateway, which listens nowhere yet. Raises `ConfigurationError` for an origin that is none."""
     gate = tree.gate

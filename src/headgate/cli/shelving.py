@@ -1,18 +1,24 @@
-"""The bundles of a configuration, opened: what a gate publishes and answers rejected requests from."""
+"""The bundles of a configuration, opened: what a gate publishes and answers rejected requests from.
+
+What reads bundles is imported with the first of them: a gate without any starts without it.
+"""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from headgate.config import BundleSection, Configuration
 from headgate.errors import BundleError, ConfigurationError
-from headgate.origin.bundle import Edition, Lifeboat, Publication, Shelf
 from headgate.origin.routes import plain_path
+
+if TYPE_CHECKING:
+    from headgate.origin.bundle import Publication, Shelf
 
 __all__ = ["broken", "shelf_of"]
 
 
 def shelf_of(
-    tree: Configuration, old: Shelf | None = None, *, complain: Callable[[str], None] = lambda _sentence: None
-) -> Shelf | None:
+    tree: Configuration, old: "Shelf | None" = None, *, complain: Callable[[str], None] = lambda _sentence: None
+) -> "Shelf | None":
     """Open the bundles of `tree`, but for files that `old` has as they are; None when there are none.
 
     Each complains by itself when its file changes and is no bundle any more. Raises `ConfigurationError` for one that
@@ -20,6 +26,8 @@ def shelf_of(
     """
     if not tree.bundle:
         return None
+    from headgate.origin.bundle import Lifeboat, Shelf
+
     known = {(one.path, one.profile): one for one in (old.publications if old is not None else ()) if one.is_current}
     published: dict[bytes, Publication] = {}
     lifeboats = []
@@ -42,6 +50,8 @@ def broken(error: BundleError | OSError, path: str, profile: str) -> str:
         return f"{path}: {error.strerror.lower() if error.strerror else error}; name a readable file"
     said = f"{path} is no bundle that can be served: {error.reason} at byte {error.offset} ({error.step})"
     if profile == "strict" and error.kind == "format":
+        from headgate.origin.bundle import Edition
+
         try:
             Edition(path, profile="compat")
         except (BundleError, OSError):
@@ -50,7 +60,9 @@ def broken(error: BundleError | OSError, path: str, profile: str) -> str:
     return said
 
 
-def _opened(section: BundleSection, where: str, complain: Callable[[str], None]) -> Publication:
+def _opened(section: BundleSection, where: str, complain: Callable[[str], None]) -> "Publication":
+    from headgate.origin.bundle import Publication
+
     try:
         return Publication(section.file, profile=section.profile, complain=complain)
     except (BundleError, OSError) as error:

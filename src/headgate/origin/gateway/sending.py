@@ -67,9 +67,9 @@ class Sending:
         self._held = True
 
     def release_origin(self) -> None:
-        """Go on."""
+        """Go on, but not at once: asyncio cannot bear that a transport is closed while it says that it is empty."""
         self._held = False
-        self._go_on()
+        self._come_back()
 
     def abandon(self) -> None:
         """Send no more: the agent is gone."""

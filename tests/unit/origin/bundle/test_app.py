@@ -62,7 +62,9 @@ def serve(app: BundleApp, request: dict[str, Any], **options: Any) -> Server:
 
 @pytest.fixture
 def long(bundle):
-    return bundle({"url": "/", "payload": PAGE}, {"url": "/long", "payload": LONG}, {"url": "/q?a=%20b", "payload": b"q"})
+    return bundle(
+        {"url": "/", "payload": PAGE}, {"url": "/long", "payload": LONG}, {"url": "/q?a=%20b", "payload": b"q"}
+    )
 
 
 def test_the_bundle_or_the_site_inside_it(long):

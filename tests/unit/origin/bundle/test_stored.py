@@ -98,7 +98,16 @@ def test_vary_names_what_chose(stored, sent):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("x", "a\r\nb: c"), ("x", "a\nb"), ("x", "a\0"), ("x", "a\x01"), ("x", "\x7f"), ("x y", "a"), ("", "a"), ("x:", "a")],
+    [
+        ("x", "a\r\nb: c"),
+        ("x", "a\nb"),
+        ("x", "a\0"),
+        ("x", "a\x01"),
+        ("x", "\x7f"),
+        ("x y", "a"),
+        ("", "a"),
+        ("x:", "a"),
+    ],
 )
 def test_a_field_that_could_not_stand_in_a_message_is_refused(name, value):
     with pytest.raises(Unservable):

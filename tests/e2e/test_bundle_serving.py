@@ -1,0 +1,435 @@
+"""Bundles over real HTTP: `headgate bundle serve`, the gateway's way of sending files, and the ASGI application."""
+
+import asyncio
+import hashlib
+import http.client
+import os
+import re
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from headgate.config.tree import Timeouts
+from headgate.origin.bundle import Publication, Storefront
+from headgate.origin.gateway.sending import Sending
+from tests import webbundles
+from tests.e2e import programs
+from tests.e2e.scripted import PATIENCE, agent_at, gateway_running, until
+from tests.servers import free_port
+from tests.webbundles import HTML, PAGE, SITE
+
+BIG = b"".join(b"%015d\n" % number for number in range(262_144))  # 4 MiB, no two pieces of which are alike
+EXCHANGES: tuple[dict[str, Any], ...] = (
+    {"url": "/", "payload": PAGE},
+    {"url": "/big", "headers": {"content-type": "text/plain"}, "payload": BIG},
+    {"url": "/moved", "status": 301, "headers": HTML | {"location": f"{SITE}/big"}},
+    {"url": "/bad", "status": 101, "payload": b"x"},
+    *(
+        {
+            "url": "/v",
+            "variants": "Accept-Encoding;gzip;identity",
+            "variant_key": key,
+            "headers": HTML | ({} if key == "identity" else {"content-encoding": key}),
+            "payload": key.encode(),
+        }
+        for key in ("gzip", "identity")
+    ),
+    {
+        "url": "/smuggler",
+        "headers": HTML | {"transfer-encoding": "chunked", "content-length": "99", "connection": "close"},
+        "payload": b"5\r\nhello\r\n0\r\n\r\nHTTP/1.1 200 OK\r\n\r\n",
+    },
+)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    return webbundles.write(tmp_path / "site.wbn", *EXCHANGES)
+
+
+# As a program
+
+
+@contextmanager
+def serving(folder, *arguments):
+    """Run `headgate bundle serve` on a port the system chooses; gives it with the URL that is ready."""
+    command = ["bundle", "serve", "--listen", "127.0.0.1:0", *arguments]
+    with programs.headgate(folder, *command) as running:
+        url = running.wait_for(r"^ready (http://127\.0\.0\.1:[1-9]\d*)/(\S+)$")
+        yield running, url[1], url[2]
+
+
+def ask(base, path, method="GET", **fields):
+    connection = http.client.HTTPConnection(base.removeprefix("http://"), timeout=programs.PATIENCE)
+    try:
+        connection.request(method, path, headers={name.replace("_", "-"): value for name, value in fields.items()})
+        answer = connection.getresponse()
+        answer.body = answer.read()
+        return answer
+    finally:
+        connection.close()
+
+
+def curl(*arguments):
+    command = ["curl", "-sS", "--max-time", "20", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, timeout=30, check=False)
+
+
+def test_the_bundle_is_at_its_name_and_at_the_root(tmp_path, site):
+    whole = site.read_bytes()
+    with serving(tmp_path, site) as (running, base, name):
+        assert name == "site.wbn"
+        for path in ("/site.wbn", "/"):
+            answer = ask(base, path)
+            assert (answer.status, answer.body) == (200, whole)
+            assert answer.headers["Content-Type"] == "application/webbundle;v=b1"
+            assert answer.headers["X-Content-Type-Options"] == "nosniff"
+            assert answer.headers["Accept-Ranges"] == "bytes"
+        assert ask(base, "/other").status == 404
+        assert ask(base, "/", method="POST").headers["Allow"] == "GET, HEAD"
+        assert ask(base, "/", method="TRACE").headers["Allow"] == "GET, HEAD"
+        head = ask(base, "/", method="HEAD")
+        assert (head.body, head.headers["Content-Length"]) == (b"", str(len(whole)))
+        assert ask(base, "/", If_None_Match=head.headers["ETag"]).status == 304
+        assert ask(base, "/", If_Modified_Since=head.headers["Last-Modified"]).status == 304
+        assert running.end() == 0
+        assert running.said().count("\n") == 1
+
+
+def test_the_site_inside_is_served_in_its_place(tmp_path, site):
+    with serving(tmp_path, site, "--unpack") as (_, base, name):
+        assert ask(base, "/").body == PAGE
+        assert ask(base, "/big").body == BIG
+        assert ask(base, "/moved").headers["Location"] == "/big"
+        assert ask(base, "/v", Accept_Encoding="gzip").headers["Content-Encoding"] == "gzip"
+        identity = ask(base, "/v", Accept_Encoding="identity")
+        assert (identity.body, identity.headers["Vary"]) == (b"identity", "Accept-Encoding")
+        assert ask(base, "/none").status == 404
+        bad = ask(base, "/bad")
+        assert (bad.status, b"its status, 101" in bad.body) == (502, True)
+        smuggler = ask(base, "/smuggler")
+        assert smuggler.body == EXCHANGES[6]["payload"]
+        assert smuggler.headers["Transfer-Encoding"] is None
+        assert ask(base, f"/{name}").body == site.read_bytes()
+
+
+@pytest.mark.needs("curl")
+def test_curl_gets_ranges_and_resumes(tmp_path, site):
+    whole, part = site.read_bytes(), tmp_path / "part"
+    with serving(tmp_path, site) as (_, base, name):
+        url = f"{base}/{name}"
+        assert curl("-r", "100-199", url).stdout == whole[100:200]
+        assert curl("-r", "-50", url).stdout == whole[-50:]
+        assert curl("-r", f"{len(whole) - 1}-", url).stdout == whole[-1:]
+        assert curl("-o", "/dev/null", "-w", "%{http_code}", "-r", f"{len(whole)}-", url).stdout == b"416"
+        assert curl("-r", "0-1,5-6", url).stdout == whole
+        part.write_bytes(whole[:1_000_000])
+        assert curl("-C", "-", "-o", part, url).returncode == 0
+        assert part.read_bytes() == whole
+        twice = curl("-0", url, "--next", "--http1.1", url)
+        assert twice.stdout == whole * 2
+
+
+def test_a_file_that_is_no_bundle_is_refused(tmp_path):
+    (tmp_path / "page.html").write_text("<!doctype html>")
+    for name, expected in (("page.html", 1), ("none.wbn", 2), (".", 2)):
+        code, said = programs.refused(tmp_path, "bundle", "serve", "--listen", "127.0.0.1:0", name)
+        assert code == expected
+        assert said.count("\n") == 1
+        assert "Traceback" not in said
+
+
+def test_an_address_that_is_taken_is_told(tmp_path, site):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        code, said = programs.refused(tmp_path, "bundle", "serve", "--listen", address, site)
+    assert code == 2
+    assert f"{address} is taken" in said
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_another_bundle_at_the_path_is_served_and_none_is_told(tmp_path, site, told):
+    with serving(tmp_path, site, "--unpack") as (running, base, _):
+        etag = ask(base, "/").headers["ETag"]
+        webbundles.write(tmp_path / "new.wbn", {"url": "/", "payload": b"new"}).rename(site)
+        if told:
+            running.process.send_signal(signal.SIGHUP)
+        running.until(lambda: ask(base, "/").body == b"new", "new page")
+        assert ask(base, "/").headers["ETag"] != etag
+        (tmp_path / "no.wbn").write_bytes(b"no bundle")
+        (tmp_path / "no.wbn").rename(site)
+        running.wait_for(r"^headgate: .*site\.wbn: .*; what was served before is served on$")
+        assert ask(base, "/").body == b"new"
+
+
+def test_a_download_goes_on_from_the_bundle_it_began_with(tmp_path, site):
+    whole = site.read_bytes()
+    with serving(tmp_path, site) as (running, base, name):
+        connection = http.client.HTTPConnection(base.removeprefix("http://"), timeout=programs.PATIENCE)
+        connection.request("GET", f"/{name}")
+        answer = connection.getresponse()
+        beginning = answer.read(1000)
+        webbundles.write(tmp_path / "new.wbn").rename(site)
+        running.until(lambda: len(ask(base, "/").body) < 1000, "new bundle")
+        assert beginning + answer.read() == whole
+        connection.close()
+
+
+def test_what_a_large_file_costs_does_not_grow_with_it(tmp_path):
+    large = webbundles.write(tmp_path / "large.wbn", {"url": "/", "payload": BIG * 16})
+    with serving(tmp_path, large) as (running, base, name):
+
+        def peak():
+            status = Path(f"/proc/{running.process.pid}/status").read_text()
+            return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1])
+
+        before = peak()
+        assert hashlib.sha256(ask(base, f"/{name}").body).digest() == hashlib.sha256(large.read_bytes()).digest()
+        slow = []
+        for _ in range(20):
+            slow.append(socket.create_connection(("127.0.0.1", int(base.rpartition(":")[2]))))
+            slow[-1].sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert slow[-1].recv(16)
+        assert ask(base, "/other").status == 404
+        for one in slow:
+            one.close()
+        assert peak() - before < 16 * 1024
+
+
+# On the gateway's protocol
+
+
+@asynccontextmanager
+async def storefront(site: Path, *, unpack: bool = True, **settings: Any) -> Any:
+    front = Storefront(Publication(site), unpack=unpack)
+    settings["local"] = lambda one: front.answer(one.method, one.host, one.target, one.fields)
+    async with gateway_running(9, **settings) as gateway:
+        yield gateway
+
+
+def get(path: bytes = b"/big", *lines: bytes, method: bytes = b"GET") -> bytes:
+    return b"%b %b HTTP/1.1\r\nHost: a\r\n%b\r\n" % (method, path, b"".join(line + b"\r\n" for line in lines))
+
+
+def test_many_requests_on_one_connection(run: Callable, site: Path) -> None:
+    async def check() -> None:
+        async with storefront(site) as gateway, agent_at(gateway, limit=2**24) as agent:
+            pipelined = get() + get(method=b"HEAD") + get(b"/") + get(b"/big", b"Range: bytes=-70000") + get(b"/none")
+            await agent.send(pipelined)
+            assert (await agent.response()).body == BIG
+            assert (await agent.response(b"HEAD")).field(b"content-length") == b"%d" % len(BIG)
+            assert (await agent.response()).body == PAGE
+            part = await agent.response()
+            assert (part.status, part.body) == (206, BIG[-70_000:])
+            assert (await agent.response()).status == 404
+            assert (await agent.ask(get())).body == BIG
+            assert gateway.policy.gatekeeper.totals == {}
+
+    run(check())
+
+
+@pytest.mark.parametrize("sendfile", ["as it is", "refused", "missing", "dribbling"])
+def test_files_arrive_whole_whatever_the_system_can_do(
+    run: Callable, site: Path, sendfile: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.sendfile
+
+    def refuse(*_: int) -> int:
+        raise OSError("not on this file system")
+
+    def dribble(out: int, source: int, offset: int, count: int) -> int:
+        return real(out, source, offset, min(count, 70_001))
+
+    if sendfile == "missing":
+        monkeypatch.delattr(os, "sendfile")
+    elif sendfile != "as it is":
+        monkeypatch.setattr(os, "sendfile", refuse if sendfile == "refused" else dribble)
+
+    async def check() -> None:
+        async with storefront(site) as gateway, agent_at(gateway, limit=2**16) as agent:
+            for _ in range(2):
+                assert (await agent.ask(get())).body == BIG
+
+    run(check())
+
+
+def test_the_system_copies_what_the_socket_takes(run: Callable, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[int] = []
+    real = os.sendfile
+
+    def counted(*given: int) -> int:
+        sent.append(real(*given))
+        return sent[-1]
+
+    monkeypatch.setattr(os, "sendfile", counted)
+
+    async def check() -> None:
+        async with storefront(site) as gateway, agent_at(gateway, limit=2**22) as agent:
+            assert (await agent.ask(get())).body == BIG
+            assert sum(sent) > len(BIG) // 4
+
+    run(check())
+
+
+def test_files_over_tls(run: Callable, site: Path) -> None:
+    authority = trustme.CA()
+    server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    authority.issue_cert("localhost").configure_cert(server)
+    authority.configure_trust(client)
+
+    async def check() -> None:
+        async with (
+            storefront(site, tls=server) as gateway,
+            agent_at(gateway, ssl=client, server_hostname="localhost", limit=2**16) as agent,
+        ):
+            for _ in range(2):
+                assert (await agent.ask(get())).body == BIG
+                assert (await agent.ask(get(b"/"))).body == PAGE
+
+    run(check())
+
+
+def test_an_agent_that_never_reads_is_let_go(run: Callable, site: Path) -> None:
+    async def check() -> None:
+        async with storefront(site, timeouts=Timeouts(response=0.2)) as gateway, agent_at(gateway, limit=1024) as agent:
+            agent.writer.transport.pause_reading()
+            await agent.send(get())
+            await until(lambda: gateway.connections)
+            await until(lambda: not gateway.connections)
+
+    run(check())
+
+
+def test_a_file_that_is_cut_meanwhile_ends_before_its_end(run: Callable, site: Path) -> None:
+    async def check() -> None:
+        for change in (lambda: os.truncate(site, 2_000_000), lambda: site.write_bytes(b"x" * 5_000_000)):
+            webbundles.write(site, *EXCHANGES)
+            os.utime(site, (0, 0))
+            async with storefront(site) as gateway, agent_at(gateway, limit=1024) as agent:
+                agent.writer.transport.pause_reading()
+                await agent.send(get())
+                await until(lambda: any(isinstance(one.exchange, Sending) for one in gateway.connections))
+                [connection] = gateway.connections
+                await until(lambda: not connection._writable)  # noqa: B023
+                change()
+                agent.writer.transport.resume_reading()
+                received = await agent.rest()
+                head, _, body = received.partition(b"\r\n\r\n")
+                assert b"content-length: %d" % len(BIG) in head
+                assert len(body) < len(BIG)
+                await until(lambda: not gateway.connections)
+
+    run(check())
+
+
+def test_an_agent_that_has_said_all_still_gets_all(run: Callable, site: Path) -> None:
+    async def check() -> None:
+        for request in (get(), b"GET /big HTTP/1.0\r\n\r\n", get(b"/big", b"Connection: close")):
+            async with storefront(site) as gateway, agent_at(gateway, limit=2**16) as agent:
+                await agent.send(request)
+                agent.writer.write_eof()
+                received = await agent.rest()
+                assert received.endswith(BIG)
+                await until(lambda: not gateway.connections)
+
+    run(check())
+
+
+def test_a_body_that_nobody_wants_ends_the_connection_after_the_file(run: Callable, site: Path) -> None:
+    async def check() -> None:
+        async with storefront(site) as gateway, agent_at(gateway, limit=2**16) as agent:
+            reply = await agent.ask(get(b"/big", b"Content-Length: 3") + b"abc")
+            assert reply.body == BIG
+            assert reply.field(b"connection") == b"close"
+            assert await agent.rest() == b""
+
+    run(check())
+
+
+def test_the_end_waits_for_files_under_way_and_for_no_connection_after(run: Callable, site: Path) -> None:
+    async def check() -> None:
+        async with storefront(site) as gateway, agent_at(gateway, limit=1024) as agent:
+            agent.writer.transport.pause_reading()
+            await agent.send(get())
+            await until(lambda: any(isinstance(one.exchange, Sending) for one in gateway.connections))
+            draining = asyncio.ensure_future(gateway.drain(PATIENCE))
+            await asyncio.sleep(0)
+            agent.writer.transport.resume_reading()
+            reply = await agent.response()
+            assert reply.body == BIG
+            await asyncio.wait_for(draining, PATIENCE / 2)
+
+    run(check())
+
+
+def test_agents_that_leave_take_the_file_with_them(run: Callable, site: Path) -> None:
+    async def check() -> None:
+        async with storefront(site) as gateway:
+            for _ in range(5):
+                async with agent_at(gateway, limit=1024) as agent:
+                    await agent.send(get())
+                    await until(lambda: any(isinstance(one.exchange, Sending) for one in gateway.connections))
+                    agent.writer.transport.abort()
+                await until(lambda: not gateway.connections)
+
+    run(check())
+
+
+# As an application
+
+
+APP = """\
+from headgate.origin.bundle import BundleApp
+app = BundleApp("site.wbn")
+site = BundleApp("site.wbn", unpack=True)
+"""
+SERVERS = {
+    "uvicorn": ("uvicorn", "--log-level", "warning", "--port"),
+    "uvicorn-h11": ("uvicorn", "--http", "h11", "--log-level", "warning", "--port"),
+    "granian": ("granian", "--interface", "asgi", "--no-log", "--port"),
+}
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_the_application_in_real_servers(tmp_path, site, start, server, monkeypatch):
+    (tmp_path / "served.py").write_text(APP)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    program, *options = SERVERS[server]
+    whole = site.read_bytes()
+    for name in ("app", "site"):
+        port = free_port()
+        running = start([Path(sys.executable).parent / program, *options, str(port), f"served:{name}"], port)
+        if name == "app":
+            answer = ask(running.url, "/site.wbn")
+            assert (answer.status, answer.body) == (200, whole)
+            assert answer.headers["Content-Type"] == "application/webbundle;v=b1"
+            part = ask(running.url, "/", Range="bytes=5-1000004", If_Range=answer.headers["ETag"])
+            assert (part.status, part.body) == (206, whole[5:1_000_005])
+            assert part.headers["Content-Range"] == f"bytes 5-1000004/{len(whole)}"
+            assert ask(running.url, "/", If_None_Match=answer.headers["ETag"]).status == 304
+            assert (
+                ask(running.url, "/", Range=f"bytes={len(whole)}-").headers["Content-Range"] == f"bytes */{len(whole)}"
+            )
+        else:
+            assert ask(running.url, "/").body == PAGE
+            assert ask(running.url, "/big").body == BIG
+            assert ask(running.url, "/v", Accept_Encoding="gzip").headers["Content-Encoding"] == "gzip"
+            assert ask(running.url, "/smuggler").body == EXCHANGES[6]["payload"]
+        head = ask(running.url, "/", method="HEAD")
+        assert (head.status, head.body) == (200, b"")
+        assert int(head.headers["Content-Length"]) == len(whole if name == "app" else PAGE)
+        assert ask(running.url, "/none").status == 404
+        assert ask(running.url, "/", method="DELETE").headers["Allow"] == "GET, HEAD"
+        assert "Traceback" not in running.output()
