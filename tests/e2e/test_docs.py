@@ -25,7 +25,15 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PORT = re.compile(r"(?<=127\.0\.0\.1:)\d+|(?<=localhost:)\d+|(?<=--port )\d+|(?<=http.server )\d+")
-SERVERS = ("headgate serve", "headgate master", "headgate bundle serve ", "uvicorn ", "granian ", "waitress-serve ", "python -m http.server")
+SERVERS = (
+    "headgate serve",
+    "headgate master",
+    "headgate bundle serve ",
+    "uvicorn ",
+    "granian ",
+    "waitress-serve ",
+    "python -m http.server",
+)
 PATIENCE = 20.0
 
 

@@ -10,9 +10,9 @@ from headgate.bundle.cbor import decode, encode
 from headgate.bundle.convert import convert, rebase
 from headgate.bundle.reader import open_bundle, parse_metadata
 from headgate.bundle.untrusted import Untrusted
-from headgate.bundle.url import parse_url
 from headgate.bundle.writer import BundleWriter
 from headgate.errors import ConfigurationError, HeadgateError
+from headgate.http.url import parse_url
 
 PAGE = "https://example.com/"
 VERSIONS = st.sampled_from(["b1", "b2", "draft-01"])

@@ -3,8 +3,8 @@
 from typing import Final
 
 from headgate.bundle.untrusted import Untrusted
-from headgate.bundle.url import has_credentials, has_fragment, parse_url, resolve, without_fragment
 from headgate.errors import ConfigurationError
+from headgate.http.url import has_credentials, has_fragment, parse_url, resolve, without_fragment
 
 __all__ = ["Addresses"]
 

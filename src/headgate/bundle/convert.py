@@ -19,9 +19,9 @@ from headgate.bundle.output import Progress, Target, check_target
 from headgate.bundle.payload import COPIED, Promised
 from headgate.bundle.reader import Bundle
 from headgate.bundle.responses import Responses
-from headgate.bundle.url import parse_url, resolve
 from headgate.bundle.variants import parse_variants, variant_keys
 from headgate.errors import ConfigurationError, HeadgateError, ResponseError
+from headgate.http.url import parse_url, resolve
 
 __all__ = ["convert", "rebase"]
 

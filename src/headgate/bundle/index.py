@@ -15,8 +15,8 @@ from msgspec import Struct
 from headgate.bundle.cbor import ARRAY, MAP, CborError, Items
 from headgate.bundle.metadata import Location, Negotiated, Section
 from headgate.bundle.section import SectionError, section_url
-from headgate.bundle.url import is_normal
 from headgate.bundle.variants import MOST_KEY_TEXT, MOST_KEYS, count_keys, measure_keys, parse_variants, variant_keys
+from headgate.http.url import is_normal
 
 __all__ = ["Index", "IndexRules", "read_entry", "read_index"]
 

@@ -6,9 +6,9 @@ The metadata is enough to tell, so whatever holds the bytes, here or behind a ne
 from collections.abc import Mapping
 
 from headgate.bundle.metadata import Location, Metadata, Negotiated
-from headgate.bundle.url import parse_url, without_fragment
 from headgate.bundle.variants import parse_key, parse_variants, select_key, write_key
 from headgate.errors import NotInBundle
+from headgate.http.url import parse_url, without_fragment
 
 __all__ = ["locate", "select_location"]
 

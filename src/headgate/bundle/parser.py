@@ -18,8 +18,8 @@ from headgate.bundle.metadata import Location, Metadata, Profile, Section, Versi
 from headgate.bundle.need import Need, Parser
 from headgate.bundle.section import SectionError
 from headgate.bundle.sections import read_critical, read_manifest, read_primary, read_signatures
-from headgate.bundle.url import parse_url
 from headgate.errors import FormatError, ResponseError, VersionError
+from headgate.http.url import parse_url
 
 __all__ = [
     "FIRST_READ",

@@ -1,6 +1,6 @@
 """What the sections' parsers share: how one refuses, and the URLs that may stand in a section."""
 
-from headgate.bundle.url import has_credentials, has_fragment, parse_url, resolve
+from headgate.http.url import has_credentials, has_fragment, parse_url, resolve
 
 __all__ = ["SectionError", "section_url"]
 

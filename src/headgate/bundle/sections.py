@@ -5,7 +5,7 @@ from collections.abc import Collection
 from headgate.bundle.cbor import BYTES, CborError, Items
 from headgate.bundle.metadata import VouchedSubset
 from headgate.bundle.section import SectionError, section_url
-from headgate.bundle.url import parse_url, resolve
+from headgate.http.url import parse_url, resolve
 
 __all__ = ["read_critical", "read_manifest", "read_primary", "read_signatures"]
 

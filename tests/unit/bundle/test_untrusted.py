@@ -5,9 +5,9 @@ import string
 import pytest
 
 from headgate.bundle.untrusted import ALLOWED, Untrusted
-from headgate.bundle.url import parse_url
 from headgate.bundle.variants import parse_variants
 from headgate.errors import ConfigurationError
+from headgate.http.url import parse_url
 
 URL_CODE_POINTS = set(string.ascii_letters + string.digits + "!$&'()*+,-./:;=?@_~")
 """Those below 0x7F; a "%" is none, and begins an encoded byte."""

@@ -19,8 +19,8 @@ from headgate.bundle.lookup import select_location
 from headgate.bundle.metadata import Location, Metadata, Profile
 from headgate.bundle.reader import Bundle, Source, open_bundle
 from headgate.bundle.sources.left_out import Tell
-from headgate.bundle.url import parse_url
 from headgate.errors import ConfigurationError, FetchError, NotInBundle, ResponseError
+from headgate.http.url import parse_url
 
 __all__ = ["Answering", "Asked", "Origins", "not_stored", "response", "skipping"]
 

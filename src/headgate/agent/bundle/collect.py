@@ -10,9 +10,9 @@ from headgate.agent.library import Client
 from headgate.bundle.exchange import Exchange
 from headgate.bundle.sources.chosen import web_url
 from headgate.bundle.sources.left_out import Tell, Unfit, silent
-from headgate.bundle.url import resolve
 from headgate.errors import FetchError, MissingExtra
 from headgate.http.conditional import http_date
+from headgate.http.url import resolve
 from headgate.release import ASAP, NEVER, Status, judge
 
 __all__ = ["Collection", "collect"]

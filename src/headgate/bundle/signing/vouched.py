@@ -29,8 +29,8 @@ from headgate.bundle.signing.subset import (
     read_subset,
     signed_message,
 )
-from headgate.bundle.url import parse_url
 from headgate.errors import ResponseError
+from headgate.http.url import parse_url
 
 __all__ = ["verify_vouched"]
 

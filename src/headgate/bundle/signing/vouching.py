@@ -27,8 +27,8 @@ from headgate.bundle.signing.subset import (
     signed_message,
     write_subset,
 )
-from headgate.bundle.url import has_fragment, parse_url
 from headgate.errors import ConfigurationError
+from headgate.http.url import has_fragment, parse_url
 
 __all__ = ["Statement", "Stored", "Vouched", "sign_vouched"]
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from headgate.bundle.exchange import Exchange
 from headgate.bundle.sources.left_out import LeftOut, Unfit
-from headgate.bundle.url import has_credentials, parse_url, without_fragment
+from headgate.http.url import has_credentials, parse_url, without_fragment
 
 __all__ = ["Chosen", "check_status", "web_url", "whole"]
 

@@ -11,8 +11,8 @@ from urllib.parse import quote_from_bytes
 from headgate.bundle.exchange import Exchange
 from headgate.bundle.sources.left_out import LeftOut, Tell, silent
 from headgate.bundle.sources.media_types import media_type
-from headgate.bundle.url import has_credentials, parse_url
 from headgate.errors import ConfigurationError
+from headgate.http.url import has_credentials, parse_url
 
 __all__ = ["MOST_FILES", "check_base_url", "directory", "find_manifest"]
 

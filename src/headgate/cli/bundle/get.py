@@ -69,7 +69,7 @@ def get(
 
 def _absolute(url: str, bundle: "Bundle") -> str:
     """Give the URL meant; one that is no URL at all stays as it is, and is not found."""
-    from headgate.bundle.url import parse_url, resolve, without_fragment
+    from headgate.http.url import parse_url, resolve, without_fragment
 
     base = bundle.metadata.primary_url
     absolute = parse_url(url) or (base and resolve(url, base))

@@ -6,9 +6,9 @@ from collections import OrderedDict
 from collections.abc import Iterable
 
 from headgate.bundle.metadata import Location, Metadata, Negotiated
-from headgate.bundle.url import parse_url
 from headgate.bundle.variants import Axis, parse_variants, select_key
 from headgate.http.conditional import ENTITY_TAG, Validators, http_date
+from headgate.http.url import parse_url
 from headgate.origin.bundle.edition import Edition
 from headgate.origin.bundle.representation import NOSNIFF, Representation
 from headgate.origin.bundle.stored import Dress, Unservable, check_status, lines, with_vary

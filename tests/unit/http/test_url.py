@@ -2,7 +2,7 @@
 
 import pytest
 
-from headgate.bundle.url import has_credentials, has_fragment, parse_url, resolve, without_fragment
+from headgate.http.url import has_credentials, has_fragment, parse_url, resolve, without_fragment
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import assume, event, example, given, settings
 from hypothesis import strategies as st
 
-from headgate.bundle.url import has_credentials, has_fragment, is_normal, parse_url, resolve, without_fragment
+from headgate.http.url import has_credentials, has_fragment, is_normal, parse_url, resolve, without_fragment
 
 HARMLESS = {
     "scheme": ["http://", "https://"],
