@@ -7,7 +7,9 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response, S
 from starlette.routing import Route
 
 from headgate.agent.bundle import Limits, acollect_app, collect_app
+from headgate.agent.bundle.app import _Call
 from headgate.bundle.exchange import Exchange
+from headgate.bundle.sources.left_out import Unfit
 from headgate.bundle.spool import Piece
 from headgate.errors import ConfigurationError, FetchError
 
@@ -76,6 +78,20 @@ def test_a_large_body_waits_on_disk_and_is_bounded():
     limits = Limits(max_body=100_000)
     assert len(list(collect_app(Site().app, ["/large", "/"], base_url=BASE, limits=limits, tell=told.append))) == 1
     assert told == ["left out https://app.example/large: a body of more bytes than are allowed"]
+
+
+def test_of_a_body_that_is_too_large_no_more_is_kept_than_is_allowed():
+    async def called():
+        call = _Call(BASE, 10)
+        with pytest.raises(Unfit):
+            await call.run(
+                app_of(START, {**END, "body": b"12345678", "more_body": True}, {**END, "body": b"abc"}), HTTP
+            )
+        kept = b"".join(call.chunks())
+        call.close()
+        return kept
+
+    assert asyncio.run(called()) == b"12345678"
 
 
 def test_what_raises_is_an_error_that_names_the_path():
@@ -148,6 +164,7 @@ def app_of(*messages, waits=False, lifespan=None):
 
 START = {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/html")]}
 END = {"type": "http.response.body", "body": b"x"}
+HTTP = {"type": "http"}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
 import asyncio
+import io
 from pathlib import Path
 
 import httpx2
@@ -6,12 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.agent.bundle import AsyncRangeBundle, RangeBundle
+from headgate.agent.bundle import AsyncRangeBundle, BundleTransport, RangeBundle
 from headgate.bundle.reader import open_bundle
+from headgate.bundle.writer import BundleWriter
 from headgate.errors import BundleError, FetchError, NotInBundle, ResponseError
 from tests.e2e.bundle_site import SERVED, SITE, make_bundle
 
-VECTORS = sorted((Path(__file__).parents[3] / "vectors" / "bundle").rglob("*.wbn"))
+VECTORS = sorted((Path(__file__).parents[3] / "vectors" / "bundle").rglob("*.*wbn"))
 URL = "https://cdn.example/x.wbn"
 LARGE = bytes(range(256)) * 8
 SMALL = make_bundle(large=LARGE)
@@ -124,6 +126,21 @@ def test_a_bundle_is_what_it_was_opened_as():
             assert not client.is_closed
 
     asyncio.run(check())
+
+
+def test_relative_urls_are_relative_to_where_the_bundle_is():
+    target = io.BytesIO()
+    with BundleWriter(target, version="b2", relative_urls=True) as writer:
+        writer.add("page", headers={"Content-Type": "text/html"}, payload=b"here")
+    for options, url in [({}, "https://cdn.example/page"), ({"base_url": f"{SITE}/below/"}, f"{SITE}/below/page")]:
+        for ranges in (True, False):
+            with (
+                httpx2.Client(transport=network(target.getvalue(), ranges=ranges)) as client,
+                RangeBundle.open(URL, client=client, **options) as bundle,
+            ):
+                assert bundle.response(url).payload == b"here"
+    with httpx2.Client(transport=BundleTransport(URL, network(target.getvalue()))) as client:
+        assert client.get("https://cdn.example/page").content == b"here"
 
 
 def test_from_https_to_http_nobody_is_led():

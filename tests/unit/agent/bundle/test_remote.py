@@ -7,6 +7,7 @@ from headgate.agent.bundle.remote import GUESS, RemoteBytes, opening
 from headgate.bundle.metadata import Location
 from headgate.bundle.need import Need, run
 from headgate.errors import FetchError, FormatError
+from tests.e2e.bundle_site import make_bundle
 
 SERVED = {"content-type": "application/webbundle", "x-content-type-options": "nosniff"}
 
@@ -123,6 +124,15 @@ def test_what_is_here_is_placed_and_the_rest_is_asked_for():
     there.forget(GUESS - 5)
     assert there.place(Location(GUESS - 5, 5)) == content[GUESS - 5 : GUESS]
     assert there.place(Location(10, 5)) == Ask(10, 5)
+
+
+def test_of_an_open_bundle_only_what_is_fetched_of_its_responses_is_kept():
+    there, content = remote(), make_bundle()
+    metadata, asked = drive(there, opening(there, profile="strict", from_end=False, base_url=None), content)
+    responses = metadata.sections[-1].offset
+    assert asked == [Ask(0, GUESS)]
+    assert there.place(Location(0, 10)) == Ask(0, 10)
+    assert there.place(Location(responses, 10)) == content[responses : responses + 10]
 
 
 @pytest.mark.parametrize("content", [b"", b"short", b"x" * 100, b"x" * 20 + b"\x48" + b"\xff" * 8])
