@@ -37,9 +37,13 @@ class Lifeboat:
             self._site = Site(self._edition, for_lifeboat, hosts=self._hosts)
         try:
             found = self._site.representation(request.host, request.target, fields)
-            return respond(found, request.method, fields) if found is not None else None
+            response = respond(found, request.method, fields) if found is not None else None
         except (HeadgateError, OSError):
             return None
+        if response is not None:
+            # `Shelf.rescue` lets nobody ask for a part.
+            response.fields = [field for field in response.fields if field[0] != b"accept-ranges"]
+        return response
 
 
 class Shelf:

@@ -105,6 +105,7 @@ def test_whoever_has_it_already_is_told_so(shelf):
 def test_a_part_of_the_origins_is_not_mended_with_a_part_of_this(shelf):
     response = shelf().rescue(request(b"/", b"Range: bytes=0-1"))
     assert (response.status, response.body) == (200, PAGE)
+    assert b"accept-ranges" not in dict(response.fields)
 
 
 def test_lifeboats_are_tried_in_order(bundle):

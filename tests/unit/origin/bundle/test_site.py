@@ -116,6 +116,8 @@ def test_http_and_https_of_one_host_are_one_site_of_which_the_primary_url_is_fir
         assert payload(site) == page
         assert payload(site, b"/", b"site.example:80") == b"plain"
         assert payload(site, b"/", b"site.example:443") == b"secure"
+    elsewhere = Site(edition(*both, {"url": f"{OTHER}/"}, primary=f"{OTHER}/"), for_site)
+    assert payload(elsewhere) == b"secure"
 
 
 @pytest.mark.parametrize(
@@ -209,6 +211,9 @@ def test_what_is_kept_is_bounded(edition, monkeypatch):
             assert payload(site, b"/%d" % number) == b"%d" % number
         assert payload(site, b"/long") == b"long"
     assert list(site._kept) == [(f"{SITE}/3", None), (f"{SITE}/4", None)]
+    payload(site, b"/3")
+    payload(site, b"/0")
+    assert list(site._kept) == [(f"{SITE}/3", None), (f"{SITE}/0", None)]
 
 
 def test_a_bundle_of_relative_urls_is_a_site_of_no_name(edition):

@@ -1,4 +1,5 @@
 import asyncio
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ class Transport:
         self.slow = False
         self.closing = False
         self.paused: Callable[[], None] = lambda: None
+        self.limits: list[int | None] = []
+        self.extra: dict[str, Any] = {}
 
     def write(self, data: bytes) -> None:
         self.written += data
@@ -32,11 +35,11 @@ class Transport:
     def get_write_buffer_size(self) -> int:
         return self.buffered
 
-    def get_extra_info(self, name: str) -> None:
-        return None
+    def get_extra_info(self, name: str) -> Any:
+        return self.extra.get(name)
 
     def set_write_buffer_limits(self, high: int | None = None) -> None:
-        pass
+        self.limits.append(high)
 
     def is_closing(self) -> bool:
         return self.closing
@@ -89,6 +92,27 @@ def test_all_of_the_part_is_sent_in_pieces_and_then_told(path: Path, unread: boo
         assert agent.watched == -(-len(CONTENT) // 131_072) + 1
 
     asyncio.run(check())
+
+
+def test_the_system_copies_to_a_plain_socket_all_but_the_last_piece(path: Path) -> None:
+    async def check(limits: list[int | None], read: bytes, **extra: object) -> None:
+        transport, agent = Transport(), Agent()
+        near, far = socket.socketpair()
+        with near, far:
+            far.setblocking(False)
+            near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * len(CONTENT))
+            transport.extra = {"socket": near, **extra}
+            make(path, transport, agent).start()
+            await turns()
+            assert agent.ended == [False]
+            assert transport.written == read
+            if read != CONTENT[100:]:
+                assert far.recv(len(CONTENT), socket.MSG_WAITALL) == CONTENT[100 : -len(read)]
+        # Held whenever anything is buffered, so that what comes next can go the same way.
+        assert transport.limits == limits
+
+    asyncio.run(check([0, None], CONTENT[-131_072:]))
+    asyncio.run(check([None], CONTENT[100:], ssl_object=object()))
 
 
 def test_a_slow_agent_is_waited_for_and_each_step_counts_as_progress(path: Path) -> None:
