@@ -49,7 +49,7 @@ def kept(fields: Iterable[tuple[str, str]]) -> dict[str, str]:
     named = {option.strip().lower() for name, value in pairs if name == "connection" for option in value.split(",")}
     headers: dict[str, str] = {}
     for name, value in pairs:
-        if name in DROPPED or name in named or not is_token(name) or not name.isascii():
+        if name in DROPPED or name in named or not is_token(name):
             continue
         earlier = headers.get(name, "") if name not in _SINGLE else ""
         headers[name] = f"{earlier}, {value}" if earlier and value else earlier or value

@@ -97,6 +97,11 @@ def test_deflate_may_come_without_its_wrapper() -> None:
     assert b"".join(decoded([raw_deflate(b"hello " * 50)], "deflate")) == b"hello " * 50
 
 
+def test_the_last_bytes_are_given_out_though_all_was_taken_in() -> None:
+    for length in range(65_530, 65_550):
+        assert b"".join(decoded([raw_deflate(b"z" * length)], "deflate")) == b"z" * length
+
+
 @pytest.mark.parametrize("coding", READABLE)
 def test_what_is_not_coded_after_all_is_as_it_is(coding: str) -> None:
     page = b"<!DOCTYPE html><title>plain</title>" * 10_000

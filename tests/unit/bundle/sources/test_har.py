@@ -158,6 +158,7 @@ def test_bytes_come_in_base64(tmp_path: Path) -> None:
     [
         ({"size": 3, "mimeType": "x/y", "encoding": "base64", "text": "not base64!"}, "a body that is no base64"),
         ({"size": 3, "mimeType": "x/y", "encoding": "base64", "text": "YWJ"}, "a body that is no base64"),
+        ({"size": 3, "mimeType": "x/y", "encoding": "base64", "text": "YW!Jj"}, "a body that is no base64"),
         ({"size": 3, "mimeType": "x/y", "encoding": "base64", "text": "é"}, "a body that is no base64"),
         ({"size": 4, "mimeType": "x/y", "encoding": "base64", "text": "YWJj"}, "its body was saved in part"),
         ({"size": 3, "mimeType": "x/y", "encoding": "gzip", "text": "abc"}, "a body in 'gzip', where a HAR has base64"),

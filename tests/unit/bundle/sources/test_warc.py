@@ -139,8 +139,16 @@ def test_bodies_come_out_of_their_codings(coding: str, body: bytes, chunked: boo
 
 
 def test_bodies_come_out_of_their_chunks(archive: Archive) -> None:
-    archive.answer(CHUNKS, fields=[*HTML, ("Transfer-Encoding", "chunked")])
-    assert payload(archive.read()[0][URL]) == b"hello"
+    fields = [*HTML, ("Transfer-Encoding", "chunked"), ("Content-Length", "99")]
+    archive.answer(CHUNKS, fields=fields)
+    archive.answer(b"undone", f"{URL}b", fields=fields)
+    found, _ = archive.read()
+    assert [payload(exchange) for exchange in found.values()] == [b"hello", b"undone"]
+
+
+def test_a_body_may_be_longer_than_any_head(archive: Archive) -> None:
+    archive.answer(bytes(3 << 20))
+    assert payload(archive.read()[0][URL]) == bytes(3 << 20)
 
 
 @pytest.mark.parametrize(
