@@ -76,8 +76,11 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def children() -> set[int]:
     """Process ids of this process's children; empty where the system does not list them as files."""
-    lists = Path("/proc/self/task").glob("*/children")
-    return {int(pid) for file in lists for pid in file.read_text().split()}
+    found: set[int] = set()
+    for file in Path("/proc/self/task").glob("*/children"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # that thread has just ended
+            found.update(map(int, file.read_text().split()))
+    return found
 
 
 def left_behind(before: set[int]) -> dict[int, str]:
