@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.agent.bundle import AsyncRangeBundle, BundleTransport, RangeBundle
+from headgate.agent.bundle import AsyncBundleTransport, AsyncRangeBundle, BundleTransport, RangeBundle
 from headgate.bundle.reader import open_bundle
 from headgate.bundle.writer import BundleWriter
 from headgate.errors import BundleError, FetchError, NotInBundle, ResponseError
@@ -126,6 +126,34 @@ def test_a_bundle_is_what_it_was_opened_as():
             assert not client.is_closed
 
     asyncio.run(check())
+
+
+def test_a_transport_over_ranges_asks_the_network_for_what_is_of_no_use():
+    told = []
+    behind = httpx2.MockTransport(lambda request: httpx2.Response(299, content=b"from the network"))
+    with (
+        httpx2.Client(transport=network(SMALL)) as client,
+        RangeBundle.open(URL, client=client) as bundle,
+        httpx2.Client(transport=BundleTransport(bundle, behind, tell=told.append)) as asking,
+    ):
+        assert asking.get(f"{SITE}/broken").status_code == 299
+        assert asking.get(f"{SITE}/other").status_code == 299
+        assert asking.get(f"{SITE}/coded", headers={"Accept-Encoding": "identity"}).status_code == 299
+        assert asking.get(f"{SITE}/coded").status_code == 200
+
+    async def ask():
+        async with (
+            httpx2.AsyncClient(transport=network(SMALL)) as client,
+            await AsyncRangeBundle.open(URL, client=client) as bundle,
+            httpx2.AsyncClient(transport=AsyncBundleTransport(bundle, behind, tell=told.append)) as asking,
+        ):
+            assert (await asking.get(f"{SITE}/broken")).status_code == 299
+            assert (await asking.get(f"{SITE}/other")).status_code == 299
+            assert (await asking.get(f"{SITE}/coded", headers={"Accept-Encoding": "identity"})).status_code == 299
+            assert (await asking.get(f"{SITE}/coded")).status_code == 200
+
+    asyncio.run(ask())
+    assert [sentence.partition(": ")[0] for sentence in told] == [f"{SITE}/broken"] * 2
 
 
 def test_relative_urls_are_relative_to_where_the_bundle_is():
