@@ -8,6 +8,8 @@ from headgate.bundle.writer import BundleWriter
 SITE = "https://site.example"
 PAGE = b"<!doctype html><title>Home</title>"
 HTML = {"content-type": "text/html"}
+BIG = b"".join(b"%015d\n" % number for number in range(262_144))
+"""4 MiB, no two pieces of which are alike."""
 
 
 def write(path: Path, *exchanges: dict[str, Any], primary: str = f"{SITE}/", **options: Any) -> Path:

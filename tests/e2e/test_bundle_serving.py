@@ -1,33 +1,23 @@
-"""Bundles over real HTTP: `headgate bundle serve`, the gateway's way of sending files, and the ASGI application."""
+"""Bundles over real HTTP: `headgate bundle serve`, and the ASGI application in the servers people use."""
 
-import asyncio
 import hashlib
 import http.client
-import os
 import re
 import signal
 import socket
-import ssl
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-import trustme
 
-from headgate.config.tree import Timeouts
-from headgate.origin.bundle import Publication, Storefront
-from headgate.origin.gateway.sending import Sending
 from tests import webbundles
 from tests.e2e import programs
-from tests.e2e.scripted import PATIENCE, agent_at, gateway_running, until
 from tests.servers import free_port
-from tests.webbundles import HTML, PAGE, SITE
+from tests.webbundles import BIG, HTML, PAGE, SITE
 
-BIG = b"".join(b"%015d\n" % number for number in range(262_144))  # 4 MiB, no two pieces of which are alike
 EXCHANGES: tuple[dict[str, Any], ...] = (
     {"url": "/", "payload": PAGE},
     {"url": "/big", "headers": {"content-type": "text/plain"}, "payload": BIG},
@@ -205,185 +195,6 @@ def test_what_a_large_file_costs_does_not_grow_with_it(tmp_path):
         for one in slow:
             one.close()
         assert peak() - before < 16 * 1024
-
-
-# On the gateway's protocol
-
-
-@asynccontextmanager
-async def storefront(site: Path, *, unpack: bool = True, **settings: Any) -> Any:
-    front = Storefront(Publication(site), unpack=unpack)
-    settings["local"] = lambda one: front.answer(one.method, one.host, one.target, one.fields)
-    async with gateway_running(9, **settings) as gateway:
-        yield gateway
-
-
-def get(path: bytes = b"/big", *lines: bytes, method: bytes = b"GET") -> bytes:
-    return b"%b %b HTTP/1.1\r\nHost: a\r\n%b\r\n" % (method, path, b"".join(line + b"\r\n" for line in lines))
-
-
-def test_many_requests_on_one_connection(run: Callable, site: Path) -> None:
-    async def check() -> None:
-        async with storefront(site) as gateway, agent_at(gateway, limit=2**24) as agent:
-            pipelined = get() + get(method=b"HEAD") + get(b"/") + get(b"/big", b"Range: bytes=-70000") + get(b"/none")
-            await agent.send(pipelined)
-            assert (await agent.response()).body == BIG
-            assert (await agent.response(b"HEAD")).field(b"content-length") == b"%d" % len(BIG)
-            assert (await agent.response()).body == PAGE
-            part = await agent.response()
-            assert (part.status, part.body) == (206, BIG[-70_000:])
-            assert (await agent.response()).status == 404
-            assert (await agent.ask(get())).body == BIG
-            assert gateway.policy.gatekeeper.totals == {}
-
-    run(check())
-
-
-@pytest.mark.parametrize("sendfile", ["as it is", "refused", "missing", "dribbling"])
-def test_files_arrive_whole_whatever_the_system_can_do(
-    run: Callable, site: Path, sendfile: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = os.sendfile
-
-    def refuse(*_: int) -> int:
-        raise OSError("not on this file system")
-
-    def dribble(out: int, source: int, offset: int, count: int) -> int:
-        return real(out, source, offset, min(count, 70_001))
-
-    if sendfile == "missing":
-        monkeypatch.delattr(os, "sendfile")
-    elif sendfile != "as it is":
-        monkeypatch.setattr(os, "sendfile", refuse if sendfile == "refused" else dribble)
-
-    async def check() -> None:
-        async with storefront(site) as gateway, agent_at(gateway, limit=2**16) as agent:
-            for _ in range(2):
-                assert (await agent.ask(get())).body == BIG
-
-    run(check())
-
-
-def test_the_system_copies_what_the_socket_takes(run: Callable, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sent: list[int] = []
-    real = os.sendfile
-
-    def counted(*given: int) -> int:
-        sent.append(real(*given))
-        return sent[-1]
-
-    monkeypatch.setattr(os, "sendfile", counted)
-
-    async def check() -> None:
-        async with storefront(site) as gateway, agent_at(gateway, limit=2**22) as agent:
-            assert (await agent.ask(get())).body == BIG
-            assert sum(sent) > len(BIG) // 4
-
-    run(check())
-
-
-def test_files_over_tls(run: Callable, site: Path) -> None:
-    authority = trustme.CA()
-    server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
-    authority.issue_cert("localhost").configure_cert(server)
-    authority.configure_trust(client)
-
-    async def check() -> None:
-        async with (
-            storefront(site, tls=server) as gateway,
-            agent_at(gateway, ssl=client, server_hostname="localhost", limit=2**16) as agent,
-        ):
-            for _ in range(2):
-                assert (await agent.ask(get())).body == BIG
-                assert (await agent.ask(get(b"/"))).body == PAGE
-
-    run(check())
-
-
-def test_an_agent_that_never_reads_is_let_go(run: Callable, site: Path) -> None:
-    async def check() -> None:
-        async with storefront(site, timeouts=Timeouts(response=0.2)) as gateway, agent_at(gateway, limit=1024) as agent:
-            agent.writer.transport.pause_reading()
-            await agent.send(get())
-            await until(lambda: gateway.connections)
-            await until(lambda: not gateway.connections)
-
-    run(check())
-
-
-def test_a_file_that_is_cut_meanwhile_ends_before_its_end(run: Callable, site: Path) -> None:
-    async def check() -> None:
-        for change in (lambda: os.truncate(site, 2_000_000), lambda: site.write_bytes(b"x" * 5_000_000)):
-            webbundles.write(site, *EXCHANGES)
-            os.utime(site, (0, 0))
-            async with storefront(site) as gateway, agent_at(gateway, limit=1024) as agent:
-                agent.writer.transport.pause_reading()
-                await agent.send(get())
-                await until(lambda: any(isinstance(one.exchange, Sending) for one in gateway.connections))
-                [connection] = gateway.connections
-                await until(lambda: not connection._writable)  # noqa: B023
-                change()
-                agent.writer.transport.resume_reading()
-                received = await agent.rest()
-                head, _, body = received.partition(b"\r\n\r\n")
-                assert b"content-length: %d" % len(BIG) in head
-                assert len(body) < len(BIG)
-                await until(lambda: not gateway.connections)
-
-    run(check())
-
-
-def test_an_agent_that_has_said_all_still_gets_all(run: Callable, site: Path) -> None:
-    async def check() -> None:
-        for request in (get(), b"GET /big HTTP/1.0\r\n\r\n", get(b"/big", b"Connection: close")):
-            async with storefront(site) as gateway, agent_at(gateway, limit=2**16) as agent:
-                await agent.send(request)
-                agent.writer.write_eof()
-                received = await agent.rest()
-                assert received.endswith(BIG)
-                await until(lambda: not gateway.connections)
-
-    run(check())
-
-
-def test_a_body_that_nobody_wants_ends_the_connection_after_the_file(run: Callable, site: Path) -> None:
-    async def check() -> None:
-        async with storefront(site) as gateway, agent_at(gateway, limit=2**16) as agent:
-            reply = await agent.ask(get(b"/big", b"Content-Length: 3") + b"abc")
-            assert reply.body == BIG
-            assert reply.field(b"connection") == b"close"
-            assert await agent.rest() == b""
-
-    run(check())
-
-
-def test_the_end_waits_for_files_under_way_and_for_no_connection_after(run: Callable, site: Path) -> None:
-    async def check() -> None:
-        async with storefront(site) as gateway, agent_at(gateway, limit=1024) as agent:
-            agent.writer.transport.pause_reading()
-            await agent.send(get())
-            await until(lambda: any(isinstance(one.exchange, Sending) for one in gateway.connections))
-            draining = asyncio.ensure_future(gateway.drain(PATIENCE))
-            await asyncio.sleep(0)
-            agent.writer.transport.resume_reading()
-            reply = await agent.response()
-            assert reply.body == BIG
-            await asyncio.wait_for(draining, PATIENCE / 2)
-
-    run(check())
-
-
-def test_agents_that_leave_take_the_file_with_them(run: Callable, site: Path) -> None:
-    async def check() -> None:
-        async with storefront(site) as gateway:
-            for _ in range(5):
-                async with agent_at(gateway, limit=1024) as agent:
-                    await agent.send(get())
-                    await until(lambda: any(isinstance(one.exchange, Sending) for one in gateway.connections))
-                    agent.writer.transport.abort()
-                await until(lambda: not gateway.connections)
-
-    run(check())
 
 
 # As an application

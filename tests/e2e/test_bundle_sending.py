@@ -1,0 +1,220 @@
+"""Files that the gateway sends itself: whole or visibly not, to agents that read fast, slowly, or not at all."""
+
+import asyncio
+import os
+import shutil
+import ssl
+from collections.abc import Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from headgate.config.tree import Timeouts
+from headgate.origin.bundle import Publication, Storefront
+from headgate.origin.gateway.sending import Sending
+from tests import webbundles
+from tests.e2e.scripted import PATIENCE, agent_at, gateway_running, until
+from tests.webbundles import BIG, HTML, PAGE
+
+HUGE = BIG * 12
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    exchanges = {"url": "/", "payload": PAGE}, {"url": "/big", "payload": BIG}
+    return webbundles.write(tmp_path / "site.wbn", *exchanges)
+
+
+@pytest.fixture(scope="module")
+def huge(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle whose one response is longer than what all sockets' buffers hold."""
+    folder = tmp_path_factory.mktemp("huge")
+    return webbundles.write(folder / "site.wbn", {"url": "/big", "headers": HTML, "payload": HUGE})
+
+
+@asynccontextmanager
+async def storefront(site: Path, *, unpack: bool = True, **settings: Any) -> Any:
+    front = Storefront(Publication(site), unpack=unpack)
+    settings["local"] = lambda one: front.answer(one.method, one.host, one.target, one.fields)
+    async with gateway_running(9, **settings) as gateway:
+        yield gateway
+
+
+def get(path: bytes = b"/big", *lines: bytes, method: bytes = b"GET") -> bytes:
+    return b"%b %b HTTP/1.1\r\nHost: a\r\n%b\r\n" % (method, path, b"".join(line + b"\r\n" for line in lines))
+
+
+def test_many_requests_on_one_connection(run: Callable, site: Path) -> None:
+    async def check() -> None:
+        async with storefront(site) as gateway, agent_at(gateway, limit=2**24) as agent:
+            pipelined = get() + get(method=b"HEAD") + get(b"/") + get(b"/big", b"Range: bytes=-70000") + get(b"/none")
+            await agent.send(pipelined)
+            assert (await agent.response()).body == BIG
+            assert (await agent.response(b"HEAD")).field(b"content-length") == b"%d" % len(BIG)
+            assert (await agent.response()).body == PAGE
+            part = await agent.response()
+            assert (part.status, part.body) == (206, BIG[-70_000:])
+            assert (await agent.response()).status == 404
+            assert (await agent.ask(get())).body == BIG
+            assert gateway.policy.gatekeeper.totals == {}
+
+    run(check())
+
+
+@pytest.mark.parametrize("sendfile", ["as it is", "refused", "missing", "dribbling"])
+def test_files_arrive_whole_whatever_the_system_can_do(
+    run: Callable, site: Path, sendfile: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.sendfile
+
+    def refuse(*_: int) -> int:
+        raise OSError("not on this file system")
+
+    def dribble(out: int, source: int, offset: int, count: int) -> int:
+        return real(out, source, offset, min(count, 70_001))
+
+    if sendfile == "missing":
+        monkeypatch.delattr(os, "sendfile")
+    elif sendfile != "as it is":
+        monkeypatch.setattr(os, "sendfile", refuse if sendfile == "refused" else dribble)
+
+    async def check() -> None:
+        async with storefront(site) as gateway, agent_at(gateway, limit=2**16) as agent:
+            for _ in range(2):
+                assert (await agent.ask(get())).body == BIG
+
+    run(check())
+
+
+def test_the_system_copies_what_the_socket_takes(run: Callable, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[int] = []
+    real = os.sendfile
+
+    def counted(*given: int) -> int:
+        sent.append(real(*given))
+        return sent[-1]
+
+    monkeypatch.setattr(os, "sendfile", counted)
+
+    async def check() -> None:
+        async with storefront(site) as gateway, agent_at(gateway, limit=2**22) as agent:
+            assert (await agent.ask(get())).body == BIG
+            assert sum(sent) > len(BIG) // 4
+
+    run(check())
+
+
+def test_files_over_tls(run: Callable, site: Path) -> None:
+    authority = trustme.CA()
+    server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    authority.issue_cert("localhost").configure_cert(server)
+    authority.configure_trust(client)
+
+    async def check() -> None:
+        async with (
+            storefront(site, tls=server) as gateway,
+            agent_at(gateway, ssl=client, server_hostname="localhost", limit=2**16) as agent,
+        ):
+            for _ in range(2):
+                assert (await agent.ask(get())).body == BIG
+                assert (await agent.ask(get(b"/"))).body == PAGE
+
+    run(check())
+
+
+def is_under_way(gateway: Any) -> bool:
+    """Whether a file is being sent, and its agent reads slowly."""
+    return any(isinstance(one.exchange, Sending) and not one._writable for one in gateway.connections)
+
+
+def test_an_agent_that_never_reads_is_let_go(run: Callable, huge: Path) -> None:
+    async def check() -> None:
+        async with storefront(huge, timeouts=Timeouts(response=0.2)) as gateway, agent_at(gateway, limit=1024) as agent:
+            agent.writer.transport.pause_reading()
+            await agent.send(get())
+            await until(lambda: gateway.connections)
+            await until(lambda: not gateway.connections)
+
+    run(check())
+
+
+@pytest.mark.parametrize("change", ["cut", "overwritten"])
+def test_a_file_that_changes_meanwhile_ends_before_its_end(
+    run: Callable, huge: Path, tmp_path: Path, change: str
+) -> None:
+    path = tmp_path / "site.wbn"
+
+    async def check() -> None:
+        shutil.copyfile(huge, path)
+        os.utime(path, (0, 0))
+        async with storefront(path) as gateway, agent_at(gateway, limit=1024) as agent:
+            agent.writer.transport.pause_reading()
+            await agent.send(get())
+            await until(lambda: is_under_way(gateway))
+            if change == "cut":
+                os.truncate(path, 2_000_000)
+            else:
+                with path.open("r+b") as file:
+                    file.write(b"x")
+            agent.writer.transport.resume_reading()
+            head, _, body = (await agent.rest()).partition(b"\r\n\r\n")
+            assert b"content-length: %d" % len(HUGE) in head
+            assert len(body) < len(HUGE)
+            await until(lambda: not gateway.connections)
+
+    run(check())
+
+
+def test_an_agent_that_has_said_all_still_gets_all(run: Callable, site: Path) -> None:
+    async def check() -> None:
+        for request in (get(), b"GET /big HTTP/1.0\r\n\r\n", get(b"/big", b"Connection: close")):
+            async with storefront(site) as gateway, agent_at(gateway, limit=2**16) as agent:
+                await agent.send(request)
+                agent.writer.write_eof()
+                received = await agent.rest()
+                assert received.endswith(BIG)
+                await until(lambda: not gateway.connections)
+
+    run(check())
+
+
+def test_a_body_that_nobody_wants_ends_the_connection_after_the_file(run: Callable, site: Path) -> None:
+    async def check() -> None:
+        async with storefront(site) as gateway, agent_at(gateway, limit=2**16) as agent:
+            reply = await agent.ask(get(b"/big", b"Content-Length: 3") + b"abc")
+            assert reply.body == BIG
+            assert reply.field(b"connection") == b"close"
+            assert await agent.rest() == b""
+
+    run(check())
+
+
+def test_the_end_waits_for_files_under_way_and_for_no_connection_after(run: Callable, huge: Path) -> None:
+    async def check() -> None:
+        async with storefront(huge) as gateway, agent_at(gateway, limit=2**24) as agent:
+            agent.writer.transport.pause_reading()
+            await agent.send(get())
+            await until(lambda: is_under_way(gateway))
+            draining = asyncio.ensure_future(gateway.drain(10 * PATIENCE))
+            await asyncio.sleep(0)
+            agent.writer.transport.resume_reading()
+            assert (await agent.response()).body == HUGE
+            await asyncio.wait_for(draining, PATIENCE)
+
+    run(check())
+
+
+def test_agents_that_leave_take_the_file_with_them(run: Callable, huge: Path) -> None:
+    async def check() -> None:
+        async with storefront(huge) as gateway:
+            for _ in range(5):
+                async with agent_at(gateway, limit=1024) as agent:
+                    await agent.send(get())
+                    await until(lambda: is_under_way(gateway))
+                    agent.writer.transport.abort()
+                await until(lambda: not gateway.connections)
+
+    run(check())
