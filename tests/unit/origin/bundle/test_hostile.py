@@ -1,0 +1,55 @@
+"""Whatever a bundle holds, a server of it answers whole messages, and refuses in words."""
+
+import h11
+import pytest
+
+from headgate.config.tree import Bounds
+from headgate.errors import BundleError
+from headgate.origin.bundle.publication import Publication
+from headgate.origin.bundle.shelf import Lifeboat
+from headgate.origin.bundle.storefront import Storefront
+from headgate.origin.gateway.grammar import parse_request
+from headgate.origin.gateway.local import message
+from tests.malformed import CASES
+
+
+def targets(publication):
+    """Give a request target for every URL in the bundle."""
+    for url in publication.edition.metadata.requests:
+        host, _, path = url.partition("://")[2].partition("/")
+        yield host.encode("ascii") or b"a", b"/" + path.encode("ascii")
+
+
+def read_whole(response, method):
+    """Read a response as an agent would; a message that h11 refuses raises."""
+    body = response.part.read() if response.part is not None else b""
+    agent = h11.Connection(h11.CLIENT)
+    agent.send(h11.Request(method=method, target="/", headers=[("Host", "a")]))
+    agent.send(h11.EndOfMessage())
+    agent.receive_data(message(response, keep=True, without_body=method == "HEAD") + body)
+    events = []
+    while (event := agent.next_event()) is not h11.PAUSED and event is not h11.NEED_DATA:
+        events.append(event)
+        if isinstance(event, h11.EndOfMessage):
+            break
+    assert isinstance(events[-1], h11.EndOfMessage)
+    assert agent.trailing_data == (b"", False)
+
+
+@pytest.mark.parametrize("profile", ["strict", "compat"])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_every_answer_is_one_whole_message(tmp_path, case, profile):
+    path = tmp_path / "site.wbn"
+    path.write_bytes(case.content)
+    try:
+        publication = Publication(path, profile=profile)
+    except BundleError:
+        return
+    front, boat = Storefront(publication, unpack=True), Lifeboat(publication, ["*"])
+    for host, target in [*targets(publication), (b"a", b"/site.wbn"), (b"a", b"/none")]:
+        for method in ("GET", "HEAD"):
+            read_whole(front.answer(method.encode(), host, target, []), method)
+            line = b"%b %b HTTP/1.1\r\nHost: %b\r\n\r\n" % (method.encode(), target, host)
+            rescued = boat.rescue(parse_request(line, Bounds()), [])
+            if rescued is not None:
+                read_whole(rescued, method)
