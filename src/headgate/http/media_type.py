@@ -1,0 +1,30 @@
+"""What a response says it is: the Fetch standard's "extract a MIME type" (fetch.spec.whatwg.org, section 2.2.2).
+
+Only the essence is given, `type/subtype` in lower case. Parameters are stepped over as the standard steps over them:
+none, however malformed, makes a MIME type a failure (mimesniff.spec.whatwg.org, section 4.4, step 11).
+"""
+
+import re
+from collections.abc import Iterable
+
+from headgate.http.lists import split
+
+__all__ = ["extract_essence", "parse_essence"]
+
+_CODE_POINTS = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
+_mime_type = re.compile(rf"[\t\n\r ]*+({_CODE_POINTS}/{_CODE_POINTS})[\t\n\r ]*+(?:;|\Z)").match
+
+
+def parse_essence(value: str) -> str | None:
+    """Give the essence of one MIME type; None where it is a failure."""
+    match = _mime_type(value)
+    return match[1].lower() if match else None
+
+
+def extract_essence(lines: Iterable[str]) -> str | None:
+    """Give the essence of the MIME type that the lines of `Content-Type` say; None where there are none that say one.
+
+    The last that parses counts, save that `*/*` never does.
+    """
+    essences = [essence for member in split(lines) if (essence := parse_essence(member)) not in {None, "*/*"}]
+    return essences[-1] if essences else None

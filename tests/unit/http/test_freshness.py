@@ -1,0 +1,141 @@
+"""RFC 9111, sections 4.2 and 5, for a cache that several share."""
+
+import pytest
+
+from headgate.http.freshness import MOST_SECONDS, Freshness, delta_seconds, freshness
+
+NOW = 784_111_777.0
+DATE, HOUR_LATER = "Sun, 06 Nov 1994 08:49:37 GMT", "Sun, 06 Nov 1994 09:49:37 GMT"
+
+
+def lifetime(*fields: tuple[str, str]) -> float | None:
+    return freshness(fields, now=NOW).lifetime
+
+
+@pytest.mark.parametrize(
+    ("cache_control", "seconds"),
+    [
+        ("max-age=60", 60),
+        ("Max-Age=60", 60),
+        ("public, max-age=60, immutable", 60),
+        ('max-age="60"', 60),
+        (r'max-age="6\0"', 60),
+        ("max-age=0060", 60),
+        ("s-maxage=900, max-age=60", 900),
+        ("max-age=60, s-maxage=900", 900),
+        ("s-maxage=0, max-age=60", 0),
+        ("max-age=60, max-age=90", 60),
+        ("max-age=2147483648", MOST_SECONDS),
+        ("max-age=9999999999", MOST_SECONDS),
+        ("max-age=" + "9" * 6000, MOST_SECONDS),
+        ("max-age=" + "0" * 6000 + "60", 60),
+        # 4.2.1: "Caches are encouraged to consider responses that have invalid freshness information […] to be stale."
+        ("max-age=sixty", 0),
+        ("max-age=-1", 0),
+        ("max-age=+60", 0),
+        ("max-age=60.5", 0),
+        ("max-age=6_0", 0),
+        ("max-age=\u0666", 0),
+        ("max-age=", 0),
+        ("max-age", 0),
+        ("max-age='60'", 0),
+        ('max-age="60', 0),
+        ('max-age="', 0),
+        ("s-maxage=900, max-age=x", 0),
+        ("s-maxage=x, max-age=60", 0),
+        # 4.2.1: "the most restrictive directive should be honored"
+        ("no-store, max-age=60", 0),
+        ("max-age=60, NO-CACHE", 0),
+        ("private, max-age=60", 0),
+        ('private="set-cookie", max-age=60', 0),
+        ('x="no-store", max-age=60', 60),
+        ('x=", max-age=60', None),
+        ("public", None),
+        ("", None),
+        ("maxage=60", None),
+        ("x-max-age=60", None),
+        (",,,", None),
+    ],
+)
+def test_the_lifetime_that_cache_control_says(cache_control: str, seconds: float | None) -> None:
+    assert lifetime(("Cache-Control", cache_control)) == seconds
+
+
+def test_directives_are_gathered_from_all_lines() -> None:
+    assert lifetime(("cache-control", "public"), ("CACHE-CONTROL", "max-age=60")) == 60
+    assert lifetime(("cache-control", "max-age=60"), ("cache-control", "max-age=90")) == 60
+    assert lifetime(("cache-control", "max-age=60"), ("cache-control", "no-store")) == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "seconds"),
+    [
+        ([("Expires", HOUR_LATER), ("Date", DATE)], 3600),
+        ([("Expires", HOUR_LATER)], 3600),
+        ([("Expires", HOUR_LATER), ("Date", "yesterday")], 3600),
+        ([("Expires", HOUR_LATER), ("Date", "Sun, 06 Nov 1994 09:19:37 GMT")], 1800),
+        ([("Expires", "Sunday, 06-Nov-94 09:49:37 GMT"), ("Date", "Sun Nov  6 08:49:37 1994")], 3600),
+        ([("Expires", f" {HOUR_LATER}\t")], 3600),
+        ([("Expires", DATE), ("Date", DATE)], 0),
+        ([("Expires", DATE), ("Date", HOUR_LATER)], 0),
+        ([("Expires", "0")], 0),
+        ([("Expires", "-1")], 0),
+        ([("Expires", "")], 0),
+        ([("Expires", "\u2603")], 0),
+        ([("Expires", "Fri, 31 Dec 9999 23:59:59 GMT")], MOST_SECONDS),
+        ([("Expires", HOUR_LATER), ("Expires", DATE)], 3600),
+        ([("Expires", HOUR_LATER), ("Cache-Control", "max-age=60")], 60),
+        ([("Expires", HOUR_LATER), ("Cache-Control", "public")], 3600),
+        ([("Expires", HOUR_LATER), ("Cache-Control", "no-store")], 0),
+        ([("Expires", HOUR_LATER), ("Cache-Control", "max-age=x")], 0),
+        ([("Last-Modified", DATE), ("ETag", '"a"'), ("Date", HOUR_LATER)], None),
+        ([], None),
+    ],
+)
+def test_the_lifetime_that_dates_say(fields: list[tuple[str, str]], seconds: float | None) -> None:
+    assert lifetime(*fields) == seconds
+
+
+@pytest.mark.parametrize(
+    ("fields", "age"),
+    [
+        ([("Age", "300")], 300),
+        ([("Age", " 300 ")], 300),
+        ([("Age", "300, 7")], 300),
+        ([("Age", "300"), ("Age", "7")], 300),
+        ([("Age", "9" * 6000)], MOST_SECONDS),
+        ([("Age", "-1")], 0),
+        ([("Age", "x")], 0),
+        ([("Age", "")], 0),
+        ([("Age", '"300"')], 0),
+        ([], 0),
+    ],
+)
+def test_the_age_is_the_first_that_is_said(fields: list[tuple[str, str]], age: float) -> None:
+    assert freshness(fields, now=NOW).age == age
+
+
+@pytest.mark.parametrize(
+    ("cache_control", "allowed"),
+    [
+        ("max-age=60", True),
+        ("stale-if-error=60", True),
+        ("max-age=60, must-revalidate", False),
+        ("proxy-revalidate", False),
+        ("s-maxage=60", False),  # 5.2.2.10: it says what proxy-revalidate says
+        ("no-store", False),
+        ("no-cache", False),
+        ("private", False),
+    ],
+)
+def test_some_directives_forbid_the_use_of_what_is_stale(cache_control: str, allowed: bool) -> None:
+    assert freshness([("cache-control", cache_control)], now=NOW).allows_stale is allowed
+
+
+def test_fields_that_say_nothing_say_nothing() -> None:
+    assert freshness([], now=NOW) == Freshness(None, 0, allows_stale=True)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("0", 0), ("000", 0), ("10", 10), ("", None), ("\u00b2", None)])
+def test_seconds_are_ascii_digits(text: str, seconds: int | None) -> None:
+    assert delta_seconds(text) == seconds
