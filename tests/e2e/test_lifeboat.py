@@ -145,9 +145,7 @@ def test_one_that_is_none_leaves_the_old_one_in_force_and_says_so(gate, tmp_path
     gate.wait_for(r"^headgate: site\.wbn: .*; what was served before is served on$")
     assert gate.get("/").body == PAGE
     gate.process.send_signal(signal.SIGHUP)
-    gate.wait_for(
-        r"^headgate: bundle\[0\]\.file: site\.wbn is no bundle .*; the configuration in force stays"
-    )
+    gate.wait_for(r"^headgate: bundle\[0\]\.file: site\.wbn is no bundle .*; the configuration in force stays")
     assert gate.get("/").body == PAGE
 
 
