@@ -6,8 +6,9 @@ messages that are lost, repeated or reordered can never shorten a hold.
 """
 
 import enum
+import math
 
-__all__ = ["ASAP", "NEVER", "Status", "judge"]
+__all__ = ["ASAP", "NEVER", "Status", "advance", "judge"]
 
 ASAP: float = float("-inf")
 """The release time of a request nothing holds: the neutral element of ``max``."""
@@ -34,3 +35,13 @@ def judge(release: float, *, now: float, max_delay: float) -> Status:
     if release <= now:
         return Status.ACCEPTED
     return Status.DELAYED if release - now <= max_delay else Status.REJECTED
+
+
+def advance(instant: float, seconds: float) -> float:
+    """Add `seconds` to `instant`, rounding down.
+
+    A sum that rounded up would hold a request that arrives exactly at its release time for a float's dust longer.
+    """
+    total = instant + seconds
+    # Taking off the larger of the two leaves an exact difference; the other one can only be too small.
+    return math.nextafter(total, ASAP) if total - instant > seconds or total - seconds > instant else total

@@ -1,6 +1,7 @@
 import pytest
 
-from headgate.release import ASAP, NEVER, Status, judge
+from headgate.limit import Rule
+from headgate.release import ASAP, NEVER, Status, advance, judge
 
 
 @pytest.mark.parametrize(
@@ -21,3 +22,12 @@ def test_a_request_is_held_strictly_and_delayed_up_to_the_longest_delay(release,
 
 def test_without_any_delay_allowed_a_held_request_is_rejected():
     assert judge(100.5, now=100.0, max_delay=0.0) is Status.REJECTED
+
+
+def test_a_sum_is_rounded_down():
+    start, interval = 1_700_000_000.0, Rule.parse("10/s").interval
+    total = start
+    for step in range(1, 101):
+        total = advance(total, interval)
+        assert total <= start + step / 10
+    assert total == pytest.approx(start + 10, abs=1e-4)

@@ -5,7 +5,7 @@ Knows neither what is kept nor how long anybody wants to keep it: fields in, sec
 
 from typing import Final, NamedTuple
 
-from headgate.http.conditional import http_date
+from headgate.http.date import http_date
 from headgate.http.lists import Pairs, lines_of, split
 
 __all__ = ["MOST_SECONDS", "Freshness", "delta_seconds", "freshness"]

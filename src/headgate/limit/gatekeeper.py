@@ -12,8 +12,7 @@ from itertools import islice
 from headgate.limit.accounting import Accounting, DelayUntil, Totals
 from headgate.limit.domain import Domain
 from headgate.limit.master import Master
-from headgate.limit.rule import advance
-from headgate.release import ASAP, NEVER, Status, judge
+from headgate.release import ASAP, NEVER, Status, advance, judge
 
 __all__ = ["Account", "Gatekeeper"]
 

@@ -15,8 +15,8 @@ from bisect import insort
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
-from headgate.limit.rule import Rule, advance, at_most
-from headgate.release import ASAP
+from headgate.limit.rule import Rule, at_most
+from headgate.release import ASAP, advance
 
 __all__ = ["ALGORITHMS", "PUBLISHED", "Algorithm", "AlgorithmName", "Gcra", "Log", "Smockron", "opened"]
 

@@ -12,7 +12,7 @@ from fractions import Fraction
 from headgate.errors import RuleError
 from headgate.release import ASAP
 
-__all__ = ["Rule", "advance", "at_most"]
+__all__ = ["Rule", "at_most"]
 
 _MILLISECONDS = {"ms": 1, "s": 1_000, "sec": 1_000, "second": 1_000, "min": 60_000, "minute": 60_000}
 _MILLISECONDS |= {"h": 3_600_000, "hour": 3_600_000, "d": 86_400_000, "day": 86_400_000}
@@ -28,16 +28,6 @@ def at_most(value: Fraction) -> float:
     """Give the float at or just below `value`, so that no sum of intervals is ever later than the exact one."""
     nearest = float(value)
     return math.nextafter(nearest, ASAP) if Fraction(nearest) > value else nearest
-
-
-def advance(instant: float, seconds: float) -> float:
-    """Add `seconds` to `instant`, rounding down.
-
-    A sum that rounded up would hold a request that arrives exactly at its release time for a float's dust longer.
-    """
-    total = instant + seconds
-    # Taking off the larger of the two leaves an exact difference; the other one can only be too small.
-    return math.nextafter(total, ASAP) if total - instant > seconds or total - seconds > instant else total
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.http.conditional import Outcome, Validators, evaluate, http_date
+from headgate.http.conditional import Outcome, Validators, evaluate
 
 MODIFIED = 784_111_777
 DATE = b"Sun, 06 Nov 1994 08:49:37 GMT"
@@ -139,31 +139,6 @@ def test_only_get_has_ranges_and_only_of_what_has_bytes():
 )
 def test_if_range_compares_strongly_and_believes_no_date(value, validators, status):
     assert ask((b"range", b"bytes=0-1"), (b"if-range", value), validators=validators).status == status
-
-
-@pytest.mark.parametrize(
-    ("value", "seconds"),
-    [
-        (DATE, MODIFIED),
-        (b"Sunday, 06-Nov-94 08:49:37 GMT", MODIFIED),
-        (b"Sun Nov  6 08:49:37 1994", MODIFIED),
-        (b"Wednesday, 06-Nov-24 08:49:37 GMT", 1_730_882_977),
-        (b"Thu, 01 Jan 1970 00:00:00 GMT", 0),
-        (b"Sat, 31 Dec 2016 23:59:60 GMT", 1_483_228_800),
-        (b"Sun, 31 Feb 1994 08:49:37 GMT", None),
-        (b"Sun, 00 Nov 1994 08:49:37 GMT", None),
-        (b"Sun, 06 Nov 1994 25:49:37 GMT", None),
-        (b"Sun, 06 Nov 1994 08:49:61 GMT", None),
-        (b"Sun, 06 Nov 1969 08:49:37 GMT", None),
-        (b"Sun, 06 Nov 0000 08:49:37 GMT", None),
-        (b"Sun, 06 Nov 1994 08:49:37 +0000", None),
-        (b"Sun, 06 Nov 1994 08:49:37", None),
-        (b"1994-11-06T08:49:37Z", None),
-        (b"", None),
-    ],
-)
-def test_dates(value, seconds):
-    assert http_date(value) == seconds
 
 
 @given(

@@ -11,9 +11,9 @@ from headgate.bundle.exchange import Exchange
 from headgate.bundle.sources.chosen import web_url
 from headgate.bundle.sources.left_out import Tell, Unfit, silent
 from headgate.errors import FetchError, MissingExtra
-from headgate.http.conditional import http_date
+from headgate.http.retry_after import retry_after
 from headgate.http.url import resolve
-from headgate.release import ASAP, NEVER, Status, judge
+from headgate.release import ASAP, Status, judge
 
 __all__ = ["Collection", "collect"]
 
@@ -136,21 +136,13 @@ class _Manners:
         if verdict is Status.DELAYED:
             self._sleep(release - now)
 
-    def hold(self, url: str, retry_after: str, tries: int) -> None:
+    def hold(self, url: str, asked: str, tries: int) -> None:
         """Leave an origin alone for as long as it asks, or for a while that grows with every try."""
         now, origin = self._clock(), _origin(url)
-        release = _release(retry_after, now=now)
+        release = retry_after(asked, now=now)
         if release == ASAP:
             release = now + _PAUSE * 2**tries
         self._releases[origin] = max(self._releases.get(origin, ASAP), release)
-
-
-def _release(retry_after: str, *, now: float) -> float:
-    """Read Retry-After (RFC 9110, 10.2.3), as the instant that it means; `ASAP` for what says nothing."""
-    if retry_after.isascii() and retry_after.isdigit():
-        return now + int(retry_after) if len(retry_after) < 12 else NEVER
-    moment = http_date(retry_after.encode("latin-1", "replace"))
-    return ASAP if moment is None else moment
 
 
 def _onward(address: str, location: str) -> str:

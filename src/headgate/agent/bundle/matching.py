@@ -10,7 +10,8 @@ from typing import Final
 from msgspec import Struct
 
 from headgate.http.accept import weigh
-from headgate.http.conditional import Outcome, Validators, evaluate, http_date
+from headgate.http.conditional import Outcome, Validators, evaluate
+from headgate.http.date import http_date
 
 __all__ = ["SOURCE", "Answer", "Wanted", "answered", "wanted"]
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 from headgate.bundle.metadata import Location, Metadata, Negotiated
 from headgate.bundle.variants import Axis, parse_variants, select_key
-from headgate.http.conditional import ENTITY_TAG, Validators, http_date
+from headgate.http.conditional import ENTITY_TAG, Validators
+from headgate.http.date import http_date
 from headgate.http.url import parse_url
 from headgate.origin.bundle.edition import Edition
 from headgate.origin.bundle.representation import NOSNIFF, Representation

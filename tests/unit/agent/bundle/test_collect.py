@@ -142,7 +142,7 @@ def test_none_at_all_is_an_error(web):
         ("7", 7.0),
         ("0", None),
         ("Mon, 12 Jan 1970 13:47:00 GMT", 20.0),
-        ("Mon, 12 Jan 1970 13:46:00 GMT", None),
+        ("Mon, 12 Jan 1970 13:46:00 GMT", 1.0),
         ("", 1.0),
         ("soon", 1.0),
         ("-5", 1.0),
@@ -178,7 +178,7 @@ def test_a_server_that_asks_for_too_long_is_left_alone_with_all_its_urls(web):
     assert [sentence.partition(": ")[2] for sentence in pages.told] == [
         "busy, and asks to be left alone for 61 s; try again then"
     ] * 2
-    forever = web({"https://a.example/1": (503, {"Retry-After": "9" * 40}, b"")})
+    forever = web({"https://a.example/1": (503, {"Retry-After": "9" * 400}, b"")})
     with pytest.raises(FetchError, match="asks to be left alone for inf s"):
         list(forever.collect("https://a.example/1"))
 

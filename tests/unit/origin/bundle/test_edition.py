@@ -3,7 +3,7 @@ import os
 import pytest
 
 from headgate.errors import FormatError, VersionError
-from headgate.http.conditional import http_date
+from headgate.http.date import http_date
 from headgate.origin.bundle.edition import Edition
 
 

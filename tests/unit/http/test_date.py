@@ -1,0 +1,28 @@
+import pytest
+
+from headgate.http.date import http_date
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        (b"Sun, 06 Nov 1994 08:49:37 GMT", 784_111_777),
+        (b"Sunday, 06-Nov-94 08:49:37 GMT", 784_111_777),
+        (b"Sun Nov  6 08:49:37 1994", 784_111_777),
+        (b"Wednesday, 06-Nov-24 08:49:37 GMT", 1_730_882_977),
+        (b"Thu, 01 Jan 1970 00:00:00 GMT", 0),
+        (b"Sat, 31 Dec 2016 23:59:60 GMT", 1_483_228_800),
+        (b"Sun, 31 Feb 1994 08:49:37 GMT", None),
+        (b"Sun, 00 Nov 1994 08:49:37 GMT", None),
+        (b"Sun, 06 Nov 1994 25:49:37 GMT", None),
+        (b"Sun, 06 Nov 1994 08:49:61 GMT", None),
+        (b"Sun, 06 Nov 1969 08:49:37 GMT", None),
+        (b"Sun, 06 Nov 0000 08:49:37 GMT", None),
+        (b"Sun, 06 Nov 1994 08:49:37 +0000", None),
+        (b"Sun, 06 Nov 1994 08:49:37", None),
+        (b"1994-11-06T08:49:37Z", None),
+        (b"", None),
+    ],
+)
+def test_dates(value, seconds):
+    assert http_date(value) == seconds
