@@ -13,8 +13,9 @@ __all__ = ["MOST_SECONDS", "Freshness", "delta_seconds", "freshness"]
 MOST_SECONDS: Final = 1 << 31
 """What every greater number of seconds counts as (RFC 9111, section 1.2.2)."""
 
-_NOT_KEPT: Final = frozenset({"no-store", "no-cache", "private"})
-_NOT_STALE: Final = _NOT_KEPT | {"must-revalidate", "proxy-revalidate", "s-maxage"}
+_NOT_STORED: Final = frozenset({"no-store", "private"})
+_NOT_REUSED: Final = _NOT_STORED | {"no-cache"}
+_NOT_STALE: Final = _NOT_REUSED | {"must-revalidate", "proxy-revalidate", "s-maxage"}
 
 
 class Freshness(NamedTuple):
@@ -24,6 +25,8 @@ class Freshness(NamedTuple):
     """Seconds; 0 where the fields forbid keeping it, or cannot be understood; None where they say nothing."""
     age: float
     """Seconds it had been kept elsewhere when it came."""
+    allows_storing: bool
+    """Whether it may be kept at all, were it to be asked about again (section 3)."""
     allows_stale: bool
     """Whether it may be used past its lifetime where the origin cannot be reached (section 4.2.4)."""
 
@@ -37,7 +40,13 @@ def freshness(fields: Pairs, *, now: float) -> Freshness:
     ages = lines_of(fields, "age")
     # 5.1: of a list the first member counts, and an invalid one is passed over.
     age = (delta_seconds(ages[0].partition(",")[0].strip("\t ")) if ages else None) or 0
-    return Freshness(_lifetime(said, fields, now), age, allows_stale=said.keys().isdisjoint(_NOT_STALE))
+    names = said.keys()
+    return Freshness(
+        _lifetime(said, fields, now),
+        age,
+        allows_storing=names.isdisjoint(_NOT_STORED),
+        allows_stale=names.isdisjoint(_NOT_STALE),
+    )
 
 
 def delta_seconds(text: str) -> int | None:
@@ -51,7 +60,7 @@ def delta_seconds(text: str) -> int | None:
 
 def _lifetime(said: dict[str, str], fields: Pairs, now: float) -> float | None:
     """Take the first there is (4.2.1): s-maxage, max-age, Expires less Date."""
-    if not said.keys().isdisjoint(_NOT_KEPT):
+    if not said.keys().isdisjoint(_NOT_REUSED):
         return 0
     given = [delta_seconds(said[name]) for name in ("s-maxage", "max-age") if name in said]
     if given:

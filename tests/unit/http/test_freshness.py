@@ -116,24 +116,27 @@ def test_the_age_is_the_first_that_is_said(fields: list[tuple[str, str]], age: f
 
 
 @pytest.mark.parametrize(
-    ("cache_control", "allowed"),
+    ("cache_control", "storing", "stale"),
     [
-        ("max-age=60", True),
-        ("stale-if-error=60", True),
-        ("max-age=60, must-revalidate", False),
-        ("proxy-revalidate", False),
-        ("s-maxage=60", False),  # 5.2.2.10: it says what proxy-revalidate says
-        ("no-store", False),
-        ("no-cache", False),
-        ("private", False),
+        ("max-age=60", True, True),
+        ("stale-if-error=60", True, True),
+        ("max-age=60, must-revalidate", True, False),
+        ("proxy-revalidate", True, False),
+        ("s-maxage=60", True, False),  # 5.2.2.10: it says what proxy-revalidate says
+        ("no-cache", True, False),
+        ("no-store", False, False),
+        ("private", False, False),
     ],
 )
-def test_some_directives_forbid_the_use_of_what_is_stale(cache_control: str, allowed: bool) -> None:
-    assert freshness([("cache-control", cache_control)], now=NOW).allows_stale is allowed
+def test_some_directives_forbid_keeping_it_or_using_what_is_stale(
+    cache_control: str, storing: bool, stale: bool
+) -> None:
+    said = freshness([("cache-control", cache_control)], now=NOW)
+    assert (said.allows_storing, said.allows_stale) == (storing, stale)
 
 
 def test_fields_that_say_nothing_say_nothing() -> None:
-    assert freshness([], now=NOW) == Freshness(None, 0, allows_stale=True)
+    assert freshness([], now=NOW) == Freshness(None, 0, allows_storing=True, allows_stale=True)
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("0", 0), ("000", 0), ("10", 10), ("", None), ("\u00b2", None)])
