@@ -10,17 +10,20 @@ import io
 import json
 import math
 import re
+import sys
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import lru_cache
+from pathlib import Path
 from typing import BinaryIO, Protocol, cast
 
 import msgspec
 
 from headgate.errors import ConfigurationError
 
-__all__ = ["FORMATS", "LONGEST_LINE", "Malformed", "Parse", "Readable", "decompressed", "lines", "parser"]
+__all__ = ["FORMATS", "LONGEST_LINE", "Malformed", "Parse", "Readable", "decompressed", "lines", "opened", "parser"]
 
 FORMATS = ("auto", "combined", "jsonl")
 """The formats by name; auto looks at each line, and combined is Common too."""
@@ -167,6 +170,21 @@ def _time(text: str) -> float:
         return float(text)
     moment = datetime.fromisoformat(text.upper())
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+@contextmanager
+def opened(file: str) -> Iterator[BinaryIO]:
+    """Open a file by its path, or standard input for "-"; raises `ConfigurationError` where there is none."""
+    if file == "-":
+        yield sys.stdin.buffer
+        return
+    with ExitStack() as opened:
+        try:
+            source = opened.enter_context(Path(file).open("rb"))
+        except OSError as error:
+            said = error.strerror or str(error)
+            raise ConfigurationError(f"{file}: {said}; name a log, or - for standard input") from None
+        yield source
 
 
 class Readable(Protocol):

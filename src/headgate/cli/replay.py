@@ -1,4 +1,4 @@
-"""`headgate replay`: what a rule would have done to an access log.
+"""`headgate replay`: what a rule, or the throttle, would have done to a log.
 
 The real gatekeeper and the real master decide, one request at a time and in time order, without a bus between them
 and with no bound on how many are remembered or delayed.
@@ -8,7 +8,6 @@ import sys
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import replace as altered
 from pathlib import Path
 from typing import BinaryIO
@@ -16,10 +15,10 @@ from typing import BinaryIO
 import click
 import msgspec
 
-from headgate.cli.access_log import FORMATS, LONGEST_LINE, Malformed, Parse, decompressed, lines, parser
+from headgate.cli import throttling
+from headgate.cli.access_log import FORMATS, LONGEST_LINE, Malformed, Parse, decompressed, lines, opened, parser
 from headgate.cli.flags import SECONDS
 from headgate.cli.terminal import Advance, harmless, progress, sayable, shortened
-from headgate.errors import ConfigurationError
 from headgate.limit import Domain, Gatekeeper, Master, Rule
 from headgate.limit.history import ALGORITHMS, AlgorithmName
 from headgate.release import Status
@@ -171,9 +170,7 @@ class Outcome:
 
 
 @click.command()
-@click.option(
-    "--rule", "rules", metavar="RULE", multiple=True, required=True, help="'10/s burst 20'; repeated: all hold."
-)
+@click.option("--rule", "rules", metavar="RULE", multiple=True, help="'10/s burst 20'; repeated: all hold.")
 @click.option(
     "--algorithm", type=click.Choice(list(ALGORITHMS)), default="log", show_default=True, help="How it counts."
 )
@@ -184,8 +181,11 @@ class Outcome:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--verbose", is_flag=True, help="Name on stderr each line that cannot be read.")
+@throttling.flags
 @click.argument("file", metavar="FILE|-")
+@click.pass_context
 def replay(
+    context: click.Context,
     *,
     rules: tuple[str, ...],
     algorithm: AlgorithmName,
@@ -194,9 +194,13 @@ def replay(
     field: str | None,
     as_json: bool,
     verbose: bool,
+    throttle: bool,
+    policy: str,
+    jitter: float | None,
+    draw: float | None,
     file: str,
 ) -> None:
-    """Say what a rule would have done to an access log.
+    """Say what a rule, or the throttle, would have done to a log.
 
     FILE is an access log in the Common or Combined format, or JSON lines with "time" (seconds since 1970, or ISO
     8601) and "identifier"; in time order or not, plain or gzip; - reads standard input.
@@ -204,36 +208,29 @@ def replay(
     \b
     headgate replay --rule '10/s burst 20' /var/log/nginx/access.log
     headgate replay --rule '600 per 10min' --identify user --json access.log.gz
+
+    With --throttle, FILE has JSON lines with "t" (seconds since 1970): a response with "url", "status" and "headers",
+    a question with "url" alone, or "gesture": true. For each a JSON line says what an agent's throttle would.
+
+    \b
+    headgate replay --throttle --policy draft --jitter 0 responses.jsonl
     """
+    throttling.check_flags(context)
+    if throttle:
+        throttling.replay_throttle(file, policy=policy, jitter=jitter, draw=draw)
+        return
     outcome = Outcome(Domain("replay", tuple(map(Rule.parse, rules)), algorithm), max_delay=max_delay)
     log = Log()
     parse = parser(form, field)
     tell = (lambda sentence: click.echo(f"{file}: {sentence}", err=True)) if verbose else None
-    try:
-        with _opened(file) as source, progress("reading", _size(file)) as advance:
-            log.read(_watched(source, advance), parse, tell)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{file}: {error}") from None
+    with opened(file) as source, progress("reading", _size(file)) as advance:
+        log.read(_watched(source, advance), parse, tell)
     if log.damage:
         click.echo(f"headgate: {file}: {log.damage}", err=True)
     with progress("replaying", len(log)) as advance:
         outcome.play(log, advance)
     report = outcome.report(log)
     click.echo(msgspec.json.encode(report) if as_json else _table(report))
-
-
-@contextmanager
-def _opened(file: str) -> Iterator[BinaryIO]:
-    if file == "-":
-        yield sys.stdin.buffer
-        return
-    with ExitStack() as opened:
-        try:
-            source = opened.enter_context(Path(file).open("rb"))
-        except OSError as error:
-            said = error.strerror or str(error)
-            raise ConfigurationError(f"{said}; name an access log, or - for standard input") from None
-        yield source
 
 
 def _size(file: str) -> int | None:

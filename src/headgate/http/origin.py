@@ -4,7 +4,7 @@ import re
 
 import can_ada
 
-__all__ = ["is_potentially_trustworthy", "serialised_origin"]
+__all__ = ["host_of", "is_localhost", "is_potentially_trustworthy", "serialised_origin"]
 
 _origin = re.compile(r"([a-z]++)://(\[[0-9a-f:]++\]|[^:]++)(?::[0-9]++)?").fullmatch
 _loopback = re.compile(r"127\.[0-9]++\.[0-9]++\.[0-9]++|\[::1\]").fullmatch
@@ -31,7 +31,19 @@ def is_potentially_trustworthy(origin: str) -> bool:
     if match is None:
         return False
     scheme, host = match.groups()
-    if scheme in {"https", "wss"} or _loopback(host):
+    return scheme in {"https", "wss"} or is_localhost(host)
+
+
+def is_localhost(host: str) -> bool:
+    """Say whether a host, as the parser writes it, is this machine: loopback, `localhost` or a name below it."""
+    if _loopback(host):
         return True
     name = host.removesuffix(".")
     return name == "localhost" or name.endswith(".localhost")
+
+
+def host_of(origin: str) -> str:
+    """Give the host of an origin from `serialised_origin`: without scheme and port, an IPv6 address in its brackets."""
+    start = origin.index("//") + 2
+    end = origin.find(":", origin.find("]", start) + 1 or start)
+    return origin[start:] if end < 0 else origin[start:end]

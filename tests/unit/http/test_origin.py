@@ -2,7 +2,7 @@
 
 import pytest
 
-from headgate.http.origin import is_potentially_trustworthy, serialised_origin
+from headgate.http.origin import host_of, is_localhost, is_potentially_trustworthy, serialised_origin
 
 
 @pytest.mark.parametrize(
@@ -81,3 +81,21 @@ def test_trustworthy_is_what_nobody_on_the_way_can_change(url: str, expected: bo
 def test_what_is_no_origin_is_not_trustworthy() -> None:
     assert not is_potentially_trustworthy("null")
     assert not is_potentially_trustworthy("")
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("http://www.example.com/", "www.example.com"),
+        ("https://WWW.example.com:8443/a:b", "www.example.com"),
+        ("http://[::1]:8080/", "[::1]"),
+        ("http://[2001:db8::1]/", "[2001:db8::1]"),
+        ("http://0x7f.1:1/", "127.0.0.1"),
+        ("ws://a:81", "a"),
+    ],
+)
+def test_the_host_of_an_origin_has_neither_scheme_nor_port(url: str, host: str) -> None:
+    origin = serialised_origin(url)
+    assert origin is not None
+    assert host_of(origin) == host
+    assert is_localhost(host) is (host in {"[::1]", "127.0.0.1"})

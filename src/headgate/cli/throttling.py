@@ -1,0 +1,133 @@
+"""`headgate replay --throttle`: what the throttle would have said to a log of responses and questions.
+
+The real throttle answers, one line at a time; its time is the log's.
+"""
+
+import json
+import math
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Annotated, Any, Final
+
+import click
+import msgspec
+from click.core import ParameterSource
+
+from headgate.cli.access_log import LONGEST_LINE, Malformed, decompressed, lines, opened
+from headgate.cli.terminal import harmless
+from headgate.errors import ConfigurationError
+from headgate.throttle import Policy, Throttle
+
+__all__ = ["check_flags", "flags", "replay_throttle"]
+
+_POLICIES: Final = {"draft": Policy, "chromium": Policy.chromium}
+_OF_RULES: Final = frozenset({"rules", "algorithm", "max_delay", "form", "field"})
+_OF_THROTTLE: Final = frozenset({"policy", "jitter", "draw"})
+
+
+class _Draw(click.ParamType[float]):
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read a number from 0 up to but not 1."""
+        try:
+            draw = float(value)
+        except ValueError:
+            draw = math.nan
+        if not 0 <= draw < 1:
+            self.fail(f"{value!r} is no number from 0 up to but not 1; try 0.5", param, ctx)
+        return draw
+
+
+class _Line(msgspec.Struct):
+    """One line of the log: a response has a status, a question only a URL, a gesture neither."""
+
+    t: int | float
+    url: str | None = None
+    status: Annotated[int, msgspec.Meta(ge=100, le=999)] | None = None
+    headers: dict[str, str | int] = {}
+    gesture: bool = False
+
+
+_decode = msgspec.json.Decoder(_Line).decode
+
+
+def flags(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the flags of the throttle's mode."""
+    for option in (
+        click.option("--draw", type=_Draw(), help="What every draw gives, from 0 up to but not 1; random if left out."),
+        click.option("--jitter", type=float, metavar="X", help="The policy's jitter factor; its own if left out."),
+        click.option("--policy", type=click.Choice(list(_POLICIES)), default="draft", help="How it backs off."),
+        click.option("--throttle", is_flag=True, help="Replay responses through an agent's throttle, not a rule."),
+    ):
+        command = option(command)
+    return command
+
+
+def check_flags(context: click.Context) -> None:
+    """Refuse, as a wrong use, flags that go with the other mode, and a rule's mode without a rule."""
+    throttle = context.params["throttle"]
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        if name == "rules" and not throttle and not context.params[name]:
+            raise click.MissingParameter(ctx=context, param=parameter)
+        is_given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if is_given and name in (_OF_RULES if throttle else _OF_THROTTLE):
+            goes = "does not go with" if throttle else "goes with"
+            raise click.UsageError(f"{parameter.opts[0]} {goes} --throttle", context)
+
+
+def replay_throttle(file: str, *, policy: str, jitter: float | None, draw: float | None) -> None:
+    """Print what the throttle says after each line of a file; "-" is standard input.
+
+    Raises `ConfigurationError`, which names the line, at the first that cannot be read.
+    """
+    chosen = _POLICIES[policy]()
+    if jitter is not None:
+        chosen = replace(chosen, jitter_factor=jitter)
+    throttle = Throttle(chosen, draw=random.random if draw is None else lambda: draw)
+    number = 0
+    try:
+        with opened(file) as source:
+            for number, text in enumerate(lines(decompressed(source)), start=1):  # noqa: B007 - told of below
+                if text.strip():
+                    click.echo(json.dumps(_answer(throttle, _line(text))))
+    except Malformed as error:
+        raise ConfigurationError(f"{file}: line {number}: {harmless(str(error))}") from None
+
+
+def _line(text: bytes) -> _Line:
+    if len(text) > LONGEST_LINE:
+        raise Malformed(f"longer than {LONGEST_LINE} bytes")
+    try:
+        line = _decode(text)
+        line.t + 0.0  # more than a float can hold
+    except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
+        raise Malformed(f"no line of this log: {error}") from None
+    return line
+
+
+def _answer(throttle: Throttle, line: _Line) -> dict[str, object]:
+    """Tell the throttle of one line; give what is printed for it."""
+    now = float(line.t)
+    if line.gesture:
+        throttle.user_gesture(now=now)
+        return {"t": line.t, "url": None, "target": None, "failures": 0, "release_ms": 0, "held": False}
+    if line.url is None:
+        raise Malformed('neither a "url" nor "gesture": true')
+    if line.status is not None:
+        headers = [(name, str(value)) for name, value in line.headers.items()]
+        throttle.response_received(line.url, line.status, headers, now=now)
+    found = throttle.explain(line.url, now=now)
+    if found.target is None:
+        raise Malformed(f"{line.url[:80]!r} is no http or https URL")
+    wait = max(0.0, found.release - now) * 1_000
+    return {
+        "t": line.t,
+        "url": line.url,
+        "target": found.target,
+        "failures": found.failures,
+        "release_ms": round(wait) if math.isfinite(wait) else None,
+        "held": found.held,
+    }

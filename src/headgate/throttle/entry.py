@@ -1,0 +1,57 @@
+"""What a throttle remembers of one target or bucket: a count, two horizons, nothing else.
+
+This file knows nothing of URLs and policies. Instants are seconds since 1970.
+"""
+
+import msgspec
+
+from headgate.release import ASAP
+
+__all__ = ["Entry"]
+
+
+class Entry(msgspec.Struct, gc=False):
+    """The failure count and the release time of section 5, the latter as the two horizons it is the later of."""
+
+    backoff: float
+    """Until when the backoff holds; past or present when it does not."""
+    count: int = -1
+    """The failure count, or -1 where the last success found nothing to lower.
+
+    A success whose body proves broken takes back what it lowered and counts one failure, so it has to be known whether
+    it lowered anything: two more are right from 0 as from any other count, and from -1.
+    """
+    retry_after: float = ASAP
+    """Until when a `Retry-After` holds. Kept apart, so that clearing the backoff never clears this."""
+    failed: float = ASAP
+    """When the last failure was counted, where that is asked for."""
+
+    @property
+    def failures(self) -> int:
+        """The failure count of section 5."""
+        return max(self.count, 0)
+
+    @property
+    def release(self) -> float:
+        """The later of the two horizons."""
+        return max(self.backoff, self.retry_after)
+
+    def fail(self) -> None:
+        """Count a failure: "increased by one for each failure"."""
+        self.count = max(self.count, 0) + 1
+
+    def succeed(self, now: float) -> None:
+        """Count a success: "decreased by one (to no less than 0) for each success"; it makes no hold, and ends none."""
+        self.count = max(self.count - 1, -1)
+        self.backoff = max(self.backoff, now)
+
+    def take_back(self) -> None:
+        """Make the success that was just counted a failure."""
+        self.count += 2
+
+    def absorb(self, other: "Entry") -> None:
+        """Take the greater count and the later horizons of another entry."""
+        self.count = max(self.count, other.count)
+        self.backoff = max(self.backoff, other.backoff)
+        self.retry_after = max(self.retry_after, other.retry_after)
+        self.failed = max(self.failed, other.failed)

@@ -1,0 +1,83 @@
+"""The backoff policy: a pure formula and the numbers in it (anti-ddos-throttling.txt, section 5).
+
+This file knows nothing of targets, responses or clocks. Durations are seconds.
+"""
+
+import math
+from dataclasses import dataclass
+
+from headgate.errors import ConfigurationError
+
+__all__ = ["Policy"]
+
+_DURATIONS = ("initial_backoff", "maximum_backoff", "entry_lifetime")
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What counts as a failure, and how long a target is left alone after how many; defaults are the document's.
+
+    Raises `ConfigurationError`, which names the field, for a number that makes no policy.
+    """
+
+    num_errors_to_ignore: int = 2
+    """The number of successive failures to ignore before starting to back off."""
+    initial_backoff: float = 0.7
+    """Seconds: the initial length of the backoff period."""
+    multiply_factor: float = 1.4
+    """What the period is multiplied by on each successive failure."""
+    jitter_factor: float = 0.1
+    """From 0 to 1: the greatest part of the period that chance may take off it."""
+    maximum_backoff: float = 900.0
+    """Seconds: the maximum length of the backoff period."""
+    entry_lifetime: float = 120.0
+    """Seconds that a target without failures is remembered after its release."""
+    failure_statuses: frozenset[int] = frozenset({500, 503, 509})
+    """The status codes that indicate a server better left alone for a while."""
+    first_delay_is_initial: bool = False
+    """Whether the first backoff is `initial_backoff` itself; else it is multiplied already, as the formula says."""
+    lower_case_path: bool = False
+    """Whether paths that differ only in case are one target."""
+
+    def __post_init__(self) -> None:
+        # A set written as a literal is not hashable, and would make a frozen policy that can still change.
+        object.__setattr__(self, "failure_statuses", frozenset(self.failure_statuses))
+        if not isinstance(self.num_errors_to_ignore, int) or self.num_errors_to_ignore < 0:
+            raise ConfigurationError(f"num_errors_to_ignore: {self.num_errors_to_ignore!r} is no count; try 2")
+        for name in _DURATIONS:
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ConfigurationError(f"{name}: {getattr(self, name)!r} is no number of seconds; try 0.7 or 900")
+        if not 1 <= self.multiply_factor < math.inf:
+            raise ConfigurationError(f"multiply_factor: {self.multiply_factor!r} must be 1 or more; try 1.4")
+        if not 0 <= self.jitter_factor <= 1:
+            raise ConfigurationError(f"jitter_factor: {self.jitter_factor!r} must be from 0 to 1; try 0.1")
+
+    @classmethod
+    def chromium(cls) -> "Policy":
+        """Give the policy that Chromium shipped: the first backoff is 0.7 s, jitter 0.4, and paths in lower case."""
+        return cls(jitter_factor=0.4, first_delay_is_initial=True, lower_case_path=True)
+
+    @property
+    def failing_lifetime(self) -> float:
+        """Seconds that a target with failures is remembered after its release."""
+        return max(self.maximum_backoff, self.entry_lifetime)
+
+    def delay(self, effective_failure_count: int, draw: float) -> float:
+        """Give the seconds to back off for; `draw` is from [0, 1), and 0 takes nothing off.
+
+        `effective_failure_count` is the failure count less `num_errors_to_ignore`, and may be negative. However great
+        it is, the delay is at most `maximum_backoff`.
+        """
+        if effective_failure_count <= 0:
+            return 0.0  # "A special case makes delay == 0 for effective_failure_count."
+        try:
+            # a) delay = initial_backoff_ms*multiply_factor^effective_failure_count
+            delay = self.initial_backoff * self.multiply_factor ** (
+                effective_failure_count - self.first_delay_is_initial
+            )
+        except OverflowError:
+            return self.maximum_backoff
+        # b) delay -= rand[0,1) * jitter_factor * delay
+        delay -= draw * self.jitter_factor * delay
+        # c) delay = min(delay, maximum_backoff_ms)
+        return min(delay, self.maximum_backoff)
