@@ -1,4 +1,4 @@
-"""The traffic advice resource an origin serves (traffic-advice.txt, sections 5 and 10)."""
+"""The document that an origin serves as its traffic advice (traffic-advice.txt, section 6)."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -8,13 +8,7 @@ import msgspec
 from headgate.advice.entry import Entry
 from headgate.errors import ConfigurationError
 
-__all__ = ["MEDIA_TYPE", "PATH", "document"]
-
-PATH = "/.well-known/traffic-advice"
-"""Where agents ask for it, on every origin (section 10.1)."""
-
-MEDIA_TYPE = "application/trafficadvice+json"
-"""What it must be sent as: agents read null from anything else (section 5, processResponse step 8)."""
+__all__ = ["document"]
 
 
 def document(entries: Iterable[Entry]) -> bytes:

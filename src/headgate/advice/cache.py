@@ -1,0 +1,107 @@
+"""What each origin advises, as far as it is known, and when it has to be asked (traffic-advice.txt, section 7).
+
+The cache makes no request. Whoever asks it about an origin is told what is known, or to fetch, or to wait for whoever
+fetches already; and whoever fetched tells it what came. So however many ask at once, an origin is asked once. It is
+not for several threads: the shell that has some, locks.
+"""
+
+from collections import OrderedDict
+from typing import Final
+
+from headgate.advice.answer import Advice, Answer, Fetch
+from headgate.advice.fetching import AdviceResponse, advice_request
+from headgate.advice.freshness import UNREACHABLE_FOR
+from headgate.advice.identity import AgentIdentity
+from headgate.advice.record import Record
+from headgate.errors import ConfigurationError
+from headgate.http.origin import serialised_origin
+from headgate.release import NEVER
+
+__all__ = ["MOST_ORIGINS", "AdviceCache"]
+
+MOST_ORIGINS: Final = 10_000
+"""Origins that are known at most, unless more are allowed."""
+
+
+class AdviceCache:
+    """The advice of at most `most_origins` origins; of more, those that were asked about least recently are dropped.
+
+    `unreachable_for` is how many seconds an origin that was not reached is left alone, unless it says how many.
+    Raises `ConfigurationError` for a bound that leaves no room.
+    """
+
+    def __init__(
+        self,
+        identity: AgentIdentity,
+        *,
+        most_origins: int = MOST_ORIGINS,
+        unreachable_for: float = UNREACHABLE_FOR,
+    ) -> None:
+        if most_origins < 1:
+            raise ConfigurationError(f"most_origins is {most_origins}; one origin is the least there can be")
+        self.identity = identity
+        self.evicted = 0
+        """Origins that were dropped to make room."""
+        self._most_origins = most_origins
+        self._unreachable_for = unreachable_for
+        self._records: OrderedDict[str, Record] = OrderedDict()
+
+    def __len__(self) -> int:
+        """The number of origins."""
+        return len(self._records)
+
+    def ask(self, origin: str, *, now: float) -> Answer:
+        """Give what is known of an origin's advice, or say what to do to know it.
+
+        `origin` is any URL, of which its origin alone counts; a serialised origin is the fastest.
+        """
+        if (record := self._records.get(origin)) is not None:
+            self._records.move_to_end(origin)
+            return record.ask(now)
+        serialised = serialised_origin(origin)
+        record = None if serialised is None else self._record(serialised)
+        if record is None:
+            return Advice(serialised or origin, None, "the origin may not be asked", NEVER)
+        return record.ask(now)
+
+    def known(self, origin: str, *, now: float) -> Advice | None:
+        """Give the fresh advice of a serialised origin, and None where there is none; nobody is asked to fetch."""
+        record = self._records.get(origin)
+        return None if record is None else record.fresh(now)
+
+    def received(self, fetch: Fetch, response: AdviceResponse, *, now: float) -> Advice:
+        """Take what came of a fetch, `NETWORK_ERROR` where nothing did, and give what is known by it.
+
+        A late report counts as one in time does, unless all it says is that nothing came.
+        """
+        record = self._record(fetch.origin)
+        assert record is not None  # it could be asked
+        return record.received(fetch, response, now)
+
+    def abandoned(self, fetch: Fetch) -> None:
+        """Take it that a fetch was not made to its end for a reason that is not the origin's; the next to ask makes it.
+
+        Such as that whoever wanted the advice is gone.
+        """
+        if (record := self._records.get(fetch.origin)) is not None:
+            record.abandoned(fetch)
+
+    def forget(self, *, now: float) -> None:
+        """Drop every origin of which nothing known can bear on a decision any more."""
+        for origin in [origin for origin, record in self._records.items() if not record.is_of_use(now)]:
+            del self._records[origin]
+
+    def _record(self, origin: str) -> Record | None:
+        """Give the record of a serialised origin, a new one if need be; None where it may not be asked."""
+        record = self._records.get(origin)
+        if record is None:
+            request = advice_request(origin, self.identity)
+            if request is None:
+                return None
+            record = Record(origin, request, self.identity, unreachable_for=self._unreachable_for)
+            while len(self._records) >= self._most_origins:
+                self._records.popitem(last=False)
+                self.evicted += 1
+            self._records[origin] = record
+        self._records.move_to_end(origin)
+        return record

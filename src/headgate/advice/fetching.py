@@ -1,0 +1,163 @@
+"""Fetching traffic advice, as data: the request to make, and what its response means (traffic-advice.txt, section 5).
+
+Whoever has sockets sends an `AdviceRequest` once, follows no redirect, and gives back an `AdviceResponse`; it asks
+`needs_body` whether to read on behind the head. Nothing here sends, waits, or raises on what a stranger answered.
+"""
+
+from typing import Final, NamedTuple
+
+import msgspec
+
+from headgate.advice.identity import AgentIdentity
+from headgate.advice.json import decode_utf8, parse_json
+from headgate.advice.parsing import parse_advice_bytes
+from headgate.advice.resource import MEDIA_TYPE, PATH
+from headgate.advice.result import UNREACHABLE, AdviceEntry, AdviceResult
+from headgate.http.lists import Pairs, lines_of
+from headgate.http.media_type import extract_essence
+from headgate.http.origin import is_potentially_trustworthy, serialised_origin
+
+__all__ = [
+    "MOST_BYTES", "NETWORK_ERROR", "TIMEOUT", "AdviceRequest", "AdviceResponse", "Interpretation",
+    "advice_request", "interpret", "interpret_fully", "needs_body", "traffic_advice_url",
+]  # fmt: skip
+
+MOST_BYTES: Final = 512 * 1024
+"""Of a body, behind its content coding. One that is longer did not arrive whole."""
+
+TIMEOUT: Final = 5.0
+"""Seconds that a fetch may take, from the first name that is resolved to the last byte of the body."""
+
+_UNREACHABLE_STATUSES: Final = frozenset({429, 503})
+_REDIRECT_STATUSES: Final = frozenset({301, 302, 303, 307, 308})
+_NULL_BODY_STATUSES: Final = frozenset({101, 103, 204, 205, 304})
+
+
+class AdviceRequest(msgspec.Struct, frozen=True):
+    """The one request of a fetch: a GET without a body, without credentials, whose redirects are not followed."""
+
+    url: str
+    """Where to: what `traffic_advice_url` gave."""
+
+    fields: tuple[tuple[str, str], ...]
+    """All that is to be sent, except for what HTTP itself asks of a request, such as Host."""
+
+    @property
+    def is_conditional(self) -> bool:
+        """Whether a 304 is an answer to it."""
+        return any(name.startswith("If-") for name, _ in self.fields)
+
+
+class AdviceResponse(NamedTuple):
+    """What came of a request."""
+
+    status: int
+    """The status code; 0 where no whole head of a response came."""
+
+    fields: Pairs
+    """The fields of the head, one character for a byte."""
+
+    body: bytes | None
+    """The body without its content coding; None where it was not read, or did not arrive whole."""
+
+
+class Interpretation(NamedTuple):
+    """A result, and why it is that."""
+
+    result: AdviceResult
+    reason: str
+    """A sentence without its full stop."""
+
+
+NETWORK_ERROR: Final = AdviceResponse(0, (), None)
+"""What came of a request that was refused, reset, answered in no HTTP, or not within the time."""
+
+
+def traffic_advice_url(origin: str) -> str | None:
+    """Give the traffic advice URL for an origin; None where it has none, and may not be asked.
+
+    `origin` is any URL, of which its origin alone counts: only an HTTP(S) one has traffic advice, and only where
+    nobody on the way can change it, which means https, or this machine.
+    """
+    serialised = serialised_origin(origin)
+    if serialised is None:
+        return None  # 1
+    if not serialised.startswith(("https://", "http://")):
+        return None  # 2
+    if not is_potentially_trustworthy(serialised):
+        return None  # 3
+    return serialised + PATH  # 4
+
+
+def advice_request(origin: str, identity: AgentIdentity) -> AdviceRequest | None:
+    """Give the request to make for the traffic advice of an origin; None where it may not be asked.
+
+    It is small, so that whoever can make an agent ask gains nothing by it (section 8.3), and says nothing of anybody
+    but the agent itself.
+    """
+    url = traffic_advice_url(origin)
+    if url is None:
+        return None
+    # Field values are bytes; a brand name that is not ASCII is sent in UTF-8, one character for a byte.
+    brand = identity.brand.strip().encode("utf-8", "replace").decode("latin-1")
+    # A document this short is not worth a coding, and what is not encoded cannot be a bomb.
+    return AdviceRequest(url, (("Accept", MEDIA_TYPE), ("Accept-Encoding", "identity"), ("User-Agent", brand)))
+
+
+def needs_body(status: int, fields: Pairs) -> bool:
+    """Say whether the body is worth reading, or the head alone settles the result and the fetch can end."""
+    return _by_head(status, fields) is None
+
+
+def interpret(response: AdviceResponse, identity: AgentIdentity) -> AdviceResult:
+    """Give the traffic advice result of a response for the agent of this `identity`."""
+    return interpret_fully(response, identity).result
+
+
+def interpret_fully(response: AdviceResponse, identity: AgentIdentity) -> Interpretation:
+    """Give the same, and the reason. The comments number the steps of processResponseEndOfBody."""
+    early = _by_head(response.status, response.fields)
+    if early is not None:
+        return early
+    body = response.body
+    if body is None:
+        return Interpretation(None, "the body did not arrive whole")  # 1
+    if len(body) > MOST_BYTES:
+        return Interpretation(None, f"the body is longer than {MOST_BYTES} bytes")
+    result = parse_advice_bytes(body, identity)  # 2, 3
+    return Interpretation(result, _lack(body) if result is None else _said(result))
+
+
+def _by_head(status: int, fields: Pairs) -> Interpretation | None:
+    """Give what the head alone settles; None where the body decides. The comments number processResponse's steps."""
+    if status == 0:
+        return Interpretation(UNREACHABLE, "no response came")  # 1
+    if status in _REDIRECT_STATUSES:
+        return Interpretation(None, f"status {status} is a redirect, and redirects are not followed")  # 2
+    if status in _UNREACHABLE_STATUSES:
+        return Interpretation(UNREACHABLE, f"status {status}: the server cannot say now")  # 4
+    if not 200 <= status <= 299:
+        return Interpretation(None, f"status {status} is not an ok status")  # 5
+    if status in _NULL_BODY_STATUSES:
+        return Interpretation(None, f"status {status} has no body")  # 6
+    essence = extract_essence(lines_of(fields, "content-type"))  # 7
+    if essence != MEDIA_TYPE:
+        return Interpretation(
+            None, f"the media type is {essence[:80] if essence else 'missing'}, not {MEDIA_TYPE}"
+        )  # 8
+    return None
+
+
+def _said(entry: AdviceEntry) -> str:
+    if entry.disallowed:
+        return "traffic is disallowed"
+    return "all traffic is wanted" if entry.wants_all else f"a fraction of {entry.fraction:g} is wanted"
+
+
+def _lack(body: bytes) -> str:
+    """Say why a document says nothing to this agent."""
+    try:
+        parsed = parse_json(decode_utf8(body))
+    except ValueError:
+        return "the document is not JSON"
+    return "no entry is for this agent" if isinstance(parsed, list) else "the document is not a list"

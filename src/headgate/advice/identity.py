@@ -1,0 +1,57 @@
+"""Who an agent is, from its own name to every agent's (traffic-advice.txt, sections 3 and 4)."""
+
+from collections.abc import Iterable
+from typing import Final, Self
+
+from headgate.errors import ConfigurationError
+
+__all__ = ["EVERY_AGENT", "PREFETCH_PROXY", "AgentIdentity"]
+
+PREFETCH_PROXY: Final = "prefetch-proxy"
+"""What a proxy server that serves nothing but prefetch traffic is also called (section 4, item 2)."""
+
+EVERY_AGENT: Final = "*"
+"""What every agent is also called (section 4, item 3)."""
+
+
+class AgentIdentity(tuple[str, ...]):
+    """The names an agent goes by, the most specific first: `AgentIdentity(["ExampleBot", "*"])`.
+
+    Raises `ConfigurationError` for what is no identity: "It must contain at least two elements, and the last must be
+    "*"" (section 3). A name that could not stand in a field of HTTP is none either.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, names: Iterable[str]) -> Self:
+        """Check the names, and keep them."""
+        if isinstance(names, str):
+            raise ConfigurationError(
+                f"the agent identity {names!r} is one text; give a list, such as ['ExampleBot', '*']"
+            )
+        identity = super().__new__(cls, names)
+        for name in identity:
+            if not (isinstance(name, str) and name.strip()):
+                raise ConfigurationError(f"the agent identity {_shown(identity)} has a name that is none: {name!r}")
+            if any(character < " " or character == "\x7f" for character in name):
+                raise ConfigurationError(f"{name!r} has a control character; no agent is called that")
+        if len(identity) < 2 or identity[-1] != EVERY_AGENT:
+            raise ConfigurationError(
+                f"the agent identity {_shown(identity)} is not at least a brand name and '*' at the end;"
+                " try 'ExampleBot' and '*'"
+            )
+        return identity
+
+    @classmethod
+    def of(cls, brand: str, *, prefetch_proxy: bool = False) -> Self:
+        """Give the identity of the agent with this brand name "that specifically identifies it" (section 4)."""
+        return cls([brand, PREFETCH_PROXY, EVERY_AGENT] if prefetch_proxy else [brand, EVERY_AGENT])
+
+    @property
+    def brand(self) -> str:
+        """The name that is this agent's alone."""
+        return self[0]
+
+
+def _shown(identity: tuple[object, ...]) -> str:
+    return repr(list(identity))

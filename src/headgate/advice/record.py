@@ -1,0 +1,111 @@
+"""One origin in the cache: what is known of its advice, and who is asking it.
+
+A record is in one of three states, and every question is answered from one of them:
+
+    fresh       its advice is known, until an instant               Advice
+    in flight   somebody was told to fetch, and is waited for       Wait, until the fetch counts as failed
+    stale       neither                                             Fetch, and the record is in flight
+"""
+
+from typing import Final
+
+from headgate.advice.answer import Advice, Answer, Fetch, Wait
+from headgate.advice.fetching import NETWORK_ERROR, TIMEOUT, AdviceRequest, AdviceResponse, interpret_fully
+from headgate.advice.freshness import MOST, UNREACHABLE_FOR, fresh_for, retry_release
+from headgate.advice.identity import AgentIdentity
+from headgate.advice.result import UNREACHABLE
+from headgate.advice.stored import MOST_STALE, Stored
+from headgate.release import ASAP
+
+__all__ = ["PATIENCE", "Record"]
+
+PATIENCE: Final = TIMEOUT + 1.0
+"""Seconds that a fetch is waited for. One that nobody reported on by then has failed, and its reporter perhaps too."""
+
+
+class Record:
+    """What is known of one origin, for the agent of one identity.
+
+    `request` is the one that asks the origin without conditions.
+    """
+
+    __slots__ = ("_advice", "_flight", "_identity", "_origin", "_request", "_stored", "_unreachable_for")
+
+    def __init__(
+        self, origin: str, request: AdviceRequest, identity: AgentIdentity, *, unreachable_for: float = UNREACHABLE_FOR
+    ) -> None:
+        self._origin = origin
+        self._request = request
+        self._identity = identity
+        self._unreachable_for = unreachable_for
+        self._advice: Advice | None = None
+        self._stored: Stored | None = None
+        self._flight: Fetch | None = None
+
+    def fresh(self, now: float) -> Advice | None:
+        """Give the advice where it is fresh."""
+        advice = self._advice
+        # A clock that was set back makes nothing fresh for longer than anything is.
+        return advice if advice is not None and 0 < advice.fresh_until - now <= MOST else None
+
+    def ask(self, now: float) -> Answer:
+        """Answer the question for the advice."""
+        if (advice := self.fresh(now)) is not None:
+            return advice
+        if self._flight is None:
+            self._drop_what_is_too_old(now)
+            self._flight = Fetch(self._origin, self._next_request(), now + PATIENCE)
+            return self._flight
+        if self._is_waited_for(now):
+            return Wait(self._flight.give_up)
+        return self.received(self._flight, NETWORK_ERROR, now)
+
+    def received(self, fetch: Fetch, response: AdviceResponse, now: float) -> Advice:
+        """Take what came of a fetch, however late, and give what is known by it."""
+        is_late = fetch != self._flight
+        if not is_late:
+            self._flight = None
+        self._drop_what_is_too_old(now)
+        if response.status == 304 and fetch.request.is_conditional:
+            return self._renew(fetch, response, now)
+        result, reason = interpret_fully(response, self._identity)
+        fresh_until = now + fresh_for(response, result, now=now, unreachable_for=self._unreachable_for)
+        if result is not UNREACHABLE:
+            self._advice = Advice(self._origin, result, reason, fresh_until)
+            self._stored = Stored.of(self._advice, response, now=now)
+        elif not is_late or self._advice is None:
+            # That nothing came is no news, late, to whom it did not come either.
+            hold_until = ASAP if retry_release(response.fields, now=now) == ASAP else fresh_until
+            last = None if self._stored is None else self._stored.stands
+            self._advice = Advice(self._origin, result, reason, fresh_until, hold_until, last)
+        return self._advice
+
+    def abandoned(self, fetch: Fetch) -> None:
+        """Let the next to ask fetch."""
+        if self._flight == fetch:
+            self._flight = None
+
+    def is_of_use(self, now: float) -> bool:
+        """Say whether anything in it can still bear on a decision."""
+        self._drop_what_is_too_old(now)
+        return self.fresh(now) is not None or self._stored is not None or self._is_waited_for(now)
+
+    def _renew(self, fetch: Fetch, response: AdviceResponse, now: float) -> Advice:
+        """Take a 304 (RFC 9111, section 4.3.3)."""
+        if self._stored is None or fetch.request != self._next_request():
+            # What it would renew was dropped meanwhile: the next to ask fetches it whole.
+            return Advice(self._origin, None, "what was not modified is no longer known", now)
+        self._stored = self._stored.renewed(response.fields, now=now)
+        self._advice = self._stored.advice
+        return self._advice
+
+    def _is_waited_for(self, now: float) -> bool:
+        return self._flight is not None and 0 < self._flight.give_up - now <= PATIENCE
+
+    def _next_request(self) -> AdviceRequest:
+        validators = () if self._stored is None else self._stored.validators
+        return AdviceRequest(self._request.url, self._request.fields + validators)
+
+    def _drop_what_is_too_old(self, now: float) -> None:
+        if self._stored is not None and not 0 < self._stored.kept_until - now <= MOST + MOST_STALE:
+            self._stored = None

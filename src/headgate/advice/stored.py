@@ -1,0 +1,81 @@
+"""The last advice that came whole: what a conditional request can renew, and what stands while nobody answers.
+
+RFC 9111, sections 3 and 4.3, for the one resource of an origin.
+"""
+
+from typing import Final, NamedTuple, Self
+
+from headgate.advice.answer import Advice
+from headgate.advice.fetching import AdviceResponse, needs_body
+from headgate.advice.freshness import MOST, clamped
+from headgate.advice.result import AdviceEntry
+from headgate.http.conditional import ENTITY_TAG
+from headgate.http.date import http_date
+from headgate.http.freshness import freshness
+from headgate.http.lists import Pairs, lines_of
+
+__all__ = ["MOST_STALE", "Stored"]
+
+MOST_STALE: Final = MOST
+"""Seconds that advice is kept once it is no longer fresh."""
+
+_LONGEST_TAG: Final = 256
+_KEPT: Final = frozenset({"cache-control", "date", "etag", "expires", "last-modified"})
+
+
+class Stored(NamedTuple):
+    """Advice, and what of its response's fields is needed to renew it."""
+
+    advice: Advice
+    fields: Pairs
+
+    @classmethod
+    def of(cls, advice: Advice, response: AdviceResponse, *, now: float) -> Self | None:
+        """Keep `advice`, which a response of `now` gave; None where it is not to be kept.
+
+        Only what a whole body said is: an unchanged resource says nothing of one that was cut.
+        """
+        if response.body is None or not needs_body(response.status, response.fields):
+            return None
+        if not freshness(response.fields, now=now).allows_storing:
+            return None
+        return cls(advice, _kept(response.fields))
+
+    def renewed(self, fields: Pairs, *, now: float) -> Self:
+        """Give what is stored after a response of `now`, with these fields, said that it is unchanged (4.3.4)."""
+        given = {name.lower() for name, _ in fields}
+        # 3.2: each field that is given replaces those of its name.
+        fields = [*(pair for pair in self.fields if pair[0] not in given), *fields]
+        fresh_until = now + clamped(freshness(fields, now=now))
+        advice = Advice(self.advice.origin, self.advice.result, self.advice.reason, fresh_until)
+        return type(self)(advice, _kept(fields))
+
+    @property
+    def kept_until(self) -> float:
+        """The instant from which it is of no use any more."""
+        return self.advice.fresh_until + MOST_STALE
+
+    @property
+    def stands(self) -> AdviceEntry | None:
+        """What is still advised while the origin cannot be asked, though not fresh; None where its fields forbid it."""
+        entry = self.advice.entry
+        # Neither directive that asks for more is given by a date, so any instant will do.
+        return entry if freshness(self.fields, now=0.0).allows_stale else None
+
+    @property
+    def validators(self) -> tuple[tuple[str, str], ...]:
+        """The fields that make a request conditional on a change (4.3.1); none where a stranger's are not sound.
+
+        Nor are they long: section 8.3 of traffic-advice.txt asks for small requests.
+        """
+        fields = []
+        tags, dates = lines_of(self.fields, "etag"), lines_of(self.fields, "last-modified")
+        if tags and len(tags[0]) <= _LONGEST_TAG and ENTITY_TAG.fullmatch(tags[0].encode("latin-1", "replace")):
+            fields.append(("If-None-Match", tags[0]))
+        if dates and http_date(dates[0].encode("latin-1", "replace")) is not None:
+            fields.append(("If-Modified-Since", dates[0]))
+        return tuple(fields)
+
+
+def _kept(fields: Pairs) -> Pairs:
+    return [(name.lower(), value) for name, value in fields if name.lower() in _KEPT]

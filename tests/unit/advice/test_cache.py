@@ -1,0 +1,305 @@
+"""The cache: who is told to fetch, who to wait, and what is known meanwhile."""
+
+import pytest
+
+from headgate.advice import MEDIA_TYPE, AdviceCache, AgentIdentity
+from headgate.advice.answer import Advice, Fetch, Wait
+from headgate.advice.fetching import NETWORK_ERROR, AdviceResponse
+from headgate.advice.record import PATIENCE
+from headgate.advice.result import UNREACHABLE, AdviceEntry
+from headgate.errors import ConfigurationError
+from headgate.release import ASAP, NEVER
+
+IDENTITY = AgentIdentity(["ExampleBot", "*"])
+ORIGIN = "https://example.com"
+NOW, HOUR = 1_700_000_000.0, 3600.0
+HALF = b'[{"user_agent":"*","fraction":0.5}]'
+DISALLOWED = b'[{"user_agent":"*","disallow":true}]'
+
+
+def response(body: bytes | None = HALF, *fields: tuple[str, str], status: int = 200) -> AdviceResponse:
+    return AdviceResponse(status, [("Content-Type", MEDIA_TYPE), *fields], body)
+
+
+@pytest.fixture
+def cache() -> AdviceCache:
+    return AdviceCache(IDENTITY)
+
+
+def fetched(cache: AdviceCache, answer: AdviceResponse, *, now: float = NOW) -> Advice:
+    fetch = cache.ask(ORIGIN, now=now)
+    assert isinstance(fetch, Fetch)
+    return cache.received(fetch, answer, now=now)
+
+
+def conditions(fetch: object) -> dict[str, str]:
+    assert isinstance(fetch, Fetch)
+    return {name: value for name, value in fetch.request.fields if name.startswith("If-")}
+
+
+class TestSingleFlight:
+    def test_of_a_hundred_who_ask_at_once_one_fetches(self, cache: AdviceCache) -> None:
+        answers = [cache.ask(ORIGIN, now=NOW) for _ in range(100)]
+        fetches = [answer for answer in answers if isinstance(answer, Fetch)]
+        assert len(fetches) == 1
+        assert answers[1:] == [Wait(NOW + PATIENCE)] * 99
+        known = cache.received(fetches[0], response(), now=NOW + 1)
+        assert [cache.ask(ORIGIN, now=NOW + 1) for _ in range(100)] == [known] * 100
+
+    def test_of_a_hundred_who_ask_of_what_is_stale_one_fetches(self, cache: AdviceCache) -> None:
+        fetched(cache, response())
+        answers = [cache.ask(ORIGIN, now=NOW + HOUR) for _ in range(100)]
+        assert [type(answer) for answer in answers] == [Fetch] + [Wait] * 99
+
+    def test_each_origin_has_a_flight_of_its_own(self, cache: AdviceCache) -> None:
+        origins = [ORIGIN, "https://example.com:8443", "http://localhost", "https://www.example.com"]
+        assert [type(cache.ask(origin, now=NOW)) for origin in origins] == [Fetch] * 4
+
+    def test_waiting_has_a_bound_behind_which_the_fetch_has_failed(self, cache: AdviceCache) -> None:
+        assert isinstance(cache.ask(ORIGIN, now=NOW), Fetch)
+        assert cache.ask(ORIGIN, now=NOW + PATIENCE - 0.001) == Wait(NOW + PATIENCE)
+        known = cache.ask(ORIGIN, now=NOW + PATIENCE)
+        assert isinstance(known, Advice)
+        assert known.result is UNREACHABLE
+        assert cache.ask(ORIGIN, now=NOW + PATIENCE + 59) == known
+        assert isinstance(cache.ask(ORIGIN, now=NOW + PATIENCE + 60), Fetch)
+
+    def test_a_late_report_counts(self, cache: AdviceCache) -> None:
+        fetch = cache.ask(ORIGIN, now=NOW)
+        assert isinstance(fetch, Fetch)
+        cache.ask(ORIGIN, now=NOW + PATIENCE)
+        late = cache.received(fetch, response(), now=NOW + 30)
+        assert late.result == AdviceEntry(fraction=0.5)
+        assert cache.ask(ORIGIN, now=NOW + 30) == late
+
+    def test_a_late_report_that_nothing_came_does_not_undo_what_came(self, cache: AdviceCache) -> None:
+        first = cache.ask(ORIGIN, now=NOW)
+        assert isinstance(first, Fetch)
+        cache.ask(ORIGIN, now=NOW + PATIENCE)
+        known = fetched(cache, response(), now=NOW + 100)
+        assert cache.received(first, NETWORK_ERROR, now=NOW + 101) == known
+        assert cache.ask(ORIGIN, now=NOW + 101) == known
+
+    def test_a_late_report_leaves_the_next_flight_in_the_air(self, cache: AdviceCache) -> None:
+        first = cache.ask(ORIGIN, now=NOW)
+        assert isinstance(first, Fetch)
+        cache.ask(ORIGIN, now=NOW + PATIENCE)
+        second = cache.ask(ORIGIN, now=NOW + 100)
+        assert isinstance(second, Fetch)
+        cache.received(first, NETWORK_ERROR, now=NOW + 101)
+        assert cache.ask(ORIGIN, now=NOW + 101) == Wait(second.give_up)
+
+    def test_an_abandoned_fetch_is_the_next_one_s_to_make(self, cache: AdviceCache) -> None:
+        fetch = cache.ask(ORIGIN, now=NOW)
+        assert isinstance(fetch, Fetch)
+        cache.abandoned(fetch)
+        again = cache.ask(ORIGIN, now=NOW + 1)
+        assert isinstance(again, Fetch)
+        cache.abandoned(fetch)  # the one before, once more
+        assert isinstance(cache.ask(ORIGIN, now=NOW + 2), Wait)
+        cache.abandoned(Fetch("https://example.org", fetch.request, NOW))
+
+    def test_a_clock_that_was_set_back_makes_nobody_wait_for_long(self, cache: AdviceCache) -> None:
+        cache.ask(ORIGIN, now=NOW)
+        known = cache.ask(ORIGIN, now=NOW - HOUR)
+        assert isinstance(known, Advice)
+        assert known.result is UNREACHABLE
+
+
+class TestFreshness:
+    @pytest.mark.parametrize(
+        ("answer", "result", "seconds"),
+        [
+            (response(), AdviceEntry(fraction=0.5), 1800),
+            (response(HALF, ("Cache-Control", "max-age=0")), AdviceEntry(fraction=0.5), 600),
+            (response(HALF, ("Cache-Control", "no-store")), AdviceEntry(fraction=0.5), 600),
+            (response(HALF, ("Cache-Control", "max-age=9999999")), AdviceEntry(fraction=0.5), 172_800),
+            (response(None, ("Cache-Control", "max-age=3600"), status=404), None, 3600),
+            (response(None, status=404), None, 1800),
+            (response(None, status=503), UNREACHABLE, 60),
+            (response(None, ("Retry-After", "7"), status=429), UNREACHABLE, 7),
+            (NETWORK_ERROR, UNREACHABLE, 60),
+        ],
+    )
+    def test_every_result_is_kept_and_asked_for_again_when_it_is_stale(
+        self, cache: AdviceCache, answer: AdviceResponse, result: object, seconds: float
+    ) -> None:
+        known = fetched(cache, answer)
+        assert (known.origin, known.result, known.fresh_until) == (ORIGIN, result, NOW + seconds)
+        assert known.reason
+        assert cache.ask(ORIGIN, now=NOW + seconds - 0.001) == known
+        assert cache.known(ORIGIN, now=NOW + seconds - 0.001) == known
+        assert cache.known(ORIGIN, now=NOW + seconds) is None
+        assert isinstance(cache.ask(ORIGIN, now=NOW + seconds), Fetch)
+
+    def test_knowing_asks_nobody_to_fetch(self, cache: AdviceCache) -> None:
+        assert cache.known(ORIGIN, now=NOW) is None
+        assert len(cache) == 0
+
+    def test_a_clock_that_was_set_back_makes_nothing_fresh_for_longer(self, cache: AdviceCache) -> None:
+        fetched(cache, response())
+        assert isinstance(cache.ask(ORIGIN, now=NOW - 200_000), Fetch)
+
+    def test_an_agent_may_ask_the_unreachable_sooner(self) -> None:
+        known = fetched(AdviceCache(IDENTITY, unreachable_for=5.0), NETWORK_ERROR)
+        assert known.fresh_until == NOW + 5
+
+    def test_an_origin_that_gave_a_retry_after_is_held_and_one_that_gave_none_is_not(self, cache: AdviceCache) -> None:
+        known = fetched(cache, response(None, ("Retry-After", "7"), status=503))
+        assert known.release_time(0.0) == known.hold_until == NOW + 7
+        assert fetched(cache, NETWORK_ERROR, now=NOW + 7).release_time(1.0) == ASAP
+
+
+class TestRevalidation:
+    ETAG = ("ETag", '"a"')
+    DATE = ("Last-Modified", "Wed, 01 Jan 2020 00:00:00 GMT")
+
+    def test_what_had_validators_is_asked_for_conditionally_and_renewed_by_a_304(self, cache: AdviceCache) -> None:
+        fetched(cache, response(DISALLOWED, self.ETAG, self.DATE, ("Cache-Control", "max-age=3600")))
+        fetch = cache.ask(ORIGIN, now=NOW + HOUR)
+        assert conditions(fetch) == {"If-None-Match": '"a"', "If-Modified-Since": self.DATE[1]}
+        known = cache.received(fetch, AdviceResponse(304, [], b""), now=NOW + HOUR + 1)
+        assert known.result == AdviceEntry(disallowed=True)
+        assert known.fresh_until == NOW + HOUR + 1 + 3600
+        assert cache.ask(ORIGIN, now=NOW + HOUR + 2) == known
+
+    def test_what_a_304_says_of_freshness_replaces_what_was_said(self, cache: AdviceCache) -> None:
+        fetched(cache, response(HALF, self.ETAG, ("Cache-Control", "max-age=3600")))
+        fetch = cache.ask(ORIGIN, now=NOW + HOUR)
+        fields = [("ETag", '"b"'), ("Cache-Control", "max-age=7200")]
+        known = cache.received(fetch, AdviceResponse(304, fields, None), now=NOW + HOUR)
+        assert known.fresh_until == NOW + HOUR + 7200
+        assert conditions(cache.ask(ORIGIN, now=NOW + 3 * HOUR)) == {"If-None-Match": '"b"'}
+
+    def test_a_200_replaces_what_was_known(self, cache: AdviceCache) -> None:
+        fetched(cache, response(HALF, self.ETAG))
+        known = fetched(cache, response(DISALLOWED), now=NOW + HOUR)
+        assert known.result == AdviceEntry(disallowed=True)
+        assert conditions(cache.ask(ORIGIN, now=NOW + 2 * HOUR)) == {}
+
+    def test_a_404_withdraws_what_was_known(self, cache: AdviceCache) -> None:
+        fetched(cache, response(DISALLOWED, self.ETAG))
+        known = fetched(cache, response(None, status=404), now=NOW + HOUR)
+        assert (known.result, known.entry) == (None, None)
+        assert conditions(cache.ask(ORIGIN, now=NOW + 2 * HOUR)) == {}
+
+    def test_a_304_nobody_asked_for_is_no_advice(self, cache: AdviceCache) -> None:
+        known = fetched(cache, response(b"", status=304))
+        assert known.result is None
+        assert known.fresh_until == NOW + 1800
+
+    def test_a_304_to_what_was_dropped_meanwhile_settles_nothing(self) -> None:
+        cache = AdviceCache(IDENTITY, most_origins=1)
+        fetched(cache, response(HALF, self.ETAG))
+        fetch = cache.ask(ORIGIN, now=NOW + HOUR)
+        assert isinstance(fetch, Fetch)
+        cache.ask("https://example.org", now=NOW + HOUR)
+        known = cache.received(fetch, AdviceResponse(304, [], None), now=NOW + HOUR)
+        assert (known.result, known.fresh_until) == (None, NOW + HOUR)
+        assert conditions(cache.ask(ORIGIN, now=NOW + HOUR)) == {}
+
+    def test_a_late_304_does_not_renew_what_came_after_it_was_asked_for(self, cache: AdviceCache) -> None:
+        fetched(cache, response(HALF, self.ETAG))
+        late = cache.ask(ORIGIN, now=NOW + HOUR)
+        assert isinstance(late, Fetch)
+        cache.ask(ORIGIN, now=NOW + HOUR + PATIENCE)
+        known = fetched(cache, response(DISALLOWED, ("ETag", '"b"')), now=NOW + HOUR + 100)
+        cache.received(late, AdviceResponse(304, [], None), now=NOW + HOUR + 101)
+        assert cache.ask(ORIGIN, now=NOW + HOUR + 101) == known
+
+    def test_a_body_that_was_cut_leaves_nothing_to_renew(self, cache: AdviceCache) -> None:
+        fetched(cache, response(None, self.ETAG))
+        assert conditions(cache.ask(ORIGIN, now=NOW + HOUR)) == {}
+
+    @pytest.mark.parametrize("last", [HOUR, 172_800.0 + 1799])
+    def test_an_unreachable_origin_is_asked_conditionally_for_48_hours(self, cache: AdviceCache, last: float) -> None:
+        fetched(cache, response(HALF, self.ETAG))
+        fetched(cache, NETWORK_ERROR, now=NOW + HOUR)
+        assert conditions(cache.ask(ORIGIN, now=NOW + HOUR + last)) == (
+            {"If-None-Match": '"a"'} if last == HOUR else {}
+        )
+
+
+class TestLastAdvice:
+    def test_the_last_advice_stands_while_nobody_answers_for_48_hours_at_most(self, cache: AdviceCache) -> None:
+        fetched(cache, response(DISALLOWED))
+        stale = NOW + 1800
+        for now in (stale, stale + 60, stale + 172_800 - 0.001):
+            known = fetched(cache, NETWORK_ERROR, now=now)
+            assert (known.result, known.last) == (UNREACHABLE, AdviceEntry(disallowed=True))
+            assert known.release_time(0.0) == known.fresh_until == now + 60
+        known = fetched(cache, NETWORK_ERROR, now=stale + 172_800 + 60)
+        assert (known.result, known.last, known.release_time(1.0)) == (UNREACHABLE, None, ASAP)
+
+    def test_a_clock_that_was_set_back_lets_it_stand_no_longer(self, cache: AdviceCache) -> None:
+        fetched(cache, response(DISALLOWED))
+        assert fetched(cache, NETWORK_ERROR, now=NOW - 400_000).last is None
+
+    @pytest.mark.parametrize("directive", ["no-store", "must-revalidate", "private"])
+    def test_an_origin_can_forbid_it(self, cache: AdviceCache, directive: str) -> None:
+        fetched(cache, response(DISALLOWED, ("Cache-Control", directive)))
+        assert fetched(cache, NETWORK_ERROR, now=NOW + HOUR).last is None
+
+    def test_no_advice_is_no_last_advice(self, cache: AdviceCache) -> None:
+        fetched(cache, response(b"[]"))
+        assert fetched(cache, NETWORK_ERROR, now=NOW + HOUR).last is None
+
+
+class TestOrigins:
+    @pytest.mark.parametrize(
+        "origin", ["http://example.com", "ftp://localhost", "null", "", "file:///", "https://\ud800"]
+    )
+    def test_an_origin_that_may_not_be_asked_is_answered_for(self, cache: AdviceCache, origin: str) -> None:
+        known = cache.ask(origin, now=NOW)
+        assert isinstance(known, Advice)
+        assert (known.result, known.fresh_until, known.release_time(1.0)) == (None, NEVER, ASAP)
+        assert known.reason == "the origin may not be asked"
+        assert len(cache) == 0
+
+    def test_an_origin_is_one_however_it_is_written(self, cache: AdviceCache) -> None:
+        assert isinstance(cache.ask("http://127.1:8000/a", now=NOW), Fetch)
+        for other in ("http://127.0.0.1:8000", "HTTP://0x7f.1:8000/b?c", "http://u:p@127.0.1:8000"):
+            assert isinstance(cache.ask(other, now=NOW), Wait)
+        assert len(cache) == 1
+
+    def test_there_are_never_more_than_may_be_and_those_asked_about_last_stay(self) -> None:
+        cache = AdviceCache(IDENTITY, most_origins=3)
+        for number in range(3):
+            cache.ask(f"https://{number}.example", now=NOW)
+        cache.ask("https://0.example", now=NOW)
+        cache.ask("https://3.example", now=NOW)
+        assert (len(cache), cache.evicted) == (3, 1)
+        kinds = [type(cache.ask(f"https://{number}.example", now=NOW)) for number in (0, 2, 3)]
+        assert kinds == [Wait, Wait, Wait]
+        assert isinstance(cache.ask("https://1.example", now=NOW), Fetch)
+
+    def test_what_comes_for_an_origin_that_was_dropped_is_known_again(self) -> None:
+        cache = AdviceCache(IDENTITY, most_origins=1)
+        fetch = cache.ask(ORIGIN, now=NOW)
+        assert isinstance(fetch, Fetch)
+        cache.ask("https://example.org", now=NOW)
+        known = cache.received(fetch, response(), now=NOW)
+        assert cache.ask(ORIGIN, now=NOW) == known
+        assert len(cache) == 1
+
+    def test_a_bound_without_room_is_refused(self) -> None:
+        with pytest.raises(ConfigurationError, match="most_origins is 0"):
+            AdviceCache(IDENTITY, most_origins=0)
+
+    def test_forgetting_drops_what_can_bear_on_nothing(self, cache: AdviceCache) -> None:
+        fetched(cache, response(HALF, ("ETag", '"a"')))
+        cache.forget(now=NOW + 1800 + 172_799)
+        assert len(cache) == 1
+        cache.forget(now=NOW + 1800 + 172_800)
+        assert len(cache) == 0
+
+    def test_forgetting_leaves_what_is_fresh_and_what_is_waited_for(self, cache: AdviceCache) -> None:
+        fetched(cache, response(None, status=404))
+        cache.ask("https://example.org", now=NOW)
+        cache.forget(now=NOW + PATIENCE - 0.001)
+        assert len(cache) == 2
+        cache.forget(now=NOW + PATIENCE)
+        assert cache.known(ORIGIN, now=NOW + PATIENCE)
+        assert len(cache) == 1
+        cache.forget(now=NOW + 1800)
+        assert len(cache) == 0
