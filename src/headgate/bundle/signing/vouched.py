@@ -13,10 +13,10 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.x509 import DNSName, IPAddress, verification
 from msgspec import Struct
 
-from headgate.bundle import cbor
+from headgate.bundle import cbor, mice
 from headgate.bundle.metadata import Location, Negotiated, VouchedSubset
 from headgate.bundle.reader import Bundle
-from headgate.bundle.signing import keys, mice
+from headgate.bundle.signing import keys
 from headgate.bundle.signing.chain import AugmentedCertificate, read_augmented
 from headgate.bundle.signing.names import host_of
 from headgate.bundle.signing.result import Reason, Signature
@@ -182,8 +182,7 @@ class _Verifier:
         if (location.offset, proof) in self._proven:
             return
         try:
-            for _ in mice.decode(response.payload, proof):
-                pass
+            mice.check(response.payload, proof)
         except mice.MiceError as error:
             raise _Wrong(Reason.WRONG_DIGEST, f"{url}: {error}") from None
         self._proven.add((location.offset, proof))

@@ -11,11 +11,11 @@ from typing import Final
 
 from msgspec import Struct
 
-from headgate.bundle import cbor
+from headgate.bundle import cbor, mice
 from headgate.bundle.headers import HeaderEncoder, header_map
 from headgate.bundle.metadata import Location, Metadata, Negotiated
 from headgate.bundle.reader import Bundle
-from headgate.bundle.signing import keys, mice
+from headgate.bundle.signing import keys
 from headgate.bundle.signing.chain import AugmentedCertificate
 from headgate.bundle.signing.names import Names, host_of
 from headgate.bundle.signing.stored import StoredResponse, StoredResponses
@@ -193,14 +193,12 @@ def _proven(url: str, response: StoredResponse) -> mice.Proven | None:
     if digest is None:
         return mice.prove(response.payload)
     proof = mice.read_proof(digest)
-    codings = response.headers.get("content-encoding", "").rpartition(",")[2].strip()
-    if proof is None or codings.lower() != mice.CODING:
+    if proof is None or mice.without_coding(response.headers.get("content-encoding", "")) is None:
         raise ConfigurationError(
             f"{url} has a Digest header, {digest[:80]!r}; signing would make it wrong, so drop it first"
         )
     try:
-        for _ in mice.decode(response.payload, proof):
-            pass
+        mice.check(response.payload, proof)
     except mice.MiceError as error:
         raise ConfigurationError(f"{url} is not what its Digest header says: {error}") from None
     return None

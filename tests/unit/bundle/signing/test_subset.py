@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from headgate.bundle import cbor
-from headgate.bundle.signing import mice
+from headgate.bundle import cbor, mice
 from headgate.bundle.signing.subset import (
     Integrity,
     SignedSubset,

@@ -12,16 +12,22 @@ from typing import Final
 
 from msgspec import Struct
 
+from headgate.bundle.metadata import Location
+from headgate.bundle.need import Bytes, Need, Parser, run
+
 __all__ = [
     "CODING",
     "LARGEST_RECORD",
     "PAYLOAD_INTEGRITY",
     "RECORD",
+    "Layout",
     "MiceError",
     "Proven",
-    "decode",
+    "check",
+    "proof_parser",
     "prove",
     "read_proof",
+    "without_coding",
 ]
 
 CODING: Final = "mi-sha256-03"
@@ -36,10 +42,17 @@ LARGEST_RECORD: Final = 16384
 _SIZE: Final = 8
 _PROOF: Final = hashlib.sha256().digest_size
 _LAST, _MORE = b"\0", b"\1"
+_AT_ONCE: Final = 1 << 20
+"""Bytes that are asked for at once."""
 
 
 class MiceError(Exception):
     """The payload is not what its digest says, or not in this encoding; the text says at which record."""
+
+    def __init__(self, reason: str, offset: int) -> None:
+        super().__init__(reason)
+        self.offset = offset
+        """Where, counted as the payload's own location is."""
 
 
 class Proven(Struct, frozen=True):
@@ -66,6 +79,24 @@ class Proven(Struct, frozen=True):
             start = (number + 1) * self.record_size
             proof = self.proofs[number * _PROOF : (number + 1) * _PROOF]
             yield proof + self.content[start : start + self.record_size]
+
+
+class Layout(Struct, frozen=True):
+    """Where in a payload its content is."""
+
+    length: int
+    """Bytes of the content."""
+    record_size: int = 0
+    """Bytes of a record, behind each of which but the last a proof stands; 0 for a payload that is all content."""
+
+    def spans(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Yield where the content from `start` to before `stop` is: an offset in the payload, and how many bytes."""
+        size = self.record_size
+        while start < stop:
+            number = start // size if size else 0
+            end = min(stop, (number + 1) * size) if size else stop
+            yield start + (_SIZE + number * _PROOF if size else 0), end - start
+            start = end
 
 
 def prove(content: memoryview, record_size: int = RECORD) -> Proven:
@@ -95,30 +126,55 @@ def read_proof(digest: str) -> bytes | None:
     return None
 
 
-def decode(encoded: memoryview, proof: bytes) -> Iterator[memoryview]:
-    """Yield the payload, each record when it is proven; raises `MiceError` at the first that is not."""
-    if not encoded:
+def without_coding(content_encoding: str) -> str | None:
+    """Give the codings that are left once this one is undone, "" for none; None where it was not the last applied."""
+    codings = [coding for member in content_encoding.split(",") if (coding := member.strip(" \t"))]
+    return ", ".join(codings[:-1]) if codings and codings[-1].lower() == CODING else None
+
+
+def check(payload: memoryview, proof: bytes) -> Layout:
+    """Check every record of a payload that is here; raises `MiceError`."""
+    return run(proof_parser(Location(0, len(payload)), proof), payload)
+
+
+def proof_parser(payload: Location, proof: bytes) -> Parser[Layout]:
+    """Check every record of the payload at a location (section 2.2); raises `MiceError` at the first that is wrong."""
+    if not payload.length:
         # "the encoding of an empty payload is itself an empty message ... and its integrity proof is SHA-256("\0")"
-        _check(encoded, _LAST, proof, 0)
-        return
-    record_size = int.from_bytes(encoded[:_SIZE], "big")
-    if len(encoded) < _SIZE or not 0 < record_size <= LARGEST_RECORD:
-        raise MiceError(f"a record size of {record_size}, not 1 to {LARGEST_RECORD}")
-    position, number = _SIZE, 0
-    while len(encoded) - position >= record_size + _PROOF:
-        end = position + record_size
-        _check(encoded[position : end + _PROOF], _MORE, proof, number)
-        yield encoded[position:end]
-        proof = bytes(encoded[end : end + _PROOF])
-        position, number = end + _PROOF, number + 1
-    if not 0 < len(encoded) - position <= record_size:
-        raise MiceError(f"the payload ends inside record {number}")
-    _check(encoded[position:], _LAST, proof, number)
-    yield encoded[position:]
+        _check(b"", _LAST, proof, (0, payload.offset))
+        return Layout(0)
+    lead = bytes((yield Need(payload.offset, min(_SIZE, payload.length))))
+    size = int.from_bytes(lead, "big")
+    if len(lead) < _SIZE or not 0 < size <= LARGEST_RECORD:
+        raise MiceError(f"a record size of {size}, not 1 to {LARGEST_RECORD}", payload.offset)
+    position, end = payload.offset + _SIZE, payload.offset + payload.length
+    count, last = divmod(end - position, size + _PROOF)
+    if not 0 < last <= size:
+        raise MiceError(f"the payload ends inside record {count}", end)
+    at_once = _AT_ONCE // (size + _PROOF)
+    for number in range(0, count, at_once):
+        length = min(at_once, count - number) * (size + _PROOF)
+        records = memoryview((yield Need(position, length)))
+        proof = _check_each(records, size, proof, (number, position))
+        position += length
+    _check((yield Need(position, last)), _LAST, proof, (count, position))
+    return Layout(count * size + last, size)
 
 
-def _check(record: memoryview, ending: bytes, proof: bytes, number: int) -> None:
+def _check_each(records: memoryview, size: int, proof: bytes, place: tuple[int, int]) -> bytes:
+    """Check records that are followed by proofs, and give the last of these."""
+    number, position = place
+    for start in range(0, len(records), size + _PROOF):
+        record = records[start : start + size + _PROOF]
+        _check(record, _MORE, proof, (number, position + start))
+        proof = bytes(record[size:])
+        number += 1
+    return proof
+
+
+def _check(record: Bytes, ending: bytes, proof: bytes, place: tuple[int, int]) -> None:
     found = hashlib.sha256(record)
     found.update(ending)
     if found.digest() != proof:
-        raise MiceError(f"record {number} is not what its digest says")
+        number, position = place
+        raise MiceError(f"record {number} is not what its digest says", position)

@@ -2,12 +2,15 @@
 
 import base64
 import hashlib
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.bundle.signing.mice import MiceError, Proven, decode, prove, read_proof
+from headgate.bundle.metadata import Location
+from headgate.bundle.mice import Layout, MiceError, Proven, check, proof_parser, prove, read_proof, without_coding
+from headgate.bundle.need import run
 
 MESSAGE = b"When I grow up, I want to be a watermelon"
 ONE_RECORD = "mi-sha256-03=dcRDgR2GM35DluAV13PzgnG6+pvQwPywfFvAu1UeFrs="
@@ -25,7 +28,12 @@ def encoded(content: bytes, record_size: int = 4096) -> tuple[bytes, Proven]:
 def decoded(content: bytes, digest: str) -> bytes:
     proof = read_proof(digest)
     assert proof is not None
-    return b"".join(decode(memoryview(content), proof))
+    layout = check(memoryview(content), proof)
+    return taken(layout, content, 0, layout.length)
+
+
+def taken(layout: Layout, payload: bytes, start: int, stop: int) -> bytes:
+    return b"".join(payload[offset : offset + length] for offset, length in layout.spans(start, stop))
 
 
 def test_a_message_of_one_record() -> None:
@@ -76,20 +84,63 @@ def test_another_record_size_changes_no_payload(content: bytes, record_size: int
     assert found == content
 
 
-def test_a_record_is_given_as_soon_as_it_is_proven() -> None:
-    content, _ = encoded(MESSAGE, 16)
-    changed = content[:-1] + b"!"
-    records = decode(memoryview(changed), read_proof(THREE_RECORDS) or b"")
-    assert [bytes(next(records)), bytes(next(records))] == [MESSAGE[:16], MESSAGE[16:32]]
-    with pytest.raises(MiceError, match="record 2"):
-        next(records)
+@given(st.binary(max_size=100), st.integers(1, 40), st.data())
+def test_any_part_is_found_without_what_is_before_it(content: bytes, record_size: int, data: st.DataObject) -> None:
+    written, proven = encoded(content, record_size)
+    layout = check(memoryview(written), read_proof(proven.digest) or b"")
+    assert layout.length == len(content)
+    start = data.draw(st.integers(0, len(content)))
+    stop = data.draw(st.integers(start, len(content)))
+    assert taken(layout, written, start, stop) == content[start:stop]
+
+
+def test_a_payload_that_is_all_content_has_one_part() -> None:
+    assert list(Layout(9).spans(2, 7)) == [(2, 5)]
+    assert list(Layout(9).spans(2, 2)) == []
+
+
+@pytest.mark.parametrize("byte", [8, 8 + 5 * 4128, -1])
+def test_a_refusal_says_which_record_and_where(byte: int) -> None:
+    content, proven = encoded(bytes(4096 * 600 + 1))
+    changed = bytearray(content)
+    changed[byte] ^= 1
+    number = (byte % len(content)) // 4128
+    with pytest.raises(MiceError, match=f"record {number} is") as caught:
+        check(memoryview(changed), read_proof(proven.digest) or b"")
+    assert caught.value.offset == 8 + number * 4128
+
+
+def test_no_more_is_asked_for_at_once_than_a_reader_should_hold() -> None:
+    content, proven = encoded(bytes(4096 * 600 + 1))
+    asked = []
+
+    class Source:
+        def __getitem__(self, place: slice) -> bytes:
+            asked.append((place.start, place.stop))
+            return content[place.start - 1000 : place.stop - 1000]
+
+    source: Any = Source()
+    parser = proof_parser(Location(1000, len(content)), read_proof(proven.digest) or b"")
+    assert run(parser, source) == Layout(4096 * 600 + 1, 4096)
+    assert [start for start, _ in asked] == [1000, *(stop for _, stop in asked[:-1])]
+    assert asked[-1][1] == 1000 + len(content)
+    assert max(stop - start for start, stop in asked) <= 1 << 20
+    assert len(asked) < 6
+
+
+def test_what_ends_before_it_should_is_refused() -> None:
+    content, proven = encoded(bytes(9000))
+    for there in (0, 7, 8, 5000, len(content) - 1):
+        parser = proof_parser(Location(0, len(content)), read_proof(proven.digest) or b"")
+        with pytest.raises(MiceError):
+            run(parser, memoryview(content)[:there])
 
 
 @pytest.mark.parametrize("record_size", [0, 16_385, 2**64 - 1])
 def test_a_record_size_that_a_reader_need_not_keep_is_refused(record_size: int) -> None:
     proof = hashlib.sha256(MESSAGE + b"\0").digest()
     with pytest.raises(MiceError, match="record size"):
-        list(decode(memoryview(record_size.to_bytes(8, "big") + MESSAGE), proof))
+        check(memoryview(record_size.to_bytes(8, "big") + MESSAGE), proof)
 
 
 def test_the_largest_record_is_read() -> None:
@@ -120,3 +171,20 @@ def test_a_record_size_and_nothing_else_is_no_empty_payload() -> None:
 )
 def test_the_proof_is_found_in_a_digest_header(digest: str, found: bool) -> None:
     assert (read_proof(digest) is not None) is found
+
+
+@pytest.mark.parametrize(
+    ("codings", "left"),
+    [
+        ("mi-sha256-03", ""),
+        ("MI-SHA256-03", ""),
+        ("gzip, mi-sha256-03", "gzip"),
+        ("gzip,\tbr ,mi-sha256-03,", "gzip, br"),
+        ("mi-sha256-03, gzip", None),
+        ("mi-sha256", None),
+        ("gzip", None),
+        ("", None),
+    ],
+)
+def test_the_coding_is_undone_where_it_was_the_last(codings: str, left: str | None) -> None:
+    assert without_coding(codings) == left
