@@ -501,7 +501,7 @@ class TestLoadResponse:
         """Read 1 byte from "stream". If this is an error or isn't "0x82", return an error."""
         response_error(b"\x83" + response()[1:], "3.4 step 2")
         bundle = open_bundle(GOOD.written()[: GOOD.at("responses")])
-        with pytest.raises(ResponseError, match="nothing"):
+        with pytest.raises(ResponseError, match="ends before the response"):
             bundle.response(PRIMARY)
 
     def test_step_3_the_length_of_the_headers(self):

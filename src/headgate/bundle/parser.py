@@ -6,37 +6,30 @@ file knows the order of the steps and what each refusal is called; what a sectio
 """
 
 import re
-from collections.abc import Callable
-from typing import Final, NoReturn, TypeVar
+from typing import Final
 
 from msgspec import Struct
 
 from headgate.bundle.cbor import ARRAY, BYTES, TEXT, CborError, Items, head_size, read_head
 from headgate.bundle.fields import FieldError, read_common_fields, read_fields
-from headgate.bundle.index import IndexRules, read_index
 from headgate.bundle.metadata import Location, Metadata, Profile, Section, Version
 from headgate.bundle.need import Need, Parser
-from headgate.bundle.section import SectionError
-from headgate.bundle.sections import read_critical, read_manifest, read_primary, read_signatures
+from headgate.bundle.reading import Lead, Reading, checked, known_sections, refuse
 from headgate.errors import FormatError, ResponseError, VersionError
 from headgate.http.url import parse_url
 
 __all__ = [
     "FIRST_READ",
-    "Lead",
     "MOST_HEADERS",
     "MOST_SECTION_LENGTHS",
     "NOSNIFF",
     "ResponseHead",
-    "known_sections",
     "lead_parser",
     "metadata_parser",
     "read_usual_response",
     "response_parser",
     "section_table_parser",
 ]
-
-_Result = TypeVar("_Result")
 
 MAGIC: Final = b"\x48\xf0\x9f\x8c\x90\xf0\x9f\x93\xa6"
 MOST_SECTION_LENGTHS: Final = 8_192
@@ -59,8 +52,6 @@ _USUAL_HEADERS: Final = re.compile(rb"\x82(?:\x58[\x18-\xff]|\x59(?!\x00)..)", r
 _USUAL_PAYLOAD: Final = re.compile(rb"[\x40-\x57]|\x58[\x18-\xff]|\x59(?!\x00)..|\x5a(?!\x00\x00)....", re.DOTALL)
 """Heads of byte strings in their only encoding: of 24 to 65535 bytes, and of less than four gigabytes."""
 
-_KNOWN: Final = frozenset({"index", "manifest", "critical", "signatures", "responses"})
-
 
 class ResponseHead(Struct, frozen=True):
     """A response up to its payload (3.4 steps 1 to 11)."""
@@ -71,31 +62,25 @@ class ResponseHead(Struct, frozen=True):
     payload: Location
 
 
-class Lead(Struct, frozen=True):
-    """What stands before the sections."""
-
-    array_head: int
-    version: Version
-    primary_url: str | None
-    """Also the fallback URL; None in b2, which tells it in a section."""
-    position: int
-    """Where the section lengths begin."""
-
-
 def metadata_parser(*, profile: Profile = "strict", base_url: str | None = None) -> Parser[Metadata]:
     """Load a bundle's metadata (3.3); raises `FormatError` and `VersionError`, and asks for no byte of a response.
 
-    `base_url` is what b2's relative URLs are relative to; without it, they are relative to an absolute primary URL.
+    `base_url` is what b2's relative URLs are relative to; without it that is an absolute primary URL, and without that
+    they are kept as they stand.
     """
     lead = yield from lead_parser()
     sections = yield from section_table_parser(lead)
-    contents = yield from _metadata_sections(lead, sections)
-    return _interpret(lead, sections, contents, _Reading(profile, base_url))
-
-
-class _Reading(Struct, frozen=True):
-    profile: Profile
-    base_url: str | None
+    reading = Reading(lead, sections, profile, base_url)
+    # Step 22, in file order; unknown sections are stepped over (22.1), and the responses are not read (22.2).
+    for section in sections[:-1]:
+        if section.name in known_sections(lead.version):
+            encoded = yield Need(section.offset, section.length)
+            if len(encoded) < section.length:
+                step = "3.3 step 22.5" if encoded else "3.3 step 22.4"
+                fault = f"the section {section.name!r} of {section.length} bytes is cut"
+                refuse(fault, step, section.offset, lead.primary_url)
+            reading.take(section, bytes(encoded))
+    return reading.metadata()
 
 
 def lead_parser() -> Parser[Lead]:
@@ -143,26 +128,26 @@ def section_table_parser(lead: Lead) -> Parser[tuple[Section, ...]]:
     start = lead.position
     major, size, position = yield from _head(start, "3.3 step 8", fallback)
     if major != BYTES:
-        _refuse("the section lengths are no byte string", "3.3 step 8, 3.5.2 step 2", start, fallback)
+        refuse("the section lengths are no byte string", "3.3 step 8, 3.5.2 step 2", start, fallback)
     if size >= MOST_SECTION_LENGTHS:
-        _refuse(f"{size} bytes of section lengths, of which fewer than 8192 are taken", "3.3 step 9", start, fallback)
+        refuse(f"{size} bytes of section lengths, of which fewer than 8192 are taken", "3.3 step 9", start, fallback)
     encoded = yield Need(position, size)
     if len(encoded) < size:
-        _refuse(f"the section lengths of {size} bytes are cut", "3.3 step 10", position, fallback)
-    lengths = _checked(_read_section_lengths, bytes(encoded), "3.3 step 11", position, fallback)
+        refuse(f"the section lengths of {size} bytes are cut", "3.3 step 10", position, fallback)
+    lengths = checked(_read_section_lengths, bytes(encoded), "3.3 step 11", position, fallback)
     start = position + size
     major, count, position = yield from _head(start, "3.3 step 12", fallback)
     if major != ARRAY or count != len(lengths):
         fault = f"an array of {len(lengths)} sections belongs here, not {count} items of major type {major}"
-        _refuse(fault, "3.3 step 13", start, fallback)
+        refuse(fault, "3.3 step 13", start, fallback)
     sections: dict[str, Section] = {}
     for name, length in lengths:
         if name in sections:
-            _refuse(f"the section {name[:80]!r} appears twice", "3.3 step 19.2", lead.position, fallback)
+            refuse(f"the section {name[:80]!r} appears twice", "3.3 step 19.2", lead.position, fallback)
         sections[name] = Section(name, position, length)
         position += length
     if not lengths or lengths[-1][0] != "responses":
-        _refuse("the last section is not responses", "3.3 step 20", lead.position, fallback)
+        refuse("the last section is not responses", "3.3 step 20", lead.position, fallback)
     return tuple(sections.values())
 
 
@@ -174,56 +159,6 @@ def _read_section_lengths(source: bytes) -> list[tuple[str, int]]:
     lengths = [(items.text(), items.uint()) for _ in range(count // 2)]
     items.end()
     return lengths
-
-
-def _metadata_sections(lead: Lead, sections: tuple[Section, ...]) -> Parser[dict[str, tuple[Section, bytes]]]:
-    """Steps 22.1 to 22.5: fetch what the known sections hold, in file order; the others are stepped over."""
-    contents = {}
-    for section in sections[:-1]:
-        if section.name not in known_sections(lead.version):
-            continue
-        encoded = yield Need(section.offset, section.length)
-        if len(encoded) < section.length:
-            step = "3.3 step 22.5" if encoded else "3.3 step 22.4"
-            fault = f"the section {section.name!r} of {section.length} bytes is cut"
-            _refuse(fault, step, section.offset, lead.primary_url)
-        contents[section.name] = section, bytes(encoded)
-    return contents
-
-
-def _interpret(
-    lead: Lead, sections: tuple[Section, ...], contents: dict[str, tuple[Section, bytes]], reading: _Reading
-) -> Metadata:
-    """Steps 21 to 25: what the sections say."""
-    fallback, version = lead.primary_url, lead.version
-
-    def read(name: str, step: str, reader: Callable[..., _Result], *more: object) -> _Result | None:
-        section, encoded = contents.get(name, (None, b""))
-        if section is None:
-            return None
-        return _checked(lambda source: reader(source, *more), encoded, step, section.offset, fallback)
-
-    read("critical", "3.3.4 step 1", read_critical, known_sections(version))
-    # Only b2 has relative URLs. Its primary section may stand behind the index, and says what they are relative to.
-    base_url = reading.base_url if version == "b2" else None
-    primary_url = lead.primary_url
-    if version == "b2":
-        primary_url = read("primary", "primary section", read_primary, base_url)
-        base_url = base_url or primary_url
-    rules = IndexRules(sections[-1], version != "b2", base_url)
-    requests = read("index", "3.3.1 step 1", read_index, rules)
-    manifest_url = read("manifest", "3.3.2 step 1", read_manifest, base_url)
-    authorities, vouched_subsets = read("signatures", "3.3.3 step 1", read_signatures) or ((), ())
-    if requests is None:
-        _refuse("there is no index", "3.3 step 24", lead.position, fallback)
-    if manifest_url is None and version != "b2" and reading.profile == "strict":
-        _refuse("there is no manifest; profile compat takes that", "3.3 step 24", lead.position, fallback)
-    return Metadata(version, primary_url, manifest_url, requests, sections, authorities, vouched_subsets)
-
-
-def known_sections(version: Version) -> frozenset[str]:
-    """Give the names of the sections that are implemented here for a version (3.3 step 15)."""
-    return _KNOWN | {"primary"} if version == "b2" else _KNOWN
 
 
 def response_parser(
@@ -300,9 +235,10 @@ class _StepError(Exception):
 
 def _header_length(source: bytes) -> tuple[int, int]:
     """Steps 2 to 4: the length of the header map, and where it begins."""
-    if source[:1] != b"\x82":
-        found = f"0x{source[0]:02x}, not 0x82" if source else "nothing"
-        raise _StepError(f"the response begins with {found}", "3.4 step 2", 0)
+    if not source:
+        raise _StepError("the bundle ends before the response", "3.4 step 1", 0)
+    if source[0] != 0x82:
+        raise _StepError(f"the response begins with 0x{source[0]:02x}, not 0x82", "3.4 step 2", 0)
     length, begins = _string_head(source, 1, "3.4 step 3")
     if length >= MOST_HEADERS:
         fault = f"{length} bytes of headers, of which fewer than {MOST_HEADERS} are taken"
@@ -345,21 +281,5 @@ def _head(position: int, step: str, fallback_url: str | None) -> Parser[tuple[in
     try:
         major, argument, length = read_head(first + rest)
     except CborError as error:
-        _refuse(error.reason, f"{step}, {error.step}", position, fallback_url)
+        refuse(error.reason, f"{step}, {error.step}", position, fallback_url)
     return major, argument, position + length
-
-
-def _checked(
-    reader: Callable[[bytes], _Result], source: bytes, step: str, offset: int, fallback_url: str | None
-) -> _Result:
-    """Let `reader` parse what stands at `offset`; what it refuses is a format error."""
-    try:
-        return reader(source)
-    except CborError as error:
-        _refuse(error.reason, f"{step}, {error.step}", offset + error.offset, fallback_url)
-    except SectionError as error:
-        _refuse(error.reason, error.step, offset + error.offset, fallback_url)
-
-
-def _refuse(reason: str, step: str, offset: int, fallback_url: str | None) -> NoReturn:
-    raise FormatError(reason, step=step, offset=offset, fallback_url=fallback_url)

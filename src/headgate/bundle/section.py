@@ -1,8 +1,15 @@
 """What the sections' parsers share: how one refuses, and the URLs that may stand in a section."""
 
+from typing import Final
+
 from headgate.http.url import has_credentials, has_fragment, parse_url, resolve
 
-__all__ = ["SectionError", "section_url"]
+__all__ = ["KEPT", "SectionError", "any_url", "section_url"]
+
+KEPT: Final = ""
+"""The base URL of whoever knows none: relative URLs are kept as they stand."""
+
+_SOMEWHERE: Final = "https://somewhere.invalid/"
 
 
 class SectionError(Exception):
@@ -16,14 +23,25 @@ class SectionError(Exception):
 
 
 def section_url(text: str, base_url: str | None, step: str, offset: int) -> str:
-    """Parse a URL that has neither fragment nor credentials; `base_url` is what a relative one is relative to."""
-    url = parse_url(text) if base_url is None else resolve(text, base_url)
+    """Parse a URL that has neither fragment nor credentials; `base_url` is as `any_url` has it."""
+    url = any_url(text, base_url, step, offset)
+    absolute = url if base_url is None else resolve(url, _SOMEWHERE) or url
+    if has_fragment(absolute):
+        raise SectionError(f"the URL {text[:200]!r} has a fragment", step, offset)
+    if has_credentials(absolute):
+        raise SectionError(f"the URL {text[:200]!r} has credentials", step, offset)
+    return url
+
+
+def any_url(text: str, base_url: str | None, step: str, offset: int) -> str:
+    """Parse a URL; `base_url` is what a relative one is relative to: None allows none, `KEPT` leaves it as it is."""
+    if base_url:
+        url = resolve(text, base_url)
+    else:
+        url = parse_url(text)
+        if url is None and base_url == KEPT and resolve(text, _SOMEWHERE) is not None:
+            url = text
     if url is None:
         fault = "is no absolute URL" if base_url is None else "is no URL"
-    elif has_fragment(url):
-        fault = "has a fragment"
-    elif has_credentials(url):
-        fault = "has credentials"
-    else:
-        return url
-    raise SectionError(f"the URL {text[:200]!r} {fault}", step, offset)
+        raise SectionError(f"the URL {text[:200]!r} {fault}", step, offset)
+    return url

@@ -4,8 +4,7 @@ from collections.abc import Collection
 
 from headgate.bundle.cbor import BYTES, CborError, Items
 from headgate.bundle.metadata import VouchedSubset
-from headgate.bundle.section import SectionError, section_url
-from headgate.http.url import parse_url, resolve
+from headgate.bundle.section import SectionError, any_url, section_url
 
 __all__ = ["read_critical", "read_manifest", "read_primary", "read_signatures"]
 
@@ -17,11 +16,7 @@ def read_manifest(source: bytes, base_url: str | None) -> str:
 
 def read_primary(source: bytes, base_url: str | None) -> str:
     """Parse b2's primary section: one URL, of which only parsing is asked, as of draft-01's primary URL."""
-    text = _lone_text(source)
-    url = parse_url(text) if base_url is None else resolve(text, base_url)
-    if url is None:
-        raise SectionError(f"the primary URL {text[:200]!r} is no absolute URL", "primary section", 0)
-    return url
+    return any_url(_lone_text(source), base_url, "primary section", 0)
 
 
 def read_critical(source: bytes, known: Collection[str]) -> None:

@@ -11,6 +11,7 @@ from headgate.bundle import Bundle, FormatError, VersionError, open_bundle, pars
 from headgate.bundle.metadata import Location
 from headgate.errors import NotInBundle, ResponseError
 from tests.malformed.parts import (
+    LOCATIONS,
     MANIFEST,
     PRIMARY,
     array,
@@ -118,8 +119,24 @@ class TestMetadata:
         assert set(parse_metadata(relative).requests) == {PRIMARY + "a.css"}
         base = "https://elsewhere.example/x/site.wbn"
         assert set(parse_metadata(relative, base_url=base).requests) == {"https://elsewhere.example/x/a.css"}
-        with pytest.raises(FormatError, match="no absolute URL"):
-            parse_metadata(b2().having(primary=None, index=index({"a.css": array(uint(1), uint(10))})).written())
+
+    def test_relative_urls_of_b2_that_are_relative_to_nothing_are_kept(self):
+        relative = index({"a.css": array(*map(uint, LOCATIONS[0])), "/b?c": array(*map(uint, LOCATIONS[1]))})
+        for primary, expected in ((None, None), (text("a.css"), "a.css")):
+            bundle = open_bundle(b2().having(primary=primary, index=relative).written())
+            assert bundle.metadata.primary_url == expected
+            assert set(bundle.metadata.requests) == {"a.css", "/b?c"}
+            assert bytes(bundle.response("a.css").payload) == b"hello"
+        for wrong in ("//u@host/", "a#b", "https://"):
+            with pytest.raises(FormatError):
+                parse_metadata(b2().having(primary=None, index=index({wrong: array(uint(1), uint(1))})).written())
+
+    def test_a_section_is_refused_before_the_next_is_looked_at(self):
+        lengths = array(text("manifest"), uint(1), text("index"), uint(9_999), text("responses"), uint(1))
+        bad = Parts(lengths=lengths).arranged(("manifest", b"\x01"), ("index", b"\x80"), ("responses", b"\x80"))
+        with pytest.raises(FormatError) as caught:
+            parse_metadata(bad.written())
+        assert caught.value.step.startswith("3.3.2 step 1")
 
     def test_the_metadata_needs_no_byte_of_the_responses(self):
         parts = Parts()

@@ -8,7 +8,8 @@ from headgate.bundle.cbor import ARRAY, CborError, read_head
 from headgate.bundle.index import Index
 from headgate.bundle.lint.finding import Finding
 from headgate.bundle.metadata import Location, Section, Version
-from headgate.bundle.parser import Lead, ResponseHead
+from headgate.bundle.parser import ResponseHead
+from headgate.bundle.reading import Lead
 from headgate.bundle.variants import parse_key, parse_variants, write_key
 
 __all__ = [

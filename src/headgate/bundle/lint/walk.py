@@ -15,7 +15,8 @@ from headgate.bundle.lint import advice
 from headgate.bundle.lint.finding import Finding, Report, refusal
 from headgate.bundle.metadata import Location, Negotiated, Profile, Section
 from headgate.bundle.need import Parser
-from headgate.bundle.parser import Lead, known_sections, lead_parser, response_parser, section_table_parser
+from headgate.bundle.parser import lead_parser, response_parser, section_table_parser
+from headgate.bundle.reading import Lead, known_sections
 from headgate.bundle.section import SectionError
 from headgate.bundle.sections import read_critical, read_manifest, read_primary, read_signatures
 from headgate.errors import BundleError, FormatError
