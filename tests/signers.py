@@ -1,5 +1,6 @@
 """Keys and certificates for tests: the same ones every time, so that what they sign can be compared."""
 
+import io
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from ipaddress import ip_address
@@ -16,6 +17,10 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from headgate.bundle import open_bundle
+from headgate.bundle.lookup import locate
+from headgate.bundle.signing import sign_bundle
 
 NOW = datetime(2026, 1, 10, tzinfo=UTC).timestamp()
 """When the tests of signatures happen; the certificates are valid then."""
@@ -116,6 +121,34 @@ def certificate_pem(*certificates: x509.Certificate) -> bytes:
 
 def der(one: x509.Certificate) -> bytes:
     return one.public_bytes(Encoding.DER)
+
+
+def vouched(content: bytes, *names: str) -> bytes:
+    """Sign all responses of a bundle that are of these hosts, with the key of a certificate for them."""
+    names = names or ("example.com",)
+    out = io.BytesIO()
+    with open_bundle(content, profile="compat") as bundle:
+        sign_bundle(
+            bundle,
+            out,
+            certificate=certificate_pem(certificate(names)),
+            key=pem(p256()),
+            validity_url=f"https://{names[0]}/validity",
+            date=int(NOW),
+            expires=int(NOW) + 86_400,
+        )
+    return out.getvalue()
+
+
+def tampered(content: bytes, url: str, variant_key: str | None = None, *, byte: int = -1) -> bytes:
+    """Change one byte of a payload, the last unless another is meant."""
+    changed = bytearray(content)
+    with open_bundle(content, profile="compat") as bundle:
+        location = locate(bundle.metadata, url, variant_key)
+        length = len(bundle.load(location).payload)
+        end = bundle.start + location.offset + location.length
+    changed[end + byte if byte < 0 else end - length + byte] ^= 1
+    return bytes(changed)
 
 
 def _is_address(name: str) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from headgate.bundle import BundleWriter
+from tests import signers
 from tests.e2e import programs
 from tests.servers import free_port
 
@@ -70,6 +71,18 @@ def test_a_large_bundle_takes_little_memory(large, tmp_path, words, most):
     code, megabytes = measured(*(named.get(word, word) for word in words))
     assert code == 0
     assert megabytes < most
+
+
+def test_a_large_response_that_is_signed_takes_little_memory(large, tmp_path):
+    signed = tmp_path / "signed.wbn"
+    signed.write_bytes(signers.vouched(large.read_bytes()))
+    code, megabytes = measured("get", signed, BASE + "film", "-o", tmp_path / "film")
+    assert code == 0
+    assert megabytes < 40
+    assert (tmp_path / "film").stat().st_size == 100 * MEGABYTE
+    code, megabytes = measured("extract", signed, "-o", tmp_path / "out")
+    assert code == 0
+    assert megabytes < 64
 
 
 def test_a_large_directory_takes_little_memory(tmp_path):

@@ -15,15 +15,16 @@ import click
 
 from headgate.cli.bundle.naming import Names
 from headgate.cli.bundle.opening import Reading, reads
-from headgate.cli.bundle.output import slices
+from headgate.cli.bundle.output import content, forget
 from headgate.cli.bundle.showing import counted, end_with_no, size_of, told
 from headgate.cli.bundle.walking import Found, count, walk
 from headgate.cli.terminal import Advance, harmless, progress
 from headgate.errors import ConfigurationError, HeadgateError, ResponseError
 
 if TYPE_CHECKING:
+    from headgate.bundle.decoded import DecodedResponse
     from headgate.bundle.metadata import Location
-    from headgate.bundle.reader import Response
+    from headgate.bundle.reader import Bundle
 
 __all__ = ["extract"]
 
@@ -38,14 +39,15 @@ def extract(*, source: Reading, out: str) -> None:
     """Extract every payload to a file below DIR/files, and write the rest to DIR/exchanges.json.
 
     The file is an array with url, variant_key, status, headers and file (relative to DIR) of each response. A response
-    that is refused does not keep the others from being extracted: its entry says why, and the exit code is 1.
+    that is refused does not keep the others from being extracted: its entry says why, and the exit code is 1. Signing
+    stores payloads as mi-sha256-03: files and headers are those from before, checked against the digest.
 
     \b
     headgate bundle extract site.wbn -o site
     jq -r '.[] | [.status, .url, .file] | @tsv' site/exchanges.json
     """
     with source.opened() as bundle, _made(Path(out)) as directory:
-        shelf = _Shelf(directory, len(bundle.raw))
+        shelf = _Shelf(bundle, directory)
         with progress("extracting", count(bundle)) as advance:
             _fill(shelf, walk(bundle), directory / _EXCHANGES, advance)
     refused = f", {counted(shelf.refused, 'response')} refused: see {_EXCHANGES}" if shelf.refused else ""
@@ -67,27 +69,37 @@ def _fill(shelf: "_Shelf", responses: Iterable[Found], exchanges: Path, advance:
 class _Shelf:
     """Takes responses, and writes each stored payload once."""
 
-    def __init__(self, directory: Path, room: int) -> None:
+    def __init__(self, bundle: "Bundle", directory: Path) -> None:
         self.files = self.size = self.refused = 0
+        self._bundle = bundle
         self._directory = directory
-        self._room = room
+        self._room = len(bundle.raw)
         self._names = Names()
-        self._known: dict[Location, str] = {}
+        self._known: dict[Location, dict[str, Any]] = {}
         self._parents: set[Path] = set()
 
     def put(self, found: Found) -> dict[str, Any]:
         """Write a response's payload, unless it is there; give the entry of the response."""
-        entry: dict[str, Any] = {"url": found.url, "variant_key": found.variant_key}
-        if isinstance(found.response, ResponseError):
-            self.refused += 1
-            return entry | told(found.response)
         kept = self._known.get(found.location)
         if kept is None:
-            kept = self._known[found.location] = self._write(found, found.response)
-        return entry | {"status": found.response.status, "headers": found.response.stored_headers, "file": kept}
+            kept = self._known[found.location] = self._kept(found)
+        self.refused += "error" in kept
+        return {"url": found.url, "variant_key": found.variant_key, **kept}
 
-    def _write(self, found: Found, response: "Response") -> str:
-        self.size += len(response.payload)
+    def _kept(self, found: Found) -> dict[str, Any]:
+        """Write a response's payload; give what its entries say."""
+        from headgate.bundle.decoded import decode
+
+        try:
+            if isinstance(found.response, ResponseError):
+                raise found.response
+            response = decode(self._bundle, found.location, found.response, used=forget)
+        except ResponseError as error:
+            return told(error)
+        return {"status": response.status, "headers": response.decoded.headers, "file": self._write(found, response)}
+
+    def _write(self, found: Found, response: "DecodedResponse") -> str:
+        self.size += response.length
         if self.size > self._room:
             raise HeadgateError(
                 f"{harmless(found.url)} lies inside other responses: such a bundle could fill any disk, and none of it "
@@ -99,7 +111,7 @@ class _Shelf:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._parents.add(path.parent)
         with path.open("xb") as target:
-            for piece in slices(response.payload):
+            for piece in content(response):
                 target.write(piece)
         self.files += 1
         return name

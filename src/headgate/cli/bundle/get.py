@@ -9,12 +9,14 @@ import click
 
 from headgate.cli.bundle.fields import fields, folded
 from headgate.cli.bundle.opening import Reading, reads
-from headgate.cli.bundle.output import slices, target_of
+from headgate.cli.bundle.output import content, forget, target_of
 from headgate.cli.terminal import harmless
 from headgate.errors import HeadgateError, NotInBundle
 
 if TYPE_CHECKING:
-    from headgate.bundle.reader import Bundle, Response
+    from headgate.bundle.decoded import DecodedResponse
+    from headgate.bundle.metadata import Location
+    from headgate.bundle.reader import Bundle
 
 __all__ = ["get"]
 
@@ -43,22 +45,26 @@ def get(
     """Get one response's payload, out of a bundle of any size.
 
     URL may be relative to the primary URL. Where it has variants, -H says what the request would: the best one for
-    Accept, Accept-Encoding and Accept-Language is chosen, and without them the first.
+    Accept, Accept-Encoding and Accept-Language is chosen, and without them the first. What was signed is checked
+    against its digest, and comes as it was before: without mi-sha256-03, in which signing stores it.
 
     \b
     headgate bundle get site.wbn https://example.com/ > index.html
     headgate bundle get site.wbn /logo.png -o logo.png --headers
     headgate bundle get site.wbn / -H 'Accept-Language: fr' -H 'Accept-Encoding: br'
     """
+    from headgate.bundle.decoded import decode
+
     if fields and variant_key is not None:
         raise click.UsageError("-H chooses a variant and --variant-key names one; leave one of them out")
     target_of(out or "-")
     with source.opened() as bundle:
         wanted = _absolute(url, bundle)
         try:
-            found = _chosen(bundle, wanted, fields, variant_key)
+            location = _chosen(bundle, wanted, fields, variant_key)
         except NotInBundle as error:
             raise HeadgateError(f"{source.name}: {harmless(str(error))}{_near(wanted, bundle)}") from None
+        found = decode(bundle, location, bundle.load(location), used=forget)
         if not out:
             _spare_the_terminal(found, url)
         if with_head:
@@ -76,16 +82,20 @@ def _absolute(url: str, bundle: "Bundle") -> str:
     return without_fragment(absolute) if absolute else url
 
 
-def _chosen(bundle: "Bundle", url: str, fields: Iterable[tuple[str, str]], variant_key: str | None) -> "Response":
-    """Load the response that was asked for; raises `NotInBundle`."""
+def _chosen(bundle: "Bundle", url: str, fields: Iterable[tuple[str, str]], variant_key: str | None) -> "Location":
+    """Give the location of the response that was asked for; raises `NotInBundle`."""
+    from headgate.bundle.lookup import locate, select_location
     from headgate.bundle.metadata import Negotiated
 
-    entry = bundle.metadata.requests.get(url)
-    if fields or variant_key is not None or not isinstance(entry, Negotiated):
-        return bundle.select(url, folded(fields)) if variant_key is None else bundle.response(url, variant_key)
+    metadata = bundle.metadata
+    entry = metadata.requests.get(url)
+    if variant_key is not None:
+        return locate(metadata, url, variant_key)
+    if fields or not isinstance(entry, Negotiated):
+        return select_location(metadata, url, folded(fields))
     key = next(iter(entry.locations))
     click.echo(f"{harmless(url)} has variants, and this is {harmless(key)}; -H or --variant-key choose", err=True)
-    return bundle.response(url, key)
+    return entry.locations[key]
 
 
 def _near(url: str, bundle: "Bundle") -> str:
@@ -105,15 +115,15 @@ def _shared(one: str, other: str) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
-def _spare_the_terminal(response: "Response", url: str) -> None:
+def _spare_the_terminal(response: "DecodedResponse", url: str) -> None:
     """Refuse to print what would garble a terminal."""
-    if sys.stdout.isatty() and 0 in bytes(response.payload[:_LOOKED_AT]):
+    if sys.stdout.isatty() and 0 in b"".join(response.pieces(0, _LOOKED_AT)):
         raise HeadgateError(
             f"{harmless(url)} is binary, and this is a terminal; name a file with -o, or insist with -o -"
         )
 
 
-def _head(response: "Response") -> bytes:
+def _head(response: "DecodedResponse") -> bytes:
     """Write status and headers as curl -i would."""
     from http import HTTPStatus
 
@@ -122,9 +132,9 @@ def _head(response: "Response") -> bytes:
     return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
 
-def _write(response: "Response", out: str) -> None:
+def _write(response: "DecodedResponse", out: str) -> None:
     from headgate.bundle.output import opened as writing
 
-    with writing(target_of(out), len(response.payload)) as output:
-        for piece in slices(response.payload):
+    with writing(target_of(out), response.length) as output:
+        for piece in content(response):
             output.put(piece)

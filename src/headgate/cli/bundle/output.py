@@ -11,9 +11,10 @@ import click
 from headgate.cli.terminal import progress
 
 if TYPE_CHECKING:
+    from headgate.bundle.decoded import DecodedResponse
     from headgate.bundle.output import Progress, Target
 
-__all__ = ["OUT", "forget", "meter", "slices", "target_of"]
+__all__ = ["OUT", "content", "forget", "meter", "slices", "target_of"]
 
 OUT: Callable[..., Any] = click.option(
     "-o",
@@ -66,6 +67,13 @@ def slices(payload: memoryview) -> Iterator[memoryview]:
     for start in range(0, len(payload), _SLICE):
         yield payload[start : start + _SLICE]
         forget(payload)
+
+
+def content(response: "DecodedResponse") -> Iterator[memoryview]:
+    """Yield what is shown of a response in pieces, and give back the memory of those that were used."""
+    for start in range(0, response.length, _SLICE):
+        yield from response.pieces(start, start + _SLICE)
+        forget(response.payload)
 
 
 def forget(view: memoryview) -> None:
