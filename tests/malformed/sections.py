@@ -175,14 +175,17 @@ def _later_index() -> Iterator[Case]:
         bundle = good.having(index=index({url: location}))
         yield refused(f"b2's index: {url!r}", bundle, "3.3.1 step 4.2")
     no_base = good.having(primary=None, index=index({"script.js": location}))
-    yield refused("b2's index: a relative URL and nothing it is relative to", no_base, "3.3.1 step 4.2")
+    yield accepted("b2's index: a relative URL and nothing it is relative to", no_base)
+    for url in ("script.js#x", "//u@a/", "https://a b/"):
+        bundle = good.having(primary=None, index=index({url: location}))
+        yield refused(f"b2's index: {url!r} and nothing it is relative to", bundle, "3.3.1 step 4.2")
+    yield accepted("b2's primary: relative, and to nothing", good.having(primary=text("/")))
     for name, primary in {
         "no bytes": b"",
         "a byte string": data(PRIMARY.encode()),
         "a longer head": b"\x79\0\x19" + PRIMARY.encode(),
         "two items": text(PRIMARY) * 2,
         "no UTF-8": text(b"https://\xff/"),
-        "relative": text("/"),
         "no URL": text("https://a b/"),
     }.items():
         yield refused(f"b2's primary: {name}", good.having(primary=primary), "primary section")
