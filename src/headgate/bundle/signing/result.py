@@ -15,8 +15,10 @@ class Reason(StrEnum):
 
     BLOCK_VERSION = "block-version"
     """The integrity block is of version 1b, which was given up."""
-    NO_KNOWN_SIGNATURE = "no-known-signature"
-    """The integrity block has no signature of a kind that is known here."""
+    NO_SIGNATURE = "no-signature"
+    """The integrity block's list of signatures is empty."""
+    UNKNOWN_KIND = "unknown-kind"
+    """The signature is of a kind that is not known here, and was not checked."""
     BAD_KEY = "bad-key"
     """The signature's public key is not a point on its curve."""
     BAD_SIGNATURE = "bad-signature"

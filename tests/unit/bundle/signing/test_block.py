@@ -93,10 +93,13 @@ def valid_at_all(content: bytes) -> bool:
         return False
 
 
-def test_no_byte_can_change() -> None:
-    for position in range(len(SIGNED)):
+@pytest.mark.parametrize("second", [False, True])
+def test_no_byte_can_change(second: bool) -> None:
+    content = added(SIGNED, P256) if second else SIGNED
+    assert valid_at_all(content)
+    for position in range(len(content)):
         for bits in (0x01, 0x80, 0xFF):
-            changed = bytearray(SIGNED)
+            changed = bytearray(content)
             changed[position] ^= bits
             assert not valid_at_all(bytes(changed)), position
 
@@ -161,11 +164,11 @@ def test_what_is_gone_is_not_gone_twice() -> None:
 
 
 def test_nobody_joins_a_block_that_does_not_hold() -> None:
-    with pytest.raises(ConfigurationError, match="does not hold, remove it first: bad-signature"):
+    with pytest.raises(ConfigurationError, match="is not valid, remove it first: bad-signature"):
         added(forged([{"ed25519PublicKey": bytes(32)}, bytes(64)]), ED)
     with pytest.raises(ConfigurationError, match=f"signed as {ED_ID}"):
         added(added(BUNDLE, ED), P256, web_bundle_id=P256_ID)
-    with pytest.raises(ConfigurationError, match="does not hold, remove it first: block-version"):
+    with pytest.raises(ConfigurationError, match="is not valid, remove it first: block-version"):
         added(forged(by_ed(), version=b"1b\0\0"), ED)
 
 
@@ -186,14 +189,18 @@ UNKNOWN = [
 
 
 @pytest.mark.parametrize("entry", UNKNOWN)
-def test_signatures_of_an_unknown_kind_are_passed_over(entry: Any) -> None:
-    assert codes(forged(entry, by_ed())) == [None]
-    assert codes(forged(entry)) == [Reason.NO_KNOWN_SIGNATURE]
+def test_what_cannot_be_checked_is_not_valid(entry: Any) -> None:
+    assert codes(forged(entry, by_ed())) == [Reason.UNKNOWN_KIND, None]
+    assert codes(forged(entry)) == [Reason.UNKNOWN_KIND]
+    with open_bundle(forged(entry, by_ed())) as bundle:
+        assert not verify_bundle(bundle, now=0).valid
+    with pytest.raises(ConfigurationError, match="is not valid, remove it first: unknown-kind"):
+        added(forged(entry, by_ed()), P256)
     assert key_ids(block_of(forged(entry, by_ed()))) == (None, ED_ID)
 
 
 def test_a_block_without_signatures_is_not_valid() -> None:
-    assert codes(forged()) == [Reason.NO_KNOWN_SIGNATURE]
+    assert codes(forged()) == [Reason.NO_SIGNATURE]
 
 
 def test_attributes_nobody_knows_are_signed_with_the_rest() -> None:
