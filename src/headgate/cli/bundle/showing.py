@@ -11,16 +11,21 @@ import click
 from headgate.cli.terminal import harmless
 from headgate.errors import BundleError, HeadgateError
 
-__all__ = ["counted", "end_with_no", "print_json", "refusals", "size_of", "styled", "told"]
+__all__ = ["counted", "end_with_no", "json_line", "print_json", "refusals", "size_of", "styled", "told"]
 
 _UNITS = ("kB", "MB", "GB", "TB", "PB", "EB")
 
 
-def print_json(value: Any) -> None:
-    """Print one JSON value on a line of its own, in UTF-8 whatever the terminal speaks."""
+def json_line(value: Any) -> bytes:
+    """Write one JSON value on a line of its own, in UTF-8."""
     import json
 
-    sys.stdout.buffer.write(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON value on a line of its own, in UTF-8 whatever the terminal speaks."""
+    sys.stdout.buffer.write(json_line(value))
 
 
 def end_with_no() -> NoReturn:

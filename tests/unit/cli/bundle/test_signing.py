@@ -139,6 +139,49 @@ def test_a_block_of_two_keys(run, site, keys, tmp_path):
     assert (again.code, again.err.count("\n")) == (2, 1)
 
 
+def test_without_a_result_the_file_itself_is_rewritten(run, site, keys):
+    before = site.read_bytes()
+    site.chmod(0o640)
+    with site.open("rb") as held:
+        told = run("integrity", "add", site, "--key", keys / "ed.pem")
+        assert held.read() == before  # it was replaced in one step, and nobody sees half of it
+    assert (told.code, told.out) == (0, b"")
+    assert told.err.startswith(f"{site}: signed as web bundle ")
+    assert run("integrity", "add", site, "--key", keys / "key.pem").code == 0
+    assert run("verify", site).code == 0
+    assert site.stat().st_mode & 0o777 == 0o640
+    assert run("integrity", "remove", site, "--key", keys / "key.pem").code == 0
+    assert len(run("integrity", "show", site, "--json").json["signatures"]) == 1
+    assert run("integrity", "remove", site) == (0, b"", "")
+    assert site.read_bytes() == before
+    assert sorted(site.parent.iterdir()) == sorted([site, keys])
+
+
+def test_a_file_that_cannot_be_signed_stays_as_it_was(run, site, keys):
+    before = site.read_bytes()
+    assert run("integrity", "add", site, "--key", keys / "chain.pem").code == 2
+    assert run("integrity", "remove", site).code != 0
+    assert site.read_bytes() == before
+
+
+def test_standard_input_goes_to_standard_output(run, site, keys):
+    before = site.read_bytes()
+    signed = run("integrity", "add", "-", "--key", keys / "ed.pem", stdin=before)
+    assert signed.out.endswith(before)
+    assert run("verify", "-", stdin=signed.out).code == 0
+    assert run("integrity", "remove", "-", stdin=signed.out).out == before
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_what_is_shown_may_go_to_a_file(run, site, keys, tmp_path, flags):
+    assert run("integrity", "add", site, "--key", keys / "ed.pem").code == 0
+    shown = run("integrity", "show", site, *flags).out
+    assert shown
+    assert run("integrity", "show", site, *flags, "-o", "-").out == shown
+    assert run("integrity", "show", site, *flags, "-o", tmp_path / "shown") == (0, b"", "")
+    assert (tmp_path / "shown").read_bytes() == shown
+
+
 def test_any_byte_that_changes_is_seen(run, tmp_path):
     content = (VECTORS / "small_b2_signed.swbn").read_bytes()
     changed = tmp_path / "changed.swbn"
@@ -180,8 +223,10 @@ def test_what_is_no_bundle_is_refused_as_everywhere(run, keys, tmp_path):
         (["sign", "SITE", "--key", "locked.pem", "--integrity-block", "-o", "o"], "is encrypted"),
         (["sign", "SITE", "--key", "ed.pem", "--integrity-block", "-o", "."], "is a directory"),
         (["integrity", "add", "SITE", "-o", "o"], "missing option '--key'"),
-        (["integrity", "add", "SITE", "--key", "ed.pem"], "missing option '-o'"),
-        (["integrity", "remove", "SITE"], "missing option '-o'"),
+        (["integrity", "add", "SITE"], "missing option '--key'"),
+        (["integrity", "add", "SITE", "--key", "ed.pem", "--from-end"], "missing option '-o'"),
+        (["integrity", "remove", "SITE", "--from-end"], "missing option '-o'"),
+        (["integrity", "show", "SITE", "-o", "."], "is a directory"),
         (["integrity", "nope"], "no such command 'nope'"),
     ],
 )  # fmt: skip
