@@ -28,7 +28,7 @@ _LOOKED_AT = 1024
 @reads
 @click.argument("url", metavar="URL")
 @fields("A field of the request, to choose a variant by; repeated: several.")
-@click.option("--variant-key", metavar="K", help="This variant and no other, such as 'gzip;en'.")
+@click.option("--variant-key", metavar="K", help="This variant whatever -H says, such as 'gzip;en'.")
 @click.option(
     "-o", "--output", "out", metavar="OUT", default="", help="For the payload; else, or as -, standard output."
 )
@@ -45,8 +45,9 @@ def get(
     """Get one response's payload, out of a bundle of any size.
 
     URL may be relative to the primary URL. Where it has variants, -H says what the request would: the best one for
-    Accept, Accept-Encoding and Accept-Language is chosen, and without them the first. What was signed is checked
-    against its digest, and comes as it was before: without mi-sha256-03, in which signing stores it.
+    Accept, Accept-Encoding and Accept-Language is chosen. Without them it is the best for a request that says none of
+    these, which is one without a content coding, or else the first. --variant-key overrules -H. What was signed is
+    checked against its digest, and comes as it was before: without mi-sha256-03, in which signing stores it.
 
     \b
     headgate bundle get site.wbn https://example.com/ > index.html
@@ -55,8 +56,6 @@ def get(
     """
     from headgate.bundle.decoded import decode
 
-    if fields and variant_key is not None:
-        raise click.UsageError("-H chooses a variant and --variant-key names one; leave one of them out")
     target_of(out or "-")
     with source.opened() as bundle:
         wanted = _absolute(url, bundle)
@@ -88,11 +87,14 @@ def _chosen(bundle: "Bundle", url: str, fields: Iterable[tuple[str, str]], varia
     from headgate.bundle.metadata import Negotiated
 
     metadata = bundle.metadata
-    entry = metadata.requests.get(url)
     if variant_key is not None:
         return locate(metadata, url, variant_key)
-    if fields or not isinstance(entry, Negotiated):
+    try:
         return select_location(metadata, url, folded(fields))
+    except NotInBundle:
+        entry = metadata.requests.get(url)
+        if fields or not isinstance(entry, Negotiated):
+            raise
     key = next(iter(entry.locations))
     click.echo(f"{harmless(url)} has variants, and this is {harmless(key)}; -H or --variant-key choose", err=True)
     return entry.locations[key]

@@ -66,15 +66,37 @@ def test_variants(run, site):
     url = BASE + "page"
     assert run("get", site, url, "--variant-key", "fr") == (0, b"fr", "")
     assert run("get", site, url, "-H", "Accept-Language: fr;q=0.9, en;q=0.1") == (0, b"fr", "")
-    first = run("get", site, f"{url}#top")
-    assert (first.code, first.out) == (0, b"en")
-    assert first.err.startswith(f"{url} has variants, and this is en; ")
+    assert run("get", site, f"{url}#top") == (0, b"en", "")
     missing = run("get", site, url, "--variant-key", "de")
     assert (missing.code, missing.out) == (1, b"")
     assert "'de'" in missing.err
     assert "en, fr" in missing.err
     assert "near it" not in missing.err
     assert run("get", site, BASE, "--variant-key", "en").code == 1
+
+
+def test_a_variant_key_overrules_what_the_request_accepts(run, site):
+    flags = ("-H", "Accept-Language: en", "--variant-key", "fr")
+    assert run("get", site, BASE + "page", *flags) == (0, b"fr", "")
+    assert run("get", site, BASE + "page", "-H", "Accept-Language: en", "--variant-key", "de").code == 1
+
+
+@pytest.mark.parametrize("value", ["Accept-Encoding;br;identity", "Accept-Encoding;br;gzip;identity"])
+def test_who_asks_for_nothing_gets_what_anybody_can_read(run, make, value):
+    keys = value.split(";")[1:]
+    path = make({BASE: [{"payload": key.encode(), "variant_key": key, "variants": value} for key in keys]})
+    assert run("get", path, BASE) == (0, b"identity", "")
+
+
+def test_what_nobody_can_read_is_the_first_and_said_to_be(run, make):
+    value = "Accept-Encoding;br;gzip"
+    path = make({BASE: [{"payload": key.encode(), "variant_key": key, "variants": value} for key in ("br", "gzip")]})
+    got = run("get", path, BASE)
+    assert (got.code, got.out) == (0, b"br")
+    assert got.err == f"{BASE} has variants, and this is br; -H or --variant-key choose\n"
+    refused = run("get", path, BASE, "-H", "Accept-Encoding: zstd")
+    assert (refused.code, refused.out) == (1, b"")
+    assert "has no variant that the request accepts" in refused.err
 
 
 def test_fields_of_one_name_are_one_list(run, site):
@@ -97,7 +119,6 @@ def test_what_is_not_there_is_told_with_what_is_near(run, site):
         (["-H", "a b: c"], "is no header field"),
         (["-H", "a: b\nc: d"], "is no header field"),
         (["-H", "a: \u20ac"], "is no header field"),
-        (["-H", "accept: x", "--variant-key", "en"], "leave one of them out"),
         (["-o", "."], "is a directory"),
         (["-o", "nowhere/out"], "no directory"),
         (["--profile", "lax"], "'lax'"),
