@@ -153,6 +153,14 @@ def test_bytes_come_in_base64(tmp_path: Path) -> None:
     assert (headers["content-type"], body) == ("image/png", image)
 
 
+@pytest.mark.parametrize(("text", "size"), [("YWJj", 3), ("YWJj", 4), ("YW\nJj", 4), ("YW\nJj", 5)])
+def test_its_size_may_be_that_of_the_base64(text: str, size: int, tmp_path: Path) -> None:
+    content = {"size": size, "mimeType": "image/png", "encoding": "base64", "text": text}
+    found, told = read(save(tmp_path / "a.har", entry(content=content)))
+    assert payload(found[URL]) == b"abc"
+    assert not told
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
@@ -160,7 +168,7 @@ def test_bytes_come_in_base64(tmp_path: Path) -> None:
         ({"size": 3, "mimeType": "x/y", "encoding": "base64", "text": "YWJ"}, "a body that is no base64"),
         ({"size": 3, "mimeType": "x/y", "encoding": "base64", "text": "YW!Jj"}, "a body that is no base64"),
         ({"size": 3, "mimeType": "x/y", "encoding": "base64", "text": "é"}, "a body that is no base64"),
-        ({"size": 4, "mimeType": "x/y", "encoding": "base64", "text": "YWJj"}, "its body was saved in part"),
+        ({"size": 5, "mimeType": "x/y", "encoding": "base64", "text": "YWJj"}, "its body was saved in part"),
         ({"size": 3, "mimeType": "x/y", "encoding": "gzip", "text": "abc"}, "a body in 'gzip', where a HAR has base64"),
         ({"size": 9, "mimeType": "text/html", "text": "hello"}, "its body was saved in part"),
         ({"size": 5, "mimeType": "text/html"}, "its body was not saved"),
