@@ -15,7 +15,7 @@ import trustme
 from headgate.config.tree import Timeouts
 from headgate.origin.bundle import Publication, Storefront
 from headgate.origin.gateway.sending import Sending
-from tests import webbundles
+from tests import signers, webbundles
 from tests.e2e.scripted import PATIENCE, agent_at, gateway_running, until
 from tests.webbundles import BIG, HTML, PAGE
 
@@ -85,6 +85,20 @@ def test_files_arrive_whole_whatever_the_system_can_do(
         async with storefront(site) as gateway, agent_at(gateway, limit=2**16) as agent:
             for _ in range(2):
                 assert (await agent.ask(get())).body == BIG
+
+    run(check())
+
+
+def test_what_was_signed_arrives_as_it_was_before(run: Callable, site: Path) -> None:
+    site.write_bytes(signers.vouched(site.read_bytes(), "site.example"))
+
+    async def check() -> None:
+        async with storefront(site) as gateway, agent_at(gateway, limit=2**24) as agent:
+            await agent.send(get() + get(b"/big", b"Range: bytes=-3000000") + get(method=b"HEAD") + get(b"/"))
+            assert (await agent.response()).body == BIG
+            assert (await agent.response()).body == BIG[-3_000_000:]
+            assert (await agent.response(b"HEAD")).field(b"content-length") == b"%d" % len(BIG)
+            assert (await agent.response()).body == PAGE
 
     run(check())
 

@@ -1,4 +1,4 @@
-"""A part of an open file as a response's content: bytes of one state of that file, or an error.
+"""What a file has of a response's content, mostly a part of it: bytes of one state of that file, or an error.
 
 Nothing is mapped into memory. Whoever cuts a mapped file short ends the processes that read it; one that is read says
 so, and only the response under way breaks off.
@@ -9,10 +9,11 @@ import os
 import stat
 import weakref
 from pathlib import Path
+from typing import Protocol, Self
 
 import msgspec
 
-__all__ = ["FileState", "OpenFile", "Part", "file_state"]
+__all__ = ["Content", "FileState", "OpenFile", "Part", "file_state"]
 
 
 class FileState(msgspec.Struct, frozen=True):
@@ -70,16 +71,33 @@ class OpenFile:
         return (now.st_size, now.st_mtime_ns) == (self.state.size, self.state.modified)
 
 
+class Content(Protocol):
+    """Bytes that can be had from a file."""
+
+    @property
+    def length(self) -> int:
+        """How many."""
+        ...
+
+    def read(self, start: int = 0, stop: int | None = None) -> bytes:
+        """Read those from `start` to before `stop`, or all; raises `OSError` as `OpenFile.read` does."""
+        ...
+
+    def cut(self, start: int, stop: int) -> Self:
+        """Give those from `start` to before `stop` as a content of their own."""
+        ...
+
+
 class Part(msgspec.Struct, frozen=True):
-    """So many bytes of a file, from an offset on."""
+    """So many bytes of a file, from an offset on: a `Content` that the system itself can send."""
 
     file: OpenFile
     offset: int
     length: int
 
-    def read(self) -> bytes:
-        """Read all of it; raises `OSError` as `OpenFile.read` does."""
-        return self.file.read(self.offset, self.length)
+    def read(self, start: int = 0, stop: int | None = None) -> bytes:
+        """Read some of it, or all; raises `OSError` as `OpenFile.read` does."""
+        return self.file.read(self.offset + start, (self.length if stop is None else stop) - start)
 
     def cut(self, start: int, stop: int) -> "Part":
         """Give the part of this part from `start` to before `stop`."""

@@ -14,7 +14,7 @@ import msgspec
 from headgate.errors import ConfigurationError
 from headgate.http import negotiate, parameter, quality, sf_string, whole_seconds
 from headgate.limit import Accounting, Domain, Gatekeeper
-from headgate.origin.part import Part
+from headgate.origin.part import Content
 from headgate.release import NEVER
 
 __all__ = ["Rejections", "Response", "problem", "ratelimit", "ratelimit_policy", "rejection"]
@@ -39,8 +39,8 @@ class Response(msgspec.Struct):
     body: bytes
     """The content."""
 
-    part: Part | None = None
-    """The content where it is part of a file: then `body` is empty."""
+    part: Content | None = None
+    """The content where it comes from a file: then `body` is empty."""
 
 
 class Rejections:

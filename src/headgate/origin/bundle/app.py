@@ -15,7 +15,7 @@ from headgate.bundle.metadata import Profile
 from headgate.origin.bundle.publication import Publication
 from headgate.origin.bundle.storefront import Storefront
 from headgate.origin.head import field_of
-from headgate.origin.part import Part, file_state
+from headgate.origin.part import Content, Part, file_state
 from headgate.origin.rejection import Response
 
 __all__ = ["BundleApp"]
@@ -65,7 +65,9 @@ class BundleApp:
             await send({"type": "http.response.body", "body": response.body})
             return
         extensions = scope.get("extensions") or {}
-        if _SENDS_PARTS in extensions:
+        if not isinstance(part, Part):
+            await _stream(part, receive, send)
+        elif _SENDS_PARTS in extensions:
             await send({"type": _SENDS_PARTS, "file": part.file.raw, "offset": part.offset, "count": part.length})
         elif _SENDS_PATHS in extensions and self._is_whole(part):
             await send({"type": _SENDS_PATHS, "path": self._publication.absolute})
@@ -81,7 +83,7 @@ class BundleApp:
         return now == part.file.state and (part.offset, part.length) == (0, now.size)
 
 
-async def _stream(part: Part, receive: Receive, send: Send) -> None:
+async def _stream(part: Content, receive: Receive, send: Send) -> None:
     """Send a part in pieces, for as long as there is somebody to send them to."""
     gone = asyncio.ensure_future(_disconnected(receive))
     try:
@@ -90,7 +92,7 @@ async def _stream(part: Part, receive: Receive, send: Send) -> None:
                 return
             size = min(_PIECE, part.length - offset)
             # An error goes to the server, which ends the connection: the length that was promised is not reached.
-            piece = part.file.read(part.offset + offset, size)
+            piece = part.read(offset, offset + size)
             await send({"type": "http.response.body", "body": piece, "more_body": offset + size < part.length})
     finally:
         gone.cancel()

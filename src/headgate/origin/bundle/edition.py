@@ -7,19 +7,27 @@ file to the agent.
 import hashlib
 import os
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from email.utils import formatdate
 from functools import cached_property
-from typing import cast
+from typing import TypeVar
 
-from headgate.bundle.metadata import Location, Metadata, Profile
+from headgate.bundle.decoded import Decoded, decoding_parser
+from headgate.bundle.metadata import Location, Metadata, Negotiated, Profile
+from headgate.bundle.need import Parser
 from headgate.bundle.parser import ResponseHead, response_parser
 from headgate.bundle.reader import open_bundle
-from headgate.errors import FormatError
+from headgate.errors import BundleError, ResponseError
 from headgate.http.conditional import Validators
+from headgate.http.url import parse_url
+from headgate.origin.bundle.proven import ProvenContent
 from headgate.origin.bundle.representation import NOSNIFF, Representation
-from headgate.origin.part import FileState, OpenFile, Part
+from headgate.origin.part import Content, FileState, OpenFile, Part
 
 __all__ = ["Edition"]
+
+_Result = TypeVar("_Result")
 
 _VERSIONS = {"draft-01": b"1", "b1": b"b1", "b2": b"b2"}
 """The media type's parameter v: what the bundle itself says (bundled-exchanges-01, 3.3 step 7 and 6.1)."""
@@ -29,6 +37,9 @@ _NOWHERE = "https://bundle.invalid/"
 
 _PIECE = 1 << 20
 
+_LONG = 1 << 20
+"""Bytes of a response that is not checked while somebody waits."""
+
 
 class Edition:
     """See the module. Raises `BundleError` for what is no bundle, `OSError` for what cannot be read."""
@@ -37,6 +48,7 @@ class Edition:
         self.profile = profile
         self.file = OpenFile(path)
         self._start, self.metadata = self._load_metadata()
+        self._checked: dict[Location, Decoded | ResponseError] = {}
 
     @property
     def state(self) -> FileState:
@@ -75,34 +87,74 @@ class Edition:
 
     def head(self, location: Location) -> ResponseHead:
         """Load a response up to its payload (3.4); raises `ResponseError`, and `OSError` as `OpenFile.read` does."""
-        parser = response_parser(location, profile=self.profile, fallback_url=self.metadata.primary_url)
-        need = next(parser)
-        while True:
-            offset = self._start + need.offset
-            length = max(0, min(need.length, self.file.size - offset))
-            try:
-                need = parser.send(self.file.read(offset, length))
-            except StopIteration as done:
-                return cast("ResponseHead", done.value)
+        return self._run(response_parser(location, profile=self.profile, fallback_url=self.metadata.primary_url))
 
-    def payload(self, head: ResponseHead) -> Part | None:
-        """Give the payload of a response; None when it is cut."""
+    def content(self, location: Location, head: ResponseHead) -> tuple[dict[str, str], Content] | None:
+        """Give the headers and content of the response at a location as they were before they were signed.
+
+        None when the payload is cut. Raises `ResponseError` for one that is not what its digest says, and `OSError` as
+        `OpenFile.read` does.
+        """
         part = Part(self.file, self._start + head.payload.offset, head.payload.length)
-        return part if part.offset + part.length <= self.file.size else None
+        if part.offset + part.length > self.file.size:
+            return None
+        found = self._checked.get(location)
+        if found is None:
+            found = self._check(head)
+            if location.length >= _LONG:
+                self._checked[location] = found
+        if isinstance(found, ResponseError):
+            raise found.with_traceback(None)
+        if not found.layout.record_size:
+            return found.headers, part
+        return found.headers, ProvenContent(part, found.layout, 0, found.layout.length)
+
+    def prepare(self) -> None:
+        """Do beforehand what takes its time, up to twice the time that reading the file takes."""
+        _ = self.digest
+        left = self.file.size
+        for location in dict.fromkeys(found for found in self._locations() if found.length >= _LONG):
+            left -= location.length
+            if left < 0:
+                return  # Responses lie inside one another: there is no end to what such a file could ask for.
+            with suppress(ResponseError):
+                self.content(location, self.head(location))
 
     def etag(self, location: Location) -> bytes:
         """Give the entity tag of a response that has none: that of the file, and where in it the response is."""
         return b'"%b-%x"' % (self.digest, location.offset)
 
-    def _load_metadata(self) -> tuple[int, Metadata]:
+    def _check(self, head: ResponseHead) -> Decoded | ResponseError:
         try:
-            return self._open(None)
-        except FormatError:
-            try:
-                return self._open(_NOWHERE)
-            except FormatError:
-                pass
+            return self._run(decoding_parser(head.headers, head.payload, fallback_url=self.metadata.primary_url))
+        except ResponseError as error:
+            return error
+
+    def _locations(self) -> Iterator[Location]:
+        for found in self.metadata.requests.values():
+            yield from found.locations.values() if isinstance(found, Negotiated) else (found,)
+
+    def _run(self, parser: Parser[_Result]) -> _Result:
+        """Drive a parser; offsets in its refusals are then those of the file."""
+        try:
+            need = next(parser)
+            while True:
+                offset = self._start + need.offset
+                length = max(0, min(need.length, self.file.size - offset))
+                need = parser.send(self.file.read(offset, length))
+        except StopIteration as done:
+            result: _Result = done.value
+            return result
+        except BundleError as error:
+            error.offset += self._start
             raise
+
+    def _load_metadata(self) -> tuple[int, Metadata]:
+        start, metadata = self._open(None)
+        if metadata.version == "b2" and parse_url(metadata.primary_url or "") is None:
+            # What is relative was kept as it stands, and is no URL that anybody could ask for.
+            return self._open(_NOWHERE)
+        return start, metadata
 
     def _open(self, base_url: str | None) -> tuple[int, Metadata]:
         with open_bundle(self.file.raw, profile=self.profile, base_url=base_url) as bundle:

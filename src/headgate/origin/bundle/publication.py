@@ -81,7 +81,7 @@ class Publication:
 
 def _opened(path: str, profile: Profile) -> Edition:
     edition = Edition(path, profile=profile)
-    _ = edition.digest  # read here, where it may take its time
+    edition.prepare()
     return edition
 
 

@@ -103,10 +103,11 @@ class Site:
         location = found if isinstance(found, Location) else found.locations[key or ""]
         head = self._edition.head(location)
         check_status(head.status)
-        payload = self._edition.payload(head)
-        if payload is None:
+        found_content = self._edition.content(location, head)
+        if found_content is None:
             raise Unservable("its payload is cut")
-        headers = self._dress(head.headers, _origin_of(url))
+        stored, content = found_content
+        headers = self._dress(stored, _origin_of(url))
         if isinstance(found, Negotiated):
             with_vary(headers, [axis.name for axis in self._axes_of(url, found)])
         etag = headers.pop("etag", "").encode("latin-1")
@@ -122,7 +123,7 @@ class Site:
             # 9110 15.3.6: 205 says that there is none; 8.6: 204 may not even say that.
             fields += [(b"content-length", b"0")] if head.status == 205 else []
             return Representation(head.status, tuple(fields), Validators(etag, modified), None)
-        return Representation(head.status, tuple(fields), Validators(etag, modified), payload)
+        return Representation(head.status, tuple(fields), Validators(etag, modified), content)
 
 
 def _origins(metadata: Metadata) -> tuple[dict[str, str], str | None]:

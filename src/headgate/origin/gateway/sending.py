@@ -1,4 +1,4 @@
-"""Part of a file on its way to an agent: from the file to the socket where that can be, and never much at once.
+"""What a file has on its way to an agent: from the file to the socket where that can be, and never much at once.
 
 `os.sendfile` on the connection's own descriptor, whenever nothing waits in the transport's buffer, rather than the
 loop's method of that name: uvloop has none, and asyncio's tells nothing of an agent that reads slowly. What the socket
@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from headgate.origin.part import Part
+from headgate.origin.part import Content, Part
 
 if TYPE_CHECKING:
     from headgate.origin.gateway.connection import AgentConnection
@@ -36,7 +36,7 @@ class Sending:
     takes_body = False
     waits_for_agent = False
 
-    def __init__(self, agent: "AgentConnection", transport: asyncio.Transport, part: Part, *, unread: bool) -> None:
+    def __init__(self, agent: "AgentConnection", transport: asyncio.Transport, part: Content, *, unread: bool) -> None:
         self.plain = False
         self._agent = agent
         self._transport = transport
@@ -46,7 +46,8 @@ class Sending:
         self._held = self._scheduled = False
         sock = transport.get_extra_info("socket")
         is_plain = sock is not None and transport.get_extra_info("ssl_object") is None
-        self._descriptor: Callable[[], int] | None = sock.fileno if is_plain and hasattr(os, "sendfile") else None
+        can_copy = is_plain and hasattr(os, "sendfile") and isinstance(part, Part)
+        self._descriptor: Callable[[], int] | None = sock.fileno if can_copy else None
 
     # What the connection calls.
 
@@ -109,13 +110,15 @@ class Sending:
     def _send_straight(self) -> int:
         """Have the system copy; returns how much, 0 where it takes nothing or cannot."""
         # The last piece is always read: a file that has changed must not be sent to its end as if it had not.
-        left = min(self._part.length - self._offset - _PIECE, _MOST_AT_ONCE)
+        part = self._part
+        left = min(part.length - self._offset - _PIECE, _MOST_AT_ONCE)
         if self._descriptor is None or left <= 0 or self._transport.get_write_buffer_size():
             return 0
-        if not self._part.file.is_as_opened():
+        assert isinstance(part, Part)
+        if not part.file.is_as_opened():
             raise OSError("the file has changed")
         try:
-            return os.sendfile(self._descriptor(), self._part.file.fileno(), self._part.offset + self._offset, left)
+            return os.sendfile(self._descriptor(), part.file.fileno(), part.offset + self._offset, left)
         except BlockingIOError:
             return 0
         except OSError:
@@ -125,5 +128,5 @@ class Sending:
 
     def _send_read(self) -> int:
         length = min(self._part.length - self._offset, _PIECE)
-        self._transport.write(self._part.file.read(self._part.offset + self._offset, length))
+        self._transport.write(self._part.read(self._offset, self._offset + length))
         return length

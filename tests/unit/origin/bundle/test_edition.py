@@ -67,4 +67,5 @@ def test_an_integrity_block_is_part_of_the_file_and_not_of_its_responses(bundle,
     assert edition.is_whole
     assert edition.representation.part.length == signed.stat().st_size
     location = edition.metadata.requests["https://site.example/"]
-    assert edition.payload(edition.head(location)).read() == b"home"
+    _, content = edition.content(location, edition.head(location))
+    assert content.read() == b"home"
