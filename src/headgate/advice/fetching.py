@@ -60,6 +60,9 @@ class AdviceResponse(NamedTuple):
     body: bytes | None
     """The body without its content coding; None where it was not read, or did not arrive whole."""
 
+    failure: str = ""
+    """What went wrong on the way, for people."""
+
 
 class Interpretation(NamedTuple):
     """A result, and why it is that."""
@@ -118,10 +121,10 @@ def interpret_fully(response: AdviceResponse, identity: AgentIdentity) -> Interp
     """Give the same, and the reason. The comments number the steps of processResponseEndOfBody."""
     early = _by_head(response.status, response.fields)
     if early is not None:
-        return early
+        return early if response.status else Interpretation(early.result, _because(early.reason, response.failure))
     body = response.body
     if body is None:
-        return Interpretation(None, "the body did not arrive whole")  # 1
+        return Interpretation(None, _because("the body did not arrive whole", response.failure))  # 1
     if len(body) > MOST_BYTES:
         return Interpretation(None, f"the body is longer than {MOST_BYTES} bytes")
     result = parse_advice_bytes(body, identity)  # 2, 3
@@ -146,6 +149,10 @@ def _by_head(status: int, fields: Pairs) -> Interpretation | None:
             None, f"the media type is {essence[:80] if essence else 'missing'}, not {MEDIA_TYPE}"
         )  # 8
     return None
+
+
+def _because(reason: str, failure: str) -> str:
+    return f"{reason}: {failure}" if failure else reason
 
 
 def _said(entry: AdviceEntry) -> str:

@@ -8,12 +8,14 @@ import json
 import re
 from typing import Any, Final, NoReturn
 
-__all__ = ["MOST_DEEP", "decode_utf8", "parse_json"]
+__all__ = ["BOM", "MOST_DEEP", "decode_utf8", "parse_json"]
 
 MOST_DEEP: Final = 128
 """How deep lists and maps may be nested. JavaScript has no bound; a traffic advice is two deep."""
 
-_BOM: Final = b"\xef\xbb\xbf"
+BOM: Final = b"\xef\xbb\xbf"
+"""The byte order mark, in UTF-8."""
+
 _lexemes = re.compile(r'"(?:[^"\\]++|\\.)*+"?+|[\[{]|[\]}]', re.DOTALL).finditer
 
 
@@ -22,7 +24,7 @@ def decode_utf8(data: bytes) -> str:
 
     Python replaces the same maximal subparts as the standard's decoder does.
     """
-    return data.removeprefix(_BOM).decode("utf-8", "replace")
+    return data.removeprefix(BOM).decode("utf-8", "replace")
 
 
 def parse_json(text: str) -> Any:

@@ -23,6 +23,7 @@ _COMMANDS = {
     "serve": "The gate: a reverse proxy that limits what reaches an origin.",
     "master": "A master for gatekeepers elsewhere.",
     "bundle": "Read, make, sign and serve bundles: many exchanges in one file.",
+    "advice": "Read, fetch and check traffic advice: how much automated traffic an origin wants.",
     "replay": "What a rule, or the throttle, would have done to a log.",
     "config": "Check, show or describe a configuration file.",
 }

@@ -22,11 +22,13 @@ def test_version_and_help(capsys):
     assert exits(capsys, "--version") == (0, f"headgate {__version__}\n", "")
     code, out, _ = exits(capsys, "--help")
     assert code == 0
-    for command in ("serve", "master", "bundle", "replay", "config"):
+    for command in ("serve", "master", "bundle", "advice", "replay", "config"):
         assert f"  {command} " in out
 
 
-@pytest.mark.parametrize("command", ["serve", "master", "bundle", "bundle get", "replay", "config", "config check"])
+@pytest.mark.parametrize(
+    "command", ["serve", "master", "bundle", "bundle get", "advice", "advice fetch", "replay", "config", "config check"]
+)
 def test_every_command_has_help(capsys, command):
     code, out, err = exits(capsys, *command.split(), "--help")
     assert (code, err) == (0, "")

@@ -1,0 +1,83 @@
+"""One thing that is wrong or unwise in what an origin serves as its traffic advice."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+from headgate.advice.result import AdviceEntry
+
+__all__ = ["SEVERITIES", "Finding", "Report", "Severity", "finding", "kind", "quoted"]
+
+Severity: TypeAlias = Literal["error", "warning"]
+
+SEVERITIES: Final[Mapping[str, Severity]] = MappingProxyType({
+    # Of the response.
+    "unreachable": "error",
+    "redirect": "error",
+    "no_opt_out": "error",
+    "status": "error",
+    "not_served": "warning",
+    "media_type": "error",
+    "body": "error",
+    "fresh_too_long": "warning",
+    "fresh_too_short": "warning",
+    "nosniff": "warning",
+    # Of the document.
+    "utf8": "warning",
+    "json": "error",
+    "not_a_list": "error",
+    "empty": "warning",
+    "order": "warning",
+    "readers_differ": "warning",
+    # Of one entry.
+    "not_a_map": "error",
+    "user_agent": "error",
+    "unreachable_entry": "error",
+    "fraction_type": "error",
+    "fraction_range": "error",
+    "disallow_type": "error",
+    "early_access_only": "warning",
+    "unknown_member": "error",
+})  # fmt: skip
+"""How bad each code is. An error: what was surely meant reaches no agent that follows the document."""
+
+_LONGEST: Final = 60
+
+
+class Finding(NamedTuple):
+    """One of them."""
+
+    code: str
+    """One of `SEVERITIES`."""
+    severity: Severity
+    message: str
+    """A sentence without its full stop; a stranger's words in it are quoted, escaped and not long."""
+
+
+class Report(NamedTuple):
+    """What two readers take from what is served, and the findings."""
+
+    conforming: AdviceEntry | None
+    """What an agent takes that follows the document; None where that is no advice, or it is not reached."""
+    deployed: AdviceEntry | None
+    """What the largest deployed prefetch proxy takes."""
+    findings: tuple[Finding, ...]
+
+
+def finding(code: str, message: str) -> Finding:
+    """Make a finding, as severe as its code says."""
+    return Finding(code, SEVERITIES[code], message)
+
+
+def kind(value: Any) -> str:
+    """Say what sort of JSON a value is."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, str):
+        return f"the text {quoted(value)}"
+    return {float: "a number", list: "a list", dict: "an object"}[type(value)]
+
+
+def quoted(text: str) -> str:
+    """Quote a stranger's text."""
+    return ascii(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}...")

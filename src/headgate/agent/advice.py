@@ -1,0 +1,109 @@
+"""Fetching an origin's traffic advice: the one request that the core asks for, with nothing in it of anybody's.
+
+No cookie, no credentials, no proxy or `.netrc` of the environment, no redirect followed; at most five seconds and half
+a megabyte, whatever answers.
+"""
+
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterable
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from headgate.advice.fetching import MOST_BYTES, NETWORK_ERROR, TIMEOUT, AdviceRequest, AdviceResponse, needs_body
+from headgate.agent.library import default_library
+from headgate.errors import MissingExtra
+from headgate.http.lists import Pairs, lines_of, split
+from headgate.http.origin import is_localhost
+
+if TYPE_CHECKING:
+    from headgate.bundle.sources.codings import Decompressor
+
+__all__ = ["fetch_advice"]
+
+
+async def fetch_advice(
+    request: AdviceRequest,
+    *,
+    tls: ssl.SSLContext | None = None,
+    wanted: Callable[[int, Pairs], bool] = needs_body,
+) -> AdviceResponse:
+    """Make a request, once, and give what came of it; `NETWORK_ERROR` where that was no whole head of a response.
+
+    The body is read where its head is `wanted`. `tls` is whom to trust instead of the usual authorities. Raises
+    `MissingExtra` where there is no library to fetch with.
+    """
+    import anyio
+
+    library = default_library("fetching traffic advice")
+    came = NETWORK_ERROR
+    # A URL that the WHATWG's parser takes may be none to the library; then there is no request to make.
+    failures = (library.RequestError, library.InvalidURL, OSError, UnicodeError, _NotWhole)
+    try:
+        with anyio.fail_after(TIMEOUT):
+            async with library.AsyncHTTPTransport(verify=tls or True, trust_env=False) as transport:
+                response = await transport.handle_async_request(_sent(library, request))
+                fields = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in response.headers.raw]
+                came = AdviceResponse(response.status_code, fields, None)
+                if wanted(came.status, fields):
+                    came = came._replace(body=await _body(response.stream, fields))
+                await response.aclose()
+    except TimeoutError:
+        return came._replace(failure=f"not within {TIMEOUT:g} s")
+    except failures as error:
+        return came._replace(failure=f"{type(error).__name__}{f': {error}' if str(error) else ''}".lstrip("_"))
+    return came
+
+
+class _NotWhole(Exception):
+    """A body that is damaged, cut or too long."""
+
+
+def _sent(library: Any, request: AdviceRequest) -> Any:
+    """Make the library's request, of the core's fields and Host."""
+    host = urlsplit(request.url).hostname or ""
+    name = host.removesuffix(".")
+    fields = [(field.encode(), value.encode("latin-1")) for field, value in request.fields]
+    extensions: dict[str, Any] = {"timeout": dict.fromkeys(("connect", "read", "write", "pool"), TIMEOUT)}
+    sent = library.Request("GET", request.url, headers=fields, extensions=extensions)
+    if name != host or name.endswith(".localhost"):
+        extensions["sni_hostname"] = name
+        if is_localhost(host):
+            # Such names are trusted because they are this machine's; no name server is asked whether they are.
+            sent.url = sent.url.copy_with(host="localhost")
+    return sent
+
+
+async def _body(chunks: AsyncIterator[bytes], fields: Pairs) -> bytes:
+    """Read a body without its content codings; raises `_NotWhole`."""
+    from headgate.bundle.sources.codings import Undecodable
+
+    decompressors = _decompressors(fields)
+    body, arrived = bytearray(), 0
+    try:
+        async for chunk in chunks:
+            arrived += len(chunk)
+            steps: Iterable[bytes] = [chunk]
+            for decompressor in decompressors:
+                steps = chain.from_iterable(map(decompressor.decompress, steps))
+            for step in steps:
+                body += step
+                if max(arrived, len(body)) > MOST_BYTES:
+                    raise _NotWhole(f"longer than {MOST_BYTES} bytes")
+    except Undecodable:
+        raise _NotWhole("its content coding is damaged") from None
+    if not all(decompressor.is_whole() for decompressor in decompressors):
+        raise _NotWhole("its content coding is cut short")
+    return bytes(body)
+
+
+def _decompressors(fields: Pairs) -> "list[Decompressor]":
+    """Give what undoes a body's codings, the last first; nothing where one is unknown, as Fetch has it."""
+    from headgate.bundle.sources.codings import READABLE
+
+    codings = [coding.lower() for coding in split(lines_of(fields, "content-encoding"))]
+    try:
+        # Each in the first of its forms, however the body begins: what is not in its coding is damaged.
+        return [READABLE[coding][0][1]() for coding in reversed(codings) if coding not in {"", "identity"}]
+    except (KeyError, MissingExtra):
+        return []

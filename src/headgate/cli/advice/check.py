@@ -1,0 +1,96 @@
+"""`headgate advice check`: all that is wrong or unwise in the traffic advice that an origin serves."""
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headgate.cli.advice.saying import CA, as_json, trusted
+from headgate.cli.bundle.opening import unreadable
+from headgate.cli.bundle.showing import counted, end_with_no, print_json, styled
+from headgate.cli.terminal import harmless
+from headgate.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from headgate.advice.lint import Finding, Report
+    from headgate.advice.result import AdviceEntry
+
+__all__ = ["check"]
+
+_COLOURS = {"error": "red", "warning": "yellow"}
+
+
+@click.command(short_help="All that is wrong or unwise in what an origin serves.")
+@click.argument("what", metavar="FILE|-|ORIGIN")
+@click.option("--content-type", metavar="T", help="What FILE is served as; else that is not looked at.")
+@CA
+@click.option("--json", "is_json", is_flag=True, help="Print one JSON object.")
+def check(*, what: str, content_type: str | None, ca: str | None, is_json: bool) -> None:
+    """Find what is wrong or unwise in traffic advice, in a file or as an origin serves it.
+
+    Told as well is what a prefetch proxy that follows the document takes from it, and what the largest deployed one
+    does, which reads differently. What is not a file is an origin when it is a URL. The exit code is 1 where there is
+    anything to find.
+
+    \b
+    headgate advice check traffic-advice.json
+    headgate advice check traffic-advice.json --content-type application/json
+    headgate advice check https://example.com
+    """
+    if "://" not in what:
+        report = _of_file(what, content_type)
+    elif content_type is None:
+        report = _of_origin(what, trusted(ca))
+    else:
+        raise ConfigurationError("--content-type is for a FILE; an ORIGIN says what it serves by itself")
+    if is_json:
+        readers = {"conforming": as_json(report.conforming), "deployed": as_json(report.deployed)}
+        print_json({**readers, "findings": [finding._asdict() for finding in report.findings]})
+    else:
+        _print(harmless(what), report)
+    if report.findings:
+        end_with_no()
+
+
+def _of_file(file: str, content_type: str | None) -> "Report":
+    from headgate.advice.lint import lint_document
+
+    with unreadable(file), click.open_file(file, "rb") as document:
+        data = document.read()
+    return lint_document(data, content_type=content_type)
+
+
+def _of_origin(origin: str, tls: Any) -> "Report":
+    import asyncio
+
+    from headgate.advice.deployed import DEPLOYED
+    from headgate.advice.fetching import advice_request
+    from headgate.advice.lint import lint_response
+    from headgate.agent.advice import fetch_advice
+
+    request = advice_request(origin, DEPLOYED)
+    if request is None:
+        raise ConfigurationError(f"{harmless(origin)}: only https origins are asked, and this machine's own")
+    # A document behind the wrong media type is looked at too.
+    response = asyncio.run(fetch_advice(request, tls=tls, wanted=lambda status, _fields: 200 <= status <= 299))
+    return lint_response(response, now=time.time(), is_secure=request.url.startswith("https:"))
+
+
+def _print(name: str, report: "Report") -> None:
+    click.echo(f"agents that follow the document: {_told(report.conforming)}")
+    click.echo(f"the largest deployed proxy: {_told(report.deployed)}")
+    for finding in report.findings:
+        click.echo(_line(name, finding))
+    click.echo(f"{name}: {counted(len(report.findings), 'finding')}", err=True)
+
+
+def _line(name: str, finding: "Finding") -> str:
+    """Write a finding as compilers do."""
+    severity = styled(finding.severity, fg=_COLOURS[finding.severity], bold=True)
+    return f"{name}: {severity}: {harmless(finding.message)} [{finding.code}]"
+
+
+def _told(entry: "AdviceEntry | None") -> str:
+    if entry is None:
+        return "no advice"
+    return "traffic is disallowed" if entry.disallowed else f"a fraction of {entry.fraction:g}"

@@ -1,0 +1,58 @@
+"""`headgate advice fetch`: what an origin advises an agent, and for how long."""
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headgate.cli.advice.saying import CA, IDENTITY, as_json, trusted
+from headgate.cli.bundle.showing import end_with_no, print_json
+from headgate.cli.terminal import harmless
+
+if TYPE_CHECKING:
+    from headgate.advice import AgentIdentity
+
+__all__ = ["fetch"]
+
+
+@click.command(short_help="What an origin advises an agent, and for how long.")
+@click.argument("origin")
+@IDENTITY
+@CA
+@click.option("--json", "is_json", is_flag=True, help="Print one JSON object.")
+def fetch(*, origin: str, identity: "AgentIdentity", ca: str | None, is_json: bool) -> None:
+    """Fetch an origin's traffic advice, with one request, and print what it advises the agent with these names.
+
+    ORIGIN is a URL, of which the scheme, the host and the port count. Only https origins are asked, and this machine's
+    own. The exit code is 0 where there is advice for the agent, and 1 where there is none.
+
+    \b
+    headgate advice fetch https://example.com --identity 'ExampleBot,*'
+    headgate advice fetch https://example.com --identity 'ExampleBot,*' --json | jq .result.fraction
+    """
+    told = _fetched(origin, identity, trusted(ca))
+    if is_json:
+        print_json(told)
+    else:
+        fresh = "" if told["fresh_for"] is None else f"; ask again in {told['fresh_for']:.0f} s"
+        click.echo(f"{harmless(told['origin'] or origin)}: {harmless(told['reason'])}{fresh}")
+    if not isinstance(told["result"], dict):
+        end_with_no()
+
+
+def _fetched(origin: str, identity: "AgentIdentity", tls: Any) -> dict[str, Any]:
+    import asyncio
+
+    from headgate.advice.fetching import advice_request, interpret_fully
+    from headgate.advice.freshness import fresh_for
+    from headgate.agent.advice import fetch_advice
+    from headgate.http.origin import serialised_origin
+
+    told: dict[str, Any] = {"origin": serialised_origin(origin), "url": None, "result": None, "fresh_for": None}
+    request = advice_request(origin, identity)
+    if request is None:
+        return {**told, "reason": "only https origins are asked, and this machine's own"}
+    response = asyncio.run(fetch_advice(request, tls=tls))
+    result, reason = interpret_fully(response, identity)
+    seconds = fresh_for(response, result, now=time.time())
+    return {**told, "url": request.url, "result": as_json(result), "fresh_for": seconds, "reason": reason}

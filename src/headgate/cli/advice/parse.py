@@ -1,0 +1,33 @@
+"""`headgate advice parse`: what a document advises an agent."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from headgate.cli.advice.saying import IDENTITY, as_json
+from headgate.cli.bundle.opening import unreadable
+from headgate.cli.bundle.showing import print_json
+
+if TYPE_CHECKING:
+    from headgate.advice import AgentIdentity
+
+__all__ = ["parse"]
+
+
+@click.command(short_help="What a document advises an agent.")
+@click.argument("file", metavar="[FILE|-]", default="-")
+@IDENTITY
+def parse(*, file: str, identity: "AgentIdentity") -> None:
+    """Print what a traffic advice document advises the agent with these names: an entry, or null where that is nothing.
+
+    The document is read as the standards say: a document that is no JSON advises nothing, and is no failure.
+
+    \b
+    headgate advice parse traffic-advice.json --identity 'ExampleProxy,prefetch-proxy,*'
+    curl -s https://example.com/.well-known/traffic-advice | headgate advice parse - --identity 'ExampleBot,*'
+    """
+    from headgate.advice.parsing import parse_advice_bytes
+
+    with unreadable(file), click.open_file(file, "rb") as document:
+        data = document.read()
+    print_json(as_json(parse_advice_bytes(data, identity)))

@@ -1,0 +1,64 @@
+"""What the commands about traffic advice are told, and say, alike."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headgate.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from headgate.advice import AgentIdentity
+    from headgate.advice.result import AdviceResult
+
+__all__ = ["CA", "IDENTITY", "as_json", "trusted"]
+
+
+class _Identity(click.ParamType["AgentIdentity"]):
+    name = "identity"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> "AgentIdentity":
+        """Read names with commas between them."""
+        from headgate.advice import AgentIdentity
+
+        try:
+            return AgentIdentity(name.strip() for name in value.split(","))
+        except ConfigurationError as error:
+            self.fail(str(error), param, ctx)
+
+
+IDENTITY: Callable[..., Any] = click.option(
+    "--identity",
+    type=_Identity(),
+    metavar="A,B,*",
+    required=True,
+    help="The agent's names, the most specific first and * last: 'ExampleBot,*'.",
+)
+"""Who asks."""
+
+CA: Callable[..., Any] = click.option(
+    "--ca", metavar="FILE", help="Trust the authorities in this PEM file instead of the usual ones."
+)
+"""Whom to trust."""
+
+
+def as_json(result: "AdviceResult") -> Any:
+    """Give a traffic advice result as the commands print it."""
+    from headgate.advice.result import AdviceEntry
+
+    if isinstance(result, AdviceEntry):
+        return {"disallowed": result.disallowed, "fraction": result.fraction}
+    return result and result.value
+
+
+def trusted(ca: str | None) -> Any:
+    """Give the TLS context of --ca, and None without one; raises `ConfigurationError` for a file that has none."""
+    if ca is None:
+        return None
+    import ssl
+
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except (OSError, ValueError) as error:
+        said = getattr(error, "strerror", None) or str(error)
+        raise ConfigurationError(f"--ca {ca}: {said}; name a PEM file of certificates") from None
