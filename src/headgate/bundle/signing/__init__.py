@@ -15,7 +15,7 @@ from headgate.bundle.output import Progress, Target, opened
 from headgate.bundle.reader import Bundle
 from headgate.bundle.signing.result import Reason, Signature, Verification
 from headgate.bundle.writer import BundleWriter
-from headgate.errors import ConfigurationError, MissingExtra
+from headgate.errors import HeadgateError, MissingExtra
 
 if TYPE_CHECKING:
     from headgate.bundle.signing.vouching import Vouched
@@ -74,8 +74,8 @@ def sign_bundle(
 
     `certificate` is a chain, in PEM or `application/cert-chain+cbor`; `key` is PEM. Dates are seconds since 1970, at
     most seven days apart. Without `urls` it vouches for every URL whose host the certificate names. The same arguments
-    give the same bytes. Raises `ConfigurationError` for what no reader would take, `ResponseError` for a response that
-    cannot be read, and what writing raises.
+    give the same bytes. Raises `ConfigurationError` for what no reader would take, `HeadgateError` for a bundle that
+    cannot be signed so, `ResponseError` for a response that cannot be read, and what writing raises.
     """
     _need_cryptography("signing a bundle")
     from headgate.bundle.signing.chain import read_certificate_chain
@@ -101,7 +101,7 @@ def add_integrity(
     """Write `bundle` to `target` behind an integrity block with a signature by `key`, and give its web bundle id.
 
     A block that is there already is kept, with the signatures of other keys. Raises `ConfigurationError` for a key that
-    cannot sign, and where that block does not hold; and what writing raises.
+    cannot sign, `HeadgateError` where that block is not valid, and what writing raises.
     """
     _need_cryptography("signing a bundle")
     from headgate.bundle.signing.block import sign_block
@@ -125,11 +125,11 @@ def remove_integrity(
 ) -> None:
     """Write `bundle` to `target` without its integrity block or, with `key`, without the signature by that key.
 
-    Raises `ConfigurationError` where there is none, and what writing raises.
+    Raises `HeadgateError` where there is none, and what writing raises.
     """
     block, raw = bundle.integrity_block, bundle.raw
     if block is None:
-        raise ConfigurationError("the bundle has no integrity block")
+        raise HeadgateError("the bundle has no integrity block")
     left = b""
     if key is not None:
         _need_cryptography("telling whose signature is to go")

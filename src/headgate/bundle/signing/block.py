@@ -7,7 +7,7 @@ from headgate.bundle import cbor
 from headgate.bundle.integrity import IntegrityBlock, IntegritySignature, block_prefix, write_block
 from headgate.bundle.signing import keys
 from headgate.bundle.signing.result import Reason, Signature
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, HeadgateError
 
 __all__ = ["id_of", "remove_signature", "sign_block", "verify_block"]
 
@@ -21,7 +21,8 @@ def sign_block(
     """Write the integrity block to stand before `bundle`: `block`, if there is one, and a signature by `key` in it.
 
     A new block's web bundle id is derived from the key unless it is given. A signature that the same key made before is
-    replaced. Raises `ConfigurationError` where the block that is there does not hold for this bundle.
+    replaced. Raises `HeadgateError` where the block that is there is not valid for this bundle, and `ConfigurationError`
+    where it has another web bundle id than the one that is given.
     """
     public_key = key.public_key()
     if block is None:
@@ -40,12 +41,12 @@ def sign_block(
 def remove_signature(block: IntegrityBlock, key: keys.PrivateKey | keys.PublicKey) -> bytes:
     """Write the block without the signature by this key; nothing at all where that was the only one.
 
-    Raises `ConfigurationError` where there is none.
+    Raises `HeadgateError` where there is none.
     """
     public_key = key.public_key() if isinstance(key, keys.PrivateKey) else key
     left = [entry.item for entry in block.signatures if not _is_by(entry, public_key)]
     if len(left) == len(block.signatures):
-        raise ConfigurationError("the integrity block has no signature by this key; show lists the keys it has")
+        raise HeadgateError("the integrity block has no signature by this key; show lists the keys it has")
     return write_block(block.prefix, left) if left else b""
 
 
@@ -101,7 +102,7 @@ def _refuse_to_join(block: IntegrityBlock, bundle: memoryview, web_bundle_id: st
     forgiven = f"{Reason.WRONG_WEB_BUNDLE_ID}: "
     reasons = [signature.reason for signature in verify_block(block, bundle) if signature.reason]
     if wrong := [reason for reason in reasons if not reason.startswith(forgiven)]:
-        raise ConfigurationError(f"the integrity block is not valid, remove it first: {wrong[0]}")
+        raise HeadgateError(f"the integrity block is not valid, remove it first: {wrong[0]}")
 
 
 def _kind_of(entry: IntegritySignature) -> str | None:

@@ -27,7 +27,7 @@ from headgate.bundle.signing.subset import (
     signed_message,
     write_subset,
 )
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, HeadgateError
 from headgate.http.url import has_fragment, parse_url
 
 __all__ = ["Statement", "Stored", "Vouched", "sign_vouched"]
@@ -79,8 +79,8 @@ class Vouched(Struct, frozen=True):
 def sign_vouched(bundle: Bundle, statement: Statement) -> Vouched:
     """Sign the responses of some of a bundle's URLs.
 
-    Raises `ConfigurationError` for a statement that no reader would take, for a key that is not the certificate's, and
-    for a bundle that cannot hold the signature; `ResponseError` for a response that cannot be read.
+    Raises `ConfigurationError` for a statement that no reader would take and for a key that is not the certificate's,
+    `HeadgateError` for a bundle that cannot hold the signature, `ResponseError` for a response that cannot be read.
     """
     names = _check_certificate(statement)
     _check_bundle(bundle)
@@ -119,9 +119,9 @@ def _check_certificate(statement: Statement) -> Names:
 
 def _check_bundle(bundle: Bundle) -> None:
     if bundle.metadata.version == "b2":
-        raise ConfigurationError("b2 has no signatures section; sign it with an integrity block, or convert it to b1")
+        raise HeadgateError("b2 has no signatures section; sign it with an integrity block, or convert it to b1")
     if bundle.integrity_block is not None:
-        raise ConfigurationError("the bundle's integrity block would no longer hold; remove it first")
+        raise HeadgateError("the bundle's integrity block would no longer hold; remove it first")
 
 
 def _check_statement(statement: Statement, names: Names) -> str:
@@ -146,7 +146,7 @@ def _chosen(metadata: Metadata, statement: Statement, names: Names) -> tuple[str
     if statement.urls is None:
         urls = tuple(url for url in metadata.requests if names.cover(host_of(url)))
         if not urls:
-            raise ConfigurationError(f"the certificate names {_named(names)}, and the bundle has no URL there")
+            raise HeadgateError(f"the certificate names {_named(names)}, and the bundle has no URL there")
         return urls
     chosen: dict[str, None] = {}
     for text in statement.urls:
@@ -194,13 +194,13 @@ def _proven(url: str, response: StoredResponse) -> mice.Proven | None:
         return mice.prove(response.payload)
     proof = mice.read_proof(digest)
     if proof is None or mice.without_coding(response.headers.get("content-encoding", "")) is None:
-        raise ConfigurationError(
+        raise HeadgateError(
             f"{url} has a Digest header, {digest[:80]!r}; signing would make it wrong, so drop it first"
         )
     try:
         mice.check(response.payload, proof)
     except mice.MiceError as error:
-        raise ConfigurationError(f"{url} is not what its Digest header says: {error}") from None
+        raise HeadgateError(f"{url} is not what its Digest header says: {error}") from None
     return None
 
 

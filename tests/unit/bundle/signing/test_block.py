@@ -14,7 +14,7 @@ from headgate.bundle.reader import open_bundle
 from headgate.bundle.signing import add_integrity, key_ids, keys, remove_integrity, verify_bundle
 from headgate.bundle.signing.block import verify_block
 from headgate.bundle.signing.result import Reason, Signature
-from headgate.errors import BundleError, ConfigurationError
+from headgate.errors import BundleError, ConfigurationError, HeadgateError
 from tests import signers
 
 VECTORS = Path(__file__).parents[3] / "vectors" / "bundle"
@@ -157,18 +157,18 @@ def test_the_key_that_names_the_bundle_may_come_last() -> None:
 
 
 def test_what_is_gone_is_not_gone_twice() -> None:
-    with pytest.raises(ConfigurationError, match="has no integrity block"):
+    with pytest.raises(HeadgateError, match="has no integrity block"):
         removed(BUNDLE)
-    with pytest.raises(ConfigurationError, match="no signature by this key"):
+    with pytest.raises(HeadgateError, match="no signature by this key"):
         removed(added(BUNDLE, ED), P256)
 
 
 def test_nobody_joins_a_block_that_does_not_hold() -> None:
-    with pytest.raises(ConfigurationError, match="is not valid, remove it first: bad-signature"):
+    with pytest.raises(HeadgateError, match="is not valid, remove it first: bad-signature"):
         added(forged([{"ed25519PublicKey": bytes(32)}, bytes(64)]), ED)
     with pytest.raises(ConfigurationError, match=f"signed as {ED_ID}"):
         added(added(BUNDLE, ED), P256, web_bundle_id=P256_ID)
-    with pytest.raises(ConfigurationError, match="is not valid, remove it first: block-version"):
+    with pytest.raises(HeadgateError, match="is not valid, remove it first: block-version"):
         added(forged(by_ed(), version=b"1b\0\0"), ED)
 
 
@@ -194,7 +194,7 @@ def test_what_cannot_be_checked_is_not_valid(entry: Any) -> None:
     assert codes(forged(entry)) == [Reason.UNKNOWN_KIND]
     with open_bundle(forged(entry, by_ed())) as bundle:
         assert not verify_bundle(bundle, now=0).valid
-    with pytest.raises(ConfigurationError, match="is not valid, remove it first: unknown-kind"):
+    with pytest.raises(HeadgateError, match="is not valid, remove it first: unknown-kind"):
         added(forged(entry, by_ed()), P256)
     assert key_ids(block_of(forged(entry, by_ed()))) == (None, ED_ID)
 

@@ -14,7 +14,7 @@ from headgate.bundle.signing import sign_bundle, verify_bundle
 from headgate.bundle.signing.chain import read_certificate_chain, write_chain
 from headgate.bundle.signing.stored import StoredResponses
 from headgate.bundle.writer import BundleWriter
-from headgate.errors import ConfigurationError, ResponseError
+from headgate.errors import ConfigurationError, HeadgateError, ResponseError
 from tests import signers
 from tests.unit.bundle.signing import forging
 
@@ -214,7 +214,7 @@ def test_what_no_reader_would_take_is_not_signed(changes: dict[str, Any], words:
 
 def test_a_certificate_for_nothing_in_the_bundle_signs_nothing() -> None:
     other = signers.certificate_pem(signers.certificate(["example.net"]))
-    with pytest.raises(ConfigurationError, match=r"names example\.net, and the bundle has no URL there"):
+    with pytest.raises(HeadgateError, match=r"names example\.net, and the bundle has no URL there"):
         signed(SMALL, certificate=other, validity_url="https://example.net/v")
     with pytest.raises(ConfigurationError, match=r"the host of https://example\.com/; it names example\.net"):
         signed(SMALL, certificate=other, validity_url="https://example.net/v", urls=[URL])
@@ -224,14 +224,14 @@ def test_a_certificate_for_nothing_in_the_bundle_signs_nothing() -> None:
     ("name", "words"), [("small_b2.wbn", "b2 has no signatures"), ("small_b2_signed.swbn", "b2 has no signatures")]
 )
 def test_b2_has_no_place_for_a_signature(name: str, words: str) -> None:
-    with pytest.raises(ConfigurationError, match=words):
+    with pytest.raises(HeadgateError, match=words):
         signed((VECTORS / name).read_bytes())
 
 
 def test_an_integrity_block_is_not_broken_silently() -> None:
     swbn = (VECTORS / "small_b2_signed.swbn").read_bytes()
     block = swbn[: len(swbn) - len((VECTORS / "small_b2.wbn").read_bytes())]
-    with pytest.raises(ConfigurationError, match="integrity block would no longer hold"):
+    with pytest.raises(HeadgateError, match="integrity block would no longer hold"):
         signed(block + SMALL)
 
 
@@ -251,7 +251,7 @@ def test_a_digest_that_would_be_wrong_is_told_of(headers: dict[str, str], payloa
     out = io.BytesIO()
     with BundleWriter(out, primary_url=URL) as writer:
         writer.add(URL, headers={"content-type": "text/plain", **headers}, payload=payload)
-    with pytest.raises(ConfigurationError, match=words):
+    with pytest.raises(HeadgateError, match=words):
         signed(out.getvalue())
 
 
