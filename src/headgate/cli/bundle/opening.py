@@ -33,8 +33,23 @@ PROFILE: Callable[..., Any] = click.option(
 _FROM_END: Callable[..., Any] = click.option(
     "--from-end", is_flag=True, help="The bundle ends where FILE ends; anything may stand before it."
 )
+
+
+class _Base(click.ParamType[str]):
+    name = "url"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Check a URL that others can be relative to."""
+        from headgate.http.url import parse_url, resolve
+
+        url = parse_url(str(value))
+        if url is None or resolve("a", url) is None:
+            self.fail(f"{value!r} is no URL that others are relative to; try https://example.com/", param, ctx)
+        return url
+
+
 _BASE_URL: Callable[..., Any] = click.option(
-    "--base-url", metavar="U", help="What a b2 bundle's relative URLs are relative to."
+    "--base-url", type=_Base(), metavar="U", help="What a b2 bundle's relative URLs are relative to."
 )
 
 

@@ -58,9 +58,22 @@ def test_a_length_beyond_64_bits_is_a_number_all_the_same(run, tmp_path):
     assert "18446744073709551615" in run("info", path).out.decode()
 
 
-def test_relative_urls_have_a_base(run, make):
+def test_relative_urls_stand_as_they_are_or_have_a_base(run, make):
     site = make({"/": b"home", "/x": b"other"}, version="b2", primary_url=None, relative_urls=True)
-    assert run("info", site, "--json").json["error"] == "format"
-    lines = run("list", site, "--json", "--base-url", BASE).lines
+    assert [line["url"] for line in run("list", site, "--json").lines] == ["/", "/x"]
+    lines = run("list", site, "--json", "--base-url", "HTTPS://Example.com/a/b").lines
     assert [line["url"] for line in lines] == [BASE, BASE + "x"]
+    assert run("get", site, "/x").out == b"other"
     assert run("get", site, BASE + "x", "--base-url", BASE).out == b"other"
+
+
+@pytest.mark.parametrize("command", [["info"], ["list"], ["get", BASE], ["extract", "-o", "out"], ["verify"]])
+@pytest.mark.parametrize("base", ["junk", "", "/x/", "https://[", "mailto:a@example.com"])
+def test_a_base_url_that_is_none_is_wrong_use(run, make, tmp_path, monkeypatch, command, base):
+    monkeypatch.chdir(tmp_path)
+    name, *more = command
+    told = run(name, make({BASE: b""}), *more, "--base-url", base)
+    assert (told.code, told.out) == (2, b"")
+    assert f"{base!r} is no URL that others are relative to; try https://example.com/" in told.err
+    assert told.err.count("\n") == 1
+    assert not (tmp_path / "out").exists()
