@@ -12,12 +12,13 @@ from msgspec import Struct
 
 from headgate.agent.bundle.download import Download
 from headgate.agent.bundle.matching import Answer, Wanted, answered, wanted
-from headgate.agent.bundle.opened import RemoteBundle, in_chunks
+from headgate.agent.bundle.opened import CHUNK, RemoteBundle, StreamedResponse
 from headgate.agent.bundle.parts import Fields, check_served
 from headgate.agent.library import Request, byte_stream, library_of
+from headgate.bundle.decoded import DecodedResponse, OpenedBundle, decode
 from headgate.bundle.lookup import select_location
 from headgate.bundle.metadata import Location, Metadata, Profile
-from headgate.bundle.reader import Bundle, Source, open_bundle
+from headgate.bundle.reader import Bundle, Response, Source, open_bundle
 from headgate.bundle.sources.left_out import Tell
 from headgate.errors import ConfigurationError, FetchError, NotInBundle, ResponseError
 from headgate.http.url import parse_url
@@ -115,12 +116,24 @@ class Answering:
         if location is None:
             return None
         try:
-            stored = bundle.load(location)
+            return self.answer(asked, bundle, location, bundle.load(location))
         except ResponseError as error:
             self.tell_of(asked, error)
             return None
-        answer = answered(asked.wanted, stored.status, stored.headers, len(stored.payload))
-        return answer and response(asked, answer, in_chunks(stored.payload[answer.start : answer.stop]))
+
+    def keeping(self, asked: Asked, stored: StreamedResponse[Any]) -> Download:
+        """Give what keeps a payload that has to be checked before any of it is answered with."""
+        return Download(asked.url, {"content-length": str(stored.length)}, most=self._max_bytes)
+
+    def answer(self, asked: Asked, bundle: OpenedBundle, location: Location, stored: Response) -> Any:
+        """Answer with a response that is here; None where it is of no use. Raises `ResponseError`.
+
+        What signing has coded is checked to its end before: of a response that has been begun, nothing can be taken
+        back.
+        """
+        found = decode(bundle, location, stored)
+        answer = answered(asked.wanted, found.status, found.headers, found.length)
+        return answer and response(asked, answer, _in_chunks(found, answer.start, answer.stop))
 
     def tell_of(self, asked: Asked, error: ResponseError | FetchError) -> None:
         """Say why the network is asked, though the bundle has a response."""
@@ -150,6 +163,12 @@ def skipping(start: int, stop: int) -> Callable[[bytes], bytes]:
         return chunk[max(0, start - begin) : max(0, stop - begin)]
 
     return cut
+
+
+def _in_chunks(found: DecodedResponse, start: int, stop: int) -> Iterator[bytes]:
+    """Yield the content from `start` to before `stop`; no more than a chunk is copied at a time."""
+    for begin in range(start, stop, CHUNK):
+        yield b"".join(found.pieces(begin, min(begin + CHUNK, stop)))
 
 
 def _origin(url: str) -> str:

@@ -44,4 +44,4 @@ class Download:
         return mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ) if self._received else b""
 
     def _too_much(self) -> FetchError:
-        return FetchError(f"{self._url}: more than the {self._most} bytes that are allowed for a whole bundle")
+        return FetchError(f"{self._url}: more than the {self._most} bytes that may be kept; allow more if it is right")

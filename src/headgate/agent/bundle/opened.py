@@ -86,6 +86,11 @@ class RemoteBundle:
         self._bundle: Bundle | None = None
 
     @property
+    def start(self) -> int:
+        """Bytes before the bundle: an integrity block, or what it was appended to."""
+        return self._remote.base
+
+    @property
     def url(self) -> str:
         """Where the bundle is, behind the redirects."""
         return self._resource.url

@@ -18,8 +18,9 @@ from headgate.agent.bundle.fetch import TIMEOUT, USER_AGENT, AsyncFetcher, Fetch
 from headgate.agent.bundle.matching import answered
 from headgate.agent.bundle.ranges import RangeBundle
 from headgate.agent.library import library_of
+from headgate.bundle.decoded import is_coded
 from headgate.bundle.metadata import Profile
-from headgate.bundle.reader import Bundle, Source
+from headgate.bundle.reader import Bundle, Response, Source
 from headgate.bundle.sources.left_out import Tell, silent
 from headgate.errors import ConfigurationError, FetchError, ResponseError
 
@@ -40,9 +41,10 @@ class BundleTransport(BaseTransport):
     URLs of a b2 bundle are relative to, by default where it was fetched from.
 
     A bundle that is fetched must be served as `application/webbundle` with `X-Content-Type-Options: nosniff`, or is
-    refused with a `FetchError` (5.2), unless `require_nosniff` is false; it has at most `max_bytes`. It answers for
-    every URL in it, as the document has it; with `origins`, such as `https://example.com`, for those alone. `tell` is
-    given a sentence about each response that the network has to give instead.
+    refused with a `FetchError` (5.2), unless `require_nosniff` is false. It answers for every URL in it, as the
+    document has it; with `origins`, such as `https://example.com`, for those alone. `max_bytes` bounds what is kept: a
+    bundle that is fetched, and a response out of a `RangeBundle` that was signed, which is checked to its end before
+    any of it is given. `tell` is given a sentence about each response that the network has to give instead.
     """
 
     def __init__(
@@ -112,6 +114,12 @@ class BundleTransport(BaseTransport):
         with ExitStack() as stack:
             try:
                 stored = stack.enter_context(bundle.stream(location))
+                if is_coded(stored.stored_headers):
+                    with self._answering.keeping(asked, stored) as download:
+                        for chunk in stored.chunks:
+                            download.add(chunk)
+                        whole = Response(stored.status, stored.stored_headers, memoryview(download.mapped()))
+                    return self._answering.answer(asked, bundle, location, whole)
             except (ResponseError, FetchError) as error:
                 self._answering.tell_of(asked, error)
                 return None
@@ -210,6 +218,12 @@ class AsyncBundleTransport(AsyncBaseTransport):
         async with AsyncExitStack() as stack:
             try:
                 stored = await stack.enter_async_context(bundle.stream(location))
+                if is_coded(stored.stored_headers):
+                    with self._answering.keeping(asked, stored) as download:
+                        async for chunk in stored.chunks:
+                            download.add(chunk)
+                        whole = Response(stored.status, stored.stored_headers, memoryview(download.mapped()))
+                    return self._answering.answer(asked, bundle, location, whole)
             except (ResponseError, FetchError) as error:
                 self._answering.tell_of(asked, error)
                 return None

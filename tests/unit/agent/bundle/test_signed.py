@@ -1,0 +1,183 @@
+"""What signing has coded is answered with as it was before, or left to the network."""
+
+import asyncio
+import gzip
+import io
+
+import httpx2
+import pytest
+
+from headgate.agent.bundle import AsyncBundleTransport, AsyncRangeBundle, BundleTransport, RangeBundle
+from headgate.bundle.writer import BundleWriter
+from tests import signers
+from tests.e2e.bundle_site import SERVED, SITE
+
+URL = "https://cdn.example/x.wbn"
+LONG = b"".join(b"%07d\n" % number for number in range(40_000))
+ZIPPED = gzip.compress(LONG, mtime=0)
+
+
+def make():
+    target = io.BytesIO()
+    with BundleWriter(target, primary_url=f"{SITE}/", manifest_url=f"{SITE}/") as writer:
+        typed = {"content-type": "text/plain"}
+        writer.add(f"{SITE}/", headers={**typed, "etag": '"home"', "content-length": "4"}, payload=b"home")
+        writer.add(f"{SITE}/zipped", headers={**typed, "content-encoding": "gzip"}, payload=ZIPPED)
+        writer.add(f"{SITE}/empty", headers=typed, payload=b"")
+        writer.add(f"{SITE}/gone", status=410, headers=typed, payload=b"gone")
+        writer.add(f"{SITE}/long", headers={**typed, "etag": '"long"'}, payload=LONG)
+        for key in ("en", "fr"):
+            headers = {**typed, "content-language": key}
+            variants = {"variants": "Accept-Language;en;fr", "variant_key": key}
+            writer.add(f"{SITE}/page", headers=headers, payload=key.encode(), **variants)
+        writer.add(f"{SITE}/last", headers=typed, payload=b"last")
+    return target.getvalue()
+
+
+PLAIN = make()
+SIGNED = signers.vouched(PLAIN, "site.example")
+BROKEN = signers.tampered(signers.tampered(SIGNED, f"{SITE}/long"), f"{SITE}/page", "fr")
+
+
+def server(content, *, ranges):
+    """A server of the bundle, in memory."""
+
+    def answer(request):
+        asked = request.headers.get("range", "") if ranges else ""
+        first, _, last = asked.removeprefix("bytes=").partition("-")
+        start, stop = (int(first), min(int(last) + 1, len(content))) if asked else (0, len(content))
+        said = {**SERVED, **({"Content-Range": f"bytes {start}-{stop - 1}/{len(content)}"} if asked else {})}
+        stream = httpx2.ByteStream(content[start:stop])
+        return httpx2.Response(206 if asked else 200, headers=said, stream=stream)
+
+    return httpx2.MockTransport(answer)
+
+
+class Asking:
+    """Asks once; `told` is what was said of responses that the network has to give."""
+
+    def __init__(self, kind, is_async):
+        self.kind = kind
+        self.is_async = is_async
+        self.told = []
+
+    def __call__(self, content, url, *, method="GET", fields=(), **options):
+        options = {"tell": self.told.append, **options}
+        behind = httpx2.MockTransport(lambda request: httpx2.Response(299, content=b"from the network"))
+        given = {"method": method, "url": f"{SITE}{url}", "headers": dict(fields)}
+        if self.is_async:
+            return asyncio.run(self._aask(content, behind, given, options))
+        if self.kind == "memory":
+            with httpx2.Client(transport=BundleTransport(content, behind, **options)) as client:
+                return client.request(**given)
+        with (
+            httpx2.Client(transport=server(content, ranges=self.kind == "ranges")) as fetching,
+            RangeBundle.open(URL, client=fetching) as bundle,
+            httpx2.Client(transport=BundleTransport(bundle, behind, **options)) as client,
+        ):
+            return client.request(**given)
+
+    async def _aask(self, content, behind, given, options):
+        if self.kind == "memory":
+            async with httpx2.AsyncClient(transport=AsyncBundleTransport(content, behind, **options)) as client:
+                return await client.request(**given)
+        async with (
+            httpx2.AsyncClient(transport=server(content, ranges=self.kind == "ranges")) as fetching,
+            await AsyncRangeBundle.open(URL, client=fetching) as bundle,
+            httpx2.AsyncClient(transport=AsyncBundleTransport(bundle, behind, **options)) as client,
+        ):
+            return await client.request(**given)
+
+
+@pytest.fixture(params=["memory", "ranges", "whole"])
+def kind(request):
+    return request.param
+
+
+@pytest.fixture(params=[False, True], ids=["sync", "async"])
+def ask(request, kind):
+    return Asking(kind, request.param)
+
+
+ASKED = [
+    ("/", "GET", {}), ("/", "HEAD", {}), ("/", "GET", {"If-None-Match": '"home"'}),
+    ("/zipped", "GET", {}), ("/empty", "GET", {}), ("/gone", "GET", {}), ("/last", "GET", {}),
+    ("/page", "GET", {"Accept-Language": "fr"}),
+    ("/long", "GET", {}), ("/long", "HEAD", {}), ("/long", "GET", {"Range": "bytes=4000-200000"}),
+    ("/long", "GET", {"Range": "bytes=-5"}), ("/long", "GET", {"Range": "bytes=9999999-"}),
+    ("/long", "GET", {"Range": "bytes=0-9", "If-Range": '"long"'}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("url", "method", "fields"), ASKED)
+def test_a_signed_response_is_answered_as_it_was_before(ask, url, method, fields):
+    before = ask(PLAIN, url, method=method, fields=fields)
+    after = ask(SIGNED, url, method=method, fields=fields)
+    assert before.headers["headgate-source"] == "bundle"
+    assert (after.status_code, after.headers, after.content) == (before.status_code, before.headers, before.content)
+    assert ask.told == []
+
+
+@pytest.mark.parametrize("fields", [{}, {"Range": "bytes=0-9"}])
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_what_was_changed_comes_from_the_network(ask, method, fields):
+    for url, record in (("/long", len(LONG) // 4096), ("/page", 0)):
+        response = ask(BROKEN, url, method=method, fields={"Accept-Language": "fr", **fields})
+        assert response.status_code == 299
+        said = f"{SITE}{url}: the bundle's response is of no use: record {record} is not what its digest says at byte "
+        assert ask.told.pop().startswith(said)
+    assert ask(BROKEN, "/page", fields={"Accept-Language": "en"}).content == b"en"
+    assert ask.told == []
+
+
+def test_a_refusal_says_where(ask):
+    ask(BROKEN, "/page", fields={"Accept-Language": "fr"})
+    (sentence,) = ask.told
+    place = int(sentence.partition(" at byte ")[2].split()[0])
+    assert BROKEN[place - 8 :].startswith((4096).to_bytes(8, "big") + b"f")
+
+
+def test_a_response_that_is_too_long_to_be_kept_comes_from_the_network(ask, kind):
+    most = len(LONG) + 1_000
+    response = ask(SIGNED, "/long", max_bytes=most)
+    if kind == "memory":
+        assert response.content == LONG
+    else:
+        assert response.status_code == 299
+        assert f"more than the {most} bytes that may be kept" in ask.told[0]
+    assert ask(SIGNED, "/last", max_bytes=most).content == b"last"
+
+
+def test_a_server_that_breaks_off_leaves_it_to_the_network():
+    told = []
+    honest = server(SIGNED, ranges=True)
+
+    def answer(request):
+        response = honest.handle_request(request)
+        if not request.headers["range"].startswith("bytes=0-"):
+
+            def stream():
+                yield b"".join(response.iter_raw())[:100_000]
+                raise httpx2.ReadError("gone")
+
+            return httpx2.Response(206, headers=response.headers, content=stream())
+        return response
+
+    behind = httpx2.MockTransport(lambda request: httpx2.Response(299))
+    with (
+        httpx2.Client(transport=httpx2.MockTransport(answer)) as fetching,
+        RangeBundle.open(URL, client=fetching) as bundle,
+        httpx2.Client(transport=BundleTransport(bundle, behind, tell=told.append)) as client,
+    ):
+        assert client.get(f"{SITE}/long").status_code == 299
+    assert "ReadError: gone" in told[0]
+
+
+def test_whoever_reads_a_bundle_gets_what_is_stored():
+    with (
+        httpx2.Client(transport=server(SIGNED, ranges=True)) as client,
+        RangeBundle.open(URL, client=client) as bundle,
+    ):
+        response = bundle.response(f"{SITE}/last")
+        assert response.headers["content-encoding"] == "mi-sha256-03"
+        assert bytes(response.payload) == (4096).to_bytes(8, "big") + b"last"
