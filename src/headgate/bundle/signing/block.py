@@ -21,7 +21,7 @@ def sign_block(
     """Write the integrity block to stand before `bundle`: `block`, if there is one, and a signature by `key` in it.
 
     A new block's web bundle id is derived from the key unless it is given. A signature that the same key made before is
-    replaced. Raises `HeadgateError` where the block that is there is not valid for this bundle, and `ConfigurationError`
+    replaced. Raises `HeadgateError` where the block that is there is not valid for this bundle, `ConfigurationError`
     where it has another web bundle id than the one that is given.
     """
     public_key = key.public_key()
@@ -41,13 +41,19 @@ def sign_block(
 def remove_signature(block: IntegrityBlock, key: keys.PrivateKey | keys.PublicKey) -> bytes:
     """Write the block without the signature by this key; nothing at all where that was the only one.
 
-    Raises `HeadgateError` where there is none.
+    Raises `HeadgateError` where there is none, and where the others would no longer name the bundle.
     """
     public_key = key.public_key() if isinstance(key, keys.PrivateKey) else key
-    left = [entry.item for entry in block.signatures if not _is_by(entry, public_key)]
+    left = [entry for entry in block.signatures if not _is_by(entry, public_key)]
     if len(left) == len(block.signatures):
         raise HeadgateError("the integrity block has no signature by this key; show lists the keys it has")
-    return write_block(block.prefix, left) if left else b""
+    if left and block.web_bundle_id == keys.web_bundle_id(public_key):
+        # The id is signed, so it cannot be another; and one that comes from no key is valid for nobody.
+        raise HeadgateError(
+            "the web bundle id comes from this key, and the other signatures would not be valid without it; "
+            "remove the whole block, and sign anew"
+        )
+    return write_block(block.prefix, [entry.item for entry in left]) if left else b""
 
 
 def verify_block(block: IntegrityBlock, bundle: memoryview) -> tuple[Signature, ...]:

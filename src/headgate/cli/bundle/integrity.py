@@ -67,6 +67,8 @@ def add_block(source: Reading, key: str, out: str) -> None:
 def remove(*, source: Reading, key: str | None, out: str | None) -> None:
     """Remove the integrity block or, with --key, only the signature by that key.
 
+    The key that the web bundle id comes from is the last to go: no other signature would be valid without it.
+
     \b
     headgate bundle integrity remove app.swbn -o app.wbn
     """

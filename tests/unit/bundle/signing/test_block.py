@@ -163,6 +163,13 @@ def test_what_is_gone_is_not_gone_twice() -> None:
         removed(added(BUNDLE, ED), P256)
 
 
+def test_the_key_that_names_the_bundle_leaves_last() -> None:
+    both = added(added(BUNDLE, ED), P256)
+    with pytest.raises(HeadgateError, match="the web bundle id comes from this key"):
+        removed(both, ED)
+    assert removed(removed(both, P256), ED) == BUNDLE
+
+
 def test_nobody_joins_a_block_that_does_not_hold() -> None:
     with pytest.raises(HeadgateError, match="is not valid, remove it first: bad-signature"):
         added(forged([{"ed25519PublicKey": bytes(32)}, bytes(64)]), ED)

@@ -133,6 +133,11 @@ def test_a_block_of_two_keys(run, site, keys, tmp_path):
     assert run("verify", out).code == 0
     shown = run("integrity", "show", out).out.decode().split()
     assert shown.count(fields["web_bundle_id"]) == 2
+    before = out.read_bytes()
+    told = run("integrity", "remove", out, "--key", keys / "ed.pem")
+    assert (told.code, told.err.count("\n")) == (1, 1)
+    assert "the web bundle id comes from this key" in told.err
+    assert out.read_bytes() == before
     assert run("integrity", "remove", out, "--key", keys / "key.pem", "-o", out).code == 0
     assert run("integrity", "show", out, "--json").json["signatures"] == [fields["web_bundle_id"]]
     again = run("integrity", "remove", out, "--key", keys / "key.pem", "-o", out)
