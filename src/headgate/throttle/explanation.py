@@ -42,7 +42,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         return f"{what}: {'held' if self.held else 'free'}, {_BECAUSE[self.reason].format(*self._words())}"
 
     def _words(self) -> tuple[str, str]:
-        times = "one failure" if self.failures == 1 else f"{self.failures} failures"
+        times = "one failure" if self.failures == 1 else f"{self.failures or 'no'} failures"
         left = "for good" if self.release == NEVER else f"for {self.release - self.now:.3f} s more"
         return left, times
 

@@ -86,7 +86,6 @@ class Store:
         known = self._buckets.get(target.origin, {}).get(path)
         if known is not None and not self._is_spent(known, now):
             return
-        self._make_room(now)
         if not self._has_place(target.origin, now):
             return
         bucket = Entry(now)
@@ -94,6 +93,7 @@ class Store:
         if wider is not None:
             bucket.absorb(wider[1])
         self._swallow(target.origin, path, bucket, now)
+        self._make_room(now)  # not before: what makes room could be a member
         others = self._buckets.get(target.origin, {})
         self.size += path not in others
         paths = others | {path: bucket}
@@ -141,15 +141,15 @@ class Store:
         return rank <= _HEALTHY
 
     def _is_spent(self, entry: Entry, now: float) -> bool:
-        lifetime = self._failing_lifetime if entry.count > 0 else self._healthy_lifetime
-        return now - entry.release >= lifetime
+        return self._rank(entry, now) == _SPENT
 
     def _rank(self, entry: Entry, now: float) -> int:
-        if entry.release > now:
+        release, is_failing = entry.release, entry.count > 0
+        if release > now:
             return _HELD
-        if self._is_spent(entry, now):
+        if now - release >= (self._failing_lifetime if is_failing else self._healthy_lifetime):
             return _SPENT
-        return _RELEASED if entry.count > 0 else _HEALTHY
+        return _RELEASED if is_failing else _HEALTHY
 
     def _make_room(self, now: float) -> None:
         """Where there is none, drop what is forgotten or else a sixteenth of everything: one pass for many arrivals.

@@ -248,8 +248,9 @@ class Throttle:
     def _obey(self, target: Target, words: Words, now: float) -> None:
         """Hold until the latest `Retry-After` of a response, if that is later than what holds already."""
         release = max((retry_after(value, now=now) for value in words.retry_after), default=ASAP)
-        if release > now:
-            entry = self._store.open(target, now=now)
+        store = self._store
+        entry = store.open(target, now=now) if release > now else store.find(target, now=now)
+        if entry is not None:
             entry.retry_after = max(entry.retry_after, release)
 
     def _count_failure(self, target: Target, now: float, sent: float | None) -> None:

@@ -1,0 +1,477 @@
+import math
+
+import pytest
+
+from headgate.errors import ConfigurationError
+from headgate.release import ASAP, NEVER
+from headgate.throttle import Policy, Throttle
+
+NOW = 1_763_683_200.0
+X = "http://www.example.com/x"
+PLAIN = Policy(jitter_factor=0)
+
+DRAFT = [
+    0, 0, 980, 1372, 1921, 2689, 3765, 5271, 7379, 10331, 14463, 20248, 28347, 39686, 55560, 77784, 108898, 152457,
+    213439, 298815, 418341, 585678, 819949, 900000, 900000,
+]  # fmt: skip
+CHROMIUM = [0, 0, 700, *DRAFT[2:-1]]
+
+
+def throttled(policy=PLAIN, **settings) -> Throttle:
+    return Throttle(policy, draw=lambda: 0.0, **settings)
+
+
+def fail(throttle, url=X, times=1, *, now=NOW, status=503, headers=(), **more):
+    for _ in range(times):
+        throttle.response_received(url, status, headers, now=now, **more)
+
+
+def succeed(throttle, url=X, times=1, *, now=NOW, headers=()):
+    fail(throttle, url, times, now=now, status=200, headers=headers)
+
+
+def failures(throttle, url=X, *, now=NOW):
+    return throttle.explain(url, now=now).failures
+
+
+def waits(throttle, url=X, *, now=NOW):
+    """Give the seconds that a request would wait: 0.0 when it may go."""
+    return max(0.0, throttle.release_time(url, now=now) - now)
+
+
+class TestBackoff:
+    @pytest.mark.parametrize(
+        ("policy", "releases"),
+        [(PLAIN, DRAFT), (Policy(jitter_factor=0, first_delay_is_initial=True, lower_case_path=True), CHROMIUM)],
+    )
+    def test_25_failures_at_one_instant(self, policy, releases):
+        throttle = throttled(policy)
+        found = []
+        for _ in range(25):
+            fail(throttle, now=0.0)
+            found.append(round(waits(throttle, now=0.0) * 1_000))
+        assert found == releases
+
+    def test_each_draw_is_used_once_and_only_where_there_is_a_delay(self):
+        draws = iter([0.5, 0.0])
+        throttle = Throttle(draw=lambda: next(draws))
+        fail(throttle, times=3, now=0.0)
+        assert waits(throttle, now=0.0) == pytest.approx(0.98 * 0.95)
+        fail(throttle, now=0.0)
+        assert waits(throttle, now=0.0) == pytest.approx(1.372)
+        with pytest.raises(StopIteration):
+            next(draws)
+
+    def test_a_release_is_asap_once_it_is_past(self):
+        throttle = throttled()
+        fail(throttle, times=3, now=0.0)
+        release = throttle.release_time(X, now=0.0)
+        assert release == pytest.approx(0.98)
+        assert throttle.release_time(X, now=math.nextafter(release, 0)) == release
+        assert throttle.release_time(X, now=release) == ASAP
+
+    def test_a_sum_that_is_no_float_is_rounded_down(self):
+        throttle = throttled(Policy(num_errors_to_ignore=0, jitter_factor=0, initial_backoff=0.1, multiply_factor=1))
+        for now in (NOW + step / 7 for step in range(100)):
+            throttle.reset()
+            fail(throttle, now=now)
+            assert 0.0999 < throttle.release_time(X, now=now) - now <= 0.1
+
+    def test_a_success_lowers_the_count_and_keeps_the_hold(self):
+        throttle = throttled()
+        fail(throttle, times=3)
+        succeed(throttle, now=NOW + 0.5)
+        assert failures(throttle) == 2
+        assert waits(throttle, now=NOW + 0.5) == pytest.approx(0.48)
+
+    def test_a_later_failure_never_brings_the_release_forward(self):
+        draws = iter([0.0, 0.999])
+        throttle = Throttle(Policy(jitter_factor=1), draw=lambda: next(draws))
+        fail(throttle, times=3)
+        release = throttle.release_time(X, now=NOW)
+        fail(throttle)
+        assert throttle.release_time(X, now=NOW) == release
+
+    def test_which_statuses_fail_is_the_policys(self):
+        throttle = throttled(Policy(failure_statuses=frozenset({502}), num_errors_to_ignore=0))
+        fail(throttle, times=3, status=502)
+        assert failures(throttle) == 3
+        fail(throttle, times=2, status=503)
+        assert failures(throttle) == 1
+
+    @pytest.mark.parametrize("status", [502, 504])
+    def test_gateways_change_no_count_and_no_horizon(self, status):
+        throttle = throttled()
+        fail(throttle, times=2, now=NOW)
+        before = throttle.explain(X, now=NOW)
+        fail(throttle, times=9, now=NOW + 5, status=status)
+        after = throttle.explain(X, now=NOW)
+        assert after == before
+        assert len(throttle) == 1
+
+    def test_what_is_no_http_url_is_never_held(self):
+        throttle = throttled()
+        for url in ("ftp://a.example/", "/x", "", "\ud800"):
+            fail(throttle, url, 9)
+            assert throttle.release_time(url, now=NOW) == ASAP
+            assert throttle.explain(url, now=NOW).reason == "no target"
+        fail(throttle, times=9)
+        assert throttle.release_time("/x", now=NOW) == ASAP
+        throttle.malformed_body("/x", 200, now=NOW)
+        throttle.clear_backoff("/x", now=NOW)
+        assert len(throttle) == 1
+
+
+class TestWhatIsStored:
+    def test_a_healthy_crawl_stores_nothing(self):
+        throttle = throttled()
+        for number in range(5_000):
+            url = f"http://{number % 50}.example/{number}"
+            assert throttle.release_time(url, now=NOW) == ASAP
+            succeed(throttle, url, headers={"Content-Type": "text/html"})
+            fail(throttle, url, status=404)
+            fail(throttle, url, status=502)
+            succeed(
+                throttle, url, headers={"Retry-After": "0", "Exponential-Throttling": "no", "DDoS-Bucket-With": "x"}
+            )
+        assert len(throttle) == 0
+
+    def test_an_empty_throttle_does_not_parse_urls(self, monkeypatch):
+        monkeypatch.setattr("headgate.throttle.throttle.parse_target", lambda *_, **__: pytest.fail("parsed"))
+        throttle = throttled()
+        assert throttle.release_time(X, now=NOW) == ASAP
+        succeed(throttle, headers={"Content-Type": "text/html"})
+
+    def test_one_that_recovers_goes(self):
+        throttle = throttled()
+        fail(throttle, times=2)
+        succeed(throttle, times=3)
+        assert len(throttle) == 0
+
+    def test_one_that_recovers_stays_while_it_is_held(self):
+        throttle = throttled()
+        fail(throttle, times=3)
+        succeed(throttle, times=9)
+        assert (failures(throttle), len(throttle)) == (0, 1)
+        assert waits(throttle) == pytest.approx(0.98)
+        succeed(throttle, now=NOW + 1)
+        assert len(throttle) == 0
+
+    def test_it_is_bounded_and_counts_the_holds_it_gives_up(self):
+        throttle = throttled(max_targets=10)
+        for number in range(100):
+            fail(throttle, f"http://{number}.example/", 3)
+            assert len(throttle) <= 10
+        assert throttle.evicted == 90
+
+    def test_forgetting_says_how_much_it_was(self):
+        throttle = throttled()
+        fail(throttle, times=1)
+        succeed(throttle, "http://www.example.com/y", headers={"Retry-After": "5"})
+        assert throttle.forget(now=NOW + 124.9) == 0
+        assert throttle.forget(now=NOW + 125) == 1
+        assert throttle.forget(now=NOW + 900) == 1
+        assert len(throttle) == 0
+
+    @pytest.mark.parametrize("name", ["max_targets", "max_opt_outs"])
+    def test_room_for_nothing_is_refused(self, name):
+        with pytest.raises(ConfigurationError, match=f"^{name}: 0"):
+            Throttle(**{name: 0})
+
+
+class TestRetryAfter:
+    def test_two_horizons_are_kept_apart(self):
+        throttle = throttled()
+        fail(throttle, times=3)
+        succeed(throttle, headers={"Retry-After": "60"})
+        found = throttle.explain(X, now=NOW)
+        assert (found.backoff, found.retry_after, found.reason) == (pytest.approx(NOW + 0.98), NOW + 60, "retry-after")
+        throttle.clear_backoff(X, now=NOW)
+        found = throttle.explain(X, now=NOW)
+        assert (found.backoff, found.retry_after, found.failures) == (NOW, NOW + 60, 2)
+
+    def test_on_any_status_and_it_never_shortens(self):
+        throttle = throttled()
+        for status in (200, 204, 301, 404, 429, 500, 502, 503, 504):
+            fail(throttle, f"http://www.example.com/{status}", status=status, headers={"retry-AFTER": "9"})
+            assert waits(throttle, f"http://www.example.com/{status}") == 9
+        for value in ("5", "0", "-1", "soon", "Sun, 06 Nov 1994 08:49:37 GMT"):
+            succeed(throttle, "http://www.example.com/200", headers={"Retry-After": value})
+            assert waits(throttle, "http://www.example.com/200") == 9
+
+    def test_the_latest_of_several_lines_holds(self):
+        throttle = throttled()
+        succeed(throttle, headers=[("Retry-After", "5"), ("retry-after", "7"), ("Retry-After", "x")])
+        assert waits(throttle) == 7
+
+    def test_it_is_unbounded(self):
+        throttle = throttled()
+        succeed(throttle, headers={"Retry-After": "9" * 400})
+        assert throttle.release_time(X, now=NOW) == NEVER
+        assert throttle.forget(now=1e300) == 0
+
+    def test_it_holds_the_bucket_that_it_comes_in(self):
+        throttle = throttled()
+        succeed(throttle, headers={"DDoS-Bucket-With": "/", "Retry-After": "9"})
+        assert waits(throttle, "http://www.example.com/y") == 9
+
+
+class TestOptOut:
+    def test_a_host_on_every_port_and_scheme_at_once_and_for_good(self):
+        throttle = throttled()
+        for url in (X, "https://www.example.com/x", "http://www.example.com:8080/x", "http://example.com/x"):
+            fail(throttle, url, 5)
+        fail(throttle, "http://www.example.com/b/a", 5, headers={"DDoS-Bucket-With": "/b"})
+        for _ in range(3):
+            fail(throttle, "https://www.example.com:9/", status=503, headers={"exponential-throttling": "disable"})
+        for url in (X, "https://www.example.com/x", "http://www.example.com:8080/x", "http://www.example.com/b/c"):
+            assert throttle.release_time(url, now=NOW) == ASAP
+            fail(throttle, url, 20)
+            assert throttle.release_time(url, now=NOW) == ASAP
+            found = throttle.explain(url, now=NOW)
+            assert (found.failures, found.backoff, found.reason) == (0, ASAP, "opted out")
+        assert waits(throttle, "http://example.com/x") > 0
+        throttle.reset()
+        fail(throttle, times=20)
+        assert (len(throttle), throttle.release_time(X, now=NOW)) == (0, ASAP)
+        throttle.malformed_body(X, 200, now=NOW)
+        assert len(throttle) == 0
+
+    def test_it_voids_no_retry_after(self):
+        throttle = throttled()
+        succeed(throttle, headers={"Retry-After": "60"})
+        succeed(throttle, headers={"Exponential-Throttling": "disable"})
+        assert waits(throttle) == 60
+        succeed(throttle, "http://www.example.com/y", headers={"Retry-After": "9"})
+        found = throttle.explain("http://www.example.com/y", now=NOW)
+        assert (found.release, found.held, found.reason) == (NOW + 9, True, "retry-after")
+
+    def test_the_set_is_bounded_and_the_oldest_goes_first(self):
+        throttle = throttled(max_opt_outs=2)
+        hosts = ["a.example", "b.example", "a.example", "c.example"]
+        for host in hosts:
+            succeed(throttle, f"http://{host}/", headers={"Exponential-Throttling": "disable"})
+        assert throttle.opt_outs_evicted == 1
+        for host, is_held in (("a.example", True), ("b.example", False), ("c.example", False)):
+            fail(throttle, f"http://{host}/", 3)
+            assert (waits(throttle, f"http://{host}/") > 0) is is_held
+
+
+class TestBuckets:
+    def test_the_declaring_response_counts_once_in_the_bucket(self):
+        throttle = throttled()
+        fail(throttle, "http://www.example.com/m/a", 4)
+        fail(throttle, "http://www.example.com/m/b")
+        fail(throttle, "http://www.example.com/m/b", headers={"DDoS-Bucket-With": "/m"})
+        found = throttle.explain("http://www.example.com/m/c?d", now=NOW)
+        assert (found.target, found.bucket, found.failures) == ("http://www.example.com/m*", "/m", 5)
+        assert waits(throttle, "http://www.example.com/m/c") == pytest.approx(1.9208)
+        assert len(throttle) == 1
+
+    @pytest.mark.parametrize("value", ["other", "/other", "", "m", "/m/", "/m/ab", "/M", "/m, /m", "//", "*", "/m?"])
+    def test_a_path_that_does_not_match_the_responses_is_ignored(self, value):
+        throttle = throttled()
+        fail(throttle, "http://www.example.com/m", 3, headers={"DDoS-Bucket-With": value})
+        assert throttle.explain("http://www.example.com/m", now=NOW).bucket is None
+        assert waits(throttle, "http://www.example.com/m") > 0
+
+    def test_its_path_is_in_lower_case_where_paths_are(self):
+        throttle = throttled(Policy.chromium())
+        fail(throttle, "http://www.example.com/M/a", 3, headers={"DDoS-Bucket-With": "/M"})
+        assert throttle.explain("http://www.example.com/m/B", now=NOW).target == "http://www.example.com/m*"
+
+    def test_successes_within_it_count_and_leave_it(self):
+        throttle = throttled()
+        fail(throttle, "http://www.example.com/m/a", 2, headers={"DDoS-Bucket-With": "/m"})
+        succeed(throttle, "http://www.example.com/m/b", 5)
+        found = throttle.explain("http://www.example.com/m/c", now=NOW + 119)
+        assert (found.bucket, found.failures) == ("/m", 0)
+        assert throttle.explain("http://www.example.com/m/c", now=NOW + 120).bucket is None
+
+    def test_a_success_may_declare_one(self):
+        throttle = throttled()
+        succeed(throttle, "http://www.example.com/m/a", headers={"DDoS-Bucket-With": "/m"})
+        fail(throttle, "http://www.example.com/m/b")
+        assert failures(throttle, "http://www.example.com/m/c") == 1
+
+    def test_a_response_counts_where_its_url_is_held(self):
+        throttle = throttled()
+        fail(throttle, "http://www.example.com/a/b/c", headers={"DDoS-Bucket-With": "/a/b"})
+        fail(throttle, "http://www.example.com/a/b/c", headers={"DDoS-Bucket-With": "/a"})
+        assert failures(throttle, "http://www.example.com/a/b/d") == 2
+        found = throttle.explain("http://www.example.com/a/d", now=NOW)
+        assert (found.bucket, found.failures) == ("/a", 0)
+
+
+class TestLetThrough:
+    def test_a_user_gesture_passes_both_horizons_of_every_target_for_three_and_a_half_seconds(self):
+        throttle = throttled()
+        for url in (X, "http://other.example/"):
+            fail(throttle, url, 20, headers={"Retry-After": "3600"})
+        throttle.user_gesture(now=NOW + 10)
+        throttle.user_gesture(now=NOW + 9)
+        for url in (X, "http://other.example/"):
+            assert throttle.release_time(url, now=NOW + 13.49) == ASAP
+            assert waits(throttle, url, now=NOW + 13.5) == 3586.5
+            found = throttle.explain(url, now=NOW + 13.49)
+            assert (found.held, found.reason, found.release) == (False, "user gesture", NOW + 3600)
+            assert throttle.explain(url, now=NOW + 13.5).held
+
+    def test_interactive_passes_one_request_and_opens_no_window(self):
+        throttle = throttled()
+        fail(throttle, times=20, headers={"Retry-After": "3600"})
+        assert throttle.release_time(X, now=NOW, interactive=True) == ASAP
+        assert waits(throttle) == 3600
+
+    def test_responses_count_all_the_same(self):
+        throttle = throttled()
+        throttle.user_gesture(now=NOW)
+        fail(throttle, times=3)
+        assert waits(throttle, now=NOW) == 0
+        assert failures(throttle) == 3
+
+    @pytest.mark.parametrize(
+        "host",
+        ["localhost", "LOCALHOST:8080", "a.localhost", "localhost.", "127.0.0.1", "127.9.9.9:1", "[::1]", "0x7f.1"],
+    )
+    def test_this_machine_is_never_held_unless_it_is_to_be(self, host):
+        url = f"http://{host}/x"
+        for throttle, is_held in ((throttled(), False), (throttled(hold_localhost=True), True)):
+            fail(throttle, url, 20, headers={"Retry-After": "60", "DDoS-Bucket-With": "/"})
+            throttle.malformed_body(url, 200, now=NOW)
+            assert (waits(throttle, url) > 0) is is_held
+            found = throttle.explain(url, now=NOW)
+            assert (found.held, found.reason == "localhost", len(throttle)) == (is_held, not is_held, int(is_held))
+
+    @pytest.mark.parametrize("host", ["localhost.example", "notlocalhost", "128.0.0.1", "[::2]", "10.0.0.1"])
+    def test_other_machines_are(self, host):
+        throttle = throttled()
+        fail(throttle, f"http://{host}/", 3)
+        assert waits(throttle, f"http://{host}/") > 0
+
+
+class TestMalformedBody:
+    @pytest.mark.parametrize("before", range(5))
+    def test_it_is_one_failure_more_than_before_the_response(self, before):
+        throttle = throttled()
+        fail(throttle, times=before)
+        succeed(throttle)
+        throttle.malformed_body(X, 200, now=NOW)
+        assert failures(throttle) == before + 1
+
+    def test_it_backs_off_as_any_failure_does(self):
+        throttle = throttled()
+        for releases in (0, 0, 0.98, 1.372):
+            succeed(throttle)
+            throttle.malformed_body(X, 200, now=NOW)
+            assert waits(throttle) == pytest.approx(releases)
+
+    @pytest.mark.parametrize("status", [500, 502, 503, 504, 509])
+    def test_after_a_failure_nothing_changes(self, status):
+        throttle = throttled()
+        fail(throttle, times=2)
+        throttle.malformed_body(X, status, now=NOW)
+        assert failures(throttle) == 2
+
+
+class TestClearing:
+    def test_every_hold_of_the_origin_ends_within_ten_seconds_each_at_its_own(self):
+        draws = iter([*[0.0] * 84, 0.25, 0.75, 0.5])
+        throttle = Throttle(draw=lambda: next(draws))
+        urls = [X, "http://www.example.com/b/a", "http://www.example.com/y"]
+        fail(throttle, urls[1], 20, headers={"DDoS-Bucket-With": "/b"})
+        for url in (urls[0], urls[2], "http://www.example.com:8080/x", "https://www.example.com/x"):
+            fail(throttle, url, 20 if url in urls else 17)
+        throttle.clear_backoff("HTTP://www.example.com:80/some/where", now=NOW)
+        assert [waits(throttle, url) for url in (urls[1], urls[0], urls[2])] == [2.5, 7.5, 5.0]
+        assert [failures(throttle, url) for url in urls] == [20, 20, 20]
+        for url in ("http://www.example.com:8080/x", "https://www.example.com/x"):
+            assert waits(throttle, url) > 100
+
+    def test_it_lengthens_nothing(self):
+        throttle = Throttle(draw=lambda: 0.9)
+        fail(throttle, times=3)
+        fail(throttle, "http://www.example.com/y", 1)
+        before = [waits(throttle), waits(throttle, "http://www.example.com/y")]
+        throttle.clear_backoff(X, now=NOW)
+        assert [waits(throttle), waits(throttle, "http://www.example.com/y")] == before
+
+    def test_a_reset_forgets_all_but_the_opt_outs(self):
+        throttle = throttled(retry_budget=1)
+        fail(throttle, times=9)
+        assert throttle.spend_retry(X)
+        throttle.reset()
+        assert (len(throttle), throttle.release_time(X, now=NOW), throttle.retries_left(X)) == (0, ASAP, 1)
+
+
+class TestCoalesce:
+    def test_failures_in_parallel_do_not_escalate(self):
+        throttle = throttled(coalesce=True)
+        for step in range(3):
+            fail(throttle, now=NOW + step, sent=NOW + step)
+            fail(throttle, times=9, now=NOW + step + 0.5, sent=NOW + step - 0.1)
+        assert failures(throttle) == 3
+
+    def test_one_sent_at_that_very_instant_does(self):
+        throttle = throttled(coalesce=True)
+        fail(throttle, times=2, now=NOW, sent=NOW)
+        assert failures(throttle) == 2
+
+    def test_without_it_or_without_knowing_when_all_count(self):
+        for throttle, sent in ((throttled(), NOW - 1), (throttled(coalesce=True), None)):
+            fail(throttle, times=5, sent=sent)
+            assert failures(throttle) == 5
+
+    def test_what_else_a_parallel_failure_says_is_obeyed(self):
+        throttle = throttled(coalesce=True)
+        fail(throttle)
+        fail(throttle, sent=NOW - 1, headers={"Retry-After": "60"})
+        assert (failures(throttle), waits(throttle)) == (1, 60)
+
+
+class TestRetryBudget:
+    def test_there_is_none_unless_asked_for(self):
+        throttle = throttled()
+        assert all(throttle.spend_retry(X) for _ in range(1_000))
+        assert throttle.retries_left(X) == math.inf
+
+    def test_an_origin_has_so_many_retries_and_a_tenth_more_for_each_success(self):
+        throttle = throttled(retry_budget=2)
+        assert [throttle.spend_retry(url) for url in (X, "http://www.example.com/y", X)] == [True, True, False]
+        assert throttle.spend_retry("http://www.example.com:8080/x")
+        for status in (*[200] * 9, 429, 500, 502, 503, 504):
+            fail(throttle, status=status)
+        assert throttle.retries_left("HTTP://www.example.com/") == 0
+        fail(throttle, status=404)
+        assert throttle.retries_left(X) == 1
+        assert throttle.spend_retry(X)
+
+    def test_this_machine_has_one_too(self):
+        throttle = throttled(retry_budget=1)
+        assert [throttle.spend_retry("http://localhost/") for _ in range(2)] == [True, False]
+        succeed(throttle, "http://localhost/", 10)
+        assert throttle.spend_retry("http://localhost/")
+
+    def test_what_is_no_url_has_none(self):
+        assert throttled(retry_budget=0).spend_retry("/x")
+        assert throttled(retry_budget=0).retries_left("/x") == math.inf
+
+
+class TestExplain:
+    def test_it_tells_what_is_known(self):
+        throttle = throttled()
+        fail(throttle, X + "?q", 3)
+        found = throttle.explain(X + "?other", now=NOW)
+        assert (found.url, found.now, found.target, found.bucket) == (X + "?other", NOW, X, None)
+        assert (found.failures, found.retry_after, found.held, found.reason) == (3, ASAP, True, "backoff")
+        assert found.release == found.backoff == throttle.release_time(X, now=NOW)
+
+    def test_of_what_is_unknown_there_is_nothing(self):
+        found = throttled().explain(X, now=NOW)
+        assert (found.target, found.failures, found.release, found.held, found.reason) == (X, 0, ASAP, False, "free")
+
+    def test_a_past_hold_is_told_and_holds_nothing(self):
+        throttle = throttled()
+        fail(throttle, times=3)
+        found = throttle.explain(X, now=NOW + 1)
+        assert (found.release, found.held, found.reason) == (pytest.approx(NOW + 0.98), False, "free")
