@@ -206,11 +206,13 @@ def _proven(url: str, response: StoredResponse) -> mice.Proven | None:
 
 def _proven_headers(headers: Mapping[str, str], proven: mice.Proven) -> dict[str, str]:
     codings = headers.get("content-encoding")
-    return {
-        **headers,
+    changed = {
         "content-encoding": f"{codings}, {mice.CODING}" if codings else mice.CODING,
         "digest": proven.digest,
     }
+    if "content-length" in headers:
+        changed["content-length"] = str(proven.length)
+    return {**headers, **changed}
 
 
 def _hashes(metadata: Metadata, urls: Collection[str], stored: Collection[Stored]) -> dict[str, Subset]:

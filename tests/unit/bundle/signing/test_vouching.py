@@ -117,6 +117,20 @@ def test_codings_are_listed_in_the_order_they_were_applied() -> None:
     assert headers["content-encoding"] == "br, mi-sha256-03"
 
 
+@pytest.mark.parametrize("payload", [b"", b"short", bytes(10_000)])
+def test_a_content_length_is_that_of_what_is_stored(payload: bytes) -> None:
+    out = io.BytesIO()
+    headers = {"content-type": "text/plain", "content-length": str(len(payload))}
+    with BundleWriter(out, primary_url=URL) as writer:
+        writer.add(URL, headers=headers, payload=payload)
+    bundle = read(signed(out.getvalue()))
+    response = bundle.response(URL)
+    assert response.stored_headers["content-length"] == str(len(response.payload))
+    assert verify_bundle(bundle, now=signers.NOW).valid
+    shown = decode(bundle, locate(bundle.metadata, URL), response)
+    assert shown.decoded.headers == headers
+
+
 def test_signatures_that_were_there_are_kept() -> None:
     other = signers.certificate(key=signers.p256(2))
     once = signed(SMALL)
