@@ -41,6 +41,14 @@ def test_a_directory(run, folder, out):
     assert run("lint", out).code == 0
 
 
+def test_the_base_url_of_a_whole_host_needs_no_slash(run, folder, out):
+    assert run("create", "--dir", folder, "--base-url", "https://example.com", "-o", out).code == 0
+    assert (BASE + "a/long.txt", None) in lines_of(run, out)
+    deeper = run("create", "--dir", folder, "--base-url", BASE + "p/q/", "-o", out)
+    assert deeper.code == 0
+    assert (BASE + "p/q/a/long.txt", None) in lines_of(run, out)
+
+
 def test_the_same_files_give_the_same_bytes(run, folder, out):
     assert run("create", "--dir", folder, "--base-url", BASE, "-o", out).code == 0
     first = out.read_bytes()
@@ -188,6 +196,7 @@ WRONG = [
     (["--har", "x", "--base-url", BASE], "--base-url is for --dir alone"),
     (["--dir", "nowhere", "--base-url", BASE], "nowhere"),
     (["--dir", "site", "--base-url", "example.com"], "'example.com' is no absolute URL"),
+    (["--dir", "site", "--base-url", "https://x/p/q"], "ends in a slash; try https://x/p/q/"),
     (["--dir", "site", "--base-url", BASE, "--compress", "lzma"], "'lzma' is no coding"),
     (["--dir", "site", "--base-url", BASE, "--compress", ""], "is no list of codings; try gzip,br"),
     (["--dir", "site", "--base-url", BASE, "--compress", "gzip", "--version", "b2"], "has no variants"),
