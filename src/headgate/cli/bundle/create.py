@@ -74,7 +74,8 @@ def create(
     """Make a bundle of a directory, a HAR, a list of URLs or a WARC.
 
     The same input gives the same bytes. In b1 a manifest is asked for by strict readers: a directory's
-    manifest.webmanifest or manifest.json is found by itself. What is left out of the bundle is said on stderr.
+    manifest.webmanifest or manifest.json is found by itself. What is left out of the bundle is said on stderr: with
+    --urls also each error such as a 404, which makes the exit code 1, while a HAR's or a WARC's is kept.
 
     \b
     headgate bundle create --dir site --base-url https://example.com/ -o site.wbn

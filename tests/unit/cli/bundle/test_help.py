@@ -50,3 +50,11 @@ def test_what_is_no_command_is_wrong_use(run, words):
     told = run(*words)
     assert (told.code, told.out) == (2, b"")
     assert "headgate bundle" in told.err
+
+
+def test_create_says_which_source_leaves_errors_out(run):
+    text = " ".join(run("create", "--help").out.decode().split())
+    assert (
+        "with --urls also each error such as a 404, which makes the exit code 1, while a HAR's or a WARC's is kept"
+        in text
+    )
