@@ -37,8 +37,8 @@ _COPIED = 1 << 20
 def verify_bundle(bundle: Bundle, *, now: float, trust: bytes | None = None) -> Verification:
     """Verify every signature of a bundle at the time `now`; valid if there is one at least and all of them are.
 
-    `trust` is PEM with the roots that certificates must lead to; without it nobody asks where they lead. What a
-    stranger wrote is never an exception: it is a reason.
+    `trust` is PEM with the roots that certificates must lead to, or with the certificates themselves; without it nobody
+    asks where they lead. What a stranger wrote is never an exception: it is a reason.
     """
     block = bundle.integrity_block
     if block is None and not bundle.metadata.vouched_subsets:

@@ -44,7 +44,7 @@ class Reason(StrEnum):
     VALIDITY_URL_ELSEWHERE = "validity-url-elsewhere"
     """The certificate does not name the validity URL's host."""
     UNTRUSTED = "untrusted"
-    """The certificate does not lead to a trusted root; looked for only where roots are given."""
+    """The certificate is not trusted, nor does it lead to a trusted root; looked for only where roots are given."""
     HOST_NOT_COVERED = "host-not-covered"
     """The certificate does not name the URL's host."""
     NOT_IN_BUNDLE = "not-in-bundle"

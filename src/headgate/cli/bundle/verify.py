@@ -19,7 +19,10 @@ __all__ = ["verify"]
 @click.command(short_help="Whether the signatures of a bundle hold.")
 @reads
 @click.option(
-    "--trust", metavar="C", help="Roots that certificates must lead to, PEM; else nobody asks where they lead."
+    "--trust",
+    metavar="C",
+    help="PEM: the roots that certificates must lead to, or the very certificates that sign, such as one signed by "
+    "itself; else nobody asks where they lead.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def verify(*, source: Reading, trust: str | None, as_json: bool) -> None:

@@ -1,6 +1,7 @@
 """Every way in which a vouched subset can be wrong, each by its own name; what is forged is properly signed."""
 
 import hashlib
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -238,12 +239,13 @@ ROOT_KEY = signers.p256(2)
 ROOT = signers.root(ROOT_KEY)
 
 
-def trusted(certificate: Any, *more: Any, now: float = signers.NOW) -> Signature:
-    options = by(certificate)
+def trusted(certificate: Any, *more: Any, trust: Sequence[Any] = (ROOT,), **changes: Any) -> Signature:
+    options = by(certificate, **changes)
     authorities = [{"cert": signers.der(one)} for one in (certificate, *more)]
     options.pop("authorities")
     bundle = opened(vouch(**options), authorities=authorities)
-    (signature,) = verify_vouched(bundle, now=now, trust=read_certificate_chain(signers.certificate_pem(ROOT)))
+    roots = read_certificate_chain(signers.certificate_pem(*trust))
+    (signature,) = verify_vouched(bundle, now=signers.NOW, trust=roots)
     return signature
 
 
@@ -259,6 +261,18 @@ def test_certificates_between_it_and_the_root_are_found_in_the_bundle() -> None:
     leaf = signers.certificate(issuer=(between, key))
     assert trusted(leaf, between).valid
     assert code(trusted(leaf)) == Reason.UNTRUSTED
+
+
+def test_a_certificate_that_is_trusted_itself_need_not_lead_anywhere() -> None:
+    assert trusted(LEAF, trust=[ROOT, LEAF]).valid
+    assert code(trusted(LEAF, trust=[signers.certificate(common_name="another")])) == Reason.UNTRUSTED
+    # It is believed about its own hosts and for its own time alone.
+    elsewhere = signers.certificate(["other.example"])
+    validity = "https://other.example/"
+    assert code(trusted(elsewhere, trust=[elsewhere], validity_url=validity)) == Reason.HOST_NOT_COVERED
+    past = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 9, tzinfo=UTC)
+    old = signers.certificate(valid=past)
+    assert code(trusted(old, trust=[old])) == Reason.CERTIFICATE_EXPIRED
 
 
 def test_a_certificate_that_leads_to_no_root_is_not_trusted() -> None:

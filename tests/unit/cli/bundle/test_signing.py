@@ -99,6 +99,7 @@ def test_trust(run, site, keys, tmp_path):
     told = run("verify", site, "--trust", tmp_path / "root.pem", "--json")
     assert told.code == 1
     assert told.json["signatures"][0]["reason"].startswith("untrusted: ")
+    assert run("verify", site, "--trust", keys / "chain.pem").code == 0  # signed by itself, and trusted itself
     assert "not checked: whether the certificate leads to a trusted root" in run("verify", site).out.decode()
 
 
