@@ -14,7 +14,6 @@ from headgate.advice.fetching import MOST_BYTES, NETWORK_ERROR, TIMEOUT, AdviceR
 from headgate.agent.library import default_library
 from headgate.errors import MissingExtra
 from headgate.http.lists import Pairs, lines_of, split
-from headgate.http.origin import is_localhost
 
 if TYPE_CHECKING:
     from headgate.bundle.sources.codings import Decompressor
@@ -64,13 +63,12 @@ def _sent(library: Any, request: AdviceRequest) -> Any:
     host = urlsplit(request.url).hostname or ""
     name = host.removesuffix(".")
     fields = [(field.encode(), value.encode("latin-1")) for field, value in request.fields]
-    extensions: dict[str, Any] = {"timeout": dict.fromkeys(("connect", "read", "write", "pool"), TIMEOUT)}
-    sent = library.Request("GET", request.url, headers=fields, extensions=extensions)
-    if name != host or name.endswith(".localhost"):
-        extensions["sni_hostname"] = name
-        if is_localhost(host):
-            # Such names are trusted because they are this machine's; no name server is asked whether they are.
-            sent.url = sent.url.copy_with(host="localhost")
+    extensions = {"timeout": dict.fromkeys(("connect", "read", "write", "pool"), TIMEOUT)}
+    if not f".{name}".endswith(".localhost"):
+        return library.Request("GET", request.url, headers=fields, extensions=extensions)
+    # Such names are trusted because they are this machine's; no name server is asked whether they are.
+    sent = library.Request("GET", request.url, headers=fields, extensions={**extensions, "sni_hostname": name})
+    sent.url = sent.url.copy_with(host="localhost")
     return sent
 
 

@@ -1,0 +1,283 @@
+"""The one request for traffic advice, against servers that do as they like."""
+
+import asyncio
+import gzip
+import ssl
+import zlib
+
+import pytest
+import trustme
+
+from headgate.advice import AgentIdentity
+from headgate.advice.fetching import MOST_BYTES, NETWORK_ERROR, AdviceResponse, advice_request, interpret
+from headgate.advice.result import UNREACHABLE
+from headgate.agent import advice as shell
+from headgate.agent.advice import fetch_advice
+
+IDENTITY = AgentIdentity(["ExampleProxy", "prefetch-proxy", "*"])
+HALF = b'[{"user_agent":"*","fraction":0.5}]'
+TYPE = b"Content-Type: application/trafficadvice+json\r\n"
+
+
+def answer(body: bytes = HALF, *, status: bytes = b"200 OK", fields: bytes = TYPE, length: int | None = None) -> bytes:
+    length = len(body) if length is None else length
+    return b"HTTP/1.1 %s\r\n%sContent-Length: %d\r\n\r\n%s" % (status, fields, length, body)
+
+
+class Server:
+    """Sends `said` to whoever connects, and hears them out; `stays` open afterwards, if it is to."""
+
+    def __init__(self, said: bytes, *, stays: bool = False, resets: bool = False) -> None:
+        self.said = said
+        self.stays = stays
+        self.resets = resets
+        self.heard: list[bytes] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.heard.append(await reader.readuntil(b"\r\n\r\n"))
+        try:
+            writer.write(self.said)
+            await writer.drain()
+            if self.stays:
+                await reader.read()
+            if self.resets:
+                writer.transport.abort()
+        except ConnectionError:
+            pass
+        finally:
+            writer.close()
+
+
+def fetched(
+    server: Server,
+    *,
+    host: str = "127.0.0.1",
+    tls: ssl.SSLContext | None = None,
+    trust: ssl.SSLContext | None = None,
+    **options: object,
+) -> AdviceResponse:
+    async def fetch() -> AdviceResponse:
+        listening = await asyncio.start_server(server.serve, "127.0.0.1", 0, ssl=tls)
+        async with listening:
+            port = listening.sockets[0].getsockname()[1]
+            request = advice_request(f"{'https' if tls else 'http'}://{host}:{port}", IDENTITY)
+            return await fetch_advice(request, tls=trust, **options)
+
+    return asyncio.run(fetch())
+
+
+@pytest.fixture
+def soon(monkeypatch):
+    """Give up at once where the agent would wait."""
+    monkeypatch.setattr(shell, "TIMEOUT", 0.3)
+
+
+def test_the_request_is_a_get_with_nothing_of_anybody_s_in_it(monkeypatch, tmp_path):
+    netrc = tmp_path / ".netrc"
+    netrc.write_text("machine 127.0.0.1 login user password secret\ndefault login user password secret\n")
+    for name, value in {
+        "NETRC": str(netrc),
+        "HOME": str(tmp_path),
+        "HTTP_PROXY": "http://127.0.0.1:9",
+        "ALL_PROXY": "http://127.0.0.1:9",
+    }.items():
+        monkeypatch.setenv(name, value)
+    server = Server(answer())
+    response = fetched(server)
+    assert (response.status, response.body, response.failure) == (200, HALF, "")
+    assert ("Content-Type", "application/trafficadvice+json") in response.fields
+    (heard,) = server.heard
+    line, *fields = heard.decode().removesuffix("\r\n\r\n").split("\r\n")
+    assert line == "GET /.well-known/traffic-advice HTTP/1.1"
+    assert {field.split(":")[0].lower() for field in fields} == {"host", "accept", "accept-encoding", "user-agent"}
+    assert "User-Agent: ExampleProxy" in fields
+    assert "Accept: application/trafficadvice+json" in fields
+
+
+@pytest.mark.parametrize("status", [b"301 Moved", b"302 Found", b"307 Temporary Redirect"])
+def test_redirects_are_not_followed(status):
+    trap = Server(answer())
+
+    async def fetch() -> AdviceResponse:
+        listening = await asyncio.start_server(trap.serve, "127.0.0.1", 0)
+        async with listening:
+            port = listening.sockets[0].getsockname()[1]
+            location = b"Location: http://127.0.0.1:%d/.well-known/traffic-advice\r\n" % port
+            server = Server(answer(status=status, fields=TYPE + location))
+            return await asyncio.to_thread(fetched, server)
+
+    response = asyncio.run(fetch())
+    assert response.status == int(status[:3])
+    assert interpret(response, IDENTITY) is None
+    assert trap.heard == []
+
+
+@pytest.mark.parametrize(
+    "hints", [b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" * 3]
+)
+def test_interim_responses_are_skipped(hints):
+    assert fetched(Server(hints + answer())).body == HALF
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-",
+        b"\x15\x03\x01\x00\x02\x02\x50",
+        b"HTTP/1.1 2\r\n\r\n",
+    ],
+)
+def test_what_is_no_whole_head_of_http_is_a_network_error(said):
+    response = fetched(Server(said))
+    assert response[:3] == NETWORK_ERROR[:3]
+    assert response.failure
+    assert interpret(response, IDENTITY) is UNREACHABLE
+
+
+def test_a_refused_connection_is_a_network_error():
+    response = asyncio.run(fetch_advice(advice_request("http://127.0.0.1:1", IDENTITY)))
+    assert response[:3] == NETWORK_ERROR[:3]
+    assert "ConnectError" in response.failure
+
+
+def test_a_head_without_an_end_is_a_network_error():
+    response = fetched(Server(b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 100_000, stays=True))
+    assert response[:3] == NETWORK_ERROR[:3]
+
+
+@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 100 Continue\r\n\r\n"])
+def test_silence_before_the_end_of_the_head_is_a_network_error(soon, said):
+    response = fetched(Server(said, stays=True))
+    assert response[:3] == NETWORK_ERROR[:3]
+    assert response.failure
+
+
+def test_a_body_that_stalls_is_not_whole(soon):
+    response = fetched(Server(answer(HALF[:10], length=len(HALF)), stays=True))
+    assert (response.status, response.body) == (200, None)
+    assert response.failure
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        answer(HALF[:10], length=len(HALF)),
+        b"HTTP/1.1 200 OK\r\n" + TYPE + b"Transfer-Encoding: chunked\r\n\r\n23\r\n" + HALF + b"\r\n",
+        b"HTTP/1.1 200 OK\r\n" + TYPE + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n" + HALF,
+    ],
+    ids=["length", "chunked", "garbage"],
+)
+@pytest.mark.parametrize("resets", [False, True], ids=["closed", "reset"])
+def test_a_body_that_is_cut_is_not_whole(said, resets):
+    response = fetched(Server(said, resets=resets))
+    assert (response.status, response.body) == (200, None)
+    assert response.failure
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"HTTP/1.1 200 OK\r\n" + TYPE + b"Transfer-Encoding: chunked\r\n\r\n23\r\n" + HALF + b"\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n" + TYPE + b"Connection: close\r\n\r\n" + HALF,
+        b"HTTP/1.0 200 OK\r\n" + TYPE + b"\r\n" + HALF,
+    ],
+    ids=["chunked", "close", "1.0"],
+)
+def test_a_body_may_be_framed_in_any_way(said):
+    assert fetched(Server(said)).body == HALF
+
+
+def test_a_body_of_half_a_megabyte_is_read_and_one_byte_more_is_not():
+    assert fetched(Server(answer(b" " * MOST_BYTES))).body == b" " * MOST_BYTES
+    response = fetched(Server(answer(b" " * (MOST_BYTES + 1))))
+    assert response.body is None
+    assert "longer than 524288 bytes" in response.failure
+
+
+def test_only_a_body_that_decides_is_read():
+    endless = answer(b"x" * 100, length=1 << 40, status=b"404 Not Found")
+    assert fetched(Server(endless, stays=True))[:1] == (404,)
+    other = answer(HALF, fields=b"Content-Type: text/html\r\n")
+    assert fetched(Server(other)).body is None
+    assert fetched(Server(other), wanted=lambda status, fields: True).body == HALF
+
+
+@pytest.mark.parametrize(
+    ("coding", "body"),
+    [
+        ("gzip", gzip.compress(HALF)),
+        ("X-GZIP", gzip.compress(HALF)),
+        ("gzip", gzip.compress(HALF[:10]) + gzip.compress(HALF[10:])),
+        ("deflate", zlib.compress(HALF)),
+        ("deflate, gzip", gzip.compress(zlib.compress(HALF))),
+        ("identity", HALF),
+        ("", HALF),
+        ("sdch", HALF),
+    ],
+)
+def test_content_codings_are_undone(coding, body):
+    fields = TYPE + b"Content-Encoding: %s\r\n" % coding.encode()
+    assert fetched(Server(answer(body, fields=fields))).body == HALF
+
+
+@pytest.mark.parametrize(
+    ("coding", "body"),
+    [
+        ("gzip", HALF),
+        ("gzip", gzip.compress(HALF)[:-4]),
+        ("gzip", gzip.compress(HALF)[:10] + b"\xff" * 30),
+        ("gzip", b""),
+        ("deflate", gzip.compress(HALF)),
+        ("gzip", gzip.compress(b" " * (MOST_BYTES + 1))),
+        ("gzip", gzip.compress(b" " * (1 << 28), 1)[:100_000]),
+        ("gzip, gzip", gzip.compress(gzip.compress(b" " * (1 << 26)))),
+    ],
+    ids=["plain", "cut", "damaged", "empty", "other", "long", "bomb", "bomb in a bomb"],
+)
+def test_a_coding_that_is_damaged_cut_or_a_bomb_leaves_no_body(coding, body):
+    fields = TYPE + b"Content-Encoding: %s\r\n" % coding.encode()
+    response = fetched(Server(answer(body, fields=fields)))
+    assert (response.status, response.body) == (200, None)
+    assert response.failure
+
+
+@pytest.fixture(scope="module")
+def authority():
+    return trustme.CA()
+
+
+def contexts(authority: trustme.CA, name: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    serving, trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    authority.issue_cert(name).configure_cert(serving)
+    authority.configure_trust(trusting)
+    return serving, trusting
+
+
+@pytest.mark.parametrize("host", ["localhost", "a.localhost", "a.b.localhost.", "localhost."])
+def test_tls_is_to_who_was_asked_for_and_names_of_this_machine_lead_to_it(authority, host):
+    serving, trusting = contexts(authority, host.removesuffix("."))
+    server = Server(answer())
+    assert fetched(server, host=host, tls=serving, trust=trusting).body == HALF
+    assert f"Host: {host}:".encode() in server.heard[0]
+
+
+def test_tls_to_nobody_who_is_trusted_is_a_network_error(authority):
+    serving, trusting = contexts(authority, "localhost")
+    assert fetched(Server(answer()), host="localhost", tls=serving).status == 0
+    assert fetched(Server(answer()), host="a.localhost", tls=serving, trust=trusting).status == 0
+    assert fetched(Server(answer()), host="127.0.0.1", tls=serving, trust=trusting).status == 0
+
+
+def test_a_name_below_localhost_needs_no_name_server():
+    server = Server(answer())
+    assert fetched(server, host="no-such-name.localhost").body == HALF
+    assert b"Host: no-such-name.localhost:" in server.heard[0]
+
+
+def test_nothing_of_a_response_becomes_part_of_the_next_request():
+    server = Server(answer(fields=TYPE + b"Set-Cookie: a=b\r\nRefresh: 0\r\n"))
+    for _ in range(2):
+        fetched(server)
+    assert b"Cookie" not in b"".join(server.heard)

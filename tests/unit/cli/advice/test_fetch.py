@@ -1,0 +1,156 @@
+"""`advice fetch` and `advice check ORIGIN`, against an origin on loopback that answers as the vectors say."""
+
+import json
+import re
+import socket
+import threading
+import time
+from base64 import b64decode
+from contextlib import contextmanager, suppress
+from email.utils import formatdate
+from pathlib import Path
+
+import pytest
+
+CASES = json.loads((Path(__file__).parents[3] / "vectors" / "advice" / "fetch.json").read_text())["cases"]
+IDENTITY = "ExampleProxy,prefetch-proxy,*"
+TYPE = [["Content-Type", "application/trafficadvice+json"]]
+HALF = b'[{"user_agent":"*","fraction":0.5}]'
+
+
+class Origin:
+    """Answers every connection with the same bytes, and remembers what it heard."""
+
+    def __init__(self):
+        self.said = b""
+        self.heard = []
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listening.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self):
+        while True:
+            connection, _ = self._listening.accept()
+            with connection, suppress(ConnectionError):
+                heard = b""
+                while b"\r\n\r\n" not in heard:
+                    chunk = connection.recv(65536)
+                    if not chunk:
+                        return
+                    heard += chunk
+                self.heard.append(heard.decode())
+                connection.sendall(self.said)
+
+    def answer(self, body, *, status=200, headers=TYPE, length=None):
+        head = [f"HTTP/1.1 {status} Whatever", *(f"{name}: {value}" for name, value in headers)]
+        head.append(f"Content-Length: {len(body) if length is None else length}")
+        self.said = "\r\n".join([*head, "", ""]).encode("latin-1") + body
+
+    def close(self):
+        socket.create_connection(("127.0.0.1", self.port)).close()
+        self._thread.join()
+        self._listening.close()
+
+
+@contextmanager
+def listening():
+    origin = Origin()
+    try:
+        yield origin
+    finally:
+        origin.close()
+
+
+@pytest.fixture
+def origin():
+    with listening() as origin:
+        yield origin
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_vectors(run, origin, case):
+    with listening() as trap:
+
+        def filled(value):
+            value = value.replace("@TRAP@", f"{trap.url}/")
+            return re.sub(r"@DATE([+-]\d+)@", lambda match: formatdate(time.time() + int(match[1]), usegmt=True), value)
+
+        headers = [(name, filled(value)) for name, value in case["headers"]]
+        body = b64decode(case["body"])
+        length = len(body) + 10 if case.get("how") == "cut" else None
+        origin.answer(body, status=case["status"], headers=headers, length=length)
+        told = run("fetch", origin.url, "--identity", IDENTITY, "--json")
+        assert trap.heard == []
+    assert told.json["result"] == case["expected"]
+    assert told.code == (0 if isinstance(case["expected"], dict) else 1)
+    assert told.json["origin"] == origin.url
+    assert told.json["url"] == f"{origin.url}/.well-known/traffic-advice"
+    assert told.json["reason"]
+    assert list(told.json) == ["origin", "url", "result", "fresh_for", "reason"]
+    for right in case.get("fresh_for", [told.json["fresh_for"]]):
+        assert right - 5 <= told.json["fresh_for"] <= right
+    (request,) = origin.heard
+    assert request.startswith("GET /.well-known/traffic-advice HTTP/1.1\r\n")
+    assert not re.search(r"(?mi)^(cookie|authorization|referer):", request)
+
+
+def test_only_the_origin_of_a_url_counts(run, origin):
+    origin.answer(HALF)
+    for url in (f"http://user:password@127.1:{origin.port}/a/b?c=d#e", f"HTTP://0x7F.1:{origin.port}"):
+        told = run("fetch", url, "--identity", IDENTITY, "--json")
+        assert (told.code, told.json["origin"]) == (0, origin.url)
+    assert "authorization" not in "".join(origin.heard).lower()
+    assert "password" not in "".join(origin.heard)
+
+
+@pytest.mark.parametrize(
+    "url", ["ws://127.0.0.1:{}", "ftp://127.0.0.1:{}", "file://127.0.0.1:{}/", "127.0.0.1:{}", "x"]
+)
+def test_what_may_not_be_asked_is_not(run, origin, url):
+    told = run("fetch", url.format(origin.port), "--identity", IDENTITY, "--json")
+    assert told.code == 1
+    assert (told.json["url"], told.json["result"], told.json["fresh_for"]) == (None, None, None)
+    assert told.json["reason"]
+    assert origin.heard == []
+    assert run("fetch", "http://10.0.0.1", "--identity", IDENTITY).out.count(b"\n") == 1
+
+
+def test_an_unreachable_origin_says_when_to_come_back(run, origin):
+    origin.answer(b"", status=503, headers=[["Retry-After", "120"]])
+    told = run("fetch", origin.url, "--identity", IDENTITY, "--json")
+    assert (told.code, told.json["result"], told.json["fresh_for"]) == (1, "unreachable", 120)
+    said = run("fetch", origin.url, "--identity", IDENTITY)
+    assert said.out.decode() == f"{origin.url}: status 503: the server cannot say now; ask again in 120 s\n"
+
+
+def test_without_json_it_is_a_sentence(run, origin):
+    origin.answer(HALF)
+    told = run("fetch", origin.url, "--identity", IDENTITY)
+    assert (told.code, told.err) == (0, "")
+    assert told.out.decode() == f"{origin.url}: a fraction of 0.5 is wanted; ask again in 1800 s\n"
+
+
+def test_an_origin_is_checked_with_its_fields(run, origin):
+    origin.answer(HALF, headers=[*TYPE, ["Cache-Control", "max-age=63072000"]])
+    told = run("check", origin.url, "--json")
+    assert told.code == 1
+    assert told.json["conforming"] == {"disallowed": False, "fraction": 0.5}
+    assert told.json["deployed"] is None
+    assert [finding["code"] for finding in told.json["findings"]] == ["fresh_too_long", "nosniff", "readers_differ"]
+    (request,) = origin.heard
+    assert "User-Agent: Chrome Privacy Preserving Prefetch Proxy\r\n" in request
+
+
+def test_a_refusal_that_was_meant_as_an_opt_out_is_told_from_one(run, origin):
+    origin.answer(b"no", status=403, headers=[])
+    told = run("check", origin.url, "--json")
+    assert (told.code, told.json["conforming"], told.json["deployed"]) == (1, None, None)
+    assert [finding["code"] for finding in told.json["findings"]] == ["no_opt_out"]
+
+
+def test_a_document_behind_the_wrong_media_type_is_checked_too(run, origin):
+    origin.answer(b"{}", headers=[["Content-Type", "application/json"], ["X-Content-Type-Options", "nosniff"]])
+    told = run("check", origin.url, "--json")
+    assert [finding["code"] for finding in told.json["findings"]] == ["media_type", "not_a_list"]
