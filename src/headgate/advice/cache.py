@@ -46,8 +46,9 @@ class AdviceCache:
         self._unreachable_for = unreachable_for
         self._records: OrderedDict[str, Record] = OrderedDict()
 
-    def __len__(self) -> int:
-        """The number of origins."""
+    @property
+    def origins(self) -> int:
+        """How many origins are known, or are being asked."""
         return len(self._records)
 
     def ask(self, origin: str, *, now: float) -> Answer:
