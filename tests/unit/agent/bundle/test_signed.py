@@ -137,6 +137,23 @@ def test_a_refusal_says_where(ask):
     assert BROKEN[place - 8 :].startswith((4096).to_bytes(8, "big") + b"f")
 
 
+@pytest.mark.parametrize("ranges", [True, False])
+def test_a_refusal_says_where_behind_what_stands_before_the_bundle(ranges):
+    told = []
+    # A block without signatures: array of 4, magic, version, attributes, an empty list.
+    block = bytes.fromhex("8448f09f968bf09f93a644326200 00a16b77656242756e646c654964") + b"\x61x" + b"\x80"
+    content = block + BROKEN
+    behind = httpx2.MockTransport(lambda request: httpx2.Response(299))
+    with (
+        httpx2.Client(transport=server(content, ranges=ranges)) as fetching,
+        RangeBundle.open(URL, client=fetching) as bundle,
+        httpx2.Client(transport=BundleTransport(bundle, behind, tell=told.append)) as client,
+    ):
+        assert client.get(f"{SITE}/page", headers={"Accept-Language": "fr"}).status_code == 299
+    place = int(told[0].partition(" at byte ")[2].split()[0])
+    assert content[place - 8 :].startswith((4096).to_bytes(8, "big") + b"f")
+
+
 def test_a_response_that_is_too_long_to_be_kept_comes_from_the_network(ask, kind):
     most = len(LONG) + 1_000
     response = ask(SIGNED, "/long", max_bytes=most)
@@ -148,7 +165,9 @@ def test_a_response_that_is_too_long_to_be_kept_comes_from_the_network(ask, kind
     assert ask(SIGNED, "/last", max_bytes=most).content == b"last"
 
 
-def test_a_server_that_breaks_off_leaves_it_to_the_network():
+@pytest.mark.parametrize(("most", "said"), [(1 << 20, "ReadError: gone"), (150_000, "more than the 150000 bytes")])
+def test_a_server_that_breaks_off_leaves_it_to_the_network(most, said):
+    """What is too long is not even begun."""
     told = []
     honest = server(SIGNED, ranges=True)
 
@@ -167,10 +186,10 @@ def test_a_server_that_breaks_off_leaves_it_to_the_network():
     with (
         httpx2.Client(transport=httpx2.MockTransport(answer)) as fetching,
         RangeBundle.open(URL, client=fetching) as bundle,
-        httpx2.Client(transport=BundleTransport(bundle, behind, tell=told.append)) as client,
+        httpx2.Client(transport=BundleTransport(bundle, behind, max_bytes=most, tell=told.append)) as client,
     ):
         assert client.get(f"{SITE}/long").status_code == 299
-    assert "ReadError: gone" in told[0]
+    assert said in told[0]
 
 
 def test_whoever_reads_a_bundle_gets_what_is_stored():
