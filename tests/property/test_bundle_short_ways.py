@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from headgate.bundle import fields, index, parser
 from headgate.bundle.cbor import CborError, encode
+from headgate.bundle.familiar import FamiliarHeads
 from headgate.bundle.metadata import Location, Section
 from headgate.bundle.need import run
 from headgate.bundle.parser import FIRST_READ, read_usual_response
@@ -50,6 +51,68 @@ def test_usual_responses_read_alike(headers, payload, lie, more):
     if usual is None:
         return
     assert usual == long_way(location, source)
+
+
+@st.composite
+def siblings(draw):
+    """Give header maps that look alike: the same names, their values as long as each other's, none of them refused."""
+    more = st.sampled_from([b"etag", b"a%s", b"vary", b"x-own", b"x" * 30])
+    lengths = {
+        name: draw(st.sampled_from([1, 2, 3, 24, 260])) for name in draw(st.lists(more, max_size=3, unique=True))
+    }
+    values = {name: value_of(length) for name, length in lengths.items()}
+    values |= {b"content-type": value_of(9), b":status": st.sampled_from([b"200", b"200", b"200", b"404"])}
+    return draw(st.lists(st.fixed_dictionaries(values), min_size=3, max_size=6))
+
+
+def value_of(length):
+    return st.sampled_from([b"a" * length, b"%" * length, (b"b c\xe9" * length)[: length - 1] + b"s"])
+
+
+def response(headers):
+    return b"\x82" + data(encode(headers)) + data(b"p" * 300)
+
+
+NASTY = [b" ", b"\t", b"\r", b"\n", b"\0", b"\xa0", b"A", b"X", b"y"]
+
+
+@st.composite
+def spoiled_alike(draw, maps):
+    """Give one more response of that look, with a byte in a value or between them changed to a telling one."""
+    headers = dict(draw(st.sampled_from(maps)))
+    name, byte = draw(st.sampled_from(sorted(headers))), draw(st.sampled_from(NASTY))
+    value = headers[name]
+    at = draw(st.sampled_from([0, len(value) // 2, len(value) - 1]))
+    source = response(headers | {name: value[:at] + byte + value[at + 1 :]})
+    if draw(st.booleans()):
+        return source
+    at = draw(st.integers(0, len(source) - 300))
+    return (
+        source[:at]
+        + draw(st.sampled_from([byte, bytes([source[at] ^ 1]), bytes([source[at] ^ 0x20])]))
+        + source[at + 1 :]
+    )
+
+
+@given(siblings(), st.data())
+def test_familiar_heads_read_alike(maps, more):
+    familiar = FamiliarHeads()
+    for headers in maps:
+        source = response(headers)
+        familiar.learn(source[:FIRST_READ], long_way(Location(0, len(source)), source).status)
+    for probes in (st.sampled_from(maps).map(response), *[spoiled_alike(maps)] * 4, spoiled(spoiled_alike(maps))):
+        source = more.draw(probes)
+        lie = more.draw(st.sampled_from([0, 0, 0, -1, 1]))
+        taken_alike(familiar, source, Location(0, max(len(source) + lie, 0)))
+
+
+def taken_alike(familiar, source, location):
+    found = familiar.read((source + b"behind")[:FIRST_READ], location.length)
+    if found is not None:
+        status, headers, begins = found
+        usual = long_way(location, source)
+        assert (usual.status, list(usual.headers.items())) == (status, list(headers.items()))
+        assert usual.payload == Location(begins, location.length - begins)
 
 
 URLS = st.one_of(

@@ -11,6 +11,7 @@ from typing import Self, TypeVar
 from msgspec import Struct
 
 from headgate.bundle.ending import start_parser
+from headgate.bundle.familiar import FamiliarHeads
 from headgate.bundle.holder import Holder, Source, hold
 from headgate.bundle.integrity import IntegrityBlock, integrity_parser
 from headgate.bundle.lookup import locate, select_location
@@ -88,6 +89,7 @@ class Bundle:
     def __init__(self, holder: Holder, *, profile: Profile, from_end: bool, base_url: str | None) -> None:
         self.profile = profile
         self._holder = holder
+        self._familiar = FamiliarHeads()
         self._start, self._end = 0, holder.size
         self.integrity_block = None
         if from_end:
@@ -158,18 +160,27 @@ class Bundle:
 
     def load(self, location: Location) -> Response:
         """Load the response at a location of `metadata.requests` (3.4); raises `ResponseError`."""
-        fallback_url = self.metadata.primary_url
-        # Most responses are of the usual kind: those need no parser that can ask for more.
-        source = self._holder.read(self._start + location.offset, min(location.length, FIRST_READ))
-        head = read_usual_response(bytes(source), location)
+        start = self._start + location.offset
+        source = bytes(self._holder.read(start, FIRST_READ))
+        found = self._familiar.read(source, location.length)
+        status, headers, payload_begins = self._load_new(source, location) if found is None else found
+        length = location.length - payload_begins
+        payload = self._holder.read(start + payload_begins, length)
+        if len(payload) < length:
+            fault, offset = f"the payload of {length} bytes is cut", start + payload_begins
+            raise ResponseError(fault, step="3.4 step 12", offset=offset, fallback_url=self.metadata.primary_url)
+        return Response(status, headers, payload)
+
+    def _load_new(self, source: bytes, location: Location) -> tuple[int, dict[str, str], int]:
+        """Load a response that looks like none before: its status, headers, and where in it the payload begins."""
+        # Most are of the usual kind even so: those need no parser that can ask for more.
+        head = read_usual_response(source, location)
         if head is None:
+            fallback_url = self.metadata.primary_url
             head = self._run(response_parser(location, profile=self.profile, fallback_url=fallback_url))
-        payload = self._holder.read(self._start + head.payload.offset, head.payload.length)
-        if len(payload) < head.payload.length:
-            cut = f"the payload of {head.payload.length} bytes is cut"
-            offset = self._start + head.payload.offset
-            raise ResponseError(cut, step="3.4 step 12", offset=offset, fallback_url=fallback_url)
-        return Response(head.status, head.headers, payload)
+        if "content-type" in head.headers:
+            self._familiar.learn(source, head.status)
+        return head.status, head.headers, head.payload.offset - location.offset
 
     def _run(self, parser: Parser[_Result]) -> _Result:
         """Drive a parser; offsets in its refusals are then those of the file."""
