@@ -357,7 +357,7 @@ class TestSecurity:
         assert interpret(AdviceResponse(200, [("Content-Type", "application/json")], HALF), IDENTITY) is None
 
     @pytest.mark.parametrize(
-        "fields", [[("Cache-Control", "max-age=63072000")], [("Expires", "Fri, 31 Dec 9999 23:59:59 GMT")]]
+        "field", [("Cache-Control", "max-age=63072000"), ("Expires", "Fri, 31 Dec 9999 23:59:59 GMT")]
     )
     def test_a_policy_does_not_last(self, field):
         """To mitigate this, well-behaved agents implement a maximum freshness lifetime when they fetch traffic
