@@ -1,7 +1,8 @@
 """Content codings: gzip, br and zstd to write, those and deflate to read, a chunk at a time.
 
 gzip and deflate come with Python; br and zstd are extras, imported here when they are first asked for. The same bytes
-give the same coded bytes wherever the compressor is of the same version: levels are fixed, and no time is written.
+give the same coded bytes wherever the compressor is of the same version: the level depends on how many they are and on
+nothing else, and no time is written.
 """
 
 import sys
@@ -21,6 +22,8 @@ _BEGINNING = 1 << 12
 _GZIP = 16 + zlib.MAX_WBITS
 _ZSTD = (b"\x28\xb5\x2f\xfd", *(b"%c\x2a\x4d\x18" % first for first in range(0x50, 0x60)))
 """What a frame begins with, and one to be skipped (RFC 8878, 3.1)."""
+_LARGE = 1 << 20
+"""Bytes beyond which the last tenth that br and zstd could save is not worth ten and more times the work."""
 _WINDOW = 23
 """Base-2 logarithm of the 8 MB that a window of zstd has at most in HTTP (RFC 9659, section 3)."""
 
@@ -170,8 +173,8 @@ class _Unzstd:
 
 
 class _Brotli:
-    def __init__(self) -> None:
-        self._brotli = _brotli().Compressor(quality=11)
+    def __init__(self, length: int) -> None:
+        self._brotli = _brotli().Compressor(quality=9 if length > _LARGE else 11)
 
     def compress(self, data: bytes | memoryview, /) -> bytes:
         out: bytes = self._brotli.process(data)
@@ -191,7 +194,8 @@ def _zstd_compressor(length: int) -> Compressor:
     zstd = _zstd()
     name = zstd.CompressionParameter
     # Beyond level 19 more memory is asked of readers than HTTP allows.
-    compressor = zstd.ZstdCompressor(options={name.compression_level: 19, name.window_log: _WINDOW})
+    level = 12 if length > _LARGE else 19
+    compressor = zstd.ZstdCompressor(options={name.compression_level: level, name.window_log: _WINDOW})
     # Without it a reader of ten bytes would have to make room for a window of eight million.
     compressor.set_pledged_input_size(length)
     return cast("Compressor", compressor)
@@ -218,7 +222,7 @@ def _zstd() -> ModuleType:
 
 CODINGS: Final[Mapping[str, Callable[[int], Compressor]]] = {
     "gzip": _gzip_compressor,
-    "br": lambda _length: _Brotli(),
+    "br": _Brotli,
     "zstd": _zstd_compressor,
 }
 """The codings that can be written; each is given how many bytes it will get."""

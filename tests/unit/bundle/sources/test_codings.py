@@ -58,6 +58,27 @@ def test_others_read_what_is_coded(coding: str, decode: Callable[[bytes], bytes]
         assert decode(b"".join(encoded([payload], coding, length=len(payload)))) == payload
 
 
+def at_level(payload: bytes, coding: str, level: int) -> bytes:
+    """Code by the compressors themselves, the payload's length being known to them."""
+    if coding == "br":
+        compressor = brotli.Compressor(quality=level)
+        return compressor.process(payload) + compressor.finish()
+    options = {zstd.CompressionParameter.compression_level: level, zstd.CompressionParameter.window_log: 23}
+    compressor = zstd.ZstdCompressor(options=options)
+    compressor.set_pledged_input_size(len(payload))
+    return compressor.compress(payload) + compressor.flush()
+
+
+@pytest.mark.parametrize(("coding", "best", "quick"), [("br", 11, 9), ("zstd", 19, 12)])
+def test_what_is_long_is_coded_quickly_and_all_else_as_well_as_can_be(coding: str, best: int, quick: int) -> None:
+    words = b" ".join(Random(3).choices([b"to", b"be", b"or", b"not", b"that", b"is", b"the", b"question"], k=10_000))
+    for length, level, other in ((1 << 20, best, quick), ((1 << 20) + 1, quick, best)):
+        payload = words.ljust(length)
+        written = b"".join(encoded([payload], coding, length=length))
+        assert written == at_level(payload, coding, level)
+        assert written != at_level(payload, coding, other)
+
+
 @pytest.mark.parametrize("coding", ENCODE)
 @pytest.mark.parametrize("payload", PAYLOADS[1:], ids=len)
 def test_what_others_code_is_read(coding: str, payload: bytes) -> None:
