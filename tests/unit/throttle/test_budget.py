@@ -30,8 +30,10 @@ def test_no_more_is_earned_than_there_was_and_a_full_one_is_not_stored():
         budget.earn("http://a")
     assert not budget
     assert [budget.spend("http://a") for _ in range(3)] == [True, True, False]
-    for _ in range(20):
+    for _ in range(19):
         budget.earn("http://a")
+    assert budget
+    budget.earn("http://a")
     assert not budget
     assert budget.left("http://a") == 2
 
