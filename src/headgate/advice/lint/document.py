@@ -77,7 +77,7 @@ def _in_order(parsed: list[Any]) -> Iterator[Finding]:
     first = first_match(parsed)
     if first is None:
         return
-    agents = {entry.get("user_agent") for entry in parsed if isinstance(entry, dict)}
+    agents = [entry.get("user_agent") for entry in parsed if isinstance(entry, dict)]
     most_specific = next(agent for agent in DEPLOYED if agent in agents)
     if most_specific != first["user_agent"]:
         yield finding(

@@ -64,6 +64,7 @@ def test_a_document_that_all_read_alike_has_nothing_to_find(document: list[dict[
         ([{"user_agent": "prefetch_proxy", "disallow": True}], ["user_agent"]),
         ([{"user_agent": " * ", "disallow": True}], ["user_agent"]),
         ([{"user_agent": ["*"], "disallow": True}], ["user_agent"]),
+        ([{"user_agent": "*", "disallow": True}, {"user_agent": [], "x": {}}], ["user_agent"]),
         ([{"disallow": True}], ["user_agent"]),
         ([{"User_Agent": "*", "disallow": True}], ["unknown_member", "user_agent"]),
         ([{"user-agent": "*", "disallow": True}], ["unknown_member", "user_agent"]),

@@ -1,0 +1,294 @@
+"""Laws of traffic advice: whatever a stranger serves, and in whatever order things happen."""
+
+import json
+import math
+
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from headgate.advice import MEDIA_TYPE, AdviceCache, AgentIdentity, Entry, document, parse_advice, permits
+from headgate.advice.answer import Advice, Fetch, Wait
+from headgate.advice.draw import epoch, sticky_draw
+from headgate.advice.fetching import NETWORK_ERROR, AdviceResponse, interpret, interpret_fully, needs_body
+from headgate.advice.freshness import LEAST, MOST, fresh_for
+from headgate.advice.lint import lint_document
+from headgate.advice.parsing import parse_advice_bytes
+from headgate.advice.record import PATIENCE
+from headgate.advice.result import UNREACHABLE, AdviceEntry
+
+IDENTITY = AgentIdentity(["ExampleProxy", "prefetch-proxy", "*"])
+NOW = 1_700_000_000.0
+
+agents = st.sampled_from(["ExampleProxy", "prefetch-proxy", "*", "Other", "exampleproxy", ""])
+scalars = st.none() | st.booleans() | st.integers(-2, 2) | st.floats(-2, 2) | st.text(max_size=3)
+values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(agents, inner, max_size=2))
+members = st.sampled_from(["user_agent", "disallow", "fraction", "x"])
+entries = st.dictionaries(members, agents | values, max_size=4) | st.fixed_dictionaries(
+    {"user_agent": agents}, optional={"disallow": values, "fraction": values, "x": values}
+)
+documents = st.lists(entries | values, max_size=5)
+fractions = st.floats(0, 1)
+draws = st.floats(0, 1)
+
+
+def by_the_letter(parsed: object) -> AdviceEntry | None:
+    """Section 6, steps 2 to 9, one after the other."""
+    if not isinstance(parsed, list):
+        return None
+    best_match = None
+    for entry in parsed:
+        if not isinstance(entry, dict):
+            continue
+        if "user_agent" not in entry or not isinstance(entry["user_agent"], str):
+            continue
+        if entry["user_agent"] not in list(IDENTITY):
+            continue
+        if best_match is None or IDENTITY.index(entry["user_agent"]) < IDENTITY.index(best_match["user_agent"]):
+            best_match = entry
+    if best_match is None:
+        return None
+    disallowed, fraction = False, 1.0
+    if "disallow" in best_match and best_match["disallow"] is True:
+        disallowed = True
+    given = best_match.get("fraction")
+    if isinstance(given, int | float) and not isinstance(given, bool) and 0 <= given <= 1:
+        fraction = float(given)
+    return AdviceEntry(disallowed, fraction)
+
+
+@given(documents | values, st.booleans(), st.sampled_from([None, 1]))
+def test_parsing_is_what_the_document_says_step_by_step(parsed: object, ascii_only: bool, indent: int | None) -> None:
+    text = json.dumps(parsed, ensure_ascii=ascii_only, indent=indent)
+    assert parse_advice(text, IDENTITY) == by_the_letter(json.loads(text))
+
+
+@given(st.binary() | st.text().map(str.encode) | documents.map(lambda parsed: json.dumps(parsed).encode()), st.data())
+def test_any_bytes_are_an_entry_or_none(data: bytes, drawn: st.DataObject) -> None:
+    if data and drawn.draw(st.booleans()):
+        at = drawn.draw(st.integers(0, len(data)))
+        data = data[:at] + drawn.draw(st.binary(max_size=3)) + data[at + drawn.draw(st.integers(0, 2)) :]
+    entry = parse_advice_bytes(data, IDENTITY)
+    if entry is not None:
+        assert 0 <= entry.fraction <= 1
+        assert math.copysign(1, entry.fraction) == 1
+        assert isinstance(entry.disallowed, bool)
+
+
+@given(documents, st.data())
+def test_strangers_entries_and_unknown_members_say_nothing(parsed: list[object], drawn: st.DataObject) -> None:
+    entry = parse_advice(json.dumps(parsed), IDENTITY)
+    strangers = st.sampled_from([None, 1, [], {}, {"user_agent": "Other", "disallow": True}, {"disallow": True}])
+    more = list(parsed)
+    for _ in range(drawn.draw(st.integers(1, 3))):
+        more.insert(drawn.draw(st.integers(0, len(more))), drawn.draw(strangers))
+    marked = [{**found, "y": drawn.draw(values)} if isinstance(found, dict) else found for found in more]
+    assert parse_advice(json.dumps(marked), IDENTITY) == entry
+
+
+@given(
+    st.lists(
+        st.builds(Entry, st.sampled_from([*IDENTITY, "Other"]), st.booleans(), fractions),
+        unique_by=lambda e: e.user_agent,
+    )
+)
+def test_what_an_origin_publishes_is_what_an_agent_reads(published: list[Entry]) -> None:
+    named = {entry.user_agent: entry for entry in published}
+    mine = next((named[name] for name in IDENTITY if name in named), None)
+    read = parse_advice_bytes(document(published), IDENTITY)
+    assert read == (mine and AdviceEntry(mine.disallow, abs(mine.fraction)))
+
+
+@given(documents.map(lambda parsed: json.dumps(parsed).encode()) | st.binary(max_size=50))
+def test_linting_never_raises_and_tells_of_every_difference(data: bytes) -> None:
+    report = lint_document(data)
+    assert report.conforming == parse_advice_bytes(
+        data, AgentIdentity(["Chrome Privacy Preserving Prefetch Proxy", *IDENTITY[1:]])
+    )
+    assert (report.conforming == report.deployed) is ("readers_differ" not in {found.code for found in report.findings})
+    for found in report.findings:
+        assert found.message.isprintable()
+
+
+NAMES = [
+    "Cache-Control",
+    "cache-control",
+    "Expires",
+    "Date",
+    "Age",
+    "Retry-After",
+    "Content-Type",
+    "ETag",
+    "Last-Modified",
+]
+# fmt: off
+TEXTS = ["", "0", "60", "900", "99999999999", "-1", "1.5", '"900"', "x", "max-age=900", "max-age=1", "s-maxage=5000",
+         "max-age=99999999", "no-store", "private, max-age=7", 'x="', "Sun, 06 Nov 1994 08:49:37 GMT",
+         "Fri, 31 Dec 9999 23:59:59 GMT", MEDIA_TYPE, "text/html, x", '"a"', 'W/"b"']
+# fmt: on
+fields = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(TEXTS) | st.text(st.characters(max_codepoint=255))))
+statuses = st.sampled_from([0, 200, 204, 206, 301, 304, 403, 404, 429, 500, 503]) | st.integers(100, 999)
+bodies = st.none() | st.sampled_from([b"", b"[]", b'[{"user_agent":"*","disallow":true}]', b'[{"user_agent":"*"}]'])
+
+
+@given(statuses, fields, bodies, st.integers(0, 4_000_000_000))
+def test_any_response_has_a_result_a_reason_and_a_bounded_freshness(
+    status: int, given_fields: list[tuple[str, str]], body: bytes | None, now: int
+) -> None:
+    response = AdviceResponse(status, given_fields, body)
+    result, reason = interpret_fully(response, IDENTITY)
+    assert result == interpret(response, IDENTITY)
+    assert reason
+    assert needs_body(status, given_fields) or not isinstance(result, AdviceEntry)
+    seconds = fresh_for(response, result, now=now)
+    assert (1 if result is UNREACHABLE else LEAST) <= seconds <= MOST
+
+
+@given(fields, st.randoms())
+def test_the_order_of_fields_of_different_names_does_not_matter(
+    given_fields: list[tuple[str, str]], chance: object
+) -> None:
+    named: dict[str, list[tuple[str, str]]] = {}
+    for name, value in given_fields:
+        named.setdefault(name.lower(), []).append((name, value))
+    order = list(named)
+    chance.shuffle(order)
+    shuffled = [pair for name in order for pair in named[name]]
+    for result in (None, UNREACHABLE):
+        one, other = (AdviceResponse(200, pairs, None) for pairs in (given_fields, shuffled))
+        assert fresh_for(one, result, now=NOW) == fresh_for(other, result, now=NOW)
+
+
+@given(fractions, fractions, draws, draws, st.booleans())
+def test_more_is_permitted_by_a_greater_fraction_and_a_smaller_draw(
+    less: float, more: float, low: float, high: float, disallowed: bool
+) -> None:
+    less, more = sorted((less, more))
+    low, high = sorted((low, high))
+    if permits(AdviceEntry(disallowed, less), high):
+        assert permits(AdviceEntry(disallowed, more), low)
+    assert not permits(AdviceEntry(disallowed=True, fraction=more), low)
+
+
+@given(st.binary(max_size=8), st.text(max_size=8), fractions, st.booleans())
+def test_a_sticky_draw_never_permits_nothing_and_always_permits_all(
+    client: bytes, origin: str, fraction: float, disallowed: bool
+) -> None:
+    entry = AdviceEntry(disallowed, fraction)
+    draw = sticky_draw(b"k" * 16, client, origin, epoch(entry))
+    assert 0 < draw <= 1
+    assert draw == sticky_draw(b"k" * 16, client, origin, epoch(AdviceEntry(disallowed, fraction)))
+    assert not permits(AdviceEntry(fraction=0.0), draw)
+    assert permits(AdviceEntry(fraction=1.0), draw)
+
+
+about_freshness = st.lists(st.tuples(st.sampled_from(NAMES[:5]), st.sampled_from(TEXTS)))
+
+
+@given(about_freshness, bodies.filter(lambda body: body is not None))
+def test_a_304_that_says_nothing_new_renews_as_the_same_200_would(
+    given_fields: list[tuple[str, str]], body: bytes
+) -> None:
+    typed = [("Content-Type", MEDIA_TYPE), ("ETag", '"a"'), *given_fields]
+    whole = AdviceResponse(200, typed, body)
+    renewed, replaced = AdviceCache(IDENTITY), AdviceCache(IDENTITY)
+    for cache in (renewed, replaced):
+        fetch = cache.ask("https://example.com", now=NOW)
+        assert isinstance(fetch, Fetch)
+        cache.received(fetch, whole, now=NOW)
+    later = NOW + MOST
+    fetch, other = (cache.ask("https://example.com", now=later) for cache in (renewed, replaced))
+    assert fetch == other
+    assert isinstance(fetch, Fetch)
+    assume(fetch.request.is_conditional)  # unless nothing of it may be kept
+    unchanged = renewed.received(fetch, AdviceResponse(304, typed, None), now=later)
+    assert unchanged == replaced.received(fetch, whole, now=later)
+
+
+class Cache(RuleBasedStateMachine):
+    """A few origins, asked and answered in any order, by a clock that goes forward."""
+
+    ORIGINS = ("https://a.example", "https://b.example:8443", "http://localhost", "https://c.example")
+    MOST_ORIGINS = 3
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cache = AdviceCache(IDENTITY, most_origins=self.MOST_ORIGINS)
+        self.now = NOW
+        self.flights: list[Fetch] = []
+        self.settled: dict[str, Advice] = {}
+        """What was last given for each origin, while nothing was evicted since."""
+
+    @rule(seconds=st.sampled_from([0.0, 0.5, PATIENCE, 59.0, 600.0, 1800.0, 200_000.0]))
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+    @rule(origin=st.sampled_from(ORIGINS))
+    def ask(self, origin: str) -> None:
+        evicted = self.cache.evicted
+        in_flight = [fetch for fetch in self.flights if fetch.origin == origin and self.now < fetch.give_up]
+        answer = self.cache.ask(origin, now=self.now)
+        if self.cache.evicted > evicted:
+            self.settled.clear()
+        known = self.settled.get(origin)
+        if known is not None and self.now < known.fresh_until:
+            assert answer == known
+        if isinstance(answer, Fetch):
+            assert answer.origin == origin
+            if self.cache.evicted == 0:
+                assert not in_flight
+            self.flights.append(answer)
+        elif isinstance(answer, Wait):
+            assert self.now < answer.until <= self.now + PATIENCE
+        else:
+            assert self.now < answer.fresh_until <= self.now + MOST
+            self.settled[origin] = answer
+
+    @precondition(lambda self: self.flights)
+    @rule(drawn=st.data(), status=statuses, given_fields=fields, body=bodies)
+    def report(
+        self, drawn: st.DataObject, status: int, given_fields: list[tuple[str, str]], body: bytes | None
+    ) -> None:
+        fetch = self.flights.pop(drawn.draw(st.integers(0, len(self.flights) - 1)))
+        evicted = self.cache.evicted
+        known = self.cache.received(fetch, AdviceResponse(status, given_fields, body), now=self.now)
+        if self.cache.evicted > evicted:
+            self.settled.clear()
+        assert known.origin == fetch.origin
+        assert known.fresh_until <= self.now + MOST
+        if status not in {0, 304, 429, 503}:
+            assert known.fresh_until >= self.now + LEAST
+            assert known.result == interpret(AdviceResponse(status, given_fields, body), IDENTITY)
+        if self.cache.known(fetch.origin, now=self.now) == known:
+            self.settled[fetch.origin] = known
+
+    @precondition(lambda self: self.flights)
+    @rule(drawn=st.data())
+    def fail(self, drawn: st.DataObject) -> None:
+        fetch = self.flights.pop(drawn.draw(st.integers(0, len(self.flights) - 1)))
+        before = self.cache.known(fetch.origin, now=self.now)
+        known = self.cache.received(fetch, NETWORK_ERROR, now=self.now)
+        if before is None:
+            self.settled.pop(fetch.origin, None)
+        else:
+            assert known == before  # that nothing came is no news where something is known
+
+    @precondition(lambda self: self.flights)
+    @rule(drawn=st.data())
+    def abandon(self, drawn: st.DataObject) -> None:
+        fetch = self.flights.pop(drawn.draw(st.integers(0, len(self.flights) - 1)))
+        self.cache.abandoned(fetch)
+
+    @rule()
+    def forget(self) -> None:
+        known = {origin: self.cache.known(origin, now=self.now) for origin in self.ORIGINS}
+        self.cache.forget(now=self.now)
+        assert known == {origin: self.cache.known(origin, now=self.now) for origin in self.ORIGINS}
+
+    @invariant()
+    def there_are_never_more_than_may_be(self) -> None:
+        assert self.cache.origins <= self.MOST_ORIGINS
+
+
+TestCache = Cache.TestCase
+TestCache.settings = settings(max_examples=200, stateful_step_count=40)
