@@ -20,6 +20,7 @@ __all__ = [
     "head",
     "header_map",
     "index",
+    "nested",
     "pairs",
     "response",
     "text",
@@ -174,6 +175,16 @@ class Bundle:
 def trailer(length: int) -> bytes:
     """Write the length that ends a bundle."""
     return b"\x48" + length.to_bytes(8, "big")
+
+
+def nested(count: int, payload: bytes = b"x" * 1_000) -> Bundle:
+    """Give a bundle with responses inside one another for PRIMARY + "0", and so on: each is the next one's payload."""
+    sizes = []
+    for _ in range(count):
+        payload = response(payload=payload)
+        sizes.append(len(payload))
+    entries = {f"{PRIMARY}{number}": entry((1 + len(payload) - size, size)) for number, size in enumerate(sizes)}
+    return Bundle().having(index=index(entries), manifest=text(f"{PRIMARY}0"), responses=array(payload))
 
 
 def draft01() -> Bundle:

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from headgate.bundle.addresses import Addresses
 from headgate.bundle.cbor import BYTES, data, decode, encode, head, text
+from headgate.bundle.extent import check_extent
 from headgate.bundle.headers import encoded_fields, header_map
 from headgate.bundle.layout import Form, Several
 from headgate.bundle.metadata import Location, Section, Version
@@ -44,8 +45,9 @@ def convert(
     """Write `bundle` to `target` in another version; give a sentence for each thing that is not as it was.
 
     `primary_url` and `manifest_url` take the place of the bundle's own. A bundle with variants cannot become b2, one
-    without a manifest not draft-01, one without a primary URL neither draft-01 nor b1: `HeadgateError` says so. Raises
-    `ResponseError` for a response that cannot be read, and what writing raises.
+    without a manifest not draft-01, one without a primary URL neither draft-01 nor b1, one whose responses lie inside
+    one another nothing at all: `HeadgateError` says so. Raises `ResponseError` for a response that cannot be read, and
+    what writing raises.
 
     Signatures stay true between b1 and draft-01: what they sign, URLs, Variants values, header maps and payloads, is
     copied as it is. b2 has no section for them, and loses them.
@@ -129,6 +131,7 @@ class _Copy:
         self, target: Target, version: Version, primary: str | None, manifest: str | None, progress: Progress | None
     ) -> list[str]:
         """Write it, and give the remarks."""
+        check_extent(self._bundle)
         if primary is None and version != "b2":
             raise HeadgateError(f"the bundle names no primary URL, and {version} must; give it one")
         if manifest is None and version == "draft-01":

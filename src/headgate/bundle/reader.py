@@ -117,9 +117,14 @@ class Bundle:
         return self._start
 
     @property
+    def size(self) -> int:
+        """Bytes of `raw`."""
+        return self._end - self._start
+
+    @property
     def raw(self) -> memoryview:
         """The bundle's own bytes, to the end of what it was opened from."""
-        return self._holder.read(self._start, self._end - self._start)
+        return self._holder.read(self._start, self.size)
 
     def response(self, url: str, variant_key: str | None = None) -> Response:
         """Load the response for `url` and, where it has variants, for `variant_key` (`gzip;en`).

@@ -50,6 +50,8 @@ class Reason(StrEnum):
     NOT_IN_BUNDLE = "not-in-bundle"
     WRONG_VARIANTS = "wrong-variants"
     WRONG_NUMBER_OF_HASHES = "wrong-number-of-hashes"
+    RESPONSES_NESTED = "responses-nested"
+    """The responses lie inside one another: proving them all could take any time."""
     RESPONSE_UNREADABLE = "response-unreadable"
     WRONG_HEADER_SHA256 = "wrong-header-sha256"
     UNKNOWN_PAYLOAD_INTEGRITY = "unknown-payload-integrity"

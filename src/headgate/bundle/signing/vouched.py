@@ -14,6 +14,7 @@ from cryptography.x509 import DNSName, IPAddress, verification
 from msgspec import Struct
 
 from headgate.bundle import cbor, mice
+from headgate.bundle.extent import check_extent
 from headgate.bundle.metadata import Location, Negotiated, VouchedSubset
 from headgate.bundle.reader import Bundle
 from headgate.bundle.signing import keys
@@ -29,7 +30,7 @@ from headgate.bundle.signing.subset import (
     read_subset,
     signed_message,
 )
-from headgate.errors import ResponseError
+from headgate.errors import HeadgateError, ResponseError
 from headgate.http.url import parse_url
 
 __all__ = ["verify_vouched"]
@@ -72,7 +73,7 @@ class _Verifier:
         self._responses = StoredResponses(bundle)
         self._now = now
         self._trust = trust
-        self._proven: set[tuple[int, bytes]] = set()
+        self._proven: set[tuple[Location, Integrity]] = set()
 
     def verify(self, vouched: VouchedSubset) -> Signature:
         urls: tuple[str, ...] = ()
@@ -84,6 +85,7 @@ class _Verifier:
             self._check_times(subset, signer)
             _check_validity_url(subset, signer)
             self._check_trust(subset, signer)
+            self._check_extent()
             for url, entry in subset.subset_hashes.items():
                 self._check_url(url, entry, signer)
         except _Wrong as wrong:
@@ -136,6 +138,12 @@ class _Verifier:
             except (verification.VerificationError, ValueError) as error:
                 raise _Wrong(Reason.UNTRUSTED, f"for {host[:80]}: {error}") from None
 
+    def _check_extent(self) -> None:
+        try:
+            check_extent(self._bundle)
+        except HeadgateError as error:
+            raise _Wrong(Reason.RESPONSES_NESTED, str(error)) from None
+
     def _readable(self) -> list[AugmentedCertificate]:
         found = []
         for item in self._bundle.metadata.authorities:
@@ -168,6 +176,8 @@ class _Verifier:
             self._check_response(shown, location, integrity)
 
     def _check_response(self, url: str, location: Location, integrity: Integrity) -> None:
+        if (location, integrity) in self._proven:
+            return
         try:
             response = self._responses.load(location)
         except ResponseError as error:
@@ -180,13 +190,11 @@ class _Verifier:
         proof = mice.read_proof(response.headers.get("digest", ""))
         if proof is None:
             raise _Wrong(Reason.NO_DIGEST, f"{url} has no Digest of {mice.CODING}")
-        if (location.offset, proof) in self._proven:
-            return
         try:
             mice.check(response.payload, proof)
         except mice.MiceError as error:
             raise _Wrong(Reason.WRONG_DIGEST, f"{url}: {error}") from None
-        self._proven.add((location.offset, proof))
+        self._proven.add((location, integrity))
 
 
 def _p256_key(certificate: AugmentedCertificate) -> EllipticCurvePublicKey:

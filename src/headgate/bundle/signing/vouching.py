@@ -12,6 +12,7 @@ from typing import Final
 from msgspec import Struct
 
 from headgate.bundle import cbor, mice
+from headgate.bundle.extent import check_extent
 from headgate.bundle.headers import HeaderEncoder, header_map
 from headgate.bundle.metadata import Location, Metadata, Negotiated
 from headgate.bundle.reader import Bundle
@@ -84,6 +85,7 @@ def sign_vouched(bundle: Bundle, statement: Statement) -> Vouched:
     """
     names = _check_certificate(statement)
     _check_bundle(bundle)
+    check_extent(bundle)
     validity_url = _check_statement(statement, names)
     urls = _chosen(bundle.metadata, statement, names)
     stored = tuple(_stored(bundle, urls))

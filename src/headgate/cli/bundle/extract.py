@@ -19,7 +19,7 @@ from headgate.cli.bundle.output import content, forget
 from headgate.cli.bundle.showing import counted, end_with_no, size_of, told
 from headgate.cli.bundle.walking import Found, count, walk
 from headgate.cli.terminal import Advance, harmless, progress
-from headgate.errors import ConfigurationError, HeadgateError, ResponseError
+from headgate.errors import ConfigurationError, ResponseError
 
 if TYPE_CHECKING:
     from headgate.bundle.decoded import DecodedResponse
@@ -46,9 +46,12 @@ def extract(*, source: Reading, out: str) -> None:
     headgate bundle extract site.wbn -o site
     jq -r '.[] | [.status, .url, .file] | @tsv' site/exchanges.json
     """
-    with source.opened() as bundle, _made(Path(out)) as directory:
-        shelf = _Shelf(bundle, directory)
-        with progress("extracting", count(bundle)) as advance:
+    from headgate.bundle.extent import check_extent
+
+    with source.opened() as bundle:
+        check_extent(bundle)
+        with _made(Path(out)) as directory, progress("extracting", count(bundle)) as advance:
+            shelf = _Shelf(bundle, directory)
             _fill(shelf, walk(bundle), directory / _EXCHANGES, advance)
     refused = f", {counted(shelf.refused, 'response')} refused: see {_EXCHANGES}" if shelf.refused else ""
     click.echo(f"{harmless(out)}: {counted(shelf.files, 'file')}, {size_of(shelf.size)}{refused}", err=True)
@@ -73,7 +76,6 @@ class _Shelf:
         self.files = self.size = self.refused = 0
         self._bundle = bundle
         self._directory = directory
-        self._room = len(bundle.raw)
         self._names = Names()
         self._known: dict[Location, dict[str, Any]] = {}
         self._parents: set[Path] = set()
@@ -100,11 +102,6 @@ class _Shelf:
 
     def _write(self, found: Found, response: "DecodedResponse") -> str:
         self.size += response.length
-        if self.size > self._room:
-            raise HeadgateError(
-                f"{harmless(found.url)} lies inside other responses: such a bundle could fill any disk, and none of it "
-                "is extracted; get takes single responses out of it"
-            )
         name = f"{_FILES}/{self._names.name(found.url, found.variant_key)}"
         path = self._directory / name
         if path.parent not in self._parents:

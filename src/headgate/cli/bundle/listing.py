@@ -30,7 +30,7 @@ def list_responses(*, source: Reading, as_json: bool, digest: bool) -> None:
     """List every response: URL, status, headers, where it is.
 
     A response that is refused does not hide the others: its line says why, and the exit code is 1. A URL with variants
-    has a line for each variant key, in the order of the index.
+    has a line for each variant key, in the order of the index. There are no digests of responses inside one another.
 
     \b
     headgate bundle list site.wbn
@@ -39,6 +39,10 @@ def list_responses(*, source: Reading, as_json: bool, digest: bool) -> None:
     refused = total = size = 0
     hashed = _hasher() if digest else None
     with source.opened(as_json=as_json) as bundle:
+        if digest:
+            from headgate.bundle.extent import check_extent
+
+            check_extent(bundle)
         if not as_json:
             click.echo(styled(_row("status", "size", "type", "URL", "sha256" if digest else None), bold=True))
         for found in walk(bundle):

@@ -14,6 +14,7 @@ from headgate.bundle.signing.chain import read_certificate_chain
 from headgate.bundle.signing.result import Reason, Signature
 from headgate.bundle.signing.vouched import verify_vouched
 from tests import signers
+from tests.malformed import parts
 from tests.unit.bundle.signing import forging
 from tests.unit.bundle.signing.forging import LEAF, NEGOTIATED_URL, OTHER_URL, SUBSET_HASHES, URL, opened, vouch
 
@@ -247,6 +248,17 @@ def trusted(certificate: Any, *more: Any, trust: Sequence[Any] = (ROOT,), **chan
     roots = read_certificate_chain(signers.certificate_pem(*trust))
     (signature,) = verify_vouched(bundle, now=signers.NOW, trust=roots)
     return signature
+
+
+def test_responses_inside_one_another_are_not_proven() -> None:
+    """A response may hold another that is signed too, so that a small file could keep a verifier busy for any time."""
+    leaf = signers.certificate(["test.example.com"])
+    options = by(leaf, validity_url=parts.PRIMARY, subset_hashes={f"{parts.PRIMARY}0": [b"", *HASHES]})
+    signatures = cbor.encode([options.pop("authorities"), [vouch(**options)]])
+    with open_bundle(parts.nested(50).having(signatures=signatures).written()) as bundle:
+        assert code(found(bundle)) == Reason.RESPONSES_NESTED
+    with open_bundle(parts.nested(1).having(signatures=signatures).written()) as bundle:
+        assert code(found(bundle)) == Reason.WRONG_HEADER_SHA256
 
 
 def test_a_certificate_that_leads_to_a_root_is_trusted() -> None:

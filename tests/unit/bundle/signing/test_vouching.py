@@ -16,6 +16,7 @@ from headgate.bundle.signing.stored import StoredResponses
 from headgate.bundle.writer import BundleWriter
 from headgate.errors import ConfigurationError, HeadgateError, ResponseError
 from tests import signers
+from tests.malformed import parts
 from tests.unit.bundle.signing import forging
 
 VECTORS = Path(__file__).parents[3] / "vectors" / "bundle"
@@ -267,6 +268,12 @@ def test_a_digest_that_would_be_wrong_is_told_of(headers: dict[str, str], payloa
         writer.add(URL, headers={"content-type": "text/plain", **headers}, payload=payload)
     with pytest.raises(HeadgateError, match=words):
         signed(out.getvalue())
+
+
+def test_responses_inside_one_another_are_not_signed() -> None:
+    leaf = signers.certificate_pem(signers.certificate(["test.example.com"]))
+    with pytest.raises(HeadgateError, match="lie inside one another"):
+        signed(parts.nested(50).written(), certificate=leaf, validity_url=f"{parts.PRIMARY}validity")
 
 
 def test_a_response_that_cannot_be_read_cannot_be_signed() -> None:

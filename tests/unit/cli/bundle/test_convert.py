@@ -1,6 +1,7 @@
 import pytest
 
 from headgate.bundle import open_bundle
+from tests.malformed import parts
 
 BASE = "https://example.com/"
 
@@ -63,6 +64,17 @@ def test_a_response_that_is_refused_refuses_the_whole(run, site, tmp_path):
     assert told.code == 1
     assert told.err.startswith(f"headgate: {site}: ")
     assert "(3.4 step 8)" in told.err
+    assert not (tmp_path / "out.wbn").exists()
+
+
+def test_responses_inside_one_another_do_not_fill_the_disk(run, tmp_path):
+    path = tmp_path / "nested.wbn"
+    path.write_bytes(parts.nested(50).written())
+    for arguments in (("convert", path, "--version", "draft-01"), ("rebase", path, "--to", "http://a.test")):
+        for out in (tmp_path / "out.wbn", "-"):
+            told = run(*arguments, "-o", out)
+            assert (told.code, told.out, told.err.count("\n")) == (1, b"", 1)
+            assert "lie inside one another" in told.err
     assert not (tmp_path / "out.wbn").exists()
 
 

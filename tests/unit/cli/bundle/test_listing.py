@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from headgate.bundle import open_bundle
+from tests.malformed import parts
 
 BASE = "https://example.com/"
 HTML = {"content-type": "text/html; charset=utf-8"}
@@ -45,6 +46,16 @@ def test_every_field_of_a_line(run, site):
         "url": BASE + "z", "variant_key": None, "offset": location.offset, "length": location.length, "status": 200,
         "headers": HTML, "payload_length": 3, "payload_sha256": None,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_responses_inside_one_another_are_listed_and_not_hashed(run, tmp_path, flags):
+    path = tmp_path / "nested.wbn"
+    path.write_bytes(parts.nested(50).written())
+    assert (run("list", path, *flags).code, len(run("list", path, "--json").lines)) == (0, 50)
+    told = run("list", path, "--digest", *flags)
+    assert (told.code, told.out, told.err.count("\n")) == (1, b"", 1)
+    assert "lie inside one another" in told.err
 
 
 def test_digests_are_those_of_the_payloads(run, site):

@@ -1,0 +1,25 @@
+"""How long the responses of a bundle are together: no longer than the bundle, unless they lie inside one another.
+
+Nothing in the document keeps the index from placing a response inside another (3.3.1), so a small file can hold any
+number of large ones. Whoever copies, writes or hashes them all asks here first. One that keys share is one.
+"""
+
+from headgate.bundle.reader import Bundle
+from headgate.errors import HeadgateError
+
+__all__ = ["check_extent"]
+
+
+def check_extent(bundle: Bundle) -> None:
+    """Refuse a bundle whose responses together are longer than itself, with a `HeadgateError`.
+
+    Of a bundle that was cut those count that are there as a whole: nobody can load the others.
+    """
+    size = bundle.size
+    locations = {location for _, _, location in bundle.locations()}
+    total = sum(one.length for one in locations if one.offset + one.length <= size)
+    if total > size:
+        raise HeadgateError(
+            f"the responses lie inside one another, {total} bytes of them in a bundle of {size}; it could fill any "
+            "disk, so none of it is taken, but get gives single ones"
+        )
