@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import Struct
 
 from headgate.bundle.addresses import Addresses
-from headgate.bundle.cbor import BYTES, data, decode, encode, head, text
+from headgate.bundle.cbor import decode, encode, text
 from headgate.bundle.extent import check_extent
 from headgate.bundle.headers import encoded_fields, header_map
 from headgate.bundle.layout import Form, Several
@@ -189,8 +189,7 @@ class _Copy:
                 headers = self._move.headers(headers, exchange.url)
             written, size = header_map(encoded_fields(response.status, headers)), len(response.payload)
             ordinals[exchange.location] = len(responses)
-            lead = b"\x82" + data(written) + head(BYTES, size)
-            responses.append(lead, Promised(_Stored(self._bundle, exchange.location), size), size)
+            responses.append(written, Promised(_Stored(self._bundle, exchange.location), size), size)
         return responses, ordinals
 
     def _index(self, version: Version, ordinals: Mapping[Location, int]) -> Mapping[str, int | Several]:

@@ -3,6 +3,7 @@
 from array import array
 from collections.abc import Mapping
 
+from headgate.bundle.cbor import BYTES, data, head
 from headgate.bundle.layout import Form, Several, lay_out
 from headgate.bundle.output import Progress, Target, opened
 from headgate.bundle.payload import Measured, chunks
@@ -21,8 +22,10 @@ class Responses:
     def __len__(self) -> int:
         return len(self._lengths)
 
-    def append(self, lead: bytes, payload: Measured, length: int) -> None:
-        """Keep a response: `lead` is all of its item that stands before the payload of `length` bytes."""
+    def append(self, header_map: bytes, payload: Measured, length: int) -> None:
+        """Keep a response of these headers, already encoded, and a payload of `length` bytes."""
+        # 3.4: response = [headers: bstr .cbor headers, payload: bstr]
+        lead = b"\x82" + data(header_map) + head(BYTES, length)
         self._leads.append(lead)
         self._payloads.append(payload)
         self._lengths.append(len(lead) + length)

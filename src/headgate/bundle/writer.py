@@ -10,7 +10,6 @@ from types import TracebackType
 from typing import Self
 
 from headgate.bundle.addresses import Addresses
-from headgate.bundle.cbor import BYTES, data, head
 from headgate.bundle.exchange import Exchange, Payload
 from headgate.bundle.headers import CONTENT_TYPE, Encoded, HeaderEncoder, Headers, header_map, plain
 from headgate.bundle.layout import VERSIONS
@@ -123,8 +122,7 @@ class BundleWriter:
             self._place(stored, variants, variant_key)
         except ConfigurationError as error:
             raise ConfigurationError(f"{stored}: {error}") from error
-        # 3.4: response = [headers: bstr .cbor headers, payload: bstr]
-        self._responses.append(b"\x82" + data(written) + head(BYTES, size), kept, size)
+        self._responses.append(written, kept, size)
         if CONTENT_TYPE not in entries:
             self._untyped.append(stored)
         if dynamic:

@@ -6,15 +6,16 @@ A *vouched subset* is a signature in the bundle over some of its responses, by t
 """
 
 import importlib.util
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
-from headgate.bundle import cbor
 from headgate.bundle.integrity import IntegrityBlock
-from headgate.bundle.output import Progress, Target, opened
+from headgate.bundle.layout import Form
+from headgate.bundle.output import Progress, Target, check_target, opened
+from headgate.bundle.payload import Promised
 from headgate.bundle.reader import Bundle
+from headgate.bundle.responses import Responses
 from headgate.bundle.signing.result import Reason, Signature, Verification
-from headgate.bundle.writer import BundleWriter
 from headgate.errors import HeadgateError, MissingExtra
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ def sign_bundle(
     cannot be signed so, `ResponseError` for a response that cannot be read, and what writing raises.
     """
     _need_cryptography("signing a bundle")
+    check_target(target)
     from headgate.bundle.signing.chain import read_certificate_chain
     from headgate.bundle.signing.keys import read_private_key
     from headgate.bundle.signing.vouching import Statement, sign_vouched
@@ -149,39 +151,17 @@ def key_ids(block: IntegrityBlock) -> tuple[str | None, ...]:
 
 
 def _write_vouched(bundle: Bundle, target: Target, vouched: "Vouched", progress: Progress | None) -> None:
-    metadata = bundle.metadata
-    names, critical, sections = _sections(bundle)
-    with BundleWriter(
-        target,
-        version=metadata.version,
-        primary_url=metadata.primary_url,
-        manifest_url=metadata.manifest_url,
-        critical=critical,
-        sections={**sections, "signatures": vouched.section},
-        section_order=names if "signatures" in names else ["signatures", *names],
-        progress=progress,
-    ) as writer:
-        for stored in vouched.stored:
-            writer.add(
-                stored.url,
-                status=stored.status,
-                headers=stored.headers,
-                payload=stored.payload,
-                variants=stored.variants,
-                variant_key=stored.variant_keys,
-                length=stored.length,
-            )
-
-
-def _sections(bundle: Bundle) -> tuple[list[str], Sequence[str], dict[str, bytes]]:
-    """Give the names of a bundle's sections, in order, its critical ones, and the bytes of those nobody here writes."""
-    raw = bundle.raw
-    found = {one.name: bytes(raw[one.offset : one.offset + one.length]) for one in bundle.metadata.sections[:-1]}
-    critical = cbor.decode(found["critical"]) if "critical" in found else ()
-    known = ("index", "manifest", "critical", "signatures")
-    sections = {name: item for name, item in found.items() if name not in known}
-    # A list of no critical sections says nothing, and is not written again.
-    return [name for name in found if name != "critical" or critical], critical, sections
+    responses = Responses()
+    for stored in vouched.stored:
+        payload = stored.payload
+        kept = payload if isinstance(payload, memoryview) else Promised(payload, stored.length)
+        responses.append(stored.header_map, kept, stored.length)
+    metadata, raw = bundle.metadata, bundle.raw
+    sections = {one.name: bytes(raw[one.offset : one.offset + one.length]) for one in metadata.sections[:-1]}
+    if "signatures" not in sections:
+        sections = {"signatures": b"", **sections}
+    sections["signatures"] = vouched.section
+    responses.write(target, Form(metadata.version, metadata.primary_url, sections), vouched.index, progress)
 
 
 def _write(target: Target, block: bytes, raw: memoryview, progress: Progress | None) -> None:

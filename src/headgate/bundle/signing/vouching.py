@@ -6,14 +6,15 @@ and so do their signatures.
 """
 
 import hashlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from msgspec import Struct
 
 from headgate.bundle import cbor, mice
 from headgate.bundle.extent import check_extent
-from headgate.bundle.headers import HeaderEncoder, header_map
+from headgate.bundle.headers import encoded_fields, header_map
+from headgate.bundle.layout import Several
 from headgate.bundle.metadata import Location, Metadata, Negotiated
 from headgate.bundle.reader import Bundle
 from headgate.bundle.signing import keys
@@ -28,6 +29,7 @@ from headgate.bundle.signing.subset import (
     signed_message,
     write_subset,
 )
+from headgate.bundle.variants import parse_variants, variant_keys
 from headgate.errors import ConfigurationError, HeadgateError
 from headgate.http.url import has_fragment, parse_url
 
@@ -56,14 +58,11 @@ class Statement(Struct, frozen=True):
 class Stored(Struct, frozen=True):
     """A response as the signed bundle stores it."""
 
-    url: str
-    variants: str | None
-    variant_keys: tuple[str, ...] | None
-    """The keys that share it."""
-    status: int
-    headers: Mapping[str, str]
+    header_map: bytes
+    header_sha256: bytes
     payload: memoryview | mice.Proven
     length: int
+    """Bytes of the payload."""
 
 
 class Vouched(Struct, frozen=True):
@@ -75,6 +74,8 @@ class Vouched(Struct, frozen=True):
     """What is vouched for."""
     stored: tuple[Stored, ...]
     """Every response of the bundle, in file order."""
+    index: Mapping[str, int | Several]
+    """From each URL of the bundle to its responses, by their place in `stored`."""
 
 
 def sign_vouched(bundle: Bundle, statement: Statement) -> Vouched:
@@ -88,18 +89,20 @@ def sign_vouched(bundle: Bundle, statement: Statement) -> Vouched:
     check_extent(bundle)
     validity_url = _check_statement(statement, names)
     urls = _chosen(bundle.metadata, statement, names)
-    stored = tuple(_stored(bundle, urls))
+    storing = _Storing(bundle, urls)
+    requests = bundle.metadata.requests
     signed = write_subset(
         SignedSubset(
             validity_url,
             hashlib.sha256(statement.chain[0].der).digest(),
             statement.date,
             statement.expires,
-            _hashes(bundle.metadata, urls, stored),
+            {url: storing.subset(url, requests[url]) for url in urls},
         )
     )
     section = _section(bundle.metadata, statement, signed)
-    return Vouched(section, urls, stored)
+    index = {url: storing.entry(url, found) for url, found in requests.items()}
+    return Vouched(section, urls, tuple(storing.stored), index)
 
 
 def _check_certificate(statement: Statement) -> Names:
@@ -163,30 +166,59 @@ def _chosen(metadata: Metadata, statement: Statement, names: Names) -> tuple[str
     return tuple(chosen)
 
 
-def _stored(bundle: Bundle, urls: Collection[str]) -> Iterator[Stored]:
-    """Yield each response of each URL once, in file order, with the keys that share it."""
-    signed = set(urls)
-    responses = StoredResponses(bundle)
-    places: dict[tuple[str, int], tuple[Location, list[str]]] = {}
-    for url, variant_key, location in bundle.locations():
-        _, variant_keys = places.setdefault((url, location.offset), (location, []))
-        if variant_key is not None:
-            variant_keys.append(variant_key)
-    for (url, _), (location, variant_keys) in places.items():
-        response = responses.load(location)
-        found = bundle.metadata.requests[url]
-        variants = found.variants if isinstance(found, Negotiated) else None
-        headers, payload = response.headers, response.payload
-        new = _proven(url, response) if url in signed else None
-        yield Stored(
-            url,
-            variants,
-            tuple(variant_keys) if variants is not None else None,
-            response.status,
-            headers if new is None else _proven_headers(headers, new),
-            payload if new is None else new,
-            len(payload) if new is None else new.length,
-        )
+class _Storing:
+    """The responses of a bundle as they are stored once some of its URLs are signed.
+
+    One that URLs share is stored once, or a small bundle could fill any disk; and once more, as it was, where some of
+    these URLs are not signed.
+    """
+
+    stored: list[Stored]
+    """Every response, in file order."""
+
+    def __init__(self, bundle: Bundle, urls: Collection[str]) -> None:
+        self.stored = []
+        self._responses = StoredResponses(bundle)
+        self._signed = frozenset(urls)
+        self._proofs: dict[Location, mice.Proven | None] = {}
+        self._known: dict[tuple[Location, bool], int] = {}
+        self._ordinals = {(url, key): self._ordinal(url, location) for url, key, location in bundle.locations()}
+
+    def subset(self, url: str, found: Location | Negotiated) -> Subset:
+        """Give what is signed of a URL."""
+        variants = found.variants.encode("latin-1") if isinstance(found, Negotiated) else b""
+        variant_keys = list(found.locations) if isinstance(found, Negotiated) else [None]
+        stored = [self.stored[self._ordinals[url, key]] for key in variant_keys]
+        return Subset(variants, tuple(Integrity(one.header_sha256, mice.PAYLOAD_INTEGRITY) for one in stored))
+
+    def entry(self, url: str, found: Location | Negotiated) -> int | Several:
+        """Give the index entry of a URL."""
+        if isinstance(found, Location):
+            return self._ordinals[url, None]
+        # A value that an axis has twice makes a key twice, and takes two places.
+        keys = variant_keys(parse_variants(found.variants) or ())
+        return Several(found.variants.encode("latin-1"), [self._ordinals[url, key] for key in keys])
+
+    def _ordinal(self, url: str, location: Location) -> int:
+        proven = self._proof(url, location) if url in self._signed else None
+        place = location, proven is not None
+        if place not in self._known:
+            self._known[place] = len(self.stored)
+            self.stored.append(_stored(self._responses.load(location), proven))
+        return self._known[place]
+
+    def _proof(self, url: str, location: Location) -> mice.Proven | None:
+        if location not in self._proofs:
+            self._proofs[location] = _proven(url, self._responses.load(location))
+        return self._proofs[location]
+
+
+def _stored(response: StoredResponse, proven: mice.Proven | None) -> Stored:
+    if proven is None:
+        headers, payload, length = bytes(response.header_map), response.payload, len(response.payload)
+        return Stored(headers, hashlib.sha256(headers).digest(), payload, length)
+    headers = header_map(encoded_fields(response.status, _proven_headers(response.headers, proven)))
+    return Stored(headers, hashlib.sha256(headers).digest(), proven, proven.length)
 
 
 def _proven(url: str, response: StoredResponse) -> mice.Proven | None:
@@ -215,24 +247,6 @@ def _proven_headers(headers: Mapping[str, str], proven: mice.Proven) -> dict[str
     if "content-length" in headers:
         changed["content-length"] = str(proven.length)
     return {**headers, **changed}
-
-
-def _hashes(metadata: Metadata, urls: Collection[str], stored: Collection[Stored]) -> dict[str, Subset]:
-    encoder = HeaderEncoder()
-    by_key: dict[tuple[str, str | None], Integrity] = {}
-    signed = set(urls)
-    for one in stored:
-        if one.url in signed:
-            encoded = header_map(encoder.encode(one.status, one.headers))
-            integrity = Integrity(hashlib.sha256(encoded).digest(), mice.PAYLOAD_INTEGRITY)
-            by_key.update({(one.url, key): integrity for key in one.variant_keys or (None,)})
-    hashes = {}
-    for url in urls:
-        found = metadata.requests[url]
-        variants = found.variants.encode("latin-1") if isinstance(found, Negotiated) else b""
-        variant_keys = list(found.locations) if isinstance(found, Negotiated) else [None]
-        hashes[url] = Subset(variants, tuple(by_key[url, key] for key in variant_keys))
-    return hashes
 
 
 def _section(metadata: Metadata, statement: Statement, signed: bytes) -> bytes:

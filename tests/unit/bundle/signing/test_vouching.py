@@ -276,6 +276,51 @@ def test_responses_inside_one_another_are_not_signed() -> None:
         signed(parts.nested(50).written(), certificate=leaf, validity_url=f"{parts.PRIMARY}validity")
 
 
+def test_a_response_that_urls_share_is_stored_once() -> None:
+    """Else a small bundle with many URLs for one large response could fill any disk."""
+    entries = {f"{parts.PRIMARY}{number}": parts.entry(parts.LOCATIONS[0]) for number in range(100)}
+    entries |= {f"https://elsewhere.example/{number}": parts.entry(parts.LOCATIONS[0]) for number in range(100)}
+    entries[parts.MANIFEST] = parts.entry(parts.LOCATIONS[1])
+    source = parts.Bundle().having(index=parts.index(entries)).written()
+    options = {"validity_url": f"{parts.PRIMARY}validity"}
+    options["certificate"] = signers.certificate_pem(signers.certificate(["test.example.com"]))
+    content = signed(source, **options)
+    assert signed(content, **options) == content
+    bundle = read(content)
+    verification = verify_bundle(bundle, now=signers.NOW)
+    assert verification.valid
+    assert len(verification.signatures[0].urls) == 101
+    ours, others = ({bundle.metadata.requests[f"{origin}{number}"] for number in range(100)} for origin in (
+        parts.PRIMARY, "https://elsewhere.example/",
+    ))  # fmt: skip
+    assert (len(ours), len(others), len(ours | others)) == (1, 1, 2)
+    for url in entries:
+        assert content_of(bundle, url) == (b"{}" if url == parts.MANIFEST else b"hello")
+    assert "digest" not in bundle.response("https://elsewhere.example/0").stored_headers
+
+
+def test_what_is_not_signed_now_stays_byte_for_byte() -> None:
+    """What a reader takes and our own writer would not write may have been signed by others."""
+    loose = parts.header_map({b":status": b"200", b"content-type": b"text/plain", b"x": b"\x01"})
+    entries = {"https://elsewhere.example/": parts.entry((1, len(parts.response(loose))))}
+    entries[parts.PRIMARY] = parts.entry((1 + len(parts.response(loose)), len(parts.RESPONSES[0])))
+    made = parts.Bundle().having(
+        index=parts.index(entries),
+        manifest=parts.text(parts.PRIMARY),
+        responses=parts.array(parts.response(loose), parts.RESPONSES[0]),
+        primary=parts.array(parts.uint(1)),
+        critical=parts.array(),
+    )
+    leaf = signers.certificate_pem(signers.certificate(["test.example.com"]))
+    content = signed(made.written(), certificate=leaf, validity_url=f"{parts.PRIMARY}validity")
+    bundle = read(content)
+    assert verify_bundle(bundle, now=signers.NOW).valid
+    location = bundle.metadata.requests["https://elsewhere.example/"]
+    assert content[location.offset : location.offset + location.length] == parts.response(loose)
+    kept = {one.name: content[one.offset : one.offset + one.length] for one in bundle.metadata.sections}
+    assert (kept["primary"], kept["critical"]) == (parts.array(parts.uint(1)), parts.array())
+
+
 def test_a_response_that_cannot_be_read_cannot_be_signed() -> None:
     with pytest.raises(ResponseError):
         signed(SMALL.replace(b":status\x43200", b":status\x432x0"))
