@@ -14,13 +14,12 @@ from functools import cached_property
 from typing import TypeVar
 
 from headgate.bundle.decoded import Decoded, decoding_parser
-from headgate.bundle.metadata import Location, Metadata, Negotiated, Profile
+from headgate.bundle.metadata import Location, Negotiated, Profile
 from headgate.bundle.need import Parser
 from headgate.bundle.parser import ResponseHead, response_parser
 from headgate.bundle.reader import open_bundle
 from headgate.errors import BundleError, ResponseError
 from headgate.http.conditional import Validators
-from headgate.http.url import parse_url
 from headgate.origin.bundle.proven import ProvenContent
 from headgate.origin.bundle.representation import NOSNIFF, Representation
 from headgate.origin.part import Content, FileState, OpenFile, Part
@@ -31,9 +30,6 @@ _Result = TypeVar("_Result")
 
 _VERSIONS = {"draft-01": b"1", "b1": b"b1", "b2": b"b2"}
 """The media type's parameter v: what the bundle itself says (bundled-exchanges-01, 3.3 step 7 and 6.1)."""
-
-_NOWHERE = "https://bundle.invalid/"
-"""What the URLs of a b2 bundle are relative to when it gives no base itself: nobody's origin (RFC 6761, 6.4)."""
 
 _PIECE = 1 << 20
 
@@ -47,7 +43,8 @@ class Edition:
     def __init__(self, path: str | os.PathLike[str], *, profile: Profile = "strict") -> None:
         self.profile = profile
         self.file = OpenFile(path)
-        self._start, self.metadata = self._load_metadata()
+        with open_bundle(self.file.raw, profile=profile) as bundle:
+            self._start, self.metadata = bundle.start, bundle.metadata
         self._checked: dict[Location, Decoded | ResponseError] = {}
 
     @property
@@ -148,14 +145,3 @@ class Edition:
         except BundleError as error:
             error.offset += self._start
             raise
-
-    def _load_metadata(self) -> tuple[int, Metadata]:
-        start, metadata = self._open(None)
-        if metadata.version == "b2" and parse_url(metadata.primary_url or "") is None:
-            # What is relative was kept as it stands, and is no URL that anybody could ask for.
-            return self._open(_NOWHERE)
-        return start, metadata
-
-    def _open(self, base_url: str | None) -> tuple[int, Metadata]:
-        with open_bundle(self.file.raw, profile=self.profile, base_url=base_url) as bundle:
-            return bundle.start, bundle.metadata

@@ -3,13 +3,14 @@
 import ipaddress
 import re
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from headgate.bundle.metadata import Location, Metadata, Negotiated
 from headgate.bundle.variants import Axis, parse_variants, select_key
 from headgate.http.conditional import ENTITY_TAG, Validators
 from headgate.http.date import http_date
-from headgate.http.url import parse_url
+from headgate.http.url import parse_url, resolve
 from headgate.origin.bundle.edition import Edition
 from headgate.origin.bundle.representation import NOSNIFF, Representation
 from headgate.origin.bundle.stored import Dress, Unservable, check_status, lines, with_vary
@@ -19,6 +20,10 @@ __all__ = ["ANY_HOST", "NotAcceptable", "Site"]
 ANY_HOST = "*"
 """Among the hosts of a `Site`: all of them."""
 
+_NOWHERE: Final = "https://bundle.invalid"
+"""The origin of relative URLs that are relative to nothing: nobody's (RFC 6761, 6.4)."""
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@]+(?![^/?#])")
+"""What a URL in normal form begins with that has a host, and no credentials."""
 _ACCEPTS = {b"accept": "accept", b"accept-encoding": "accept-encoding", b"accept-language": "accept-language"}
 _NOT_ASCII = re.compile(rb"[\x80-\xff]")
 _PORT = re.compile(rb":[0-9]*\Z")
@@ -37,13 +42,15 @@ class Site:
 
     A request is for the origin in the bundle that its Host names. Other hosts may be other sites, of which this knows
     nothing: only the `hosts` listed, and those that name no site at all (an address, localhost), stand for the
-    primary URL's origin. With `ANY_HOST` among them every host does.
+    primary URL's origin. With `ANY_HOST` among them every host does. That origin may be of any scheme, as that of an
+    isolated app is; and without one it is where relative URLs are, or else the first.
     """
 
     def __init__(self, edition: Edition, dress: Dress, *, hosts: Iterable[str] = ()) -> None:
         self._edition = edition
         self._dress = dress
-        self._origins, self._primary = _origins(edition.metadata)
+        self._requests = _placed(edition.metadata)
+        self._origins, self._primary = _origins(edition.metadata.primary_url, self._requests)
         self._hosts = frozenset(ANY_HOST if host == ANY_HOST else _name(host.encode()) for host in hosts)
         self._axes: dict[str, tuple[Axis, ...]] = {}
         self._kept: OrderedDict[tuple[str, str | None], Representation] = OrderedDict()
@@ -57,7 +64,7 @@ class Site:
         """
         origin = self._origin(host)
         url = parse_url(origin + _NOT_ASCII.sub(_escaped, target).decode()) if origin else None
-        found = self._edition.metadata.requests.get(url) if url else None
+        found = self._requests.get(url) if url else None
         if url is None or found is None:
             return None
         key = self._choose(url, found, fields) if isinstance(found, Negotiated) else None
@@ -126,18 +133,29 @@ class Site:
         return Representation(head.status, tuple(fields), Validators(etag, modified), content)
 
 
-def _origins(metadata: Metadata) -> tuple[dict[str, str], str | None]:
-    """Give the bundle's origins by what Host may call them, and the one of the primary URL, or of the first.
+def _placed(metadata: Metadata) -> Mapping[str, Location | Negotiated]:
+    """Give the bundle's requests by absolute URLs; of relative ones that are one here, the first."""
+    if metadata.version != "b2":
+        return metadata.requests
+    placed: dict[str, Location | Negotiated] = {}
+    for url, found in metadata.requests.items():
+        placed.setdefault(resolve(url, _NOWHERE) or url, found)
+    return placed
 
-    The scheme is not asked: behind whoever ends TLS all requests look alike. Of two origins on one host the primary
+
+def _origins(primary_url: str | None, urls: Iterable[str]) -> tuple[dict[str, str], str | None]:
+    """Give the bundle's sites by what Host may call them, and the origin that stands for hosts which name no site.
+
+    The scheme is not asked: behind whoever ends TLS all requests look alike. Of two sites on one host the primary
     URL's comes first, then https.
     """
-    urls = [*([metadata.primary_url] if metadata.primary_url else []), *metadata.requests]
-    found = dict.fromkeys(_origin_of(url) for url in urls)
+    found = dict.fromkeys(map(_origin_of, urls))
     found.pop("", None)
-    primary = next(iter(found), None)
-    ordered = sorted(found, key=lambda origin: (origin != primary, not origin.startswith("https:")))
+    sites = [origin for origin in found if origin.startswith(("https:", "http:"))]
+    stated = _origin_of(resolve(primary_url, _NOWHERE) or "") if primary_url else ""
+    primary = stated or (_NOWHERE if _NOWHERE in found else next(iter([*sites, *found]), None))
     by_name: dict[str, str] = {}
+    ordered = sorted(sites, key=lambda origin: (origin != primary, not origin.startswith("https:")))
     for origin in ordered:
         scheme, _, authority = origin.partition("://")
         by_name.setdefault(authority, origin)
@@ -150,10 +168,9 @@ def _origins(metadata: Metadata) -> tuple[dict[str, str], str | None]:
 
 
 def _origin_of(url: str) -> str:
-    """Cut the origin off a URL in normal form; empty for one without, such as a `uuid-in-package:` URL."""
-    scheme, mark, rest = url.partition("://")
-    authority, slash, _ = rest.partition("/")
-    return f"{scheme}{mark}{authority}" if scheme in {"https", "http"} and slash and "@" not in authority else ""
+    """Cut scheme and host off a URL in normal form; empty for one without, such as a `uuid-in-package:` URL."""
+    found = _ORIGIN.match(url)
+    return found[0] if found else ""
 
 
 def _name(host: bytes) -> str:

@@ -4,6 +4,7 @@ from headgate.errors import ResponseError
 from headgate.origin.bundle.edition import Edition
 from headgate.origin.bundle.site import ANY_HOST, NotAcceptable, Site
 from headgate.origin.bundle.stored import Unservable, for_site
+from tests.malformed import parts
 from tests.webbundles import HTML, SITE
 
 OTHER = "https://other.example:8443"
@@ -221,3 +222,67 @@ def test_a_bundle_of_relative_urls_is_a_site_of_no_name(edition):
     site = Site(edition({"url": "a", "payload": b"a"}, **options), for_site)
     assert payload(site, b"/a", b"127.0.0.1") == b"a"
     assert payload(site, b"/a", b"site.example") is None
+
+
+@pytest.mark.parametrize(
+    ("urls", "served"),
+    [
+        (["", "a.css", "/b?c", "../d"], {b"/": b"", b"/a.css": b"a.css", b"/b?c": b"/b?c", b"/d": b"../d"}),
+        # Two that are one here, of which the first is served; and a site that has a name.
+        (["a", "./a"], {b"/a": b"a"}),
+        (["/a", "https://x.example/", "https://x.example/b"], {b"/a": b"/a", b"/": None, b"/b": None}),
+        (["https://x.example/", "/longer/than/that"], {b"/longer/than/that": b"/longer/than/that", b"/": None}),
+    ],
+)
+def test_relative_urls_of_no_base_are_at_the_root(tmp_path, urls, served):
+    stored = [parts.response(payload=url.encode()) for url in urls]
+    starts = [1 + sum(map(len, stored[:number])) for number in range(len(urls))]
+    places = [parts.array(parts.uint(start), parts.uint(len(item))) for start, item in zip(starts, stored, strict=True)]
+    index = parts.index(dict(zip(urls, places, strict=True)))
+    path = tmp_path / "relative.wbn"
+    path.write_bytes(parts.b2().having(primary=None, index=index, responses=parts.array(*stored)).written())
+    opened = Edition(path)
+    assert set(opened.metadata.requests) == set(urls)
+    site = Site(opened, for_site)
+    assert {target: payload(site, target, b"127.0.0.1") for target in served} == served
+    if "https://x.example/" in urls:
+        assert payload(site, b"/", b"x.example") == b"https://x.example/"
+
+
+APP = "isolated-app://aerugqztij5biqquuk3mfwpsaibuegaqcitgfchwuosuofdjabzqaaac"
+
+
+@pytest.mark.parametrize(
+    ("version", "primary"),
+    [
+        ("b1", APP), ("b1", APP + "/"), ("b2", APP + "/"), ("b2", APP + "/a?b"),
+        # Of none that has a host, the first that has stands in.
+        ("b1", "urn:x"), ("b2", None),
+    ],
+)  # fmt: skip
+def test_the_primary_url_may_be_of_any_scheme(edition, version, primary):
+    stored = {"url": APP + "/", "payload": b"home"}, {"url": APP + "/a?b", "payload": b"page"}
+    options = {"version": version, "primary": primary, "manifest_url": None, "profile": "compat"}
+    site = Site(edition(*stored, **options), for_site)
+    for host in (b"", b"127.0.0.1:8080", b"localhost", b"[::1]"):
+        assert payload(site, b"/", host) == b"home"
+        assert payload(site, b"/a?b", host) == b"page"
+    # No host of HTTP is called that, nor is it a site for others.
+    for host in (APP.partition("://")[2].encode(), b"site.example"):
+        assert payload(site, b"/", host) is None
+    everybody = Site(edition(*stored, **options), for_site, hosts=[ANY_HOST])
+    assert payload(everybody, b"/", b"site.example") == b"home"
+
+
+def test_a_site_stands_for_local_hosts_before_what_no_host_is_called(edition):
+    stored = {"url": APP + "/", "payload": b"app"}, {"url": f"{SITE}/", "payload": b"home"}
+    for primary, page in ((APP + "/", b"app"), (f"{SITE}/", b"home"), ("urn:x", b"home")):
+        site = Site(edition(*stored, primary=primary), for_site)
+        assert payload(site, b"/", b"localhost") == page
+        assert payload(site, b"/", b"site.example") == b"home"
+
+
+def test_redirects_of_an_isolated_app_stay_here(edition):
+    moved = {"url": APP + "/", "status": 301, "headers": HTML | {"location": APP + "/new"}, "payload": b""}
+    found = Site(edition(moved, primary=APP + "/"), for_site).representation(b"", b"/", [])
+    assert dict(found.fields)[b"location"] == b"/new"
