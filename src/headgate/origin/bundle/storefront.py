@@ -6,6 +6,7 @@ This file knows neither ASGI nor sockets: from a request's method, host, target 
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import unquote_to_bytes
 
 from headgate.errors import ResponseError
 from headgate.origin.bundle.publication import Publication
@@ -13,7 +14,6 @@ from headgate.origin.bundle.representation import refusal, respond
 from headgate.origin.bundle.site import ANY_HOST, NotAcceptable, Site
 from headgate.origin.bundle.stored import Unservable, for_site
 from headgate.origin.rejection import Response
-from headgate.origin.routes import plain_path
 
 __all__ = ["METHODS", "Storefront", "method_not_allowed", "publish"]
 
@@ -66,7 +66,7 @@ class Storefront:
         found = self._unpacked(method, host, target, fields) if self._unpack else None
         if found is not None:
             return found
-        if plain_path(target.partition(b"?")[0]) in self._paths:
+        if unquote_to_bytes(target.partition(b"?")[0]) in self._paths:
             return publish(self.publication, method, fields)
         where = "in the bundle" if self._unpack else f"here but /{self.name}"
         return refusal(404, "Not found", f"There is nothing for that URL {where}.")

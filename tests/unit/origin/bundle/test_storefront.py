@@ -44,7 +44,7 @@ def unpacked(bundle):
 # The bundle itself
 
 
-@pytest.mark.parametrize("target", [b"/", b"/?x", b"/site.wbn", b"/site.wbn?x=1", b"/%73ite.wbn", b"//site.wbn"])
+@pytest.mark.parametrize("target", [b"/", b"/?x", b"/site.wbn", b"/site.wbn?x=1", b"/%73ite.wbn"])
 def test_the_bundle_is_at_its_name_and_at_the_root(front, target):
     response = ask(front, target)
     assert response.status == 200
@@ -57,6 +57,12 @@ def test_nothing_else_is(front, target):
     response = ask(front, target)
     assert response.status == 404
     assert "/site.wbn" in told(response)
+
+
+@pytest.mark.parametrize("target", [b"//", b"//?x", b"/.", b"/./", b"/x/..", b"/%2F", b"//site.wbn", b"/./site.wbn"])
+def test_what_is_only_like_them_is_neither(front, unpacked, target):
+    assert ask(front, target).status == 404
+    assert ask(unpacked({"url": "/a", "payload": b"a"}), target).status == 404
 
 
 @pytest.mark.parametrize("method", [b"POST", b"PUT", b"DELETE", b"OPTIONS", b"get", b"PROPFIND"])
