@@ -252,3 +252,20 @@ class TestRoom:
         shelves.declare(target("/m/b"), "/m", now=0.0)
         assert shelves.find(target("/m/b"), now=0.0).failures == 4
         assert (shelves.size, shelves.evicted) == (1, 0)
+
+    def test_what_is_forgotten_is_no_hold_given_up(self):
+        shelves = store(most=2)
+        put(shelves, "/forgotten", now=-2_000.0)
+        put(shelves, "/held", count=1, backoff=9.0)
+        put(shelves, "/new")
+        assert (shelves.size, shelves.evicted) == (2, 0)
+        assert shelves.find(target("/held"), now=0.0) is not None
+
+    def test_nothing_is_left_of_places_with_nothing_in_them(self):
+        shelves = store(most=6_000)
+        for number in range(5_000):
+            put(shelves, "/", f"http://{number}.example")
+        assert len(shelves._shelves) <= 1_024
+        shelves.declare(target("/m/a"), "/m", now=0.0)
+        assert shelves.forget(now=120.0) == 5_001
+        assert (shelves.size, shelves._shelves, shelves._buckets) == (0, {}, {})
