@@ -6,7 +6,7 @@ file knows the order of the steps and what each refusal is called; what a sectio
 """
 
 import re
-from typing import Final
+from typing import Final, get_args
 
 from msgspec import Struct
 
@@ -15,7 +15,7 @@ from headgate.bundle.fields import FieldError, read_common_fields, read_fields
 from headgate.bundle.metadata import Location, Metadata, Profile, Section, Version
 from headgate.bundle.need import Need, Parser
 from headgate.bundle.reading import Lead, Reading, checked, known_sections, refuse
-from headgate.errors import FormatError, ResponseError, VersionError
+from headgate.errors import ConfigurationError, FormatError, ResponseError, VersionError
 from headgate.http.url import parse_url
 
 __all__ = [
@@ -68,6 +68,8 @@ def metadata_parser(*, profile: Profile = "strict", base_url: str | None = None)
     `base_url` is what b2's relative URLs are relative to; without it that is an absolute primary URL, and without that
     they are kept as they stand.
     """
+    if profile not in get_args(Profile):
+        raise ConfigurationError(f"{profile!r} is no profile of bundles; try strict or compat")
     lead = yield from lead_parser()
     sections = yield from section_table_parser(lead)
     reading = Reading(lead, sections, profile, base_url)

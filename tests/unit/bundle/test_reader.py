@@ -9,7 +9,7 @@ import pytest
 
 from headgate.bundle import Bundle, FormatError, VersionError, open_bundle, parse_metadata
 from headgate.bundle.metadata import Location
-from headgate.errors import NotInBundle, ResponseError
+from headgate.errors import ConfigurationError, NotInBundle, ResponseError
 from tests.malformed.parts import (
     LOCATIONS,
     MANIFEST,
@@ -153,6 +153,10 @@ class TestMetadata:
         assert str(error) == (
             f"the URL 'relative' is no absolute URL at byte {error.offset} (3.3.2 step 3); try {PRIMARY} instead"
         )
+
+    def test_an_unknown_profile_is_wrong_use(self):
+        with pytest.raises(ConfigurationError, match="'lax' is no profile"):
+            open_bundle(GOOD, profile="lax")
 
     def test_an_unknown_version_is_a_version_error(self):
         with pytest.raises(VersionError) as caught:
