@@ -23,6 +23,7 @@ __all__ = [
     "nested",
     "pairs",
     "response",
+    "sharing",
     "text",
     "trailer",
     "uint",
@@ -185,6 +186,12 @@ def nested(count: int, payload: bytes = b"x" * 1_000) -> Bundle:
         sizes.append(len(payload))
     entries = {f"{PRIMARY}{number}": entry((1 + len(payload) - size, size)) for number, size in enumerate(sizes)}
     return Bundle().having(index=index(entries), manifest=text(f"{PRIMARY}0"), responses=array(payload))
+
+
+def sharing(count: int, first: bytes) -> Bundle:
+    """Give a bundle in which PRIMARY + "0", and so on, share one response."""
+    entries = {f"{PRIMARY}{number}": entry((1, len(first))) for number in range(count)}
+    return Bundle().having(index=index(entries), manifest=text(f"{PRIMARY}0"), responses=array(first))
 
 
 def draft01() -> Bundle:

@@ -67,7 +67,7 @@ def _read_any(source: bytes) -> tuple[dict[str, str], dict[bytes, bytes]]:
         if not is_field_name(name):
             raise FieldError(f"{name[:80]!r} is no header name", "3.6 step 4.3")
         if not is_field_value(value):
-            raise FieldError(f"{value[:80]!r} is no value for {name.decode()}", "3.6 step 4.3")
+            raise FieldError(f"{value[:80]!r} is no value for {name[:80].decode()}", "3.6 step 4.3")
         headers[name.decode()] = value.decode("latin-1")
     return headers, pseudos
 

@@ -16,7 +16,7 @@ import click
 from headgate.cli.bundle.naming import Names
 from headgate.cli.bundle.opening import Reading, reads
 from headgate.cli.bundle.output import content, forget
-from headgate.cli.bundle.showing import counted, end_with_no, size_of, told
+from headgate.cli.bundle.showing import Allowance, counted, end_with_no, size_of, told
 from headgate.cli.bundle.walking import Found, count, walk
 from headgate.cli.terminal import Advance, harmless, progress
 from headgate.errors import ConfigurationError, ResponseError
@@ -52,18 +52,18 @@ def extract(*, source: Reading, out: str) -> None:
         check_extent(bundle)
         with _made(Path(out)) as directory, progress("extracting", count(bundle)) as advance:
             shelf = _Shelf(bundle, directory)
-            _fill(shelf, walk(bundle), directory / _EXCHANGES, advance)
+            _fill(shelf, walk(bundle), Allowance(bundle.size), advance)
     refused = f", {counted(shelf.refused, 'response')} refused: see {_EXCHANGES}" if shelf.refused else ""
     click.echo(f"{harmless(out)}: {counted(shelf.files, 'file')}, {size_of(shelf.size)}{refused}", err=True)
     if shelf.refused:
         end_with_no()
 
 
-def _fill(shelf: "_Shelf", responses: Iterable[Found], exchanges: Path, advance: Advance) -> None:
-    with exchanges.open("x", encoding="utf-8") as listed:
+def _fill(shelf: "_Shelf", responses: Iterable[Found], allowance: Allowance, advance: Advance) -> None:
+    with shelf.exchanges.open("x", encoding="utf-8") as listed:
         before = "[\n"
         for found in responses:
-            listed.write(before + json.dumps(shelf.put(found), ensure_ascii=False))
+            listed.write(before + allowance.take(json.dumps(shelf.put(found), ensure_ascii=False)))
             before = ",\n"
             advance(1)
         listed.write("\n]\n" if before == ",\n" else "[]\n")
@@ -75,6 +75,7 @@ class _Shelf:
     def __init__(self, bundle: "Bundle", directory: Path) -> None:
         self.files = self.size = self.refused = 0
         self._bundle = bundle
+        self.exchanges = directory / _EXCHANGES
         self._directory = directory
         self._names = Names()
         self._known: dict[Location, dict[str, Any]] = {}

@@ -1,12 +1,13 @@
 """`headgate bundle list`: every response, a line each, as soon as it has been read."""
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from headgate.cli.bundle.opening import Reading, reads
 from headgate.cli.bundle.output import slices
-from headgate.cli.bundle.showing import counted, end_with_no, print_json, size_of, styled, told
+from headgate.cli.bundle.showing import Allowance, counted, end_with_no, json_line, size_of, styled, told
 from headgate.cli.bundle.walking import Found, walk
 from headgate.cli.terminal import harmless
 from headgate.errors import ResponseError
@@ -39,6 +40,7 @@ def list_responses(*, source: Reading, as_json: bool, digest: bool) -> None:
     refused = total = size = 0
     hashed = _hasher() if digest else None
     with source.opened(as_json=as_json) as bundle:
+        allowance = Allowance(bundle.size)
         if digest:
             from headgate.bundle.extent import check_extent
 
@@ -53,9 +55,9 @@ def list_responses(*, source: Reading, as_json: bool, digest: bool) -> None:
             else:
                 size += fields["payload_length"]
             if as_json:
-                print_json(fields)
+                sys.stdout.buffer.write(allowance.take(json_line(fields)))
             else:
-                click.echo(_line(fields, with_digest=digest))
+                click.echo(allowance.take(_line(fields, with_digest=digest)))
     if not as_json:
         click.echo(f"{counted(total, 'response')}, {refused} refused, {size_of(size)} of payloads", err=True)
     if refused:

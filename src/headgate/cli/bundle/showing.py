@@ -4,16 +4,42 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import click
 
 from headgate.cli.terminal import harmless
 from headgate.errors import BundleError, HeadgateError
 
-__all__ = ["counted", "end_with_no", "json_line", "print_json", "refusals", "size_of", "styled", "told"]
+__all__ = ["Allowance", "counted", "end_with_no", "json_line", "print_json", "refusals", "size_of", "styled", "told"]
 
+_Said = TypeVar("_Said", str, bytes)
+
+_SAID_FOR_A_BYTE = 16
+_SAID_ANYWAY = 64 * 1024 * 1024
 _UNITS = ("kB", "MB", "GB", "TB", "PB", "EB")
+
+
+class Allowance:
+    """How much is said of the responses of one bundle.
+
+    Any number of keys may share a response, and what is said of each repeats its headers, which may be half a megabyte:
+    a small file could fill any disk.
+    """
+
+    def __init__(self, size: int) -> None:
+        """Begin with what a bundle of so many bytes may well take."""
+        self._left = _SAID_FOR_A_BYTE * size + _SAID_ANYWAY
+
+    def take(self, said: _Said) -> _Said:
+        """Give back what is about to be said; raises `HeadgateError` where it is too much."""
+        self._left -= len(said)
+        if self._left < 0:
+            raise HeadgateError(
+                "so many URLs share such long headers that what there is to say of them could fill any disk, "
+                "so the rest is left unsaid; get gives single responses"
+            )
+        return said
 
 
 def json_line(value: Any) -> bytes:

@@ -155,6 +155,21 @@ def test_a_file_that_is_no_bundle_makes_no_directory(run, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_headers_that_many_urls_share_do_not_fill_the_disk(run, tmp_path):
+    long = parts.header_map({b":status": b"200", b"content-type": b"text/plain", b"x": b"y" * 500_000})
+    path = tmp_path / "sharing.wbn"
+    path.write_bytes(parts.sharing(200, parts.response(long)).written())
+    for command in (("extract", "-o", tmp_path / "out"), ("list", "--json")):
+        told = run(command[0], path, *command[1:])
+        assert (told.code, told.err.count("\n")) == (1, 1)
+        assert "so many URLs share such long headers" in told.err
+        assert len(told.out) < 80_000_000
+    assert not (tmp_path / "out").exists()
+    path.write_bytes(parts.sharing(2_000, parts.RESPONSES[0]).written())
+    assert run("extract", path, "-o", tmp_path / "out").code == 0
+    assert len(run("list", path, "--json").lines) == 2_000
+
+
 def test_responses_inside_one_another_do_not_fill_the_disk(run, tmp_path):
     path = tmp_path / "nested.wbn"
     path.write_bytes(parts.nested(50).written())
