@@ -177,6 +177,7 @@ class TestWhatIsStored:
     def test_room_for_nothing_is_refused(self, name):
         with pytest.raises(ConfigurationError, match=f"^{name}: 0"):
             Throttle(**{name: 0})
+        assert len(Throttle(**{name: 1})) == 0
 
 
 class TestRetryAfter:
@@ -465,6 +466,13 @@ class TestExplain:
         assert (found.url, found.now, found.target, found.bucket) == (X + "?other", NOW, X, None)
         assert (found.failures, found.retry_after, found.held, found.reason) == (3, ASAP, True, "backoff")
         assert found.release == found.backoff == throttle.release_time(X, now=NOW)
+
+    def test_of_two_horizons_that_are_one_the_servers_own_is_named(self):
+        throttle = throttled(Policy(num_errors_to_ignore=0, initial_backoff=5, multiply_factor=1))
+        fail(throttle, headers={"Retry-After": "5"})
+        found = throttle.explain(X, now=NOW)
+        assert found.backoff == found.retry_after == NOW + 5
+        assert found.reason == "retry-after"
 
     def test_of_what_is_unknown_there_is_nothing(self):
         found = throttled().explain(X, now=NOW)
