@@ -231,6 +231,12 @@ class TestLastAdvice:
         known = fetched(cache, NETWORK_ERROR, now=stale + 172_800 + 60)
         assert (known.result, known.last, known.release_time(1.0)) == (UNREACHABLE, None, ASAP)
 
+    def test_it_does_not_stand_longer_because_a_report_was_late(self, cache: AdviceCache) -> None:
+        fetched(cache, response(DISALLOWED))
+        fetch = cache.ask(ORIGIN, now=NOW + 1800 + 172_799)
+        assert isinstance(fetch, Fetch)
+        assert cache.received(fetch, NETWORK_ERROR, now=NOW + 1800 + 172_801).last is None
+
     def test_a_clock_that_was_set_back_lets_it_stand_no_longer(self, cache: AdviceCache) -> None:
         fetched(cache, response(DISALLOWED))
         assert fetched(cache, NETWORK_ERROR, now=NOW - 400_000).last is None
@@ -272,6 +278,15 @@ class TestOrigins:
         kinds = [type(cache.ask(f"https://{number}.example", now=NOW)) for number in (0, 2, 3)]
         assert kinds == [Wait, Wait, Wait]
         assert isinstance(cache.ask("https://1.example", now=NOW), Fetch)
+
+    def test_those_that_answered_last_stay_too(self) -> None:
+        cache = AdviceCache(IDENTITY, most_origins=2)
+        fetch = cache.ask(ORIGIN, now=NOW)
+        assert isinstance(fetch, Fetch)
+        cache.ask("https://example.org", now=NOW)
+        known = cache.received(fetch, response(), now=NOW)
+        cache.ask("https://example.net", now=NOW)
+        assert cache.known(ORIGIN, now=NOW) == known
 
     def test_what_comes_for_an_origin_that_was_dropped_is_known_again(self) -> None:
         cache = AdviceCache(IDENTITY, most_origins=1)

@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import ssl
 import zlib
+from contextlib import suppress
 
 import pytest
 import trustme
@@ -32,20 +33,31 @@ class Server:
         self.stays = stays
         self.resets = resets
         self.heard: list[bytes] = []
+        self._serving: set[asyncio.Task[None]] = set()
+
+    async def speak(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(self.said)
+        await writer.drain()
+        if self.stays:
+            await reader.read()
+        if self.resets:
+            writer.transport.abort()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.heard.append(await reader.readuntil(b"\r\n\r\n"))
-        try:
-            writer.write(self.said)
-            await writer.drain()
-            if self.stays:
-                await reader.read()
-            if self.resets:
-                writer.transport.abort()
-        except ConnectionError:
-            pass
-        finally:
-            writer.close()
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            self.heard.append(await reader.readuntil(b"\r\n\r\n"))
+            await self.speak(reader, writer)
+        writer.close()
+        with suppress(ConnectionError, ssl.SSLError):
+            await writer.wait_closed()
+
+    async def over(self) -> None:
+        """Wait until everybody who came was served."""
+        while self._serving:
+            await self._serving.pop()
 
 
 def fetched(
@@ -61,7 +73,9 @@ def fetched(
         async with listening:
             port = listening.sockets[0].getsockname()[1]
             request = advice_request(f"{'https' if tls else 'http'}://{host}:{port}", IDENTITY)
-            return await fetch_advice(request, tls=trust, **options)
+            response = await fetch_advice(request, tls=trust, **options)
+            await server.over()
+            return response
 
     return asyncio.run(fetch())
 
@@ -154,6 +168,22 @@ def test_silence_before_the_end_of_the_head_is_a_network_error(soon, said):
     assert response.failure
 
 
+@pytest.mark.parametrize(("drip", "status"), [(b"HTTP/1.1 200 OK\r\n", 0), (answer(length=100), 200)])
+def test_a_response_that_comes_drop_by_drop_is_given_up(soon, drip, status):
+    class Dripping(Server):
+        async def speak(self, reader, writer):
+            writer.write(drip)
+            for _ in range(20):
+                await asyncio.sleep(0.05)
+                writer.write(b"X: y\r\n")
+                await writer.drain()
+            writer.write(answer().partition(b"\r\n")[2])
+
+    response = fetched(Dripping(b""))
+    assert (response.status, response.body) == (status, None)
+    assert response.failure
+
+
 def test_a_body_that_stalls_is_not_whole(soon):
     response = fetched(Server(answer(HALF[:10], length=len(HALF)), stays=True))
     assert (response.status, response.body) == (200, None)
@@ -233,8 +263,9 @@ def test_content_codings_are_undone(coding, body):
         ("gzip", gzip.compress(b" " * (MOST_BYTES + 1))),
         ("gzip", gzip.compress(b" " * (1 << 28), 1)[:100_000]),
         ("gzip, gzip", gzip.compress(gzip.compress(b" " * (1 << 26)))),
+        ("gzip", gzip.compress(b"") * 30_000 + gzip.compress(HALF)),
     ],
-    ids=["plain", "cut", "damaged", "empty", "other", "long", "bomb", "bomb in a bomb"],
+    ids=["plain", "cut", "damaged", "empty", "other", "long", "bomb", "bomb in a bomb", "nothing, at length"],
 )
 def test_a_coding_that_is_damaged_cut_or_a_bomb_leaves_no_body(coding, body):
     fields = TYPE + b"Content-Encoding: %s\r\n" % coding.encode()
@@ -261,6 +292,13 @@ def test_tls_is_to_who_was_asked_for_and_names_of_this_machine_lead_to_it(author
     server = Server(answer())
     assert fetched(server, host=host, tls=serving, trust=trusting).body == HALF
     assert f"Host: {host}:".encode() in server.heard[0]
+
+
+def test_the_environment_says_nothing_about_whom_to_trust(authority, monkeypatch, tmp_path):
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+    serving, _ = contexts(authority, "localhost")
+    assert fetched(Server(answer()), host="localhost", tls=serving).status == 0
 
 
 def test_tls_to_nobody_who_is_trusted_is_a_network_error(authority):
