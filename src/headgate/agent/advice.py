@@ -5,18 +5,15 @@ a megabyte, whatever answers.
 """
 
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterable
-from itertools import chain
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from typing import Any
 from urllib.parse import urlsplit
 
 from headgate.advice.fetching import MOST_BYTES, NETWORK_ERROR, TIMEOUT, AdviceRequest, AdviceResponse, needs_body
 from headgate.agent.library import default_library
 from headgate.errors import MissingExtra
 from headgate.http.lists import Pairs, lines_of, split
-
-if TYPE_CHECKING:
-    from headgate.bundle.sources.codings import Decompressor
 
 __all__ = ["fetch_advice"]
 
@@ -73,35 +70,37 @@ def _sent(library: Any, request: AdviceRequest) -> Any:
 
 
 async def _body(chunks: AsyncIterator[bytes], fields: Pairs) -> bytes:
-    """Read a body without its content codings; raises `_NotWhole`."""
-    from headgate.bundle.sources.codings import Undecodable
-
-    decompressors = _decompressors(fields)
-    body, arrived = bytearray(), 0
-    try:
-        async for chunk in chunks:
-            arrived += len(chunk)
-            steps: Iterable[bytes] = [chunk]
-            for decompressor in decompressors:
-                steps = chain.from_iterable(map(decompressor.decompress, steps))
-            for step in steps:
-                body += step
-                if max(arrived, len(body)) > MOST_BYTES:
-                    raise _NotWhole(f"longer than {MOST_BYTES} bytes")
-    except Undecodable:
-        raise _NotWhole("its content coding is damaged") from None
-    if not all(decompressor.is_whole() for decompressor in decompressors):
-        raise _NotWhole("its content coding is cut short")
+    """Read a body without its content codings; one that is unknown here is left, as Fetch has it."""
+    body = bytearray()
+    async for chunk in chunks:
+        _take(body, chunk)
+    codings = [coding.lower() for coding in split(lines_of(fields, "content-encoding"))]
+    for coding in reversed(codings):
+        body = _decoded(body, coding)
     return bytes(body)
 
 
-def _decompressors(fields: Pairs) -> "list[Decompressor]":
-    """Give what undoes a body's codings, the last first; nothing where one is unknown, as Fetch has it."""
-    from headgate.bundle.sources.codings import READABLE
+def _decoded(body: bytearray, coding: str) -> bytearray:
+    from headgate.bundle.sources.codings import READABLE, Undecodable
 
-    codings = [coding.lower() for coding in split(lines_of(fields, "content-encoding"))]
-    try:
-        # Each in the first of its forms, however the body begins: what is not in its coding is damaged.
-        return [READABLE[coding][0][1]() for coding in reversed(codings) if coding not in {"", "identity"}]
-    except (KeyError, MissingExtra):
-        return []
+    # However the body begins: what is not in its coding, in one of the coding's forms, is damaged.
+    for _, form in READABLE.get(coding, ()):
+        try:
+            decompressor = form()
+        except MissingExtra:
+            return body
+        plain = bytearray()
+        with suppress(Undecodable):
+            for step in decompressor.decompress(bytes(body)):
+                _take(plain, step)
+            if decompressor.is_whole():
+                return plain
+    if READABLE.get(coding):
+        raise _NotWhole(f"it is not {coding}, or not all of it")
+    return body
+
+
+def _take(body: bytearray, chunk: bytes) -> None:
+    body += chunk
+    if len(body) > MOST_BYTES:
+        raise _NotWhole(f"longer than {MOST_BYTES} bytes")
