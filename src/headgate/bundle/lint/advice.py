@@ -1,32 +1,37 @@
 """What is allowed and unwise: the warnings, each a generator over one part of a bundle, offsets from its first byte."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from headgate.bundle.cbor import ARRAY, CborError, read_head
-from headgate.bundle.index import Index
-from headgate.bundle.lint.finding import Finding
+from headgate.bundle.lint.file import File
+from headgate.bundle.lint.finding import MIXUP, Finding
+from headgate.bundle.lint.index import Listed, ListedIndex
 from headgate.bundle.metadata import Location, Section, Version
-from headgate.bundle.parser import ResponseHead
 from headgate.bundle.reading import Lead
 from headgate.bundle.variants import parse_key, parse_variants, write_key
 
 __all__ = [
     "SNIFFED",
-    "on_entry_shape",
+    "on_ending",
+    "on_headers",
     "on_layout",
     "on_lead",
     "on_payload",
-    "on_response",
     "on_sections",
     "on_urls",
+    "on_variants",
 ]
 
 SNIFFED: Final = 1_024
 """Bytes in which browsers and plugins look for what a payload might be (5.2)."""
 
 _TRAILER = 9
+_NAME: Final = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
+_QUOTED: Final = r'"(?:[^"\\]|\\.)*+"'
+_media_type = re.compile(rf"{_NAME}/{_NAME}(?:[ \t]*+;(?:[ \t]*+{_NAME}=(?:{_NAME}|{_QUOTED}))?+)*+[ \t]*+").fullmatch
+"""RFC 9110, section 8.3.1."""
 _PERCENT_ENCODED = re.compile(r"%([0-9A-Fa-f]{2})")
 _MARKUP = re.compile(rb"\s*<(?:!doctype\s+html|html|head|script|iframe|body|svg|a\s|div|table|!--)", re.IGNORECASE)
 _MAGIC: Final[dict[bytes, tuple[str, ...]]] = {
@@ -63,68 +68,56 @@ def on_sections(version: Version, sections: Sequence[Section]) -> Iterator[Findi
     for section in sections:
         if section.name == "primary" and version != "b2":
             fault = f"a primary section belongs to b2; in {version} it is stepped over"
-            yield Finding("b1-b2-mixup", fault, "3.3 step 22.1", section.offset)
+            yield Finding(MIXUP, fault, "3.3 step 22.1", section.offset)
         elif section.name == "signatures" and version == "b2":
-            yield Finding("b1-b2-mixup", "b2 has no signatures section", "3.3.3", section.offset)
+            yield Finding(MIXUP, "b2 has no signatures section", "3.3.3", section.offset)
         elif section.name not in known:
             fault = f"the section {section.name[:80]!r} is unknown, and stepped over"
             yield Finding("unknown-section", fault, "3.3 step 22.1", section.offset)
 
 
-def on_entry_shape(source: bytes, start: int, *, has_variants: bool) -> str:
-    """Say, as the rest of a sentence, if an index entry that was refused is one of the other version."""
-    try:
-        _, size, contents = read_head(source, start)
-        major, count, _ = read_head(source, contents + size)
-    except CborError:
-        return ""
-    if major == ARRAY and has_variants and count == 2:
-        return "; this is b2's index in a b1 bundle"
-    if major == ARRAY and not has_variants and count > 2:
-        return "; this is b1's index in a b2 bundle"
-    return ""
-
-
-def on_urls(primary_url: str | None, index: Index) -> Iterator[Finding]:
-    """Say which URLs will be missed, or taken for each other."""
-    if primary_url is None:
+def on_urls(primary_url: str | None, index: ListedIndex, *, has_none: bool) -> Iterator[Finding]:
+    """Say which URLs will be missed, or taken for each other; `has_none`: nothing says what the primary URL is."""
+    if has_none:
         yield Finding("primary-url-missing", "there is no primary URL, so nothing to open first", None, None)
-    elif primary_url.partition("#")[0] not in index:
+    elif primary_url is not None and index.is_whole and primary_url.partition("#")[0] not in index.urls:
         yield Finding("primary-url-not-in-bundle", f"the primary URL {primary_url} is not in the bundle", "2.2", None)
     alike: dict[str, str] = {}
-    for url in index:
+    for url in index.urls:
         other = alike.setdefault(_alike(url), url)
         if other != url:
             fault = f"{url} and {other} differ only in how they are percent-encoded; many servers serve one resource"
             yield Finding("near-duplicate-url", fault, "3.3.1 step 4.1", None)
 
 
-def on_response(head: ResponseHead, subject: str, key: str | None, variants: str | None) -> Iterator[Finding]:
-    """Say what is odd about a response's headers."""
-    headers, at = head.headers, head.payload.offset
-    if "content-type" not in headers:
-        yield Finding("content-type-missing", f"{subject}there is no content-type", "3.4 step 9", at)
-    if headers.get("content-length", str(head.payload.length)) != str(head.payload.length):
-        fault = (
-            f"{subject}content-length says {headers['content-length'][:40]!r}, and {head.payload.length} bytes follow"
-        )
+def on_headers(headers: Mapping[str, str], at: int, payload: Location | None, subject: str) -> Iterator[Finding]:
+    """Say what is odd about a response's headers, which end at `at`."""
+    media_type = headers.get("content-type")
+    if media_type is not None and _media_type(media_type) is None:
+        said = f"{media_type[:80]!r}, which is no media type" if media_type else "empty"
+        yield Finding("content-type-invalid", f"{subject}content-type is {said}", "3.4 step 9", at)
+    length = headers.get("content-length")
+    if length is not None and payload is not None and length != str(payload.length):
+        fault = f"{subject}content-length says {length[:40]!r}, and {payload.length} bytes follow"
         yield Finding("content-length", fault, None, at)
     if headers.get("transfer-encoding") or headers.get("connection"):
         yield Finding("hop-by-hop", f"{subject}a field for one connection was stored", None, at)
-    if (
-        key is not None
-        and "variants" in headers
-        and parse_variants(headers["variants"]) != parse_variants(variants or "")
-    ):
+
+
+def on_variants(headers: Mapping[str, str], at: int, subject: str, listed: Listed) -> Iterator[Finding]:
+    """Say where a response and its entry in the index do not agree on what it varies by."""
+    if listed.key is None:
+        return
+    if "variants" in headers and parse_variants(headers["variants"]) != parse_variants(listed.variants or ""):
         yield Finding("variants", f"{subject}the variants header is not what the index says", "3.3.1 step 4.4", at)
-    if key is not None and "variant-key" in headers and key not in _keys(headers["variant-key"]):
+    if "variant-key" in headers and listed.key not in _keys(headers["variant-key"]):
         fault = f"{subject}the variant-key header is {headers['variant-key'][:80]!r}"
         yield Finding("variant-key", fault, "3.3.1 step 4.4", at)
 
 
-def on_payload(head: ResponseHead, payload: bytes, subject: str) -> Iterator[Finding]:
-    """Say what a browser or plugin could take a payload for, if it looked (5.2)."""
-    media_type = head.headers.get("content-type", "").partition(";")[0].strip().lower()
+def on_payload(headers: Mapping[str, str], at: int, payload: bytes, subject: str) -> Iterator[Finding]:
+    """Say what a browser or plugin could take a payload for, if it looked at its first bytes (5.2)."""
+    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     looks = ""
     if media_type != "application/pdf" and b"%PDF-" in payload:
         looks = "a PDF"
@@ -132,21 +125,19 @@ def on_payload(head: ResponseHead, payload: bytes, subject: str) -> Iterator[Fin
         looks = "HTML"
     else:
         for magic, types in _MAGIC.items():
-            encoded = magic == b"\x1f\x8b" and "content-encoding" in head.headers
+            encoded = magic == b"\x1f\x8b" and "content-encoding" in headers
             if payload.startswith(magic) and not media_type.startswith(types) and not encoded:
                 looks = types[0]
     if looks:
         fault = f"{subject}the payload looks like {looks}, and content-type says {media_type or 'nothing'}"
-        yield Finding("sniffable", fault, "5.2", head.payload.offset)
+        yield Finding("sniffable", fault, "5.2", at)
 
 
-def on_layout(
-    read: Callable[[int, int], bytes | memoryview], size: int, responses: Section, used: Sequence[Location]
-) -> Iterator[Finding]:
-    """Say what is odd about the responses section, the length at the end, and what surrounds them."""
+def on_layout(file: File, responses: Section, used: Sequence[Location]) -> Iterator[Finding]:
+    """Say what is odd about the responses section, of which all that the index has was `used`."""
     begin = used[0].offset - responses.offset if used else 0
     try:
-        major, count, after_head = read_head(bytes(read(responses.offset, _TRAILER)))
+        major, count, after_head = read_head(file.read(responses.offset, _TRAILER))
     except CborError as error:
         yield Finding("responses-head", f"the responses begin with no head: {error.reason}", "3.5", responses.offset)
     else:
@@ -157,7 +148,6 @@ def on_layout(
             fault = f"the responses are an array of {count}, and the index has {len(used)} locations"
             yield Finding("responses-count", fault, "3.1", responses.offset)
     yield from _gaps(responses, used, begin)
-    yield from _ending(bytes(read(responses.offset + responses.length, _TRAILER)), size, responses)
 
 
 def _gaps(responses: Section, used: Sequence[Location], begin: int) -> Iterator[Finding]:
@@ -174,9 +164,9 @@ def _gaps(responses: Section, used: Sequence[Location], begin: int) -> Iterator[
         position = max(position, location.offset + location.length)
 
 
-def _ending(trailer: bytes, size: int, responses: Section) -> Iterator[Finding]:
-    at = responses.offset + responses.length
-    length = at + _TRAILER
+def on_ending(file: File, at: int) -> Iterator[Finding]:
+    """Say what is odd about the length that stands behind the last section, and about what follows."""
+    trailer, size, length = file.read(at, _TRAILER), file.size, at + _TRAILER
     if len(trailer) < _TRAILER:
         yield Finding("length-missing", f"the bundle should end at byte {length}, and has {size} bytes", "3.3.6", at)
     elif trailer[0] != 0x48 or int.from_bytes(trailer[1:], "big") != length:

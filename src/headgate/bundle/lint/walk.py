@@ -1,215 +1,190 @@
 """The walk over a bundle that goes on where a reader stops.
 
-The steps are the parser's own. A section that is refused does not hide the others, nor an entry of the index the next,
-nor a response the rest; only what comes before the sections, and the table of them, must be right to go on at all.
+Each part is read by the reader's own parser. One that is refused is walked again, by rules that take what is wrong in
+it one by one; it hides neither the parts behind it nor, as far as its bytes tell where things are, anything in itself.
 """
 
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import Final, TypeVar
 
-from headgate.bundle.cbor import MAP, CborError, Items
-from headgate.bundle.holder import Holder, Source, hold
-from headgate.bundle.index import Index, IndexRules, read_entry
-from headgate.bundle.integrity import integrity_parser
+from headgate.bundle.ending import start_parser
+from headgate.bundle.holder import Source
+from headgate.bundle.integrity import MOST_BYTES, integrity_parser
 from headgate.bundle.lint import advice
-from headgate.bundle.lint.finding import Finding, Report, refusal
-from headgate.bundle.metadata import Location, Negotiated, Profile, Section
+from headgate.bundle.lint.contents import Contents
+from headgate.bundle.lint.file import File
+from headgate.bundle.lint.finding import Finding, Notes, Report
+from headgate.bundle.lint.index import ListedIndex
+from headgate.bundle.lint.lead import walk_lead
+from headgate.bundle.lint.response import LooseHead, unlisted, walk_response
+from headgate.bundle.lint.table import Table, table_of, walk_table
+from headgate.bundle.metadata import Location, Profile, Section
 from headgate.bundle.need import Parser
-from headgate.bundle.parser import lead_parser, response_parser, section_table_parser
-from headgate.bundle.reading import Lead, known_sections
-from headgate.bundle.section import SectionError
-from headgate.bundle.sections import read_critical, read_manifest, read_primary, read_signatures
-from headgate.errors import BundleError, FormatError
+from headgate.bundle.parser import MAGIC, lead_parser, response_parser, section_table_parser
+from headgate.bundle.reading import Lead
+from headgate.errors import BundleError
 
 __all__ = ["lint"]
 
 _Result = TypeVar("_Result")
 
+_NO_TYPE: Final = "there is no content-type"
 
-def lint(source: Source, *, profile: Profile = "strict") -> Report:
+
+def lint(source: Source, *, profile: Profile = "strict", from_end: bool = False, base_url: str | None = None) -> Report:
     """Find everything that is wrong with the bundle in `source`, and what is allowed and unwise.
 
-    Raises nothing for any bytes, `OSError` for a path that cannot be read. With profile compat, what that profile takes
-    is a warning.
+    It is found and read as `open_bundle` does. Raises nothing for any bytes, `OSError` for a path that cannot be read.
+    With profile compat, what that profile takes is a warning. Of findings with one code the first 10,000 are told, and
+    the others counted.
     """
-    holder = hold(source)
+    notes = Notes()
+    file = File(source)
     try:
-        walk = _Walk(holder, profile)
-        walk.run()
+        _Walk(file, notes, profile, base_url).run(from_end=from_end)
     finally:
-        holder.close()
-    return Report(walk.errors, walk.warnings)
+        file.close()
+    return notes.report()
 
 
 class _Walk:
-    """One walk, and what it has found so far."""
+    """One walk."""
 
-    def __init__(self, holder: Holder, profile: Profile) -> None:
-        self.errors: list[Finding] = []
-        self.warnings: list[Finding] = []
-        self._holder = holder
+    def __init__(self, file: File, notes: Notes, profile: Profile, base_url: str | None) -> None:
+        self._file = file
+        self._notes = notes
         self._profile = profile
-        self._start = 0
-        self._here = 0
-        self._index_is_whole = False
+        self._base_url = base_url
 
-    def run(self) -> None:
+    def run(self, *, from_end: bool) -> None:
         """Walk the whole bundle."""
-        block = self._parse(integrity_parser())
-        if self.errors:
+        start = self._found_from_end() if from_end else self._behind_block()
+        if start is None:
             return
-        self._start = block.length if block else 0
-        lead = self._parse(lead_parser())
+        self._file.start = self._notes.start = start
+        lead = self._lead()
         if lead is None:
             return
         self._advise(advice.on_lead(lead))
-        sections = self._parse(section_table_parser(lead))
-        if sections is None:
+        table = self._parse(_table_parser(lead), lambda: walk_table(self._file, lead.position, self._notes))
+        if table is None:
             return
-        self._advise(advice.on_sections(lead.version, sections))
-        index = self._sections(lead, sections)
-        used = self._responses(index, lead.primary_url)
-        if self._index_is_whole:
-            self._advise(advice.on_layout(self._read, self._holder.size - self._start, sections[-1], used))
+        self._advise(advice.on_sections(lead.version, table.others))
+        contents = Contents(self._file, self._notes, lead, table, self._base_url)
+        contents.walk()
+        for name in ("index",) if lead.version == "b2" else ("index", "manifest"):
+            if table.end is not None and not contents.has(name):
+                self._missing(name, lead.position)
+        has_none = lead.version == "b2" and not contents.has("primary")
+        self._advise(advice.on_urls(contents.primary_url, contents.index, has_none=has_none))
+        if table.responses is not None:
+            self._responses(contents.index, table.responses)
+        if table.end is not None:
+            self._advise(advice.on_ending(self._file, table.end))
 
-    def _sections(self, lead: Lead, sections: tuple[Section, ...]) -> Index:
-        """Walk the sections before the responses; give what the index has."""
-        held = {section.name: section for section in sections[:-1] if section.name in known_sections(lead.version)}
-        base_url = primary_url = lead.primary_url
-        has_variants = lead.version != "b2"
-        if has_variants:
-            base_url = None
-        else:
-            base_url = primary_url = self._section(held, "primary", "primary section", read_primary, None)
-        rules = IndexRules(sections[-1], has_variants, base_url)
-        index: Index = {}
-        if "index" in held:
-            self._section(held, "index", "3.3.1 step 1", self._index, rules, index)
-        else:
-            self._missing("index", lead.position)
-        manifest_url = self._section(held, "manifest", "3.3.2 step 1", read_manifest, base_url)
-        if "manifest" not in held and has_variants:
-            self._missing("manifest", lead.position)
-        self._section(held, "critical", "3.3.4 step 1", read_critical, known_sections(lead.version))
-        self._section(held, "signatures", "3.3.3 step 1", read_signatures)
-        if self._index_is_whole:
-            self._contained(manifest_url, held.get("manifest"), index)
-            self._advise(advice.on_urls(primary_url, index))
-        return index
+    def _found_from_end(self) -> int | None:
+        try:
+            return self._file.run(start_parser(self._file.size))
+        except BundleError as error:
+            self._notes.refused(error)
+            return None
 
-    def _index(self, source: bytes, rules: IndexRules, index: Index) -> None:
-        """Read the index entry by entry; one that is refused does not end it while the next can be found."""
-        items = Items(source)
-        offset = self._here
-        key = b""
-        for _ in range(items.head(MAP)):
-            start = items.position
-            try:
-                items.text()
-                if source[start : items.position] <= key:
-                    fault = "an index key is not in order, or appears twice"
-                    self._found(FormatError(fault, step="3.3.1 step 1, 3.5.1 step 2", offset=offset + start))
-                key = source[start : items.position]
-                items.position = start
-                read_entry(items, rules, index)
-            except SectionError as error:
-                self._found(FormatError(error.reason, step=error.step, offset=offset + error.offset))
-            except CborError as error:
-                mixed = advice.on_entry_shape(source, start, has_variants=rules.has_variants)
-                raise CborError(f"{error.reason}{mixed}", error.step, error.offset) from None
-        items.end()
-        self._index_is_whole = True
+    def _behind_block(self) -> int | None:
+        """Find the bundle at the first byte, or behind an integrity block, which may itself be refused."""
+        try:
+            block = self._file.run(integrity_parser())
+        except BundleError as error:
+            self._notes.refused(error)
+            magic = self._file.read(0, MOST_BYTES).find(MAGIC)
+            return magic - 1 if magic > 0 else None
+        return block.length if block else 0
 
-    def _contained(self, manifest_url: str | None, section: Section | None, index: Index) -> None:
-        if manifest_url is not None and section is not None and manifest_url not in index:
-            fault = f"the manifest {manifest_url} is not in the bundle"
-            # 3.3.2: "The URL MUST refer to the one or more response(s) contained in the bundle itself."
-            self.errors.append(Finding("manifest-not-in-bundle", fault, "3.3.2", self._start + section.offset))
+    def _lead(self) -> Lead | None:
+        try:
+            lead = self._file.run(lead_parser())
+            # In b2 the parser of the section lengths would meet a misplaced primary URL, and not know it.
+            return lead if lead.version != "b2" else walk_lead(self._file, self._notes)
+        except BundleError as error:
+            # A layout that is not the version's is refused in the first step that it makes wrong.
+            return self._notes.again(error, lambda: walk_lead(self._file, self._notes), same="3.3 step 7")
 
     def _missing(self, name: str, offset: int) -> None:
-        error = FormatError(f"there is no {name} section", step="3.3 step 24", offset=self._start + offset)
-        taken = name == "manifest" and self._profile == "compat"
-        (self.warnings if taken else self.errors).append(refusal(error))
+        finding = Finding("section-missing", f"there is no {name} section", "3.3 step 24", offset)
+        is_taken = name == "manifest" and self._profile == "compat"
+        (self._notes.warning if is_taken else self._notes.error)(finding)
 
-    def _responses(self, index: Index, fallback_url: str | None) -> list[Location]:
-        """Walk the responses, each once; give where they are."""
-        seen: list[Location] = []
-        for location, url, key, variants in _in_file_order(index):
-            if seen and seen[-1] == location:
+    def _responses(self, index: ListedIndex, section: Section) -> None:
+        """Walk the responses, each once."""
+        used: list[Location] = []
+        left_out = 0
+        for listed in sorted(index.responses, key=lambda listed: (listed.location.offset, listed.location.length)):
+            if used and used[-1] == listed.location:
                 continue
-            seen.append(location)
-            subject = f"{url} {key}: " if key else f"{url}: "
-            try:
-                head = self._drive(response_parser(location, profile=self._profile, fallback_url=fallback_url))
-            except BundleError as error:
-                self.errors.append(refusal(error, subject))
+            used.append(listed.location)
+            if self._file.is_spent:
+                left_out += 1
                 continue
-            self._advise(advice.on_response(head, subject, key, variants))
-            payload = self._read(head.payload.offset, min(head.payload.length, advice.SNIFFED))
-            last = head.payload.length and len(self._read(head.payload.offset + head.payload.length - 1, 1))
-            if head.payload.length and not last:
-                cut = f"the payload of {head.payload.length} bytes is cut"
-                offset = self._start + head.payload.offset
-                self.errors.append(refusal(FormatError(cut, step="3.4 step 12", offset=offset), subject))
-            self._advise(advice.on_payload(head, bytes(payload), subject))
-        return seen
+            subject = f"{listed.url} {listed.key}: " if listed.key else f"{listed.url}: "
+            head = self._response(listed.location, subject)
+            if head is not None:
+                self._advise(advice.on_variants(head.headers, head.at, subject, listed))
+        if left_out:
+            fault = f"{left_out} responses were not looked at: so many overlap that it would take too long"
+            self._notes.error(Finding("unchecked", fault, None, section.offset))
+        if index.is_whole:
+            self._advise(advice.on_layout(self._file, section, used))
+            return
+        for location in unlisted(self._file, section, {location.offset for location in used}):
+            self._response(location, f"the response at byte {self._notes.start + location.offset}: ")
 
-    def _section(
-        self, held: dict[str, Section], name: str, step: str, reader: Callable[..., _Result], *more: object
-    ) -> _Result | None:
-        section = held.get(name)
-        if section is None:
+    def _response(self, location: Location, subject: str) -> LooseHead | None:
+        """Walk one response; give what could be made of its head."""
+        parser = _head_parser(location, self._profile)
+        head = self._parse(parser, lambda: self._loose_head(location, subject), subject=subject)
+        if head is None:
             return None
-        self._here = self._start + section.offset
-        source = self._read(section.offset, section.length)
-        try:
-            if len(source) < section.length:
-                raise SectionError(f"the section {name} of {section.length} bytes is cut", "3.3 step 22.5", 0)
-            return reader(bytes(source), *more)
-        except CborError as error:
-            refused = FormatError(error.reason, step=f"{step}, {error.step}", offset=self._here + error.offset)
-        except SectionError as error:
-            refused = FormatError(error.reason, step=error.step, offset=self._here + error.offset)
-        self._found(refused)
-        return None
+        self._advise(advice.on_headers(head.headers, head.at, head.payload, subject))
+        if head.payload is None:
+            return head
+        begin, length = head.payload.offset, head.payload.length
+        fits = begin + length == location.offset + location.length
+        if length and fits and not self._file.read(begin + length - 1, 1):
+            self._notes.fault(f"the payload of {length} bytes is cut", "3.4 step 12", begin, subject=subject)
+        if not length and head.lacks_type and self._profile == "compat":
+            missing = Finding("content-type-missing", f"{subject}{_NO_TYPE}", "3.4 step 9", head.at)
+            self._notes.warning(missing)
+        first = self._file.read(begin, min(length, advice.SNIFFED))
+        self._advise(advice.on_payload(head.headers, begin, first, subject))
+        return head
 
-    def _found(self, error: BundleError) -> None:
-        self.errors.append(refusal(error))
+    def _loose_head(self, location: Location, subject: str) -> LooseHead | None:
+        """Walk a response that was refused, and ask for its content-type, which compat lets an empty payload lack."""
+        head = walk_response(self._file, location, self._notes, subject)
+        if head is not None and head.lacks_type:
+            has_payload = head.payload is not None and head.payload.length > 0
+            if self._profile == "strict" or has_payload:
+                self._notes.fault(_NO_TYPE, "3.4 step 9", head.at, subject=subject)
+        return head
+
+    def _parse(
+        self, parser: Parser[_Result], again: Callable[[], _Result | None], *, subject: str = ""
+    ) -> _Result | None:
+        """Run a parser; where it refuses, note what the other way finds, and give what that could make of it."""
+        try:
+            return self._file.run(parser)
+        except BundleError as error:
+            return self._notes.again(error, again, subject)
 
     def _advise(self, findings: Iterator[Finding]) -> None:
         for finding in findings:
-            offset = None if finding.offset is None else finding.offset + self._start
-            self.warnings.append(Finding(finding.code, finding.message, finding.step, offset))
-
-    def _read(self, offset: int, length: int) -> bytes | memoryview:
-        return self._holder.read(self._start + offset, length)
-
-    def _parse(self, parser: Parser[_Result]) -> _Result | None:
-        try:
-            return self._drive(parser)
-        except BundleError as error:
-            self._found(error)
-            return None
-
-    def _drive(self, parser: Parser[_Result]) -> _Result:
-        try:
-            offset, length = next(parser)
-            while True:
-                offset, length = parser.send(self._read(offset, length))
-        except StopIteration as done:
-            result: _Result = done.value
-            return result
-        except BundleError as error:
-            error.offset += self._start
-            raise
+            self._notes.warning(finding)
 
 
-def _in_file_order(index: Index) -> Iterator[tuple[Location, str, str | None, str | None]]:
-    listed: list[tuple[Location, str, str | None, str | None]] = []
-    for url, found in index.items():
-        if isinstance(found, Negotiated):
-            listed += [(location, url, key, found.variants) for key, location in found.locations.items()]
-        else:
-            listed.append((found, url, None, None))
-    listed.sort(key=lambda entry: (entry[0].offset, entry[0].length))
-    yield from listed
+def _table_parser(lead: Lead) -> Parser[Table]:
+    sections = yield from section_table_parser(lead)
+    return table_of(sections, sections[-1].offset + sections[-1].length)
+
+
+def _head_parser(location: Location, profile: Profile) -> Parser[LooseHead]:
+    head = yield from response_parser(location, profile=profile)
+    return LooseHead(head.headers, "content-type" not in head.headers, head.payload, head.payload.offset)

@@ -4,22 +4,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headgate.cli.bundle.opening import FILE, PROFILE, source_of, unreadable
+from headgate.cli.bundle.opening import Reading, reads, source_of, unreadable
 from headgate.cli.bundle.showing import counted, end_with_no, print_json, styled
 from headgate.cli.terminal import harmless
 
 if TYPE_CHECKING:
     from headgate.bundle.lint import Finding
-    from headgate.bundle.metadata import Profile
 
 __all__ = ["lint"]
 
 
 @click.command(short_help="All that is wrong or unwise in a bundle.")
-@FILE
-@PROFILE
+@reads
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def lint(*, file: str, profile: "Profile", as_json: bool) -> None:
+def lint(*, source: Reading, as_json: bool) -> None:
     """Find all that is wrong or unwise in a bundle, not the first thing alone.
 
     Errors are what a reader refuses; with --profile compat, what that profile takes is a warning. The exit code is 1
@@ -31,8 +29,9 @@ def lint(*, file: str, profile: "Profile", as_json: bool) -> None:
     """
     from headgate.bundle.lint import lint as linted
 
+    file = source.file
     with unreadable(file):
-        report = linted(source_of(file), profile=profile)
+        report = linted(source_of(file), profile=source.profile, from_end=source.from_end, base_url=source.base_url)
     if as_json:
         print_json({"errors": [*map(_fields, report.errors)], "warnings": [*map(_fields, report.warnings)]})
     else:
@@ -40,7 +39,7 @@ def lint(*, file: str, profile: "Profile", as_json: bool) -> None:
         lines += [_line(file, finding, styled("warning", fg="yellow", bold=True)) for finding in report.warnings]
         click.echo("".join(f"{line}\n" for line in lines), nl=False)
         counts = f"{counted(len(report.errors), 'error')}, {counted(len(report.warnings), 'warning')}"
-        click.echo(f"{harmless(file)}: {counts}", err=True)
+        click.echo(f"{source.name}: {counts}", err=True)
     if report.errors:
         end_with_no()
 

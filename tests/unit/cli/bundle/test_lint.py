@@ -61,3 +61,15 @@ def test_what_is_no_bundle_is_a_finding_and_what_cannot_be_read_is_wrong_use(run
     told = run("lint", tmp_path / "no", "--json")
     assert (told.code, [one["code"] for one in told.json["errors"]]) == (1, ["not-a-bundle"])
     assert run("lint", tmp_path / "nowhere").code == 2
+
+
+def test_it_is_told_how_to_read_as_the_other_readers_are(run, tmp_path):
+    path = tmp_path / "relative.wbn"
+    path.write_bytes(b"MZ" * 7 + parts.b2().having(primary=parts.text("/")).written())
+    told = run("lint", path, "--json", "--from-end")
+    assert (told.code, {one["code"] for one in told.json["warnings"]}) == (
+        0,
+        {"relative-url", "primary-url-not-in-bundle"},
+    )
+    told = run("lint", path, "--json", "--from-end", "--base-url", parts.PRIMARY)
+    assert (told.code, told.json) == (0, {"errors": [], "warnings": []})
