@@ -1,0 +1,73 @@
+"""Both ends of traffic advice, each its own process: a gate that publishes it, and an agent that asks."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.e2e import programs
+
+FILE = """\
+[gate]
+origin = "{origin}"
+[[domain]]
+name = "default"
+rules = ["1/min burst 1"]
+[[advice]]
+user_agent = "prefetch-proxy"
+fraction = 0.25
+[[advice]]
+user_agent = "*"
+disallow = true
+"""
+
+
+def said(*arguments, stdin=b""):
+    """Run `headgate advice` to its end; give its exit code and what it printed."""
+    command = [sys.executable, "-m", "headgate", "advice", *arguments]
+    done = subprocess.run(command, input=stdin, capture_output=True, timeout=programs.PATIENCE, check=False)
+    assert done.stderr == b""
+    return done.returncode, json.loads(done.stdout)
+
+
+@pytest.fixture
+def gate(tmp_path):
+    with programs.origin() as origin:
+        file = tmp_path / "gate.toml"
+        file.write_text(FILE.format(origin=origin.url))
+        with programs.gate(tmp_path, "--config", file) as gate:
+            yield gate
+
+
+def test_what_the_gate_advises_is_what_an_agent_is_told(gate):
+    address = gate.ready["address"]
+    proxy = said("fetch", address, "--identity", "ExampleProxy,prefetch-proxy,*", "--json")
+    bot = said("fetch", f"{address}/any/path?and=query", "--identity", "ExampleBot,*", "--json")
+    assert [code for code, _ in (proxy, bot)] == [0, 0]
+    assert proxy[1]["result"] == {"disallowed": False, "fraction": 0.25}
+    assert bot[1]["result"] == {"disallowed": True, "fraction": 1}
+    assert bot[1]["url"] == f"{address}/.well-known/traffic-advice"
+    assert bot[1]["fresh_for"] == 1800
+
+
+def test_what_the_gate_serves_has_nothing_wrong_but_that_it_is_not_https(gate):
+    code, report = said("check", gate.ready["address"], "--json")
+    assert [finding["code"] for finding in report["findings"]] == ["readers_differ"]
+    assert (code, report["conforming"]) == (1, {"disallowed": False, "fraction": 0.25})
+    document = gate.get("/.well-known/traffic-advice").body
+    code, report = said("check", "-", "--json", stdin=document)
+    assert (code, report["findings"]) == (0, [])
+    assert report["conforming"] == report["deployed"] == {"disallowed": False, "fraction": 0.25}
+
+
+def test_a_gate_that_is_gone_is_unreachable(gate):
+    address = gate.ready["address"]
+    gate.end()
+    code, told = said("fetch", address, "--identity", "ExampleBot,*", "--json")
+    assert (code, told["result"], told["fresh_for"]) == (1, "unreachable", 60)
+
+
+def test_two_hundred_thousand_brackets_are_null():
+    for document in (b"[" * 200_000, b"[" * 200_000 + b"]" * 200_000, b'[{"user_agent":"*","x":' + b"[" * 200_000):
+        assert said("parse", "-", "--identity", "ExampleBot,*", stdin=document) == (0, None)
