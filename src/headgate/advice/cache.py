@@ -22,6 +22,9 @@ __all__ = ["MOST_ORIGINS", "AdviceCache"]
 MOST_ORIGINS: Final = 10_000
 """Origins that are known at most, unless more are allowed."""
 
+_LONGEST_ORIGIN: Final = 300
+"""Characters: a name of DNS has 253, and with scheme and port no origin has more than this."""
+
 
 class AdviceCache:
     """The advice of at most `most_origins` origins; of more, those that were asked about least recently are dropped.
@@ -62,7 +65,7 @@ class AdviceCache:
         serialised = serialised_origin(origin)
         record = None if serialised is None else self._record(serialised)
         if record is None:
-            return Advice(serialised or origin, None, "the origin may not be asked", NEVER)
+            return Advice(origin[:_LONGEST_ORIGIN], None, "the origin may not be asked", NEVER)
         return record.ask(now)
 
     def known(self, origin: str, *, now: float) -> Advice | None:
@@ -97,7 +100,7 @@ class AdviceCache:
         record = self._records.get(origin)
         if record is None:
             request = advice_request(origin, self.identity)
-            if request is None:
+            if request is None or len(origin) > _LONGEST_ORIGIN:
                 return None
             record = Record(origin, request, self.identity, unreachable_for=self._unreachable_for)
             while len(self._records) >= self._most_origins:

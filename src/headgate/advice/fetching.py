@@ -28,6 +28,7 @@ MOST_BYTES: Final = 512 * 1024
 TIMEOUT: Final = 5.0
 """Seconds that a fetch may take, from the first name that is resolved to the last byte of the body."""
 
+_LONGEST: Final = 100
 _UNREACHABLE_STATUSES: Final = frozenset({429, 503})
 _REDIRECT_STATUSES: Final = frozenset({301, 302, 303, 307, 308})
 _NULL_BODY_STATUSES: Final = frozenset({101, 103, 204, 205, 304})
@@ -152,7 +153,8 @@ def _by_head(status: int, fields: Pairs) -> Interpretation | None:
 
 
 def _because(reason: str, failure: str) -> str:
-    return f"{reason}: {failure}" if failure else reason
+    # A library's words may have a stranger's in them, at any length.
+    return f"{reason}: {failure[:_LONGEST]}" if failure else reason
 
 
 def _said(entry: AdviceEntry) -> str:

@@ -20,6 +20,8 @@ MOST_STALE: Final = MOST
 """Seconds that advice is kept once it is no longer fresh."""
 
 _LONGEST_TAG: Final = 256
+_MOST_KEPT: Final = 1_024
+"""Characters of fields that are kept for an origin: five times what is usual, and too few to fill memory with."""
 _KEPT: Final = frozenset({"cache-control", "date", "etag", "expires", "last-modified"})
 
 
@@ -37,9 +39,10 @@ class Stored(NamedTuple):
         """
         if response.body is None or not needs_body(response.status, response.fields):
             return None
-        if not freshness(response.fields, now=now).allows_storing:
+        fields = _kept(response.fields)
+        if fields is None or not freshness(fields, now=now).allows_storing:
             return None
-        return cls(advice, _kept(response.fields))
+        return cls(advice, fields)
 
     def renewed(self, fields: Pairs, *, now: float) -> Self:
         """Give what is stored after a response of `now`, with these fields, said that it is unchanged (4.3.4)."""
@@ -48,7 +51,7 @@ class Stored(NamedTuple):
         fields = [*(pair for pair in self.fields if pair[0] not in given), *fields]
         fresh_until = now + clamped(freshness(fields, now=now))
         advice = Advice(self.advice.origin, self.advice.result, self.advice.reason, fresh_until)
-        return type(self)(advice, _kept(fields))
+        return type(self)(advice, _kept(fields) or self.fields)
 
     @property
     def kept_until(self) -> float:
@@ -77,5 +80,7 @@ class Stored(NamedTuple):
         return tuple(fields)
 
 
-def _kept(fields: Pairs) -> Pairs:
-    return [(name.lower(), value) for name, value in fields if name.lower() in _KEPT]
+def _kept(fields: Pairs) -> Pairs | None:
+    """Give what is needed of a response's fields, names in lower case; None where that is too much."""
+    kept = [(name.lower(), value) for name, value in fields if name.lower() in _KEPT]
+    return kept if sum(len(name) + len(value) for name, value in kept) <= _MOST_KEPT else None

@@ -262,6 +262,14 @@ class TestOrigins:
         assert known.reason == "the origin may not be asked"
         assert cache.origins == 0
 
+    def test_an_origin_longer_than_any_name_is_not_kept(self, cache: AdviceCache) -> None:
+        known = cache.ask(f"https://{'a.' * 10_000}example", now=NOW)
+        assert isinstance(known, Advice)
+        assert known.fresh_until == NEVER
+        assert len(known.origin) <= 300
+        assert isinstance(cache.ask(f"https://{'a.' * 121}example.:65535", now=NOW), Fetch)
+        assert cache.origins == 1
+
     def test_an_origin_is_one_however_it_is_written(self, cache: AdviceCache) -> None:
         assert isinstance(cache.ask("http://127.1:8000/a", now=NOW), Fetch)
         for other in ("http://127.0.0.1:8000", "HTTP://0x7f.1:8000/b?c", "http://u:p@127.0.1:8000"):

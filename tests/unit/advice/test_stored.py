@@ -51,6 +51,16 @@ def test_only_what_a_whole_body_said_is_kept(status: int, body: bytes | None) ->
     assert stored(("ETag", '"a"'), status=status, body=body) is None
 
 
+def test_no_stranger_fills_memory() -> None:
+    assert stored(("ETag", '"a"'), ("Cache-Control", "x," * 600)) is None
+    kept = stored(("ETag", '"a"'), ("X-Other", "x" * 100_000))
+    assert kept is not None
+    assert kept.fields == [("etag", '"a"')]
+    renewed = kept.renewed([("Cache-Control", "max-age=7200, " + "x," * 600)], now=NOW)
+    assert renewed.advice.fresh_until == NOW + 7200
+    assert renewed.fields == [("etag", '"a"')]
+
+
 def test_another_media_type_is_not_kept() -> None:
     response = AdviceResponse(200, [("Content-Type", "text/html"), ("ETag", '"a"')], b"[]")
     assert Stored.of(ADVICE, response, now=NOW) is None

@@ -6,6 +6,8 @@ import ssl
 import zlib
 from contextlib import suppress
 
+import httpx
+import httpx2
 import pytest
 import trustme
 
@@ -309,7 +311,9 @@ def test_tls_to_nobody_who_is_trusted_is_a_network_error(authority):
     assert fetched(Server(answer()), host="127.0.0.1", tls=serving, trust=trusting).status == 0
 
 
-def test_a_name_below_localhost_needs_no_name_server():
+@pytest.mark.parametrize("library", [httpx, httpx2])
+def test_a_name_below_localhost_needs_no_name_server_with_either_library(library, monkeypatch):
+    monkeypatch.setattr(shell, "default_library", lambda purpose: library)
     server = Server(answer())
     assert fetched(server, host="no-such-name.localhost").body == HALF
     assert b"Host: no-such-name.localhost:" in server.heard[0]
