@@ -1,5 +1,5 @@
-"""The HTTP words that several rooms share: media types by `Accept`, seconds in fields, structured-field strings,
-tokens.
+"""The HTTP words that several rooms share: URLs and origins, media types, dates and freshness, `Accept`, `Retry-After`,
+seconds in fields, structured-field strings, tokens.
 
 Pure text work on field values. Nothing here knows a socket, a clock or a limit; reading never raises on what a
 stranger sent.
