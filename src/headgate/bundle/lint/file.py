@@ -11,7 +11,7 @@ __all__ = ["File"]
 
 _Result = TypeVar("_Result")
 
-_TIMES: Final = 16
+_TIMES: Final = 8
 """How often every byte may be read: a few times what a bundle needs whose responses do not overlap."""
 _ALWAYS: Final = 1 << 20
 _MAPPED: Final = 512

@@ -14,10 +14,10 @@ from msgspec import Struct
 
 from headgate.bundle.cbor import ARRAY, BYTES, MAP, TEXT, CborError, Items, head, head_size, read_head
 
-__all__ = ["MOST_FAULTS", "AnyHead", "Relaxed", "read_any_head", "relax", "skip"]
+__all__ = ["MOST_FAULTS", "AnyHead", "Fault", "Relaxed", "read_any_head", "relax", "skip"]
 
-MOST_FAULTS: Final = 10_000
-"""Faults of one item after which the rest of it is left alone."""
+MOST_FAULTS: Final = 200_000
+"""Faults of one item after which the rest of it is left alone: each is remembered, and takes as few as two bytes."""
 
 _TAG: Final = 6
 _SIMPLE: Final = 7
@@ -38,12 +38,20 @@ class AnyHead(NamedTuple):
     """What the strict parser says of it."""
 
 
+class Fault(NamedTuple):
+    """What is wrong with an item: why, which step of 3.5.1 says so, and at which byte of what was given."""
+
+    reason: str
+    step: str
+    offset: int
+
+
 class Relaxed(Struct, frozen=True):
     """An item written again."""
 
     source: bytes
-    faults: list[CborError]
-    """What was not deterministic, and if not whole, last, what is no CBOR; offsets in what was given."""
+    faults: list[Fault]
+    """What was not deterministic, and if not whole, last, what is no CBOR."""
     is_whole: bool
     begins: list[int]
     """Where each piece of `source` begins, in ascending order."""
@@ -124,7 +132,7 @@ class _Walk:
         self.source = source
         self.position = 0
         self.pieces: list[tuple[int, bytes]] = []
-        self.faults: list[CborError] = []
+        self.faults: list[Fault] = []
         self._copied = 0
         self._open: list[_Open] = []
 
@@ -133,7 +141,7 @@ class _Walk:
         try:
             self._items()
         except CborError as error:
-            self.faults.append(error)
+            self.faults.append(Fault(error.reason, error.step, error.offset))
             for unclosed in self._open:
                 self._close(unclosed)
             self._copy(self.position)
@@ -141,7 +149,7 @@ class _Walk:
         self._copy(self.position)
         extra = len(self.source) - self.position
         if extra:
-            self.faults.append(CborError(f"{extra} more bytes follow the item", "3.5.1 step 3", self.position))
+            self.faults.append(Fault(f"{extra} more bytes follow the item", "3.5.1 step 3", self.position))
         return True
 
     def _items(self) -> None:
@@ -231,7 +239,7 @@ class _Walk:
     def _note(self, fault: CborError | None) -> None:
         """Note that something is not deterministic."""
         if fault is not None:
-            self.faults.append(CborError(fault.reason, _LOOSE, fault.offset))
+            self.faults.append(Fault(fault.reason, _LOOSE, fault.offset))
         if len(self.faults) >= MOST_FAULTS:
             raise CborError(f"{MOST_FAULTS} times not deterministic; the rest is left alone", _LOOSE, self.position)
 

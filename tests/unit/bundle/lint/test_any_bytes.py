@@ -129,7 +129,7 @@ def test_responses_that_overlap_without_end_are_not_all_looked_at(monkeypatch):
     monkeypatch.setattr(files.File, "read", lambda *asked: read.append(len(found := plain(*asked))) or found)
     report = lint(bundle.written())
     assert report.errors[-1].code == "unchecked"
-    assert sum(read) < 18 * len(bundle.written())
+    assert sum(read) < 10 * len(bundle.written())
 
 
 def test_the_memory_of_a_large_file_is_given_back(tmp_path):

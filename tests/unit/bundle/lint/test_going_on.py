@@ -389,22 +389,11 @@ class TestRelative:
         assert warned(self.bundle(), base_url=PRIMARY) == ["primary-url-missing"]
         assert warned(self.bundle().having(primary=text(PRIMARY + "a"))) == []
 
+    def test_a_primary_url_where_b1_has_it_resolves_them_too(self):
+        misplaced = replace(self.bundle(), url=text(PRIMARY + "a"))
+        assert codes(misplaced) == ["b1-b2-mixup"]
+        assert "relative-url" not in warned(misplaced)
+
     def test_b1_has_none(self):
         bad = GOOD.having(index=index({"a": entry(LOCATIONS[0]), MANIFEST: entry(LOCATIONS[1])}))
         assert codes(bad, base_url=PRIMARY) == ["index-url"]
-
-
-class TestMediaTypes:
-    def bundle(self, media_type):
-        return GOOD.answering(response(header_map({b":status": b"200", b"content-type": media_type})))
-
-    @pytest.mark.parametrize(
-        "value", [b"", b"text", b"text/", b"text/html, text/html", b"a/b; c", b'a/b; c="d', b"\xff/b"]
-    )
-    def test_what_is_no_media_type(self, value):
-        assert errors(self.bundle(value)) == []
-        assert warned(self.bundle(value)) == ["content-type-invalid"]
-
-    @pytest.mark.parametrize("value", [b"a/b", b"text/html;charset=utf-8", b'a/b ; c="d;\\"e" ; f=g', b"a/b;"])
-    def test_what_is_one(self, value):
-        assert warned(self.bundle(value)) == []

@@ -207,6 +207,21 @@ def shifted():
     return {"index": index({PRIMARY: entry(first), MANIFEST: entry(second)})}
 
 
+class TestMediaTypes:
+    def bundle(self, media_type):
+        return Parts().answering(response(header_map({b":status": b"200", b"content-type": media_type})))
+
+    @pytest.mark.parametrize(
+        "value", [b"", b"text", b"text/", b"text/html, text/html", b"a/b; c", b'a/b; c="d', b"\xff/b"]
+    )
+    def test_what_is_no_media_type(self, value):
+        assert warned(self.bundle(value)) == ["content-type-invalid"]
+
+    @pytest.mark.parametrize("value", [b"a/b", b"text/html;charset=utf-8", b'a/b ; c="d;\\"e" ; f=g', b"a/b;"])
+    def test_what_is_one(self, value):
+        assert warned(self.bundle(value)) == []
+
+
 class TestAnyBytes:
     @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
     def test_every_malformed_bundle_has_an_error_and_every_good_one_has_none(self, case):
