@@ -133,6 +133,11 @@ B2 = index.IndexRules(Section("responses", 100, 70_000), has_variants=False, bas
 def test_usual_indexes_read_alike(entries, rules, more):
     value = (lambda pair: entry(pair)) if rules.has_variants else (lambda pair: array(uint(pair[0]), uint(pair[1])))
     items = sorted((text(url), value(pair)) for url, pair in entries.items())
+    if more.draw(st.booleans()):
+        # A key that is cut to any of its lengths, none included.
+        at = more.draw(st.integers(0, len(items) - 1))
+        key, item = items[at]
+        items[at] = key[: more.draw(st.integers(0, len(key)))], item
     source = more.draw(spoiled(st.just(bytes([0xA0 + len(items)]) + b"".join(key + item for key, item in items))))
     assert outcome(source, rules, shut=False) == outcome(source, rules, shut=True)
 

@@ -28,10 +28,11 @@ _LONE_LOCATION: Final = {
     False: re.compile(rb"\x82" + _UINT + _UINT, re.DOTALL),
 }
 """One location in its only encoding, after an empty Variants value or, in b2, alone."""
-_ARGUMENT: Final = {1: 0xFF, 2: 0xFF, 3: 0xFFFF, 5: 0xFFFF_FFFF, 9: 0xFFFF_FFFF_FFFF_FFFF}
+_ARGUMENT: Final = (0, 0xFF, 0xFF, 0xFFFF, 0, 0xFFFF_FFFF, 0, 0, 0, 0xFFFF_FFFF_FFFF_FFFF)
 """From the bytes of an integer's item to the bits that are its argument."""
 _LONG_TEXT: Final = 0x78
-"""The head of a text of 24 to 255 bytes, before the byte that says how many."""
+"""The head of a text of 24 to 255 bytes, before the byte that says how many; that of no longer text is less."""
+_LEAST_LONG: Final = 24
 _LEFT_ALONE: Final = string.ascii_letters.encode() + string.digits.encode() + b"!$&()*+,-./:;=?@_~%"
 """What the URL parser leaves alone wherever it stands behind the origin, dot segments apart."""
 
@@ -80,10 +81,12 @@ def _read_usual(items: Items, rules: IndexRules, requests: Index, count: int) ->
     except UnicodeDecodeError:
         return False
     from_bytes = int.from_bytes
-    # One pass of C over each of these, so that ten thousand URLs cost few milliseconds.
-    if [key[1] for key in keys if key[0] == _LONG_TEXT] != list(map(len, urls)) or keys[0][1] < 24:
+    # One pass of C over each of these, so that ten thousand URLs cost few milliseconds. What is no key at all, and may
+    # have no byte to look at, is too short.
+    lengths_of_urls = list(map(len, urls))
+    if min(lengths_of_urls) < _LEAST_LONG or [key[1] for key in keys] != lengths_of_urls:
         return False
-    if sorted(keys) != keys or not _are_normal(urls):
+    if keys[-1][0] != _LONG_TEXT or sorted(keys) != keys or not _are_normal(urls):
         return False
     begins = [from_bytes(item) & _ARGUMENT[len(item)] for item in offsets]
     sizes = [from_bytes(item) & _ARGUMENT[len(item)] for item in lengths]
@@ -109,7 +112,7 @@ def _are_normal(urls: list[str]) -> bool:
         and together.encode().translate(None, _LEFT_ALONE) == b"\n" * (len(urls) - 1)
         # A segment that begins with a dot, or with %2E for one, may be a dot segment.
         and "/." not in together
-        and "/%" not in together
+        and ("%" not in together or "/%" not in together)
     )
 
 

@@ -74,6 +74,15 @@ class TestOneLocation:
             read_index(index({URLS[0]: value}), RULES)
         assert caught.value.step == "3.5.1 step 5"
 
+    @pytest.mark.parametrize("key", [b"", b"x", b"\x78\x18", b"\xff" * 30, b"\x79\x00\x18" + b"a" * 24])
+    def test_what_is_no_key_among_many_is_refused(self, key):
+        entries = [text(url) + entry((number, 1)) for number, url in enumerate(URLS)]
+        entries[20] = key + entry((20, 1))
+        with pytest.raises(CborError):
+            read_index(b"\xb8" + bytes([len(URLS)]) + b"".join(entries), RULES)
+        with pytest.raises(CborError):
+            read_index(b"\xb8" + bytes([len(URLS)]) + b"".join(entries[:19] + entries[20:21] + entries[19:20]), RULES)
+
     def test_without_variants_there_is_one_location(self):
         with pytest.raises(SectionError) as caught:
             read_index(index({URLS[0]: entry((0, 1), (1, 1))}), RULES)
