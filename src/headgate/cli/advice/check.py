@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headgate.cli.advice.saying import CA, as_json, trusted
-from headgate.cli.bundle.opening import unreadable
-from headgate.cli.bundle.showing import counted, end_with_no, print_json, styled
+from headgate.cli.printing import counted, end_with_no, print_json, styled, unreadable
 from headgate.cli.terminal import harmless
 from headgate.errors import ConfigurationError
 

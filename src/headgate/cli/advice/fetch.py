@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headgate.cli.advice.saying import CA, IDENTITY, as_json, trusted
-from headgate.cli.bundle.showing import end_with_no, print_json
+from headgate.cli.printing import end_with_no, print_json
 from headgate.cli.terminal import harmless
 
 if TYPE_CHECKING:

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from headgate.cli.advice.saying import IDENTITY, as_json
-from headgate.cli.bundle.opening import unreadable
-from headgate.cli.bundle.showing import print_json
+from headgate.cli.printing import print_json, unreadable
 
 if TYPE_CHECKING:
     from headgate.advice import AgentIdentity

@@ -11,7 +11,7 @@ import click
 from headgate.cli.bundle.convert import remark
 from headgate.cli.bundle.fields import fields, folded
 from headgate.cli.bundle.output import OUT, meter, target_of
-from headgate.cli.bundle.showing import counted, end_with_no, size_of
+from headgate.cli.printing import counted, end_with_no, size_of
 from headgate.cli.terminal import harmless, progress
 from headgate.errors import ConfigurationError
 

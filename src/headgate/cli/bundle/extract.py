@@ -16,8 +16,9 @@ import click
 from headgate.cli.bundle.naming import Names
 from headgate.cli.bundle.opening import Reading, reads
 from headgate.cli.bundle.output import content, forget
-from headgate.cli.bundle.showing import Allowance, counted, end_with_no, size_of, told
+from headgate.cli.bundle.showing import Allowance, told
 from headgate.cli.bundle.walking import Found, count, walk
+from headgate.cli.printing import counted, end_with_no, size_of
 from headgate.cli.terminal import Advance, harmless, progress
 from headgate.errors import ConfigurationError, ResponseError
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headgate.cli.bundle.opening import Reading, reads
-from headgate.cli.bundle.showing import print_json, size_of, styled
+from headgate.cli.printing import print_json, size_of, styled
 from headgate.cli.terminal import harmless
 
 if TYPE_CHECKING:

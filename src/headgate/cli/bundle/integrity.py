@@ -8,7 +8,7 @@ import click
 from headgate.cli.bundle.keys import KEY, passphrase_of, read_secret
 from headgate.cli.bundle.opening import Reading, reads
 from headgate.cli.bundle.output import meter, target_of
-from headgate.cli.bundle.showing import json_line
+from headgate.cli.printing import json_line
 from headgate.cli.terminal import harmless
 from headgate.errors import HeadgateError
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from headgate.cli.bundle.opening import unreadable
+from headgate.cli.printing import unreadable
 
 __all__ = ["KEY", "passphrase_of", "read_secret"]
 

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headgate.cli.bundle.opening import Reading, reads, source_of, unreadable
-from headgate.cli.bundle.showing import counted, end_with_no, print_json, styled
+from headgate.cli.bundle.opening import Reading, reads, source_of
+from headgate.cli.printing import counted, end_with_no, print_json, styled, unreadable
 from headgate.cli.terminal import harmless
 
 if TYPE_CHECKING:

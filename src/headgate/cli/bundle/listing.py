@@ -7,8 +7,9 @@ import click
 
 from headgate.cli.bundle.opening import Reading, reads
 from headgate.cli.bundle.output import slices
-from headgate.cli.bundle.showing import Allowance, counted, end_with_no, json_line, size_of, styled, told
+from headgate.cli.bundle.showing import Allowance, told
 from headgate.cli.bundle.walking import Found, walk
+from headgate.cli.printing import counted, end_with_no, json_line, size_of, styled
 from headgate.cli.terminal import harmless
 from headgate.errors import ResponseError
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from headgate.cli.bundle.showing import refusals
+from headgate.cli.printing import unreadable
 from headgate.cli.terminal import harmless
-from headgate.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from headgate.bundle import Bundle
     from headgate.bundle.metadata import Profile
 
-__all__ = ["FILE", "PROFILE", "Reading", "reads", "source_of", "unreadable"]
+__all__ = ["FILE", "PROFILE", "Reading", "reads", "source_of"]
 
 FILE: Callable[..., Any] = click.argument("file", metavar="FILE|-")
 """A bundle; - is standard input."""
@@ -96,13 +96,3 @@ def reads(command: Callable[..., Any]) -> Callable[..., Any]:
 def source_of(file: str) -> Path | bytes:
     """Give what `open_bundle` takes: a path or, for standard input, all that it has."""
     return sys.stdin.buffer.read() if file == "-" else Path(file)
-
-
-@contextmanager
-def unreadable(file: str) -> Iterator[None]:
-    """Say of a file that cannot be read inside which one, and why."""
-    try:
-        yield
-    except OSError as error:
-        said = error.strerror or str(error)
-        raise ConfigurationError(f"{harmless(file)}: {said}; name a file that can be read") from None

@@ -4,9 +4,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headgate.cli.bundle.opening import PROFILE, unreadable
+from headgate.cli.bundle.opening import PROFILE
 from headgate.cli.bundle.showing import refusals
 from headgate.cli.flags import ADDRESS
+from headgate.cli.printing import unreadable
 
 if TYPE_CHECKING:
     from headgate.bundle.metadata import Profile

@@ -1,23 +1,19 @@
-"""What the commands print: JSON for programs, tables for people, and how a refusal is told to either."""
+"""How a refusal of a bundle is told, to programs and to people, and how much is said of one bundle at most."""
 
-import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
-import click
-
+from headgate.cli.printing import end_with_no, print_json
 from headgate.cli.terminal import harmless
 from headgate.errors import BundleError, HeadgateError
 
-__all__ = ["Allowance", "counted", "end_with_no", "json_line", "print_json", "refusals", "size_of", "styled", "told"]
+__all__ = ["Allowance", "refusals", "told"]
 
 _Said = TypeVar("_Said", str, bytes)
 
 _SAID_FOR_A_BYTE = 16
 _SAID_ANYWAY = 64 * 1024 * 1024
-_UNITS = ("kB", "MB", "GB", "TB", "PB", "EB")
 
 
 class Allowance:
@@ -42,24 +38,6 @@ class Allowance:
         return said
 
 
-def json_line(value: Any) -> bytes:
-    """Write one JSON value on a line of its own, in UTF-8."""
-    import json
-
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
-
-
-def print_json(value: Any) -> None:
-    """Print one JSON value on a line of its own, in UTF-8 whatever the terminal speaks."""
-    sys.stdout.buffer.write(json_line(value))
-
-
-def end_with_no() -> NoReturn:
-    """End with exit code 1, the answer being no, once all that was printed is out."""
-    sys.stdout.flush()
-    click.get_current_context().exit(1)
-
-
 def told(error: BundleError) -> dict[str, Any]:
     """Give a refusal as `--json` prints it."""
     return {
@@ -81,21 +59,3 @@ def refusals(file: str, *, as_json: bool = False) -> Iterator[None]:
             raise HeadgateError(f"{harmless(file)}: {harmless(str(error))}") from None
         print_json(told(error))
         end_with_no()
-
-
-def counted(count: int, noun: str) -> str:
-    """Give a number of things: 1 file, 2 files."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
-def size_of(count: int) -> str:
-    """Give bytes as people read them: 999 B, 1.3 kB, 23.5 MB."""
-    if count < 1000:
-        return f"{count} B"
-    power = next((power for power in range(1, len(_UNITS)) if count < 999.95 * 1000**power), len(_UNITS))
-    return f"{count / 1000**power:.1f} {_UNITS[power - 1]}"
-
-
-def styled(text: str, **styles: Any) -> str:
-    """Give `text` in a colour or weight, unless NO_COLOR asks for none; `click.echo` takes it away from no terminal."""
-    return text if os.environ.get("NO_COLOR") else click.style(text, **styles)

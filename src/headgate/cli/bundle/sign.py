@@ -10,7 +10,7 @@ from headgate.cli.bundle.keys import KEY, passphrase_of, read_secret
 from headgate.cli.bundle.moments import MOMENT, Moment
 from headgate.cli.bundle.opening import Reading, reads
 from headgate.cli.bundle.output import OUT, meter, target_of
-from headgate.cli.bundle.showing import counted
+from headgate.cli.printing import counted
 from headgate.cli.terminal import harmless
 
 __all__ = ["sign"]

@@ -7,7 +7,7 @@ import click
 
 from headgate.cli.bundle.keys import read_secret
 from headgate.cli.bundle.opening import Reading, reads
-from headgate.cli.bundle.showing import counted, end_with_no, print_json, styled
+from headgate.cli.printing import counted, end_with_no, print_json, styled
 from headgate.cli.terminal import harmless, progress
 
 if TYPE_CHECKING:

@@ -1,6 +1,8 @@
+"""headgate.cli.printing."""
+
 import pytest
 
-from headgate.cli.bundle.showing import size_of
+from headgate.cli.printing import size_of
 
 
 @pytest.mark.parametrize(
