@@ -1,0 +1,93 @@
+"""The seam of the prefetch proxy: what a CONNECT asked for, and what becomes of it.
+
+Connections are on one side of it (HTTP/1.1 and HTTP/2 heads, relaying, ends), the decision on the other (who, room,
+where, advice, dialling). Only the values below cross. Nothing here opens, reads or decides anything.
+
+*Received* and *sent* are always said of the client: received is what came from the target, sent is what went there.
+"""
+
+import math
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Literal
+
+import msgspec
+
+__all__ = ["Asked", "Complain", "Decide", "Ending", "Limits", "Opened", "Refused"]
+
+Ending = Literal["ended", "client_gone", "target_gone", "idle", "max_seconds", "max_bytes", "byte_ratio", "drained"]
+"""Why a tunnel is over: both sides said that they were done; one of them was lost before that; a limit of the
+tunnel's own; the end of the proxy."""
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """One CONNECT whose head is well-formed."""
+
+    authority: str
+    """What it asks for, as received (ASCII, without spaces or control characters); whether it is HOST:PORT at all is
+    for the decision to find out."""
+    fields: Sequence[tuple[str, str]] = ()
+    """Every field in order: name in lower case, value as latin-1 without the whitespace about it. Pseudo-header fields
+    of HTTP/2 are left out."""
+    peer: tuple[str, int]
+    """The client's address and port; an IPv4 address at a socket for both families is written as IPv4."""
+    protocol: Literal["http/1.1", "h2"] = "http/1.1"
+    """What it was asked in."""
+    head_bytes: int = 0
+    """The bytes of the head as they came: before HPACK, and after TLS, was undone."""
+    certified: bool = False
+    """Whether the client showed a certificate that its issuer vouched for."""
+    draining: bool = False
+    """Whether the end of the proxy has begun: no new tunnel is opened then."""
+
+    def field(self, name: str) -> str | None:
+        """Give the value of the only field of that name; None where there is none, or more than one."""
+        found = [value for each, value in self.fields if each == name]
+        return found[0] if len(found) == 1 else None
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What one tunnel may take; by default, anything but endless silence."""
+
+    idle: float = 300.0
+    """Seconds without a byte in either direction."""
+    max_seconds: float = math.inf
+    """Seconds from the opening."""
+    max_bytes: float = math.inf
+    """Bytes, both directions together."""
+    byte_ratio: float = 0.0
+    """How many bytes a client has to have received per byte sent, once it has sent more than a handshake and a
+    request are made of."""
+
+
+class Opened(msgspec.Struct, kw_only=True):
+    """The decision for: a way to the target."""
+
+    socket: socket.socket
+    """Connected, non-blocking, and owned by whoever receives this."""
+    closed: Callable[[int, int, Ending], None]
+    """Called exactly once, when the tunnel is over: bytes received, bytes sent, and why; it must not raise. Also
+    called when the client went before it could be told of the tunnel."""
+    limits: Limits = Limits()
+    """How much and how long."""
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True):
+    """The decision against."""
+
+    status: int
+    """What to answer: 400, 403, 405, 407, 429, 502, 503, 504."""
+    fields: Sequence[tuple[str, str]] = ()
+    """`Retry-After`, `Proxy-Status` and what else belongs to the answer; not its length, and nothing of the
+    connection."""
+    reason: str
+    """The word that log, metrics and `Proxy-Status` share."""
+
+
+Decide = Callable[[Asked], Awaitable[Opened | Refused]]
+"""Decides on one CONNECT. It is cancelled when the client goes while it thinks, and then leaves nothing open; it never
+raises anything else."""
+
+Complain = Callable[[Literal["malformed", "method", "connections"], tuple[str, int]], Refused]
+"""Gives the refusal of what no decision is asked about, for the client at that address, and counts it: a head that is
+wrong, a method that is not served, a connection too many."""
