@@ -4,14 +4,12 @@
 set -eu
 cd "$(dirname "$0")/.."
 
+# Each program, and Debian's package of it where that has another name.
 missing=
-for program in nginx redis-server wrk curl wget node npm openssl; do
-    if ! PATH="$PATH:/usr/sbin" command -v "$program" >/dev/null; then
-        case $program in
-        node) package=nodejs ;;
-        *) package=$program ;;
-        esac
-        missing="$missing $package"
+for program in nginx redis-server wrk curl wget node:nodejs npm openssl chromium squid haproxy \
+    tinyproxy:tinyproxy-bin nghttpx:nghttp2-proxy nghttp:nghttp2-client h2load:nghttp2-client; do
+    if ! PATH="$PATH:/usr/sbin" command -v "${program%%:*}" >/dev/null; then
+        missing="$missing ${program##*:}"
     fi
 done
 
@@ -48,4 +46,5 @@ if ! cmp -s "$lock" "$node/installed"; then
     npm ci --prefix "$node" --ignore-scripts --no-audit --no-fund --silent
     cp "$lock" "$node/installed"
 fi
-echo "servers: nginx, redis-server, wrk, curl, wget and Node.js with wbn, wbn-sign and zeromq are there."
+echo "servers: nginx, redis-server, wrk, curl, wget, chromium, squid, tinyproxy, haproxy, nghttp2's programs and Node.js with"
+echo "wbn, wbn-sign and zeromq are there."
