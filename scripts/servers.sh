@@ -21,9 +21,17 @@ install_packages() {
         printf '#!/bin/sh\nexit 101\n' >"$policy"
         chmod 755 "$policy"
     fi
+    # Debian also starts it whenever the machine starts, unless it was there before and may be wanted.
+    unwanted=
+    for service in nginx redis-server squid haproxy nghttpx; do
+        [ -e "/etc/init.d/$service" ] || unwanted="$unwanted $service"
+    done
     export DEBIAN_FRONTEND=noninteractive
     apt-get -qq update
     apt-get -qq install --yes --no-install-recommends "$@"
+    for service in $unwanted; do
+        [ ! -e "/etc/init.d/$service" ] || update-rc.d "$service" disable
+    done
 }
 
 if [ -n "$missing" ]; then
