@@ -13,11 +13,14 @@
     │   │   └── ResponseError    one response does; the others are none the worse
     │   └── VersionError         a bundle of a version nobody here knows
     ├── FetchError               what was asked for over HTTP cannot be had, or not be trusted
+    ├── NoContact                a request was held, and not sent (in a client, also that library's own error)
     └── NotInBundle              the bundle has no response for that (also a LookupError)
 
 Whatever reaches a person is one of these, and its text alone tells them what to do.
 """
 
+import math
+from datetime import UTC, datetime
 from typing import ClassVar
 
 __all__ = [
@@ -28,6 +31,7 @@ __all__ = [
     "HeadgateError",
     "LinkError",
     "MissingExtra",
+    "NoContact",
     "NotInBundle",
     "ResponseError",
     "RuleError",
@@ -107,3 +111,41 @@ class FetchError(HeadgateError):
 
 class NotInBundle(HeadgateError, LookupError):
     """The bundle holds no response for that URL, variant key or request."""
+
+
+class NoContact(HeadgateError):
+    """A request was held, and not sent: the target is in a no-contact period (anti-ddos-throttling.txt, section 4)."""
+
+    def __init__(self, release_time: float, reason: str, target: str, now: float) -> None:
+        # Not handed on to a library's own class: each has another idea of what it is made with.
+        self.release_time = release_time
+        """The instant before which the request must not go: seconds since 1970, infinite where that is never."""
+        self.reason = reason
+        """Who holds it: "backoff", "retry-after", "retry_budget", "advice_disallowed", "advice_fraction" or
+        "advice_unreachable"."""
+        self.target = target
+        """What is held: a throttling target, a bucket with `*` behind its path, or an origin."""
+        self.now = now
+        """When it was held: seconds since 1970."""
+
+    def __str__(self) -> str:
+        # Written only for whoever looks: most of these are raised to be caught.
+        return f"{self.target} is held by {_HOLDERS.get(self.reason, self.reason)}; {self._when()}"
+
+    def _when(self) -> str:
+        wait = max(0.0, self.release_time - self.now)
+        try:
+            at = datetime.fromtimestamp(math.ceil(self.release_time), UTC)
+        except (OverflowError, ValueError, OSError):
+            return "do not ask again"
+        return f"ask again at {at:%Y-%m-%dT%H:%M:%SZ}, in {wait:.1f} s"
+
+
+_HOLDERS = {
+    "backoff": "the backoff after its failures",
+    "retry-after": "its Retry-After",
+    "retry_budget": "its retry budget, which is spent",
+    "advice_disallowed": "its traffic advice, which disallows all traffic",
+    "advice_fraction": "its traffic advice, which wants a fraction that this request is not of",
+    "advice_unreachable": "the Retry-After it answered to the question for its traffic advice",
+}

@@ -1,0 +1,144 @@
+"""The one composition of throttle and traffic advice, which every transport sends its requests through.
+
+This file knows nothing of any HTTP library. A transport asks for a `Passage` for each request, a redirect's included,
+waits for what it says, tells it of the response, and asks again where it says so.
+"""
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
+from ssl import SSLContext
+from typing import Final
+
+from headgate.advice import AgentIdentity
+from headgate.advice.answer import Advice
+from headgate.advice.result import UNREACHABLE
+from headgate.agent.asking import Asking
+from headgate.agent.passage import Passage
+from headgate.errors import ConfigurationError, NoContact
+from headgate.throttle import Explanation, Policy, Throttle
+
+__all__ = ["Courtesy"]
+
+_INTERACTIVE: Final[ContextVar[bool]] = ContextVar("headgate_interactive", default=False)
+
+
+class Courtesy:
+    """Holds an agent's requests back as long as their targets and origins ask for; any number of transports share one.
+
+    A request that is held waits where its release is within `max_delay` seconds; else it raises `NoContact`, and
+    nothing is sent. With `retry`, a request with a method that may be repeated is sent up to so many times more after
+    429 or a status that counts as a failure, each time at its release time, if that is within `max_delay`; the
+    throttle's retry budget is charged for it, where it has one.
+
+    With an `identity`, such as `["ExampleBot", "*"]`, each origin is asked for its traffic advice, and obeyed; without
+    one, none is asked. Where `advice_clears_backoff`, an origin that has just answered that it wants all traffic is sent
+    requests again within ten seconds, whatever the backoff had in mind; its Retry-After stands. `tls` is whom to trust
+    for that answer instead of the usual authorities.
+
+    `throttle` is one of the caller's, for other bounds than the usual or to share it between processes; then the policy
+    is its own, and a plain `Throttle` belongs to one courtesy. `clock` gives seconds since 1970, and `draw` numbers
+    from [0, 1). Raises `ConfigurationError` for what cannot be meant. For any number of threads and event loops.
+    """
+
+    def __init__(
+        self,
+        identity: Iterable[str] | None = None,
+        *,
+        policy: Policy = Policy(),  # noqa: B008 - frozen
+        throttle: Throttle | None = None,
+        max_delay: float = 0.0,
+        retry: int = 0,
+        advice_clears_backoff: bool = True,
+        tls: SSLContext | None = None,
+        clock: Callable[[], float] = time.time,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        if not max_delay >= 0:
+            raise ConfigurationError(f"max_delay: {max_delay!r} is no number of seconds; try 0 or 5")
+        if isinstance(retry, bool) or not isinstance(retry, int) or retry < 0:
+            raise ConfigurationError(f"retry: {retry!r} is no number of retries; try 0 or 2")
+        if throttle is not None and policy not in {Policy(), throttle.policy}:
+            raise ConfigurationError("policy: the throttle has one of its own; give it to the throttle, or no throttle")
+        self.throttle = Throttle(policy, draw=draw) if throttle is None else throttle
+        """The throttle; whoever asks it something while requests are on their way holds `lock`."""
+        self.lock = threading.Lock()
+        self.max_delay = max_delay
+        """Seconds that a held request may wait at most."""
+        self.retry = retry
+        """How often a request may be sent again at most."""
+        self.clock = clock
+        self.draw = draw
+        self.advice_clears_backoff = advice_clears_backoff
+        self.asking: Asking | None = None
+        """Who asks for traffic advice; None where nobody does."""
+        if identity is not None:
+            from headgate.agent.advice import begin_fetch
+
+            self.asking = Asking(
+                AgentIdentity(identity), clock=clock, told=self._told, begin_fetch=partial(begin_fetch, tls=tls)
+            )
+
+    def passage(
+        self,
+        method: str,
+        url: str,
+        *,
+        interactive: bool = False,
+        repeatable: bool = True,
+        refusal: type[NoContact] = NoContact,
+    ) -> Passage:
+        """Begin a request for an absolute URL.
+
+        `interactive` is for one that a user waits for: no throttle holds it. One whose body is gone once it was sent is
+        not `repeatable`. `refusal` is what is raised when it is held.
+        """
+        return Passage(
+            self,
+            method,
+            url,
+            interactive=interactive or _INTERACTIVE.get(),
+            repeatable=repeatable,
+            refusal=refusal,
+        )
+
+    @contextmanager
+    def interactive(self) -> Iterator[None]:
+        """Take every request begun inside, in this thread or task, for one that a user waits for."""
+        token = _INTERACTIVE.set(True)
+        try:
+            yield
+        finally:
+            _INTERACTIVE.reset(token)
+
+    def user_gesture(self) -> None:
+        """Take note that the user has just clicked or typed: the throttle holds nothing for the next 3.5 seconds."""
+        with self.lock:
+            self.throttle.user_gesture(now=self.clock())
+
+    def malformed_body(self, url: str, status: int) -> None:
+        """Take note that the body of a response which was received proves broken."""
+        with self.lock:
+            self.throttle.malformed_body(url, status, now=self.clock())
+
+    def network_changed(self) -> None:
+        """Forget what fails: it may have been the network. What opted out of throttling stays so."""
+        with self.lock:
+            self.throttle.reset()
+
+    def explain(self, url: str) -> Explanation:
+        """Say what the throttle knows of `url`, and why it is held or free."""
+        with self.lock:
+            return self.throttle.explain(url, now=self.clock())
+
+    def _told(self, advice: Advice) -> None:
+        """Clear the backoff where an origin has just said that it is well."""
+        if not self.advice_clears_backoff or advice.result is None or advice.result is UNREACHABLE:
+            return
+        if advice.result.wants_all:
+            with self.lock:
+                self.throttle.clear_backoff(advice.origin, now=self.clock())

@@ -1,0 +1,198 @@
+"""One request on its way: what holds it, whether it is sent again, and the one draw it gets.
+
+Nothing in here sleeps, locks for long or opens a socket. A transport of any library goes through it alike::
+
+    passage = courtesy.passage(method, url)
+    while True:
+        while (wait := passage.wait()) is not None:      # raises NoContact
+            wait.block()                                 # or: await wait.settle()
+        response = ...
+        if passage.received(response.status, response.headers):
+            return response
+        ...                                              # let go of the response: the request is sent again
+"""
+
+from collections.abc import Iterable, Mapping
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Final
+
+from headgate.advice.answer import Advice
+from headgate.agent.wait import Pause, Wait
+from headgate.errors import NoContact
+from headgate.http.origin import serialised_origin
+from headgate.http.retry_after import retry_after
+from headgate.http.url import parse_url, resolve, without_fragment
+from headgate.release import ASAP, Status, judge
+from headgate.throttle.fields import Headers
+
+if TYPE_CHECKING:
+    from headgate.agent.courtesy import Courtesy
+
+__all__ = ["Passage"]
+
+_REPEATABLE: Final = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
+_TOO_MANY: Final = 429
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+
+_redirected: Final[ContextVar[tuple[str, float] | None]] = ContextVar("headgate_redirected", default=None)
+"""Where a response of this thread or task has just redirected to, and the draw of the request that it answered."""
+
+
+class Passage:
+    """The way of one request; made by `Courtesy.passage`, where its arguments are told of."""
+
+    __slots__ = (
+        "_courtesy", "_draw", "_method", "_not_before", "_origin", "_refusal", "_repeatable", "_sent", "_since",
+        "_tries", "_url", "_waited", "interactive",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        courtesy: "Courtesy",
+        method: str,
+        url: str,
+        *,
+        interactive: bool,
+        repeatable: bool,
+        refusal: type[NoContact],
+    ) -> None:
+        self.interactive = interactive
+        """Whether a user waits for it."""
+        self._courtesy = courtesy
+        self._method = method
+        self._url = url
+        self._repeatable = repeatable
+        self._refusal = refusal
+        self._origin: str | None = None
+        self._draw: float | None = None
+        self._not_before = ASAP
+        self._since: float | None = None
+        self._sent = ASAP
+        self._waited = 0.0
+        self._tries = 0
+
+    def wait(self) -> Wait | None:
+        """Give what to wait for before asking this again; None when the request is to be sent now.
+
+        Raises `NoContact`, or the `refusal` that stands for it, when its release is later than it may wait for.
+        """
+        courtesy = self._courtesy
+        now = courtesy.clock()
+        with courtesy.lock:
+            release = courtesy.throttle.release_time(self._url, now=now, interactive=self.interactive)
+        if release > now or courtesy.asking is not None or self._not_before > now:
+            wait = self._hold(release, now)
+            if wait is not None:
+                return wait
+        if self._tries and not self._spend():
+            raise self._refusal(now, "retry_budget", self._origin or self._url, now)
+        self._tries += 1
+        self._sent = now
+        return None
+
+    def received(self, status: int, headers: Headers) -> bool:
+        """Take note of the response; True when it is the last word, False when the request is to be sent again."""
+        courtesy, url = self._courtesy, self._url
+        now = courtesy.clock()
+        throttle = courtesy.throttle
+        with courtesy.lock:
+            throttle.response_received(url, status, headers, now=now, sent=self._sent)
+        if self._draw is not None and status in _REDIRECTS:
+            self._hand_on(headers)
+        if self._tries > courtesy.retry or not self._is_worth_another(status):
+            return True
+        with courtesy.lock:
+            if throttle.retries_left(url) < 1:
+                return True
+            release = throttle.release_time(url, now=now, interactive=self.interactive)
+        # This machine is never held, and an interactive request neither; but nobody is asked again too early.
+        self._not_before = max((retry_after(value, now=now) for value in _lines(headers, "retry-after")), default=ASAP)
+        self._since, self._waited = None, 0.0
+        verdict = judge(max(release, self._not_before), now=now, max_delay=courtesy.max_delay)
+        return verdict is Status.REJECTED
+
+    def _is_worth_another(self, status: int) -> bool:
+        failed = status == _TOO_MANY or status in self._courtesy.throttle.policy.failure_statuses
+        return failed and self._repeatable and self._method.upper() in _REPEATABLE
+
+    def _hold(self, release: float, now: float) -> Wait | None:
+        """Give what to wait for, of the throttle, the advice and the last response's Retry-After."""
+        holds = []
+        may_ask = True
+        if release > now:
+            with self._courtesy.lock:
+                throttled = self._courtesy.throttle.explain(self._url, now=now)
+            holds.append((release, str(throttled.reason), throttled.target or self._url))
+            # What only the backoff holds the advice may clear. A Retry-After forbids to ask, even for that.
+            may_ask = self._courtesy.advice_clears_backoff and throttled.retry_after <= now
+        advice = self._advice(now, may_ask=may_ask)
+        if isinstance(advice, Advice):
+            advised = advice.release_time(self._chance())
+            holds.append((advised, _said(advice, advised), advice.origin))
+        elif advice is not None:
+            return advice
+        holds.append((self._not_before, "retry-after", self._url))
+        release, reason, target = max(holds)
+        return self._pause(release, reason, target, now) if release > now else None
+
+    def _advice(self, now: float, *, may_ask: bool) -> Advice | Wait | None:
+        """Give what the origin advises, or what to wait for to know; None where nothing is known, nor to be."""
+        asking = self._courtesy.asking
+        if asking is None:
+            return None
+        if self._origin is None:
+            self._origin = serialised_origin(self._url) or ""
+        if not self._origin:
+            return None
+        return asking.ask(self._origin, now=now) if may_ask else asking.known(self._origin, now=now)
+
+    def _chance(self) -> float:
+        """Give the one draw of the request, which is that of the request which was redirected here, if one was."""
+        if self._draw is None:
+            redirected = _redirected.get()
+            if redirected is not None and redirected[0] == parse_url(without_fragment(self._url)):
+                self._draw = redirected[1]
+                _redirected.set(None)
+            else:
+                # "If r is less than or equal to the result's fraction": from (0, 1], so that 0 permits nobody.
+                self._draw = 1.0 - self._courtesy.draw()
+        return self._draw
+
+    def _hand_on(self, headers: Headers) -> None:
+        """Leave the draw to the request that follows a redirect within the origin."""
+        base = parse_url(self._url)
+        locations = _lines(headers, "location")
+        target = resolve(locations[0], base) if base is not None and locations else None
+        if target is not None and self._draw is not None and serialised_origin(target) == self._origin:
+            _redirected.set((without_fragment(target), self._draw))
+
+    def _pause(self, release: float, reason: str, target: str, now: float) -> Pause:
+        most = self._courtesy.max_delay
+        if self._since is None:
+            self._since = now
+        # A clock that is set back while a request waits does not make it wait for longer than it may.
+        if judge(release, now=self._since, max_delay=most) is Status.REJECTED or self._waited > 2 * most:
+            raise self._refusal(release, reason, target, now)
+        pause = Pause(min(release - now, most))
+        self._waited += pause.seconds
+        return pause
+
+    def _spend(self) -> bool:
+        with self._courtesy.lock:
+            return self._courtesy.throttle.spend_retry(self._url)
+
+
+def _said(advice: Advice, release: float) -> str:
+    """Name what of an advice holds a request until `release`."""
+    if advice.entry is not None and release >= advice.fresh_until:
+        return "advice_disallowed" if advice.entry.disallowed else "advice_fraction"
+    return "advice_unreachable"
+
+
+def _lines(headers: Headers, name: str) -> list[str]:
+    pairs: Iterable[tuple[str | bytes, str | bytes]] = headers.items() if isinstance(headers, Mapping) else headers
+    return [_text(value) for given, value in pairs if len(given) == len(name) and _text(given).lower() == name]
+
+
+def _text(given: str | bytes) -> str:
+    return given if isinstance(given, str) else given.decode("latin-1")
