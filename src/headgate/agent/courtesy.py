@@ -36,9 +36,9 @@ class Courtesy:
     throttle's retry budget is charged for it, where it has one.
 
     With an `identity`, such as `["ExampleBot", "*"]`, each origin is asked for its traffic advice, and obeyed; without
-    one, none is asked. Where `advice_clears_backoff`, an origin that has just answered that it wants all traffic is sent
-    requests again within ten seconds, whatever the backoff had in mind; its Retry-After stands. `tls` is whom to trust
-    for that answer instead of the usual authorities.
+    one, none is asked. Where `advice_clears_backoff`, an origin that has just answered that it wants all traffic is
+    sent requests again within ten seconds, whatever the backoff had in mind; its Retry-After stands. `tls` is whom to
+    trust for that answer instead of the usual authorities.
 
     `throttle` is one of the caller's, for other bounds than the usual or to share it between processes; then the policy
     is its own, and a plain `Throttle` belongs to one courtesy. `clock` gives seconds since 1970, and `draw` numbers
