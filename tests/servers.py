@@ -15,7 +15,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["NODE_MODULES", "Server", "find_program", "free_port", "is_present", "nginx", "redis", "started", "wait_for"]
+__all__ = [
+    "NODE_MODULES",
+    "Server",
+    "find_program",
+    "free_port",
+    "is_present",
+    "nghttpx",
+    "nginx",
+    "redis",
+    "squid",
+    "started",
+    "tinyproxy",
+    "wait_for",
+]
 
 ROOT = Path(__file__).resolve().parent.parent
 NODE_MODULES = ROOT / ".servers" / "node" / "node_modules"
@@ -140,4 +153,68 @@ def redis(folder: Path) -> Iterator[Server]:
     program = find_program("redis-server") or "redis-server"
     options = ["--bind", "127.0.0.1", "--port", str(port), "--save", "", "--appendonly", "no", "--dir", str(folder)]
     with started([program, *options], port, folder) as running:
+        yield running
+
+
+# It keeps no file of its own: started by root it becomes another user, who may not write to the folder of a test.
+SQUID = """\
+http_port 127.0.0.1:{port}
+http_access allow all
+access_log none
+cache deny all
+cache_mem 0
+cache_log /dev/null
+coredump_dir none
+netdb_filename none
+pid_filename none
+pinger_enable off
+shutdown_lifetime 0 seconds
+{directives}
+"""
+
+
+@contextmanager
+def squid(folder: Path, *, directives: str = "") -> Iterator[Server]:
+    """Run squid as a forward proxy that tunnels to any port and caches nothing, with these directives besides."""
+    port = free_port()
+    settings = folder / f"squid-{port}.conf"
+    settings.write_text(SQUID.format(port=port, directives=directives))
+    # The name is that of its shared memory, which two squids of one name would fight over.
+    options = ["-N", "-d", "1", "-n", f"headgate{port}", "-f", settings]
+    with started([find_program("squid") or "squid", *options], port, folder) as running:
+        yield running
+
+
+TINYPROXY = """\
+Listen 127.0.0.1
+Port {port}
+Allow 127.0.0.1
+MaxClients 1024
+Timeout 600
+LogLevel Warning
+{directives}
+"""
+
+
+@contextmanager
+def tinyproxy(folder: Path, *, directives: str = "") -> Iterator[Server]:
+    """Run tinyproxy as a forward proxy that tunnels to any port, with these directives besides."""
+    port = free_port()
+    settings = folder / f"tinyproxy-{port}.conf"
+    settings.write_text(TINYPROXY.format(port=port, directives=directives))
+    with started([find_program("tinyproxy") or "tinyproxy", "-d", "-c", settings], port, folder) as running:
+        yield running
+
+
+@contextmanager
+def nghttpx(
+    folder: Path, *, backend: int, key: Path, certificate: Path, options: Sequence[str] = ()
+) -> Iterator[Server]:
+    """Run nghttpx as a forward proxy over TLS, h2 and http/1.1, before the one that listens on port `backend`."""
+    port = free_port()
+    addresses = [f"--frontend=127.0.0.1,{port}", f"--backend=127.0.0.1,{backend}"]
+    # In a single process its id is the whole server's, and no configuration of the machine's is read.
+    settings = ["--http2-proxy", "--single-process", "--conf=/dev/null", "--no-ocsp", *addresses, *options]
+    program = find_program("nghttpx") or "nghttpx"
+    with started([program, *settings, key, certificate], port, folder) as running:
         yield running
