@@ -60,8 +60,6 @@ def _of_file(file: str, content_type: str | None) -> "Report":
 
 
 def _of_origin(origin: str, tls: Any) -> "Report":
-    import asyncio
-
     from headgate.advice.deployed import DEPLOYED
     from headgate.advice.fetching import advice_request
     from headgate.advice.lint import lint_response
@@ -71,7 +69,7 @@ def _of_origin(origin: str, tls: Any) -> "Report":
     if request is None:
         raise ConfigurationError(f"{harmless(origin)}: only https origins are asked, and this machine's own")
     # A document behind the wrong media type is looked at too.
-    response = asyncio.run(fetch_advice(request, tls=tls, wanted=lambda status, _fields: 200 <= status <= 299))
+    response = fetch_advice(request, tls=tls, wanted=lambda status, _fields: 200 <= status <= 299)
     return lint_response(response, now=time.time(), is_secure=request.url.startswith("https:"))
 
 

@@ -41,8 +41,6 @@ def fetch(*, origin: str, identity: "AgentIdentity", ca: str | None, is_json: bo
 
 
 def _fetched(origin: str, identity: "AgentIdentity", tls: Any) -> dict[str, Any]:
-    import asyncio
-
     from headgate.advice.fetching import advice_request, interpret_fully
     from headgate.advice.freshness import fresh_for
     from headgate.agent.advice import fetch_advice
@@ -52,7 +50,7 @@ def _fetched(origin: str, identity: "AgentIdentity", tls: Any) -> dict[str, Any]
     request = advice_request(origin, identity)
     if request is None:
         return {**told, "reason": "only https origins are asked, and this machine's own"}
-    response = asyncio.run(fetch_advice(request, tls=tls))
+    response = fetch_advice(request, tls=tls)
     result, reason = interpret_fully(response, identity)
     seconds = fresh_for(response, result, now=time.time())
     return {**told, "url": request.url, "result": as_json(result), "fresh_for": seconds, "reason": reason}

@@ -1,0 +1,82 @@
+"""One fetch of traffic advice, from its request to what came of it, or of as much of it as came in time."""
+
+import re
+import ssl
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from headgate.advice.fetching import MOST_BYTES, NETWORK_ERROR, TIMEOUT, AdviceRequest, AdviceResponse, needs_body
+from headgate.agent.advice.connection import connected
+from headgate.agent.advice.content import content
+from headgate.agent.advice.deadline import Deadline
+from headgate.agent.advice.response import Broken, ResponseReader
+from headgate.agent.advice.trust import PROTOCOL, usual_authorities
+from headgate.http.lists import Pairs
+
+__all__ = ["fetch_advice", "fetch_until"]
+
+_PORTS = {"http": 80, "https": 443}
+_is_line = re.compile(r"[^\0-\x08\n-\x1f\x7f]*").fullmatch
+
+
+def fetch_advice(
+    request: AdviceRequest,
+    *,
+    tls: ssl.SSLContext | None = None,
+    wanted: Callable[[int, Pairs], bool] = needs_body,
+    timeout: float = TIMEOUT,
+) -> AdviceResponse:
+    """Make a request, once, and give what came of it; `NETWORK_ERROR` where that was no whole head of a response.
+
+    It blocks, `timeout` seconds in all at most, whatever servers and name servers do. The body is read where its head
+    is `wanted`. `tls` is whom to trust instead of the usual authorities; it is made to speak HTTP/1.1 alone.
+    """
+    return fetch_until(Deadline(timeout), request, tls=tls, wanted=wanted)
+
+
+def fetch_until(
+    deadline: Deadline,
+    request: AdviceRequest,
+    *,
+    tls: ssl.SSLContext | None = None,
+    wanted: Callable[[int, Pairs], bool] = needs_body,
+) -> AdviceResponse:
+    """Do the same, and be through at the deadline."""
+    came = NETWORK_ERROR
+    try:
+        host, port, message = _message(request)
+        if not request.url.startswith("https:"):
+            tls = None
+        elif tls is None:
+            tls = usual_authorities()
+        else:
+            tls.set_alpn_protocols([PROTOCOL])
+        with connected(host, port, tls=tls, deadline=deadline) as connection:
+            connection.send(message)
+            reader = ResponseReader(connection.receive)
+            status, fields = reader.head()
+            came = AdviceResponse(status, fields, None)
+            if wanted(status, fields):
+                body = reader.body(most=MOST_BYTES)
+                came = came._replace(body=content(body, fields, most=MOST_BYTES, deadline=deadline))
+    except TimeoutError:
+        return came._replace(failure=str(deadline))
+    except Broken as error:
+        return came._replace(failure=str(error))
+    except OSError as error:
+        return came._replace(failure=f"{type(error).__name__}: {error}")
+    return came
+
+
+def _message(request: AdviceRequest) -> tuple[str, int, bytes]:
+    """Give the host, the port and all that is sent; raises `OSError` for what no request can be made of."""
+    url = urlsplit(request.url)
+    # RFC 9112, 9.3: who sends no second request has to say so.
+    fields = [("Host", url.netloc), *request.fields, ("Connection", "close")]
+    lines = [f"GET {url.path} HTTP/1.1", *(f"{name}: {value}" for name, value in fields)]
+    try:
+        if not all(map(_is_line, lines)):
+            raise OSError("a field of the request has a control character")
+        return url.hostname or "", url.port or _PORTS[url.scheme], "\r\n".join([*lines, "", ""]).encode("latin-1")
+    except ValueError as error:
+        raise OSError(f"no request can be made of it: {error}") from error
