@@ -11,7 +11,9 @@ compile() {
     "$uv" pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
         --no-emit-index-url --no-annotate --no-header --output-file "$@"
 }
-compile requirements/dev.txt pyproject.toml --extra br --extra httpx2 --extra sign --extra uvloop --extra warc --extra zstd --group dev
+compile requirements/dev.txt pyproject.toml \
+    --extra aiohttp --extra br --extra httpx2 --extra requests --extra sign --extra uvloop --extra warc --extra zstd \
+    --group dev
 echo uv | compile requirements/uv.txt -
 
 if command -v npm >/dev/null; then
