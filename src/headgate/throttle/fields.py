@@ -4,13 +4,16 @@ This file knows nothing of targets and counts; what the values mean is decided e
 """
 
 from collections.abc import Iterable, Mapping
+from operator import itemgetter
 from typing import Final, TypeAlias
 
 import msgspec
 
 __all__ = ["Fields", "Headers", "Words"]
 
-Headers: TypeAlias = Mapping[str, str] | Iterable[tuple[str, str]] | Iterable[tuple[bytes, bytes]]
+_Pairs: TypeAlias = Iterable[tuple[str, str]] | Iterable[tuple[bytes, bytes]]
+
+Headers: TypeAlias = Mapping[str, str] | _Pairs
 """A response's fields: a mapping, or pairs, one for each line; names in any case."""
 
 _OPT_OUT: Final = "exponential-throttling"
@@ -20,6 +23,7 @@ _NAMES: Final = frozenset({_OPT_OUT, _BUCKET, _RETRY_AFTER})
 _LENGTHS: Final = frozenset(map(len, _NAMES))
 _MOST_NAMES: Final = 256
 _LONGEST_NAME: Final = 64
+_NAME: Final = itemgetter(0)
 
 
 class Words(msgspec.Struct, frozen=True):
@@ -37,28 +41,34 @@ class Fields:
     """Reads the fields of many responses, and remembers which names say nothing."""
 
     def __init__(self) -> None:
-        self._silent: set[str] = set()
+        self._silent: set[str | bytes] = set()
 
     def words(self, headers: Headers) -> Words | None:
         """Give what the fields say; None when they say nothing, which is what nearly all do."""
+        pairs: _Pairs
+        names: Iterable[str | bytes]
         if isinstance(headers, dict):
-            # Most servers send the same few names again and again: one look at all of them at once.
-            if self._silent.issuperset(headers):
-                return None
-            found = _spoken(headers.items())
-            if found is None:
-                self._remember(headers)
-            return found
-        return _spoken(headers.items() if isinstance(headers, Mapping) else headers)
+            pairs, names = headers.items(), headers
+        elif isinstance(headers, list):
+            pairs, names = headers, map(_NAME, headers)
+        else:
+            return _spoken(headers.items() if isinstance(headers, Mapping) else headers)
+        # Most servers send the same few names again and again: one look at all of them at once.
+        if self._silent.issuperset(names):
+            return None
+        found = _spoken(pairs)
+        if found is None:
+            self._remember(map(_NAME, pairs))
+        return found
 
-    def _remember(self, names: Iterable[str]) -> None:
+    def _remember(self, names: Iterable[str | bytes]) -> None:
         if len(self._silent) >= _MOST_NAMES:
             self._silent.clear()
         # One of the three may have said nothing only because its value does not.
-        self._silent.update(name for name in names if len(name) <= _LONGEST_NAME and name.lower() not in _NAMES)
+        self._silent.update(name for name in names if len(name) <= _LONGEST_NAME and _text(name).lower() not in _NAMES)
 
 
-def _spoken(pairs: Iterable[tuple[str, str]] | Iterable[tuple[bytes, bytes]]) -> Words | None:
+def _spoken(pairs: _Pairs) -> Words | None:
     lines = []
     for name, value in pairs:
         if len(name) in _LENGTHS:  # all that is looked at of most names

@@ -66,3 +66,13 @@ def test_the_names_remembered_are_bounded():
         assert fields.words({f"x-{number}": "", "x" * 60 + f"{number:04}": "", "x" * 60 + f"{number:05}": ""}) is None
         assert len(fields._silent) <= 257
         assert max(map(len, fields._silent)) == 64
+
+
+@pytest.mark.parametrize("form", range(len(forms({}))))
+def test_what_is_remembered_silences_nothing_else_in_any_form(form):
+    fields = Fields()
+    for _ in range(2):
+        assert fields.words(forms(ORDINARY)[form]) is None
+        assert fields.words(forms(ORDINARY | {"RETRY-AFTER": "5"})[form]) == Words(False, (), ("5",))
+        assert fields.words(forms({"Exponential-Throttling": "enable"})[form]) is None
+        assert fields.words(forms({"Exponential-Throttling": "disable"})[form]) == Words(True, (), ())
