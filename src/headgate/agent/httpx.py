@@ -173,7 +173,7 @@ class _Held(NoContact):
 
 def _refusal(held: NoContact, request: Any) -> Any:
     """Make what is raised for a request out of what the composition raises."""
-    refusal = _refused(library_of(request))(*held.args)
+    refusal: Any = _refused(library_of(request))(*held.args)
     refusal.request = request
     return refusal
 
