@@ -24,6 +24,7 @@ _COMMANDS = {
     "master": "A master for gatekeepers elsewhere.",
     "bundle": "Read, make, sign and serve bundles: many exchanges in one file.",
     "advice": "Read, fetch and check traffic advice: how much automated traffic an origin wants.",
+    "token": "Make keys and tokens for a prefetch proxy, and the speculation rules that carry them.",
     "replay": "What a rule, or the throttle, would have done to a log.",
     "config": "Check, show or describe a configuration file.",
 }

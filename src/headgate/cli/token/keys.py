@@ -1,0 +1,57 @@
+"""The flags that the commands about tokens share: which key, for how long, for which origin."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headgate.cli.flags import SECONDS
+from headgate.cli.printing import unreadable
+from headgate.cli.terminal import harmless
+from headgate.errors import ConfigurationError, MissingExtra
+
+if TYPE_CHECKING:
+    from headgate.token import Key
+
+__all__ = ["KEY", "TTL", "keys_in", "minting_key", "ttl_of"]
+
+KEY: Callable[..., Any] = click.option(
+    "--key", "file", metavar="F", required=True, help="The key file, as new-key writes it; - is standard input."
+)
+"""Which keys."""
+
+TTL: Callable[..., Any] = click.option(
+    "--ttl", type=SECONDS, metavar="S", help="Seconds until they expire.  [default: 600, or what the key allows]"
+)
+"""For how long."""
+
+_TTL = 600
+
+
+def keys_in(file: str) -> "tuple[Key, ...]":
+    """Read a key file; raises `ConfigurationError` that names it."""
+    from headgate.token import read_keys
+
+    with unreadable(file), click.open_file(file, "rb") as opened:
+        content = opened.read()
+    try:
+        return read_keys(content)
+    except MissingExtra:
+        raise
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{harmless(file)}: {error}") from None
+
+
+def minting_key(file: str) -> "Key":
+    """Give the first key of a file that can mint; raises `ConfigurationError` where none can."""
+    key = next((key for key in keys_in(file) if key.can_mint), None)
+    if key is None:
+        raise ConfigurationError(
+            f"{harmless(file)} has public halves alone, which check tokens; mint with the file that new-key -o wrote"
+        )
+    return key
+
+
+def ttl_of(asked: float | None, key: "Key") -> float:
+    """Give the seconds that tokens are to be good for."""
+    return min(_TTL, key.max_ttl) if asked is None else asked
