@@ -97,14 +97,7 @@ class Courtesy:
         `interactive` is for one that a user waits for: no throttle holds it. One whose body is gone once it was sent is
         not `repeatable`. `refusal` is what is raised when it is held.
         """
-        return Passage(
-            self,
-            method,
-            url,
-            interactive=interactive or _INTERACTIVE.get(),
-            repeatable=repeatable,
-            refusal=refusal,
-        )
+        return Passage(self, method, url, interactive or _INTERACTIVE.get(), repeatable, refusal)
 
     @contextmanager
     def interactive(self) -> Iterator[None]:

@@ -16,6 +16,8 @@ from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from headgate.advice.answer import Advice
 from headgate.agent.wait import Pause, Wait
 from headgate.errors import NoContact
@@ -38,38 +40,23 @@ _redirected: Final[ContextVar[tuple[str, float] | None]] = ContextVar("headgate_
 """Where a response of this thread or task has just redirected to, and the draw of the request that it answered."""
 
 
-class Passage:
+class Passage(msgspec.Struct, eq=False):
     """The way of one request; made by `Courtesy.passage`, where its arguments are told of."""
 
-    __slots__ = (
-        "_courtesy", "_draw", "_method", "_not_before", "_origin", "_refusal", "_repeatable", "_sent", "_since",
-        "_tries", "_url", "_waited", "interactive",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        courtesy: "Courtesy",
-        method: str,
-        url: str,
-        *,
-        interactive: bool,
-        repeatable: bool,
-        refusal: type[NoContact],
-    ) -> None:
-        self.interactive = interactive
-        """Whether a user waits for it."""
-        self._courtesy = courtesy
-        self._method = method
-        self._url = url
-        self._repeatable = repeatable
-        self._refusal = refusal
-        self._origin: str | None = None
-        self._draw: float | None = None
-        self._not_before = ASAP
-        self._since: float | None = None
-        self._sent = ASAP
-        self._waited = 0.0
-        self._tries = 0
+    _courtesy: "Courtesy"
+    _method: str
+    _url: str
+    interactive: bool
+    """Whether a user waits for it."""
+    _repeatable: bool
+    _refusal: type[NoContact]
+    _origin: str | None = None
+    _draw: float | None = None
+    _not_before: float = ASAP
+    _since: float | None = None
+    _sent: float = ASAP
+    _waited: float = 0.0
+    _tries: int = 0
 
     def wait(self) -> Wait | None:
         """Give what to wait for before asking this again; None when the request is to be sent now.
