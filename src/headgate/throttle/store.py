@@ -65,16 +65,24 @@ class Store:
         entry = self.find(target, now=now)
         if entry is None:
             self._make_room(now)
-            shelf = self._shelves.setdefault(_number(target.origin), {})
-            self.size += target.name not in shelf
-            entry = shelf[target.name] = Entry(now)
+            entry = Entry(now)
+            self.put(target, entry)
         return entry
 
     def close(self, target: Target, entry: Entry) -> None:
         """Drop the target's own entry if it is this one; a bucket stays."""
-        number = _number(target.origin)
-        if self._shelves.get(number, {}).get(target.name) is entry:
-            self._drop(self._shelves, number, [target.name])
+        if self.own(target) is entry:
+            self._drop(self._shelves, _number(target.origin), [target.name])
+
+    def own(self, target: Target) -> Entry | None:
+        """Give the target's own entry as it stands: in a bucket or not, forgotten or not."""
+        return self._shelves.get(_number(target.origin), {}).get(target.name)
+
+    def put(self, target: Target, entry: Entry) -> None:
+        """Keep this entry as the target's own, whether there is room or not."""
+        shelf = self._shelves.setdefault(_number(target.origin), {})
+        self.size += target.name not in shelf
+        shelf[target.name] = entry
 
     def declare(self, target: Target, path: str, *, now: float) -> None:
         """Hold all the targets of this one's origin that `path` matches together, from now on.
@@ -83,7 +91,7 @@ class Store:
         which are dropped, and those of the wider bucket they were in. Narrower buckets stay as they are. Where the
         origin has as many buckets as it may, one that is forgotten or holds nobody gives way; else nothing happens.
         """
-        known = self._buckets.get(target.origin, {}).get(path)
+        known = self.own_bucket(target.origin, path)
         if known is not None and not self._is_spent(known, now):
             return
         if not self._has_place(target.origin, now):
@@ -94,10 +102,18 @@ class Store:
             bucket.absorb(wider[1])
         self._swallow(target.origin, path, bucket, now)
         self._make_room(now)  # not before: what makes room could be a member
-        others = self._buckets.get(target.origin, {})
+        self.put_bucket(target.origin, path, bucket)
+
+    def own_bucket(self, origin: str, path: str) -> Entry | None:
+        """Give the entry of the bucket with just this path as it stands, forgotten or not."""
+        return self._buckets.get(origin, {}).get(path)
+
+    def put_bucket(self, origin: str, path: str, entry: Entry) -> None:
+        """Keep this entry as a bucket's, whether there is room or not, and whomever else it would hold."""
+        others = self._buckets.get(origin, {})
         self.size += path not in others
-        paths = others | {path: bucket}
-        self._buckets[target.origin] = {name: paths[name] for name in sorted(paths, key=len, reverse=True)}
+        paths = others | {path: entry}
+        self._buckets[origin] = {name: paths[name] for name in sorted(paths, key=len, reverse=True)}
 
     def of_origin(self, origin: str) -> Iterator[Entry]:
         """Yield the entries of an origin, buckets and targets."""

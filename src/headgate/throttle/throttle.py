@@ -120,21 +120,8 @@ class Throttle:
         if words is None and not failed and not self._store.size and not self._budget:
             return
         target = self._target(url)
-        if target is None:
-            return
-        if self._budget is not None and not failed and status not in _UNEARNED:
-            self._budget.earn(target.origin)
-        if failed or words is not None:
-            if self._is_exempt(target):
-                return
-            if words is not None:
-                self._heed(target, words, now)
-        if failed:
-            self._count_failure(target, now, sent)
-        elif status not in _UNCOUNTED:
-            self._count_success(target, now)
-        if words is not None:
-            self._obey(target, words, now)
+        if target is not None:
+            self._count(target, status, words, now=now, sent=sent)
 
     def malformed_body(self, url: str, status: int, *, now: float) -> None:
         """Take note that the body of a response already received proves broken.
@@ -143,12 +130,8 @@ class Throttle:
         other status nothing changes.
         """
         target = self._target(url)
-        if status in self._failures or status in _UNCOUNTED or target is None or self._is_exempt(target):
-            return
-        if not self._opted_out(target):
-            entry = self._store.open(target, now=now)
-            entry.take_back()
-            self._back_off(entry, now)
+        if target is not None:
+            self._recount(target, status, now=now)
 
     def user_gesture(self, *, now: float) -> None:
         """Take note that the user has just clicked or typed: nothing is held for the next 3.5 seconds."""
@@ -223,6 +206,31 @@ class Throttle:
             target = parse_target(url, lower_case_path=self.policy.lower_case_path)
             self._latest = url, target
         return target
+
+    def _count(self, target: Target, status: int, words: Words | None, *, now: float, sent: float | None) -> None:
+        """Take note of what a response to a request for this target says, if it says anything."""
+        failed = status in self._failures
+        if self._budget is not None and not failed and status not in _UNEARNED:
+            self._budget.earn(target.origin)
+        if failed or words is not None:
+            if self._is_exempt(target):
+                return
+            if words is not None:
+                self._heed(target, words, now)
+        if failed:
+            self._count_failure(target, now, sent)
+        elif status not in _UNCOUNTED:
+            self._count_success(target, now)
+        if words is not None:
+            self._obey(target, words, now)
+
+    def _recount(self, target: Target, status: int, *, now: float) -> None:
+        """Make a failure of the success that was just counted."""
+        if status in self._failures or status in _UNCOUNTED or self._is_exempt(target) or self._opted_out(target):
+            return
+        entry = self._store.open(target, now=now)
+        entry.take_back()
+        self._back_off(entry, now)
 
     def _is_exempt(self, target: Target) -> bool:
         # "Requests to localhost are never blocked."

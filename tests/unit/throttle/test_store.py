@@ -269,3 +269,40 @@ class TestRoom:
         shelves.declare(target("/m/a"), "/m", now=0.0)
         assert shelves.forget(now=120.0) == 5_001
         assert (shelves.size, shelves._shelves, shelves._buckets) == (0, {}, {})
+
+
+class TestKeepingWhatOthersKnow:
+    def test_an_entry_is_put_and_found_as_it_is(self):
+        shelves, entry = store(), Entry(7.0, count=4, retry_after=5.0)
+        shelves.put(target("/a"), entry)
+        assert shelves.own(target("/a")) is shelves.find(target("/a"), now=0.0) is entry
+        other = Entry(9.0)
+        shelves.put(target("/a"), other)
+        assert shelves.own(target("/a")) is other
+        assert shelves.own(target("/b")) is None
+        assert shelves.size == 1
+
+    def test_a_bucket_is_put_without_looking_for_its_members(self):
+        shelves, entry = store(), Entry(7.0, count=4)
+        member = put(shelves, "/m/a", count=1)
+        shelves.put_bucket(ORIGIN, "/m", entry)
+        shelves.put_bucket(ORIGIN, "/m/a", Entry(8.0))
+        assert shelves.own_bucket(ORIGIN, "/m") is shelves.find(target("/m/b"), now=0.0) is entry
+        assert holder(shelves, "/m/a/b") == "/m/a"
+        assert shelves.own(target("/m/a")) is member
+        assert shelves.own_bucket(ORIGIN, "/n") is None
+        assert shelves.own_bucket("http://other.example", "/m") is None
+        assert shelves.size == 3
+
+    def test_room_is_nobodys_concern_there(self):
+        shelves = store(1)
+        shelves.put(target("/a"), Entry(0.0))
+        shelves.put(target("/b"), Entry(0.0))
+        shelves.put_bucket(ORIGIN, "/c", Entry(0.0))
+        assert shelves.size == 3
+
+    def test_what_is_own_may_be_forgotten(self):
+        shelves = store()
+        old = put(shelves, "/a", count=1)
+        assert shelves.find(target("/a"), now=900.0) is None
+        assert shelves.own(target("/a")) is old
