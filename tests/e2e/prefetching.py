@@ -1,0 +1,217 @@
+"""Both ends of a prefetch, over TLS: an origin for every name, which remembers what it was asked, and a CONNECT proxy
+that does as it is told.
+
+The names are those of `NAMES`: a browser prefetches only from names below a real top level. The origin's own port is
+in its addresses, so it is also in the CONNECT's authority.
+"""
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from http import HTTPStatus
+
+import trustme
+
+__all__ = ["NAMES", "Answer", "Asked", "Origin", "ScriptedProxy", "origin_running", "scripted_proxy"]
+
+NAMES = ("*.example.com", "*.example.net", "*.example.org", "localhost", "127.0.0.1")
+ADVICE = "/.well-known/traffic-advice"
+
+Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A status with fields and a body."""
+
+    status: int = 200
+    fields: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+    def encode(self, *, length: bool = True) -> bytes:
+        """Write it down for HTTP/1.1; a CONNECT's 200 has no length."""
+        fields = self.fields | ({"Content-Length": str(len(self.body))} if length else {})
+        lines = [f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}", *map(": ".join, fields.items())]
+        return ("\r\n".join(lines) + "\r\n\r\n").encode() + self.body
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request as it came: its target, the host without the port, and the fields, their names in lower case."""
+
+    method: str
+    target: str
+    host: str
+    fields: dict[str, str]
+
+    @classmethod
+    def parse(cls, head: bytes) -> "Asked":
+        """Read a head, trusting its form."""
+        first, *lines = head.decode("latin-1").rstrip("\r\n").split("\r\n")
+        method, target, _ = first.split(" ")
+        fields = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        return cls(method, target, fields["host"].partition(":")[0], fields)
+
+
+class Origin:
+    """An origin for every name.
+
+    `asked` holds its requests, `names` the name of every TLS connection that was begun. It answers 200 with a small
+    page wherever `answers` holds nothing else for (host, path), and 404 where advice is looked for.
+    """
+
+    def __init__(self, authority: trustme.CA) -> None:
+        self.authority = authority
+        self.port = 0
+        self.asked: list[Asked] = []
+        self.names: list[str] = []
+        self.answers: dict[tuple[str, str], Answer] = {}
+
+    def url(self, host: str, path: str = "/") -> str:
+        """Address of a page, with the port."""
+        return f"https://{host}:{self.port}{path}"
+
+    def advise(self, host: str, *entries: dict[str, object], status: int = 200, **fields: str) -> None:
+        """Give traffic advice for a host: its entries, and fields such as `retry_after="60"`."""
+        named = {name.replace("_", "-"): value for name, value in fields.items()}
+        named["Content-Type"] = "application/trafficadvice+json"
+        self.answers[host, ADVICE] = Answer(status, named, json.dumps(entries).encode())
+
+    def refer(self, host: str, *targets: str) -> str:
+        """Make a page that asks a browser to prefetch these addresses by way of its proxy, at once; return its own."""
+        requires = ["anonymous-client-ip-when-cross-origin"]
+        rule = {"urls": targets, "eagerness": "immediate", "requires": requires}
+        path = f"/refer/{len(self.answers)}"
+        self.answers[host, path] = page(f'<script type="speculationrules">{json.dumps({"prefetch": [rule]})}</script>')
+        return self.url(host, path)
+
+    def paths(self, host: str) -> list[str]:
+        """What was asked of a host, in order."""
+        return [asked.target for asked in self.asked if asked.host == host]
+
+    async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection."""
+        while True:
+            asked = Asked.parse(await reader.readuntil(b"\r\n\r\n"))
+            self.asked.append(asked)
+            usual = Answer(404) if asked.target == ADVICE else page(f"<p>{asked.target}</p>")
+            writer.write(self.answers.get((asked.host, asked.target), usual).encode())
+            await writer.drain()
+
+
+def page(content: str) -> Answer:
+    """Make a page that may not be kept, so that showing it twice takes two requests; it has no icon to ask for."""
+    head = '<!doctype html><meta charset="utf-8"><title>A page</title><link rel="icon" href="data:,">'
+    return Answer(200, {"Content-Type": "text/html", "Cache-Control": "no-store"}, (head + content).encode())
+
+
+class ScriptedProxy:
+    """A CONNECT proxy on HTTP/1.1 that leads every tunnel to one port of loopback, save those it is told to refuse.
+
+    `asked` holds the CONNECTs. `answers` holds what hosts are refused with; None closes the connection instead.
+    """
+
+    def __init__(self, behind: int) -> None:
+        self.port = 0
+        self.asked: list[Asked] = []
+        self.answers: dict[str, Answer | None] = {}
+        self._behind = behind
+
+    @property
+    def url(self) -> str:
+        """Its address, as a browser is told it."""
+        return f"https://127.0.0.1:{self.port}"
+
+    def refuse(self, host: str, status: int, *, retry_after: str | None = None) -> None:
+        """Answer CONNECTs to a host with this status from now on."""
+        self.answers[host] = Answer(status, {} if retry_after is None else {"Retry-After": retry_after})
+
+    def hosts(self) -> list[str]:
+        """What tunnels were asked for, in order, without the port."""
+        return [asked.host for asked in self.asked]
+
+    async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection."""
+        while True:
+            asked = Asked.parse(await reader.readuntil(b"\r\n\r\n"))
+            self.asked.append(asked)
+            answer = self.answers.get(asked.host, Answer())
+            if answer is None:
+                return
+            if answer.status == 200:
+                break
+            writer.write(answer.encode())
+        there, thither = await asyncio.open_connection("127.0.0.1", self._behind)
+        writer.write(answer.encode(length=False))
+        # Whichever side is done first ends both: TLS has no half-closed connections.
+        ways = [asyncio.create_task(copy(*way)) for way in ((reader, thither), (there, writer))]
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
+            thither.close()
+
+
+async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Pass on what comes."""
+    with suppress(ConnectionError):
+        while piece := await reader.read(65536):
+            writer.write(piece)
+            await writer.drain()
+
+
+@asynccontextmanager
+async def listening(talk: Talk, tls: ssl.SSLContext) -> AsyncIterator[int]:
+    """Listen on a port, have each connection talked to and then closed; all of them end with this."""
+    talks: set[asyncio.Task[None]] = set()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        talks.add(task)
+        try:
+            with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+                await talk(reader, writer)
+        finally:
+            talks.discard(task)
+            writer.close()
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=tls)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        for task in talks:
+            task.cancel()
+        await asyncio.gather(*talks, return_exceptions=True)
+
+
+def context(authority: trustme.CA) -> ssl.SSLContext:
+    """Make a server's side of TLS for all names, with http/1.1."""
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(*NAMES).configure_cert(made)
+    made.set_alpn_protocols(["http/1.1"])
+    return made
+
+
+@asynccontextmanager
+async def origin_running() -> AsyncIterator[Origin]:
+    """Run an origin."""
+    origin = Origin(trustme.CA())
+    tls = context(origin.authority)
+    tls.sni_callback = lambda _connection, name, _context: origin.names.append(name or "")
+    async with listening(origin.talk, tls) as origin.port:
+        yield origin
+
+
+@asynccontextmanager
+async def scripted_proxy(origin: Origin) -> AsyncIterator[ScriptedProxy]:
+    """Run a proxy that leads to this origin."""
+    proxy = ScriptedProxy(origin.port)
+    async with listening(proxy.talk, context(origin.authority)) as proxy.port:
+        yield proxy
