@@ -118,6 +118,7 @@ class NoContact(HeadgateError):
 
     def __init__(self, release_time: float, reason: str, target: str, now: float) -> None:
         # Not handed on to a library's own class: each has another idea of what it is made with.
+        self.args = release_time, reason, target, now  # which an OSError would not keep, and cannot be pickled without
         self.release_time = release_time
         """The instant before which the request must not go: seconds since 1970, infinite where that is never."""
         self.reason = reason

@@ -18,7 +18,7 @@ from headgate.advice import AgentIdentity
 from headgate.advice.answer import Advice
 from headgate.advice.result import UNREACHABLE
 from headgate.agent.asking import Asking
-from headgate.agent.passage import Passage
+from headgate.agent.passage import Passage, goes_on
 from headgate.errors import ConfigurationError, NoContact
 from headgate.throttle import Explanation, Policy, Throttle
 
@@ -97,7 +97,10 @@ class Courtesy:
         `interactive` is for one that a user waits for: no throttle holds it. One whose body is gone once it was sent is
         not `repeatable`. `refusal` is what is raised when it is held.
         """
-        return Passage(self, method, url, interactive or _INTERACTIVE.get(), repeatable, refusal)
+        passage = Passage(self, method, url, interactive or _INTERACTIVE.get(), repeatable, refusal)
+        if goes_on.get() is not None:
+            passage.go_on()
+        return passage
 
     @contextmanager
     def interactive(self) -> Iterator[None]:

@@ -15,6 +15,7 @@ Nothing in here sleeps, locks for long or opens a socket. A transport of any lib
 from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
 
 import msgspec
 
@@ -30,14 +31,14 @@ from headgate.throttle.fields import Headers
 if TYPE_CHECKING:
     from headgate.agent.courtesy import Courtesy
 
-__all__ = ["Passage"]
+__all__ = ["Passage", "goes_on"]
 
 _REPEATABLE: Final = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
 _TOO_MANY: Final = 429
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
-_redirected: Final[ContextVar[tuple[str, float] | None]] = ContextVar("headgate_redirected", default=None)
-"""Where a response of this thread or task has just redirected to, and the draw of the request that it answered."""
+goes_on: Final[ContextVar[tuple[str, float | None, bool] | None]] = ContextVar("headgate_goes_on", default=None)
+"""What the next request of this thread or task has of the last one, if it is for this URL: its draw, and its user."""
 
 
 class Passage(msgspec.Struct, eq=False):
@@ -58,6 +59,14 @@ class Passage(msgspec.Struct, eq=False):
     _waited: float = 0.0
     _tries: int = 0
 
+    def go_on(self) -> None:
+        """Take over what the last request of this thread or task has left, if it was left to this one."""
+        left = goes_on.get()
+        goes_on.set(None)
+        if left is not None and left[0] == _plain(parse_url(self._url)):
+            self._draw = left[1]
+            self.interactive |= left[2]
+
     def wait(self) -> Wait | None:
         """Give what to wait for before asking this again; None when the request is to be sent now.
 
@@ -72,7 +81,7 @@ class Passage(msgspec.Struct, eq=False):
             if wait is not None:
                 return wait
         if self._tries and not self._spend():
-            raise self._refusal(now, "retry_budget", self._origin or self._url, now)
+            raise self._refusal(now, "retry_budget", self._target(), now)
         self._tries += 1
         self._sent = now
         return None
@@ -84,8 +93,8 @@ class Passage(msgspec.Struct, eq=False):
         throttle = courtesy.throttle
         with courtesy.lock:
             throttle.response_received(url, status, headers, now=now, sent=self._sent)
-        if self._draw is not None and status in _REDIRECTS:
-            self._hand_on(headers)
+        if status in _REDIRECTS and (self._draw is not None or self.interactive):
+            self._redirected(headers)
         if self._tries > courtesy.retry or not self._is_worth_another(status):
             return True
         with courtesy.lock:
@@ -97,6 +106,11 @@ class Passage(msgspec.Struct, eq=False):
         self._since, self._waited = None, 0.0
         verdict = judge(max(release, self._not_before), now=now, max_delay=courtesy.max_delay)
         return verdict is Status.REJECTED
+
+    def lost(self) -> None:
+        """Take note that no response came, which counts for nothing; whoever sends it anew has the draw it had."""
+        if self._draw is not None or self.interactive:
+            goes_on.set((_plain(parse_url(self._url)), self._draw, self.interactive))
 
     def _is_worth_another(self, status: int) -> bool:
         failed = status == _TOO_MANY or status in self._courtesy.throttle.policy.failure_statuses
@@ -118,8 +132,9 @@ class Passage(msgspec.Struct, eq=False):
             holds.append((advised, _said(advice, advised), advice.origin))
         elif advice is not None:
             return advice
-        holds.append((self._not_before, "retry-after", self._url))
-        release, reason, target = max(holds)
+        if self._not_before > now:
+            holds.append((self._not_before, "retry-after", self._target()))
+        release, reason, target = max(holds, default=(ASAP, "", ""))
         return self._pause(release, reason, target, now) if release > now else None
 
     def _advice(self, now: float, *, may_ask: bool) -> Advice | Wait | None:
@@ -134,24 +149,25 @@ class Passage(msgspec.Struct, eq=False):
         return asking.ask(self._origin, now=now) if may_ask else asking.known(self._origin, now=now)
 
     def _chance(self) -> float:
-        """Give the one draw of the request, which is that of the request which was redirected here, if one was."""
+        """Give the one draw of the request."""
         if self._draw is None:
-            redirected = _redirected.get()
-            if redirected is not None and redirected[0] == parse_url(without_fragment(self._url)):
-                self._draw = redirected[1]
-                _redirected.set(None)
-            else:
-                # "If r is less than or equal to the result's fraction": from (0, 1], so that 0 permits nobody.
-                self._draw = 1.0 - self._courtesy.draw()
+            # "If r is less than or equal to the result's fraction": from (0, 1], so that 0 permits nobody.
+            self._draw = 1.0 - self._courtesy.draw()
         return self._draw
 
-    def _hand_on(self, headers: Headers) -> None:
-        """Leave the draw to the request that follows a redirect within the origin."""
+    def _redirected(self, headers: Headers) -> None:
+        """Leave to the request that follows a redirect the user, and within the origin the draw."""
         base = parse_url(self._url)
         locations = _lines(headers, "location")
-        target = resolve(locations[0], base) if base is not None and locations else None
-        if target is not None and self._draw is not None and serialised_origin(target) == self._origin:
-            _redirected.set((without_fragment(target), self._draw))
+        target = resolve(_in_unicode(locations[0]), base) if base is not None and locations else None
+        if target is not None:
+            draw = self._draw if serialised_origin(target) == self._origin else None
+            goes_on.set((_plain(target), draw, self.interactive))
+
+    def _target(self) -> str:
+        """Name what is held where nothing but this request is."""
+        with self._courtesy.lock:
+            return self._courtesy.throttle.explain(self._url, now=self._sent).target or self._url
 
     def _pause(self, release: float, reason: str, target: str, now: float) -> Pause:
         most = self._courtesy.max_delay
@@ -183,3 +199,16 @@ def _lines(headers: Headers, name: str) -> list[str]:
 
 def _text(given: str | bytes) -> str:
     return given if isinstance(given, str) else given.decode("latin-1")
+
+
+def _plain(url: str | None) -> str:
+    """Give a URL as it is before it is quoted: each library quotes the places it is redirected to in its own way."""
+    return unquote(without_fragment(url or ""))
+
+
+def _in_unicode(location: str) -> str:
+    """Give a field in UTF-8 that was read as bytes are, or the field as it is."""
+    try:
+        return location.encode("latin-1").decode()
+    except UnicodeError:
+        return location
