@@ -71,11 +71,7 @@ class Flight:
         if _in_asyncio():
             import asyncio
 
-            mine = asyncio.wrap_future(self._landed)
-            try:
-                await asyncio.wait([mine], timeout=self._seconds)
-            finally:
-                mine.cancel()  # or a fetch that lands after this loop has closed would call into it
+            await asyncio.wait([asyncio.wrap_future(self._landed)], timeout=self._seconds)
         else:
             import anyio
 

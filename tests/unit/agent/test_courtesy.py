@@ -1,0 +1,107 @@
+"""What a courtesy is made of, and what is refused."""
+
+import re
+import threading
+
+import pytest
+
+from headgate.agent import Courtesy, NoContact
+from headgate.errors import ConfigurationError
+from headgate.throttle import Policy, Throttle
+
+URL = "https://example.com/path"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"max_delay": -1}, "max_delay: -1 is no number of seconds; try 0 or 5"),
+        ({"max_delay": float("nan")}, "max_delay: nan is no number"),
+        ({"retry": -1}, "retry: -1 is no number of retries; try 0 or 2"),
+        ({"retry": 1.5}, "retry: 1.5 is no number"),
+        ({"retry": True}, "retry: True is no number"),
+        ({"identity": "ExampleBot"}, "is one text"),
+        ({"identity": ["*"]}, "is not at least a brand name and '*'"),
+        ({"identity": []}, "is not at least"),
+        ({"policy": Policy.chromium(), "throttle": Throttle()}, "policy: the throttle has one of its own"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(options, said):
+    with pytest.raises(ConfigurationError, match=re.escape(said)):
+        Courtesy(**options)
+
+
+def test_the_policy_is_the_throttle_s():
+    assert Courtesy(policy=Policy.chromium()).throttle.policy == Policy.chromium()
+    chromium = Throttle(Policy.chromium())
+    assert Courtesy(throttle=chromium).throttle is chromium
+    assert Courtesy(throttle=chromium, policy=Policy.chromium()).throttle is chromium
+
+
+def test_only_an_agent_with_an_identity_asks_for_advice():
+    assert Courtesy().asking is None
+    assert Courtesy(identity=["ExampleBot", "*"]).asking is not None
+
+
+def failing(courtesy: Courtesy, times: int, url: str = URL) -> None:
+    for _ in range(times):
+        passage = courtesy.passage("GET", url)
+        assert passage.wait() is None
+        assert passage.received(503, {})
+
+
+def test_interactive_holds_for_what_is_begun_inside_and_in_this_thread_alone():
+    courtesy = Courtesy(clock=lambda: 1000.0)
+    failing(courtesy, 3)
+    held: list[bool] = []
+
+    def elsewhere() -> None:
+        try:
+            courtesy.passage("GET", URL).wait()
+        except NoContact:
+            held.append(True)
+
+    with courtesy.interactive():
+        assert courtesy.passage("GET", URL).wait() is None
+        other = threading.Thread(target=elsewhere)
+        other.start()
+        other.join(10)
+    assert held == [True]
+    with pytest.raises(NoContact):
+        courtesy.passage("GET", URL).wait()
+
+
+def test_a_user_gesture_and_another_network_free_what_was_held():
+    now = [1000.0]
+    courtesy = Courtesy(clock=lambda: now[0], throttle=Throttle(draw=lambda: 0.0))
+    with courtesy.interactive():
+        failing(courtesy, 8)
+    assert courtesy.explain(URL).reason == "backoff"
+    courtesy.user_gesture()
+    assert courtesy.passage("GET", URL).wait() is None
+    now[0] = 1003.5
+    with pytest.raises(NoContact):
+        courtesy.passage("GET", URL).wait()
+    courtesy.network_changed()
+    assert courtesy.passage("GET", URL).wait() is None
+
+
+def test_a_body_that_proves_broken_counts():
+    courtesy = Courtesy(clock=lambda: 1000.0)
+    for _ in range(3):
+        passage = courtesy.passage("GET", URL)
+        passage.wait()
+        passage.received(200, {})
+        courtesy.malformed_body(URL, 200)
+    with pytest.raises(NoContact):
+        courtesy.passage("GET", URL).wait()
+
+
+def test_many_threads_share_a_courtesy_and_no_failure_is_lost():
+    courtesy = Courtesy(clock=lambda: 1000.0, throttle=Throttle(Policy(num_errors_to_ignore=1000)))
+    threads = [threading.Thread(target=failing, args=(courtesy, 50)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert courtesy.explain(URL).failures == 400

@@ -1,0 +1,435 @@
+"""The way of one request, without any HTTP library: the test is the transport, and the clock."""
+
+import contextvars
+import itertools
+import math
+import pickle
+
+import pytest
+
+from headgate.advice.fetching import NETWORK_ERROR, AdviceResponse
+from headgate.agent import Courtesy, NoContact
+from headgate.agent import advice as fetching
+from headgate.agent.wait import Flight, Pause
+from headgate.throttle import Policy, Throttle
+
+URL = "https://example.com/path?query"
+TARGET = "https://example.com/path"
+BAD = (503, {})
+GOOD = (200, {})
+
+
+def advises(text: str, **fields: str) -> AdviceResponse:
+    lines = [("Content-Type", "application/trafficadvice+json"), *((name, value) for name, value in fields.items())]
+    return AdviceResponse(200, lines, text.encode())
+
+
+ALL = advises('[{"user_agent":"*"}]')
+HALF = advises('[{"user_agent":"*","fraction":0.5}]')
+NONE = advises('[{"user_agent":"*","disallow":true}]')
+
+
+class World:
+    """A clock, the draws, the origin's advice, and all that was sent or slept."""
+
+    def __init__(self, monkeypatch) -> None:
+        self.now = 1_000_000.0
+        self.draws = itertools.repeat(0.0)
+        self.advice = ALL
+        self.asked: list[str] = []
+        self.slept: list[float] = []
+        self.sent = 0
+        monkeypatch.setattr(fetching, "begin_fetch", self._fetch, raising=False)
+
+    def _fetch(self, request, *, tls, done):
+        self.asked.append(request.url)
+        done(self.advice)
+
+    def courtesy(self, **options) -> Courtesy:
+        options = {"throttle": Throttle(Policy(jitter_factor=0)), **options}
+        return Courtesy(clock=lambda: self.now, draw=lambda: next(self.draws), **options)
+
+    def pass_through(self, passage, answers) -> tuple[int, object]:
+        """Send as often as the passage says, and give the last response."""
+        for status, headers in answers:
+            while (wait := passage.wait()) is not None:
+                if isinstance(wait, Pause):
+                    self.slept.append(wait.seconds)
+                    self.now += wait.seconds
+                else:
+                    wait.block()
+            self.sent += 1
+            if passage.received(status, headers):
+                return status, headers
+        raise AssertionError("asked for more than there is")
+
+    def go(self, courtesy, *answers, method="GET", url=URL, **options):
+        return self.pass_through(courtesy.passage(method, url, **options), answers)
+
+
+@pytest.fixture
+def world(monkeypatch):
+    return World(monkeypatch)
+
+
+def held(world, courtesy, url=URL, **options) -> NoContact:
+    sent, slept = world.sent, len(world.slept)
+    with pytest.raises(NoContact) as caught:
+        world.go(courtesy, GOOD, url=url, **options)
+    assert (world.sent, len(world.slept)) == (sent, slept)
+    return caught.value
+
+
+def test_a_target_that_fails_three_times_is_left_alone(world):
+    courtesy = world.courtesy()
+    for _ in range(3):
+        world.go(courtesy, BAD)
+    error = held(world, courtesy)
+    assert (error.release_time, error.reason, error.target) == (world.now + 0.98, "backoff", TARGET)
+    world.go(courtesy, GOOD, url="https://example.com/other")
+    world.now += 0.98
+    world.go(courtesy, GOOD)
+
+
+def test_retry_after_is_obeyed_on_any_status(world):
+    courtesy = world.courtesy()
+    world.go(courtesy, (200, [(b"Retry-After", b"60")]))
+    error = held(world, courtesy)
+    assert (error.release_time, error.reason, error.target) == (world.now + 60, "retry-after", TARGET)
+    assert str(error) == (
+        "https://example.com/path is held by its Retry-After; ask again at 1970-01-12T13:47:40Z, in 60.0 s"
+    )
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), again.release_time, again.reason, again.target) == (
+        NoContact, error.release_time, error.reason, error.target,
+    )  # fmt: skip
+
+
+def test_one_that_is_never_to_go_says_so(world):
+    courtesy = world.courtesy(max_delay=1e9)
+    world.go(courtesy, (200, {"Retry-After": "9" * 400}))
+    error = held(world, courtesy)
+    assert error.release_time == math.inf
+    assert str(error) == "https://example.com/path is held by its Retry-After; do not ask again"
+
+
+def test_a_held_request_waits_where_it_may(world):
+    courtesy = world.courtesy(max_delay=1.0)
+    for _ in range(3):
+        world.go(courtesy, BAD)
+    start = world.now
+    world.go(courtesy, BAD)
+    assert world.slept == [pytest.approx(0.98)]
+    assert world.now >= start + 0.98
+    held(world, courtesy)  # 1.372 s
+
+
+def test_the_longest_wait_there_may_be_is_waited(world):
+    courtesy = world.courtesy(max_delay=60.0)
+    world.go(courtesy, (200, {"Retry-After": "60"}))
+    world.go(courtesy, GOOD)
+    assert world.slept == [60.0]
+
+
+def test_a_hold_that_grows_while_a_request_waits_is_not_waited_for_longer_than_it_may(world):
+    courtesy = world.courtesy(max_delay=10.0)
+    world.go(courtesy, (200, {"Retry-After": "6"}))
+    passage = courtesy.passage("GET", URL)
+    wait = passage.wait()
+    assert wait.seconds == 6.0
+    world.now += 5.0
+    world.go(courtesy, (200, {"Retry-After": "6"}), interactive=True)
+    world.now += 1.0
+    with pytest.raises(NoContact) as caught:
+        passage.wait()
+    assert caught.value.release_time == world.now + 5.0
+
+
+def test_a_clock_that_is_set_back_makes_no_request_wait_for_ever(world):
+    courtesy = world.courtesy(max_delay=2.0)
+    world.go(courtesy, (200, {"Retry-After": "2"}))
+    passage = courtesy.passage("GET", URL)
+    slept = 0.0
+
+    def keep_waiting() -> None:
+        nonlocal slept
+        for _ in range(100):
+            slept += passage.wait().seconds
+            world.now -= 1000.0
+
+    with pytest.raises(NoContact):
+        keep_waiting()
+    assert slept <= 6.0
+
+
+def test_nothing_is_retried_unasked(world):
+    assert world.go(world.courtesy(max_delay=100), BAD) == BAD
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "PUT", "DELETE", "get"])
+@pytest.mark.parametrize("status", [500, 503, 509, 429])
+def test_what_may_be_repeated_is_after_a_failure_or_429(world, method, status):
+    assert world.go(world.courtesy(retry=2), (status, {}), (status, {}), GOOD, method=method) == GOOD
+    assert world.sent == 3
+
+
+@pytest.mark.parametrize("method", ["POST", "PATCH", "CONNECT", "TRACE", "QUERY"])
+def test_no_other_method_is_repeated(world, method):
+    assert world.go(world.courtesy(retry=2), BAD, GOOD, method=method) == BAD
+
+
+@pytest.mark.parametrize("status", [200, 301, 400, 404, 408, 502, 504])
+def test_no_other_status_is_worth_another_try(world, status):
+    assert world.go(world.courtesy(retry=2), (status, {}), GOOD) == (status, {})
+
+
+def test_a_body_that_is_gone_is_not_sent_again(world):
+    assert world.go(world.courtesy(retry=2), BAD, GOOD, repeatable=False) == BAD
+
+
+def test_retries_are_as_many_as_asked_for(world):
+    assert world.go(world.courtesy(retry=2, max_delay=10), BAD, BAD, BAD, GOOD) == BAD
+    assert world.sent == 3
+
+
+def test_a_retry_goes_at_the_release_time(world):
+    # Each wait counts for itself: two of them are longer than one may be.
+    world.go(world.courtesy(retry=5, max_delay=1.5), BAD, BAD, BAD, BAD, GOOD)
+    assert world.slept == [pytest.approx(0.98), pytest.approx(1.372)]
+    world.go(world.courtesy(retry=5, max_delay=3), (429, {"Retry-After": "3"}), GOOD)
+    assert world.slept[2:] == [3.0]
+
+
+def test_a_retry_that_would_have_to_wait_longer_than_it_may_is_not_made(world):
+    courtesy = world.courtesy(retry=5, max_delay=1)
+    answer = 503, {"Retry-After": "2"}
+    assert world.go(courtesy, answer, GOOD) == answer
+
+
+@pytest.mark.parametrize("retry_after", ["2", "Mon, 12 Jan 1970 13:46:42 GMT"])
+def test_a_retry_to_this_machine_waits_for_its_retry_after_though_no_request_is_held(world, retry_after):
+    courtesy = world.courtesy(retry=1, max_delay=5)
+    url = "http://127.0.0.1:8080/"
+    world.go(courtesy, (503, {"Retry-After": retry_after}), GOOD, url=url)
+    assert world.slept == [2.0]
+    answer = 503, {"Retry-After": "6"}
+    assert world.go(courtesy, answer, url=url) == answer
+    assert world.go(courtesy, GOOD, url=url) == GOOD
+
+
+def test_a_retry_costs_a_token_when_it_is_sent(world):
+    throttle = Throttle(Policy(num_errors_to_ignore=100), retry_budget=2)
+    courtesy = world.courtesy(retry=5, throttle=throttle)
+    assert world.go(courtesy, BAD, BAD, BAD, GOOD) == BAD
+    assert throttle.retries_left(URL) == 0
+    assert world.go(courtesy, BAD, GOOD) == BAD
+
+
+def test_a_retry_whose_token_went_to_another_is_not_sent(world):
+    throttle = Throttle(Policy(num_errors_to_ignore=100), retry_budget=1)
+    courtesy = world.courtesy(retry=1, throttle=throttle)
+    passage = courtesy.passage("GET", URL)
+    passage.wait()
+    assert not passage.received(503, {})
+    assert throttle.spend_retry(URL)
+    with pytest.raises(NoContact, match="its retry budget, which is spent"):
+        passage.wait()
+
+
+def test_an_interactive_request_passes_and_opens_no_window(world):
+    courtesy = world.courtesy()
+    for _ in range(5):
+        world.go(courtesy, BAD, interactive=True)
+    world.go(courtesy, GOOD, interactive=True)
+    held(world, courtesy)
+
+
+def test_the_refusal_is_the_transport_s(world):
+    class Refused(NoContact, OSError):
+        pass
+
+    courtesy = world.courtesy()
+    world.go(courtesy, (200, {"Retry-After": "60"}))
+    assert type(held(world, courtesy, refusal=Refused)) is Refused
+
+
+# -- advice
+
+
+def polite(world, **options) -> Courtesy:
+    return world.courtesy(identity=["ExampleBot", "*"], **options)
+
+
+def test_an_origin_is_asked_once_and_obeyed(world):
+    courtesy = polite(world)
+    world.advice = NONE
+    error = held(world, courtesy)
+    assert (error.reason, error.target) == ("advice_disallowed", "https://example.com")
+    assert error.release_time == world.now + 1800
+    assert str(error).startswith("https://example.com is held by its traffic advice, which disallows all traffic; ask")
+    held(world, courtesy, url="https://example.com/other")
+    assert world.asked == ["https://example.com/.well-known/traffic-advice"]
+    world.advice = ALL
+    world.now = error.release_time
+    world.go(courtesy, GOOD)
+    assert len(world.asked) == 2
+
+
+def test_without_an_identity_nobody_is_asked(world):
+    world.advice = NONE
+    world.go(world.courtesy(), GOOD)
+    assert world.asked == []
+
+
+def test_an_interactive_request_obeys_the_advice(world):
+    world.advice = NONE
+    held(world, polite(world), interactive=True)
+
+
+def test_advice_is_asked_and_obeyed_on_this_machine_too(world):
+    world.advice = NONE
+    held(world, polite(world), url="http://127.0.0.1:8080/")
+    world.go(polite(world), GOOD, url="http://example.com/")  # which may not be asked
+    assert world.asked == ["http://127.0.0.1:8080/.well-known/traffic-advice"]
+
+
+def test_a_fraction_is_wanted(world):
+    courtesy = polite(world)
+    world.advice = HALF
+    # Numbers from [0, 1) are turned round, into (0, 1]: r <= 0.5.
+    world.draws = iter([0.5, 0.49, 0.99, 0.0])
+    world.go(courtesy, GOOD)
+    assert held(world, courtesy).reason == "advice_fraction"
+    world.go(courtesy, GOOD)
+    assert held(world, courtesy).release_time == world.now + 1800
+
+
+def test_a_fraction_of_nothing_lets_nobody_through(world):
+    world.advice = advises('[{"user_agent":"*","fraction":0}]')
+    world.draws = iter([math.nextafter(1.0, 0.0)])
+    held(world, polite(world))
+
+
+def test_a_retry_keeps_its_draw(world):
+    # 7: "This process should not be repeated as part of automatic retry logic"
+    world.advice = HALF
+    world.draws = iter([0.9])
+    assert world.go(polite(world, retry=2), BAD, BAD, GOOD) == GOOD
+
+
+@pytest.mark.parametrize(
+    ("url", "location"),
+    [
+        (URL, "/next"),
+        (URL, "https://example.com/next#there"),
+        (URL, "HTTPS://EXAMPLE.COM:443/next"),
+        (URL + "#here", "next"),
+    ],
+)
+def test_a_redirect_within_the_origin_keeps_the_draw(world, url, location):
+    def hops() -> None:
+        courtesy = polite(world)
+        world.advice = HALF
+        world.draws = iter([0.9])
+        world.go(courtesy, (302, [(b"location", location.encode())]), url=url)
+        assert world.go(courtesy, GOOD, url="https://example.com/next") == GOOD
+        # That was the request it was for; the next one has a draw of its own.
+        world.draws = iter([0.1])
+        held(world, courtesy, url="https://example.com/next")
+
+    contextvars.Context().run(hops)
+
+
+@pytest.mark.parametrize("location", ["https://www.example.com/next", "http://example.com/next", "//other/", "::"])
+def test_a_redirect_to_elsewhere_keeps_nothing(world, location):
+    def hops() -> None:
+        courtesy = polite(world)
+        world.advice = HALF
+        world.draws = iter([0.9, 0.1])
+        world.go(courtesy, (302, {"Location": location}))
+        held(world, courtesy, url="https://www.example.com/next")
+
+    contextvars.Context().run(hops)
+
+
+def test_an_origin_that_is_unreachable_is_held_for_its_retry_after_alone(world):
+    courtesy = polite(world)
+    world.advice = AdviceResponse(503, [("Retry-After", "600")], None)
+    error = held(world, courtesy)
+    assert (error.reason, error.release_time) == ("advice_unreachable", world.now + 600)
+    assert "the Retry-After it answered to the question for its traffic advice" in str(error)
+    for silent in (AdviceResponse(503, [], None), NETWORK_ERROR):
+        world.advice = silent
+        world.go(polite(world), GOOD)
+
+
+def test_the_draw_is_reused_when_the_advice_is_asked_again(world):
+    courtesy = polite(world, max_delay=10_000, retry=1)
+    world.advice = HALF
+    world.draws = iter([0.1])
+    passage = courtesy.passage("GET", URL)
+    assert isinstance(passage.wait(), Flight)
+    assert passage.wait().seconds == 1800
+    world.now += 1800
+    assert isinstance(passage.wait(), Flight)
+    assert isinstance(passage.wait(), Pause)
+
+
+# -- the advice and the backoff
+
+
+def outage(world, **options) -> Courtesy:
+    courtesy = polite(world, **options)
+    world.advice = NETWORK_ERROR
+    for _ in range(20):
+        world.go(courtesy, BAD, interactive=True)
+    world.now += 60  # until the origin may be asked again
+    return courtesy
+
+
+def test_an_origin_that_wants_all_traffic_is_taken_at_its_word(world):
+    courtesy = outage(world)
+    assert held(world, courtesy).reason == "backoff"
+    world.now += 60
+    world.advice = ALL
+    error = held(world, courtesy)
+    assert error.release_time <= world.now + 10
+    world.now += 10
+    world.go(courtesy, GOOD)
+
+
+@pytest.mark.parametrize("advice", [HALF, NONE, AdviceResponse(404, [], None), NETWORK_ERROR])
+def test_one_that_does_not_say_so_is_not(world, advice):
+    courtesy = outage(world)
+    world.advice = advice
+    held(world, courtesy)
+    assert courtesy.explain(URL).backoff > world.now + 100
+
+
+def test_the_clearing_can_be_left_off_and_then_a_held_request_asks_nobody(world):
+    courtesy = outage(world, advice_clears_backoff=False)
+    world.advice = ALL
+    asked = len(world.asked)
+    assert held(world, courtesy).release_time > world.now + 100
+    assert len(world.asked) == asked
+
+
+def test_a_retry_after_is_never_cleared_and_nobody_is_asked_while_it_holds(world):
+    courtesy = outage(world)
+    world.go(courtesy, (503, {"Retry-After": "100000"}), interactive=True)
+    world.advice = ALL
+    world.now += 60
+    asked = len(world.asked)
+    error = held(world, courtesy)
+    assert (error.reason, len(world.asked)) == ("retry-after", asked)
+    assert error.release_time > world.now + 90_000
+
+
+def test_the_later_of_two_holds_is_the_one_that_is_told_of(world):
+    courtesy = polite(world)
+    world.advice = NONE
+    held(world, courtesy)
+    courtesy.throttle.response_received(URL, 503, {"Retry-After": "60"}, now=world.now)
+    assert held(world, courtesy).reason == "advice_disallowed"
+    courtesy.throttle.response_received(URL, 503, {"Retry-After": "6000"}, now=world.now)
+    assert held(world, courtesy).reason == "retry-after"

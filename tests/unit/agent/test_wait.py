@@ -1,0 +1,104 @@
+"""Both ways to wait: in a thread, and in an event loop."""
+
+import asyncio
+import threading
+import time
+from concurrent.futures import Future
+
+import pytest
+
+from headgate.agent.wait import Flight, Pause
+
+
+def running() -> "Future[None]":
+    landed: Future[None] = Future()
+    landed.set_running_or_notify_cancel()
+    return landed
+
+
+def test_a_pause_is_as_long_as_it_says_in_a_thread_and_in_a_loop():
+    start = time.monotonic()
+    Pause(0.03).block()
+    assert time.monotonic() - start >= 0.03
+    start = time.monotonic()
+    asyncio.run(Pause(0.03).settle())
+    # A loop rounds its timers to its clock's resolution.
+    assert time.monotonic() - start >= 0.029
+
+
+@pytest.mark.parametrize(("seconds", "slept"), [(float("inf"), 3600.0), (1e300, 3600.0), (-1.0, 0.0), (2.5, 2.5)])
+def test_a_pause_is_slept_in_pieces_that_can_be_slept(seconds, slept):
+    assert Pause(seconds).seconds == slept
+
+
+def test_a_pause_lets_the_event_loop_go_on():
+    async def both() -> list[str]:
+        said: list[str] = []
+
+        async def wait() -> None:
+            await Pause(0.05).settle()
+            said.append("waited")
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(wait())
+            await asyncio.sleep(0)
+            said.append("went on")
+        return said
+
+    assert asyncio.run(both()) == ["went on", "waited"]
+
+
+def test_a_flight_is_over_when_it_lands_for_every_thread_and_loop():
+    landed = running()
+    over: list[str] = []
+
+    def in_thread() -> None:
+        Flight(landed, 10).block()
+        over.append("thread")
+
+    def in_loop() -> None:
+        asyncio.run(Flight(landed, 10).settle())
+        over.append("loop")
+
+    threads = [threading.Thread(target=way) for way in (in_thread, in_loop, in_thread, in_loop)]
+    for thread in threads:
+        thread.start()
+    assert over == []
+    landed.set_result(None)
+    for thread in threads:
+        thread.join(10)
+    assert sorted(over) == ["loop", "loop", "thread", "thread"]
+
+
+def test_a_flight_that_does_not_land_is_waited_for_no_longer_than_it_says():
+    landed = running()
+    Flight(landed, 0.02).block()
+    asyncio.run(Flight(landed, 0.02).settle())
+    Flight(landed, -1.0).block()
+    assert not landed.done()
+
+
+def test_one_that_is_cancelled_leaves_the_flight_to_the_others():
+    landed = running()
+
+    async def two() -> bool:
+        first = asyncio.create_task(Flight(landed, 10).settle())
+        second = asyncio.create_task(Flight(landed, 10).settle())
+        await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.wait([first])
+        assert first.cancelled()
+        assert not landed.cancelled()
+        assert not second.done()
+        threading.Timer(0.01, landed.set_result, [None]).start()
+        await asyncio.wait_for(second, 10)
+        return landed.done()
+
+    assert asyncio.run(two())
+
+
+def test_a_flight_that_lands_after_its_loop_closed_disturbs_nobody(caplog):
+    landed = running()
+    asyncio.run(Flight(landed, 0.01).settle())
+    landed.set_result(None)
+    assert caplog.records == []
