@@ -54,8 +54,8 @@ class Asking:
                 return answer
             if not isinstance(answer, Fetch):
                 # Whoever made it may be a process that this one was forked from; then nobody lands it here.
-                return Flight(self._flights.get(origin) or _airborne(), answer.until - now)
-            landed = self._flights[origin] = _airborne()
+                return Flight(self._flights.get(origin) or Future(), answer.until - now)
+            landed = self._flights[origin] = Future()
         self._begin_fetch(answer.request, done=lambda response: self._land(answer, landed, response))
         return Flight(landed, answer.give_up - now)
 
@@ -73,9 +73,3 @@ class Asking:
             self._told(advice)
         finally:
             landed.set_result(None)
-
-
-def _airborne() -> "Future[None]":
-    landed: Future[None] = Future()
-    landed.set_running_or_notify_cancel()
-    return landed

@@ -51,8 +51,7 @@ class Pause:
 class Flight:
     """Until a fetch that somebody else makes has landed, for so many seconds at most.
 
-    However many wait, in however many threads and event loops, and whoever of them gives up: the fetch goes on, as long
-    as the future it resolves counts as running, and so cannot be cancelled.
+    However many wait, in however many threads and event loops, and whoever of them gives up: the fetch goes on.
     """
 
     __slots__ = ("_landed", "_seconds")

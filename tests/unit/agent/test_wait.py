@@ -10,12 +10,6 @@ import pytest
 from headgate.agent.wait import Flight, Pause
 
 
-def running() -> "Future[None]":
-    landed: Future[None] = Future()
-    landed.set_running_or_notify_cancel()
-    return landed
-
-
 def test_a_pause_is_as_long_as_it_says_in_a_thread_and_in_a_loop():
     start = time.monotonic()
     Pause(0.03).block()
@@ -49,7 +43,7 @@ def test_a_pause_lets_the_event_loop_go_on():
 
 
 def test_a_flight_is_over_when_it_lands_for_every_thread_and_loop():
-    landed = running()
+    landed: Future[None] = Future()
     over: list[str] = []
 
     def in_thread() -> None:
@@ -71,7 +65,7 @@ def test_a_flight_is_over_when_it_lands_for_every_thread_and_loop():
 
 
 def test_a_flight_that_does_not_land_is_waited_for_no_longer_than_it_says():
-    landed = running()
+    landed: Future[None] = Future()
     Flight(landed, 0.02).block()
     asyncio.run(Flight(landed, 0.02).settle())
     Flight(landed, -1.0).block()
@@ -79,7 +73,7 @@ def test_a_flight_that_does_not_land_is_waited_for_no_longer_than_it_says():
 
 
 def test_one_that_is_cancelled_leaves_the_flight_to_the_others():
-    landed = running()
+    landed: Future[None] = Future()
 
     async def two() -> bool:
         first = asyncio.create_task(Flight(landed, 10).settle())
@@ -98,7 +92,7 @@ def test_one_that_is_cancelled_leaves_the_flight_to_the_others():
 
 
 def test_a_flight_that_lands_after_its_loop_closed_disturbs_nobody(caplog):
-    landed = running()
+    landed: Future[None] = Future()
     asyncio.run(Flight(landed, 0.01).settle())
     landed.set_result(None)
     assert caplog.records == []
