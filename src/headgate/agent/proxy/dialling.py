@@ -1,0 +1,130 @@
+"""Connecting to one of several addresses, the first that answers: Happy Eyeballs (RFC 8305, sections 4 and 5).
+
+Whoever calls this has checked every address; nothing is looked up here. Sockets are the loop's to connect, whichever
+loop it is; those that lose the race are closed before the winner is given away.
+"""
+
+import asyncio
+import errno
+import socket
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Final
+
+from headgate.agent.proxy.addresses import Endpoint
+from headgate.agent.proxy.refusal import Nearer, Refusal
+
+__all__ = ["ATTEMPT_DELAY", "CONNECT_TIMEOUT", "MOST_ATTEMPTS", "dial", "interleaved"]
+
+CONNECT_TIMEOUT: Final = 10.0
+"""Seconds for all attempts together."""
+
+ATTEMPT_DELAY: Final = 0.25
+"""Seconds until the next address is tried as well (8305 8: "Connection Attempt Delay", recommended)."""
+
+MOST_ATTEMPTS: Final = 8
+"""Addresses tried of a name that may have thousands: one CONNECT is not to send packets to all of them."""
+
+_EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_UNROUTABLE: Final = frozenset({errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
+
+
+async def dial(
+    endpoints: Sequence[Endpoint], *, seconds: float = CONNECT_TIMEOUT, delay: float = ATTEMPT_DELAY
+) -> socket.socket:
+    """Connect to one of `endpoints`: a non-blocking socket without Nagle's delay, which is the caller's to close.
+
+    Raises `Refusal`: "dial_timeout" where some address has not answered after `seconds` or the system's own patience,
+    "dial_refused" where every one said no, and "connections" where the system has no sockets left.
+    """
+    order = list(islice(interleaved(endpoints), MOST_ATTEMPTS))
+    failures: list[OSError] = []
+    try:
+        async with asyncio.timeout(seconds):
+            sock = await (_race(order, delay, failures) if len(order) > 1 else _only(order[0], failures))
+    except TimeoutError:
+        raise Refusal("dial_timeout", f"{_listed(order)} did not answer within {seconds:g} s") from None
+    if sock is None:
+        raise _refusal(order, failures)
+    return sock
+
+
+def interleaved(endpoints: Sequence[Endpoint]) -> Iterator[Endpoint]:
+    """Yield endpoints in the order given, but the families in turn, beginning with the first one's (8305 4)."""
+    first = [each for each in endpoints if each.address.version == endpoints[0].address.version]
+    second = [each for each in endpoints if each.address.version != endpoints[0].address.version]
+    for one, other in zip(first, second, strict=False):
+        yield one
+        yield other
+    yield from first[len(second) :] or second[len(first) :]
+
+
+async def _only(endpoint: Endpoint, failures: list[OSError]) -> socket.socket | None:
+    try:
+        return await _connect(endpoint)
+    except OSError as error:
+        failures.append(error)
+        return None
+
+
+async def _race(order: Sequence[Endpoint], delay: float, failures: list[OSError]) -> socket.socket | None:
+    """Begin an attempt each time the delay is over or one failed (8305 5); None once all have."""
+    loop = asyncio.get_running_loop()
+    coming = deque(order)
+    begun: list[asyncio.Task[socket.socket]] = []
+    pending: set[asyncio.Task[socket.socket]] = set()
+    try:
+        while coming or pending:
+            if coming:
+                begun.append(loop.create_task(_connect(coming.popleft())))
+                pending.add(begun[-1])
+            patience = delay if coming else None
+            done, pending = await asyncio.wait(pending, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+            for attempt in done:
+                try:
+                    sock = attempt.result()
+                except OSError as error:
+                    failures.append(error)
+                else:
+                    begun.remove(attempt)
+                    return sock
+        return None
+    finally:
+        for lost in begun:
+            lost.cancel()
+            lost.add_done_callback(_close)  # two may have connected in one moment
+
+
+def _close(lost: "asyncio.Task[socket.socket]") -> None:
+    if not lost.cancelled() and lost.exception() is None:
+        lost.result().close()
+
+
+async def _connect(endpoint: Endpoint) -> socket.socket:
+    family = socket.AF_INET if endpoint.address.version == 4 else socket.AF_INET6
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(0)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await asyncio.get_running_loop().sock_connect(sock, (str(endpoint.address), endpoint.port))
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _refusal(order: Sequence[Endpoint], failures: Sequence[OSError]) -> Refusal:
+    """Say what all attempts' failing comes to."""
+    numbers = {failure.errno for failure in failures}
+    said = "; ".join(sorted({failure.strerror or str(failure) for failure in failures}))
+    if numbers & _EXHAUSTED:
+        return Refusal("connections", f"{_listed(order)} cannot be dialled: {said}")
+    if errno.ETIMEDOUT in numbers:
+        return Refusal("dial_timeout", f"{_listed(order)}: {said}")
+    nearer: Nearer | None = "destination_ip_unroutable" if numbers <= _UNROUTABLE else None
+    return Refusal("dial_refused", f"{_listed(order)}: {said}", nearer=nearer)
+
+
+def _listed(order: Sequence[Endpoint]) -> str:
+    return ", ".join(map(str, order))

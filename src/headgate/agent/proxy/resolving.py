@@ -1,0 +1,50 @@
+"""From what a CONNECT names to where it may be dialled: looked up once, and every address checked.
+
+What comes out is what is dialled, for advice and for the tunnel, and nothing looks the name up again: an answer that
+changes between check and use does no harm. One forbidden address refuses the name, however many others it has.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from headgate.agent.proxy.addresses import AddressRules, Endpoint
+from headgate.agent.proxy.authority import Authority
+from headgate.agent.proxy.overrides import Overrides
+from headgate.agent.proxy.prefixes import Address
+from headgate.agent.proxy.refusal import Refusal
+
+__all__ = ["Resolver"]
+
+
+class Resolver:
+    """Resolves under `rules`; names that `overrides` have no entry for by `lookup`, which raises `Refusal`."""
+
+    def __init__(
+        self,
+        rules: AddressRules,
+        lookup: Callable[[str], Awaitable[Sequence[Address]]],
+        *,
+        overrides: Overrides | None = None,
+    ) -> None:
+        self._rules = rules
+        self._lookup = lookup
+        self._overrides = overrides or Overrides()
+
+    async def resolve(self, authority: Authority) -> tuple[Endpoint, ...]:
+        """Give where an authority may be dialled, at least one; raises `Refusal` "address", and what the lookup does.
+
+        Only a name that has to be looked up makes this wait.
+        """
+        if authority.address is not None:
+            self._check(authority, Endpoint(authority.address, authority.port))
+        endpoints = self._overrides.endpoints(authority)
+        if not endpoints:
+            found = [authority.address] if authority.address is not None else await self._lookup(authority.host)
+            endpoints = tuple(Endpoint(address, authority.port) for address in found)
+        for endpoint in endpoints:
+            self._check(authority, endpoint)
+        return endpoints
+
+    def _check(self, authority: Authority, endpoint: Endpoint) -> None:
+        forbidden = self._rules.forbids(endpoint.address, endpoint.port)
+        if forbidden is not None:
+            raise Refusal("address", f"{authority} is at {endpoint.address}, which is {forbidden}")
