@@ -15,7 +15,7 @@ from http import HTTPStatus
 
 import trustme
 
-__all__ = ["NAMES", "Answer", "Asked", "Origin", "ScriptedProxy", "origin_running", "scripted_proxy"]
+__all__ = ["NAMES", "Answer", "Asked", "Origin", "ScriptedProxy", "listening", "origin_running", "scripted_proxy"]
 
 NAMES = ("*.example.com", "*.example.net", "*.example.org", "localhost", "127.0.0.1")
 ADVICE = "/.well-known/traffic-advice"
@@ -166,8 +166,8 @@ async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 
 @asynccontextmanager
-async def listening(talk: Talk, tls: ssl.SSLContext) -> AsyncIterator[int]:
-    """Listen on a port, have each connection talked to and then closed; all of them end with this."""
+async def listening(talk: Talk, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+    """Listen on a port, over TLS or not; have each connection talked to and then closed, at the end of this at last."""
     talks: set[asyncio.Task[None]] = set()
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -7,11 +7,13 @@ when it avoids the proxy for every origin.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
+from tests import servers
 from tests.chromium import Browser, Outcome, chromium, remaining
-from tests.e2e.prefetching import Answer, Origin, ScriptedProxy, origin_running, scripted_proxy
+from tests.e2e.prefetching import Answer, Origin, ScriptedProxy, listening, origin_running, scripted_proxy
 
 pytestmark = pytest.mark.needs("chromium")
 
@@ -152,6 +154,25 @@ def test_addresses_need_no_port_where_the_browser_is_told_another_for_it() -> No
                 assert await page.prefetched(target) == READY
                 assert await page.follow(target) == USED
                 assert [asked.target for asked in proxy.asked] == [f"{FIRST}:443"]
+
+    asyncio.run(check())
+
+
+@pytest.mark.needs("nghttpx")
+def test_the_proxy_may_speak_http_2(tmp_path: Path) -> None:
+    async def check() -> None:
+        async with origin_running() as origin, listening((behind := ScriptedProxy(origin.port)).talk) as port:
+            issued, key, certificate = origin.authority.issue_cert("127.0.0.1"), tmp_path / "key", tmp_path / "chain"
+            issued.private_key_pem.write_to_path(str(key))
+            issued.cert_chain_pems[0].write_to_path(str(certificate))
+            options = (f"--accesslog-file={tmp_path}/asked", "--accesslog-format=$alpn $request")
+            with servers.nghttpx(tmp_path, backend=port, key=key, certificate=certificate, options=options) as front:
+                async with chromium(f"https://127.0.0.1:{front.port}") as browser:
+                    behind.refuse(FIRST, 403, retry_after="0")
+                    assert await prefetch(browser, origin, FIRST, SECOND) == [FAILED, READY]
+            assert behind.hosts() == [FIRST, SECOND]
+            words = (tmp_path / "asked").read_text().split()
+            assert words[:3] == ["h2", "CONNECT", f"{FIRST}:{origin.port}"]
 
     asyncio.run(check())
 
