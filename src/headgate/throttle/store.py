@@ -76,7 +76,7 @@ class Store:
 
     def own(self, target: Target) -> Entry | None:
         """Give the target's own entry as it stands: in a bucket or not, forgotten or not."""
-        return self._shelves.get(_number(target.origin), {}).get(target.name)
+        return self._shelf(target.origin).get(target.name)
 
     def put(self, target: Target, entry: Entry) -> None:
         """Keep this entry as the target's own, whether there is room or not."""
@@ -118,7 +118,7 @@ class Store:
     def of_origin(self, origin: str) -> Iterator[Entry]:
         """Yield the entries of an origin, buckets and targets."""
         yield from self._buckets.get(origin, {}).values()
-        for name, entry in self._shelves.get(_number(origin), {}).items():
+        for name, entry in self._shelf(origin).items():
             if name.startswith(origin + "/"):
                 yield entry
 
@@ -136,15 +136,18 @@ class Store:
                 self._drop(places, key, [name for name, entry in entries.items() if self._is_spent(entry, now)])
         return before - self.size
 
+    def _shelf(self, origin: str) -> dict[str, Entry]:
+        """Give the shelf that the targets of an origin stand on, among those of others."""
+        return self._shelves.get(_number(origin), {})
+
     def _swallow(self, origin: str, path: str, bucket: Entry, now: float) -> None:
         """Drop the targets that `path` matches, their counts and horizons into `bucket`."""
-        number, start = _number(origin), len(origin)
-        shelf = self._shelves.get(number, {})
+        shelf, start = self._shelf(origin), len(origin)
         members = [name for name in shelf if name.startswith(origin) and path_matches(path, name[start:])]
         for name in members:
             if not self._is_spent(shelf[name], now):
                 bucket.absorb(shelf[name])
-        self._drop(self._shelves, number, members)
+        self._drop(self._shelves, _number(origin), members)
 
     def _has_place(self, origin: str, now: float) -> bool:
         """Say whether an origin may have one bucket more, after making place where that costs nobody a hold."""

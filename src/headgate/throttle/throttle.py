@@ -21,7 +21,7 @@ from headgate.throttle.policy import Policy
 from headgate.throttle.store import Store
 from headgate.throttle.target import Target, parse_target, path_matches
 
-__all__ = ["GESTURE", "Throttle"]
+__all__ = ["GESTURE", "UNCOUNTED", "Throttle"]
 
 GESTURE: Final = 3.5
 """Seconds after a user gesture in which nothing is held (section 4)."""
@@ -29,10 +29,10 @@ GESTURE: Final = 3.5
 _SPREAD: Final = 10.0
 """Seconds over which requests come back when a backoff is cleared."""
 
-_UNCOUNTED: Final = frozenset({502, 504})
+UNCOUNTED: Final = frozenset({502, 504})
 """Somebody on the way could not reach the server: neither a failure of its nor a success."""
 
-_UNEARNED: Final = _UNCOUNTED | {429}
+_UNEARNED: Final = UNCOUNTED | {429}
 """What is no failure, and earns no retry either."""
 
 
@@ -219,14 +219,14 @@ class Throttle:
                 self._heed(target, words, now)
         if failed:
             self._count_failure(target, now, sent)
-        elif status not in _UNCOUNTED:
+        elif status not in UNCOUNTED:
             self._count_success(target, now)
         if words is not None:
             self._obey(target, words, now)
 
     def _recount(self, target: Target, status: int, *, now: float) -> None:
         """Make a failure of the success that was just counted."""
-        if status in self._failures or status in _UNCOUNTED or self._is_exempt(target) or self._opted_out(target):
+        if status in self._failures or status in UNCOUNTED or self._is_exempt(target) or self._opted_out(target):
             return
         entry = self._store.open(target, now=now)
         entry.take_back()
