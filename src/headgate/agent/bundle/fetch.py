@@ -13,7 +13,7 @@ from typing import Any, Final
 from headgate import __version__
 from headgate.agent.bundle.parts import Fields
 from headgate.agent.library import AsyncClient, Client, Response, default_library, library_of
-from headgate.errors import FetchError
+from headgate.errors import FetchError, NoContact
 
 __all__ = ["SLOWEST", "TIMEOUT", "USER_AGENT", "AsyncFetcher", "AsyncReply", "Fetcher", "Reply", "told"]
 
@@ -100,13 +100,17 @@ class Fetcher:
 
 
 class AsyncFetcher:
-    """Sends GETs through an asynchronous client, its own if none is given."""
+    """Sends GETs through an asynchronous client, its own if none is given.
 
-    def __init__(self, client: AsyncClient | None = None, *, timeout: float = TIMEOUT) -> None:
+    `waits` is how many seconds the client may hold a request back before it sends it, which no server is to blame for.
+    """
+
+    def __init__(self, client: AsyncClient | None = None, *, timeout: float = TIMEOUT, waits: float = 0.0) -> None:
         self._library = default_library(_PURPOSE) if client is None else library_of(client)
         self._own = client is None
         self._client: Any = client or self._library.AsyncClient(headers={"User-Agent": USER_AGENT})
         self._timeout = timeout
+        self._waits = waits
 
     @asynccontextmanager
     async def get(self, url: str, fields: Mapping[str, str], *, follow: bool = True) -> AsyncIterator[AsyncReply]:
@@ -117,7 +121,7 @@ class AsyncFetcher:
         with told(url, self._library):
             request = self._client.build_request("GET", url, headers=fields, timeout=self._timeout)
             # A head that comes byte by byte never exceeds the time for one byte.
-            with anyio.fail_after(2 * self._timeout):
+            with anyio.fail_after(2 * self._timeout + self._waits):
                 response = await self._client.send(request, stream=True, follow_redirects=follow)
         try:
             _refuse_downgrade(url, response)
@@ -133,9 +137,11 @@ class AsyncFetcher:
 
 @contextmanager
 def told(url: str, library: ModuleType) -> Iterator[None]:
-    """Turn what a library raises about a request into a `FetchError` that names the URL."""
+    """Turn what a library raises about a request into a `FetchError` that names the URL; `NoContact` stays itself."""
     try:
         yield
+    except NoContact:
+        raise
     except (library.RequestError, library.InvalidURL, library.StreamError, TimeoutError) as error:
         # Its timeouts have no text of their own.
         raise FetchError(f"{url}: {type(error).__name__}{f': {error}' if str(error) else ''}") from error

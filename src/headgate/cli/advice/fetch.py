@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headgate.cli.advice.saying import CA, IDENTITY, as_json, trusted
+from headgate.cli.advice.saying import CA, as_json, identity, trusted
 from headgate.cli.printing import end_with_no, print_json
 from headgate.cli.terminal import harmless
 
@@ -17,7 +17,7 @@ __all__ = ["fetch"]
 
 @click.command(short_help="What an origin advises an agent, and for how long.")
 @click.argument("origin")
-@IDENTITY
+@identity()
 @CA
 @click.option("--json", "is_json", is_flag=True, help="Print one JSON object.")
 def fetch(*, origin: str, identity: "AgentIdentity", ca: str | None, is_json: bool) -> None:

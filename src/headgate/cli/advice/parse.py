@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headgate.cli.advice.saying import IDENTITY, as_json
+from headgate.cli.advice.saying import as_json, identity
 from headgate.cli.printing import print_json, unreadable
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ __all__ = ["parse"]
 
 @click.command(short_help="What a document advises an agent.")
 @click.argument("file", metavar="[FILE|-]", default="-")
-@IDENTITY
+@identity()
 def parse(*, file: str, identity: "AgentIdentity") -> None:
     """Print what a traffic advice document advises the agent with these names: an entry, or null where that is nothing.
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from headgate.advice import AgentIdentity
     from headgate.advice.result import AdviceResult
 
-__all__ = ["CA", "IDENTITY", "as_json", "trusted"]
+__all__ = ["CA", "as_json", "identity", "trusted"]
 
 
 class _Identity(click.ParamType["AgentIdentity"]):
@@ -27,14 +27,16 @@ class _Identity(click.ParamType["AgentIdentity"]):
             self.fail(str(error), param, ctx)
 
 
-IDENTITY: Callable[..., Any] = click.option(
-    "--identity",
-    type=_Identity(),
-    metavar="A,B,*",
-    required=True,
-    help="The agent's names, the most specific first and * last: 'ExampleBot,*'.",
-)
-"""Who asks."""
+def identity(*, required: bool = True) -> Callable[..., Any]:
+    """Give a command --identity: who asks."""
+    return click.option(
+        "--identity",
+        type=_Identity(),
+        metavar="A,B,*",
+        required=required,
+        help="The agent's names, the most specific first and * last: 'ExampleBot,*'.",
+    )
+
 
 CA: Callable[..., Any] = click.option(
     "--ca", metavar="FILE", help="Trust the authorities in this PEM file instead of the usual ones."

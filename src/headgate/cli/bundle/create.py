@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from headgate.cli.bundle.convert import remark
-from headgate.cli.bundle.fields import fields, folded
 from headgate.cli.bundle.output import OUT, meter, target_of
+from headgate.cli.fields import fields, folded
 from headgate.cli.printing import counted, end_with_no, size_of
 from headgate.cli.terminal import harmless, progress
 from headgate.errors import ConfigurationError

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headgate.cli.bundle.fields import fields, folded
 from headgate.cli.bundle.opening import Reading, reads
 from headgate.cli.bundle.output import content, forget, target_of
+from headgate.cli.fields import fields, folded
 from headgate.cli.terminal import harmless
 from headgate.errors import HeadgateError, NotInBundle
 

@@ -1,0 +1,249 @@
+"""`headgate get`: one polite fetch, which says what it was told and what it waited for."""
+
+import math
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Self
+
+import click
+
+from headgate.cli.advice.saying import CA, as_json, identity, trusted
+from headgate.cli.bundle.output import target_of
+from headgate.cli.fields import fields
+from headgate.cli.printing import end_with_no, print_json
+from headgate.cli.terminal import harmless
+from headgate.errors import ConfigurationError, FetchError, HeadgateError, NoContact
+
+if TYPE_CHECKING:
+    from headgate.advice import AgentIdentity
+    from headgate.agent import Courtesy
+    from headgate.agent.bundle.fetch import AsyncReply
+    from headgate.bundle.output import Output
+
+__all__ = ["get"]
+
+_WORTH_TELLING = 0.05
+"""Seconds: less than that nobody takes for waiting."""
+
+
+@click.command(short_help="One polite fetch.")
+@click.argument("url", metavar="URL")
+@fields("A field of the request; repeated: several.")
+@identity(required=False)
+@CA
+@click.option("--max-delay", type=float, metavar="S", default=0.0, help="Seconds to wait at most where asked to.")
+@click.option("--retry", type=int, metavar="N", default=0, help="Ask again so often at most, when that is due.")
+@click.option("-o", "--output", "out", metavar="OUT", default="", help="For the body; else, or as -, standard output.")
+@click.option("--explain", is_flag=True, help="Say on stderr what is asked, answered and waited for, and why.")
+@click.option("--json", "is_json", is_flag=True, help="Print one JSON object; the body goes to OUT alone.")
+def get(*, url: str, out: str, explain: bool, is_json: bool, **asked: Any) -> None:
+    """Fetch URL as a polite agent does, and print the body.
+
+    With --identity the origin is asked for its traffic advice first, and obeyed. A server that fails or is busy is
+    asked again only with --retry, at the time it gives in Retry-After or that the backoff makes, and only where that is
+    within --max-delay. Redirects are followed, each like a request of its own. Every run starts with no memory.
+
+    The exit code is 0 for a status below 400, and 1 from 400 up, or when nothing may be sent.
+
+    \b
+    headgate get https://example.com/ --identity 'ExampleBot,*' --explain
+    headgate get https://example.com/feed.json -o feed.json --retry 3 --max-delay 60
+    headgate get https://example.com/ --json | jq .status
+    """
+    import asyncio
+
+    target_of(out or "-")
+    journal = _Journal(aloud=explain)
+    try:
+        asyncio.run(_fetch(_web_url(url), out, journal, is_json=is_json, **asked))
+    except (NoContact, FetchError) as error:
+        if not is_json:
+            raise
+        journal.failed(error)
+    if is_json:
+        print_json(journal.told)
+    elif journal.is_bad:
+        click.echo(f"headgate: {harmless(journal.summary)}", err=True)
+    if journal.is_bad:
+        end_with_no()
+
+
+def _web_url(url: str) -> str:
+    from headgate.http.url import parse_url
+
+    parsed = parse_url(url)
+    if parsed is None or not parsed.startswith(("http://", "https://")):
+        raise ConfigurationError(f"{harmless(url)} is no http or https URL; try https://example.com/")
+    return parsed
+
+
+async def _fetch(
+    url: str,
+    out: str,
+    journal: "_Journal",
+    *,
+    is_json: bool,
+    fields: tuple[tuple[str, str], ...],
+    identity: "AgentIdentity | None",
+    ca: str | None,
+    max_delay: float,
+    retry: int,
+) -> None:
+    from headgate.agent import Courtesy
+    from headgate.agent.bundle.fetch import USER_AGENT, AsyncFetcher
+    from headgate.agent.httpx import AsyncTransport
+    from headgate.agent.library import default_library
+
+    tls = trusted(ca)
+    courtesy = Courtesy(identity, max_delay=max_delay, retry=retry, tls=tls)
+    library = default_library("fetching over HTTP")
+    inner = _Watched(library.AsyncHTTPTransport(verify=tls or True), courtesy, journal)
+    agent = USER_AGENT if identity is None else f"{identity.brand} {USER_AGENT}".encode()
+    async with library.AsyncClient(transport=AsyncTransport(courtesy, inner), headers={"User-Agent": agent}) as client:
+        try:
+            # Each request has its own bound, in `_Watched`; how long it may be held is its user's to say.
+            async with AsyncFetcher(client, waits=math.inf).get(url, library.Headers(list(fields))) as reply:
+                journal.answered(reply)
+                await _take(reply, out, journal, is_json=is_json)
+        finally:
+            journal.learned(courtesy, url)
+
+
+async def _take(reply: "AsyncReply", out: str, journal: "_Journal", *, is_json: bool) -> None:
+    """Write the body where it is to go, as it arrives."""
+    from headgate.bundle.output import opened
+
+    kept = not is_json or bool(out)
+    with opened(target_of(out or "-"), 0) if kept else nullcontext() as output:
+        async for chunk in reply.achunks(decoded=True):
+            _spare_the_terminal(out, chunk, journal)
+            journal.told["length"] += len(chunk)
+            _put(output, chunk)
+
+
+def _put(output: "Output | None", chunk: bytes) -> None:
+    if output is not None:
+        output.put(chunk)
+        output.flush()
+
+
+def _spare_the_terminal(out: str, chunk: bytes, journal: "_Journal") -> None:
+    """Refuse to print what would garble a terminal."""
+    if not out and not journal.told["length"] and sys.stdout.isatty() and 0 in chunk:
+        url = harmless(journal.told["url"])
+        raise HeadgateError(f"{url} is binary, and this is a terminal; name a file with -o, or insist with -o -")
+
+
+class _Watched:
+    """The transport that sends; each response's head has to come within its time."""
+
+    def __init__(self, inner: Any, courtesy: "Courtesy", journal: "_Journal") -> None:
+        self._inner = inner
+        self._courtesy = courtesy
+        self._journal = journal
+
+    async def __aenter__(self) -> Self:
+        await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        await self._inner.__aexit__(*raised)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._inner.aclose()
+
+    async def handle_async_request(self, request: Any) -> Any:
+        """Send a request; raises `TimeoutError` where no head comes."""
+        import anyio
+
+        from headgate.agent.bundle.fetch import TIMEOUT
+
+        self._journal.learned(self._courtesy, str(request.url))
+        async with self._journal.attempt(request.method, str(request.url)) as attempt:
+            with anyio.fail_after(2 * TIMEOUT):
+                response = await self._inner.handle_async_request(request)
+            attempt["status"] = response.status_code
+            attempt["retry_after"] = response.headers.get("retry-after")
+        return response
+
+
+class _Journal:
+    """What happened, for people on stderr while it does, and for programs at the end."""
+
+    def __init__(self, *, aloud: bool) -> None:
+        self._aloud = aloud
+        self._latest = time.monotonic()
+        self.told: dict[str, Any] = {
+            "url": None,
+            "status": None,
+            "headers": [],
+            "length": 0,
+            "attempts": [],
+            "advice": {},
+            "held": None,
+            "error": None,
+        }
+        """What --json prints."""
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether the answer is no."""
+        return self.told["status"] is None or self.told["status"] >= 400 or self.told["error"] is not None
+
+    @property
+    def summary(self) -> str:
+        """Say what the last response was."""
+        status = self.told["status"]
+        phrase = f" {HTTPStatus(status).phrase}" if status in set(HTTPStatus) else ""
+        return f"{self.told['url']}: {status}{phrase}"
+
+    @asynccontextmanager
+    async def attempt(self, method: str, url: str) -> AsyncIterator[dict[str, Any]]:
+        """Tell of one request that is sent, and of what the block adds to it."""
+        waited = time.monotonic() - self._latest
+        if waited > _WORTH_TELLING:
+            self._say(f"waited {waited:.1f} s")
+        attempt = {"method": method, "url": url, "sent": time.time(), "status": None, "retry_after": None}
+        self.told["attempts"].append(attempt)
+        try:
+            yield attempt
+        finally:
+            self._latest = time.monotonic()
+            asks = f", Retry-After: {attempt['retry_after']}" if attempt["retry_after"] is not None else ""
+            self._say(f"{method} {url}: {attempt['status'] or 'no response'}{asks}")
+
+    def learned(self, courtesy: "Courtesy", url: str) -> None:
+        """Tell of the advice of a URL's origin, the first time that it is known; and of what the throttle holds."""
+        from headgate.http.origin import serialised_origin
+
+        origin = serialised_origin(url) or url
+        advice = None if courtesy.asking is None else courtesy.asking.known(origin, now=time.time())
+        if advice is not None and origin not in self.told["advice"]:
+            fresh_for = advice.fresh_until - time.time()
+            seconds = fresh_for if math.isfinite(fresh_for) else None
+            told = {"result": as_json(advice.result), "reason": advice.reason, "fresh_for": seconds}
+            self.told["advice"][origin] = told
+            self._say(f"{origin}: {advice.reason}" + ("" if seconds is None else f"; ask again in {seconds:.0f} s"))
+            self._latest = time.monotonic()
+        throttled = courtesy.explain(url)
+        if throttled.held:
+            self._say(str(throttled))
+
+    def answered(self, reply: "AsyncReply") -> None:
+        """Take note of the response that counts."""
+        self.told |= {"url": reply.url, "status": reply.status, "headers": reply.pairs()}
+
+    def failed(self, error: HeadgateError) -> None:
+        """Take note of why there is none, or not all of it."""
+        self.told["error"] = str(error)
+        if isinstance(error, NoContact):
+            release = error.release_time if math.isfinite(error.release_time) else None
+            self.told["held"] = {"release_time": release, "reason": error.reason, "target": error.target}
+
+    def _say(self, sentence: str) -> None:
+        if self._aloud:
+            click.echo(harmless(sentence), err=True)

@@ -1,0 +1,255 @@
+"""`headgate get`, against a server that does as it is told."""
+
+import io
+import json
+import sys
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import NamedTuple
+
+import pytest
+
+from headgate.cli import main
+
+DISALLOWS = b'[{"user_agent":"*","disallow":true}]'
+WANTS_ALL = b'[{"user_agent":"*"}]'
+
+
+class Ran(NamedTuple):
+    code: int
+    out: bytes
+    err: str
+
+    @property
+    def json(self):
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def run(capsysbinary):
+    def run(*arguments):
+        with pytest.raises(SystemExit) as caught:
+            main(["get", *map(str, arguments)])
+        said = capsysbinary.readouterr()
+        return Ran(caught.value.code, said.out, said.err.decode())
+
+    return run
+
+
+class Site:
+    """Answers each path with what stands in its list, the last of it again and again; remembers what it was asked."""
+
+    def __init__(self, port: int) -> None:
+        self.url = f"http://127.0.0.1:{port}"
+        self.answers: dict[str, list[tuple[int, dict[str, str], bytes]]] = {}
+        self.asked: list[tuple[str, dict[str, str]]] = []
+
+    def answer(self, path, *answers):
+        self.answers[path] = list(answers)
+
+    def advise(self, body):
+        self.answer("/.well-known/traffic-advice", (200, {"Content-Type": "application/trafficadvice+json"}, body))
+
+    @property
+    def paths(self):
+        return [path for path, _ in self.asked]
+
+
+@contextmanager
+def serving():
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            site.asked.append((self.path, {name.lower(): value for name, value in self.headers.items()}))
+            answers = site.answers.get(self.path, [(404, {}, b"not here\n")])
+            status, fields, body = answers.pop(0) if len(answers) > 1 else answers[0]
+            self.send_response(status)
+            for name, value in {"Content-Length": str(len(body)), **fields}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        site = Site(server.server_port)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield site
+        server.shutdown()
+        thread.join(10)
+
+
+@pytest.fixture
+def site():
+    with serving() as site:
+        yield site
+
+
+def test_the_body_is_printed(run, site):
+    site.answer("/", (200, {}, b"hello\n"))
+    assert run(site.url + "/") == (0, b"hello\n", "")
+    assert site.paths == ["/"]
+
+
+def test_the_body_goes_where_it_is_to(run, site, tmp_path):
+    site.answer("/", (200, {}, b"hello\n"))
+    out = tmp_path / "body"
+    assert run(site.url, "-o", out) == (0, b"", "")
+    assert out.read_bytes() == b"hello\n"
+
+
+def test_fields_are_sent_each_as_often_as_it_is_given(run, site):
+    site.answer("/", (200, {}, b""))
+    run(site.url, "-H", "Accept-Language: fr", "-H", "X-One: 1", "-H", "User-Agent: other/1")
+    fields = site.asked[0][1]
+    assert (fields["accept-language"], fields["x-one"], fields["user-agent"]) == ("fr", "1", "other/1")
+
+
+@pytest.mark.parametrize(("status", "code"), [(200, 0), (204, 0), (304, 0), (399, 0), (400, 1), (404, 1), (503, 1)])
+def test_the_exit_code_is_1_from_400_up(run, site, status, code):
+    site.answer("/", (status, {}, b""))
+    ran = run(site.url)
+    assert ran.code == code
+    assert (ran.err == "") == (code == 0)
+
+
+def test_a_body_is_printed_whatever_the_status(run, site):
+    assert run(site.url + "/no") == (1, b"not here\n", f"headgate: {site.url}/no: 404 Not Found\n")
+
+
+def test_nothing_is_asked_again_unasked(run, site):
+    site.answer("/", (503, {"Retry-After": "0"}, b""), (200, {}, b""))
+    assert run(site.url).code == 1
+    assert site.paths == ["/"]
+
+
+def test_a_busy_server_is_asked_again_when_it_says(run, site):
+    site.answer("/", (503, {"Retry-After": "1"}, b"busy"), (200, {}, b"well"))
+    ran = run(site.url, "--retry", 1, "--max-delay", 5, "--explain", "--json")
+    assert ran.code == 0
+    first, second = ran.json["attempts"]
+    assert second["sent"] - first["sent"] >= 1
+    assert (first["status"], first["retry_after"], second["status"]) == (503, "1", 200)
+    assert ran.json["length"] == 4
+    lines = ran.err.splitlines()
+    assert lines[0] == f"GET {site.url}/: 503, Retry-After: 1"
+    assert lines[1].startswith("waited 1.")
+    assert lines[2] == f"GET {site.url}/: 200"
+
+
+def test_one_that_asks_for_too_much_is_not(run, site):
+    site.answer("/", (503, {"Retry-After": "3600"}, b"busy"), (200, {}, b"well"))
+    assert run(site.url, "--retry", 5, "--max-delay", 5) == (
+        1,
+        b"busy",
+        f"headgate: {site.url}/: 503 Service Unavailable\n",
+    )
+
+
+def test_without_an_identity_no_advice_is_asked_for(run, site):
+    site.advise(DISALLOWS)
+    site.answer("/", (200, {}, b""))
+    assert run(site.url).code == 0
+    assert site.paths == ["/"]
+
+
+def test_advice_is_asked_for_and_obeyed(run, site):
+    site.advise(DISALLOWS)
+    ran = run(site.url, "--identity", "ExampleBot,*", "--explain")
+    assert (ran.code, ran.out) == (1, b"")
+    assert site.paths == ["/.well-known/traffic-advice"]
+    learned, refused = ran.err.splitlines()
+    assert learned == f"{site.url}: traffic is disallowed; ask again in 1800 s"
+    assert refused.startswith(
+        f"headgate: {site.url} is held by its traffic advice, which disallows all traffic; ask again at "
+    )
+
+
+def test_a_refusal_in_json(run, site):
+    site.advise(DISALLOWS)
+    ran = run(site.url, "--identity", "ExampleBot,*", "--json")
+    assert (ran.code, ran.err) == (1, "")
+    assert (ran.json["held"]["reason"], ran.json["held"]["target"]) == ("advice_disallowed", site.url)
+    assert ran.json["status"] is None
+    advice = ran.json["advice"][site.url]
+    assert advice["result"] == {"disallowed": True, "fraction": 1}
+    assert ran.json["held"]["release_time"] - advice["fresh_for"] > 1.7e9
+
+
+def test_who_asks_says_so(run, site):
+    site.advise(WANTS_ALL)
+    site.answer("/", (200, {}, b""))
+    assert run(site.url, "--identity", "ExampleBot,*", "--explain").code == 0
+    asked, fetched = (fields["user-agent"] for _, fields in site.asked)
+    assert asked == "ExampleBot"
+    assert fetched.startswith("ExampleBot headgate/")
+
+
+def test_each_redirect_is_a_request_of_its_own(run, site):
+    with serving() as other:
+        other.advise(DISALLOWS)
+        site.advise(WANTS_ALL)
+        site.answer("/", (302, {"Location": "/next"}, b""))
+        site.answer("/next", (302, {"Location": other.url + "/there"}, b""))
+        ran = run(site.url, "--identity", "ExampleBot,*", "--json")
+        assert ran.code == 1
+        assert [attempt["url"] for attempt in ran.json["attempts"]] == [site.url + "/", site.url + "/next"]
+        assert ran.json["held"]["target"] == other.url
+        assert other.paths == ["/.well-known/traffic-advice"]
+
+
+def test_redirects_without_end_are_an_error(run, site):
+    site.answer("/", (302, {"Location": "/"}, b""))
+    ran = run(site.url)
+    assert ran.code == 1
+    assert "TooManyRedirects" in ran.err
+    assert len(site.paths) <= 25
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["ftp://example.com/"], "ftp://example.com/ is no http or https URL; try https://example.com/"),
+        (["example.com"], "example.com is no http or https URL"),
+        (["http://127.0.0.1:1/", "--max-delay", "nan"], "max_delay: nan is no number of seconds"),
+        (["http://127.0.0.1:1/", "--max-delay", "-1"], "max_delay: -1.0 is no number of seconds"),
+        (["http://127.0.0.1:1/", "--retry", "-1"], "retry: -1 is no number of retries"),
+        (["http://127.0.0.1:1/", "--identity", "ExampleBot"], "is not at least a brand name and '*'"),
+        (["http://127.0.0.1:1/", "-H", "no field"], "'no field' is no header field"),
+        (["http://127.0.0.1:1/", "-o", "/no/such/folder/out"], "there is no directory"),
+        (["http://127.0.0.1:1/", "--ca", "/no/such/file"], "--ca /no/such/file"),
+    ],
+)
+def test_what_cannot_be_meant_is_wrong_use(run, arguments, said):
+    ran = run(*arguments)
+    assert (ran.code, ran.out) == (2, b"")
+    assert said in ran.err
+
+
+def test_a_server_that_is_not_there_is_one_sentence(run):
+    ran = run("http://127.0.0.1:1/")
+    assert (ran.code, ran.out) == (1, b"")
+    assert ran.err.startswith("headgate: http://127.0.0.1:1/: ConnectError")
+    assert ran.err.count("\n") == 1
+    told = run("http://127.0.0.1:1/", "--json")
+    assert (told.code, told.json["status"], told.json["held"]) == (1, None, None)
+    assert "ConnectError" in told.json["error"]
+
+
+def test_a_body_that_is_cut_leaves_no_file(run, site, tmp_path):
+    site.answer("/", (200, {"Content-Length": "100"}, b"half"))
+    ran = run(site.url, "-o", tmp_path / "body")
+    assert ran.code == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_terminal_is_spared(run, site, monkeypatch, tmp_path):
+    site.answer("/", (200, {}, b"\0\1\2"))
+    monkeypatch.setattr(io.BufferedIOBase, "isatty", lambda self: True, raising=False)
+    monkeypatch.setattr(type(sys.stdout), "isatty", lambda self: True, raising=False)
+    ran = run(site.url)
+    assert (ran.code, ran.out) == (1, b"")
+    assert "is binary, and this is a terminal" in ran.err
+    assert run(site.url, "-o", "-").out == b"\0\1\2"
