@@ -75,11 +75,10 @@ class _Resolving:
             raise TimeoutError
         found: SimpleQueue[list[Address] | BaseException] = SimpleQueue()
         try:
-            thread = threading.Thread(target=self._look_up, args=(host, port, found), name="headgate-name", daemon=True)
-            thread.start()
-        except BaseException as error:
+            threading.Thread(target=self._look_up, args=(host, port, found), name="headgate-name", daemon=True).start()
+        except RuntimeError as error:
             self._places.release()
-            raise OSError(f"no thread to resolve a name with: {error}") from error
+            raise OSError(str(error)) from error
         try:
             answer = found.get(timeout=deadline.left())
         except Empty:

@@ -1,4 +1,4 @@
-"""Fetches that nobody blocks for: each in a thread of its own, so many at once, and called back when they are through.
+"""Fetches that nobody blocks for: each in a thread, so many at once, and each called back for when it is through.
 
 The threads are daemons: neither a server nor a name server can keep a program from ending. A process that is forked
 begins with none, and with none waiting: what was begun before goes on in its parent alone.
@@ -19,10 +19,10 @@ from headgate.agent.advice.fetching import fetch_until
 __all__ = ["MOST_AT_ONCE", "MOST_WAITING", "begin_fetch"]
 
 MOST_AT_ONCE: Final = 32
-"""Fetches, and threads."""
+"""Fetches that are made at once, each in a thread."""
 
 MOST_WAITING: Final = 1024
-"""Fetches that wait for a thread. They are made in their order, and their time passes meanwhile."""
+"""Fetches that wait for a thread. Each gets one in its turn, and its time passes meanwhile."""
 
 
 def begin_fetch(
@@ -34,41 +34,43 @@ def begin_fetch(
 ) -> None:
     """Begin what `fetch_advice` does, and return at once; `done` is called once with what came, within the timeout.
 
-    It is called in another thread and is not to block. Only where there can be none, since the program is ending or
-    the system has no more threads, and where `MOST_WAITING` others wait, is it called with a failure before this
-    returns: hold no lock meanwhile. In a process that is forked meanwhile it is not called.
+    It is called in another thread, where others wait for it to return, and what it raises goes to
+    `threading.excepthook`. Where no thread can be had, since the program is ending or the system has no more of them,
+    and where `MOST_WAITING` others wait, it is called with a failure before this returns: hold no lock meanwhile. In a
+    process that is forked in the meantime it is not called.
     """
-    _Fetches.now.begin(_Fetch(Deadline(timeout), request, tls, done))
+    _Fetches.now.begin(_Fetch(request, tls, done, Deadline(timeout)))
 
 
 class _Fetch:
     def __init__(
         self,
-        deadline: Deadline,
         request: AdviceRequest,
         tls: ssl.SSLContext | None,
         done: Callable[[AdviceResponse], None],
+        deadline: Deadline,
     ) -> None:
-        self._deadline = deadline
         self._request = request
         self._tls = tls
         self._done = done
+        self._deadline = deadline
 
-    def make(self) -> None:
-        """Fetch, and call back, come what may."""
-        came = NETWORK_ERROR._replace(failure="the fetch failed")
+    def finish(self, failure: str = "") -> None:
+        """Fetch, unless it has failed already, and call back, come what may."""
+        came = NETWORK_ERROR._replace(failure=failure or "the fetch broke off")
         try:
-            came = fetch_until(self._deadline, self._request, tls=self._tls)
-        finally:
-            self._done(came)
-
-    def refuse(self, failure: str) -> None:
-        """Call back without a fetch."""
-        self._done(NETWORK_ERROR._replace(failure=failure))
+            try:
+                if not failure:
+                    came = fetch_until(self._deadline, self._request, tls=self._tls)
+            finally:
+                self._done(came)
+        except BaseException:
+            # As if this were all that the thread is for; it goes on with the next.
+            threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
 
 
 class _Fetches:
-    """The fetches of this process."""
+    """The fetches of this process: threads are bounded for all that is in it."""
 
     now: "_Fetches"
 
@@ -89,34 +91,26 @@ class _Fetches:
         if is_free:
             self._start(fetch)
         elif is_full:
-            fetch.refuse("too many fetches of traffic advice wait")
+            fetch.finish("too many others wait")
 
-    def _start(self, fetch: _Fetch | None) -> None:
-        """Give a place that is taken to a fetch, or to one that waits if it cannot have a thread."""
-        while fetch is not None:
-            try:
-                if sys.is_finalizing():  # before Python 3.12 a thread that is started now is waited for for good
-                    raise RuntimeError("the program is ending")
-                threading.Thread(target=self._make, args=(fetch,), name="headgate-advice", daemon=True).start()
-            except RuntimeError as error:
-                fetch.refuse(f"no thread to fetch in: {error}")
-            else:
-                return
-            fetch = self._next()
-
-    def _make(self, fetch: _Fetch) -> None:
+    def _start(self, fetch: _Fetch) -> None:
         try:
-            fetch.make()
-        finally:
-            self._start(self._next())
+            # Before Python 3.12 a thread that is started now would be waited for for good.
+            if sys.is_finalizing():
+                raise RuntimeError("the program is ending")
+            threading.Thread(target=self._work, args=(fetch,), name="headgate-advice", daemon=True).start()
+        except RuntimeError as error:
+            self._work(fetch, str(error))
 
-    def _next(self) -> _Fetch | None:
-        """Give the one that has waited longest; where there is none the place is free."""
-        with self._lock:
-            if self._waiting:
-                return self._waiting.popleft()
-            self._running -= 1
-            return None
+    def _work(self, first: _Fetch, failure: str = "") -> None:
+        """Finish a fetch, and those that wait, one after the other."""
+        fetch: _Fetch | None = first
+        while fetch is not None:
+            fetch.finish(failure)
+            with self._lock:
+                fetch = self._waiting.popleft() if self._waiting else None
+                if fetch is None:
+                    self._running -= 1
 
 
 def _begin_anew() -> None:

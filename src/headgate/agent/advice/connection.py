@@ -31,10 +31,15 @@ def connected(host: str, port: int, *, tls: ssl.SSLContext | None, deadline: Dea
 
     Raises `OSError`, `TimeoutError` included.
     """
-    name = host.removesuffix(".")
     with _race(addresses_of(host, port, deadline), deadline) as sock:
-        plain = Connection(sock, deadline)
-        yield plain if tls is None else _Secured(sock, deadline, tls, name)
+        if tls is None:
+            yield Connection(sock, deadline)
+        else:
+            secured = _Secured(sock, deadline, tls, host.removesuffix("."))
+            try:
+                yield secured
+            finally:
+                secured.end()
 
 
 class Connection:
@@ -85,6 +90,13 @@ class _Secured(Connection):
             # Many a server does not say that it is through. How the body is framed, or how it reads, tells if it is.
             return b""
 
+    def end(self) -> None:
+        """Say that nothing more comes; nobody waits for the other end to say so too."""
+        with suppress(OSError):
+            with suppress(ssl.SSLWantReadError):
+                self._tls.unwrap()
+            self._flush()
+
     def _do(self, step: Callable[[], _Result]) -> _Result:
         """Take a step of TLS, as often as it wants more from the other end."""
         while True:
@@ -97,6 +109,11 @@ class _Secured(Connection):
                     self._coming.write(chunk)
                 else:
                     self._coming.write_eof()
+            except ssl.SSLError:
+                # What is wrong is said to the other end too.
+                with suppress(OSError):
+                    self._flush()
+                raise
             else:
                 self._flush()
                 return result

@@ -3,6 +3,7 @@
 import re
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 from headgate.advice.fetching import MOST_BYTES, NETWORK_ERROR, TIMEOUT, AdviceRequest, AdviceResponse, needs_body
@@ -52,7 +53,9 @@ def fetch_until(
         else:
             tls.set_alpn_protocols([PROTOCOL])
         with connected(host, port, tls=tls, deadline=deadline) as connection:
-            connection.send(message)
+            # Who refuses to read may have said why.
+            with suppress(ConnectionError):
+                connection.send(message)
             reader = ResponseReader(connection.receive)
             status, fields = reader.head()
             came = AdviceResponse(status, fields, None)
@@ -63,20 +66,23 @@ def fetch_until(
         return came._replace(failure=str(deadline))
     except Broken as error:
         return came._replace(failure=str(error))
+    except ssl.SSLCertVerificationError as error:
+        return came._replace(failure=f"its certificate is not trusted: {error.verify_message}")
     except OSError as error:
-        return came._replace(failure=f"{type(error).__name__}: {error}")
+        return came._replace(failure=error.strerror or str(error) or type(error).__name__)
     return came
 
 
 def _message(request: AdviceRequest) -> tuple[str, int, bytes]:
     """Give the host, the port and all that is sent; raises `OSError` for what no request can be made of."""
-    url = urlsplit(request.url)
-    # RFC 9112, 9.3: who sends no second request has to say so.
-    fields = [("Host", url.netloc), *request.fields, ("Connection", "close")]
-    lines = [f"GET {url.path} HTTP/1.1", *(f"{name}: {value}" for name, value in fields)]
     try:
-        if not all(map(_is_line, lines)):
-            raise OSError("a field of the request has a control character")
-        return url.hostname or "", url.port or _PORTS[url.scheme], "\r\n".join([*lines, "", ""]).encode("latin-1")
+        url = urlsplit(request.url)
+        # RFC 9112, 9.3: who sends no second request has to say so.
+        fields = [("Host", url.netloc), *request.fields, ("Connection", "close")]
+        lines = [f"GET {url.path} HTTP/1.1", *(f"{name}: {value}" for name, value in fields)]
+        if not (all(map(_is_line, lines)) and request.url.isascii()):
+            raise ValueError("it has a character that no request has")
+        port = _PORTS[url.scheme] if url.port is None else url.port
+        return url.hostname or "", port, "\r\n".join([*lines, "", ""]).encode("latin-1")
     except ValueError as error:
-        raise OSError(f"no request can be made of it: {error}") from error
+        raise OSError(f"no request can be made: {error}") from error

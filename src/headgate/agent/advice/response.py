@@ -22,11 +22,12 @@ _UNTIL_CLOSED: Final = -2
 
 _NO_BODY: Final = frozenset({204, 304})
 
-# Each line is without what ends it. Only what could be taken for the end of a line, or of a text, is refused of a
-# value: other control characters are seen in practice, and harm nobody.
+# Each line is without what ends it. Of control characters only those are refused that could be taken for the end of a
+# line or of a text: others are seen in practice, and harm nobody.
 _status_line = re.compile(rb"HTTP/[0-9]\.[0-9] ([1-9][0-9]{2})(?: [^\0\r\v\f]*)?").fullmatch
-_field_line = re.compile(rb"([-!#$%&'*+.^_`|~0-9A-Za-z]+):[ \t]*([^\0\r\v\f]*?)[ \t]*").fullmatch
-_chunk_line = re.compile(rb"([0-9A-Fa-f]{1,20})[ \t]*(?:;.*)?", re.DOTALL).fullmatch
+_name = re.compile(rb"[-!#$%&'*+.^_`|~0-9A-Za-z]+").fullmatch
+_value = re.compile(rb"[^\0\r\v\f]*").fullmatch
+_chunk_line = re.compile(rb"([0-9A-Fa-f]{1,20})[ \t]*(?:;.*)?\r", re.DOTALL).fullmatch
 _length = re.compile(r"[0-9]{1,20}", re.ASCII).fullmatch
 
 
@@ -43,8 +44,7 @@ class ResponseReader:
     def __init__(self, receive: Callable[[], bytes]) -> None:
         self._receive = receive
         self._held = bytearray()
-        self._status = 0
-        self._fields: list[tuple[str, str]] = []
+        self._length = 0
 
     def head(self) -> tuple[int, list[tuple[str, str]]]:
         """Give the status and the fields, one character for a byte, of the first response that is not interim.
@@ -56,12 +56,13 @@ class ResponseReader:
             lines = self._lines()
             match = _status_line(next(lines, b""))
             if match is None:
-                raise Broken("it is no response of HTTP")
-            self._status, self._fields = int(match[1]), _fields(lines)
-            # A response that switches protocols is the last of this one.
-            if self._status >= 200 or self._status == 101:
-                self._length = _framing(self._status, self._fields)
-                return self._status, self._fields
+                raise Broken("what came is no response of HTTP")
+            status, fields = int(match[1]), _fields(lines)
+            if status == 101:
+                raise Broken("it switches to a protocol that nobody asked for")
+            if status >= 200:
+                self._length = _framing(status, fields)
+                return status, fields
         raise Broken(f"more than {MOST_INTERIM} interim responses")
 
     def body(self, *, most: int) -> bytes:
@@ -95,7 +96,7 @@ class ResponseReader:
                 _fields(self._lines())
                 return
             yield from self._exactly(size)
-            if self._line(2):
+            if self._line(2) != b"\r":
                 raise Broken("its chunks are broken")
 
     def _exactly(self, count: int) -> Iterator[bytes]:
@@ -113,17 +114,18 @@ class ResponseReader:
         if not self._held:
             raise Broken("the connection was closed before a response came")
         if not self._held.startswith(beginning):
-            raise Broken("it is no response of HTTP")
+            raise Broken("what came is no response of HTTP")
 
     def _lines(self) -> Iterator[bytes]:
         """Yield lines up to the empty one."""
         left = MOST_HEAD
-        while line := self._line(left):
+        # 2.2: "a recipient MAY recognize a single LF as a line terminator and ignore any preceding CR".
+        while line := (whole := self._line(left)).removesuffix(b"\r"):
             yield line
-            left -= len(line) + 1
+            left -= len(whole) + 1
 
     def _line(self, most: int) -> bytes:
-        """Take a line without what ends it, with which it has `most` bytes at most."""
+        """Take a line without the LF that ends it, with which it has `most` bytes at most."""
         searched = 0
         while (end := self._held.find(b"\n", searched, most)) < 0:
             searched = len(self._held)
@@ -131,7 +133,7 @@ class ResponseReader:
                 raise Broken("a line of it is too long, or all of them are")
             if not self._more():
                 raise Broken("it was cut")
-        return self._some(end + 1)[:-1].removesuffix(b"\r")
+        return self._some(end + 1)[:-1]
 
     def _some(self, most: int) -> bytes:
         """Take what is held, and at most so much."""
@@ -148,10 +150,10 @@ class ResponseReader:
 
 def _fields(lines: Iterator[bytes]) -> list[tuple[str, str]]:
     """Read the lines of fields."""
-    unfolded: list[bytes] = []
+    unfolded: list[bytearray] = []
     for line in lines:
         if not line.startswith((b" ", b"\t")):
-            unfolded.append(line)
+            unfolded.append(bytearray(line))
         elif unfolded:
             # 5.2: "replace each received obs-fold with one or more SP octets".
             unfolded[-1] += b" " + line.lstrip(b" \t")
@@ -160,24 +162,25 @@ def _fields(lines: Iterator[bytes]) -> list[tuple[str, str]]:
     return [_field(line) for line in unfolded]
 
 
-def _field(line: bytes) -> tuple[str, str]:
-    match = _field_line(line)
-    if match is None:
+def _field(line: bytearray) -> tuple[str, str]:
+    name, colon, value = line.partition(b":")
+    value = value.strip(b" \t")
+    if not (colon and _name(name) and _value(value)):
         raise Broken("one of its fields is none")
-    return match[1].decode("latin-1"), match[2].decode("latin-1")
+    return name.decode("latin-1"), value.decode("latin-1")
 
 
 def _framing(status: int, fields: list[tuple[str, str]]) -> int:
     """Give the length of the body, or how else its end is known (6.3)."""
     codings = [value.lower() for name, value in fields if name.lower() == "transfer-encoding"]
     if codings not in ([], ["chunked"]):
-        raise Broken("its transfer coding is not chunked")
+        raise Broken("its Transfer-Encoding is not chunked")
     lengths = {
         length.strip() for name, value in fields if name.lower() == "content-length" for length in value.split(",")
     }
     # 6.3, 5: what has two lengths, or one that is none, is to be discarded as a whole.
     if len(lengths) > 1 or not all(map(_length, lengths)):
-        raise Broken("its length is none")
+        raise Broken("its Content-Length is none")
     if status in _NO_BODY:
         return 0
     if codings:
