@@ -236,6 +236,17 @@ def test_a_retry_whose_token_went_to_another_is_not_sent(world):
         passage.wait()
 
 
+def test_a_refusal_names_no_credentials(world):
+    throttle = Throttle(Policy(num_errors_to_ignore=100), retry_budget=1)
+    passage = world.courtesy(retry=1, throttle=throttle).passage("GET", "https://name:word@example.com/path?query")
+    passage.wait()
+    assert not passage.received(503, {})
+    assert throttle.spend_retry(URL)
+    with pytest.raises(NoContact) as caught:
+        passage.wait()
+    assert caught.value.target == TARGET
+
+
 def test_an_interactive_request_passes_and_opens_no_window(world):
     courtesy = world.courtesy()
     for _ in range(5):
@@ -336,6 +347,69 @@ def test_a_redirect_within_the_origin_keeps_the_draw(world, url, location):
         # That was the request it was for; the next one has a draw of its own.
         world.draws = iter([0.1])
         held(world, courtesy, url="https://example.com/next")
+
+    contextvars.Context().run(hops)
+
+
+@pytest.mark.parametrize(
+    ("location", "url"),
+    [
+        (b"/a|[b]", "https://example.com/a%7C%5Bb%5D"),
+        (b"/%7Ea%2fb", "https://example.com/~a%2Fb"),
+        (b"/caf\xc3\xa9", "https://example.com/caf%C3%A9"),
+        (b"/caf\xe9", "https://example.com/caf%C3%A9"),
+        ("/caf\xe9", "https://example.com/café"),
+        (b"?%zz", "https://example.com/path?%25zz"),
+    ],
+)
+def test_a_redirect_is_known_however_a_library_quotes_it(world, location, url):
+    def hops() -> None:
+        courtesy = polite(world)
+        world.advice = HALF
+        world.draws = iter([0.9])
+        world.go(courtesy, (302, [("Location" if isinstance(location, str) else b"Location", location)]))
+        world.go(courtesy, GOOD, url=url)
+
+    contextvars.Context().run(hops)
+
+
+def test_only_the_very_next_request_is_what_a_redirect_led_to(world):
+    def hops() -> None:
+        courtesy = polite(world)
+        world.advice = HALF
+        world.draws = iter([0.9, 0.9, 0.1])
+        world.go(courtesy, (302, {"Location": "/next"}))
+        world.go(courtesy, GOOD, url="https://example.com/other")
+        held(world, courtesy, url="https://example.com/next")
+
+    contextvars.Context().run(hops)
+
+
+def test_a_request_that_got_no_response_keeps_its_draw_when_it_is_sent_anew(world):
+    def again() -> None:
+        courtesy = polite(world)
+        world.advice = HALF
+        world.draws = iter([0.9])
+        passage = courtesy.passage("GET", URL)
+        while (wait := passage.wait()) is not None:
+            wait.block()
+        passage.lost()
+        world.go(courtesy, GOOD)
+        world.draws = iter([0.1])
+        held(world, courtesy)
+
+    contextvars.Context().run(again)
+
+
+@pytest.mark.parametrize("location", ["/next", "https://www.example.com/next"])
+def test_what_an_interactive_request_is_redirected_to_is_one(world, location):
+    def hops() -> None:
+        courtesy = world.courtesy()
+        url = "https://www.example.com/next" if "www" in location else "https://example.com/next"
+        world.go(courtesy, (200, {"Retry-After": "60"}), url=url)
+        world.go(courtesy, (302, {"Location": location}), interactive=True)
+        world.go(courtesy, GOOD, url=url)
+        held(world, courtesy, url=url)
 
     contextvars.Context().run(hops)
 
