@@ -1,11 +1,25 @@
 """The agent's side: what a program that sends requests puts between itself and the network.
 
 `Courtesy` is the one thing to make; the modules named after HTTP libraries put it into their clients: `httpx` (for
-httpx2 as well), `aiohttp`, `requests` and `urllib`. `NoContact` is raised for a request that is held. `bundle` answers
-requests out of bundles.
+httpx2 as well), `aiohttp`, `requests` and `urllib`. `NoContact` is raised for a request that is held. `SharedThrottle`
+is a throttle that several processes have in common. `bundle` answers requests out of bundles.
 """
+
+from typing import TYPE_CHECKING
 
 from headgate.agent.courtesy import Courtesy
 from headgate.errors import NoContact
 
-__all__ = ["Courtesy", "NoContact"]
+if TYPE_CHECKING:
+    from headgate.agent.shared_throttle import SharedThrottle
+
+__all__ = ["Courtesy", "NoContact", "SharedThrottle"]
+
+
+def __getattr__(name: str) -> object:
+    """Import what needs SQLite when it is asked for."""
+    if name == "SharedThrottle":
+        from headgate.agent.shared_throttle import SharedThrottle
+
+        return SharedThrottle
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
