@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import uvloop
 
+pytest.register_assert_rewrite("tests.e2e.polite_laws")
+
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 

@@ -1,0 +1,378 @@
+"""What holds for an agent of every library: the laws, which each library's tests put its own client through.
+
+The origin is a real one, and counts. The clock is the test's where the law is about a hold, so that none is over too
+soon; it is the real one where the law is about waiting.
+"""
+
+import pickle
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+import pytest
+import trustme
+
+from headgate.agent import Courtesy, NoContact
+from headgate.throttle import Policy, Throttle
+from tests.e2e.polite_origin import ADVICE, Answer, Origin, running
+
+NOW = 1_800_000_000.0
+DRAFT = Policy(jitter_factor=0)
+SOON = Policy(num_errors_to_ignore=0, initial_backoff=0.05, multiply_factor=1, jitter_factor=0)
+MORE_THAN_IS_READ = 4 * 2**20
+
+
+class Client(Protocol):
+    """A client of some library with a courtesy in it."""
+
+    def ask(
+        self, url: str, method: str = "GET", body: object = None, *, interactive: bool = False, follow: bool = True
+    ) -> tuple[int, bytes]:
+        """Send a request, and give status and body of what came, whatever the status."""
+
+    def ask_at_once(self, urls: list[str]) -> list[tuple[int, bytes]]:
+        """Send many, each as if it was the only one."""
+
+
+def courtesy(policy: Policy = DRAFT, *, throttle: dict[str, object] | None = None, **options: object) -> Courtesy:
+    """Make one that holds back from loopback too."""
+    return Courtesy(throttle=Throttle(policy, hold_localhost=True, **(throttle or {})), **options)
+
+
+def frozen(policy: Policy = DRAFT, **options: object) -> Courtesy:
+    """Make one for which no time passes."""
+    return courtesy(policy, clock=lambda: NOW, **options)
+
+
+@pytest.fixture
+def origin():
+    """Run an origin."""
+    with running() as origin:
+        yield origin
+
+
+class Laws:
+    """To be derived from; `error` and `held` are the library's own error, and the one that is raised of it."""
+
+    error: type[Exception]
+    held: type[NoContact]
+    reuses_connections = True
+
+    def client(self, courtesy: Courtesy) -> AbstractContextManager[Client]:
+        """Make a client."""
+        raise NotImplementedError
+
+    def body_that_is_gone(self) -> object:
+        """Make a body that can be sent once."""
+        return iter([b"once"])
+
+    def refused(self, client: Client, origin: Origin, url: str, **options: object) -> NoContact:
+        """Ask for what is held, and see that nothing of it reaches the origin."""
+        before = origin.connections, len(origin.asked)
+        with pytest.raises(NoContact) as caught:
+            client.ask(url, **options)
+        assert (origin.connections, len(origin.asked)) == before
+        assert type(caught.value) is self.held
+        return caught.value
+
+    # -- holds
+
+    def test_a_failing_target_is_left_alone_with_the_library_s_own_error(self, origin):
+        origin.say("/path", 503)
+        with self.client(frozen()) as client:
+            for _ in range(3):
+                assert client.ask(f"{origin.url}/path?query#there") == (503, b"hello")
+            held = self.refused(client, origin, f"{origin.url}/path?other")
+            assert isinstance(held, self.error)
+            target = f"{origin.url}/path"
+            assert (held.release_time, held.reason, held.target) == (pytest.approx(NOW + 0.98), "backoff", target)
+            assert str(held) == (
+                f"{target} is held by the backoff after its failures; ask again at 2027-01-15T08:00:01Z, in 1.0 s"
+            )
+            again = pickle.loads(pickle.dumps(held))
+            assert (type(again), again.release_time, again.reason, again.target, str(again)) == (
+                type(held), held.release_time, held.reason, held.target, str(held),
+            )  # fmt: skip
+            assert client.ask(f"{origin.url}/other")[0] == 200
+
+    @pytest.mark.parametrize("status", [200, 404, 429, 301])
+    def test_retry_after_is_obeyed_on_any_status(self, origin, status):
+        origin.say("/", Answer(status, {"Retry-After": "60"}))
+        with self.client(frozen()) as client:
+            assert client.ask(f"{origin.url}/", follow=False)[0] == status
+            held = self.refused(client, origin, f"{origin.url}/")
+            assert (held.release_time, held.reason) == (NOW + 60, "retry-after")
+
+    def test_every_line_of_retry_after_is_read(self, origin):
+        class Twice(dict):
+            def items(self):
+                return [("Retry-After", "60"), ("Retry-After", "90")]
+
+        origin.say("/", Answer(200, Twice()))
+        with self.client(frozen()) as client:
+            client.ask(f"{origin.url}/")
+            assert self.refused(client, origin, f"{origin.url}/").release_time == NOW + 90
+
+    @pytest.mark.parametrize("answer", [502, 504, Answer(None)])
+    def test_what_says_nothing_of_the_server_counts_for_nothing(self, origin, answer):
+        origin.say("/", 503, 503, answer)
+        polite = frozen()
+        with self.client(polite) as client:
+            errors: list[Exception] = []
+            for _ in range(4):
+                try:
+                    client.ask(f"{origin.url}/")
+                except (self.error, OSError) as error:
+                    errors.append(error)
+            assert len(errors) == (2 if answer == Answer(None) else 0)
+            assert not any(isinstance(error, NoContact) for error in errors)
+            assert polite.explain(f"{origin.url}/").failures == 2
+
+    def test_a_connection_that_cannot_be_made_counts_for_nothing(self, origin):
+        with running() as gone:
+            url = f"{gone.url}/"
+        polite = frozen()
+        with self.client(polite) as client:
+            for _ in range(4):
+                with pytest.raises(self.error) as caught:
+                    client.ask(url)
+                assert not isinstance(caught.value, NoContact)
+            assert polite.explain(url).failures == 0
+
+    def test_an_origin_may_opt_out(self, origin):
+        origin.say("/", Answer(503, {"Exponential-Throttling": "disable"}))
+        with self.client(frozen()) as client:
+            for _ in range(9):
+                assert client.ask(f"{origin.url}/")[0] == 503
+
+    def test_an_origin_may_have_its_targets_held_together(self, origin):
+        origin.say("/a/1", Answer(503, {"DDoS-Bucket-With": "/a"}))
+        with self.client(frozen()) as client:
+            for _ in range(3):
+                client.ask(f"{origin.url}/a/1")
+            assert self.refused(client, origin, f"{origin.url}/a/2").target == f"{origin.url}/a*"
+
+    # -- waiting
+
+    def test_a_held_request_waits_where_it_may(self, origin):
+        origin.say("/", 503, 200)
+        with self.client(courtesy(SOON, max_delay=60)) as client:
+            assert client.ask(f"{origin.url}/")[0] == 503
+            assert client.ask(f"{origin.url}/")[0] == 200
+        first, second = origin.got("/")
+        assert second.at - first.at >= 0.05
+
+    # -- redirects
+
+    def test_each_hop_is_a_request_of_its_own(self, origin):
+        origin.say("/from", Answer(302, {"Location": "/to"}))
+        origin.say("/to", 503)
+        with self.client(frozen()) as client:
+            for _ in range(3):
+                assert client.ask(f"{origin.url}/from")[0] == 503
+            before = origin.connections
+            with pytest.raises(self.held) as caught:
+                client.ask(f"{origin.url}/from")
+            assert caught.value.target == f"{origin.url}/to"
+            assert origin.connections - before <= 1  # for what was not held
+            assert (len(origin.got("/from")), len(origin.got("/to"))) == (4, 3)
+
+    @pytest.mark.parametrize("location", ["/to", "to?this|that", "/a%7Eb%2Fc/[d]/e f", "/caf\xc3\xa9"])
+    def test_a_redirect_within_the_origin_keeps_the_draw(self, origin, location):
+        origin.advise('[{"user_agent":"*","fraction":0.5}]')
+        origin.say("/from", Answer(307, {"Location": "/via"}))
+        origin.say("/via", Answer(302, {"Location": location}))
+        draws = iter([0.9, 0.1])  # from (0, 1]: 0.1, of the half that is wanted, and 0.9
+        polite = courtesy(identity=["ExampleBot", "*"], draw=lambda: next(draws))
+        with self.client(polite) as client:
+            assert client.ask(f"{origin.url}/from") == (200, b"hello")
+            assert len(origin.got()) == 3
+            assert self.refused(client, origin, f"{origin.url}/from").reason == "advice_fraction"
+
+    def test_a_redirect_to_another_origin_is_drawn_for_anew(self, origin):
+        with running() as other:
+            origin.advise('[{"user_agent":"*","fraction":0.5}]')
+            other.advise('[{"user_agent":"*","fraction":0.5}]')
+            origin.say("/from", Answer(302, {"Location": f"{other.url}/to"}))
+            draws = iter([0.9, 0.1])
+            polite = courtesy(identity=["ExampleBot", "*"], draw=lambda: next(draws))
+            with self.client(polite) as client, pytest.raises(self.held) as caught:
+                client.ask(f"{origin.url}/from")
+            assert caught.value.target == other.url
+            assert [asked.path for asked in other.asked] == [ADVICE]
+
+    # -- retries
+
+    @pytest.mark.parametrize("status", [500, 503, 509, 429])
+    def test_a_request_is_sent_again_as_often_as_asked_for(self, origin, status):
+        origin.say("/", status, status, 200)
+        with self.client(courtesy(SOON, max_delay=60, retry=2)) as client:
+            assert client.ask(f"{origin.url}/") == (200, b"hello")
+            connections = {asked.connection for asked in origin.got("/")}
+            assert len(connections) == (1 if self.reuses_connections else 3)
+            origin.say("/", status, status, status, 200)
+            assert client.ask(f"{origin.url}/")[0] == status
+
+    @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "PUT", "DELETE", "POST", "PATCH"])
+    def test_only_what_may_be_repeated_is(self, origin, method):
+        origin.say("/", 503, 200)
+        body = b"all of it" if method in {"PUT", "POST", "PATCH"} else None
+        with self.client(courtesy(SOON, max_delay=60, retry=1)) as client:
+            status = client.ask(f"{origin.url}/", method, body)[0]
+        assert status == (503 if method in {"POST", "PATCH"} else 200)
+        assert {(asked.method, asked.body) for asked in origin.asked} == {(method, body or b"")}
+
+    def test_a_body_that_is_gone_is_not_sent_again(self, origin):
+        origin.say("/", 503, 200)
+        with self.client(courtesy(SOON, max_delay=60, retry=1)) as client:
+            assert client.ask(f"{origin.url}/", "PUT", self.body_that_is_gone())[0] == 503
+        assert [asked.body for asked in origin.asked] == [b"once"]
+
+    def test_a_retry_waits_for_its_retry_after_or_is_not_made(self, origin):
+        origin.say("/", Answer(503, {"Retry-After": "1"}), Answer(429, {"Retry-After": "61"}), 200)
+        with self.client(courtesy(max_delay=60, retry=5)) as client:
+            assert client.ask(f"{origin.url}/")[0] == 429
+        first, second = origin.got("/")
+        assert second.at - first.at >= 1
+
+    def test_a_retry_does_not_read_a_long_body_to_its_end(self, origin):
+        written = []
+
+        def endless():
+            for _ in range(MORE_THAN_IS_READ // 65_536):
+                written.append(len(written))
+                yield bytes(65_536)
+
+        origin.say("/", Answer(503, {}, endless()), 200)
+        with self.client(courtesy(SOON, max_delay=60, retry=1)) as client:
+            assert client.ask(f"{origin.url}/") == (200, b"hello")
+        assert len({asked.connection for asked in origin.got("/")}) == 2
+
+    @pytest.mark.parametrize("piece", [b"", b"not what it says it is"])
+    def test_a_retry_is_made_whatever_is_wrong_with_the_body_before(self, origin, piece):
+        origin.say("/", Answer(503, {"Content-Encoding": "gzip"}, iter([piece] if piece else [])), 200)
+        with self.client(courtesy(SOON, max_delay=60, retry=1)) as client:
+            assert client.ask(f"{origin.url}/") == (200, b"hello")
+
+    def test_retries_keep_the_draw(self, origin):
+        origin.advise('[{"user_agent":"*","fraction":0.5}]')
+        origin.say("/", 503, 503, 200)
+        draws = iter([0.9, 0.1])
+        polite = courtesy(SOON, max_delay=60, retry=2, identity=["ExampleBot", "*"], draw=lambda: next(draws))
+        with self.client(polite) as client:
+            assert client.ask(f"{origin.url}/")[0] == 200
+
+    # -- a user
+
+    def test_an_interactive_request_passes(self, origin):
+        origin.say("/", 503)
+        polite = frozen()
+        with self.client(polite) as client:
+            for _ in range(3):
+                client.ask(f"{origin.url}/")
+            self.refused(client, origin, f"{origin.url}/")
+            assert client.ask(f"{origin.url}/", interactive=True)[0] == 503
+            self.refused(client, origin, f"{origin.url}/")
+            with polite.interactive():
+                assert client.ask(f"{origin.url}/")[0] == 503
+            self.refused(client, origin, f"{origin.url}/")
+            polite.user_gesture()
+            assert client.ask(f"{origin.url}/")[0] == 503
+
+    def test_what_an_interactive_request_is_redirected_to_is_one(self, origin):
+        origin.say("/to", 503)
+        origin.say("/from", Answer(302, {"Location": "/to"}))
+        with self.client(frozen()) as client:
+            for _ in range(3):
+                client.ask(f"{origin.url}/to")
+            assert client.ask(f"{origin.url}/from", interactive=True)[0] == 503
+            self.refused(client, origin, f"{origin.url}/to")
+
+    # -- advice
+
+    def test_a_hundred_first_requests_ask_for_advice_once(self, origin):
+        origin.say(ADVICE, Answer(200, {"Content-Type": "application/trafficadvice+json"}, _slowly(b"[]")))
+        with self.client(courtesy(identity=["ExampleBot", "*"])) as client:
+            got = client.ask_at_once([f"{origin.url}/{number}" for number in range(100)])
+        assert got == [(200, b"hello")] * 100
+        assert [asked.path for asked in origin.asked].index(ADVICE) == 0
+        assert len(origin.got(ADVICE)) == 1
+
+    def test_advice_is_obeyed(self, origin):
+        origin.advise('[{"user_agent":"ExampleBot","disallow":true},{"user_agent":"*"}]')
+        with self.client(Courtesy(identity=["ExampleBot", "*"])) as client:
+            for _ in range(2):
+                with pytest.raises(self.held) as caught:
+                    client.ask(f"{origin.url}/", interactive=True)
+                assert (caught.value.reason, caught.value.target) == ("advice_disallowed", origin.url)
+        assert [asked.path for asked in origin.asked] == [ADVICE]
+        fields = {name.lower() for name in origin.asked[0].fields}
+        assert not fields & {"cookie", "authorization", "referer"}
+
+    # -- sharing
+
+    def test_threads_share_one_courtesy(self, origin):
+        origin.say("/", 503)
+        polite = frozen()
+        begun = threading.Barrier(8)
+        counts: list[str] = []
+
+        def ask() -> None:
+            with self.client(polite) as client:
+                begun.wait(10)
+                for _ in range(20):
+                    try:
+                        client.ask(f"{origin.url}/")
+                        counts.append("sent")
+                    except self.held:
+                        counts.append("held")
+
+        threads = [threading.Thread(target=ask) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        # Only those that were on their way already when the third failure came.
+        assert 3 <= counts.count("sent") == len(origin.asked) <= 10
+        assert len(counts) == 160
+
+
+def _slowly(body: bytes):
+    time.sleep(0.05)  # so that all who ask have asked
+    yield body
+
+
+def in_threads(ask: Callable[[str], tuple[int, bytes]], urls: list[str]) -> list[tuple[int, bytes]]:
+    """Ask for each in a thread of its own, all at once."""
+    begun = threading.Barrier(len(urls))
+    got: dict[str, tuple[int, bytes]] = {}
+
+    def one(url: str) -> None:
+        begun.wait(10)
+        got[url] = ask(url)
+
+    threads = [threading.Thread(target=one, args=(url,)) for url in urls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [got[url] for url in urls]
+
+
+def tls_origin(authority: trustme.CA | None) -> AbstractContextManager[Origin]:
+    """Run an origin with a certificate of this authority's, or without TLS."""
+    if authority is None:
+        return running()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    return running(tls=context)
+
+
+def trusting(authority: trustme.CA) -> ssl.SSLContext:
+    """Make what an agent trusts this authority with."""
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    return context

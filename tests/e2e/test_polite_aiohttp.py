@@ -1,0 +1,325 @@
+"""A session of aiohttp with the middleware in it: the laws of every polite agent, and what is this library's own."""
+
+import asyncio
+import contextvars
+import io
+import threading
+from contextlib import asynccontextmanager, contextmanager
+
+import aiohttp
+import pytest
+import trustme
+
+from headgate.agent import Courtesy
+from headgate.agent.aiohttp import Held, Middleware
+from tests import servers
+from tests.e2e import polite_laws
+from tests.e2e.polite_laws import SOON, courtesy, frozen, tls_origin
+from tests.e2e.polite_origin import ADVICE, Answer
+
+origin = polite_laws.origin
+
+
+class Client:
+    def __init__(self, runner: asyncio.Runner, session: aiohttp.ClientSession, courtesy: Courtesy) -> None:
+        self.runner = runner
+        self.session = session
+        self.interactive = Middleware(courtesy, interactive=True)
+
+    async def asked(self, url, method="GET", body=None, *, interactive=False, follow=True):
+        options = {"middlewares": [self.interactive]} if interactive else {}
+        async with self.session.request(method, url, data=body, allow_redirects=follow, **options) as response:
+            return response.status, await response.read()
+
+    def ask(self, *arguments, **options):
+        # As every task, in a copy of the context where it begins.
+        return self.runner.run(self.asked(*arguments, **options), context=contextvars.copy_context())
+
+    def ask_at_once(self, urls):
+        async def all_of_them():
+            return await asyncio.gather(*map(self.asked, urls))
+
+        return self.runner.run(all_of_them())
+
+
+class TestLaws(polite_laws.Laws):
+    error = aiohttp.ClientError
+    held = Held
+
+    @contextmanager
+    def client(self, courtesy):
+        async def begun():
+            return aiohttp.ClientSession(middlewares=[Middleware(courtesy)])
+
+        with asyncio.Runner() as runner:
+            session = runner.run(begun())
+            try:
+                yield Client(runner, session, courtesy)
+            finally:
+                runner.run(session.close())
+
+    def body_that_is_gone(self):
+        async def once():
+            yield b"once"
+
+        return once()
+
+
+@asynccontextmanager
+async def session_with(courtesy: Courtesy, **options):
+    async with aiohttp.ClientSession(middlewares=[Middleware(courtesy)], **options) as session:
+        yield session
+
+
+def test_a_request_may_have_a_middleware_of_its_own(origin, run):
+    origin.say("/", Answer(200, {"Retry-After": "60"}))
+
+    async def asking():
+        middlewares = [Middleware(frozen())]
+        async with aiohttp.ClientSession() as session:
+            await session.get(f"{origin.url}/", middlewares=middlewares)
+            with pytest.raises(Held):
+                await session.get(f"{origin.url}/", middlewares=middlewares)
+            await session.get(f"{origin.url}/")
+
+    run(asking())
+
+
+def test_nothing_of_a_body_is_read_ahead(origin, run):
+    may_go_on = threading.Event()
+
+    def pieces():
+        yield b"first"
+        assert may_go_on.wait(10)
+        yield b"second"
+
+    origin.say("/", Answer(200, {}, pieces()))
+
+    async def asking():
+        async with session_with(courtesy(retry=2)) as session, session.get(f"{origin.url}/") as response:
+            assert await response.content.readany() == b"first"
+            may_go_on.set()
+            assert await response.content.read() == b"second"
+
+    try:
+        run(asking())
+    finally:
+        may_go_on.set()
+
+
+async def two_pieces():
+    yield b"on"
+    yield b"ce"
+
+
+def form(*names):
+    form = aiohttp.FormData()
+    for name in names:
+        form.add_field(name, b"once", filename=name)
+    return form
+
+
+@pytest.mark.parametrize(
+    ("body", "times"),
+    [
+        (lambda: "text", 2),
+        (lambda: b"bytes", 2),
+        (lambda: {"a": "form"}, 2),
+        (lambda: io.BytesIO(b"once"), 1),
+        (two_pieces, 1),
+        (lambda: form("file"), 1),
+    ],
+)
+def test_what_can_be_sent_again_is(origin, run, body, times):
+    origin.say("/", 503, 200)
+
+    async def asking():
+        async with (
+            session_with(courtesy(SOON, max_delay=60, retry=1)) as session,
+            session.put(f"{origin.url}/", data=body()) as response,
+        ):
+            assert response.status == (200 if times == 2 else 503)
+
+    run(asking())
+    assert len(origin.asked) == times
+    assert len({asked.body for asked in origin.asked}) == 1
+    assert origin.asked[0].body
+
+
+def test_whoever_asks_the_server_to_continue_asks_once(origin, run):
+    origin.say("/", 503, 200)
+
+    async def asking():
+        async with (
+            session_with(courtesy(SOON, max_delay=60, retry=1)) as session,
+            session.put(f"{origin.url}/", data=b"body", expect100=True) as response,
+        ):
+            assert response.status == 503
+
+    run(asking())
+    assert len(origin.asked) == 1
+
+
+def test_what_is_sent_anew_on_another_connection_keeps_its_draw(origin, run):
+    origin.advise('[{"user_agent":"*","fraction":0.5}]')
+    origin.say("/", 200, Answer(None), 200)
+    draws = iter([0.9, 0.8, 0.1])
+
+    async def asking():
+        polite = courtesy(identity=["ExampleBot", "*"], draw=lambda: next(draws))
+        async with session_with(polite) as session:
+            for _ in range(2):
+                async with session.get(f"{origin.url}/") as response:
+                    assert await response.read() == b"hello"
+            with pytest.raises(Held):
+                await session.get(f"{origin.url}/")
+
+    run(asking())
+    assert len(origin.got("/")) == 3
+
+
+def test_the_total_timeout_covers_what_a_request_waits_for(origin, run):
+    origin.say("/", Answer(200, {"Retry-After": "3000"}))
+
+    async def asking():
+        async with session_with(courtesy(max_delay=3600)) as session:
+            await session.get(f"{origin.url}/")
+            with pytest.raises(TimeoutError):
+                await session.get(f"{origin.url}/", timeout=aiohttp.ClientTimeout(total=0.05))
+            # The others are for the connection.
+            waiting = session.get(f"{origin.url}/", timeout=aiohttp.ClientTimeout(sock_read=0.01, sock_connect=0.01))
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(waiting, 0.1)
+
+    run(asking())
+    assert len(origin.asked) == 1
+
+
+def test_whoever_gives_up_leaves_the_others_and_the_connections_right(origin, run):
+    asked, may_answer = threading.Event(), threading.Event()
+
+    def slowly():
+        asked.set()
+        assert may_answer.wait(10)
+        yield b"[]"
+
+    origin.say(ADVICE, Answer(200, {"Content-Type": "application/trafficadvice+json"}, slowly()))
+    origin.say("/held", Answer(200, {"Retry-After": "3000"}))
+
+    async def asking():
+        async with session_with(courtesy(max_delay=3600, identity=["ExampleBot", "*"])) as session:
+            one, other = (asyncio.create_task(fetched(session, f"{origin.url}/held")) for _ in range(2))
+            await asyncio.to_thread(asked.wait, 10)
+            one.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await one
+            may_answer.set()
+            assert await other == 200
+            held = asyncio.create_task(fetched(session, f"{origin.url}/held"))
+            await asyncio.sleep(0.02)
+            held.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await held
+            assert await fetched(session, f"{origin.url}/free") == 200
+
+    try:
+        run(asking())
+    finally:
+        may_answer.set()
+    assert len(origin.got(ADVICE)) == 1
+    assert [asked.path for asked in origin.got()] == ["/held", "/free"]
+
+
+def test_whoever_gives_up_while_a_refused_body_is_read_leaves_no_connection_open(origin, run):
+    may_go_on = threading.Event()
+
+    def pieces():
+        yield b"first"
+        assert may_go_on.wait(10)
+
+    origin.say("/", Answer(503, {}, pieces()), 200)
+
+    async def asking():
+        async with session_with(courtesy(SOON, max_delay=60, retry=1)) as session:
+            with pytest.raises(TimeoutError):
+                await session.get(f"{origin.url}/", timeout=aiohttp.ClientTimeout(total=0.1))
+            assert not session.connector._acquired
+            may_go_on.set()
+            assert await fetched(session, f"{origin.url}/") == 200
+
+    try:
+        run(asking())
+    finally:
+        may_go_on.set()
+
+
+def test_a_web_socket_that_is_refused_is_left_alone(origin, run):
+    origin.say("/", Answer(503, {"Retry-After": "60"}))
+
+    async def asking():
+        async with session_with(frozen()) as session:
+            with pytest.raises(aiohttp.WSServerHandshakeError):
+                await session.ws_connect(f"{origin.url}/")
+            with pytest.raises(Held):
+                await session.ws_connect(f"{origin.url}/")
+
+    run(asking())
+    assert len(origin.asked) == 1
+
+
+def test_an_error_for_a_status_comes_after_its_count(origin, run):
+    origin.say("/", 503)
+
+    async def asking():
+        async with session_with(frozen(), raise_for_status=True) as session:
+            for _ in range(3):
+                with pytest.raises(aiohttp.ClientResponseError):
+                    await session.get(f"{origin.url}/")
+            with pytest.raises(Held):
+                await session.get(f"{origin.url}/")
+
+    run(asking())
+
+
+async def fetched(session: aiohttp.ClientSession, url: str, **options) -> int:
+    async with session.get(url, **options) as response:
+        await response.read()
+        return response.status
+
+
+def test_https_and_its_advice(run):
+    authority = trustme.CA()
+    trust = polite_laws.trusting(authority)
+
+    async def asking(origin):
+        # Without whom to trust there is no advice to be had, which permits.
+        async with session_with(Courtesy(identity=["ExampleBot", "*"])) as session:
+            assert await fetched(session, f"{origin.url}/", ssl=trust) == 200
+        async with session_with(Courtesy(identity=["ExampleBot", "*"], tls=trust)) as session:
+            with pytest.raises(Held) as caught:
+                await fetched(session, f"{origin.url}/", ssl=trust)
+        assert (caught.value.reason, caught.value.target) == ("advice_disallowed", origin.url)
+
+    with tls_origin(authority) as origin:
+        origin.advise('[{"user_agent":"*","disallow":true}]')
+        run(asking(origin))
+        assert len(origin.got("/")) == 1
+
+
+@pytest.mark.needs("tinyproxy")
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_proxy_changes_nothing_of_it(tmp_path, run, tls):
+    authority = trustme.CA()
+
+    async def asking(origin, proxy):
+        options = {"proxy": proxy.url, "ssl": polite_laws.trusting(authority)}
+        async with session_with(frozen()) as session:
+            for _ in range(3):
+                assert await fetched(session, f"{origin.url}/", **options) == 503
+            with pytest.raises(Held, match=f"{origin.url}/ is held by the backoff"):
+                await fetched(session, f"{origin.url}/", **options)
+
+    with servers.tinyproxy(tmp_path) as proxy, tls_origin(authority if tls else None) as origin:
+        origin.say("/", 503)
+        run(asking(origin, proxy))
+        assert len(origin.asked) == 3

@@ -1,0 +1,177 @@
+"""A session of requests with the adapter in it: the laws of every polite agent, and what is this library's own."""
+
+import threading
+from contextlib import contextmanager
+from email.utils import formatdate
+
+import cachecontrol
+import pytest
+import requests
+import requests_cache
+import trustme
+from urllib3.util import Retry
+
+from headgate.agent import Courtesy
+from headgate.agent.requests import Adapter, Held
+from tests import servers
+from tests.e2e import polite_laws
+from tests.e2e.polite_laws import NOW, SOON, courtesy, frozen, in_threads, tls_origin
+from tests.e2e.polite_origin import Answer
+
+origin = polite_laws.origin
+
+
+class Client:
+    def __init__(self, session: requests.Session) -> None:
+        self.session = session
+
+    def ask(self, url, method="GET", body=None, *, interactive=False, follow=True):
+        request = self.session.prepare_request(requests.Request(method, url, data=body))
+        if interactive:
+            request.headgate = {"interactive": True}
+        response = self.session.send(request, allow_redirects=follow)
+        return response.status_code, response.content
+
+    def ask_at_once(self, urls):
+        return in_threads(self.ask, urls)
+
+
+@contextmanager
+def session_with(adapter: requests.adapters.BaseAdapter, session: requests.Session | None = None):
+    with session or requests.Session() as session:
+        session.trust_env = False
+        session.mount("http://", adapter)
+        session.mount("https://", adapter)
+        yield session
+
+
+class TestLaws(polite_laws.Laws):
+    error = requests.ConnectionError
+    held = Held
+
+    @contextmanager
+    def client(self, courtesy):
+        with session_with(Adapter(courtesy, pool_maxsize=100)) as session:
+            yield Client(session)
+
+
+class TestLawsWithAnAdapterBehind(TestLaws):
+    @contextmanager
+    def client(self, courtesy):
+        with session_with(Adapter(courtesy, requests.adapters.HTTPAdapter(pool_maxsize=100))) as session:
+            yield Client(session)
+
+
+def test_the_error_tells_of_the_request(origin):
+    origin.say("/", Answer(200, {"Retry-After": "60"}))
+    with session_with(Adapter(frozen())) as session:
+        session.post(f"{origin.url}/", data=b"this")
+        with pytest.raises(requests.RequestException) as caught:
+            session.post(f"{origin.url}/", data=b"that")
+    assert (caught.value.request.method, caught.value.request.body, caught.value.response) == ("POST", b"that", None)
+
+
+def test_nothing_of_a_body_is_read_ahead(origin):
+    may_go_on = threading.Event()
+
+    def pieces():
+        yield b"first"
+        assert may_go_on.wait(10)
+        yield b"second"
+
+    origin.say("/", Answer(200, {}, pieces()))
+    with session_with(Adapter(courtesy(retry=2))) as session, session.get(f"{origin.url}/", stream=True) as response:
+        body = response.iter_content(None)
+        assert next(body) == b"first"
+        may_go_on.set()
+        assert next(body) == b"second"
+
+
+def test_what_urllib3_would_retry_for_a_status_is_left_to_the_courtesy(origin):
+    origin.say("/", Answer(503, {"Retry-After": "1"}), 200)
+    with session_with(Adapter(frozen(), max_retries=3)) as session:
+        assert session.get(f"{origin.url}/").status_code == 503
+    with session_with(Adapter(frozen(), max_retries=Retry(3, backoff_factor=0.001))) as session:
+        origin.say("/again", Answer(None), 200)
+        assert session.get(f"{origin.url}/again").status_code == 200  # which is for connections
+
+
+def test_a_timeout_is_for_the_connection_and_not_for_what_a_request_waits_for(origin):
+    origin.say("/", 503)
+    polite = courtesy(SOON, max_delay=60)
+    with session_with(Adapter(polite)) as session:
+        for _ in range(2):
+            assert session.get(f"{origin.url}/", timeout=(5, 5)).status_code == 503
+    first, second = origin.got("/")
+    assert second.at - first.at >= 0.05
+
+
+def test_what_cachecontrol_has_in_its_cache_needs_no_network_and_counts_for_nothing(origin):
+    class Cached(cachecontrol.CacheControlAdapter, Adapter):
+        """The cache first."""
+
+    origin.say("/", Answer(200, {"Cache-Control": "max-age=600", "Date": formatdate(), "Retry-After": "60"}))
+    polite = frozen()
+    with session_with(Cached(courtesy=polite)) as session:
+        for cached in (False, True, True):
+            response = session.get(f"{origin.url}/")
+            assert (response.from_cache, response.text) == (cached, "hello")
+        with pytest.raises(Held):
+            session.get(f"{origin.url}/?another")
+    assert len(origin.asked) == 1
+
+
+def test_what_an_inner_adapter_had_in_its_cache_counts_for_nothing(origin):
+    origin.say("/", Answer(200, {"Cache-Control": "max-age=600", "Date": formatdate(), "Retry-After": "60"}))
+    now = [NOW]
+    polite = courtesy(clock=lambda: now[0])
+    with session_with(Adapter(polite, cachecontrol.CacheControlAdapter())) as session:
+        assert not session.get(f"{origin.url}/").from_cache
+        now[0] += 60
+        for _ in range(2):
+            assert session.get(f"{origin.url}/").from_cache
+    assert polite.explain(f"{origin.url}/").retry_after == NOW + 60
+
+
+def test_what_requests_cache_has_in_its_cache_needs_no_network_and_counts_for_nothing(origin):
+    origin.say("/", Answer(200, {"Retry-After": "60"}))
+    cached = requests_cache.CachedSession(backend="memory")
+    with session_with(Adapter(frozen()), cached) as session:
+        for from_cache in (False, True, True):
+            assert session.get(f"{origin.url}/").from_cache == from_cache
+        with pytest.raises(Held):
+            session.get(f"{origin.url}/?another")
+    assert len(origin.asked) == 1
+
+
+def test_https_and_its_advice(tmp_path):
+    authority = trustme.CA()
+    with tls_origin(authority) as origin, authority.cert_pem.tempfile(str(tmp_path)) as file:
+        origin.advise('[{"user_agent":"*","disallow":true}]')
+        with session_with(Adapter(Courtesy(identity=["ExampleBot", "*"]))) as session:
+            # Without whom to trust there is no advice to be had, which permits.
+            assert session.get(f"{origin.url}/", verify=file).text == "hello"
+        trusting = Courtesy(identity=["ExampleBot", "*"], tls=polite_laws.trusting(authority))
+        with session_with(Adapter(trusting)) as session, pytest.raises(Held) as caught:
+            session.get(f"{origin.url}/", verify=file)
+    assert (caught.value.reason, caught.value.target) == ("advice_disallowed", origin.url)
+    assert len(origin.got("/")) == 1
+
+
+@pytest.mark.needs("tinyproxy")
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_proxy_changes_nothing_of_it(tmp_path, tls):
+    authority = trustme.CA()
+    with (
+        servers.tinyproxy(tmp_path) as proxy,
+        tls_origin(authority if tls else None) as origin,
+        authority.cert_pem.tempfile(str(tmp_path)) as file,
+        session_with(Adapter(frozen())) as session,
+    ):
+        origin.say("/", 503)
+        options = {"proxies": {"http": proxy.url, "https": proxy.url}, "verify": file}
+        for _ in range(3):
+            assert session.get(f"{origin.url}/", **options).status_code == 503
+        with pytest.raises(Held, match=f"{origin.url}/ is held by the backoff"):
+            session.get(f"{origin.url}/", **options)
+        assert len(origin.asked) == 3

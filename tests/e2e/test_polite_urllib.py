@@ -1,0 +1,173 @@
+"""An opener of urllib with the handler in it: the laws of every polite agent, and what is this library's own."""
+
+import io
+import threading
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+from http.cookiejar import CookieJar
+
+import pytest
+import trustme
+
+from headgate.agent import Courtesy
+from headgate.agent.urllib import Handler, Held
+from tests import servers
+from tests.e2e import polite_laws
+from tests.e2e.polite_laws import SOON, courtesy, frozen, in_threads, tls_origin
+from tests.e2e.polite_origin import Answer
+
+origin = polite_laws.origin
+
+
+class NoRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_):
+        return None
+
+
+class Client:
+    def __init__(self, handler: Handler) -> None:
+        no_proxy = urllib.request.ProxyHandler({})
+        self.opener = urllib.request.build_opener(no_proxy, handler)
+        self.staying = urllib.request.build_opener(no_proxy, NoRedirects, Handler(handler._courtesy))
+
+    def ask(self, url, method="GET", body=None, *, interactive=False, follow=True):
+        request = urllib.request.Request(url, data=body, method=method)
+        if interactive:
+            request.headgate = {"interactive": True}
+        try:
+            with (self.opener if follow else self.staying).open(request) as response:
+                return response.status, response.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.status, error.read()
+
+    def ask_at_once(self, urls):
+        return in_threads(self.ask, urls)
+
+
+class TestLaws(polite_laws.Laws):
+    error = urllib.error.URLError
+    held = Held
+    reuses_connections = False  # as ever in this library
+
+    @contextmanager
+    def client(self, courtesy):
+        yield Client(Handler(courtesy))
+
+
+def opener_with(*handlers):
+    return urllib.request.build_opener(urllib.request.ProxyHandler({}), *handlers)
+
+
+def test_nothing_of_a_body_is_read_ahead(origin):
+    may_go_on = threading.Event()
+
+    def pieces():
+        yield b"first"
+        assert may_go_on.wait(10)
+        yield b"second"
+
+    origin.say("/", Answer(200, {}, pieces()))
+    with opener_with(Handler(courtesy(retry=2))).open(f"{origin.url}/") as response:
+        assert response.read1() == b"first"
+        may_go_on.set()
+        assert response.read() == b"second"
+
+
+@pytest.mark.parametrize("body", [io.BytesIO(b"once"), [b"on", b"ce"]])
+def test_a_file_or_a_list_is_not_sent_again(origin, body):
+    origin.say("/", 503, 200)
+    request = urllib.request.Request(f"{origin.url}/", data=body, method="PUT")
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        opener_with(Handler(courtesy(SOON, max_delay=60, retry=1))).open(request)
+    caught.value.close()
+    assert [asked.body for asked in origin.asked] == [b"once"]
+
+
+def test_each_step_of_an_authentication_is_a_request_of_its_own(origin):
+    origin.say("/", Answer(401, {"WWW-Authenticate": 'Basic realm="here"', "Retry-After": "60"}), 200)
+    passwords = urllib.request.HTTPPasswordMgrWithDefaultRealm()
+    passwords.add_password(None, origin.url, "name", "word")
+    opener = opener_with(urllib.request.HTTPBasicAuthHandler(passwords), Handler(frozen()))
+    reason = None
+    try:
+        opener.open(f"{origin.url}/")
+    except Held as held:  # and let go of its traceback, which holds the response that nobody else closes
+        reason = held.reason
+    assert reason == "retry-after"
+    assert len(origin.asked) == 1
+
+
+def test_it_stands_among_other_handlers_in_any_order(origin):
+    origin.say("/", Answer(503, {"Set-Cookie": "this=that"}), 200)
+    handlers = [urllib.request.HTTPHandler(), urllib.request.HTTPCookieProcessor(CookieJar())]
+    for place in range(3):
+        among = handlers.copy()
+        among.insert(place, Handler(courtesy(SOON, max_delay=60, retry=1)))
+        with opener_with(*among).open(f"{origin.url}/") as response:
+            assert response.status == 200
+        origin.say("/", 503, 200)
+    assert len(origin.asked) == 6
+
+
+def test_a_cache_in_front_needs_no_network_and_counts_for_nothing(origin):
+    class Cache(urllib.request.BaseHandler):
+        handler_order = 200
+        kept = None
+
+        def http_open(self, request):
+            return self.kept
+
+    origin.say("/", Answer(200, {"Retry-After": "60"}))
+    cache = Cache()
+    opener = opener_with(Handler(frozen()), cache)
+    response = opener.open(f"{origin.url}/")
+    cache.kept = response
+    assert opener.open(f"{origin.url}/") is response
+    response.close()
+    assert len(origin.asked) == 1
+
+
+def test_a_timeout_is_for_the_connection_and_not_for_what_a_request_waits_for(origin):
+    origin.say("/", 503, 200)
+    with opener_with(Handler(courtesy(SOON, max_delay=60, retry=1))).open(f"{origin.url}/", timeout=5) as response:
+        assert response.status == 200
+    first, second = origin.got("/")
+    assert second.at - first.at >= 0.05
+
+
+def test_https_and_its_advice():
+    authority = trustme.CA()
+    trust = polite_laws.trusting(authority)
+    with tls_origin(authority) as origin:
+        origin.advise('[{"user_agent":"*","disallow":true}]')
+        https = urllib.request.HTTPSHandler(context=trust)
+        # Without whom to trust there is no advice to be had, which permits.
+        with opener_with(Handler(Courtesy(identity=["ExampleBot", "*"])), https).open(f"{origin.url}/") as response:
+            assert response.read() == b"hello"
+        trusting = Handler(Courtesy(identity=["ExampleBot", "*"], tls=trust))
+        with pytest.raises(Held) as caught:
+            opener_with(trusting, urllib.request.HTTPSHandler(context=trust)).open(f"{origin.url}/")
+    assert (caught.value.reason, caught.value.target) == ("advice_disallowed", origin.url)
+    assert len(origin.got("/")) == 1
+
+
+@pytest.mark.needs("tinyproxy")
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_proxy_changes_nothing_of_it(tmp_path, tls):
+    authority = trustme.CA()
+    with servers.tinyproxy(tmp_path) as proxy, tls_origin(authority if tls else None) as origin:
+        opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({"http": proxy.url, "https": proxy.url}),
+            urllib.request.HTTPSHandler(context=polite_laws.trusting(authority)),
+            Handler(frozen()),
+        )
+        origin.say("/", 503)
+        for _ in range(3):
+            with pytest.raises(urllib.error.HTTPError) as caught:
+                opener.open(f"{origin.url}/")
+            caught.value.close()
+        with pytest.raises(Held, match=f"{origin.url}/ is held by the backoff"):
+            opener.open(f"{origin.url}/")
+        assert len(origin.asked) == 3
