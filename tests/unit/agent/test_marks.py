@@ -1,0 +1,22 @@
+"""The marks of a request."""
+
+import re
+
+import pytest
+
+from headgate.agent.marks import is_interactive
+from headgate.errors import ConfigurationError
+
+
+@pytest.mark.parametrize(
+    ("marks", "interactive"),
+    [(None, False), ({}, False), ({"interactive": True}, True), ({"interactive": False}, False)],
+)
+def test_what_is_marked_as_interactive_is(marks, interactive):
+    assert is_interactive(marks) is interactive
+
+
+@pytest.mark.parametrize("marks", [True, "interactive", ["interactive"], {"interactive": 1}, {"interative": True}])
+def test_what_is_no_mark_is_refused(marks):
+    with pytest.raises(ConfigurationError, match=re.escape("no mark of a request; try {'interactive': True}")):
+        is_interactive(marks)
