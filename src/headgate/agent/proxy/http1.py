@@ -1,0 +1,249 @@
+"""An HTTP/1.1 connection of a client: heads read one after another, each decided on, until one becomes a tunnel.
+
+A connection is in one of five moods: it waits for a head, or for the rest of one; a decision is under way; an answer is
+not yet sent; or everything is thrown away, since the last answer has been. While a decision is under way the connection
+is still listened to, since a client that goes has no more need of it; what it sends ahead is kept, within bounds.
+"""
+
+import asyncio
+import math
+import socket
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Literal
+
+from headgate.agent.proxy.asked import Asked, Opened, Refused
+from headgate.agent.proxy.head import Head, Malformed, end_of_head, parse_head
+from headgate.agent.proxy.poll import READ, WRITE
+from headgate.agent.proxy.side import WOULD_BLOCK, reset
+from headgate.agent.proxy.tls import is_certified, say_end
+
+if TYPE_CHECKING:
+    from headgate.agent.proxy.server import TunnelServer
+
+__all__ = ["Http1Connection", "answer"]
+
+_ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
+_MOST_AHEAD = 1 << 16
+"""Bytes sent ahead of a decision that are kept; more stay with the client."""
+_PIECE = 1 << 16
+
+
+class Http1Connection:
+    """See the module. `surplus` is a connection too many, which is only told so."""
+
+    __slots__ = (
+        "_buffer", "_closing", "_eof", "_gone", "_head", "_out", "_peer", "_scanned", "_server", "_socket", "_surplus",
+        "_task", "_wanted", "deadline",
+    )  # fmt: skip
+
+    def __init__(
+        self, server: "TunnelServer", sock: socket.socket, peer: tuple[str, int], *, surplus: bool = False
+    ) -> None:
+        self._server = server
+        self._socket = sock
+        self._peer = peer
+        self._surplus = surplus
+        self._buffer = bytearray()
+        self._scanned = 0
+        self._head: Head | None = None
+        self._task: asyncio.Future[Opened | Refused] | None = None
+        self._out = b""
+        self._eof = self._closing = self._gone = False
+        self._wanted = READ
+        self.deadline = server.relay.now + server.patience.quiet
+        """When, on the coarse clock, `expire` is due."""
+
+    # What the poll and the server call.
+
+    def ready(self, events: int) -> None:
+        """See `Ready`."""
+        if events & WRITE:
+            self._send(b"")
+        if events & READ and not self._gone:
+            self._read()
+
+    def expire(self) -> None:
+        """Close: the client does not go on."""
+        self.close()
+
+    def close(self, *, visibly: bool = False) -> None:
+        """End at once, with what is under way."""
+        if self._gone:
+            return
+        self._server.poll.forget(self._socket.fileno())
+        (reset if visibly else socket.socket.close)(self._socket)
+        self._leave()
+        if self._task is not None:
+            self._task.cancel()
+
+    @property
+    def busy(self) -> int:
+        """How many tunnels it is about to become."""
+        return int(self._task is not None)
+
+    def drain(self) -> None:
+        """Begin the end: do nothing, since the decision knows what to answer the next CONNECT."""
+
+    # Reading.
+
+    def _read(self) -> None:
+        server = self._server
+        piece = server.relay.buffer
+        try:
+            count = self._socket.recv_into(piece, _PIECE)
+        except WOULD_BLOCK:
+            return
+        except OSError:
+            self.close()
+            return
+        if not count:
+            self._hear_end()
+        elif not self._closing:
+            if not self._buffer and self._task is None:
+                self.deadline = server.relay.now + server.patience.head
+            self._buffer += piece[:count]
+            if self._task is None and not self._out:
+                self._go_on()
+            elif len(self._buffer) >= _MOST_AHEAD:
+                self._want(self._wanted & ~READ)
+
+    def _hear_end(self) -> None:
+        """Close, unless there is something behind the head: then the client may still wait for what comes back."""
+        if self._closing or not self._buffer or (self._task is None and not self._out):
+            self.close()
+        else:
+            self._eof = True
+            self._want(self._wanted & ~READ)
+
+    def _go_on(self) -> None:
+        """Look at what has come for a head, and see to it."""
+        buffer = self._buffer
+        while buffer.startswith(b"\r\n"):
+            del buffer[:2]  # 9112 2.2: an empty line before a request is ignored
+        try:
+            end = end_of_head(buffer, self._scanned)
+            if not end:
+                self._scanned = len(buffer)
+                return
+            self._scanned = 0
+            raw = bytes(buffer[:end])
+            del buffer[:end]
+            head = parse_head(raw)
+        except Malformed:
+            self._refuse("malformed")
+            return
+        self._see_to(head, len(raw))
+
+    def _see_to(self, head: Head, head_bytes: int) -> None:
+        if head.method != "CONNECT":
+            self._refuse("method")
+            return
+        if self._surplus:
+            self._refuse("connections")
+            return
+        server = self._server
+        self._head = head
+        self.deadline = math.inf  # the decision has limits of its own
+        asked = Asked(
+            authority=head.target,
+            fields=head.fields,
+            peer=self._peer,
+            head_bytes=head_bytes,
+            certified=is_certified(self._socket),
+            draining=server.draining,
+        )
+        self._task = task = asyncio.ensure_future(server.decide(asked))
+        task.add_done_callback(self._decided)
+
+    # What becomes of it.
+
+    def _decided(self, task: "asyncio.Future[Opened | Refused]") -> None:
+        self._task = None
+        if task.cancelled():
+            self.close(visibly=True)
+            return
+        try:
+            verdict = task.result()
+        except Exception as error:
+            asyncio.get_running_loop().call_exception_handler({"message": "a decision failed", "exception": error})
+            self.close(visibly=True)
+            return
+        if isinstance(verdict, Opened):
+            self._open(verdict)
+        elif not self._gone and self._head is not None:
+            self._answer(verdict, last=verdict.status == 400 or not self._head.keep_alive)
+
+    def _open(self, opened: Opened) -> None:
+        """Become a tunnel, if the client is still there to hear of it."""
+        server = self._server
+        try:
+            greeted = not self._gone and self._socket.send(_ESTABLISHED) == len(_ESTABLISHED)
+        except OSError:
+            greeted = False
+        if not greeted:
+            reset(opened.socket)
+            opened.closed(0, 0, "client_gone")
+            self.close()
+            return
+        sock, early = self._socket, bytes(self._buffer)
+        self._leave()
+        server.relay.join(sock, opened, early)
+
+    def _refuse(self, reason: Literal["malformed", "method", "connections"]) -> None:
+        """Refuse what nobody decides on, and listen no more."""
+        self._answer(self._server.complain(reason, self._peer), last=True)
+
+    def _answer(self, refused: Refused, *, last: bool) -> None:
+        server = self._server
+        self._closing = last
+        self.deadline = server.relay.now + (server.patience.linger if last else server.patience.quiet)
+        self._send(answer(refused, last=last))
+
+    def _send(self, more: bytes) -> None:
+        """Send; once all is sent, go on to the next head, or to the end."""
+        out = self._out + more
+        try:
+            sent = self._socket.send(out) if out else 0
+        except WOULD_BLOCK:
+            sent = 0
+        except OSError:
+            self.close()
+            return
+        self._out = out[sent:]
+        if self._out:
+            self._want(READ | WRITE)
+        elif self._closing:
+            self._linger()
+        else:
+            self._want(READ)
+            if self._buffer:
+                self._go_on()
+            elif self._eof:
+                self.close()
+
+    def _linger(self) -> None:
+        """Say that this is all, but read on for a while: unread bytes would make a reset of it (9112 9.6)."""
+        self._buffer.clear()
+        if self._eof:
+            self.close()
+            return
+        say_end(self._socket)
+        self._want(READ)
+
+    def _want(self, wanted: int) -> None:
+        if wanted != self._wanted:
+            self._wanted = wanted
+            self._server.poll.change(self._socket.fileno(), wanted)
+
+    def _leave(self) -> None:
+        self._gone = True
+        self._server.leave(self)
+
+
+def answer(refused: Refused, *, last: bool) -> bytes:
+    """Write a refusal as the bytes of an HTTP/1.1 message; after the `last` one the connection ends."""
+    lines = [f"HTTP/1.1 {refused.status} {HTTPStatus(refused.status).phrase}"]
+    lines += [f"{name}: {value}" for name, value in refused.fields]
+    if last:
+        lines.append("Connection: close")
+    return "\r\n".join([*lines, "Content-Length: 0", "\r\n"]).encode("latin-1")

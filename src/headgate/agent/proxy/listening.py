@@ -1,0 +1,113 @@
+"""Listening sockets, and what is done when the system has no descriptors left."""
+
+import asyncio
+import contextlib
+import errno
+import os
+import socket
+import ssl
+from typing import TYPE_CHECKING
+
+from headgate.agent.proxy.poll import READ
+
+if TYPE_CHECKING:
+    from headgate.agent.proxy.server import TunnelServer
+
+__all__ = ["Listener", "listening_sockets"]
+
+_BACKLOG = 4096
+_MOST_PER_TURN = 64
+"""Connections accepted in a row before others get their turn."""
+_PAUSE = 0.5
+"""Seconds without accepting, when there is nothing left to accept with."""
+_PROBE_AFTER = 60
+"""Seconds of silence until the system asks whether a client is still there."""
+_EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+
+
+async def listening_sockets(host: str, port: int, *, reuse_port: bool) -> list[socket.socket]:
+    """Listen at every address of `host`; with port 0 all have the same free one. Raises `OSError`."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    sockets: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            sock = socket.socket(family, kind, protocol)
+            sockets.append(sock)
+            if family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            if os.name == "posix":
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if reuse_port:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            chosen = address[1] or sockets[0].getsockname()[1]
+            sock.bind((address[0], chosen, *address[2:]))
+            sock.listen(_BACKLOG)
+    except OSError:
+        for sock in sockets:
+            sock.close()
+        raise
+    return sockets
+
+
+class Listener:
+    """One listening socket of a server; see `TunnelServer.start`."""
+
+    __slots__ = ("_pausing", "_server", "_socket", "_tls", "address")
+
+    def __init__(self, server: "TunnelServer", sock: socket.socket, tls: ssl.SSLContext | None) -> None:
+        sock.settimeout(0)
+        prepare(sock)
+        self._server = server
+        self._socket = sock
+        self._tls = tls
+        self._pausing: asyncio.TimerHandle | None = None
+        self.address: tuple[str, int] = sock.getsockname()[:2]
+        """Host and port."""
+        server.poll.watch(sock.fileno(), READ, self)
+
+    def ready(self, _events: int) -> None:
+        """Accept what there is; see `Ready`."""
+        for _ in range(_MOST_PER_TURN):
+            try:
+                sock, address = self._socket.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in _EXHAUSTED:
+                    self._pause()
+                    return
+                continue  # that one is gone already
+            sock.settimeout(0)
+            host = address[0]
+            if host.startswith("::ffff:") and "." in host:
+                host = host[7:]  # an IPv4 client at a socket for both
+            self._server.enter(sock, (host, address[1]), self._tls)
+
+    def close(self) -> None:
+        """Stop; what the system has accepted already is served still."""
+        if self._pausing is not None:
+            self._pausing.cancel()
+        else:
+            with contextlib.suppress(OSError):
+                self.ready(READ)
+        self._server.poll.forget(self._socket.fileno())
+        self._socket.close()
+
+    def _pause(self) -> None:
+        """Wait: to be told again at once would help nobody."""
+        self._server.poll.change(self._socket.fileno(), 0)
+        self._pausing = asyncio.get_running_loop().call_later(_PAUSE, self._go_on)
+
+    def _go_on(self) -> None:
+        self._pausing = None
+        self._server.poll.change(self._socket.fileno(), READ)
+
+
+def prepare(sock: socket.socket) -> None:
+    """Set on a listening socket what accepted ones inherit: no delay of small pieces, and probes of silent peers."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if sock.family in {socket.AF_INET, socket.AF_INET6}:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if hasattr(socket, "TCP_KEEPIDLE"):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _PROBE_AFTER)

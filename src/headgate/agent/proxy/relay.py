@@ -1,0 +1,147 @@
+"""A tunnel: two connected sockets, each byte of one passed on to the other, until both have said that they are done.
+
+Each socket is one `Side`, told by the poll when it can be read or written. What was read and could not be written at
+once *waits* at the side it is for, and its source is not read until it is gone: one piece at most is read ahead. After
+the first 64 KiB of a direction its bytes are spliced, and what waits, waits in a pipe. An idle tunnel owns two sides,
+two sockets, and no buffer.
+
+The law of half-closed tunnels: the end of what one side says is passed on behind its last byte, and the other direction
+goes on. A side that is lost takes the other one with it, visibly: by a reset.
+"""
+
+import math
+import socket
+import ssl
+from collections.abc import Callable
+
+from headgate.agent.proxy.asked import Ending, Opened
+from headgate.agent.proxy.poll import READ, Poll
+from headgate.agent.proxy.side import PIECE, Side, TlsSide, reset
+from headgate.agent.proxy.splicing import Pipes
+
+__all__ = ["Relay", "Tunnel"]
+
+_HANDSHAKE_AND_REQUEST = 1 << 14
+"""Bytes that a client may send before its ratio of received to sent is looked at."""
+
+
+class Relay:
+    """What all tunnels of an event loop share; `left` is called after a tunnel is over and gone from `tunnels`."""
+
+    __slots__ = ("buffer", "left", "now", "pipes", "poll", "stuck", "tunnels", "waiting")
+
+    def __init__(self, poll: Poll, *, now: float, left: Callable[[], None] = lambda: None) -> None:
+        self.poll = poll
+        self.pipes = Pipes()
+        self.now = now
+        """A coarse clock, which somebody moves on: reading the true one at every event costs more than it tells."""
+        self.buffer = memoryview(bytearray(PIECE))
+        self.waiting = 0
+        """Bytes that wait in memory, in all tunnels together."""
+        self.stuck: set[Side] = set()
+        """The sides for which bytes wait in a pipe."""
+        self.tunnels: set[Tunnel] = set()
+        self.left = left
+
+    def join(self, client: socket.socket, opened: Opened, early: bytes = b"") -> None:
+        """Make a tunnel of a client's socket, which is watched already, and the way to its target.
+
+        `early` is what the client has sent ahead.
+        """
+        tunnel = Tunnel(self, client, opened)
+        self.tunnels.add(tunnel)
+        tunnel.start(early)
+
+    def look_after(self) -> None:
+        """End the tunnels whose time is over, and take pipes from those that do not move, so that others have them."""
+        now = self.now
+        for tunnel in [one for one in self.tunnels if one.deadline <= now]:
+            tunnel.expire()
+        for side in list(self.stuck):
+            side.free_pipe()
+
+    def close(self, why: Ending) -> int:
+        """End all tunnels; returns how many there were."""
+        tunnels = list(self.tunnels)
+        for tunnel in tunnels:
+            tunnel.end(why)
+        self.pipes.close()
+        return len(tunnels)
+
+
+class Tunnel:
+    """See the module. `near` is the client's side, `far` the target's."""
+
+    __slots__ = ("_closed", "_latest", "_limits", "bounded", "deadline", "far", "near", "relay")
+
+    def __init__(self, relay: Relay, client: socket.socket, opened: Opened) -> None:
+        limits = opened.limits
+        self.relay = relay
+        self._limits = limits
+        self._closed = opened.closed
+        self._latest = relay.now + limits.max_seconds
+        self.bounded = limits.max_bytes < math.inf or limits.byte_ratio > 0
+        """Whether its bytes are to be counted while they pass."""
+        self.deadline = min(relay.now + limits.idle, self._latest)
+        """When, on the relay's clock, `expire` is due."""
+        self.near: Side = TlsSide(self, client) if isinstance(client, ssl.SSLSocket) else Side(self, client)
+        self.far = Side(self, opened.socket)
+        self.near.other, self.far.other = self.far, self.near
+
+    def start(self, early: bytes) -> None:
+        """Begin."""
+        near, far, poll = self.near, self.far, self.relay.poll
+        near.wanted = far.wanted = READ
+        poll.hand_over(near.descriptor, near)
+        poll.change(near.descriptor, READ)
+        poll.watch(far.descriptor, READ, far)
+        if early:
+            far.count += len(early)
+            if self.moved():
+                far.give(memoryview(early))
+
+    def touch(self) -> None:
+        """Set the deadline anew: bytes are passing."""
+        deadline = self.relay.now + self._limits.idle
+        self.deadline = deadline if deadline < self._latest else self._latest
+
+    def moved(self) -> bool:
+        """Set the deadline anew, and see whether bytes may still pass; if not, it is over."""
+        self.touch()
+        if self.bounded:
+            sent = self.far.count
+            if self.near.count + sent > self._limits.max_bytes:
+                self.end("max_bytes")
+                return False
+            if sent > _HANDSHAKE_AND_REQUEST and self.near.count < self._limits.byte_ratio * sent:
+                self.end("byte_ratio")
+                return False
+        return True
+
+    def room(self, most: int) -> int:
+        """Say how many bytes to read next: never 0, since only reading tells the end from more."""
+        return int(min(most, max(1, self._limits.max_bytes - self.near.count - self.far.count)))
+
+    def expire(self) -> None:
+        """End: the time is over."""
+        self.end("max_seconds" if self.relay.now >= self._latest else "idle")
+
+    def lost(self, side: "Side") -> None:
+        """End: the connection of one side is broken."""
+        self.end("client_gone" if side is self.near else "target_gone")
+
+    def end(self, why: Ending) -> None:
+        """Close both sides and say so, once."""
+        relay, near, far = self.relay, self.near, self.far
+        if self not in relay.tunnels:
+            return
+        relay.tunnels.discard(self)
+        close = reset if why in {"client_gone", "target_gone"} else socket.socket.close
+        for side in (near, far):
+            relay.poll.forget(side.descriptor)
+            side.count -= side.drop()
+            close(side.socket)
+            side.over = True
+            del side.other, side.tunnel  # no cycles: nobody is to search the memory for tunnels that are over
+        self._closed(near.count, far.count, why)
+        relay.left()

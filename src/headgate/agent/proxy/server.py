@@ -1,0 +1,217 @@
+"""The listening part of the prefetch proxy: its sockets, its clock, its end.
+
+Plain sockets, told by one poll, from the accept to the end of the tunnel: neither a transport nor a task belongs to a
+connection that waits. Who may have a tunnel, and where to, is the decision's; see `asked`.
+"""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import time
+from typing import Protocol
+
+import msgspec
+
+from headgate.agent.proxy.asked import Complain, Decide
+from headgate.agent.proxy.http1 import Http1Connection
+from headgate.agent.proxy.listening import Listener, listening_sockets
+from headgate.agent.proxy.poll import READ, Ready, new_poll
+from headgate.agent.proxy.relay import Relay
+from headgate.agent.proxy.tls import Handshake
+
+__all__ = ["Connection", "Patience", "TunnelServer", "Upgrade"]
+
+_TICK = 0.25
+"""Seconds between two looks at whose time is over."""
+_SPARE = 256
+"""Connections beyond the most that are told so; those beyond these are only closed."""
+
+
+class Patience(msgspec.Struct, frozen=True, kw_only=True):
+    """How many seconds a client is waited for."""
+
+    handshake: float = 10.0
+    """From the accept until TLS is agreed on."""
+    quiet: float = 30.0
+    """Until the first byte of a head, the first one's and each further one's."""
+    head: float = 10.0
+    """From a head's first byte to its last."""
+    linger: float = 2.0
+    """From the last answer, while what comes is still read so that the answer is not lost."""
+
+
+class Connection(Ready, Protocol):
+    """A client's connection that is no tunnel (yet)."""
+
+    deadline: float
+    """When, on the coarse clock, `expire` is due."""
+
+    @property
+    def busy(self) -> int:
+        """How many tunnels there are within it, those being decided on included."""
+
+    def expire(self) -> None:
+        """Hear that its time is over."""
+
+    def drain(self) -> None:
+        """Hear that the end of the proxy has begun."""
+
+    def close(self) -> None:
+        """End at once, with everything within."""
+
+
+class Upgrade(Protocol):
+    """Makes the connection for a protocol agreed on in TLS."""
+
+    def __call__(
+        self, server: "TunnelServer", sock: ssl.SSLSocket, peer: tuple[str, int], *, surplus: bool
+    ) -> Connection:
+        """Make it: the poll tells it of reads from then on, `surplus` says that it is a connection too many.
+
+        It has the poll forget its socket and calls `server.leave` when it is over, and `server.left` when it is less
+        busy.
+        """
+
+
+class TunnelServer:
+    """Listens, and relays what `decide` lets through; `complain` gives the refusals of what is not to be decided on.
+
+    At most `connections` clients at once: those beyond are told so. `upgrades` are the protocols beside HTTP/1.1, by
+    their names in ALPN. Runs on the event loop it is made on, and on no other.
+    """
+
+    def __init__(
+        self,
+        decide: Decide,
+        complain: Complain,
+        *,
+        connections: int = 16384,
+        patience: Patience | None = None,
+        upgrades: dict[str, Upgrade] | None = None,
+    ) -> None:
+        self.decide = decide
+        self.complain = complain
+        self.patience = patience or Patience()
+        self.poll = new_poll()
+        self.relay = Relay(self.poll, now=time.monotonic(), left=self.left)
+        self.connections: set[Connection] = set()
+        """Those that are no tunnels; the tunnels are the relay's."""
+        self.draining = False
+        """Whether the end has begun."""
+        self._most = connections
+        self._upgrades = upgrades or {}
+        self._listeners: list[Listener] = []
+        self._loop = asyncio.get_running_loop()
+        self._ticking: asyncio.TimerHandle | None = None
+        self._idle = asyncio.Event()
+        self._deadline = 0.0
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """Where it listens: host and port of every listening socket."""
+        return [listener.address for listener in self._listeners]
+
+    @property
+    def busy(self) -> int:
+        """How many tunnels there are, those being decided on included."""
+        return len(self.relay.tunnels) + sum(connection.busy for connection in self.connections)
+
+    @property
+    def seconds_left(self) -> float:
+        """How long it still takes at most, once the end has begun."""
+        return max(0.0, self._deadline - time.monotonic())
+
+    async def start(
+        self,
+        host: str,
+        port: int,
+        *,
+        tls: ssl.SSLContext | None = None,
+        reuse_port: bool = False,
+        sock: socket.socket | None = None,
+    ) -> None:
+        """Listen at `host` and `port` (0: one that is free), or on `sock`; may be called again for another listener.
+
+        `tls` makes it a TLS listener; see `server_context`. Raises `OSError` when the address cannot be had.
+        """
+        sockets = [sock] if sock is not None else await listening_sockets(host, port, reuse_port=reuse_port)
+        self._listeners += [Listener(self, each, tls) for each in sockets]
+        if self._ticking is None:
+            self._tick()
+
+    async def drain(self, seconds: float) -> int:
+        """End: listen no more, give the tunnels at most `seconds`, then close everything.
+
+        Returns how many tunnels were cut. A second call, while the first one waits, has it wait no longer.
+        """
+        self.draining = True
+        self._deadline = time.monotonic() + seconds
+        while self._listeners:
+            self._listeners.pop().close()
+        for connection in list(self.connections):
+            connection.drain()
+        self._idle.clear()
+        if self.busy and seconds > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._idle.wait()
+        return self._close()
+
+    def _close(self) -> int:
+        cut = self.busy
+        if self._ticking is not None:
+            self._ticking.cancel()
+        for connection in list(self.connections):
+            connection.close()
+        self.relay.close("drained")
+        self.poll.close()
+        return cut
+
+    # What connections call.
+
+    def enter(self, sock: socket.socket, peer: tuple[str, int], tls: ssl.SSLContext | None) -> None:
+        """Take a new connection in; or not, where there are too many."""
+        taken = len(self.connections) + len(self.relay.tunnels)
+        surplus = taken >= self._most
+        if taken >= self._most + _SPARE:
+            self.complain("connections", peer)
+            sock.close()
+            return
+        connection: Connection
+        if tls is None:
+            connection = Http1Connection(self, sock, peer, surplus=surplus)
+        else:
+            connection = Handshake(self, sock, peer, tls, surplus=surplus)
+        self.connections.add(connection)
+        self.poll.watch(sock.fileno(), READ, connection)
+
+    def shaken(self, sock: ssl.SSLSocket, peer: tuple[str, int], *, surplus: bool) -> None:
+        """Go on with a connection that is inside TLS now, in the protocol that was agreed on."""
+        upgrade = self._upgrades.get(sock.selected_alpn_protocol() or "")
+        connection: Connection
+        if upgrade is None:
+            connection = Http1Connection(self, sock, peer, surplus=surplus)
+        else:
+            connection = upgrade(self, sock, peer, surplus=surplus)
+        self.connections.add(connection)
+        self.poll.hand_over(sock.fileno(), connection)
+
+    def leave(self, connection: Connection) -> None:
+        """Let go of a connection that is over, or has become a tunnel."""
+        self.connections.discard(connection)
+        if self.draining:
+            self._loop.call_soon(self.left)  # it may be a tunnel in a moment
+
+    def left(self) -> None:
+        """See whether that was the last tunnel, if anybody waits for it."""
+        if self.draining and not self.busy:
+            self._idle.set()
+
+    def _tick(self) -> None:
+        """Move the coarse clock on, and see whose time is over: cheaper than a timer for each."""
+        self.relay.now = now = time.monotonic()
+        for connection in [one for one in self.connections if one.deadline <= now]:
+            connection.expire()
+        self.relay.look_after()
+        self._ticking = self._loop.call_later(_TICK, self._tick)

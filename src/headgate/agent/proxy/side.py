@@ -1,0 +1,362 @@
+"""One of a tunnel's two sockets: reads from here go to the other side, and what is written here came from there.
+
+Plain sockets splice; inside TLS bytes are copied, record by record. What is read and cannot be written at once waits at
+the side it is for, and the side it came from is not read until it is gone.
+"""
+
+import contextlib
+import socket
+import ssl
+import struct
+from typing import TYPE_CHECKING, cast
+
+from headgate.agent.proxy.poll import READ, WRITE
+from headgate.agent.proxy.splicing import Pipe
+
+if TYPE_CHECKING:
+    from headgate.agent.proxy.relay import Tunnel
+
+__all__ = ["PIECE", "WOULD_BLOCK", "Side", "TlsSide", "reset"]
+
+WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+"""What a socket says that can do nothing now."""
+
+_COPIED = 1 << 16
+"""Bytes of a direction that are copied; the rest is spliced."""
+PIECE = 1 << 18
+"""Bytes copied at once, through one buffer that all tunnels share."""
+_SMALL_PIECE = 1 << 14
+"""Bytes copied at once when too much waits everywhere."""
+_RECORD = 1 << 14
+"""Bytes in a TLS record at most. Less is never read at once: what OpenSSL keeps back no poll tells of."""
+_MOST_WAITING = 1 << 25
+"""Bytes that may wait in memory, in all tunnels together, before pieces are small and pipes are not read out."""
+_READS_BEFORE_END = 16
+_RESET = struct.pack("ii", 1, 0)
+
+
+def reset(sock: socket.socket) -> None:
+    """Close a connection so that the peer sees a reset, not an end."""
+    with contextlib.suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    sock.close()
+
+
+class Side:
+    """One of a tunnel's two sockets, and what waits to be written to it."""
+
+    __slots__ = (
+        "_pipe", "_waiting", "_watched", "count", "descriptor", "ended", "finished", "other", "over", "socket",
+        "tunnel", "wanted",
+    )  # fmt: skip
+
+    splices = True
+    """Whether the system can move bytes to and from it."""
+
+    def __init__(self, tunnel: "Tunnel", sock: socket.socket) -> None:
+        self.tunnel = tunnel
+        self.socket = sock
+        self.descriptor = sock.fileno()
+        self.other: Side = self
+        """The other one."""
+        self.over = False
+        """Whether the tunnel is, and with it all that is said of `tunnel` and `other`."""
+        self.wanted = 0
+        """What the poll was asked to tell."""
+        self._watched = True
+        self.count = 0
+        """Bytes read for it; less, in the end, what was never written to it."""
+        self.ended = False
+        """Whether it has said all."""
+        self.finished = False
+        """Whether it was told that the other one has."""
+        self._waiting: memoryview | None = None
+        self._pipe: Pipe | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether something waits to be written here."""
+        return self._waiting is not None or self._pipe is not None
+
+    def ready(self, events: int) -> None:
+        """See `Ready`."""
+        if events & WRITE:
+            self._flush()
+        if events & READ and not self.over:
+            if self.wanted & READ:
+                self._pull()
+            elif self._watched:
+                self._hear_unasked()
+
+    def give(self, piece: memoryview) -> bool:
+        """Write a piece, and keep what the system does not take now; returns whether the tunnel goes on."""
+        try:
+            sent = self._send(piece)
+        except OSError:
+            self.tunnel.lost(self)
+            return False
+        if sent < len(piece):
+            self._keep(bytes(piece[sent:]))
+        return True
+
+    def free_pipe(self) -> None:
+        """Read out what waits in the pipe, where nothing has moved since this was last called."""
+        pipe, relay = self._pipe, self.tunnel.relay
+        if pipe is None or pipe.has_moved() or relay.waiting + pipe.inside > _MOST_WAITING:
+            return
+        self._pipe = None
+        relay.stuck.discard(self)
+        self._keep(pipe.read_out())
+        relay.pipes.give_back(pipe)
+
+    def drop(self) -> int:
+        """Let go of what waits, at the tunnel's end; returns how many bytes that were."""
+        relay, dropped = self.tunnel.relay, 0
+        if self._waiting is not None:
+            dropped = len(self._waiting)
+            relay.waiting -= dropped
+            self._waiting = None
+        if self._pipe is not None:
+            dropped = self._pipe.inside
+            relay.stuck.discard(self)
+            relay.pipes.give_back(self._pipe)
+            self._pipe = None
+        return dropped
+
+    # From here to the other side.
+
+    def _pull(self) -> None:
+        """Read what there is, once, and pass it on."""
+        other = self.other
+        if other.count >= _COPIED and self.splices and other.splices:
+            pipe = self.tunnel.relay.pipes.borrow()
+            if pipe is not None:
+                self._splice(pipe)
+                return
+        self._copy()
+
+    def _copy(self) -> int:
+        """Pass a piece on through memory; returns its length, 0 where there was none or the tunnel is over."""
+        other, tunnel = self.other, self.tunnel
+        relay = tunnel.relay
+        most = PIECE if relay.waiting < _MOST_WAITING else _SMALL_PIECE
+        if tunnel.bounded:
+            most = tunnel.room(most)
+        try:
+            count = self._receive(relay.buffer, most)
+        except WOULD_BLOCK:
+            return 0
+        except OSError:
+            tunnel.lost(self)
+            return 0
+        if not count:
+            self._hear_end()
+            return 0
+        other.count += count
+        return count if tunnel.moved() and other.give(relay.buffer[:count]) else 0
+
+    def _splice(self, pipe: Pipe) -> None:
+        """Pass a piece on through a pipe, which is given back, or left with the other side."""
+        other, tunnel = self.other, self.tunnel
+        pipes = tunnel.relay.pipes
+        try:
+            count = pipe.fill(self.descriptor, tunnel.room(pipe.size) if tunnel.bounded else pipe.size)
+        except BlockingIOError:
+            pipes.give_back(pipe)
+            return
+        except OSError as error:
+            pipes.give_back(pipe)
+            if pipes.cannot(error):
+                self._copy()
+            else:
+                tunnel.lost(self)
+            return
+        if not count:
+            pipes.give_back(pipe)
+            self._hear_end()
+            return
+        other.count += count
+        if not tunnel.moved():
+            pipes.give_back(pipe)
+            return
+        other._pipe = pipe  # noqa: SLF001 - the same class
+        other._flush()  # noqa: SLF001
+
+    def _hear_end(self) -> None:
+        """Pass the end on, now or behind what waits."""
+        self.ended = True
+        self._want(self.wanted & ~READ)
+        if not self.other.waits:
+            self.other.finish()
+
+    def _hear_unasked(self) -> None:
+        """Hear of what cannot be declined: an error; or that both directions are over while there is more to read."""
+        if self.ended or self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self.tunnel.lost(self)
+        else:
+            self._unwatch()  # it would be told of again and again
+
+    # To here from the other side.
+
+    def _keep(self, rest: bytes) -> None:
+        """Have this wait until the system takes more."""
+        self.tunnel.relay.waiting += len(rest)
+        self._waiting = memoryview(rest)
+        self._hold()
+
+    def _hold(self) -> None:
+        self._want(self.wanted | WRITE)
+        self.other._want(self.other.wanted & ~READ)  # noqa: SLF001 - the same class
+
+    def _flush(self) -> None:
+        """Write what waits; then the other side may be read again."""
+        tunnel = self.tunnel
+        try:
+            if self._pipe is not None:
+                self._pour(self._pipe)
+            elif self._waiting is not None:
+                self._send_waiting(self._waiting)
+        except BlockingIOError:
+            self._hold()
+            return
+        except OSError:
+            tunnel.lost(self)
+            return
+        if self.waits:
+            return
+        self._want(self.wanted & ~WRITE)
+        self.other.resume()
+
+    def _pour(self, pipe: Pipe) -> None:
+        relay = self.tunnel.relay
+        try:
+            while pipe.inside:
+                pipe.pour(self.descriptor)
+                self.tunnel.touch()
+        except BlockingIOError:
+            relay.stuck.add(self)
+            raise
+        relay.stuck.discard(self)
+        relay.pipes.give_back(pipe)
+        self._pipe = None
+
+    def _send_waiting(self, waiting: memoryview) -> None:
+        sent = self._send(waiting)
+        self.tunnel.relay.waiting -= sent
+        self._waiting = waiting[sent:] if sent < len(waiting) else None
+        if sent:
+            self.tunnel.touch()
+
+    def resume(self) -> None:
+        """Be read again, now that nothing waits at the other side."""
+        if self.ended:
+            self.other.finish()
+        else:
+            self._want(self.wanted | READ)
+
+    def finish(self) -> None:
+        """Tell it that the other one has said all; with both told, the tunnel is over."""
+        if self.finished:
+            return
+        self.finished = self._say_end()
+        if self.over:
+            return
+        if self.finished and self.other.finished:
+            self.tunnel.end("ended")
+        elif self.finished and self.ended:
+            self._unwatch()
+
+    def _want(self, wanted: int) -> None:
+        if wanted == self.wanted:
+            return
+        poll = self.tunnel.relay.poll
+        if self._watched:
+            poll.change(self.descriptor, wanted)
+        else:
+            poll.watch(self.descriptor, wanted, self)
+            self._watched = True
+        self.wanted = wanted
+
+    def _unwatch(self) -> None:
+        self.tunnel.relay.poll.forget(self.descriptor)
+        self.wanted = 0
+        self._watched = False
+
+    # The socket.
+
+    def _receive(self, buffer: memoryview, most: int) -> int:
+        return self.socket.recv_into(buffer, most)
+
+    def _send(self, piece: memoryview) -> int:
+        """Send what the system takes now, which may be nothing."""
+        try:
+            return self.socket.send(piece)
+        except BlockingIOError:
+            return 0
+
+    def _say_end(self) -> bool:
+        """Say that no more is coming; returns whether it could be said now."""
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_WR)
+        return True
+
+
+class TlsSide(Side):
+    """A client's side inside TLS: `socket` is an `ssl.SSLSocket` that has shaken hands."""
+
+    __slots__ = ()
+
+    splices = False
+
+    def _pull(self) -> None:
+        """Read record by record, for as long as they are full."""
+        for _ in range(PIECE // _RECORD):
+            if self._copy() != _RECORD or not self.wanted & READ:
+                break
+        if not self.over and self.other.ended and not self.waits:
+            self.finish()
+
+    def resume(self) -> None:
+        """See `Side`; also say what could not be said before."""
+        super().resume()
+        if not self.over and self.other.ended and not self.waits:
+            self.finish()
+
+    def finish(self) -> None:
+        """See `Side`; but what the client has sent already is passed on first."""
+        # Python's unwrap() says the end, and then reads once to hear the other's: a record of the client's that it
+        # finds there instead would be lost.
+        if not self.ended and not self.finished:
+            for _ in range(_READS_BEFORE_END):
+                if self.other.waits:
+                    return  # resume() comes back here
+                if not self._copy():
+                    break
+            else:
+                return  # there is more, and the next event comes back here
+            if self.over or self.finished:
+                return
+        super().finish()
+
+    def _receive(self, buffer: memoryview, most: int) -> int:
+        return self.socket.recv_into(buffer, max(most, _RECORD))
+
+    def _send(self, piece: memoryview) -> int:
+        sent = 0
+        with contextlib.suppress(*WOULD_BLOCK):
+            while sent < len(piece):
+                sent += self.socket.send(piece[sent:] if sent else piece)
+        return sent
+
+    def _say_end(self) -> bool:
+        sock = cast("ssl.SSLSocket", self.socket)
+        try:
+            sock.unwrap()
+        except ssl.SSLWantWriteError:
+            self._want(self.wanted | WRITE)
+            return False
+        except (OSError, ValueError):
+            return True  # said; that the client has not said so too is no error here
+        if not self.ended:
+            self._hear_end()  # it has said so just now, and what could be read behind that is not inside TLS
+        return True
