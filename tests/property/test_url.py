@@ -5,7 +5,15 @@ import pytest
 from hypothesis import assume, event, example, given, settings
 from hypothesis import strategies as st
 
-from headgate.http.url import has_credentials, has_fragment, is_normal, parse_url, resolve, without_fragment
+from headgate.http.url import (
+    has_credentials,
+    has_fragment,
+    is_normal,
+    normal_parts,
+    parse_url,
+    resolve,
+    without_fragment,
+)
 
 HARMLESS = {
     "scheme": ["http://", "https://"],
@@ -79,6 +87,10 @@ def test_the_short_way_says_what_the_parser_says(text: str) -> None:
         assert url is text
         assert not has_fragment(text)
         assert not has_credentials(text)
+        parsed = can_ada.parse(text)
+        assert normal_parts(text) == (parsed.origin + parsed.pathname, parsed.origin, parsed.pathname)
+    else:
+        assert normal_parts(text) is None
 
 
 @pytest.mark.parametrize("around", ["https://a{}b/", "https://{}b/", "https://a/{}", "https://a/b{}c", "https://a/?{}"])

@@ -10,16 +10,16 @@ from typing import Final
 
 import can_ada
 
-__all__ = ["has_credentials", "has_fragment", "is_normal", "parse_url", "resolve", "without_fragment"]
+__all__ = ["has_credentials", "has_fragment", "is_normal", "normal_parts", "parse_url", "resolve", "without_fragment"]
 
 _LABEL: Final = r"(?!xn-)[a-z][a-z0-9-]*+"
 _LEFT_ALONE: Final = r"A-Za-z0-9!$&()*+,\-:;=@_~"
 
 _NORMAL: Final = (
     # A label of Punycode may be wrong, a last label of digits makes an IPv4 address, and a default port is left out.
-    rf"https?://{_LABEL}(?:\.{_LABEL})*+(?::(?!(?:80|443)/)[1-9][0-9]{{0,3}}+)?+"
+    rf"((https?://{_LABEL}(?:\.{_LABEL})*+(?::(?!(?:80|443)/)[1-9][0-9]{{0,3}}+)?+)"
     # A segment that begins with a dot, or with %2E for one, may be a dot segment; within one, both are harmless.
-    rf"/[{_LEFT_ALONE}'/]*+(?:(?:(?<!/)[.%]|%(?!2))[{_LEFT_ALONE}'.%]*+[{_LEFT_ALONE}'/]*+)*+"
+    rf"(/[{_LEFT_ALONE}'/]*+(?:(?:(?<!/)[.%]|%(?!2))[{_LEFT_ALONE}'.%]*+[{_LEFT_ALONE}'/]*+)*+))"
     rf"(?:\?[{_LEFT_ALONE}.%/?]*+)?+"
 )
 
@@ -30,6 +30,15 @@ _credentials = re.compile(r"[^:/?#]++://[^/?#]*@").match
 def is_normal(text: str) -> bool:
     """Say whether the short way sees that `text` is a URL in normal form, with neither fragment nor credentials."""
     return _is_normal(text) is not None
+
+
+def normal_parts(text: str) -> tuple[str, str, str] | None:
+    """Give what a URL is without its query, its origin and its path, where the short way sees that it is normal."""
+    match = _is_normal(text)
+    if match is None:
+        return None
+    name, origin, path = match.groups()
+    return name, origin, path
 
 
 def parse_url(text: str) -> str | None:

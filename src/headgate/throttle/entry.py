@@ -34,7 +34,7 @@ class Entry(msgspec.Struct, gc=False):
     @property
     def release(self) -> float:
         """The later of the two horizons."""
-        return max(self.backoff, self.retry_after)
+        return self.backoff if self.backoff > self.retry_after else self.retry_after
 
     def fail(self) -> None:
         """Count a failure: "increased by one for each failure"."""
@@ -42,8 +42,10 @@ class Entry(msgspec.Struct, gc=False):
 
     def succeed(self, now: float) -> None:
         """Count a success: "decreased by one (to no less than 0) for each success"; it makes no hold, and ends none."""
-        self.count = max(self.count - 1, -1)
-        self.backoff = max(self.backoff, now)
+        if self.count >= 0:
+            self.count -= 1
+        if self.backoff < now:
+            self.backoff = now
 
     def take_back(self) -> None:
         """Make the success that was just counted a failure."""

@@ -49,7 +49,7 @@ class Store:
         """Give the entry that holds this target: that of its longest bucket, else its own; None where there is none."""
         if self._buckets and (bucket := self.bucket(target, now=now)) is not None:
             return bucket[1]
-        shelf = self._shelves.get(_number(target.origin))
+        shelf = self._shelves.get(hash(target.origin) % _SHELVES)  # _number(), without the call: twice for each request
         entry = shelf.get(target.name) if shelf is not None else None
         return None if entry is None or self._is_spent(entry, now) else entry
 
@@ -160,13 +160,13 @@ class Store:
         return rank <= _HEALTHY
 
     def _is_spent(self, entry: Entry, now: float) -> bool:
-        return self._rank(entry, now) == _SPENT
+        return now - entry.release >= (self._failing_lifetime if entry.count > 0 else self._healthy_lifetime)
 
     def _rank(self, entry: Entry, now: float) -> int:
         release, is_failing = entry.release, entry.count > 0
         if release > now:
             return _HELD
-        if now - release >= (self._failing_lifetime if is_failing else self._healthy_lifetime):
+        if self._is_spent(entry, now):
             return _SPENT
         return _RELEASED if is_failing else _HEALTHY
 

@@ -7,6 +7,8 @@ fragment and its credentials too.
 import can_ada
 import msgspec
 
+from headgate.http.url import normal_parts
+
 __all__ = ["Target", "parse_target", "path_matches"]
 
 
@@ -24,8 +26,12 @@ class Target(msgspec.Struct, frozen=True, gc=False):
 def parse_target(url: str, *, lower_case_path: bool = False) -> Target | None:
     """Give the target of an absolute URL; None for one that is not http or https, and for what is no URL.
 
-    The WHATWG's parser says what the parts are, so the ways to write one address make one target.
+    The WHATWG's parser says what the parts are, so the ways to write one address make one target; nearly all URLs are
+    as it would write them, and are told by the short way.
     """
+    parts = normal_parts(url)
+    if parts is not None and not lower_case_path:
+        return Target(*parts)
     try:
         parsed = can_ada.parse(url)
     except (ValueError, TypeError):  # a failure of the parser; a lone surrogate

@@ -104,7 +104,7 @@ class Throttle:
         entry = self._store.find(target, now=now) if target is not None else None
         if target is None or entry is None:
             return ASAP
-        release = entry.retry_after if self._opted_out(target) else entry.release
+        release = entry.retry_after if self._opt_outs and self._opted_out(target) else entry.release
         return release if release > now else ASAP
 
     def response_received(
