@@ -5,17 +5,18 @@ here as a request of its own. Nothing of a response's body is read here, unless 
 """
 
 import threading
-from collections.abc import Mapping
 from contextlib import aclosing, closing, suppress
 from functools import cache
 from importlib import import_module
+from itertools import accumulate
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from headgate.agent.courtesy import Courtesy
 from headgate.agent.library import library_of
+from headgate.agent.marks import is_interactive
 from headgate.agent.passage import Passage
-from headgate.errors import ConfigurationError, NoContact
+from headgate.errors import NoContact
 
 if TYPE_CHECKING:
     from httpx2 import AsyncBaseTransport, BaseTransport
@@ -33,14 +34,13 @@ class Transport(BaseTransport):
     """For `httpx2.Client(transport=Transport(courtesy))`, and the same with httpx.
 
     `inner` is the transport that sends, by default the library's own. What a client would have told that one, tell it:
-    `Transport(courtesy, httpx2.HTTPTransport(http2=True))`; so too for `proxy`, `verify` and `limits`. A transport that
-    answers requests itself, out of a cache or a bundle, belongs in front, with this one as the transport behind it; if
-    it is the `inner` and says so of its responses as hishel does, what it has stored counts for nothing.
+    `Transport(courtesy, httpx2.HTTPTransport(http2=True))`, and so with `verify`, `limits` and `proxy`; a client with a
+    transport of its own looks for no proxy in the environment. A cache, such as hishel's, and a bundle are best in
+    front of this; what an inner one had stored counts for nothing.
 
     A request that is held raises what is both `NoContact` and the library's `TransportError`, and no socket is opened.
-    With `extensions={"headgate": {"interactive": True}}` it is one that a user waits for; raises `ConfigurationError`
-    where anything else stands there. A request is sent again only if its body was given whole: as bytes, text, a form
-    or JSON. Any number of threads share a transport, and any number of transports a courtesy.
+    What a request waits for is no part of its timeouts. With `extensions={"headgate": {"interactive": True}}` it is one
+    that a user waits for. One is sent again only if its body was given whole: as bytes, text, a form or JSON.
     """
 
     def __init__(self, courtesy: Courtesy, inner: Any = None) -> None:
@@ -70,16 +70,16 @@ class Transport(BaseTransport):
                 while (wait := passage.wait()) is not None:
                     wait.block()
             except NoContact as held:
-                raise _refusal(held, request) from None
-            response = (self._inner or self._begun(request)).handle_request(request)
+                raise _held(held, request) from None
+            try:
+                response = (self._inner or self._begun(request)).handle_request(request)
+            except BaseException:
+                passage.lost()  # whoever sends it anew does so with the same draw
+                raise
             if _is_last(passage, response):
                 return response
-            with closing(response), suppress(Exception):  # what is wrong with it is the next one's to show
-                taken = 0
-                for chunk in response.stream:
-                    taken += len(chunk)
-                    if taken > _SHORT:
-                        break
+            with suppress(Exception), closing(response):  # what is wrong with it is the next one's to show
+                any(read > _SHORT for read in accumulate(map(len, response.stream)))
 
     def _begun(self, request: Any) -> Any:
         with self._lock:
@@ -89,7 +89,7 @@ class Transport(BaseTransport):
 
 
 class AsyncTransport(AsyncBaseTransport):
-    """`Transport` for `httpx2.AsyncClient`, and the same with httpx; under asyncio and under trio."""
+    """`Transport` for `httpx2.AsyncClient`, and the same with httpx; under asyncio, and under trio."""
 
     def __init__(self, courtesy: Courtesy, inner: Any = None) -> None:
         self._courtesy = courtesy
@@ -117,18 +117,22 @@ class AsyncTransport(AsyncBaseTransport):
                 while (wait := passage.wait()) is not None:
                     await wait.settle()
             except NoContact as held:
-                raise _refusal(held, request) from None
+                raise _held(held, request) from None
             if self._inner is None:
                 self._inner = library_of(request).AsyncHTTPTransport()
-            response = await self._inner.handle_async_request(request)
+            try:
+                response = await self._inner.handle_async_request(request)
+            except BaseException:
+                passage.lost()  # whoever sends it anew does so with the same draw
+                raise
             if _is_last(passage, response):
                 return response
-            async with aclosing(response):
-                with suppress(Exception):
-                    taken = 0
+            with suppress(Exception):  # what is wrong with it is the next one's to show
+                async with aclosing(response):
+                    read = 0
                     async for chunk in response.stream:
-                        taken += len(chunk)
-                        if taken > _SHORT:
+                        read += len(chunk)
+                        if read > _SHORT:
                             break
 
 
@@ -137,51 +141,42 @@ def _passage(courtesy: Courtesy, request: Any) -> Passage:
     return courtesy.passage(
         request.method,
         str(request.url),
-        interactive=marks is not None and _is_interactive(marks),
-        # Nothing is known of any other kind of body, and of an iterator or a file that nothing may be left of it.
+        interactive=marks is not None and is_interactive(marks),
+        # Of an iterator or a file nothing may be left, and of other kinds of bodies nothing is known.
         repeatable=courtesy.retry > 0 and isinstance(request.stream, library_of(request).ByteStream),
     )
 
 
-def _is_interactive(marks: object) -> bool:
-    if isinstance(marks, Mapping) and not marks.keys() - {"interactive"}:
-        interactive = marks.get("interactive", False)
-        if isinstance(interactive, bool):
-            return interactive
-    raise ConfigurationError(f"extensions: 'headgate': {marks!r} is not understood; try {{'interactive': True}}")
-
-
 def _is_last(passage: Passage, response: Any) -> bool:
-    extensions = response.extensions
-    # As hishel marks what it had stored, from its version 1.0 and before; unless it asked whether that still holds.
-    if extensions.get("hishel_from_cache") and not extensions.get("hishel_revalidated"):
-        return True
-    if extensions.get("from_cache") and not extensions.get("revalidated"):
-        return True
+    had = response.extensions
+    # hishel's marks, from its version 1.0 and before, on what it had stored; but then it may have asked if that holds.
+    if "hishel_from_cache" in had or "from_cache" in had:
+        is_stored = had.get("hishel_from_cache") or had.get("from_cache")
+        if is_stored and not (had.get("hishel_revalidated") or had.get("revalidated")):
+            return True
     return passage.received(response.status_code, response.headers.raw)
 
 
 class _Held(NoContact):
-    """What the classes of both libraries have in common: they can be pickled, though they are made only when needed."""
+    """What is raised, but for the library's own error: that is put in when it is known which library's."""
 
-    _request: Any = None
-    """What the library's own classes keep the request in, which their clients set anew."""
+    request: Any = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _again, (library_of(self).__name__, *self.args), self.__dict__
 
 
-def _refusal(held: NoContact, request: Any) -> Any:
+def _held(held: NoContact, request: Any) -> Any:
     """Make what is raised for a request out of what the composition raises."""
-    refusal: Any = _refused(library_of(request))(*held.args)
-    refusal.request = request
-    return refusal
+    made = _held_in(library_of(request))(*held.args)
+    made.request = request
+    return made
 
 
 @cache
-def _refused(library: ModuleType) -> type[_Held]:
-    return type("NoContact", (_Held, library.TransportError), {"__module__": __name__})
+def _held_in(library: ModuleType) -> type[_Held]:
+    return type("Held", (_Held, library.TransportError), {"__module__": __name__})
 
 
 def _again(name: str, *args: Any) -> NoContact:
-    return _refused(import_module(name))(*args)
+    return _held_in(import_module(name))(*args)
