@@ -68,6 +68,37 @@ def test_a_gate_that_is_gone_is_unreachable(gate):
     assert (code, told["result"], told["fresh_for"]) == (1, "unreachable", 60)
 
 
+HUNG = """
+import socket, sys, threading
+
+def getaddrinfo(host, port, *, flags=0, **options):
+    if flags & socket.AI_NUMERICHOST:
+        raise socket.gaierror(socket.EAI_NONAME, "it is a name")
+    threading.Event().wait()
+
+socket.getaddrinfo = getaddrinfo
+import headgate.advice.fetching
+headgate.advice.fetching.TIMEOUT = 0.2
+from headgate.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize("command", ["fetch", "check"])
+def test_a_name_server_that_hangs_keeps_no_command_from_ending(command):
+    identity = ["--identity", "ExampleBot,*"] if command == "fetch" else []
+    arguments = ["advice", command, "https://slow.example", *identity, "--json"]
+    done = subprocess.run(
+        [sys.executable, "-c", HUNG, *arguments], capture_output=True, timeout=programs.PATIENCE, check=False
+    )
+    told = json.loads(done.stdout)
+    assert (done.returncode, done.stderr) == (1, b"")
+    if command == "fetch":
+        assert (told["result"], told["reason"]) == ("unreachable", "no response came: not within 0.2 s")
+    else:
+        assert [finding["code"] for finding in told["findings"]] == ["unreachable"]
+
+
 def test_two_hundred_thousand_brackets_are_null():
     for document in (b"[" * 200_000, b"[" * 200_000 + b"]" * 200_000, b'[{"user_agent":"*","x":' + b"[" * 200_000):
         assert said("parse", "-", "--identity", "ExampleBot,*", stdin=document) == (0, None)

@@ -4,6 +4,7 @@ import re
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from headgate.advice.fetching import MOST_BYTES, NETWORK_ERROR, TIMEOUT, AdviceRequest, AdviceResponse, needs_body
@@ -45,17 +46,12 @@ def fetch_until(
     """Do the same, and be through at the deadline."""
     came = NETWORK_ERROR
     try:
-        host, port, message = _message(request)
-        if not request.url.startswith("https:"):
-            tls = None
-        elif tls is None:
-            tls = usual_authorities()
-        else:
-            tls.set_alpn_protocols([PROTOCOL])
-        with connected(host, port, tls=tls, deadline=deadline) as connection:
+        message = _message(request)
+        trusted = _trust(tls) if message.is_secure else None
+        with connected(message.host, message.port, tls=trusted, deadline=deadline) as connection:
             # Who refuses to read may have said why.
             with suppress(ConnectionError):
-                connection.send(message)
+                connection.send(message.text)
             reader = ResponseReader(connection.receive)
             status, fields = reader.head()
             came = AdviceResponse(status, fields, None)
@@ -73,16 +69,34 @@ def fetch_until(
     return came
 
 
-def _message(request: AdviceRequest) -> tuple[str, int, bytes]:
-    """Give the host, the port and all that is sent; raises `OSError` for what no request can be made of."""
+class _Message(NamedTuple):
+    host: str
+    port: int
+    is_secure: bool
+    text: bytes
+    """All that is sent."""
+
+
+def _message(request: AdviceRequest) -> _Message:
+    """Give what is sent, and where; raises `OSError` for what no request can be made of."""
     try:
         url = urlsplit(request.url)
+        if url.scheme not in _PORTS:
+            raise ValueError("its URL is neither http nor https")
         # RFC 9112, 9.3: who sends no second request has to say so.
-        fields = [("Host", url.netloc), *request.fields, ("Connection", "close")]
+        fields = [("Host", url.netloc.rpartition("@")[2]), *request.fields, ("Connection", "close")]
         lines = [f"GET {url.path} HTTP/1.1", *(f"{name}: {value}" for name, value in fields)]
         if not (all(map(_is_line, lines)) and request.url.isascii()):
             raise ValueError("it has a character that no request has")
         port = _PORTS[url.scheme] if url.port is None else url.port
-        return url.hostname or "", port, "\r\n".join([*lines, "", ""]).encode("latin-1")
+        text = "\r\n".join([*lines, "", ""]).encode("latin-1")
+        return _Message(url.hostname or "", port, url.scheme == "https", text)
     except ValueError as error:
         raise OSError(f"no request can be made: {error}") from error
+
+
+def _trust(tls: ssl.SSLContext | None) -> ssl.SSLContext:
+    if tls is None:
+        return usual_authorities()
+    tls.set_alpn_protocols([PROTOCOL])
+    return tls

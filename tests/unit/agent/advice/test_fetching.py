@@ -2,7 +2,10 @@
 
 import asyncio
 import gzip
+import socket
 import ssl
+import struct
+import threading
 import zlib
 from contextlib import suppress
 
@@ -10,12 +13,23 @@ import pytest
 import trustme
 
 from headgate.advice import AgentIdentity
-from headgate.advice.fetching import MOST_BYTES, NETWORK_ERROR, AdviceResponse, advice_request, interpret
+from headgate.advice.fetching import (
+    MOST_BYTES,
+    NETWORK_ERROR,
+    AdviceRequest,
+    AdviceResponse,
+    advice_request,
+    interpret,
+)
 from headgate.advice.result import UNREACHABLE
-from headgate.agent.advice import fetch_advice
+from headgate.agent.advice import fetch_advice, fetching
+from headgate.agent.advice.connection import Connection
+from tests.unit.agent.advice import scripted
+from tests.unit.agent.advice.programs import printed
 
 IDENTITY = AgentIdentity(["ExampleProxy", "prefetch-proxy", "*"])
 HALF = b'[{"user_agent":"*","fraction":0.5}]'
+URL = "http://127.0.0.1:1/"
 TYPE = b"Content-Type: application/trafficadvice+json\r\n"
 
 
@@ -25,10 +39,13 @@ def answer(body: bytes = HALF, *, status: bytes = b"200 OK", fields: bytes = TYP
 
 
 class Server:
-    """Sends `said` to whoever connects, and hears them out; `stays` open afterwards, if it is to."""
+    """Sends `said` to whoever connects; `stays` open, `resets` the connection or `hears_out` what else is said."""
 
-    def __init__(self, said: bytes, *, stays: bool = False, resets: bool = False) -> None:
+    port = 0
+
+    def __init__(self, said: bytes, *, stays: bool = False, resets: bool = False, hears_out: bool = False) -> None:
         self.said = said
+        self.hears_out = hears_out
         self.stays = stays
         self.resets = resets
         self.heard: list[bytes] = []
@@ -49,6 +66,8 @@ class Server:
         with suppress(ConnectionError, asyncio.IncompleteReadError):
             self.heard.append(await reader.readuntil(b"\r\n\r\n"))
             await self.speak(reader, writer)
+            if self.hears_out:
+                self.heard.append(await reader.read())
         writer.close()
         with suppress(ConnectionError, ssl.SSLError):
             await writer.wait_closed()
@@ -65,13 +84,16 @@ def fetched(
     host: str = "127.0.0.1",
     tls: ssl.SSLContext | None = None,
     trust: ssl.SSLContext | None = None,
+    fields: tuple[tuple[str, str], ...] | None = None,
     **options: object,
 ) -> AdviceResponse:
     async def fetch() -> AdviceResponse:
         listening = await asyncio.start_server(server.serve, "127.0.0.1", 0, ssl=tls)
         async with listening:
-            port = listening.sockets[0].getsockname()[1]
-            request = advice_request(f"{'https' if tls else 'http'}://{host}:{port}", IDENTITY)
+            server.port = listening.sockets[0].getsockname()[1]
+            request = advice_request(f"{'https' if tls else 'http'}://{host}:{server.port}", IDENTITY)
+            if fields is not None:
+                request = AdviceRequest(request.url, fields)
             response = await asyncio.to_thread(fetch_advice, request, tls=trust, **options)
             await server.over()
             return response
@@ -93,22 +115,96 @@ def test_the_request_is_a_get_with_nothing_of_anybody_s_in_it(monkeypatch, tmp_p
         "ALL_PROXY": "http://127.0.0.1:9",
     }.items():
         monkeypatch.setenv(name, value)
-    server = Server(answer())
+    server = Server(answer(), hears_out=True)
     response = fetched(server)
     assert (response.status, response.body, response.failure) == (200, HALF, "")
     assert ("Content-Type", "application/trafficadvice+json") in response.fields
-    (heard,) = server.heard
-    line, *fields = heard.decode().removesuffix("\r\n\r\n").split("\r\n")
-    assert line == "GET /.well-known/traffic-advice HTTP/1.1"
-    assert {field.split(":")[0].lower() for field in fields} == {
-        "host",
-        "accept",
-        "accept-encoding",
-        "user-agent",
-        "connection",
-    }
-    assert "User-Agent: ExampleProxy" in fields
-    assert "Accept: application/trafficadvice+json" in fields
+    assert b"".join(server.heard).decode() == (
+        "GET /.well-known/traffic-advice HTTP/1.1\r\n"
+        f"Host: 127.0.0.1:{server.port}\r\n"
+        "Accept: application/trafficadvice+json\r\n"
+        "Accept-Encoding: identity\r\n"
+        "User-Agent: ExampleProxy\r\n"
+        "Connection: close\r\n"
+        "\r\n"
+    )
+
+
+def test_the_request_has_what_the_core_asks_for_and_no_more():
+    server = Server(answer(status=b"304 Not Modified"), hears_out=True)
+    fields = (("If-None-Match", '"a"'), ("If-Modified-Since", "Sat, 01 Jan 2000 00:00:00 GMT"), ("User-Agent", "é\t"))
+    fetched(server, fields=fields)
+    assert (
+        b"".join(server.heard)
+        == (
+            b"GET /.well-known/traffic-advice HTTP/1.1\r\n"
+            b"Host: 127.0.0.1:%d\r\n"
+            b'If-None-Match: "a"\r\n'
+            b"If-Modified-Since: Sat, 01 Jan 2000 00:00:00 GMT\r\n"
+            b"User-Agent: \xe9\t\r\n"
+            b"Connection: close\r\n"
+            b"\r\n"
+        )
+        % server.port
+    )
+
+
+@pytest.mark.parametrize(
+    ("url", "fields"),
+    [
+        (URL, (("User-Agent", "a\r\nCookie: b"),)),
+        (URL, (("User-Agent", "a\nb"),)),
+        (URL, (("User-Agent", "a\0"),)),
+        (URL, (("User-Agent", "\u20ac"),)),
+        (URL, (("A\r\nB", "c"),)),
+        ("http://127.0.0.1:1/\x00", ()),
+        ("http://127.0.0.1:1/\u20ac", ()),
+        ("http://127.0.0.1:99999/", ()),
+        ("http://[::1/", ()),
+        ("ftp://127.0.0.1/", ()),
+        ("", ()),
+    ],
+)
+def test_what_is_no_request_is_not_sent(monkeypatch, url, fields):
+    monkeypatch.setattr(fetching, "connected", None)
+    response = fetch_advice(AdviceRequest(url, fields))
+    assert response[:3] == NETWORK_ERROR[:3]
+    assert response.failure.startswith("no request can be made: ")
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("https://a.example/b", ("a.example", 443)),
+        ("https://a.example:0/b", ("a.example", 0)),
+        ("https://a.example.:8443/b", ("a.example.", 8443)),
+        ("http://[::1]/b", ("::1", 80)),
+        ("http://localhost:8080/b", ("localhost", 8080)),
+        ("HTTPS://user:password@A.example/b", ("a.example", 443)),
+    ],
+)
+def test_whoever_the_url_names_is_asked(monkeypatch, url, expected):
+    asked = []
+
+    def refuse(host, port, *, tls, deadline):
+        asked.append((host, port))
+        assert (tls is None) == url.startswith("http:")
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(fetching, "connected", refuse)
+    assert fetch_advice(AdviceRequest(url, ())).failure == "ConnectionRefusedError"
+    assert asked == [expected]
+
+
+def test_whoever_stands_before_the_host_is_left_out():
+    heard = []
+
+    def listen(connection, server):
+        heard.append(connection.recv(1 << 16))
+
+    with scripted.serving(listen) as server:
+        fetch_advice(AdviceRequest(f"http://user:password@127.0.0.1:{server.port}/a", ()))
+    assert heard == [b"GET /a HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nConnection: close\r\n\r\n" % server.port]
 
 
 @pytest.mark.parametrize("status", [b"301 Moved", b"302 Found", b"307 Temporary Redirect"])
@@ -144,6 +240,11 @@ def test_interim_responses_are_skipped(hints):
         b"HTTP/1.1 200 OK\r\nContent-",
         b"\x15\x03\x01\x00\x02\x02\x50",
         b"HTTP/1.1 2\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nA: b\0c\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n folded\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5, 6\r\n\r\n",
+        b"<html>It works!</html>\n",
     ],
 )
 def test_what_is_no_whole_head_of_http_is_a_network_error(said):
@@ -156,12 +257,14 @@ def test_what_is_no_whole_head_of_http_is_a_network_error(said):
 def test_a_refused_connection_is_a_network_error():
     response = fetch_advice(advice_request("http://127.0.0.1:1", IDENTITY))
     assert response[:3] == NETWORK_ERROR[:3]
-    assert "ConnectionRefusedError" in response.failure
+    assert response.failure == "Connection refused"
 
 
 def test_a_head_without_an_end_is_a_network_error():
-    response = fetched(Server(b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 100_000, stays=True))
-    assert response[:3] == NETWORK_ERROR[:3]
+    for endless in (b"X: y\r\n", b"X", b" \r\n", b"X: y\r\n\r\nHTTP/1.1 103 Early Hints\r\n"):
+        response = fetched(Server(b"HTTP/1.1 103 Early Hints\r\nX: y\r\n" + endless * 200_000, stays=True))
+        assert response[:3] == NETWORK_ERROR[:3]
+        assert "too long" in response.failure or "interim" in response.failure
 
 
 @pytest.mark.parametrize("said", [b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 100 Continue\r\n\r\n"])
@@ -298,16 +401,11 @@ def test_tls_is_to_who_was_asked_for_and_names_of_this_machine_lead_to_it(author
     assert f"Host: {host}:".encode() in server.heard[0]
 
 
-def test_the_environment_says_nothing_about_whom_to_trust(authority, monkeypatch, tmp_path):
-    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
-    serving, _ = contexts(authority, "localhost")
-    assert fetched(Server(answer()), host="localhost", tls=serving).status == 0
-
-
 def test_tls_to_nobody_who_is_trusted_is_a_network_error(authority):
     serving, trusting = contexts(authority, "localhost")
-    assert fetched(Server(answer()), host="localhost", tls=serving).status == 0
+    response = fetched(Server(answer()), host="localhost", tls=serving)
+    assert response[:3] == NETWORK_ERROR[:3]
+    assert response.failure.startswith("its certificate is not trusted: ")
     assert fetched(Server(answer()), host="a.localhost", tls=serving, trust=trusting).status == 0
     assert fetched(Server(answer()), host="127.0.0.1", tls=serving, trust=trusting).status == 0
 
@@ -317,3 +415,107 @@ def test_nothing_of_a_response_becomes_part_of_the_next_request():
     for _ in range(2):
         fetched(server)
     assert b"Cookie" not in b"".join(server.heard)
+
+
+def test_http_1_1_is_asked_for_and_nothing_else(authority):
+    serving, trusting = contexts(authority, "localhost")
+    serving.set_alpn_protocols(["h2", "http/1.1"])
+    trusting.set_alpn_protocols(["h2"])
+    chosen = []
+
+    class Watching(Server):
+        async def speak(self, reader, writer):
+            chosen.append(writer.get_extra_info("ssl_object").selected_alpn_protocol())
+            await super().speak(reader, writer)
+
+    assert fetched(Watching(answer()), host="localhost", tls=serving, trust=trusting).body == HALF
+    assert chosen == ["http/1.1"]
+
+
+def test_over_tls_a_body_may_end_with_the_connection_though_nobody_says_so(authority):
+    serving, trusting = contexts(authority, "localhost")
+    server = Server(b"HTTP/1.1 200 OK\r\n" + TYPE + b"\r\n" + HALF, resets=False)
+    assert fetched(server, host="localhost", tls=serving, trust=trusting).body == HALF
+
+
+def test_hands_that_are_never_shaken_are_a_network_error(authority):
+    with scripted.serving(lambda connection, server: server.over.wait(scripted.PATIENCE)) as server:
+        request = advice_request(f"https://localhost:{server.port}", IDENTITY)
+        assert fetch_advice(request, tls=contexts(authority, "localhost")[1], timeout=SOON) == NETWORK_ERROR._replace(
+            failure="not within 0.3 s"
+        )
+
+
+def test_a_name_server_that_hangs_is_a_network_error(monkeypatch):
+    over = threading.Event()
+    asked = []
+
+    def hang(host, port, *, flags, **options):
+        if flags:
+            raise socket.gaierror
+        asked.append((host, threading.current_thread()))
+        over.wait()
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", hang)
+    request = advice_request("https://slow.example", IDENTITY)
+    assert fetch_advice(request, timeout=0.05) == NETWORK_ERROR._replace(failure="not within 0.05 s")
+    over.set()
+    ((name, thread),) = asked
+    assert name == b"slow.example"
+    thread.join()
+
+
+def test_a_name_that_nobody_has_is_a_network_error(monkeypatch):
+    def refuse(host, port, **options):
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    response = fetch_advice(advice_request("https://none.example", IDENTITY))
+    assert response == NETWORK_ERROR._replace(failure="Name or service not known")
+
+
+def test_what_a_server_says_instead_of_reading_is_heard(monkeypatch):
+    gone = threading.Event()
+
+    def refuse(connection, server):
+        connection.sendall(b"HTTP/1.1 503 Busy\r\nRetry-After: 9\r\nContent-Length: 0\r\n\r\n")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.close()
+        gone.set()
+
+    sending = Connection.send
+
+    def send(self, message):
+        assert gone.wait(scripted.PATIENCE)
+        sending(self, message)
+
+    monkeypatch.setattr(Connection, "send", send)
+    with scripted.serving(refuse) as server:
+        response = fetch_advice(advice_request(f"http://127.0.0.1:{server.port}", IDENTITY))
+    assert (response.status, ("Retry-After", "9") in response.fields) == (503, True)
+
+
+def test_what_is_wanted_is_asked_once_and_what_it_raises_is_the_caller_s():
+    asked = []
+
+    def wanted(status, fields):
+        asked.append((status, fields))
+        raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        fetched(Server(answer()), wanted=wanted)
+    assert [status for status, _ in asked] == [200]
+
+
+def test_nothing_of_others_is_needed():
+    program = """
+    import sys
+    for name in ("anyio", "asyncio", "h11", "httpcore", "httpcore2", "httptools", "httpx", "httpx2"):
+        sys.modules[name] = None
+    from headgate.advice.fetching import AdviceRequest
+    from headgate.agent.advice import fetch_advice
+    print(fetch_advice(AdviceRequest("http://127.0.0.1:" + sys.argv[1], ())).status)
+    """
+    with scripted.serving(lambda connection, server: connection.sendall(answer())) as server:
+        assert printed(program, server.port) == "200\n"
