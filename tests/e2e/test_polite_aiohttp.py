@@ -77,10 +77,10 @@ def test_a_request_may_have_a_middleware_of_its_own(origin, run):
     async def asking():
         middlewares = [Middleware(frozen())]
         async with aiohttp.ClientSession() as session:
-            await session.get(f"{origin.url}/", middlewares=middlewares)
+            assert await fetched(session, f"{origin.url}/", middlewares=middlewares) == 200
             with pytest.raises(Held):
-                await session.get(f"{origin.url}/", middlewares=middlewares)
-            await session.get(f"{origin.url}/")
+                await fetched(session, f"{origin.url}/", middlewares=middlewares)
+            assert await fetched(session, f"{origin.url}/") == 200
 
     run(asking())
 
@@ -183,7 +183,7 @@ def test_the_total_timeout_covers_what_a_request_waits_for(origin, run):
 
     async def asking():
         async with session_with(courtesy(max_delay=3600)) as session:
-            await session.get(f"{origin.url}/")
+            assert await fetched(session, f"{origin.url}/") == 200
             with pytest.raises(TimeoutError):
                 await session.get(f"{origin.url}/", timeout=aiohttp.ClientTimeout(total=0.05))
             # The others are for the connection.

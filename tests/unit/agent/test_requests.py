@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import requests
 from requests.adapters import BaseAdapter
-from urllib3 import HTTPHeaderDict
+from urllib3._collections import HTTPHeaderDict
 from urllib3.util import Retry
 
 from headgate.agent import Courtesy, NoContact
