@@ -19,7 +19,6 @@ class Ed25519Key:
     """A public key, and the private one that belongs to it where that is known."""
 
     algorithm: Final = "ed25519"
-    signature_length: Final = 64
 
     def __init__(
         self, public: Ed25519PublicKey, private: Ed25519PrivateKey | None = None, *, max_ttl: int = MAX_TTL

@@ -44,10 +44,6 @@ class Key(Protocol):
         """Seconds that a token of this key may be good for."""
 
     @property
-    def signature_length(self) -> int:
-        """Bytes of a signature."""
-
-    @property
     def can_mint(self) -> bool:
         """Whether it can sign; a public half cannot."""
 
@@ -55,7 +51,7 @@ class Key(Protocol):
         """Sign; raises `ConfigurationError` where only the public half is there."""
 
     def holds(self, message: bytes, signature: bytes) -> bool:
-        """Say whether this key signed the message."""
+        """Say whether this key signed the message; a signature may have any length."""
 
     def jwk(self, *, public: bool) -> Jwk:
         """Give it as a JSON Web Key, or its public half; raises `ConfigurationError` where that is not to be had."""
@@ -68,7 +64,6 @@ class HmacKey:
     """
 
     algorithm: Final = "hmac-sha256"
-    signature_length: Final = 32
     can_mint: Final = True
 
     def __init__(self, secret: bytes, *, max_ttl: int = MAX_TTL) -> None:

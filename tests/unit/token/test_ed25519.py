@@ -24,7 +24,6 @@ def public():
 
 def test_it_is_the_standards_key(key, public):
     assert base64url.encode(key.sign(SIGNED)) == SIGNATURE
-    assert len(key.sign(SIGNED)) == key.signature_length
     for half in (key, public):
         assert base64url.decode(THUMBPRINT).startswith(half.key_id)
         assert half.holds(SIGNED, base64url.decode(SIGNATURE))

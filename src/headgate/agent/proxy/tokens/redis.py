@@ -34,7 +34,7 @@ class RedisOnce:
     """
 
     def __init__(self, url: str, *, prefix: str = _PREFIX, patience: float = 0.5) -> None:
-        self._client = _client(url, patience)
+        self._client = _client(url)
         self._prefix = prefix
         self._patience = patience
         self._held_until = -math.inf
@@ -63,6 +63,7 @@ class RedisOnce:
         milliseconds = math.ceil((valid.expires - now + CLOCKS_DIFFER) * 1000)
         name = self._prefix + base64url.encode(valid.identity)
         try:
+            # For a connection, for what is said at its beginning, and for the answer, all together.
             async with asyncio.timeout(self._patience):
                 was_new = await self._client.set(name, b"", nx=True, px=milliseconds)
         except (RedisError, OSError):
@@ -71,23 +72,14 @@ class RedisOnce:
         return None if was_new else "token_replayed"
 
 
-def _client(url: str, patience: float) -> "Redis":
+def _client(url: str) -> "Redis":
     if importlib.util.find_spec("redis") is None:
         raise MissingExtra("redis", "remembering tokens in Redis")
     from redis.asyncio import BlockingConnectionPool, Redis
-    from redis.asyncio.retry import Retry
-    from redis.backoff import NoBackoff
 
     try:
-        pool = BlockingConnectionPool.from_url(
-            url,
-            max_connections=_CONNECTIONS,
-            timeout=patience,
-            socket_timeout=patience,
-            socket_connect_timeout=patience,
-            # Asked twice, Redis would say of a new token that it is there already.
-            retry=Retry(NoBackoff(), 0),
-        )
+        # A pool of one's own does not ask twice, unlike a client's: asked again, Redis would call a new token shown.
+        pool = BlockingConnectionPool.from_url(url, max_connections=_CONNECTIONS)
     except ValueError:
         raise ConfigurationError("the token store is no URL of a Redis; try redis://127.0.0.1:6379/0") from None
     return Redis.from_pool(pool)

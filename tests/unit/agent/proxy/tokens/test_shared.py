@@ -13,7 +13,7 @@ from headgate.agent.proxy.tokens.shared import SharedOnce, make_table
 NOW = 1_700_000_000.0
 LOCKING = """\
 import fcntl, sys
-fcntl.lockf(int(sys.argv[1]), fcntl.LOCK_EX)
+fcntl.lockf(int(sys.argv[1]), fcntl.LOCK_SH)
 print("locked", flush=True)
 sys.stdin.read()
 """
@@ -38,7 +38,7 @@ def use(once, *tokens):
 
 @contextmanager
 def locked_by_another(descriptor):
-    """Have another process hold the lock; it is let go when that is killed."""
+    """Have another process hold a lock that only an exclusive one minds; it is let go when that is killed."""
     command = [sys.executable, "-c", LOCKING, str(descriptor)]
     with subprocess.Popen(command, pass_fds=[descriptor], stdin=-1, stdout=-1) as process:
         try:
