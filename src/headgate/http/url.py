@@ -10,7 +10,7 @@ from typing import Final
 
 import can_ada
 
-__all__ = ["has_credentials", "has_fragment", "is_normal", "normal_parts", "parse_url", "resolve", "without_fragment"]
+__all__ = ["has_credentials", "has_fragment", "is_normal", "normal", "parse_url", "resolve", "without_fragment"]
 
 _LABEL: Final = r"(?!xn-)[a-z][a-z0-9-]*+"
 _LEFT_ALONE: Final = r"A-Za-z0-9!$&()*+,\-:;=@_~"
@@ -23,22 +23,18 @@ _NORMAL: Final = (
     rf"(?:\?[{_LEFT_ALONE}.%/?]*+)?+"
 )
 
-_is_normal = re.compile(_NORMAL).fullmatch
+normal: Final = re.compile(_NORMAL).fullmatch
+"""Match a URL in normal form with neither fragment nor credentials, as far as the short way sees that it is one.
+
+The groups are the URL without its query, its origin, and its path.
+"""
+
 _credentials = re.compile(r"[^:/?#]++://[^/?#]*@").match
 
 
 def is_normal(text: str) -> bool:
     """Say whether the short way sees that `text` is a URL in normal form, with neither fragment nor credentials."""
-    return _is_normal(text) is not None
-
-
-def normal_parts(text: str) -> tuple[str, str, str] | None:
-    """Give what a URL is without its query, its origin and its path, where the short way sees that it is normal."""
-    match = _is_normal(text)
-    if match is None:
-        return None
-    name, origin, path = match.groups()
-    return name, origin, path
+    return normal(text) is not None
 
 
 def parse_url(text: str) -> str | None:
@@ -47,7 +43,7 @@ def parse_url(text: str) -> str | None:
     An empty fragment is kept as the "#" at the end: the parser's fragment is null only where there is no "#" at all.
     A text that is no Unicode, with a lone surrogate, is no URL.
     """
-    if _is_normal(text):
+    if normal(text):
         return text
     try:
         href: str = can_ada.parse(text).href
@@ -58,7 +54,7 @@ def parse_url(text: str) -> str | None:
 
 def resolve(text: str, base: str) -> str | None:
     """Parse `text`, which may be relative, against `base`, which is a URL from `parse_url`; None on failure."""
-    if _is_normal(text):
+    if normal(text):
         return text
     try:
         href: str = (can_ada.parse(base) + text).href

@@ -7,7 +7,7 @@ fragment and its credentials too.
 import can_ada
 import msgspec
 
-from headgate.http.url import normal_parts
+from headgate.http.url import normal
 
 __all__ = ["Target", "parse_target", "path_matches"]
 
@@ -29,9 +29,9 @@ def parse_target(url: str, *, lower_case_path: bool = False) -> Target | None:
     The WHATWG's parser says what the parts are, so the ways to write one address make one target; nearly all URLs are
     as it would write them, and are told by the short way.
     """
-    parts = normal_parts(url)
-    if parts is not None and not lower_case_path:
-        return Target(*parts)
+    match = normal(url)
+    if match is not None and not lower_case_path:
+        return Target(*match.groups())
     try:
         parsed = can_ada.parse(url)
     except (ValueError, TypeError):  # a failure of the parser; a lone surrogate
