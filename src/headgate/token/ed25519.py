@@ -45,11 +45,6 @@ class Ed25519Key:
         """Whether the private half is here."""
         return self._private is not None
 
-    @property
-    def x(self) -> str:
-        """The public half, as it stands in a JSON Web Key."""
-        return self._x
-
     def sign(self, message: bytes) -> bytes:
         """Sign; raises `ConfigurationError` where only the public half is there."""
         return self._known_private().sign(message)

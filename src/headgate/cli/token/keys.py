@@ -8,7 +8,7 @@ import click
 from headgate.cli.flags import SECONDS
 from headgate.cli.printing import unreadable
 from headgate.cli.terminal import harmless
-from headgate.errors import ConfigurationError, MissingExtra
+from headgate.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from headgate.token import Key
@@ -36,8 +36,6 @@ def keys_in(file: str) -> "tuple[Key, ...]":
         content = opened.read()
     try:
         return read_keys(content)
-    except MissingExtra:
-        raise
     except ConfigurationError as error:
         raise ConfigurationError(f"{harmless(file)}: {error}") from None
 

@@ -96,8 +96,11 @@ def test_a_key_can_go_to_standard_output_where_a_store_for_secrets_waits(run):
     assert (told.code, told.out) == (2, b"")
 
 
-def test_without_cryptography_there_is_hmac(run, tmp_path, monkeypatch):
+def test_without_cryptography_there_is_hmac(run, halves, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "cryptography", None)
+    told = run("mint", "--key", halves[0])
+    assert told.code == 2
+    assert told.err.startswith(f"headgate: {halves[0]}: a token key on Ed25519 needs the extra 'sign'")
     assert run("new-key", "-o", tmp_path / "key.json").code == 0
     told = run("new-key", "--algorithm", "ed25519", "-o", tmp_path / "other.json")
     assert told.code == 2
