@@ -22,7 +22,8 @@ MOST_AT_ONCE: Final = 32
 """Fetches that are made at once, each in a thread."""
 
 MOST_WAITING: Final = 1024
-"""Fetches that wait for a thread. Each gets one in its turn, and its time passes meanwhile."""
+"""Fetches that wait for a thread. Each gets one in its turn, and its time passes meanwhile; as all have the same time,
+nobody is over it before whoever is in front."""
 
 
 def begin_fetch(
@@ -30,16 +31,15 @@ def begin_fetch(
     *,
     tls: ssl.SSLContext | None = None,
     done: Callable[[AdviceResponse], None],
-    timeout: float = TIMEOUT,
 ) -> None:
-    """Begin what `fetch_advice` does, and return at once; `done` is called once with what came, within the timeout.
+    """Begin what `fetch_advice` does, and return at once; `done` is called once with what came, within `TIMEOUT`.
 
     It is called in another thread, where others wait for it to return, and what it raises goes to
     `threading.excepthook`. Where no thread can be had, since the program is ending or the system has no more of them,
     and where `MOST_WAITING` others wait, it is called with a failure before this returns: hold no lock meanwhile. In a
     process that is forked in the meantime it is not called.
     """
-    _Fetches.now.begin(_Fetch(request, tls, done, Deadline(timeout)))
+    _Fetches.now.begin(_Fetch(request, tls, done, Deadline(TIMEOUT)))
 
 
 class _Fetch:

@@ -1,14 +1,20 @@
 """A response of HTTP/1, read from whatever gives its bytes (RFC 9112). Nothing here knows of sockets or of time.
 
+The parser is a generator that yields when it needs bytes and is sent them, so that threads and event loops read alike.
+
 What comes is taken as strictly as HTTP allows, since nobody goes on behind a mistake: there is one response, and then
 the connection is closed. Everything is bounded, and whatever is wrong is one exception.
 """
 
 import re
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Callable, Generator, Iterator
+from typing import Final, TypeAlias, TypeVar
 
-__all__ = ["MOST_HEAD", "MOST_INTERIM", "Broken", "ResponseReader"]
+__all__ = ["MOST_HEAD", "MOST_INTERIM", "Broken", "Reading", "ResponseParser", "ResponseReader"]
+
+_Result = TypeVar("_Result")
+Reading: TypeAlias = Generator[None, bytes, _Result]
+"""Yields when it needs the next bytes, and is sent them; none when there are no more."""
 
 MOST_HEAD: Final = 100 * 1024
 """Bytes of a head, or of trailers."""
@@ -36,24 +42,48 @@ class Broken(Exception):
 
 
 class ResponseReader:
-    """Reads one response to a GET, first its head, then its body.
+    """Reads one response to a GET, first its head, then its body; see `ResponseParser`.
 
     `receive` gives the next bytes, and none when there are no more; what it raises is not touched.
     """
 
     def __init__(self, receive: Callable[[], bytes]) -> None:
         self._receive = receive
+        self._parser = ResponseParser()
+
+    def head(self) -> tuple[int, list[tuple[str, str]]]:
+        """Give the status and the fields."""
+        return self._read(self._parser.head())
+
+    def body(self, *, most: int) -> bytes:
+        """Give the body."""
+        return self._read(self._parser.body(most=most))
+
+    def _read(self, reading: Reading[_Result]) -> _Result:
+        try:
+            next(reading)
+            while True:
+                reading.send(self._receive())
+        except StopIteration as end:
+            result: _Result = end.value
+            return result
+
+
+class ResponseParser:
+    """Parses one response to a GET, first its head, then its body."""
+
+    def __init__(self) -> None:
         self._held = bytearray()
         self._length = 0
 
-    def head(self) -> tuple[int, list[tuple[str, str]]]:
+    def head(self) -> Reading[tuple[int, list[tuple[str, str]]]]:
         """Give the status and the fields, one character for a byte, of the first response that is not interim.
 
         Raises `Broken`, also where the fields do not say where the body ends.
         """
         for _ in range(MOST_INTERIM + 1):
-            self._expect(b"HTTP/")
-            lines = self._lines()
+            yield from self._expect(b"HTTP/")
+            lines = iter((yield from self._lines()))
             match = _status_line(next(lines, b""))
             if match is None:
                 raise Broken("what came is no response of HTTP")
@@ -65,73 +95,69 @@ class ResponseReader:
                 return status, fields
         raise Broken(f"more than {MOST_INTERIM} interim responses")
 
-    def body(self, *, most: int) -> bytes:
+    def body(self, *, most: int) -> Reading[bytes]:
         """Give the body, of `most` bytes at most, without its transfer coding; raises `Broken`."""
-        body = bytearray()
-        for piece in self._pieces(most):
-            body += piece
-            if len(body) > most:
-                raise _too_long(most)
-        return bytes(body)
-
-    def _pieces(self, most: int) -> Iterator[bytes]:
         if self._length == _CHUNKED:
-            yield from self._chunks()
-        elif self._length == _UNTIL_CLOSED:
-            yield self._some(most + 1)
-            while self._more():
-                yield self._some(most + 1)
-        elif self._length > most:
+            return (yield from self._chunks(most))
+        if self._length == _UNTIL_CLOSED:
+            while len(self._held) <= most and (yield from self._more()):
+                pass
+            if len(self._held) > most:
+                raise _too_long(most)
+            return bytes(self._held)
+        if self._length > most:
             raise _too_long(most)
-        else:
-            yield from self._exactly(self._length)
+        return (yield from self._exactly(self._length))
 
-    def _chunks(self) -> Iterator[bytes]:
+    def _chunks(self, most: int) -> Reading[bytes]:
+        body = bytearray()
         while True:
-            match = _chunk_line(self._line(MOST_HEAD))
+            match = _chunk_line((yield from self._line(MOST_HEAD)))
             if match is None:
                 raise Broken("its chunks are broken")
             size = int(match[1], 16)
             if size == 0:
-                _fields(self._lines())
-                return
-            yield from self._exactly(size)
-            if self._line(2) != b"\r":
+                _fields(iter((yield from self._lines())))
+                return bytes(body)
+            if len(body) + size > most:
+                raise _too_long(most)
+            body += yield from self._exactly(size)
+            if (yield from self._line(2)) != b"\r":
                 raise Broken("its chunks are broken")
 
-    def _exactly(self, count: int) -> Iterator[bytes]:
-        while count:
-            if not self._held and not self._more():
+    def _exactly(self, count: int) -> Reading[bytes]:
+        while len(self._held) < count:
+            if not (yield from self._more()):
                 raise Broken("it was cut")
-            piece = self._some(count)
-            count -= len(piece)
-            yield piece
+        return self._some(count)
 
-    def _expect(self, beginning: bytes) -> None:
+    def _expect(self, beginning: bytes) -> Reading[None]:
         """Tell what is something else at once, for it may never end its line."""
-        while len(self._held) < len(beginning) and self._more():
+        while len(self._held) < len(beginning) and (yield from self._more()):
             pass
         if not self._held:
             raise Broken("the connection was closed before a response came")
         if not self._held.startswith(beginning):
             raise Broken("what came is no response of HTTP")
 
-    def _lines(self) -> Iterator[bytes]:
-        """Yield lines up to the empty one."""
+    def _lines(self) -> Reading[list[bytes]]:
+        """Take lines up to the empty one."""
+        lines = []
         left = MOST_HEAD
         # 2.2: "a recipient MAY recognize a single LF as a line terminator and ignore any preceding CR".
-        while line := (whole := self._line(left)).removesuffix(b"\r"):
-            yield line
+        while line := (whole := (yield from self._line(left))).removesuffix(b"\r"):
+            lines.append(line)
             left -= len(whole) + 1
+        return lines
 
-    def _line(self, most: int) -> bytes:
+    def _line(self, most: int) -> Reading[bytes]:
         """Take a line without the LF that ends it, with which it has `most` bytes at most."""
         searched = 0
         while (end := self._held.find(b"\n", searched, most)) < 0:
             searched = len(self._held)
             if searched >= most:
                 raise Broken("a line of it is too long, or all of them are")
-            if not self._more():
+            if not (yield from self._more()):
                 raise Broken("it was cut")
         return self._some(end + 1)[:-1]
 
@@ -141,9 +167,9 @@ class ResponseReader:
         del self._held[:most]
         return piece
 
-    def _more(self) -> bool:
+    def _more(self) -> Reading[bool]:
         """Hold more; say whether there was any."""
-        chunk = self._receive()
+        chunk = yield
         self._held += chunk
         return bool(chunk)
 
