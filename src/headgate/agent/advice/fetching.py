@@ -15,7 +15,7 @@ from headgate.agent.advice.response import Broken, ResponseReader
 from headgate.agent.advice.trust import PROTOCOL, usual_authorities
 from headgate.http.lists import Pairs
 
-__all__ = ["fetch_advice", "fetch_until"]
+__all__ = ["fetch_advice", "fetch_until", "message_of"]
 
 _PORTS = {"http": 80, "https": 443}
 _is_line = re.compile(r"[^\0-\x08\n-\x1f\x7f]*").fullmatch
@@ -46,7 +46,7 @@ def fetch_until(
     """Do the same, and be through at the deadline."""
     came = NETWORK_ERROR
     try:
-        message = _message(request)
+        message = message_of(request)
         trusted = _trust(tls) if message.is_secure else None
         with connected(message.host, message.port, tls=trusted, deadline=deadline) as connection:
             # Who refuses to read may have said why.
@@ -77,7 +77,7 @@ class _Message(NamedTuple):
     """All that is sent."""
 
 
-def _message(request: AdviceRequest) -> _Message:
+def message_of(request: AdviceRequest) -> _Message:
     """Give what is sent, and where; raises `OSError` for what no request can be made of."""
     try:
         url = urlsplit(request.url)
