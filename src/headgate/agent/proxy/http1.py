@@ -70,7 +70,7 @@ class Http1Connection:
         """End at once, with what is under way."""
         if self._gone:
             return
-        self._server.poll.forget(self._socket.fileno())
+        self._server.poll.drop(self._socket.fileno())
         (reset if visibly else socket.socket.close)(self._socket)
         self._leave()
         if self._task is not None:
@@ -186,6 +186,7 @@ class Http1Connection:
             self.close()
             return
         sock, early = self._socket, bytes(self._buffer)
+        self._want(READ)
         self._leave()
         server.relay.join(sock, opened, early)
 

@@ -91,7 +91,7 @@ class Listener:
         else:
             with contextlib.suppress(OSError):
                 self.ready(READ)
-        self._server.poll.forget(self._socket.fileno())
+        self._server.poll.drop(self._socket.fileno())
         self._socket.close()
 
     def _pause(self) -> None:

@@ -44,7 +44,7 @@ class Relay:
         self.left = left
 
     def join(self, client: socket.socket, opened: Opened, early: bytes = b"") -> None:
-        """Make a tunnel of a client's socket, which is watched already, and the way to its target.
+        """Make a tunnel of a client's socket, which is watched for reads already, and the way to its target.
 
         `early` is what the client has sent ahead.
         """
@@ -93,7 +93,6 @@ class Tunnel:
         near, far, poll = self.near, self.far, self.relay.poll
         near.wanted = far.wanted = READ
         poll.hand_over(near.descriptor, near)
-        poll.change(near.descriptor, READ)
         poll.watch(far.descriptor, READ, far)
         if early:
             far.count += len(early)
@@ -138,7 +137,7 @@ class Tunnel:
         relay.tunnels.discard(self)
         close = reset if why in {"client_gone", "target_gone"} else socket.socket.close
         for side in (near, far):
-            relay.poll.forget(side.descriptor)
+            relay.poll.drop(side.descriptor)
             side.count -= side.drop()
             close(side.socket)
             side.over = True

@@ -185,9 +185,10 @@ class Side:
     def _hear_end(self) -> None:
         """Pass the end on, now or behind what waits."""
         self.ended = True
-        self._want(self.wanted & ~READ)
         if not self.other.waits:
             self.other.finish()
+        if not self.over:
+            self._want(self.wanted & ~READ)
 
     def _hear_unasked(self) -> None:
         """Hear of what cannot be declined: an error; or that both directions are over while there is more to read."""
@@ -259,11 +260,11 @@ class Side:
         if self.finished:
             return
         self.finished = self._say_end()
-        if self.over:
+        if self.over or not self.finished:
             return
-        if self.finished and self.other.finished:
+        if self.other.finished:
             self.tunnel.end("ended")
-        elif self.finished and self.ended:
+        elif self.ended:
             self._unwatch()
 
     def _want(self, wanted: int) -> None:
@@ -296,8 +297,9 @@ class Side:
 
     def _say_end(self) -> bool:
         """Say that no more is coming; returns whether it could be said now."""
-        with contextlib.suppress(OSError):
-            self.socket.shutdown(socket.SHUT_WR)
+        if not self.other.finished:  # else it is closed next, which says the same
+            with contextlib.suppress(OSError):
+                self.socket.shutdown(socket.SHUT_WR)
         return True
 
 

@@ -121,7 +121,7 @@ class Handshake:
         """End at once."""
         if not self._gone:
             self._gone = True
-            self._server.poll.forget(self._descriptor)
+            self._server.poll.drop(self._descriptor)
             reset(self._socket)
             self._server.leave(self)
 
