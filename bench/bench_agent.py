@@ -1,0 +1,176 @@
+"""What a polite transport adds to a request, beside what a retrying decorator adds to it; and what a refusal takes.
+
+Each is measured as CPU time over the bare transport behind it, which answers from memory with ten response fields such
+as servers send. The agent has 10,000 targets that fail; half of its requests are to some of them, whose holds are over,
+and half to others that do not fail. The peer is tenacity as its documentation has it: a decorated function around the
+same call, tried again after the library's errors and after failures, five times at most and exponentially later each
+time. In a round the three take turns at fifty short passes, of which the best of each counts: what else the machine
+does meanwhile is nobody's cost.
+
+Before a time counts: every request has its own answer, every failing target is stored and not one more, and a request
+that is held is refused without any socket having a part in it.
+"""
+
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import chain
+from statistics import median
+from typing import Any
+
+import httpx2
+
+from bench.bench_throttle import FIELDS
+from bench.measure import Absent, Row, verify
+from headgate.agent import Courtesy, NoContact
+from headgate.agent.httpx import Transport
+from headgate.throttle import Policy, Throttle
+
+__all__ = ["run"]
+
+FAILING = 10_000
+REQUESTS = 50
+PASSES = 50
+REFUSED = 5_000
+
+Send = Callable[[httpx2.Request], Any]
+
+
+class FromMemory(httpx2.BaseTransport):
+    """Answers requests with responses made for them before."""
+
+    def __init__(self) -> None:
+        self.answers: dict[httpx2.Request, httpx2.Response] = {}
+
+    def prepare(self, numbers: Iterable[int]) -> list[httpx2.Request]:
+        """Make requests for these targets, and their responses: as new as they are when a client has made them."""
+        requests = [httpx2.Request("GET", url(number)) for number in numbers]
+        empty = httpx2.ByteStream(b"")
+        self.answers = {request: httpx2.Response(200, headers=FIELDS, stream=empty) for request in requests}
+        return requests
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Give it."""
+        return self.answers[request]
+
+
+def url(number: int) -> str:
+    """Give the URL of a target; those from `FAILING` on do not fail."""
+    return f"https://www.example.com/{number}/page.html?from=here"
+
+
+def failing() -> Throttle:
+    """Give a throttle with targets that fail and may be asked again; those that will be stay failing for long."""
+    policy = Policy(num_errors_to_ignore=0, maximum_backoff=10, entry_lifetime=86_400)
+    throttle, now = Throttle(policy), time.time() - 60
+    for number in range(FAILING):
+        for _ in range(100):
+            throttle.response_received(url(number), 503, {}, now=now)
+    return throttle
+
+
+def tenacious(send: Send) -> Send:
+    """Give `send` as tenacity would have it."""
+    try:
+        from tenacity import retry, retry_if_exception_type, retry_if_result, stop_after_attempt, wait_exponential
+    except ImportError:
+        raise Absent("tenacity is not installed") from None
+
+    def is_failure(response: httpx2.Response) -> bool:
+        return response.status_code in {429, 500, 503, 509}
+
+    @retry(
+        retry=retry_if_exception_type(httpx2.TransportError) | retry_if_result(is_failure),
+        stop=stop_after_attempt(5),
+        wait=wait_exponential(multiplier=0.7, max=900),
+    )
+    def decorated(request: httpx2.Request) -> Any:
+        return send(request)
+
+    return decorated
+
+
+def microseconds(send: Send, requests: list[httpx2.Request]) -> float:
+    """Give the microseconds of CPU time that each request takes."""
+    start = time.process_time()
+    for request in requests:
+        send(request)
+    return (time.process_time() - start) / len(requests) * 1e6
+
+
+def added(memory: FromMemory, ours: Send, peer: Send) -> tuple[float, float]:
+    """Give what ours and the peer add to the bare transport, in microseconds."""
+    passes = []
+    for start in range(0, PASSES * REQUESTS, REQUESTS):
+        halves = range(start, start + REQUESTS), range(FAILING + start, FAILING + start + REQUESTS)
+        requests = memory.prepare(chain.from_iterable(halves))
+        passes.append([microseconds(send, requests) for send in (memory.handle_request, ours, peer)])
+    least, mine, theirs = map(min, zip(*passes, strict=True))
+    return mine - least, theirs - least
+
+
+@contextmanager
+def sockets_counted() -> Iterator[list[None]]:
+    """Give a list that grows with every socket that is opened."""
+    opened: list[None] = []
+    plain = socket.socket
+
+    class Counted(plain):  # type: ignore[misc, valid-type]  # a class from a variable
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            opened.append(None)
+            super().__init__(*arguments, **named)
+
+    socket.socket = Counted  # type: ignore[misc]  # put back below
+    try:
+        yield opened
+    finally:
+        socket.socket = plain  # type: ignore[misc]
+
+
+def refusal(rounds: int) -> Row:
+    """Measure a request that is held, before a transport that would open a socket."""
+    courtesy = Courtesy()
+    requests = [httpx2.Request("GET", url(number)) for number in range(REFUSED)]
+    for request in requests:
+        courtesy.throttle.response_received(str(request.url), 503, {"Retry-After": "86400"}, now=time.time())
+    refused = 0
+
+    def ask(request: httpx2.Request) -> None:
+        nonlocal refused
+        try:
+            transport.handle_request(request)
+        except NoContact:
+            refused += 1
+
+    with sockets_counted() as opened, Transport(courtesy, httpx2.HTTPTransport()) as transport:
+        each = [microseconds(ask, requests) for _ in range(rounds)]
+        verify("every request was refused", right=refused == rounds * len(requests))
+        verify("and opened no socket", right=not opened)
+        socket.socket().close()
+        verify("where one would have been counted", right=len(opened) == 1)
+    context = f"best {min(each):.2f}, worst {max(each):.2f} of {rounds} rounds"
+    return Row("µs to refuse a request", "none", median(each), "≤", 20.0, context)
+
+
+def run(rounds: int) -> list[Row]:
+    """Give a row for each bound."""
+    memory, throttle = FromMemory(), failing()
+    courtesy = Courtesy(throttle=throttle, policy=throttle.policy)
+    ours, peer = Transport(courtesy, memory).handle_request, tenacious(memory.handle_request)
+    for name, send in (("ours", ours), ("the peer", peer)):
+        requests = memory.prepare(range(FAILING - 50, FAILING + 50))
+        answers = [send(request) for request in requests]
+        verify(f"{name} gives every request its answer", right=answers == list(memory.answers.values()))
+    each = [added(memory, ours, peer) for _ in range(rounds)]
+    names = {url(number).partition("?")[0] for number in range(FAILING)}
+    stored = [throttle.explain(name, now=time.time()).failures > 0 for name in names]
+    verify("every failing target is stored, and fails", right=all(stored))
+    verify("and nothing else is", right=len(throttle) == FAILING)
+    mine, theirs = median(mine for mine, _ in each), median(theirs for _, theirs in each)
+    context = f"{mine:.2f} µs; {theirs:.2f} µs"
+    return [
+        Row("CPU added to a request", "tenacity", median(mine / theirs for mine, theirs in each), "≤", 0.4, context),
+        Row("… in µs", "none", mine, "≤", 4.0, f"best {min(mine for mine, _ in each):.2f} of {rounds} rounds"),
+        refusal(rounds),
+    ]
