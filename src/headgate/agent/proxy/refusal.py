@@ -19,9 +19,9 @@ __all__ = ["ANSWERS", "DEFAULT_PAUSE", "NEARER", "Answer", "Nearer", "Reason", "
 Reason: TypeAlias = Literal[
     "advice_disallowed", "advice_fraction", "advice_unreachable", "port", "host", "address", "name", "dial_refused",
     "dial_timeout", "token_missing", "token_invalid", "token_expired", "token_replayed", "client_rate",
-    "client_tunnels", "tunnels", "connections", "draining", "malformed", "method",
+    "tokens", "client_tunnels", "tunnels", "connections", "draining", "malformed", "method",
 ]
-"""The words for why."""
+"""The words for why; "tokens" is that nobody can tell now whether a token was shown before."""
 # fmt: on
 
 Nearer: TypeAlias = Literal["dns_timeout", "destination_ip_unroutable"]
@@ -62,6 +62,7 @@ ANSWERS: Final[Mapping[Reason, Answer]] = {
     "token_invalid": Answer(407, "http_request_denied", Retry.AT_ONCE),
     "token_expired": Answer(407, "http_request_denied", Retry.AT_ONCE),
     "token_replayed": Answer(407, "http_request_denied", Retry.AT_ONCE),
+    "tokens": Answer(503, "proxy_internal_error", Retry.LATER),
     "client_rate": Answer(429, "http_request_denied", Retry.LATER),
     "client_tunnels": Answer(429, "http_request_denied", Retry.LATER),
     "tunnels": Answer(503, "connection_limit_reached", Retry.LATER),

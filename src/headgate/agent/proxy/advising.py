@@ -1,0 +1,132 @@
+"""What origins advise, asked for over connections to the very addresses that the tunnel would be dialled to.
+
+However many CONNECTs want to know at once, an origin is asked once, and the asking goes on when they have gone. One for
+all workers: where there are several, this is in their parent, and `asking` brings them to it.
+"""
+
+import asyncio
+import ssl
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from socket import socket
+from typing import Final
+
+from headgate.advice import AdviceCache, AgentIdentity
+from headgate.advice.answer import Advice, Fetch
+from headgate.advice.fetching import NETWORK_ERROR, TIMEOUT, AdviceResponse
+from headgate.advice.freshness import UNREACHABLE_FOR
+from headgate.advice.result import UNREACHABLE, AdviceEntry
+from headgate.agent.proxy.addresses import Endpoint
+from headgate.agent.proxy.authority import Authority
+from headgate.agent.proxy.counts import Counts
+from headgate.agent.proxy.dialling import dial
+from headgate.agent.proxy.exchange import exchange
+from headgate.agent.proxy.refusal import Refusal
+
+__all__ = ["OriginAdvice"]
+
+_MOST_ORIGINS: Final = 100_000
+
+Dial = Callable[[Sequence[Endpoint]], Awaitable[socket]]
+
+
+class OriginAdvice:
+    """Asks origins, and remembers what they said; for one event loop.
+
+    `counts` is where fetches and the bytes of requests are counted; `unreachable_for` is how many seconds an origin
+    that was not reached is held, unless it says how many.
+    """
+
+    def __init__(
+        self,
+        brand: str,
+        *,
+        tls: ssl.SSLContext,
+        counts: Counts,
+        unreachable_for: float = UNREACHABLE_FOR,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._cache = AdviceCache(
+            AgentIdentity.of(brand, prefetch_proxy=True), most_origins=_MOST_ORIGINS, unreachable_for=unreachable_for
+        )
+        self._tls = tls
+        self._counts = counts
+        self._clock = clock
+        self._flights: dict[str, asyncio.Task[tuple[Advice, Refusal | None]]] = {}
+
+    def known(self, origin: str, *, now: float) -> Advice | None:
+        """Give the fresh advice of a serialised origin, where it is known; see `Advising`."""
+        return self._cache.known(origin, now=now)
+
+    async def advice(self, authority: Authority, endpoints: Sequence[Endpoint]) -> tuple[Advice, Refusal | None]:
+        """Give the advice of an origin; see `Advising`. Raises `Refusal` where nobody can be asked for our own want."""
+        origin = authority.origin
+        answer = self._cache.ask(origin, now=self._clock())
+        if isinstance(answer, Advice):
+            return answer, None
+        flight = self._flights.get(origin)
+        if isinstance(answer, Fetch) or flight is None:
+            flight = self._begin(authority, endpoints, answer if isinstance(answer, Fetch) else None)
+        # Whoever waits may go; the asking is for those who come after, too.
+        return await asyncio.shield(flight)
+
+    def close(self) -> None:
+        """Ask no more."""
+        for flight in list(self._flights.values()):
+            flight.cancel()
+
+    def _begin(
+        self, authority: Authority, endpoints: Sequence[Endpoint], fetch: Fetch | None
+    ) -> "asyncio.Task[tuple[Advice, Refusal | None]]":
+        origin = authority.origin
+        assert fetch is not None, "what is in flight has a task until it lands"
+        flight = asyncio.ensure_future(self._fly(fetch, authority, endpoints))
+        self._flights[origin] = flight
+
+        def landed(task: "asyncio.Task[tuple[Advice, Refusal | None]]") -> None:
+            if self._flights.get(origin) is task:
+                del self._flights[origin]
+            if task.cancelled():
+                self._cache.abandoned(fetch)
+            else:
+                task.exception()  # told to whoever waits, if anybody still does
+
+        flight.add_done_callback(landed)
+        return flight
+
+    async def _fly(
+        self, fetch: Fetch, authority: Authority, endpoints: Sequence[Endpoint]
+    ) -> tuple[Advice, Refusal | None]:
+        response, undialled = await self._fetch(fetch, authority, endpoints)
+        if undialled is not None and undialled.reason == "connections":
+            self._cache.abandoned(fetch)  # no fault of the origin's
+            raise undialled
+        advice = self._cache.received(fetch, response, now=self._clock())
+        self._counts.advice_fetches[_kind(advice)] += 1
+        return advice, undialled
+
+    async def _fetch(
+        self, fetch: Fetch, authority: Authority, endpoints: Sequence[Endpoint]
+    ) -> tuple[AdviceResponse, Refusal | None]:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + TIMEOUT
+        try:
+            sock = await dial(endpoints, seconds=TIMEOUT)
+        except Refusal as refusal:
+            return NETWORK_ERROR._replace(failure=refusal.why), refusal
+        with sock:
+            try:
+                async with asyncio.timeout_at(until):
+                    asked = exchange(sock, fetch.request, tls=self._tls, name=authority.name, sent=self._count)
+                    return await asked, None
+            except TimeoutError:
+                return NETWORK_ERROR._replace(failure=f"not within {TIMEOUT:g} s"), None
+
+    def _count(self, sent: int) -> None:
+        self._counts.advice_request_bytes += sent
+
+
+def _kind(advice: Advice) -> str:
+    if advice.result is UNREACHABLE:
+        return "unreachable"
+    return "entry" if isinstance(advice.result, AdviceEntry) else "none"

@@ -1,0 +1,49 @@
+"""Who a client is: its address, and what one client may do at a time. Never its token.
+
+Of IPv6 the first 64 bits count, which is what one subscriber has.
+"""
+
+from ipaddress import ip_address
+from typing import Final
+
+from headgate.agent.proxy.refusal import Refusal
+from headgate.limit import Domain, Gatekeeper, Rule
+
+__all__ = ["Clients", "client_of"]
+
+_DOMAIN: Final = "clients"
+
+
+def client_of(host: str) -> bytes:
+    """Give the bytes that stand for the client at an address: 4 of IPv4, 8 of IPv6."""
+    address = ip_address(host.partition("%")[0])
+    if address.version == 6 and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    return address.packed[:8]
+
+
+class Clients:
+    """At most `tunnels` of each client at a time, and no more CONNECTs than `rule` allows each; for one worker."""
+
+    def __init__(self, *, tunnels: int, rule: Rule | None = None) -> None:
+        self._most = tunnels
+        self._open: dict[bytes, int] = {}
+        self._gate = None if rule is None else Gatekeeper.embedded([Domain(_DOMAIN, (rule,))], max_delay=0.0)
+
+    def admit(self, client: bytes, *, now: float) -> None:
+        """Take a CONNECT of a client in; raises `Refusal` for one too many. `leave` is called once it is over."""
+        if self._gate is not None:
+            verdict = self._gate.admit(_DOMAIN, client, now=now)
+            if verdict.release > now:
+                raise Refusal("client_rate", pause=verdict.release - now)
+        if self._open.get(client, 0) >= self._most:
+            raise Refusal("client_tunnels")
+        self._open[client] = self._open.get(client, 0) + 1
+
+    def leave(self, client: bytes) -> None:
+        """Take note that a CONNECT is over: refused, or its tunnel ended."""
+        left = self._open[client] - 1
+        if left:
+            self._open[client] = left
+        else:
+            del self._open[client]

@@ -1,0 +1,184 @@
+"""What becomes of a CONNECT: who asks, is there room, where does it go, does the origin want it, can it be reached.
+
+In this order, each answer with its own reason, counted and logged. What costs the least is asked first, and nothing is
+looked up, fetched or dialled for whom an earlier question refuses.
+"""
+
+import socket
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Literal, Protocol
+
+import msgspec
+
+from headgate.advice.answer import Advice
+from headgate.advice.draw import epoch, permits, sticky_draw
+from headgate.advice.result import UNREACHABLE
+from headgate.agent.proxy.addresses import Endpoint
+from headgate.agent.proxy.asked import Asked, Ending, Limits, Opened, Refused
+from headgate.agent.proxy.authority import Authority, parse_authority
+from headgate.agent.proxy.client import Clients, client_of
+from headgate.agent.proxy.counts import ACCEPTED, Counts
+from headgate.agent.proxy.dialling import CONNECT_TIMEOUT, dial
+from headgate.agent.proxy.hosts import HostRules
+from headgate.agent.proxy.places import Places
+from headgate.agent.proxy.refusal import DEFAULT_PAUSE, Refusal
+from headgate.agent.proxy.resolving import Resolver
+from headgate.agent.proxy.tokens import TokenCheck
+from headgate.token import Valid
+from headgate.token.checking import bearer_token
+
+__all__ = ["Advising", "Decision", "Log", "Manners"]
+
+
+class Advising(Protocol):
+    """Who knows what origins advise; one for all workers."""
+
+    def known(self, origin: str, *, now: float) -> Advice | None:
+        """Give the fresh advice of a serialised origin, where it is known here."""
+
+    async def advice(self, authority: Authority, endpoints: Sequence[Endpoint]) -> tuple[Advice, Refusal | None]:
+        """Give the advice, asked for at these addresses if it has to be; and why none of them could be dialled then."""
+
+
+class Log(Protocol):
+    """Where decisions are written down."""
+
+    def refused(self, asked: Asked, authority: Authority | None, refusal: Refusal) -> None:
+        """Write down a CONNECT that was refused."""
+
+    def closed(self, asked: Asked, authority: Authority, received: int, sent: int, why: Ending) -> None:
+        """Write down a tunnel that is over."""
+
+
+class Manners(msgspec.Struct, frozen=True, kw_only=True):
+    """How the proxy treats origins and tunnels."""
+
+    key: bytes
+    """What the sticky draws are made with: random, and one for all workers."""
+    unreachable: Literal["hold", "permit"] = "hold"
+    """What an origin gets that could not say what it advises."""
+    limits: Limits = Limits()
+    """What a tunnel may take."""
+    connect_timeout: float = CONNECT_TIMEOUT
+    """Seconds that dialling may take."""
+
+
+class Decision:
+    """Decides on CONNECTs; its `decide` and `complain` are for a `TunnelServer`."""
+
+    def __init__(
+        self,
+        manners: Manners,
+        *,
+        tokens: TokenCheck | None,
+        clients: Clients,
+        places: Places,
+        hosts: HostRules,
+        resolver: Resolver,
+        advising: Advising,
+        log: Log,
+        seconds_left: Callable[[], float] = lambda: DEFAULT_PAUSE,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.counts = Counts()
+        """What was counted so far."""
+        self._manners = manners
+        self._tokens = tokens
+        self._clients = clients
+        self._places = places
+        self._hosts = hosts
+        self._resolver = resolver
+        self._advising = advising
+        self._log = log
+        self._seconds_left = seconds_left
+        self._clock = clock
+
+    async def decide(self, asked: Asked) -> Opened | Refused:
+        """Decide on a CONNECT; see `Decide`."""
+        self.counts.connect_request_bytes += asked.head_bytes
+        authority = parse_authority(asked.authority)
+        try:
+            if authority is None:
+                raise Refusal("malformed", "it names no host and port")
+            return await self._decide(asked, authority)
+        except Refusal as refusal:
+            self._note(asked, authority, refusal)
+            return refusal.refused
+
+    def complain(self, reason: Literal["malformed", "method", "connections"], peer: tuple[str, int]) -> Refused:
+        """Refuse what is not decided on; see `Complain`."""
+        refusal = Refusal(reason)
+        self._note(Asked(authority="", peer=peer), None, refusal)
+        return refusal.refused
+
+    def _note(self, asked: Asked, authority: Authority | None, refusal: Refusal) -> None:
+        self.counts.connected(None if authority is None else authority.origin, refusal.reason)
+        self._log.refused(asked, authority, refusal)
+
+    async def _decide(self, asked: Asked, authority: Authority) -> Opened:
+        if asked.draining:
+            raise Refusal("draining", pause=self._seconds_left())
+        await self._check_token(asked, authority)
+        client = client_of(asked.peer[0])
+        self._clients.admit(client, now=self._clock())
+        # Whatever comes between, the cancelling of this included, gives back what was taken.
+        with ExitStack() as undo:
+            undo.callback(self._clients.leave, client)
+            if not await self._places.take():
+                raise Refusal("tunnels")
+            undo.callback(self._places.leave)
+            sock = await self._reach(client, authority)
+            done = undo.pop_all().close
+        self.counts.connected(authority.origin, ACCEPTED)
+        self.counts.tunnels += 1
+
+        def closed(received: int, sent: int, why: Ending) -> None:
+            done()
+            self.counts.tunnels -= 1
+            self.counts.received += received
+            self.counts.sent += sent
+            self._log.closed(asked, authority, received, sent, why)
+
+        return Opened(socket=sock, closed=closed, limits=self._manners.limits)
+
+    async def _check_token(self, asked: Asked, authority: Authority) -> None:
+        if self._tokens is None:
+            return
+        token = bearer_token(asked.field("proxy-authorization"))
+        verdict = await self._tokens.check(token, now=self._clock(), origin=authority.origin)
+        if not isinstance(verdict, Valid):
+            raise Refusal(verdict)
+
+    async def _reach(self, client: bytes, authority: Authority) -> socket.socket:
+        """Connect to where the authority is, if it may be and wants it."""
+        refusal = self._hosts.refusal(authority)
+        if refusal is not None:
+            raise refusal
+        if authority.address is None:
+            # What refuses anyway needs no name server; what an address is, costs nothing to find out first.
+            known = self._advising.known(authority.origin, now=self._clock())
+            if known is not None:
+                self._obey(known, client, authority)
+        endpoints = await self._resolver.resolve(authority)
+        advice, undialled = await self._advising.advice(authority, endpoints)
+        if undialled is not None and self._manners.unreachable == "hold":
+            # Who asked the origin in vain is told what happened; who comes later, that it is held.
+            raise undialled
+        self._obey(advice, client, authority)
+        return await dial(endpoints, seconds=self._manners.connect_timeout)
+
+    def _obey(self, advice: Advice, client: bytes, authority: Authority) -> None:
+        """Refuse what the advice does not permit (traffic-advice.txt, section 7)."""
+        if advice.result is UNREACHABLE and self._manners.unreachable == "hold":
+            raise Refusal("advice_unreachable", advice.reason)
+        entry = advice.entry
+        if entry is None:
+            return
+        if entry.disallowed:
+            raise Refusal("advice_disallowed")
+        # The same client gets the same draw as long as the origin advises the same: asking again changes nothing.
+        draw = sticky_draw(self._manners.key, client, authority.origin, epoch(entry))
+        if not permits(entry, draw):
+            raise Refusal("advice_fraction", f"a fraction of {entry.fraction:g} is wanted")
