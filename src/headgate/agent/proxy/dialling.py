@@ -6,6 +6,7 @@ loop it is; those that lose the race are closed before the winner is given away.
 
 import asyncio
 import errno
+import os
 import socket
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -117,7 +118,8 @@ async def _connect(endpoint: Endpoint) -> socket.socket:
 def _refusal(order: Sequence[Endpoint], failures: Sequence[OSError]) -> Refusal:
     """Say what all attempts' failing comes to."""
     numbers = {failure.errno for failure in failures}
-    said = "; ".join(sorted({failure.strerror or str(failure) for failure in failures}))
+    # Not the loops' own words, which hide what the system said behind the address.
+    said = "; ".join(sorted({os.strerror(number) if number else "no reason given" for number in numbers}))
     if numbers & _EXHAUSTED:
         return Refusal("connections", f"{_listed(order)} cannot be dialled: {said}")
     if errno.ETIMEDOUT in numbers:

@@ -39,12 +39,8 @@ class HostRules:
 
 
 def _names(rules: frozenset[str], authority: Authority) -> bool:
-    """Say whether one of the rules names a host, or, unless that is an address, a name it is below."""
-    if not rules:
-        return False
-    name = authority.name
-    if authority.address is not None:
-        return name in rules
+    """Say whether one of the rules names a host, or a name it is below; the end of an address is no host's name."""
+    name = authority.name if rules else ""
     while name and name not in rules:
         _, _, name = name.partition(".")
     return bool(name)

@@ -84,7 +84,7 @@ def test_an_address_is_one_however_it_is_written(text: str, address: str) -> Non
         "a..b:443", ".:443", ".example.com:443", "example.com..:443", "%2e:443", "a%2e.b:443",
         "1.2.3.4.5:443", "256.0.0.1:443", "1.2.3.a.5:443", "0x100000000:443", "08.0.0.1:443", "a%00b:443",
         "a%2fb:443", "a%40b:443", "%:443", "a%zz:443", "xn--a:443", "\u00ad:443", "\ud800:443", "a<b:443",
-        f"{'a' * 64}.example:443", f"{'a.' * 128}:443", f"{'a' * 2000}:443",
+        f"{'a' * 64}.example:443", f"{'a.' * 128}:443", f"{'a' * 2000}:443", f"{chr(0xAD) * 2000}a:443",
     ],
 )  # fmt: skip
 def test_what_is_no_host_and_port_is_malformed(text: str) -> None:

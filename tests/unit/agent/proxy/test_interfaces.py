@@ -1,8 +1,11 @@
 """Which addresses are this machine's, asked of this machine."""
 
+import errno
 import socket
+import struct
 import sys
 from ipaddress import ip_address
+from types import SimpleNamespace
 
 import pytest
 
@@ -51,6 +54,18 @@ def test_where_routes_cannot_be_asked_binding_tells(monkeypatch: pytest.MonkeyPa
     assert route_is_local(ip_address("127.0.0.1")) is None
     assert is_local(ip_address("127.0.0.1"))
     assert not is_local(ip_address("192.0.2.77"))
+
+
+def test_where_there_is_no_route_binding_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Unreachable(socket.socket):
+        def recv(self, *_: int) -> bytes:
+            return struct.pack("=IHHIIi", 36, 2, 0, 0, 0, -errno.ENETUNREACH) + bytes(16)  # netlink(7): NLMSG_ERROR
+
+    with monkeypatch.context() as patched:
+        patched.setattr(interfaces, "socket", SimpleNamespace(**{**vars(socket), "socket": Unreachable}))
+        assert route_is_local(ip_address("127.0.0.1")) is None
+        assert is_local(ip_address("127.0.0.1"))
+        assert not is_local(ip_address("192.0.2.77"))
 
 
 def test_routes_are_believed_before_binding(monkeypatch: pytest.MonkeyPatch) -> None:

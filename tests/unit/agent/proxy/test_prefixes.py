@@ -48,6 +48,13 @@ def test_nothing_of_a_special_prefix_is_to_be_dialled(prefix: str) -> None:
         assert what_is(kind(number)), kind(number)
 
 
+@pytest.mark.parametrize("prefix", REGISTERED)
+def test_what_is_registered_is_called_by_its_purpose(prefix: str) -> None:
+    said = what_is(ip_network(prefix)[0])
+    assert said is not None
+    assert not said.startswith("not global unicast")
+
+
 @pytest.mark.parametrize("address", BESIDE)
 def test_what_is_beside_the_prefixes_is_global(address: str) -> None:
     assert what_is(ip_address(address)) is None
