@@ -33,7 +33,7 @@ MEANT: dict[str, list[Refusal]] = {
         Refusal("token_replayed"),
     ],
     "the client's own rate": [Refusal("client_rate", pause=1.2), Refusal("client_tunnels")],
-    "--max-tunnels reached": [Refusal("tunnels", pause=0.0), Refusal("connections")],
+    "--max-tunnels reached": [Refusal("tunnels", pause=0.0), Refusal("connections"), Refusal("tokens")],
     "draining": [Refusal("draining", pause=29.5)],
     "authority or header section malformed": [Refusal("malformed")],
     "not CONNECT": [Refusal("method")],
@@ -43,6 +43,7 @@ MEANT: dict[str, list[Refusal]] = {
 REGISTERED = {
     "dns_timeout", "dns_error", "destination_unavailable", "destination_ip_prohibited", "destination_ip_unroutable",
     "connection_refused", "connection_timeout", "connection_limit_reached", "http_request_error", "http_request_denied",
+    "proxy_internal_error",
 }  # fmt: skip
 
 
