@@ -18,7 +18,7 @@ from headgate.advice.freshness import UNREACHABLE_FOR
 from headgate.advice.result import UNREACHABLE, AdviceEntry
 from headgate.agent.proxy.addresses import Endpoint
 from headgate.agent.proxy.authority import Authority
-from headgate.agent.proxy.counts import Counts
+from headgate.agent.proxy.counts import Counts, tally
 from headgate.agent.proxy.dialling import dial
 from headgate.agent.proxy.exchange import exchange
 from headgate.agent.proxy.refusal import Refusal
@@ -102,7 +102,7 @@ class OriginAdvice:
             self._cache.abandoned(fetch)  # no fault of the origin's
             raise undialled
         advice = self._cache.received(fetch, response, now=self._clock())
-        self._counts.advice_fetches[_kind(advice)] += 1
+        tally(self._counts.advice_fetches, _kind(advice))
         return advice, undialled
 
     async def _fetch(
