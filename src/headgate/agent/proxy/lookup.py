@@ -42,8 +42,8 @@ class SystemLookup:
     def __init__(
         self,
         *,
-        most: int = 128,
-        most_alike: int = 32,
+        most: int = 512,
+        most_alike: int = 128,
         seconds: float = LOOKUP_TIMEOUT,
         getaddrinfo: Callable[..., Any] = socket.getaddrinfo,
     ) -> None:
@@ -152,12 +152,12 @@ class SystemLookup:
         try:
             # As bytes, which no codec of Python's has a word in.
             found = self._getaddrinfo(host.encode("ascii"), None, type=socket.SOCK_STREAM)
-        except (OSError, ValueError) as error:  # the latter of what no name is made of
+            addresses: dict[Address, None] = {}
+            for *_, sockaddr in found:
+                with suppress(ValueError):  # nothing but an address is an answer
+                    addresses[ip_address(str(sockaddr[0]).partition("%")[0])] = None
+        except Exception as error:  # whatever it is: a thread that died of it would keep its place for good
             return Refusal("name", f"{host} does not resolve: {getattr(error, 'strerror', None) or error}")
-        addresses: dict[Address, None] = {}
-        for *_, sockaddr in found:
-            with suppress(ValueError):  # nothing but an address is an answer
-                addresses[ip_address(str(sockaddr[0]).partition("%")[0])] = None
         return tuple(addresses) if addresses else Refusal("name", f"{host} has no address")
 
 

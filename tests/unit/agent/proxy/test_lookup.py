@@ -106,6 +106,7 @@ def test_every_address_comes_once_in_order_and_without_its_zone(run: Any) -> Non
         socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"),
         OSError(5, "Input/output error"),
         UnicodeError("label too long"),
+        MemoryError(),
         None,
     ],
 )
