@@ -8,7 +8,6 @@ import threading
 from contextlib import aclosing, closing, suppress
 from functools import cache
 from importlib import import_module
-from itertools import accumulate
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -27,7 +26,7 @@ else:
 __all__ = ["AsyncTransport", "Transport"]
 
 _SHORT: Final = 65_536
-"""Bytes of a refused body that are read for the sake of its connection, which can then serve again."""
+"""Bytes that a refused body may have to be read to its end, so that its connection can serve again."""
 
 
 class Transport(BaseTransport):
@@ -79,7 +78,9 @@ class Transport(BaseTransport):
             if _is_last(passage, response):
                 return response
             with suppress(Exception), closing(response):  # what is wrong with it is the next one's to show
-                any(read > _SHORT for read in accumulate(map(len, response.stream)))
+                if _is_short(response):
+                    for _ in response.stream:
+                        pass
 
     def _begun(self, request: Any) -> Any:
         with self._lock:
@@ -129,11 +130,9 @@ class AsyncTransport(AsyncBaseTransport):
                 return response
             with suppress(Exception):  # what is wrong with it is the next one's to show
                 async with aclosing(response):
-                    read = 0
-                    async for chunk in response.stream:
-                        read += len(chunk)
-                        if read > _SHORT:
-                            break
+                    if _is_short(response):
+                        async for _ in response.stream:
+                            pass
 
 
 def _passage(courtesy: Courtesy, request: Any) -> Passage:
@@ -155,6 +154,12 @@ def _is_last(passage: Passage, response: Any) -> bool:
         if is_stored and not (had.get("hishel_revalidated") or had.get("revalidated")):
             return True
     return passage.received(response.status_code, response.headers.raw)
+
+
+def _is_short(response: Any) -> bool:
+    # Told before: the asynchronous iterators of a body that nobody reads to its end cannot all be closed from here.
+    length = response.headers.get("content-length", "")
+    return length.isdecimal() and len(length) <= len(str(_SHORT)) and int(length) <= _SHORT
 
 
 class _Held(NoContact):

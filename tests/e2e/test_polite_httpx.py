@@ -1,0 +1,424 @@
+"""Clients of httpx2 and of httpx with the transports in them: the laws of every polite agent, and what is their own.
+
+An asynchronous client runs in an event loop of its own thread, asyncio's or trio's, which every question is put to.
+"""
+
+import contextvars
+import threading
+import time
+from contextlib import contextmanager
+
+import anyio
+import anyio.from_thread
+import anyio.to_thread
+import httpx
+import httpx2
+import pytest
+import trustme
+
+from headgate.agent import Courtesy, NoContact
+from headgate.agent.advice import beginning
+from headgate.agent.httpx import AsyncTransport, Transport, _held_in
+from tests import servers
+from tests.e2e import polite_laws
+from tests.e2e.polite_laws import SOON, courtesy, frozen, in_threads, tls_origin
+from tests.e2e.polite_origin import ADVICE, Answer
+
+LIBRARIES = [httpx2, httpx]
+LOOPS = ["asyncio", "trio"]
+INTERACTIVE = {"headgate": {"interactive": True}}
+
+origin = polite_laws.origin
+
+
+@pytest.fixture(params=LIBRARIES, ids=["httpx2", "httpx"])
+def library(request):
+    return request.param
+
+
+@pytest.fixture(params=LOOPS)
+def run(request):
+    """Return the function that runs a coroutine function in each kind of event loop."""
+    return lambda function, *arguments: anyio.run(function, *arguments, backend=request.param)
+
+
+class Client:
+    def __init__(self, client: httpx2.Client | httpx.Client) -> None:
+        self.client = client
+
+    def ask(self, url, method="GET", body=None, *, interactive=False, follow=True):
+        extensions = INTERACTIVE if interactive else None
+        response = self.client.request(method, url, content=body, follow_redirects=follow, extensions=extensions)
+        return response.status_code, response.content
+
+    def ask_at_once(self, urls):
+        return in_threads(self.ask, urls)
+
+
+class AsyncClient:
+    def __init__(
+        self, portal: anyio.from_thread.BlockingPortal, client: httpx2.AsyncClient | httpx.AsyncClient
+    ) -> None:
+        self.portal = portal
+        self.client = client
+
+    async def asked(self, url, method="GET", body=None, *, interactive=False, follow=True):
+        extensions = INTERACTIVE if interactive else None
+        response = await self.client.request(method, url, content=body, follow_redirects=follow, extensions=extensions)
+        return response.status_code, response.content
+
+    def ask(self, *arguments, **options):
+        # As every task, in a copy of the context where it begins.
+        context = contextvars.copy_context()
+        return context.run(self.portal.call, lambda: self.asked(*arguments, **options))
+
+    def ask_at_once(self, urls):
+        got = {}
+
+        async def one(url):
+            got[url] = await self.asked(url)
+
+        async def all_of_them():
+            async with anyio.create_task_group() as tasks:
+                for url in urls:
+                    tasks.start_soon(one, url)
+
+        self.portal.call(all_of_them)
+        return [got[url] for url in urls]
+
+
+class Laws(polite_laws.Laws):
+    library = httpx2
+
+    @property
+    def error(self):
+        return self.library.TransportError
+
+    @property
+    def held(self):
+        return _held_in(self.library)
+
+
+class TestHttpx2(Laws):
+    @contextmanager
+    def client(self, polite):
+        with self.library.Client(transport=Transport(polite)) as client:
+            yield Client(client)
+
+
+class TestHttpx(TestHttpx2):
+    library = httpx
+
+
+class TestHttpx2InAsyncio(Laws):
+    loop = "asyncio"
+
+    @contextmanager
+    def client(self, polite):
+        with (
+            anyio.from_thread.start_blocking_portal(self.loop) as portal,
+            portal.wrap_async_context_manager(self.library.AsyncClient(transport=AsyncTransport(polite))) as client,
+        ):
+            yield AsyncClient(portal, client)
+
+    def body_that_is_gone(self):
+        async def once():
+            yield b"once"
+
+        return once()
+
+
+class TestHttpx2InTrio(TestHttpx2InAsyncio):
+    loop = "trio"
+
+
+class TestHttpxInAsyncio(TestHttpx2InAsyncio):
+    library = httpx
+
+
+class TestHttpxInTrio(TestHttpx2InTrio):
+    library = httpx
+
+
+def test_nothing_of_a_body_is_read_ahead(origin, library):
+    may_go_on = threading.Event()
+
+    def pieces():
+        yield b"first"
+        assert may_go_on.wait(10)
+        yield b"second"
+
+    origin.say("/", Answer(200, {}, pieces()))
+    with (
+        library.Client(transport=Transport(courtesy(retry=2))) as client,
+        client.stream("GET", f"{origin.url}/") as response,
+    ):
+        body = response.iter_raw()
+        assert next(body) == b"first"
+        may_go_on.set()
+        assert list(body) == [b"second"]
+
+
+def test_nothing_of_a_body_is_read_ahead_in_an_event_loop(origin, library, run):
+    may_go_on = threading.Event()
+
+    def pieces():
+        yield b"first"
+        assert may_go_on.wait(10)
+        yield b"second"
+
+    origin.say("/", Answer(200, {}, pieces()))
+
+    async def asking():
+        async with (
+            library.AsyncClient(transport=AsyncTransport(courtesy(retry=2))) as client,
+            client.stream("GET", f"{origin.url}/") as response,
+        ):
+            read = []
+            async for chunk in response.aiter_raw():
+                read.append(chunk)
+                may_go_on.set()
+            assert read == [b"first", b"second"]
+
+    run(asking)
+
+
+def test_a_body_is_sent_as_it_is_made(origin, library):
+    def pieces():
+        yield b"first"
+        yield b"second"
+
+    with library.Client(transport=Transport(courtesy(retry=2))) as client:
+        client.put(f"{origin.url}/", content=pieces())
+    assert [asked.body for asked in origin.asked] == [b"firstsecond"]
+
+
+def test_what_got_no_response_keeps_its_draw_for_whoever_sends_it_anew(origin, library):
+    origin.advise('[{"user_agent":"*","fraction":0.5}]')
+    origin.say("/", Answer(None), 200)
+    draws = iter([0.9, 0.1])  # from (0, 1]: 0.1, of the half that is wanted, and 0.9
+    polite = courtesy(identity=["ExampleBot", "*"], draw=lambda: next(draws))
+    with library.Client(transport=Transport(polite)) as client:
+        with pytest.raises(library.RemoteProtocolError):
+            client.get(f"{origin.url}/")
+        assert client.get(f"{origin.url}/").status_code == 200
+        with pytest.raises(NoContact):
+            client.get(f"{origin.url}/")
+    assert len(origin.got("/")) == 2
+
+
+def test_what_is_waited_for_is_no_part_of_any_timeout_and_takes_no_connection(origin, library, run):
+    origin.say("/held", Answer(503, {"Retry-After": "1"}), 200)
+
+    async def asking():
+        one = library.Limits(max_connections=1)
+        inner = library.AsyncHTTPTransport(limits=one)
+        timeout = library.Timeout(5, connect=0.5, pool=0.5)
+        async with (
+            library.AsyncClient(transport=AsyncTransport(courtesy(max_delay=60), inner), timeout=timeout) as client,
+            anyio.create_task_group() as tasks,
+        ):
+            assert (await client.get(f"{origin.url}/held")).status_code == 503
+            tasks.start_soon(client.get, f"{origin.url}/held")
+            while len(origin.got("/held")) < 2:
+                assert (await client.get(f"{origin.url}/free")).status_code == 200
+                await anyio.sleep(0.02)
+
+    run(asking)
+    first, second = origin.got("/held")
+    assert second.at - first.at >= 1
+    assert origin.got("/free")
+
+
+def test_whoever_gives_up_leaves_the_others_and_the_connections_right(origin, library, run):
+    asked, may_answer = threading.Event(), threading.Event()
+
+    def slowly():
+        asked.set()
+        assert may_answer.wait(10)
+        yield b"[]"
+
+    origin.say(ADVICE, Answer(200, {"Content-Type": "application/trafficadvice+json"}, slowly()))
+    origin.say("/held", Answer(200, {"Retry-After": "3000"}))
+    polite = courtesy(max_delay=3600, identity=["ExampleBot", "*"])
+
+    async def asking():
+        async with library.AsyncClient(transport=AsyncTransport(polite)) as client:
+
+            async def get(path, scope, statuses):
+                with scope:
+                    statuses.append((await client.get(origin.url + path)).status_code)
+
+            async with anyio.create_task_group() as tasks:
+                one, other, got = anyio.CancelScope(), anyio.CancelScope(), []
+                tasks.start_soon(get, "/held", one, got)
+                tasks.start_soon(get, "/held", other, got)
+                await anyio.to_thread.run_sync(asked.wait, 10)
+                one.cancel()
+                may_answer.set()
+            assert (got, one.cancelled_caught, other.cancelled_caught) == ([200], True, False)
+            with anyio.move_on_after(0.05) as held:
+                await client.get(f"{origin.url}/held")
+            assert held.cancelled_caught
+            assert (await client.get(f"{origin.url}/free")).status_code == 200
+
+    try:
+        run(asking)
+    finally:
+        may_answer.set()
+    assert len(origin.got(ADVICE)) == 1
+    assert [asked.path for asked in origin.got()] == ["/held", "/free"]
+
+
+def test_threads_and_event_loops_ask_for_advice_once(origin):
+    """A hundred first requests: of fifty threads and fifty tasks, in two libraries and in two event loops."""
+    begun = threading.Barrier(100)
+
+    def slowly():
+        time.sleep(0.1)  # so that all who ask have asked
+        yield b'[{"user_agent":"*","disallow":true}]'
+
+    fields = {"Content-Type": "application/trafficadvice+json", "Cache-Control": "max-age=3000"}
+    origin.say(ADVICE, Answer(200, fields, slowly()))
+    polite = Courtesy(identity=["ExampleBot", "*"])
+    held: list[NoContact] = []
+
+    def ask(library):
+        with library.Client(transport=Transport(polite)) as client:
+            begun.wait(10)
+            with pytest.raises(library.TransportError) as caught:
+                client.get(f"{origin.url}/")
+            held.append(caught.value)
+
+    async def ask_in_tasks(library):
+        async def ask():
+            await anyio.to_thread.run_sync(begun.wait, 10, limiter=anyio.CapacityLimiter(1))
+            with pytest.raises(library.TransportError) as caught:
+                await client.get(f"{origin.url}/")
+            held.append(caught.value)
+
+        async with (
+            library.AsyncClient(transport=AsyncTransport(polite)) as client,
+            anyio.create_task_group() as tasks,
+        ):
+            for _ in range(25):
+                tasks.start_soon(ask)
+
+    threads = [threading.Thread(target=ask, args=(LIBRARIES[number % 2],)) for number in range(50)]
+    for library, loop in zip(LIBRARIES, LOOPS, strict=True):
+        threads.append(threading.Thread(target=anyio.run, args=(ask_in_tasks, library), kwargs={"backend": loop}))
+    start = time.time()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [asked.path for asked in origin.asked] == [ADVICE]
+    assert {(each.reason, each.target) for each in held} == {("advice_disallowed", origin.url)}
+    (expiry,) = {each.release_time for each in held}
+    assert start + 3000 <= expiry <= time.time() + 3000
+    assert len(held) == 100
+
+
+def test_advice_that_cannot_be_had_holds_for_its_retry_after_or_not_at_all(origin, library):
+    origin.say(ADVICE, Answer(503, {"Retry-After": "1000"}))
+    start = time.time()
+    with library.Client(transport=Transport(Courtesy(identity=["ExampleBot", "*"]))) as client:
+        with pytest.raises(NoContact) as caught:
+            client.get(f"{origin.url}/")
+        assert caught.value.reason == "advice_unreachable"
+        assert start + 1000 <= caught.value.release_time <= time.time() + 1000
+    origin.say(ADVICE, 503)
+    with library.Client(transport=Transport(Courtesy(identity=["ExampleBot", "*"]))) as client:
+        assert client.get(f"{origin.url}/").status_code == 200
+
+
+def test_advice_that_does_not_come_in_time_permits(origin, monkeypatch):
+    monkeypatch.setattr(beginning, "TIMEOUT", 0.3)
+    may_end = threading.Event()
+
+    def never():
+        yield b"["
+        may_end.wait(30)
+
+    origin.say(ADVICE, Answer(200, {"Content-Type": "application/trafficadvice+json"}, never()))
+    polite = Courtesy(identity=["ExampleBot", "*"])
+
+    def ask(url):
+        with httpx2.Client(transport=Transport(polite)) as client:
+            return client.get(url).status_code, b""
+
+    start = time.monotonic()
+    try:
+        got = in_threads(ask, [f"{origin.url}/{number}" for number in range(3)])
+        assert got == [(200, b"")] * 3
+        assert time.monotonic() - start >= 0.3
+    finally:
+        may_end.set()
+    assert len(origin.got(ADVICE)) == 1
+
+
+def test_https_and_its_advice(library):
+    authority = trustme.CA()
+    trust = polite_laws.trusting(authority)
+    with tls_origin(authority) as origin:
+        origin.advise('[{"user_agent":"*","disallow":true}]')
+        trusting = Courtesy(identity=["ExampleBot", "*"], tls=trust)
+        # Without whom to trust there is no advice to be had, which permits.
+        for polite, permitted in ((Courtesy(identity=["ExampleBot", "*"]), True), (trusting, False)):
+            with library.Client(transport=Transport(polite, library.HTTPTransport(verify=trust))) as client:
+                if permitted:
+                    assert client.get(f"{origin.url}/").text == "hello"
+                else:
+                    with pytest.raises(NoContact, match="its traffic advice, which disallows all traffic"):
+                        client.get(f"{origin.url}/")
+        assert len(origin.got("/")) == 1
+
+
+@pytest.mark.needs("tinyproxy")
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_proxy_changes_nothing_of_it(tmp_path, library, tls):
+    authority = trustme.CA()
+    trust = polite_laws.trusting(authority)
+    with servers.tinyproxy(tmp_path) as proxy, tls_origin(authority if tls else None) as origin:
+        origin.say("/", 503)
+        polite = frozen()
+        proxied = Transport(polite, library.HTTPTransport(proxy=proxy.url, verify=trust))
+        with library.Client(mounts={"all://127.0.0.1": proxied}, transport=Transport(polite)) as client:
+            for _ in range(3):
+                assert client.get(f"{origin.url}/").status_code == 503
+            with pytest.raises(library.TransportError, match=f"{origin.url}/ is held by the backoff"):
+                client.get(f"{origin.url}/")
+        assert len(origin.asked) == 3
+        with library.Client(transport=Transport(polite)) as client, pytest.raises(NoContact):
+            client.get(f"{origin.url}/")
+
+
+@pytest.mark.needs("nginx")
+def test_http_2_sends_again_on_one_connection(nginx, free_port, library, run):
+    port = free_port()
+    site = nginx(
+        server=f"""
+        listen 127.0.0.1:{port} http2;
+        location /failing {{ return 503 $connection; }}
+        location / {{ return 200 $connection; }}
+        """
+    )
+    assert site.port != port
+    url = f"http://127.0.0.1:{port}"
+
+    def check(statuses, protocols, connections):
+        assert (statuses, protocols, len(connections)) == ([503] * 3, {"HTTP/2"}, 1)
+
+    inner = library.HTTPTransport(http1=False, http2=True)
+    with library.Client(transport=Transport(courtesy(SOON, max_delay=60, retry=2), inner)) as client:
+        got = [client.get(f"{url}/failing") for _ in range(3)]
+        check([each.status_code for each in got], {each.http_version for each in got}, {each.text for each in got})
+
+    async def asking():
+        inner = library.AsyncHTTPTransport(http1=False, http2=True)
+        polite = AsyncTransport(courtesy(SOON, max_delay=60, retry=2), inner)
+        async with library.AsyncClient(transport=polite) as client:
+            got = [await client.get(f"{url}/failing") for _ in range(3)]
+        check([each.status_code for each in got], {each.http_version for each in got}, {each.text for each in got})
+
+    run(asking)

@@ -1,0 +1,395 @@
+"""The transports for httpx2 and httpx before a transport that sends nothing."""
+
+import asyncio
+import copy
+import io
+import pickle
+import threading
+
+import httpx
+import httpx2
+import pytest
+
+from headgate.agent import Courtesy, NoContact
+from headgate.agent.httpx import AsyncTransport, Transport
+from headgate.errors import ConfigurationError
+from headgate.throttle import Policy, Throttle
+from tests.unit.agent.addresses import TARGETS
+
+URL = "https://example.com/path"
+
+
+@pytest.fixture(params=[httpx2, httpx], ids=["httpx2", "httpx"])
+def library(request):
+    return request.param
+
+
+class Body(httpx2.SyncByteStream, httpx2.AsyncByteStream, httpx.SyncByteStream, httpx.AsyncByteStream):
+    """What remembers how far it was read, and whether it was closed."""
+
+    def __init__(self, *chunks: bytes | BaseException) -> None:
+        self.chunks = list(chunks)
+        self.read = 0
+        self.is_closed = False
+
+    def __iter__(self):
+        for chunk in self.chunks:
+            if isinstance(chunk, BaseException):
+                raise chunk
+            self.read += len(chunk)
+            yield chunk
+
+    async def __aiter__(self):
+        for chunk in self:
+            yield chunk
+
+    def close(self):
+        self.is_closed = True
+
+    async def aclose(self):
+        self.is_closed = True
+
+
+class Wire:
+    """A transport of both kinds that answers with what it was made with, one after the other."""
+
+    def __init__(self, *answers) -> None:
+        self.answers = list(answers)
+        self.sent = []
+        self.calls = []
+
+    def handle_request(self, request):
+        self.sent.append(request)
+        answer = self.answers.pop(0)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    async def handle_async_request(self, request):
+        return self.handle_request(request)
+
+    def __enter__(self):
+        self.calls.append("enter")
+
+    def __exit__(self, *raised):
+        self.calls.append(("exit", *raised))
+
+    def close(self):
+        self.calls.append("close")
+
+    async def __aenter__(self):
+        self.calls.append("enter")
+
+    async def __aexit__(self, *raised):
+        self.calls.append(("exit", *raised))
+
+    async def aclose(self):
+        self.calls.append("close")
+
+
+class Sending:
+    """Sends requests through a transport of either kind."""
+
+    def __init__(self, is_async: bool) -> None:
+        self.is_async = is_async
+
+    def send(self, courtesy, wire, request):
+        if self.is_async:
+            return asyncio.run(AsyncTransport(courtesy, wire).handle_async_request(request))
+        return Transport(courtesy, wire).handle_request(request)
+
+
+@pytest.fixture(params=[False, True], ids=["sync", "async"])
+def sending(request):
+    return Sending(request.param)
+
+
+def courtesy(**options) -> Courtesy:
+    options = {"throttle": Throttle(Policy(jitter_factor=0)), **options}
+    return Courtesy(clock=lambda: 1000.0, **options)
+
+
+def rest(library, seconds=60, **options):
+    return library.Response(200, headers={"Retry-After": str(seconds)}, **options)
+
+
+def test_a_held_request_raises_what_is_both_and_sends_nothing(library, sending):
+    polite, wire = courtesy(), Wire(rest(library))
+    sending.send(polite, wire, library.Request("GET", URL))
+    request = library.Request("POST", URL, content=b"body")
+    with pytest.raises(NoContact) as caught:
+        sending.send(polite, wire, request)
+    held = caught.value
+    assert isinstance(held, library.TransportError)
+    assert (held.release_time, held.reason, held.target, held.request) == (1060.0, "retry-after", URL, request)
+    assert str(held) == f"{URL} is held by its Retry-After; ask again at 1970-01-01T00:17:40Z, in 60.0 s"
+    assert held.__suppress_context__
+    assert len(wire.sent) == 1
+
+
+def test_each_library_has_its_own_error():
+    for library, other in ((httpx2, httpx), (httpx, httpx2)):
+        polite = courtesy()
+        Transport(polite, Wire(rest(library))).handle_request(library.Request("GET", URL))
+        with pytest.raises(library.TransportError) as caught:
+            Transport(polite).handle_request(library.Request("GET", URL))
+        assert not isinstance(caught.value, other.TransportError)
+        again = type(caught.value)
+        with pytest.raises(again):
+            Transport(polite).handle_request(library.Request("GET", URL))
+
+
+def test_the_error_can_be_pickled_and_copied(library):
+    polite = courtesy()
+    Transport(polite, Wire(rest(library))).handle_request(library.Request("GET", URL))
+    with pytest.raises(NoContact) as caught:
+        Transport(polite).handle_request(library.Request("GET", URL))
+    held = caught.value
+    held.add_note("seen")
+    for again in (pickle.loads(pickle.dumps(held)), copy.copy(held)):
+        assert type(again) is type(held)
+        assert (str(again), again.release_time, again.reason, again.target, again.args) == (
+            str(held), held.release_time, held.reason, held.target, held.args,
+        )  # fmt: skip
+        assert (again.request.url, again.__notes__) == (held.request.url, ["seen"])
+
+
+def test_a_client_puts_its_request_into_the_error(library):
+    with library.Client(transport=Transport(courtesy(), Wire(rest(library)))) as client:
+        client.get(URL)
+        with pytest.raises(library.RequestError) as caught:
+            client.get(f"{URL}?other")
+    assert caught.value.request.url == f"{URL}?other"
+
+
+@pytest.mark.parametrize(
+    ("body", "times"),
+    [
+        ({}, 2),
+        ({"content": b"bytes"}, 2),
+        ({"content": "text"}, 2),
+        ({"data": {"a": "form"}}, 2),
+        ({"json": {}}, 2),
+        ({"content": iter([b"once"])}, 1),
+        ({"content": io.BytesIO(b"once")}, 1),
+        ({"files": {"a": io.BytesIO(b"once")}}, 1),
+        ({"stream": Body(b"once")}, 1),
+    ],
+)
+def test_only_a_body_that_is_all_there_is_sent_again(library, sending, body, times):
+    wire = Wire(library.Response(503), library.Response(200))
+    response = sending.send(courtesy(retry=1), wire, library.Request("PUT", URL, **body))
+    assert (response.status_code, len(wire.sent)) == (200 if times == 2 else 503, times)
+
+
+def test_a_body_that_a_hook_has_read_can_be_sent_again(library):
+    wire = Wire(library.Response(503), library.Response(200))
+    request = library.Request("PUT", URL, content=iter([b"on", b"ce"]))
+    request.read()
+    assert Transport(courtesy(retry=1), wire).handle_request(request).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("length", "chunks", "read"),
+    [
+        ("5", (b"he", b"llo"), 5),
+        ("65536", (bytes(65_536),), 65_536),
+        ("65537", (bytes(65_537),), 0),
+        ("9" * 5000, (b"hello",), 0),
+        ("-1", (b"hello",), 0),
+        (None, (b"hello",), 0),
+        ("5", (b"he", OSError("broken")), 2),
+        ("5", (b"he", httpx2.ReadTimeout("slow"), b"llo"), 2),
+    ],
+)
+def test_a_refused_body_is_read_if_it_is_short_and_closed_in_any_case(library, sending, length, chunks, read):
+    body = Body(*chunks)
+    refused = library.Response(503, headers={"Content-Length": length} if length else {}, stream=body)
+    wire = Wire(refused, library.Response(200))
+    assert sending.send(courtesy(retry=1), wire, library.Request("GET", URL)).status_code == 200
+    assert (body.read, body.is_closed, refused.is_closed) == (read, True, True)
+
+
+def test_what_cannot_be_closed_is_no_matter(library, sending):
+    class Broken(Body):
+        def close(self):
+            raise OSError("broken")
+
+        async def aclose(self):
+            raise OSError("broken")
+
+    wire = Wire(library.Response(503, stream=Broken()), library.Response(200))
+    assert sending.send(courtesy(retry=1), wire, library.Request("GET", URL)).status_code == 200
+
+
+def test_nothing_is_read_or_closed_of_a_response_that_is_given(library, sending):
+    body = Body(b"hello")
+    response = library.Response(503, headers={"Content-Length": "5"}, stream=body)
+    assert sending.send(courtesy(), Wire(response), library.Request("GET", URL)) is response
+    assert (body.read, body.is_closed) == (0, False)
+
+
+def test_whoever_gives_up_while_a_refused_body_is_read_leaves_it_closed(library):
+    class Slow(Body):
+        async def __aiter__(self):
+            asked.set()
+            await asyncio.Event().wait()
+            yield b""
+
+    async def asking():
+        wire = Wire(library.Response(503, headers={"Content-Length": "5"}, stream=body))
+        sent = asyncio.create_task(
+            AsyncTransport(courtesy(retry=1), wire).handle_async_request(library.Request("GET", URL))
+        )
+        await asked.wait()
+        sent.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sent
+
+    asked, body = asyncio.Event(), Slow()
+    asyncio.run(asking())
+    assert body.is_closed
+
+
+@pytest.mark.parametrize(
+    ("marks", "counts"),
+    [
+        ({}, True),
+        ({"from_cache": True, "cache_metadata": {}}, False),
+        ({"from_cache": False}, True),
+        ({"from_cache": True, "revalidated": False}, False),
+        ({"from_cache": True, "revalidated": True}, True),
+        ({"hishel_from_cache": True, "hishel_revalidated": False}, False),
+        ({"hishel_from_cache": True, "hishel_revalidated": True}, True),
+        ({"hishel_from_cache": False, "hishel_stored": True}, True),
+    ],
+)
+def test_what_an_inner_transport_had_stored_counts_for_nothing(library, sending, marks, counts):
+    polite = courtesy()
+    sending.send(polite, Wire(rest(library, extensions=marks)), library.Request("GET", URL))
+    assert polite.explain(URL).held is counts
+
+
+def test_a_failure_out_of_a_cache_is_not_asked_for_again(library, sending):
+    wire = Wire(library.Response(503, extensions={"from_cache": True}))
+    assert sending.send(courtesy(retry=1), wire, library.Request("GET", URL)).status_code == 503
+
+
+def test_an_error_counts_for_nothing_and_is_the_inner_one_s(library, sending):
+    polite, error = courtesy(retry=5), library.ConnectError("refused")
+    for _ in range(4):
+        with pytest.raises(library.ConnectError) as caught:
+            sending.send(polite, Wire(error), library.Request("GET", URL))
+        assert caught.value is error
+    assert polite.explain(URL).failures == 0
+
+
+def test_a_mark_passes_what_is_held(library, sending):
+    polite, wire = courtesy(), Wire(rest(library), library.Response(200))
+    sending.send(polite, wire, library.Request("GET", URL))
+    interactive = {"headgate": {"interactive": True}}
+    sending.send(polite, wire, library.Request("GET", URL, extensions=interactive))
+    for marks in ({}, {"interactive": False}, None):
+        with pytest.raises(NoContact):
+            sending.send(polite, wire, library.Request("GET", URL, extensions={"headgate": marks}))
+    assert len(wire.sent) == 2
+
+
+@pytest.mark.parametrize("marks", ["interactive", {"interactive": "yes"}, {"interactve": True}, ["interactive"], 1])
+def test_what_is_no_mark_is_not_sent(library, sending, marks):
+    wire = Wire()
+    with pytest.raises(ConfigurationError, match=r"is no mark of a request; try \{'interactive': True\}"):
+        sending.send(courtesy(), wire, library.Request("GET", URL, extensions={"headgate": marks}))
+    assert wire.sent == []
+
+
+@pytest.mark.parametrize(("url", "target"), TARGETS.items())
+def test_a_url_is_the_target_it_is_in_every_library(library, sending, url, target):
+    polite = courtesy(throttle=Throttle(hold_localhost=True))
+    sending.send(polite, Wire(rest(library)), library.Request("GET", url))
+    assert polite.explain(target).held
+
+
+def test_each_step_of_an_authentication_is_a_request_of_its_own(library):
+    polite = courtesy()
+    wire = Wire(
+        library.Response(401, headers={"WWW-Authenticate": 'Digest realm="a", nonce="b"', "Retry-After": "60"}),
+        library.Response(200),
+    )
+    with library.Client(transport=Transport(polite, wire), auth=library.DigestAuth("a", "b")) as client:
+        with pytest.raises(NoContact):
+            client.get(URL)
+        assert len(wire.sent) == 1
+
+
+def test_what_sends_is_entered_left_and_closed_with_it(library):
+    wire = Wire(library.Response(200))
+    with library.Client(transport=Transport(courtesy(), wire)) as client:
+        client.get(URL)
+    assert wire.calls == ["enter", ("exit", None, None, None)]
+    Transport(courtesy(), wire := Wire()).close()
+    assert wire.calls == ["close"]
+
+    async def asynchronously():
+        wire = Wire(library.Response(200))
+        async with library.AsyncClient(transport=AsyncTransport(courtesy(), wire)) as client:
+            await client.get(URL)
+        assert wire.calls == ["enter", ("exit", None, None, None)]
+        await AsyncTransport(courtesy(), wire := Wire()).aclose()
+        assert wire.calls == ["close"]
+
+    asyncio.run(asynchronously())
+
+
+def test_one_that_has_sent_nothing_has_nothing_to_close():
+    with Transport(courtesy()) as transport:
+        transport.close()
+
+    async def asynchronously():
+        async with AsyncTransport(courtesy()) as transport:
+            await transport.aclose()
+
+    asyncio.run(asynchronously())
+
+
+def test_what_sends_is_the_library_s_own_and_made_once(library, monkeypatch):
+    made = []
+
+    class Own(Wire):
+        def __init__(self):
+            super().__init__(*[library.Response(200)] * 8)
+            made.append(self)
+
+    monkeypatch.setattr(library, "HTTPTransport", Own)
+    monkeypatch.setattr(library, "AsyncHTTPTransport", Own)
+    transport, begun = Transport(courtesy()), threading.Barrier(8)
+
+    def ask():
+        begun.wait(10)
+        transport.handle_request(library.Request("GET", URL))
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [len(each.sent) for each in made] == [8]
+    transport.close()
+    assert made[0].calls == ["close"]
+
+    async def asynchronously():
+        transport = AsyncTransport(courtesy())
+        for _ in range(2):
+            await transport.handle_async_request(library.Request("GET", URL))
+        await transport.aclose()
+
+    asyncio.run(asynchronously())
+    assert ([len(each.sent) for each in made], made[1].calls) == ([8, 2], ["close"])
+
+
+def test_what_is_of_neither_library_is_refused(sending):
+    class Other:
+        method, url, extensions = "GET", URL, {}
+
+    with pytest.raises(ConfigurationError, match=r"Other is neither of httpx2 nor of httpx; give one of theirs"):
+        sending.send(courtesy(), None, Other())
