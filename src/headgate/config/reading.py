@@ -13,6 +13,7 @@ from typing import Any, get_args, get_origin
 import msgspec
 
 from headgate.config.address import Address
+from headgate.config.proxy import Proxy
 from headgate.config.tree import Configuration
 from headgate.errors import ConfigurationError
 from headgate.limit import Rule
@@ -28,6 +29,7 @@ _WORDS = {
     "`array`": "a list",
     "`object`": "a table",
 }
+_PATH = re.compile(r"/[^\x00-\x20?#\x7f-\U0010ffff]*")
 _BUS = re.compile(r"tcp://(?P<address>.+)|ipc://.+")
 
 
@@ -81,6 +83,24 @@ def check(tree: Configuration) -> None:
         if section.name in seen:
             raise ConfigurationError(f"domain[{index}].name: {section.name!r} is taken; each domain has its own name")
         seen.add(section.name)
+    _check_proxy(tree.proxy)
+
+
+def _check_proxy(proxy: Proxy) -> None:
+    _told("proxy.listen", Address.parse, proxy.listen)
+    if proxy.admin:
+        _told("proxy.admin", Address.parse, proxy.admin)
+    if proxy.client_rate != "off":
+        _told("proxy.client_rate", Rule.parse, proxy.client_rate)
+    if bool(proxy.cert) != bool(proxy.key):
+        raise ConfigurationError("proxy: a certificate and its key come together; set both cert and key")
+    ways = [name for name in ("cert", "self_signed", "plaintext") if getattr(proxy, name)]
+    if len(ways) > 1:
+        raise ConfigurationError(f"proxy: {' and '.join(ways)} are two ways to listen; leave one of them out")
+    if proxy.client_ca and proxy.plaintext:
+        raise ConfigurationError("proxy: client_ca needs TLS, which plaintext does without; leave one of them out")
+    if _PATH.fullmatch(proxy.geofeed_path) is None:
+        raise ConfigurationError(f"proxy.geofeed_path: {proxy.geofeed_path!r} is no path; try '/geofeed.csv'")
 
 
 def _told(path: str, made: Callable[..., Any], *given: str) -> None:

@@ -7,9 +7,11 @@ text, where one is allowed, means "none".
 
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
 from headgate.advice import Entry
+from headgate.config.proxy import Proxy
+from headgate.config.section import Count, Listen, Loop, Seconds, SecondsOrNone, Section
 from headgate.limit import Domain, Rule
 
 __all__ = [
@@ -26,19 +28,10 @@ __all__ = [
 ]
 
 Accounting = Literal["auto", "frames", "batch"]
-Loop = Literal["auto", "uvloop", "asyncio"]
-_Seconds = Annotated[float, Meta(ge=0.001, le=86_400)]
-_SecondsOrNone = Annotated[float, Meta(ge=0, le=86_400)]
-_Count = Annotated[int, Meta(ge=0, le=2**53)]
-_Listen = Annotated[str, Meta(examples=["127.0.0.1:8080", "[::1]:8080", "0.0.0.0:0"])]
 _RULE = r"^\s*[0-9]+\s*(/|[pP][eE][rR])\s*[0-9]*\s*[A-Za-z]+(\s*[bB][uU][rR][sS][tT]\s*[0-9]+)?\s*$"
 _RuleText = Annotated[
     str, Meta(extra_json_schema={"pattern": _RULE}, examples=["10/s burst 20", "600 per 10min", "1000/h burst 50"])
 ]
-
-
-class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A table of the file; an unknown key in it is an error."""
 
 
 class Tls(Section, frozen=True):
@@ -53,13 +46,13 @@ class Tls(Section, frozen=True):
 class Timeouts(Section, frozen=True):
     """How long the gate waits, in seconds."""
 
-    header: _Seconds = 10.0
+    header: Seconds = 10.0
     """For the whole head of a request, from its first byte."""
-    idle: _Seconds = 60.0
+    idle: Seconds = 60.0
     """For the next request on a connection, and for the next bytes of a body."""
-    connect: _Seconds = 5.0
+    connect: Seconds = 5.0
     """For a connection to the origin; then 502 or 504."""
-    response: _Seconds = 60.0
+    response: Seconds = 60.0
     """For the head of the origin's response; then 504."""
 
 
@@ -70,7 +63,7 @@ class Bounds(Section, frozen=True):
     """Bytes in a request's target; more is 414."""
     head_bytes: Annotated[int, Meta(ge=1_024, le=16_777_216)] = 65_536
     """Bytes in a request's head; more is 431."""
-    body_bytes: _Count = 0
+    body_bytes: Count = 0
     """Bytes in a request's body; more is 413. 0 sets no bound."""
     connections: Annotated[int, Meta(ge=1, le=1_000_000)] = 10_000
     """Connections of agents at once, in each worker; one more is answered 503 and closed."""
@@ -79,7 +72,7 @@ class Bounds(Section, frozen=True):
 class Gate(Section, frozen=True):
     """The gate: a reverse proxy that decides before it forwards."""
 
-    listen: _Listen = "127.0.0.1:8080"
+    listen: Listen = "127.0.0.1:8080"
     """Where agents connect, HOST:PORT; port 0 takes a free one."""
     origin: str = ""
     """The URL of the origin to forward to, such as http://127.0.0.1:8000."""
@@ -93,9 +86,9 @@ class Gate(Section, frozen=True):
     """Addresses and CIDRs of your own proxies, and unix: only these are believed about whom they forward for."""
     ipv6_prefix: Annotated[int, Meta(ge=1, le=128)] = 64
     """Bits of an IPv6 address that make one identifier: one household, one identifier."""
-    max_delay: _SecondsOrNone = 5.0
+    max_delay: SecondsOrNone = 5.0
     """Seconds a request may be delayed; one held longer is rejected."""
-    max_delayed: _Count = 1_024
+    max_delayed: Count = 1_024
     """Requests delayed at once, in each worker; one more is rejected."""
     rejection_status: Literal[503, 429] = 503
     """Status of a rejection."""
@@ -103,7 +96,7 @@ class Gate(Section, frozen=True):
     """Where the rules are applied: embedded, or a master's accounting address, tcp://HOST:PORT (control: PORT+1)."""
     accounting: Accounting = "auto"
     """How a master elsewhere is told: batch between headgates, frames as the document has them, auto to find out."""
-    drain: _SecondsOrNone = 30.0
+    drain: SecondsOrNone = 30.0
     """Seconds that requests under way may take to end after SIGTERM."""
     loop: Loop = "auto"
     """The event loop: auto is uvloop where the extra is installed; uvloop insists on it; asyncio does without."""
@@ -174,7 +167,7 @@ class BundleSection(Section, frozen=True):
 class Bus(Section, frozen=True):
     """A master for gatekeepers elsewhere: `headgate master`."""
 
-    listen: _Listen = "127.0.0.1:10004"
+    listen: Listen = "127.0.0.1:10004"
     """The accounting port, HOST:PORT; control is the next port."""
     max_identifiers: Annotated[int, Meta(ge=16, le=2**53)] = 1_000_000
     """Identifiers remembered over all domains; an embedded master has the same bound."""
@@ -193,3 +186,5 @@ class Configuration(Section, frozen=True):
     """The master: `headgate master`."""
     bundle: tuple[BundleSection, ...] = ()
     """Bundles, in the order that lifeboats are tried."""
+    proxy: Proxy = Proxy()
+    """The prefetch proxy: `headgate proxy`."""

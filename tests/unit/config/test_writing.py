@@ -3,6 +3,7 @@ from hypothesis import strategies as st
 
 from headgate.advice import Entry
 from headgate.config import Configuration, parse, show
+from headgate.config.proxy import Proxy
 from headgate.config.tree import BundleSection, Bus, DomainSection, Gate, Timeouts
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -34,6 +35,15 @@ TREE = st.builds(
         ),
         max_size=2,
     ).map(tuple),
+    proxy=st.builds(
+        Proxy,
+        brand=TEXT,
+        self_signed=st.booleans(),
+        alpn=st.sampled_from([("h2",), ("http/1.1", "h2")]),
+        allow_ports=st.lists(st.integers(1, 65_535), max_size=2).map(tuple),
+        resolve=st.lists(TEXT, max_size=2).map(tuple),
+        idle=SECONDS,
+    ),
 )
 
 
