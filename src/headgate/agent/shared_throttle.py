@@ -17,7 +17,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, Self, TypeVar
 
-from headgate.agent.sharing.file import OPENING, PATIENCE, Forked, ThrottleFile
+from headgate.agent.sharing.file import PATIENCE, Forked, ThrottleFile
 from headgate.agent.sharing.forking import FORKS
 from headgate.agent.sharing.mirror import Mirror
 from headgate.agent.sharing.opening import is_busy, sentence
@@ -64,7 +64,7 @@ class SharedThrottle(Mirror):
     **What it costs**: each call looks whether anything has changed (some microseconds); only what changes something is
     written, and the file is locked while it is. Another program's lock is waited for half a second at most.
 
-    **Nothing here fails a request.** While the file cannot be used (locked, damaged, a full disk), this throttle goes on
+    **Nothing here fails a request.** While the file cannot be used (locked, damaged, a full disk), this one goes on
     by itself and says why in `trouble`; it tries again every five seconds, and then tells the others what it was told
     meanwhile. A file that was deleted or replaced is noticed before anything is written, and within a second in any
     case: what was in it is forgotten, and what is in its place is used. Delete it with its -wal and -shm; to forget
@@ -104,9 +104,7 @@ class SharedThrottle(Mirror):
         """What the others will never be told: more than there was room for while the file could not be used."""
         self._file = ThrottleFile(path, self._limits)
         try:
-            # Not kept open: a program that makes it and then forks has nothing open across the fork, however it does.
-            self._file.open(patience=OPENING)
-            self._file.close()
+            self._file.check()
         except (sqlite3.Error, ValueError) as error:
             raise ConfigurationError(sentence(self._file.path, error)) from error
         self._lock = threading.Lock()

@@ -30,7 +30,7 @@ from headgate.agent.sharing.rows import (
     checked_key,
 )
 
-__all__ = ["FARTHEST", "OPENING", "Forked", "ThrottleFile"]
+__all__ = ["FARTHEST", "PATIENCE", "Forked", "ThrottleFile"]
 
 T = TypeVar("T")
 
@@ -72,10 +72,22 @@ class ThrottleFile:
         self._place: tuple[int, int] | None = None
         self._opened = 0
 
-    def open(self, *, patience: float = PATIENCE) -> None:
-        """Open the file if it is not; waits for so many seconds where another program has locked it."""
+    def check(self) -> None:
+        """See that the file can be opened and written; it is not kept open.
+
+        So a program that does no more before it forks has nothing open across the fork, however it forks.
+        """
+        connection = _patiently(partial(open_database, self.path), OPENING)
+        try:
+            _patiently(partial(connection.execute, "BEGIN IMMEDIATE"), OPENING)
+            connection.execute("UPDATE state SET change = change")  # a file that may only be read lets one begin
+        finally:
+            connection.close()
+
+    def open(self) -> None:
+        """Open the file if it is not."""
         if self._connection is None:
-            self._connection = _patiently(lambda: open_database(self.path), patience)
+            self._connection = _patiently(partial(open_database, self.path), PATIENCE)
             self._process, self._place = os.getpid(), self._there()
             self._ask = self._connection.cursor().execute
             self._opened += 1

@@ -43,6 +43,8 @@ _SETTINGS: Final = {
     "trusted_schema": "OFF",
     "cell_size_check": "ON",
 }
+_SMALLEST: Final = 512
+"""Bytes that a database has at least."""
 _LONGEST_VALUE: Final = 10_000
 """Bytes that one value or row may have; ours are far shorter."""
 
@@ -66,6 +68,9 @@ def open_database(path: Path) -> sqlite3.Connection:
     Raises `ConfigurationError` for what is something else, and `sqlite3.Error` for what cannot be had now.
     """
     _create(path)
+    with suppress(OSError):
+        if 0 < path.stat().st_size < _SMALLEST:  # which SQLite would take for an empty one, and write over
+            raise ConfigurationError(f"{path} {_WHAT_NEXT[sqlite3.SQLITE_NOTADB]}")
     connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
     try:
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE)
@@ -133,8 +138,6 @@ def _settle(connection: sqlite3.Connection, path: Path) -> None:
         raise ConfigurationError(f"{path} can have no WAL where it is; choose a path on a local disk")
     for name, value in _SETTINGS.items():
         ask(f"PRAGMA {name} = {value}")
-    ask("BEGIN IMMEDIATE")  # which fails where it may only be read
-    ask("ROLLBACK")
 
 
 def _marks(connection: sqlite3.Connection) -> tuple[int, int]:

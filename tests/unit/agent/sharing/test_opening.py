@@ -1,0 +1,174 @@
+import os
+import sqlite3
+import stat
+from contextlib import closing
+
+import pytest
+
+from headgate.agent.sharing.opening import LAYOUT, is_busy, open_database, sentence
+from headgate.errors import ConfigurationError
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "file"
+
+
+def opened(path):
+    """Open and close a file; return what was said where that failed."""
+    try:
+        open_database(path).close()
+    except (sqlite3.Error, ConfigurationError) as error:
+        return sentence(path, error)
+    return None
+
+
+def changed(path, *statements):
+    """Do something to a file that a throttle has made."""
+    open_database(path).close()
+    with closing(sqlite3.connect(path)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+        connection.commit()
+
+
+class TestMaking:
+    def test_it_is_made_once_for_its_owner_alone(self, path):
+        mask = os.umask(0)
+        try:
+            assert opened(path) is None
+        finally:
+            os.umask(mask)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        with closing(open_database(path)) as first, closing(open_database(path)) as second:
+            identities = [each.execute("SELECT identity FROM state").fetchall() for each in (first, second)]
+        assert identities[0] == identities[1]
+
+    def test_an_empty_file_is_taken_as_it_is(self, path):
+        path.touch(0o640)
+        path.chmod(0o640)
+        assert opened(path) is None
+        assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+    def test_two_files_are_told_apart(self, tmp_path):
+        with closing(open_database(tmp_path / "a")) as first, closing(open_database(tmp_path / "b")) as second:
+            identities = [each.execute("SELECT identity FROM state").fetchone() for each in (first, second)]
+        assert identities[0] != identities[1]
+
+    def test_it_has_a_wal_that_is_bounded(self, path):
+        with closing(open_database(path)) as connection:
+            said = {
+                name: connection.execute(f"PRAGMA {name}").fetchone()[0]
+                for name in ("journal_mode", "synchronous", "wal_autocheckpoint", "journal_size_limit", "page_size")
+            }
+        assert said == {
+            "journal_mode": "wal",
+            "synchronous": 1,
+            "wal_autocheckpoint": 1_000,
+            "journal_size_limit": 4_194_304,
+            "page_size": 4_096,
+        }
+
+    def test_a_wal_that_somebody_took_away_comes_back(self, path):
+        changed(path, "PRAGMA journal_mode = DELETE")
+        with closing(open_database(path)) as connection:
+            assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+    def test_no_value_is_read_that_is_far_too_long(self, path):
+        changed(path, "UPDATE state SET identity = hex(zeroblob(10000000))")
+        with closing(open_database(path)) as connection, pytest.raises(sqlite3.Error):
+            connection.execute("SELECT identity FROM state").fetchone()
+
+    def test_text_that_is_no_utf8_is_read_with_marks(self, path):
+        changed(path, "UPDATE state SET identity = CAST(X'61ff' AS TEXT)")
+        with closing(open_database(path)) as connection:
+            assert connection.execute("SELECT identity FROM state").fetchone() == ("a\ufffd",)
+
+
+class TestRefusals:
+    def test_no_folder(self, tmp_path):
+        path = tmp_path / "no" / "file"
+        assert opened(path) == f"{path} cannot be opened, since there is no folder {path.parent}; create it"
+
+    def test_a_folder(self, tmp_path):
+        assert opened(tmp_path) == f"{tmp_path} is a folder; name a file in it"
+
+    def test_a_folder_that_is_a_file(self, path):
+        path.touch()
+        below = path / "file"
+        assert opened(below) == f"{below} cannot be opened, since there is no folder {path}; create it"
+
+    @pytest.mark.parametrize("content", [b"x", b"nothing like a database\n" * 100])
+    def test_no_database(self, path, content):
+        path.write_bytes(content)
+        assert opened(path) == f"{path} is no SQLite database; choose another path, or delete the file"
+        assert path.read_bytes() == content
+
+    @pytest.mark.parametrize(
+        "statement",
+        ["CREATE TABLE t (x)", "PRAGMA application_id = 7", "PRAGMA user_version = 1"],
+    )
+    def test_a_database_of_another_program(self, path, statement):
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute(statement)
+            connection.commit()
+        before = path.read_bytes()
+        assert opened(path) == f"{path} is a database of another program; choose another path"
+        assert path.read_bytes() == before
+
+    def test_another_layout(self, path):
+        changed(path, f"PRAGMA user_version = {LAYOUT + 1}")
+        assert opened(path) == (
+            f"{path} has layout 2, and this headgate knows 1; choose another path, "
+            "or delete the file while no program uses it"
+        )
+
+    @pytest.mark.parametrize(
+        "statement",
+        [
+            "DROP TABLE gone",
+            "DROP INDEX kept_change",
+            "ALTER TABLE gone ADD COLUMN more",
+            "CREATE TRIGGER t AFTER INSERT ON gone BEGIN DELETE FROM kept; END",
+            "CREATE VIEW v AS SELECT 1",
+        ],
+    )
+    def test_other_tables(self, path, statement):
+        changed(path, statement)
+        said = "cannot be used (its tables are not those of a throttle); choose a path on a local disk"
+        assert opened(path) == f"{path} {said}"
+
+    def test_damage(self, path):
+        changed(path)
+        content = bytearray(path.read_bytes())
+        content[100:4_096] = os.urandom(3_996)
+        path.write_bytes(content)
+        assert opened(path) == (
+            f"{path} is damaged; delete it while no program uses it, with the -wal and -shm files beside it"
+        )
+
+    def test_a_lock(self, path):
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            with pytest.raises(sqlite3.OperationalError) as refusal:
+                open_database(path)
+        assert is_busy(refusal.value)
+        assert sentence(path, refusal.value) == f"{path} is locked by another program; end that one"
+
+    def test_one_that_is_being_written_is_opened(self, path):
+        changed(path)
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            assert opened(path) is None
+
+    def test_no_wal(self, path, monkeypatch):
+        class NoMemoryIsShared(sqlite3.Connection):
+            def execute(self, statement, *values):
+                return super().execute("SELECT 'delete'" if "journal_mode" in statement else statement, *values)
+
+        monkeypatch.setattr(sqlite3, "connect", lambda *a, **k: NoMemoryIsShared(*a, **k))
+        assert opened(path) == f"{path} can have no WAL where it is; choose a path on a local disk"
+
+    def test_anything_else(self, path):
+        assert sentence(path, ValueError("no")) == f"{path} cannot be used (no); choose a path on a local disk"
+        assert not is_busy(ValueError("no"))
