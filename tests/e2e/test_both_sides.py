@@ -1,0 +1,105 @@
+"""Both ends of a connection: what `headgate serve` says before an origin, and what a transport makes of it."""
+
+import math
+import time
+
+import httpx
+import httpx2
+import pytest
+
+from headgate.agent import Courtesy, NoContact
+from headgate.agent.httpx import Transport
+from headgate.throttle import Policy, Throttle
+from tests.e2e import programs
+from tests.e2e.polite_origin import Answer, running
+
+CONFIGURATION = """
+[gate]
+origin = "{origin}"
+identify = "header:X-Key"
+max_delay = 0
+
+[[domain]]
+name = "default"
+rules = ["1/s burst 3"]
+
+[[advice]]
+user_agent = "ExampleBot"
+disallow = true
+
+[[advice]]
+user_agent = "*"
+"""
+
+
+@pytest.fixture
+def origin():
+    with running() as origin:
+        yield origin
+
+
+@pytest.fixture
+def gate(tmp_path, origin):
+    (tmp_path / "headgate.toml").write_text(CONFIGURATION.format(origin=origin.url))
+    with programs.gate(tmp_path) as running:
+        yield running
+
+
+@pytest.mark.parametrize("library", [httpx2, httpx])
+def test_a_gate_and_an_agent_understand_each_other(gate, origin, library):
+    base = f"http://127.0.0.1:{gate.port}"
+
+    def agent(name, **options):
+        throttle = Throttle(Policy(jitter_factor=0), hold_localhost=True)
+        transport = Transport(Courtesy(throttle=throttle, **options))
+        return library.Client(transport=transport, headers={"X-Key": name}, base_url=base)
+
+    def refused(client, path):
+        before = gate.totals(), len(origin.asked)
+        with pytest.raises(library.TransportError) as caught:
+            client.get(path)
+        assert isinstance(caught.value, NoContact)
+        assert (gate.totals(), len(origin.asked)) == before
+        return caught.value
+
+    # The gate rejects the fourth at once, and says for how long; until then nothing more reaches it.
+    with agent("impatient") as client:
+        assert [client.get("/").status_code for _ in range(3)] == [200] * 3
+        rejected, now = client.get("/"), time.time()
+        assert rejected.status_code == 503
+        seconds = int(rejected.headers["Retry-After"])
+        held = refused(client, "/?again")
+        assert (held.reason, held.target) == ("retry-after", f"{base}/")
+        assert held.release_time == pytest.approx(now + seconds, abs=1)
+        assert gate.totals() == (3, 0, 1)
+
+    # One that may wait is turned away once, sends that again when it may, and is never early again.
+    with agent("patient", max_delay=5, retry=1) as client:
+        start = time.time()
+        assert [client.get("/").status_code for _ in range(4)] == [200] * 4
+        assert time.time() - start >= seconds
+        assert gate.totals() == (3 + 4, 0, 1 + 1)
+
+    # What the origin behind it says of its targets goes through the gate: they are held together,
+    origin.say("/api/1", Answer(503, {"DDoS-Bucket-With": "/api"}))
+    with agent("bucket") as client:
+        assert [client.get("/api/1").status_code for _ in range(3)] == [503] * 3
+        held = refused(client, "/api/2")
+        assert (held.reason, held.target) == ("backoff", f"{base}/api*")
+
+    # or not at all; but the gate's own Retry-After, which comes next, holds even so.
+    origin.say("/free", Answer(503, {"Exponential-Throttling": "disable"}))
+    with agent("opted out") as client:
+        assert [client.get("/free").status_code for _ in range(4)] == [503] * 4
+        assert len(origin.got("/free")) == 3
+        assert refused(client, "/free").reason == "retry-after"
+
+    # The advice of the gate keeps out whom it names, and nobody else; it is no part of the limit.
+    with agent("advised", identity=["ExampleBot", "*"]) as client:
+        with pytest.raises(NoContact) as caught:
+            client.get("/advised")
+        assert (caught.value.reason, caught.value.target) == ("advice_disallowed", base)
+        assert 600 <= caught.value.release_time - time.time() < math.inf
+    with agent("advised", identity=["OtherBot", "*"]) as client:
+        assert [client.get("/advised").status_code for _ in range(3)] == [200] * 3
+    assert len(origin.got("/advised")) == 3
