@@ -48,8 +48,10 @@ class Log(Protocol):
     def refused(self, asked: Asked, authority: Authority | None, refusal: Refusal) -> None:
         """Write down a CONNECT that was refused."""
 
-    def closed(self, asked: Asked, authority: Authority, received: int, sent: int, why: Ending) -> None:
-        """Write down a tunnel that is over."""
+    def closed(
+        self, asked: Asked, authority: Authority, received: int, sent: int, why: Ending, *, seconds: float
+    ) -> None:
+        """Write down a tunnel that is over, which was open for so many seconds."""
 
 
 class Manners(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,13 +135,14 @@ class Decision:
             done = undo.pop_all().close
         self.counts.connected(authority.origin, ACCEPTED)
         self.counts.tunnels += 1
+        began = self._clock()
 
         def closed(received: int, sent: int, why: Ending) -> None:
             done()
             self.counts.tunnels -= 1
             self.counts.received += received
             self.counts.sent += sent
-            self._log.closed(asked, authority, received, sent, why)
+            self._log.closed(asked, authority, received, sent, why, seconds=self._clock() - began)
 
         return Opened(socket=sock, closed=closed, limits=self._manners.limits)
 

@@ -1,0 +1,215 @@
+"""What the proxy writes down: lines of JSON on stderr, no more of them than abuse can be told by, and little in them.
+
+A refusal is a line: its origin, the word for why, and a clause. What was let through is counted, and told once a
+minute; only where all is asked for a tunnel is a line. No line has anything of what a client sent beside the host and
+the port of its CONNECT, and its address only where that is asked for: a token or a `chrome-tunnel` never gets here.
+
+Whoever reads stderr may be slow, stopped or gone, and none of that is the proxy's business: a thread writes, what waits
+for it is bounded, and lines beyond that are counted and dropped.
+"""
+
+import contextlib
+import os
+import queue
+import select
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from headgate.agent.proxy.asked import Asked, Ending
+from headgate.agent.proxy.authority import Authority
+from headgate.agent.proxy.counts import ACCEPTED, Counts
+from headgate.agent.proxy.refusal import Refusal
+
+__all__ = ["DecisionLog", "Lines", "Tally"]
+
+_MOST_WAITING: Final = 1 << 20
+"""Bytes of lines that wait for whoever reads them."""
+_WHOLE: Final = 4096
+"""Bytes that a pipe takes in one piece (pipe(7)): the lines of several workers stay whole."""
+_LONGEST_CLAUSE: Final = 1024
+_PATIENCE: Final = 1.0
+"""Seconds that the last lines are waited for at the end."""
+
+
+class Lines:
+    """Writes lines to a descriptor, which is not its own; the thread ends with `close`, or with the process."""
+
+    def __init__(self, descriptor: int = 2, *, most_waiting: int = _MOST_WAITING) -> None:
+        self.dropped = 0
+        """Lines that nobody will read."""
+        self._descriptor = descriptor
+        self._most = most_waiting
+        self._waiting: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        # Each counted by one thread alone, so that no lock is needed to know what waits.
+        self._put = 0
+        self._taken = 0
+        self._untold = 0
+        self._thread: threading.Thread | None = threading.Thread(target=self._write, name="headgate-log", daemon=True)
+        self._thread.start()
+
+    def say(self, sentence: str) -> None:
+        """Write one line of words."""
+        self.write(" ".join(sentence.splitlines()).encode("utf-8", "backslashreplace"))
+
+    def write(self, line: bytes) -> None:
+        """Write one line, given without its end, as soon as it can be; for the event loop's thread alone."""
+        if self._thread is None or self._put - self._taken + len(line) > self._most:
+            self.dropped += 1
+            self._untold += 1
+            return
+        self._tell_of_the_dropped()
+        self._enter(line)
+
+    def close(self, seconds: float = _PATIENCE) -> None:
+        """Write what waits, if that takes no longer than so many seconds."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._tell_of_the_dropped()
+            self._waiting.put(None)
+            thread.join(seconds)
+
+    def _tell_of_the_dropped(self) -> None:
+        if self._untold:
+            line = {"time": _rounded(time.time()), "event": "dropped", "lines": self._untold}
+            self._untold = 0
+            self._enter(msgspec.json.encode(line))
+
+    def _enter(self, line: bytes) -> None:
+        self._put += len(line) + 1
+        self._waiting.put(line + b"\n")
+
+    def _write(self) -> None:
+        """Write until there is a None; the whole life of the thread."""
+        piece = b""
+        while True:
+            try:
+                line = self._waiting.get(block=not piece)
+            except queue.Empty:
+                line = b""
+            if piece and (not line or len(piece) + len(line) > _WHOLE):
+                self._out(piece)
+                self._taken += len(piece)
+                piece = b""
+            if line is None:
+                return
+            piece += line
+
+    def _out(self, piece: bytes) -> None:
+        rest = memoryview(piece)
+        while rest:
+            try:
+                rest = rest[os.write(self._descriptor, rest) :]
+            except BlockingIOError:
+                with contextlib.suppress(OSError, ValueError):
+                    select.select([], [self._descriptor], [], _PATIENCE)
+            except OSError:
+                return  # nobody reads
+
+
+class _Line(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="event"):
+    client: str = ""
+
+
+class _Refused(_Line, kw_only=True, tag="refused"):
+    time: float
+    origin: str | None
+    reason: str
+    status: int
+    why: str = ""
+
+
+class _Tunnel(_Line, kw_only=True, tag="tunnel"):
+    time: float
+    origin: str
+    received: int
+    sent: int
+    seconds: float
+    why: Ending
+
+
+class _Tunnels(_Line, kw_only=True, tag="tunnels"):
+    time: float
+    accepted: int
+    open: int
+    received: int
+    sent: int
+    seconds: float
+
+
+class DecisionLog:
+    """Writes decisions down, each tunnel too if `tunnels`, with the client's address if `clients`; see `Log`."""
+
+    def __init__(
+        self, lines: Lines, *, tunnels: bool = False, clients: bool = False, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._lines = lines
+        self._tunnels = tunnels
+        self._clients = clients
+        self._clock = clock
+
+    def refused(self, asked: Asked, authority: Authority | None, refusal: Refusal) -> None:
+        """Write down a CONNECT that was refused; one that names no host and port has no origin."""
+        line = _Refused(
+            time=_rounded(self._clock()),
+            origin=None if authority is None else authority.origin,
+            reason=refusal.reason,
+            status=refusal.answer.status,
+            why=refusal.why[:_LONGEST_CLAUSE],
+            client=self._client(asked),
+        )
+        self._lines.write(msgspec.json.encode(line))
+
+    def closed(
+        self, asked: Asked, authority: Authority, received: int, sent: int, why: Ending, *, seconds: float
+    ) -> None:
+        """Write down a tunnel that is over."""
+        if self._tunnels:
+            line = _Tunnel(
+                time=_rounded(self._clock()),
+                origin=authority.origin,
+                received=received,
+                sent=sent,
+                seconds=_rounded(max(0.0, seconds)),  # the clock may have been set back
+                why=why,
+                client=self._client(asked),
+            )
+            self._lines.write(msgspec.json.encode(line))
+
+    def _client(self, asked: Asked) -> str:
+        return asked.peer[0] if self._clients else ""
+
+
+class Tally:
+    """Tells what was let through since it last told, from counts that only grow."""
+
+    def __init__(self, *, now: float) -> None:
+        self._last = Counts()
+        self._told = now
+
+    def line(self, counts: Counts, *, now: float) -> bytes | None:
+        """Give the line for the counts as they are; None where nothing was let through."""
+        last, told = self._last, self._told
+        accepted = counts.connects.get(ACCEPTED, 0) - last.connects.get(ACCEPTED, 0)
+        received, sent = counts.received - last.received, counts.sent - last.sent
+        self._told = now
+        if not accepted and not received and not sent:
+            return None
+        self._last = Counts(dict(counts.connects), counts.received, counts.sent)
+        line = _Tunnels(
+            time=_rounded(now),
+            accepted=accepted,
+            open=counts.tunnels,
+            received=received,
+            sent=sent,
+            seconds=_rounded(now - told),
+        )
+        return msgspec.json.encode(line)
+
+
+def _rounded(seconds: float) -> float:
+    """Give seconds as people read them: to the nearest millisecond."""
+    return round(seconds, 3)
