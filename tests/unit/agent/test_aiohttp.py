@@ -4,6 +4,7 @@ import asyncio
 import importlib
 import pickle
 import sys
+import time
 from types import SimpleNamespace
 
 import aiohttp
@@ -101,6 +102,17 @@ def test_what_comes_out_of_a_cache_counts_for_nothing():
     polite = courtesy()
     sent(polite, Wire(response(503, ("Retry-After", "60"), from_cache=True)), request())
     assert (polite.explain(URL).failures, polite.explain(URL).held) == (0, False)
+
+
+def patient() -> Courtesy:
+    soon = Policy(num_errors_to_ignore=0, initial_backoff=0.01, multiply_factor=1, jitter_factor=0)
+    return Courtesy(throttle=Throttle(soon), max_delay=60, retry=1)
+
+
+def test_what_is_held_waits_where_it_may():
+    begun = time.time()
+    assert sent(patient(), Wire(response(503), response(200)), request()).status == 200
+    assert time.time() - begun >= 0.01
 
 
 def test_one_may_be_for_requests_that_a_user_waits_for():

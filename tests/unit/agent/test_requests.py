@@ -4,6 +4,7 @@ import importlib
 import io
 import pickle
 import sys
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -124,6 +125,17 @@ def test_what_is_wrong_with_a_refused_body_is_no_matter():
     refused = response(503, raw=Broken())
     assert Adapter(courtesy(retry=1), Wire(refused, response(200))).send(prepared()).status_code == 200
     assert refused.raw.closed
+
+
+def patient() -> Courtesy:
+    soon = Policy(num_errors_to_ignore=0, initial_backoff=0.01, multiply_factor=1, jitter_factor=0)
+    return Courtesy(throttle=Throttle(soon), max_delay=60, retry=1)
+
+
+def test_what_is_held_waits_where_it_may():
+    begun = time.time()
+    assert Adapter(patient(), Wire(response(503), response(200))).send(prepared()).status_code == 200
+    assert time.time() - begun >= 0.01
 
 
 def test_a_mark_passes_what_is_held():

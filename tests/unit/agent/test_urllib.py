@@ -2,6 +2,7 @@
 
 import io
 import pickle
+import time
 import urllib.error
 import urllib.request
 from email.message import Message
@@ -93,6 +94,21 @@ def test_only_a_body_that_is_all_there_is_sent_again(body, repeatable):
     made = opener(courtesy(retry=1), Wire(refused, response(200)))
     assert made.open(request).status == (200 if repeatable else 503)
     assert refused.closed == repeatable
+
+
+def patient() -> Courtesy:
+    soon = Policy(num_errors_to_ignore=0, initial_backoff=0.01, multiply_factor=1, jitter_factor=0)
+    return Courtesy(throttle=Throttle(soon), max_delay=60, retry=1)
+
+
+def test_what_is_held_waits_where_it_may():
+    begun = time.time()
+    assert opener(patient(), Wire(response(503), response(200))).open(URL).status == 200
+    assert time.time() - begun >= 0.01
+
+
+def test_handlers_that_pass_are_passed():
+    assert opener(courtesy(), Wire(None), Wire(response(200))).open(URL).status == 200
 
 
 def test_a_mark_passes_what_is_held():
