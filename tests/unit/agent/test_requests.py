@@ -69,6 +69,7 @@ def test_it_closes_what_sends():
     wire = Wire()
     Adapter(courtesy(), wire).close()
     assert wire.is_closed
+    Adapter(courtesy()).close()  # its own connections, of which there are none
 
 
 def test_the_error_is_both_and_has_the_request():
