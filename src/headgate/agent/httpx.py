@@ -159,7 +159,7 @@ def _is_last(passage: Passage, response: Any) -> bool:
 def _is_short(response: Any) -> bool:
     # Told before: the asynchronous iterators of a body that nobody reads to its end cannot all be closed from here.
     length = response.headers.get("content-length", "")
-    return length.isdecimal() and len(length) <= len(str(_SHORT)) and int(length) <= _SHORT
+    return length.isdecimal() and int(length) <= _SHORT
 
 
 class _Held(NoContact):

@@ -5,18 +5,21 @@ import copy
 import io
 import pickle
 import threading
+import time
 
 import httpx
 import httpx2
 import pytest
 
-from headgate.agent import Courtesy, NoContact
+from headgate.advice.fetching import AdviceResponse
+from headgate.agent import Courtesy, NoContact, advice
 from headgate.agent.httpx import AsyncTransport, Transport
 from headgate.errors import ConfigurationError
 from headgate.throttle import Policy, Throttle
 from tests.unit.agent.addresses import TARGETS
 
 URL = "https://example.com/path"
+HALF = b'[{"user_agent":"*","fraction":0.5}]'
 
 
 @pytest.fixture(params=[httpx2, httpx], ids=["httpx2", "httpx"])
@@ -94,9 +97,26 @@ class Sending:
         self.is_async = is_async
 
     def send(self, courtesy, wire, request):
-        if self.is_async:
-            return asyncio.run(AsyncTransport(courtesy, wire).handle_async_request(request))
-        return Transport(courtesy, wire).handle_request(request)
+        (got,) = self.send_all(courtesy, wire, [request])
+        if isinstance(got, BaseException):
+            raise got
+        return got
+
+    def send_all(self, courtesy, wire, requests):
+        """Send one after the other, in one task; give the responses, and the errors instead of those there are not."""
+
+        async def one(request):
+            try:
+                if self.is_async:
+                    return await AsyncTransport(courtesy, wire).handle_async_request(request)
+                return Transport(courtesy, wire).handle_request(request)
+            except Exception as error:
+                return error
+
+        async def all_of_them():
+            return [await one(request) for request in requests]
+
+        return asyncio.run(all_of_them())
 
 
 @pytest.fixture(params=[False, True], ids=["sync", "async"])
@@ -125,6 +145,21 @@ def test_a_held_request_raises_what_is_both_and_sends_nothing(library, sending):
     assert str(held) == f"{URL} is held by its Retry-After; ask again at 1970-01-01T00:17:40Z, in 60.0 s"
     assert held.__suppress_context__
     assert len(wire.sent) == 1
+
+
+def test_one_that_is_held_for_less_waits(library, sending):
+    soon = Policy(num_errors_to_ignore=0, initial_backoff=0.05, multiply_factor=1, jitter_factor=0)
+    polite, wire = Courtesy(policy=soon, max_delay=5, retry=1), Wire(library.Response(503), library.Response(200))
+    start = time.monotonic()
+    assert sending.send(polite, wire, library.Request("GET", URL)).status_code == 200
+    assert time.monotonic() - start >= 0.05
+
+
+def test_every_line_of_a_field_is_read(library, sending):
+    polite = courtesy()
+    lines = [("Retry-After", "60"), ("retry-after", "90")]
+    sending.send(polite, Wire(library.Response(200, headers=lines)), library.Request("GET", URL))
+    assert polite.explain(URL).retry_after == 1090.0
 
 
 def test_each_library_has_its_own_error():
@@ -284,6 +319,16 @@ def test_an_error_counts_for_nothing_and_is_the_inner_one_s(library, sending):
     assert polite.explain(URL).failures == 0
 
 
+def test_what_got_no_response_keeps_its_draw_for_whoever_sends_it_anew(library, sending, monkeypatch):
+    advised = AdviceResponse(200, [("Content-Type", "application/trafficadvice+json")], HALF)
+    monkeypatch.setattr(advice, "begin_fetch", lambda request, *, tls, done: done(advised))
+    draws = iter([0.9, 0.1])  # from (0, 1]: 0.1, of the half that is wanted, and 0.9
+    polite = courtesy(identity=["ExampleBot", "*"], draw=lambda: next(draws))
+    wire = Wire(library.ReadError("lost"), library.Response(200))
+    lost, sent, held = sending.send_all(polite, wire, [library.Request("GET", URL) for _ in range(3)])
+    assert (type(lost), sent.status_code, held.reason) == (library.ReadError, 200, "advice_fraction")
+
+
 def test_a_mark_passes_what_is_held(library, sending):
     polite, wire = courtesy(), Wire(rest(library), library.Response(200))
     sending.send(polite, wire, library.Request("GET", URL))
@@ -359,6 +404,7 @@ def test_what_sends_is_the_library_s_own_and_made_once(library, monkeypatch):
         def __init__(self):
             super().__init__(*[library.Response(200)] * 8)
             made.append(self)
+            time.sleep(0.01)  # so that the others want one too
 
     monkeypatch.setattr(library, "HTTPTransport", Own)
     monkeypatch.setattr(library, "AsyncHTTPTransport", Own)
