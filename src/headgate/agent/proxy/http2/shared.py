@@ -1,0 +1,36 @@
+"""What the HTTP/2 connections of one event loop share: the buffers, and how wide their windows may be all together."""
+
+from typing import Final
+
+from headgate.agent.proxy.http2.frames import DataBuffer
+from headgate.agent.proxy.http2.window import MOST_AHEAD
+
+__all__ = ["INBOX", "MOST_WAITING", "RECORD", "Shared"]
+
+RECORD: Final = 1 << 14
+"""Bytes in a TLS record at most. Less is never read at once: what OpenSSL keeps back no poll tells of."""
+INBOX: Final = 1 << 18
+"""Bytes read from one connection before others get their turn."""
+MOST_WAITING: Final = 1 << 25
+"""Bytes that may wait in memory, in all tunnels together, before less is read at once and no window grows."""
+_MOST_GRANTED: Final = 1 << 25
+"""Bytes that the windows of all connections together may be wider than they have to be."""
+
+
+class Shared:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self.inbox = memoryview(bytearray(INBOX + RECORD))
+        """What was read from a connection, while it is looked at."""
+        self.outbox = DataBuffer(INBOX // RECORD)
+        """What was read from a target, until it is sent."""
+        self._granted = 0
+
+    def to_grant(self) -> int:
+        """Say by how much a connection's window may grow."""
+        return min(MOST_AHEAD, _MOST_GRANTED - self._granted)
+
+    def grant(self, count: int) -> None:
+        """Hear by how much one did; by less than nothing when it is over."""
+        self._granted += count

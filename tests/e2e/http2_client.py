@@ -1,0 +1,270 @@
+"""A client that speaks HTTP/2 frame by frame, as well or as badly as it is told.
+
+Frames are read and written with hyperframe and heads with hpack, so that nothing of what is tested is used to test it.
+"""
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from hpack import Decoder, Encoder
+from hyperframe.frame import (
+    DataFrame,
+    Frame,
+    GoAwayFrame,
+    HeadersFrame,
+    PingFrame,
+    RstStreamFrame,
+    SettingsFrame,
+    WindowUpdateFrame,
+)
+
+from tests.e2e.scripted import PATIENCE
+
+__all__ = ["PREFACE", "WIDEST", "Http2Client", "Tunnel", "http2_at"]
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+WIDEST = (1 << 31) - 1
+
+
+@dataclass
+class Tunnel:
+    """One stream, as the client sees it."""
+
+    number: int
+    status: int = 0
+    fields: dict[str, str] = field(default_factory=dict)
+    received: bytearray = field(default_factory=bytearray)
+    frames: int = 0
+    is_ended: bool = False
+    code: int | None = None
+    """That of a RST_STREAM."""
+    window: int = 65_535
+
+
+class Http2Client:
+    """See the module. With `generous`, windows are opened again as DATA comes."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, generous: bool, settings: dict[int, int]
+    ) -> None:
+        self.writer = writer
+        self.tunnels: dict[int, Tunnel] = {}
+        self.goaways: list[GoAwayFrame] = []
+        self.settings: dict[int, int] = {}
+        self.pings: list[PingFrame] = []
+        self.window = 65_535
+        self.is_over = False
+        self._reader = reader
+        self._generous = generous
+        self._first_window = settings.get(SettingsFrame.INITIAL_WINDOW_SIZE, 65_535)
+        self._settings = settings
+        self._encoder, self._decoder = Encoder(), Decoder()
+        self._news = asyncio.Event()
+        self._next = 1
+        self._listening = asyncio.create_task(self._listen())
+
+    # Saying.
+
+    async def greet(self) -> None:
+        """Begin as a client must, and hear the server do so."""
+        self.send(PREFACE)
+        self.say(SettingsFrame(0, settings=self._settings))
+        if self._generous:
+            self.say(WindowUpdateFrame(0, window_increment=WIDEST - 65_535))
+        await self.until(lambda: self.settings)
+
+    def send(self, raw: bytes) -> None:
+        """Send bytes."""
+        if not self.writer.is_closing():
+            self.writer.write(raw)
+
+    def say(self, *frames: Frame) -> None:
+        """Send frames."""
+        self.send(b"".join(frame.serialize() for frame in frames))
+
+    def block(self, fields: list[tuple[str, str]]) -> bytes:
+        """Make a header block."""
+        block: bytes = self._encoder.encode(fields)
+        return block
+
+    def head(self, number: int, fields: list[tuple[str, str]], *flags: str) -> HeadersFrame:
+        """Make a HEADERS frame that is a whole head."""
+        return HeadersFrame(number, data=self.block(fields), flags=["END_HEADERS", *flags])
+
+    def ask(
+        self,
+        authority: int | str,
+        *more: tuple[str, str],
+        fields: list[tuple[str, str]] | None = None,
+        ended: bool = False,
+    ) -> Tunnel:
+        """Ask for a tunnel, or for whatever the `fields` say; returns it before it is answered."""
+        name = authority if isinstance(authority, str) else f"a.example:{authority}"
+        lines = [(":method", "CONNECT"), (":authority", name), *more] if fields is None else fields
+        tunnel = self.tunnels[self._next] = Tunnel(self._next)
+        self._next += 2
+        self.say(self.head(tunnel.number, lines, *(["END_STREAM"] if ended else [])))
+        return tunnel
+
+    async def open(self, authority: int | str, *more: tuple[str, str]) -> Tunnel:
+        """Have a tunnel opened."""
+        tunnel = self.ask(authority, *more)
+        assert await self.answered(tunnel) == 200, tunnel
+        return tunnel
+
+    async def put(self, tunnel: Tunnel, payload: bytes, *, end: bool = False) -> None:
+        """Send payload as the windows allow, then perhaps the end."""
+        rest = memoryview(payload)
+        while rest:
+            await self.until(lambda: min(tunnel.window, self.window) > 0 or tunnel.code is not None)
+            assert tunnel.code is None, tunnel.code
+            piece, rest = self._cut(rest, min(len(rest), tunnel.window, self.window, 16_384))
+            tunnel.window -= len(piece)
+            self.window -= len(piece)
+            self.say(DataFrame(tunnel.number, data=bytes(piece)))
+            await self.writer.drain()
+        if end:
+            self.end(tunnel)
+
+    @staticmethod
+    def _cut(rest: memoryview, count: int) -> tuple[memoryview, memoryview]:
+        return rest[:count], rest[count:]
+
+    def end(self, tunnel: Tunnel) -> None:
+        """Say the end of a stream."""
+        self.say(DataFrame(tunnel.number, flags=["END_STREAM"]))
+
+    def reset(self, tunnel: Tunnel, code: int = 8) -> None:
+        """Reset a stream."""
+        self.say(RstStreamFrame(tunnel.number, error_code=code))
+
+    # Hearing.
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        """Wait for a condition, not for ever."""
+        async with asyncio.timeout(PATIENCE):
+            while not condition():
+                assert not self.is_over, f"the connection is over: {self.goaways}"
+                self._news.clear()
+                await self._news.wait()
+
+    async def answered(self, tunnel: Tunnel) -> int:
+        """Wait for the answer's status."""
+        await self.until(lambda: tunnel.status or tunnel.code is not None)
+        return tunnel.status
+
+    async def arrived(self, tunnel: Tunnel, count: int) -> bytes:
+        """Wait for so many bytes of a tunnel, which are taken out of it."""
+        await self.until(lambda: len(tunnel.received) >= count)
+        taken = bytes(tunnel.received[:count])
+        del tunnel.received[:count]
+        return taken
+
+    async def ended(self, tunnel: Tunnel) -> bytes:
+        """Wait for a stream's end; returns what came before."""
+        await self.until(lambda: tunnel.is_ended)
+        return bytes(tunnel.received)
+
+    async def was_reset(self, tunnel: Tunnel) -> int:
+        """Wait for a stream's reset; returns the code."""
+        await self.until(lambda: tunnel.code is not None)
+        assert tunnel.code is not None
+        return tunnel.code
+
+    async def left(self) -> GoAwayFrame:
+        """Wait for the end of the connection; returns the last GOAWAY."""
+        async with asyncio.timeout(PATIENCE):
+            while not self.is_over:
+                self._news.clear()
+                await self._news.wait()
+        return self.goaways[-1]
+
+    async def pinged(self) -> None:
+        """Wait for a ping's answer, behind which all is done that was asked for before."""
+        count = len(self.pings)
+        self.say(PingFrame(0, opaque_data=b"12345678"))
+        await self.until(lambda: len(self.pings) > count)
+
+    async def _listen(self) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, OSError, ssl.SSLError):
+            while True:
+                header = await self._reader.readexactly(9)
+                frame, length = Frame.parse_frame_header(memoryview(header))
+                frame.parse_body(memoryview(await self._reader.readexactly(length)))
+                self._hear(frame)
+                self._news.set()
+        self.is_over = True
+        self._news.set()
+
+    def _hear(self, frame: Frame) -> None:
+        tunnel = self.tunnels.get(frame.stream_id)
+        match frame:
+            case DataFrame() | HeadersFrame() | RstStreamFrame() if tunnel is not None:
+                self._hear_of(tunnel, frame)
+            case WindowUpdateFrame():
+                if tunnel is not None:
+                    tunnel.window += frame.window_increment
+                elif not frame.stream_id:
+                    self.window += frame.window_increment
+            case SettingsFrame() if "ACK" not in frame.flags:
+                self.settings = dict(frame.settings)
+                self.say(SettingsFrame(0, flags=["ACK"]))
+            case PingFrame() if "ACK" not in frame.flags:
+                self.say(PingFrame(0, opaque_data=frame.opaque_data, flags=["ACK"]))
+            case PingFrame():
+                self.pings.append(frame)
+            case GoAwayFrame():
+                self.goaways.append(frame)
+
+    def _hear_of(self, tunnel: Tunnel, frame: DataFrame | HeadersFrame | RstStreamFrame) -> None:
+        if isinstance(frame, RstStreamFrame):
+            tunnel.code = frame.error_code
+            return
+        tunnel.is_ended = tunnel.is_ended or "END_STREAM" in frame.flags
+        if isinstance(frame, HeadersFrame):
+            assert "END_HEADERS" in frame.flags
+            tunnel.fields = {str(name): str(value) for name, value in self._decoder.decode(frame.data)}
+            tunnel.status = int(tunnel.fields.pop(":status"))
+            return
+        tunnel.received += frame.data
+        tunnel.frames += 1
+        if self._generous and frame.data:
+            for stream in (0, tunnel.number):
+                self.say(WindowUpdateFrame(stream, window_increment=len(frame.data)))
+
+    async def close(self) -> None:
+        """Go."""
+        self._listening.cancel()
+        self.writer.close()
+        with contextlib.suppress(OSError, TimeoutError, asyncio.CancelledError):
+            async with asyncio.timeout(1):
+                await self.writer.wait_closed()
+
+
+@asynccontextmanager
+async def http2_at(
+    address: tuple[str, int],
+    tls: ssl.SSLContext | None = None,
+    *,
+    greet: bool = True,
+    generous: bool = True,
+    settings: dict[int, int] | None = None,
+    **options: Any,
+) -> AsyncIterator[Http2Client]:
+    """Connect, and greet unless told not to."""
+    if tls is not None:
+        tls.set_alpn_protocols(["h2"])
+        options["server_hostname"] = "localhost"
+    reader, writer = await asyncio.open_connection(*address, ssl=tls, limit=1 << 24, **options)
+    client = Http2Client(reader, writer, generous=generous, settings=settings or {})
+    try:
+        if greet:
+            await client.greet()
+        yield client
+    finally:
+        await client.close()
