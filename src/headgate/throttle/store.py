@@ -37,6 +37,8 @@ class Store:
         """Targets and buckets, those forgotten and not yet dropped included."""
         self.evicted = 0
         """Live holds dropped for want of room."""
+        self._was_thin = False
+        """Whether the last pass for room spared the live holds, and so made less of it than it might have."""
         self._most = most
         self._failing_lifetime = failing_lifetime
         self._healthy_lifetime = healthy_lifetime
@@ -173,7 +175,8 @@ class Store:
     def _make_room(self, now: float) -> None:
         """Where there is none, drop what is forgotten or else a sixteenth of everything: one pass for many arrivals.
 
-        The healthy go before those that fail and are released, and both before a live hold.
+        The healthy go before those that fail and are released, and no live hold where one of these is left; unless
+        they are so few that the next arrivals would take a pass each.
         """
         if self.size < self._most:
             return
@@ -186,8 +189,11 @@ class Store:
                     if len(found) < wanted:
                         found.append((places, key, name))
         spent, healthy, released, held = ranked
-        chosen = (spent + healthy + released + held)[:wanted]
-        self.evicted += max(0, wanted - len(spent) - len(healthy) - len(released))
+        chosen = (spent + healthy + released)[:wanted]
+        given_up = held[: wanted - len(chosen)] if self._was_thin or not chosen else []
+        self.evicted += len(given_up)
+        chosen += given_up
+        self._was_thin = len(chosen) < wanted
         for places, key, name in chosen:
             self._drop(places, key, [name])
 
