@@ -1,32 +1,34 @@
-"""What a gate's parent process and its workers say to each other: JSON lines over a pair of sockets.
+"""What a parent process and its workers say to each other over a pair of sockets: a length in four bytes, and msgpack.
 
-The end of the channel is the end of the other process: a worker whose parent was killed ends too.
+The end of the channel is the end of the other process: a worker whose parent was killed ends too. Here are the messages
+that every kind of worker has; a kind may have more of its own.
 """
 
 import asyncio
 import socket
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from headgate.config import Configuration
-from headgate.observe import State
-
-__all__ = ["Ask", "Channel", "Configure", "End", "Failed", "FromParent", "FromWorker", "Ready", "Told"]
+__all__ = ["Ask", "Channel", "Configure", "End", "Failed", "Ready", "Told"]
 
 _LONGEST = 16 << 20
+_LENGTH = 4
+
+_Orders = TypeVar("_Orders")
+_State = TypeVar("_State")
 
 
-class Configure(msgspec.Struct, frozen=True, tag=True):
-    """Parent to worker: put this configuration in force; the first one starts the gate."""
+class Configure(msgspec.Struct, Generic[_Orders], frozen=True, tag="Configure"):
+    """Parent to worker: put this in force; the first one starts the worker's work."""
 
-    tree: Configuration
+    orders: _Orders
 
 
 class Ask(msgspec.Struct, frozen=True, tag=True):
-    """Parent to worker: tell your state; who is held longest only when that is asked for."""
+    """Parent to worker: tell your state; what takes long to find out only when the whole of it is asked for."""
 
-    held: bool
+    whole: bool
 
 
 class End(msgspec.Struct, frozen=True, tag=True):
@@ -36,7 +38,7 @@ class End(msgspec.Struct, frozen=True, tag=True):
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
-    """Worker to parent: requests are accepted."""
+    """Worker to parent: it accepts."""
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
@@ -45,14 +47,10 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     sentence: str
 
 
-class Told(msgspec.Struct, frozen=True, tag=True):
-    """Worker to parent: the answer to one `Ask`, in order."""
+class Told(msgspec.Struct, Generic[_State], frozen=True, tag="Told"):
+    """Worker to parent: the answer to one `Ask`, in order; and, unasked, the last word."""
 
-    state: State
-
-
-FromParent = Configure | Ask | End
-FromWorker = Ready | Failed | Told
+    state: _State
 
 
 class Channel:
@@ -61,25 +59,28 @@ class Channel:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hears: Any) -> None:
         self._reader = reader
         self._writer = writer
-        self._decoder = msgspec.json.Decoder(hears)
+        self._decoder = msgspec.msgpack.Decoder(hears)
 
     @classmethod
     async def over(cls, sock: socket.socket, hears: Any) -> "Channel":
         """Give the end that `sock` is."""
-        return cls(*await asyncio.open_connection(sock=sock, limit=_LONGEST), hears)
+        return cls(*await asyncio.open_connection(sock=sock), hears)
 
-    def send(self, message: FromParent | FromWorker) -> None:
+    def send(self, message: msgspec.Struct) -> None:
         """Send a message; to an end that is gone, nothing."""
         if not self._writer.is_closing():
-            self._writer.write(msgspec.json.encode(message) + b"\n")
+            encoded = msgspec.msgpack.encode(message)
+            self._writer.write(len(encoded).to_bytes(_LENGTH, "big") + encoded)
 
     async def receive(self) -> Any:
         """Give the next message, None at the end of the channel."""
         try:
-            line = await self._reader.readline()
-        except OSError:
+            length = int.from_bytes(await self._reader.readexactly(_LENGTH), "big")
+            if length > _LONGEST:
+                return None
+            return self._decoder.decode(await self._reader.readexactly(length))
+        except (OSError, asyncio.IncompleteReadError):
             return None
-        return self._decoder.decode(line) if line.endswith(b"\n") else None
 
     async def close(self) -> None:
         """End the channel, once what was sent is on its way."""

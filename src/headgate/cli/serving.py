@@ -10,7 +10,7 @@ from headgate.cli.running import Signals, run, say
 from headgate.cli.serve import Wish
 from headgate.config import Address, Configuration
 from headgate.errors import ConfigurationError, HeadgateError
-from headgate.observe import Admin, Read, Readiness, State
+from headgate.observe import Admin, Read, Readiness, State, gate_metrics
 
 __all__ = ["announce", "open_admin", "open_demo", "read_again", "serve_alone"]
 
@@ -27,8 +27,8 @@ async def _alone(wish: Wish) -> int:
         gate = Gate(tree)
         closing.push_async_callback(gate.end, 0)
 
-        async def state(*, held: bool) -> State:
-            return gate.state(held=held)
+        async def state(*, whole: bool) -> State:
+            return gate.state(held=whole)
 
         admin = await open_admin(wish, tree, closing, state, unready=gate.unready)
         signals = Signals(lambda: read_again(wish, gate.change))
@@ -52,7 +52,7 @@ async def open_admin(
     wish: Wish,
     tree: Configuration,
     closing: AsyncExitStack,
-    state: Read,
+    state: Read[State],
     *,
     unready: Readiness,
 ) -> Address | None:
@@ -64,7 +64,7 @@ async def open_admin(
     if not tree.gate.admin:
         return None
     address = Address.parse(tree.gate.admin)
-    admin = Admin(state, unready)
+    admin = Admin(state, unready, gate_metrics)
     try:
         bound = await admin.listen(*address)
     except OSError as error:

@@ -11,21 +11,23 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
-from typing import NamedTuple, Protocol
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from headgate.observe.metrics import Metrics
-from headgate.observe.state import State
+from headgate.observe.metrics import Collect, Metrics
 
 __all__ = ["Admin", "Read", "Readiness"]
 
+_State = TypeVar("_State")
+_Told_co = TypeVar("_Told_co", covariant=True)
 
-class Read(Protocol):
-    """Reads what a gate is doing."""
 
-    async def __call__(self, *, held: bool) -> State:
-        """Give the state; who is held longest only when asked for, since finding that out looks at every hold."""
+class Read(Protocol[_Told_co]):
+    """Reads what is going on."""
+
+    async def __call__(self, *, whole: bool) -> _Told_co:
+        """Give the state; what takes long to find out, and no metric is about, only when the `whole` is asked for."""
 
 
 Readiness = Callable[[], str]
@@ -53,13 +55,26 @@ class _Refused(Exception):  # not an error of ours: what a request is told
         self.answer = _Answer(status, f"{why}\n".encode(), extra=extra)
 
 
-class Admin:
-    """Answers for one gate: `state` gives what it is doing, `unready` why it accepts nothing, if so."""
+class Admin(Generic[_State]):
+    """Answers for one server: `state` gives what it is doing, `unready` why it accepts nothing, if so.
 
-    def __init__(self, state: Read, unready: Readiness) -> None:
+    Of a state /metrics has what `collect` makes of it, and /api/state what `shown` does, or else the state itself.
+    """
+
+    def __init__(
+        self,
+        state: Read[_State],
+        unready: Readiness,
+        collect: Collect[_State],
+        *,
+        shown: Callable[[_State], object] | None = None,
+    ) -> None:
         self._state = state
         self._unready = unready
-        self._metrics = Metrics()
+        self._metrics = Metrics(collect)
+        self._shown = shown
+        self.addresses: list[tuple[str, int]] = []
+        """Where it listens: host and port of every listening socket."""
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._only_loopback = True
@@ -67,9 +82,9 @@ class Admin:
     async def listen(self, host: str, port: int) -> tuple[str, int]:
         """Bind and answer from now on; returns the address bound. Raises OSError when it cannot be had."""
         self._server = await asyncio.start_server(self._accept, host, port, limit=_MAX_HEAD)
-        names = [bound.getsockname() for bound in self._server.sockets]
-        self._only_loopback = all(ipaddress.ip_address(name[0]).is_loopback for name in names)
-        return names[0][0], names[0][1]
+        self.addresses = [bound.getsockname()[:2] for bound in self._server.sockets]
+        self._only_loopback = all(ipaddress.ip_address(name[0]).is_loopback for name in self.addresses)
+        return self.addresses[0]
 
     async def close(self) -> None:
         """Stop answering; requests under way are cut."""
@@ -128,9 +143,11 @@ class Admin:
             return _Answer(503, f"{why}\n".encode()) if why else _Answer(200, b"ready\n")
         if path == "/metrics":
             accept = fields.get(b"accept", b"").decode("latin-1")
-            return _Answer(200, *self._metrics.write(await self._state(held=False), accept))
+            return _Answer(200, *self._metrics.write(await self._state(whole=False), accept))
         if path == "/api/state":
-            return _Answer(200, msgspec.json.encode(await self._state(held=True)) + b"\n", "application/json")
+            state = await self._state(whole=True)
+            shown = state if self._shown is None else self._shown(state)
+            return _Answer(200, msgspec.json.encode(shown) + b"\n", "application/json")
         raise _Refused(404, "There are /livez, /readyz, /metrics and /api/state.")
 
 

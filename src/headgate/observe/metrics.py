@@ -4,7 +4,8 @@ Totals are read at scrape time and nothing is counted twice. No label names an i
 there is no end to them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Generic, TypeAlias, TypeVar
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, exposition
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -13,7 +14,12 @@ from prometheus_client.registry import Collector
 
 from headgate.observe.state import State
 
-__all__ = ["Metrics"]
+__all__ = ["Collect", "Metrics", "gate_metrics"]
+
+_State = TypeVar("_State")
+
+Collect: TypeAlias = Callable[[_State], Iterable[Metric]]
+"""Makes metrics of a state."""
 
 _OUTCOMES = ("accepted", "delayed", "rejected")
 _HELP = {
@@ -37,18 +43,18 @@ _HELP = {
 }
 
 
-class Metrics:
-    """Writes states; the process's own metrics come with them."""
+class Metrics(Generic[_State]):
+    """Writes states, as `collect` makes metrics of them; the process's own metrics come with them."""
 
-    def __init__(self) -> None:
+    def __init__(self, collect: Collect[_State]) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
-        self._states = _States()
+        self._states = _States(collect)
         self._registry.register(self._states)
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
         GCCollector(registry=self._registry)
 
-    def write(self, state: State, accept: str = "") -> tuple[bytes, str]:
+    def write(self, state: _State, accept: str = "") -> tuple[bytes, str]:
         """Write `state` for the Accept given; returns the text and its media type.
 
         OpenMetrics, unless the older format is asked for and OpenMetrics is not.
@@ -60,26 +66,31 @@ class Metrics:
         return text, openmetrics.CONTENT_TYPE_LATEST
 
 
-class _States(Collector):
+class _States(Collector, Generic[_State]):
     """Gives the metrics of the state it was handed last."""
 
-    def __init__(self) -> None:
-        self.state = State()
+    def __init__(self, collect: Collect[_State]) -> None:
+        self.state: _State | None = None
+        self._collect = collect
 
-    def collect(self) -> Iterator[Metric]:
-        state = self.state
-        requests = CounterMetricFamily(
-            "headgate_requests", "Requests by domain and by what became of them.", labels=["domain", "outcome"]
-        )
-        for domain in state.domains:
-            for outcome in _OUTCOMES:
-                requests.add_metric([_sayable(domain.name), outcome], getattr(domain, outcome))
-        yield requests
-        yield GaugeMetricFamily("headgate_delayed_requests", "Requests that wait for their release.", state.delayed_now)
-        yield GaugeMetricFamily("headgate_connections", "Open connections of agents.", state.connections)
-        yield GaugeMetricFamily("headgate_workers", "Processes that accept connections.", state.workers)
-        for name, count in sorted(state.counters.items()):
-            yield CounterMetricFamily(f"headgate_{name}", _HELP.get(name, name.replace("_", " ")), count)
+    def collect(self) -> Iterable[Metric]:
+        return () if self.state is None else self._collect(self.state)
+
+
+def gate_metrics(state: State) -> Iterator[Metric]:
+    """Make the metrics of a gate."""
+    requests = CounterMetricFamily(
+        "headgate_requests", "Requests by domain and by what became of them.", labels=["domain", "outcome"]
+    )
+    for domain in state.domains:
+        for outcome in _OUTCOMES:
+            requests.add_metric([_sayable(domain.name), outcome], getattr(domain, outcome))
+    yield requests
+    yield GaugeMetricFamily("headgate_delayed_requests", "Requests that wait for their release.", state.delayed_now)
+    yield GaugeMetricFamily("headgate_connections", "Open connections of agents.", state.connections)
+    yield GaugeMetricFamily("headgate_workers", "Processes that accept connections.", state.workers)
+    for name, count in sorted(state.counters.items()):
+        yield CounterMetricFamily(f"headgate_{name}", _HELP.get(name, name.replace("_", " ")), count)
 
 
 def _sayable(name: str) -> str:

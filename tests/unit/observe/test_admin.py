@@ -4,7 +4,7 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from headgate.observe import Admin, DomainState, Held, State
+from headgate.observe import Admin, DomainState, Held, State, gate_metrics
 
 STATE = State((DomainState("default", ("1/s burst 1",), accepted=1, held=(Held(r"\xff", 2.0, 1.0),)),))
 
@@ -12,11 +12,11 @@ STATE = State((DomainState("default", ("1/s burst 1",), accepted=1, held=(Held(r
 def asked(*requests, why="", host="127.0.0.1", eof=True):
     """Give what the listener answers to each of some raw requests."""
 
-    async def state(*, held):
-        return STATE if held else State(tuple(replace(domain, held=()) for domain in STATE.domains))
+    async def state(*, whole):
+        return STATE if whole else State(tuple(replace(domain, held=()) for domain in STATE.domains))
 
     async def ask_all():
-        admin = Admin(state, lambda: why)
+        admin = Admin(state, lambda: why, gate_metrics)
         _, port = await admin.listen(host, 0)
         answers = []
         for request in requests:
@@ -144,11 +144,11 @@ def test_an_agent_that_leaves_midway_harms_nobody():
 
 
 def test_one_connection_more_than_there_are_places_is_closed():
-    async def state(*, held):
+    async def state(*, whole):
         return STATE
 
     async def crowd():
-        admin = Admin(state, lambda: "")
+        admin = Admin(state, lambda: "", gate_metrics)
         _, port = await admin.listen("127.0.0.1", 0)
         waiting = [await asyncio.open_connection("127.0.0.1", port) for _ in range(64)]
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

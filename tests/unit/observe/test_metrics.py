@@ -2,7 +2,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.parser import text_string_to_metric_families as older_families
 
-from headgate.observe import DomainState, Held, Metrics, State
+from headgate.observe import DomainState, Held, Metrics, State, gate_metrics
 
 STATE = State(
     (
@@ -24,7 +24,7 @@ def samples(families):
 
 @pytest.mark.parametrize("accept", ["", "*/*", "application/openmetrics-text; version=1.0.0,text/plain;q=0.5"])
 def test_openmetrics_is_the_default(accept):
-    text, kind = Metrics().write(STATE, accept)
+    text, kind = Metrics(gate_metrics).write(STATE, accept)
     assert kind.startswith("application/openmetrics-text")
     found = samples(text_string_to_metric_families(text.decode()))
     labels = (("domain", "default"), ("outcome", "delayed"))
@@ -37,7 +37,7 @@ def test_openmetrics_is_the_default(accept):
 
 
 def test_the_older_format_where_only_that_is_asked_for():
-    text, kind = Metrics().write(STATE, "text/plain;version=0.0.4")
+    text, kind = Metrics(gate_metrics).write(STATE, "text/plain;version=0.0.4")
     assert kind.startswith("text/plain")
     assert (
         samples(older_families(text.decode()))[
@@ -48,11 +48,11 @@ def test_the_older_format_where_only_that_is_asked_for():
 
 
 def test_no_identifier_is_named():
-    assert b"192.0.2.1" not in Metrics().write(STATE)[0]
+    assert b"192.0.2.1" not in Metrics(gate_metrics).write(STATE)[0]
 
 
 def test_each_scrape_reads_anew_and_registries_do_not_meet():
-    metrics = Metrics()
+    metrics = Metrics(gate_metrics)
     assert b"} 3.0\n" in metrics.write(STATE)[0]
     assert b"} 3.0\n" not in metrics.write(State())[0]
-    assert b"} 3.0\n" in Metrics().write(STATE)[0]
+    assert b"} 3.0\n" in Metrics(gate_metrics).write(STATE)[0]

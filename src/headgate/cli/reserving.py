@@ -1,0 +1,52 @@
+"""An address that workers are going to share, made sure of before they do."""
+
+import errno
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+
+from headgate.config import Address
+
+__all__ = ["reserved"]
+
+_NOT_HERE: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
+
+
+@contextmanager
+def reserved(address: Address) -> Iterator[list[tuple[str, int]]]:
+    """Have every address of a host while inside; gives them in figures, with the true port. Raises `OSError`.
+
+    A socket that only wants to share would be let in beside another program's: so first one is bound that does not. The
+    one that stays is bound and never listens; it keeps a port that the system chose.
+    """
+    found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    bound: list[tuple[str, int]] = []
+    missing: OSError | None = None
+    with ExitStack() as kept:
+        for family, _, _, _, where in dict.fromkeys(found):
+            # The port that the system chose for the first one is everybody's.
+            chosen = bound[0][1] if bound else address.port
+            try:
+                with socket.socket(family, socket.SOCK_STREAM) as probe:
+                    port = _bind(probe, (where[0], chosen, *where[2:]))
+                sharing = kept.enter_context(socket.socket(family, socket.SOCK_STREAM))
+                sharing.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+                _bind(sharing, (where[0], port, *where[2:]))
+            except OSError as error:
+                if error.errno not in _NOT_HERE:
+                    raise
+                missing = error  # as ::1 of localhost is, where there is no IPv6
+            else:
+                bound.append((str(where[0]), port))
+        if missing is not None and not bound:
+            raise missing
+        yield bound
+
+
+def _bind(sock: socket.socket, where: tuple[Any, ...]) -> int:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if sock.family == socket.AF_INET6:
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    sock.bind(where)
+    return int(sock.getsockname()[1])
