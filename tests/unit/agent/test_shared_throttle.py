@@ -4,6 +4,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -227,6 +228,7 @@ class TestSharing:
 
     def test_the_narrowest_bound_wins(self, make):
         wide, narrow = make(max_targets=500), make(max_targets=10)
+        assert len(narrow) == 0
         for number in range(40):
             fail(wide, f"http://{number}.example/")
         assert len(narrow) == 10
@@ -255,6 +257,28 @@ class TestSharing:
                 fail(one)
             assert failures(other) == failures(one) == 2
         assert (one.trouble, one.postponed) == ("", 0)
+
+    def test_any_number_may_make_it_at_once(self, tmp_path):
+        for number in range(10):
+            gate, made, refusals = threading.Barrier(6), [], []
+
+            def make(path=tmp_path / f"file-{number}", gate=gate, made=made, refusals=refusals):
+                gate.wait()
+                try:
+                    made.append(SharedThrottle(path))
+                    fail(made[-1])
+                except ConfigurationError as refusal:
+                    refusals.append(refusal)
+
+            threads = [threading.Thread(target=make) for _ in range(6)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert refusals == []
+            assert [failures(throttle) for throttle in made] == [6] * 6
+            for throttle in made:
+                throttle.close()
 
 
 class TestCost:
@@ -366,7 +390,7 @@ class TestTrouble:
         assert [failures(one, url) for url in urls] == [1] * 30
         assert [failures(other, url) for url in urls] == [1] * 30
 
-    def test_what_was_done_before_it_failed_is_done_once(self, make, path, hasty, monkeypatch):
+    def test_what_was_done_before_it_failed_is_done_once(self, make, path, monkeypatch):
         one, other = make(), make()
         fail(one, times=2)
 
@@ -376,9 +400,9 @@ class TestTrouble:
         with monkeypatch.context() as patch:
             patch.setattr(one._file, "write", full)
             fail(one)
-            assert failures(one) == 3
+            assert (failures(one), failures(other), one.postponed) == (3, 2, 1)
             assert one.trouble == f"{path} cannot be used (disk I/O error); choose a path on a local disk"
-            assert failures(other) == 2
+        monkeypatch.setattr(one, "_rest_until", ASAP)
         assert failures(one) == failures(other) == 3
 
     def test_damage_is_told_and_mended_by_deleting(self, make, path, hasty):
@@ -604,11 +628,16 @@ sys.exit(any(codes))
         assert failures(other) == 2
         one._file.close()
 
-    def test_who_is_busy_for_too_long_is_not_waited_for(self, make, monkeypatch):
+    @pytest.mark.parametrize("is_child", [False, True])
+    def test_who_is_busy_for_too_long_is_not_waited_for(self, make, monkeypatch, is_child):
         monkeypatch.setattr(module, "PATIENCE", 0.0)
         one = make()
-        with one._lock:
-            one._pause()
-            one._resume(is_child=False)
         fail(one)
+        with one._lock:
+            if is_child:  # where nobody will ever finish what another thread had begun
+                one._store.clear()
+            one._pause()
+            one._resume(is_child)
         assert failures(one) == 1
+        fail(one)
+        assert failures(one) == 2

@@ -4,7 +4,7 @@ import sys
 from headgate.agent.sharing.forking import FORKS
 
 SCRIPT = """
-import os, sys
+import os, signal, sys
 from headgate.agent.sharing.forking import FORKS
 
 class Watcher:
@@ -21,6 +21,8 @@ for each in (one, two):
 del two
 child = os.fork()
 if not child:
+    signal.alarm(20)
+    FORKS.tell(Watcher(), Watcher.before, Watcher.after)
     os._exit(0 if one.said == ["before", "child"] else 1)
 assert one.said == ["before", "parent"], one.said
 FORKS.tell(Watcher(), Watcher.before, Watcher.after)
