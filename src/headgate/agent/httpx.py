@@ -34,8 +34,8 @@ class Transport(BaseTransport):
 
     `inner` is the transport that sends, by default the library's own. What a client would have told that one, tell it:
     `Transport(courtesy, httpx2.HTTPTransport(http2=True))`, and so with `verify`, `limits` and `proxy`; a client with a
-    transport of its own looks for no proxy in the environment. A bundle, and a cache such as hishel's, are best in front
-    of this; what a cache behind it had stored counts for nothing.
+    transport of its own looks for no proxy in the environment. A bundle, and a cache such as hishel's, are best in
+    front of this; what a cache behind it had stored counts for nothing.
 
     A request that is held raises what is both `NoContact` and the library's `TransportError`, and no socket is opened.
     What a request waits for is no part of its timeouts. With `extensions={"headgate": {"interactive": True}}` it is one
