@@ -19,7 +19,7 @@ __all__ = ["main"]
 async def decide(asked: Asked) -> Opened | Refused:
     """Dial."""
     sock = socket.socket()
-    sock.setblocking(False)
+    sock.settimeout(0)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     port = int(asked.authority.rpartition(":")[2])
     await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
