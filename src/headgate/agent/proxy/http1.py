@@ -47,7 +47,7 @@ class Http1Connection:
         self._scanned = 0
         self._head: Head | None = None
         self._task: asyncio.Future[Opened | Refused] | None = None
-        self._out = b""
+        self._out: bytes | memoryview = b""
         self._eof = self._closing = self._gone = False
         self._wanted = READ
         self.deadline = server.relay.now + server.patience.quiet
@@ -58,7 +58,7 @@ class Http1Connection:
     def ready(self, events: int) -> None:
         """See `Ready`."""
         if events & WRITE:
-            self._send(b"")
+            self._send(self._out)
         if events & READ and not self._gone:
             self._read()
 
@@ -135,13 +135,18 @@ class Http1Connection:
         self._see_to(head, len(raw))
 
     def _see_to(self, head: Head, head_bytes: int) -> None:
+        server = self._server
         if head.method != "CONNECT":
-            self._refuse("method")
+            page = None if head.has_body or self._surplus else server.page(head.method, head.target)
+            if page is None:
+                self._refuse("method")
+            else:
+                last = not head.keep_alive
+                self._answer(page.message(last=last, whole=head.method != "HEAD"), last=last)
             return
         if self._surplus:
             self._refuse("connections")
             return
-        server = self._server
         self._head = head
         self.deadline = math.inf  # the decision has limits of its own
         asked = Asked(
@@ -171,7 +176,8 @@ class Http1Connection:
         if isinstance(verdict, Opened):
             self._open(verdict)
         elif not self._gone and self._head is not None:
-            self._answer(verdict, last=verdict.status == 400 or not self._head.keep_alive)
+            last = verdict.status == 400 or not self._head.keep_alive
+            self._answer(answer(verdict, last=last), last=last)
 
     def _open(self, opened: Opened) -> None:
         """Become a tunnel, if the client is still there to hear of it."""
@@ -192,17 +198,16 @@ class Http1Connection:
 
     def _refuse(self, reason: Literal["malformed", "method", "connections"]) -> None:
         """Refuse what nobody decides on, and listen no more."""
-        self._answer(self._server.complain(reason, self._peer), last=True)
+        self._answer(answer(self._server.complain(reason, self._peer), last=True), last=True)
 
-    def _answer(self, refused: Refused, *, last: bool) -> None:
+    def _answer(self, message: bytes | memoryview, *, last: bool) -> None:
         server = self._server
         self._closing = last
-        self.deadline = server.relay.now + (server.patience.linger if last else server.patience.quiet)
-        self._send(answer(refused, last=last))
+        self.deadline = server.relay.now + server.patience.quiet
+        self._send(message)
 
-    def _send(self, more: bytes) -> None:
+    def _send(self, out: bytes | memoryview) -> None:
         """Send; once all is sent, go on to the next head, or to the end."""
-        out = self._out + more
         try:
             sent = self._socket.send(out) if out else 0
         except WOULD_BLOCK:
@@ -228,6 +233,7 @@ class Http1Connection:
         if self._eof:
             self.close()
             return
+        self.deadline = self._server.relay.now + self._server.patience.linger
         say_end(self._socket)
         self._want(READ)
 

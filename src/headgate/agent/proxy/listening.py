@@ -84,6 +84,11 @@ class Listener:
                 host = host[7:]  # an IPv4 client at a socket for both
             self._server.enter(sock, (host, address[1]), self._tls)
 
+    def renew(self, tls: ssl.SSLContext) -> None:
+        """Use another context from now on, if it is a TLS listener."""
+        if self._tls is not None:
+            self._tls = tls
+
     def close(self) -> None:
         """Stop; what the system has accepted already is served still."""
         if self._pausing is not None:

@@ -9,6 +9,7 @@ import contextlib
 import socket
 import ssl
 import time
+from collections.abc import Mapping
 from typing import Protocol
 
 import msgspec
@@ -16,6 +17,7 @@ import msgspec
 from headgate.agent.proxy.asked import Complain, Decide
 from headgate.agent.proxy.http1 import Http1Connection
 from headgate.agent.proxy.listening import Listener, listening_sockets
+from headgate.agent.proxy.page import Page
 from headgate.agent.proxy.poll import READ, Ready, new_poll
 from headgate.agent.proxy.relay import Relay
 from headgate.agent.proxy.tls import Handshake
@@ -78,7 +80,7 @@ class TunnelServer:
     """Listens, and relays what `decide` lets through; `complain` gives the refusals of what is not to be decided on.
 
     At most `connections` clients at once: those beyond are told so. `upgrades` are the protocols beside HTTP/1.1, by
-    their names in ALPN. Runs on the event loop it is made on, and on no other.
+    their names in ALPN; `pages` is what is published, by path. Runs on the event loop it is made on, and on no other.
     """
 
     def __init__(
@@ -89,9 +91,12 @@ class TunnelServer:
         connections: int = 16384,
         patience: Patience | None = None,
         upgrades: dict[str, Upgrade] | None = None,
+        pages: Mapping[str, Page] | None = None,
     ) -> None:
         self.decide = decide
         self.complain = complain
+        self.pages = pages or {}
+        """What is published now, by path."""
         self.patience = patience or Patience()
         self.poll = new_poll()
         self.relay = Relay(self.poll, now=time.monotonic(), left=self.left)
@@ -140,6 +145,11 @@ class TunnelServer:
         if self._ticking is None:
             self._tick()
 
+    def renew(self, tls: ssl.SSLContext) -> None:
+        """Use another context for the handshakes of connections from now on, at all TLS listeners."""
+        for listener in self._listeners:
+            listener.renew(tls)
+
     async def drain(self, seconds: float) -> int:
         """End: listen no more, give the tunnels at most `seconds`, then close everything.
 
@@ -169,6 +179,10 @@ class TunnelServer:
         return cut
 
     # What connections call.
+
+    def page(self, method: str, target: str) -> Page | None:
+        """Give what is published where a request without a body asks for it."""
+        return self.pages.get(target.partition("?")[0]) if method in {"GET", "HEAD"} else None
 
     def enter(self, sock: socket.socket, peer: tuple[str, int], tls: ssl.SSLContext | None) -> None:
         """Take a new connection in; or not, where there are too many."""

@@ -36,6 +36,10 @@ class TokenCheck:
             return await self._once.use(valid, now=now) or valid
         return valid
 
+    def renew(self, keys: Iterable[Key]) -> None:
+        """Check by other keys from now on, as these do; those that are none leave the old ones in force."""
+        self._checker = Checker(keys)
+
     async def close(self) -> None:
         """Let go of what was remembered."""
         await self._once.close()
