@@ -108,8 +108,8 @@ class Http1Connection:
                 self._want(self._wanted & ~READ)
 
     def _hear_end(self) -> None:
-        """Close, unless there is something behind the head: then the client may still wait for what comes back."""
-        if self._closing or not self._buffer or (self._task is None and not self._out):
+        """Close, unless an answer is on its way, or there is something behind the head: the client may wait for it."""
+        if not self._out and (self._closing or not self._buffer or self._task is None):
             self.close()
         else:
             self._eof = True
@@ -217,7 +217,7 @@ class Http1Connection:
             return
         self._out = out[sent:]
         if self._out:
-            self._want(READ | WRITE)
+            self._want(WRITE if self._eof or len(self._buffer) >= _MOST_AHEAD else READ | WRITE)
         elif self._closing:
             self._linger()
         else:

@@ -75,3 +75,29 @@ def test_a_long_page_arrives_whole():
     long = Page("text/csv", bytes(8 << 20))
     came = answers(request(), request(more="Connection: close\r\n"), pages={"/geofeed.csv": long})
     assert len(came) == 2 * len(long.message(last=False)) + len("connection: close\r\n")
+
+
+def test_a_long_page_arrives_whole_where_the_client_has_said_all():
+    long = Page("text/csv", bytes(8 << 20))
+    assert len(answers(request(), pages={"/geofeed.csv": long})) == len(long.message(last=False))
+
+
+def test_who_sends_on_and_does_not_read_makes_the_proxy_keep_no_more_than_a_little():
+    async def flood():
+        def complain(reason, _peer):
+            return Refused(status=400, reason=reason)
+
+        server = TunnelServer(None, complain, pages={"/geofeed.csv": Page("text/csv", bytes(32 << 20))})
+        await server.start("127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*server.addresses[0])
+        for _ in range(64):
+            writer.write(request() + bytes(1 << 16))
+        for _ in range(40):
+            await asyncio.sleep(0.005)
+            await reader.read(1 << 20)  # some room again and again
+        (connection,) = server.connections
+        assert len(connection._buffer) < 1 << 18
+        writer.transport.abort()
+        await server.drain(0)
+
+    asyncio.run(flood())
