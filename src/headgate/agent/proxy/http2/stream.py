@@ -269,17 +269,17 @@ class Stream:
 
     def _may_pass(self, *, received: int = 0, sent: int = 0) -> bool:
         """Count bytes and set the deadline anew, unless these are too many; then it is over."""
-        self._touch()
         if self._bounded:
-            received_then, sent_then = self.received + received, self.sent + sent
-            if received_then + sent_then > self._limits.max_bytes:
+            if self.received + self.sent + received + sent > self._limits.max_bytes:
                 self.end("max_bytes")
                 return False
-            if sent_then > _HANDSHAKE_AND_REQUEST and received_then < self._limits.byte_ratio * sent_then:
+            is_more = sent > 0 and self.sent + sent > _HANDSHAKE_AND_REQUEST
+            if is_more and self.received < self._limits.byte_ratio * self.sent:
                 self.end("byte_ratio")
                 return False
         self.received += received
         self.sent += sent
+        self._touch()
         return True
 
     def _want(self, wanted: int) -> None:
