@@ -436,7 +436,7 @@ class TestTrouble:
         with stranger(path) as other:
             other.execute("UPDATE kept SET count = 'many', change = 99")
             other.execute("INSERT INTO kept VALUES (7, 'x', 98, 0, 0, 0, 0)")
-            other.execute("UPDATE state SET change = 4611686018427387903")
+            other.execute("INSERT INTO log VALUES (4611686018427387000, 0, 'x')")
         assert one.release_time(X, now=NOW) == ASAP
         fail(one)
         assert failures(one) == 1

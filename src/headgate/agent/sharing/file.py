@@ -1,8 +1,8 @@
 """The file of a shared throttle, as a mirror needs it: is there news, what is it, and write this down.
 
-This file knows the SQL and the locks, and nothing of targets. Every change has a number, one more than the last. A row
-says at which one it became what it is, so a mirror that has seen so many asks for those with greater ones; what went is
-remembered for a while, and whoever is further behind reads everything anew.
+This file knows the SQL and the locks, and nothing of targets. Every change has a number, one more than the last, and a
+line in a log that says which row it was; a mirror that has seen so many reads the rows of those with greater ones, and
+where there is no such row, it went. The log is cut; whoever is further behind reads everything anew.
 """
 
 import os
@@ -22,6 +22,7 @@ from headgate.agent.sharing.rows import (
     BUDGET,
     OPT_OUT,
     TARGET,
+    Key,
     Limits,
     News,
     Position,
@@ -35,14 +36,17 @@ __all__ = ["FARTHEST", "PATIENCE", "Forked", "ThrottleFile"]
 T = TypeVar("T")
 
 FARTHEST: Final = 16_384
-"""How many changes a mirror may be behind without reading everything anew; of no more are the gone remembered."""
+"""How many changes a mirror may be behind without reading everything anew."""
+_CUT: Final = 1_024
+"""How many more lines the log may have."""
 
 _SHORTEST_WAIT: Final = 0.0002
 _LONGEST_WAIT: Final = 0.002
 _MOST: Final = 2**62
-_GONE: Final = "SELECT kind, name FROM gone WHERE change > ? AND change <= ?"
-_CHANGED: Final = """SELECT kind, name, count, backoff, retry_after, failed FROM kept
-    WHERE change > ? AND change <= ? ORDER BY change"""
+_POSITION: Final = "SELECT identity, (SELECT coalesce(max(change), 0) FROM log) FROM state"
+_CHANGED: Final = """SELECT log.kind, log.name, kept.count, kept.backoff, kept.retry_after, kept.failed
+    FROM log LEFT JOIN kept ON kept.kind = log.kind AND kept.name = log.name
+    WHERE log.change > ? AND coalesce(kept.change, log.change) = log.change ORDER BY log.change"""
 _ALL: Final = """SELECT kind, name, count, backoff, retry_after, failed FROM kept
     WHERE kind BETWEEN ? AND ? ORDER BY change DESC LIMIT ?"""
 _TRIM: Final = """DELETE FROM kept WHERE kind BETWEEN ?1 AND ?2 AND change NOT IN
@@ -80,7 +84,7 @@ class ThrottleFile:
         connection = _patiently(partial(open_database, self.path), OPENING)
         try:
             _patiently(partial(connection.execute, "BEGIN IMMEDIATE"), OPENING)
-            connection.execute("UPDATE state SET change = change")  # a file that may only be read lets one begin
+            connection.execute("UPDATE state SET identity = identity")  # a file that may only be read lets one begin
         finally:
             connection.close()
 
@@ -139,40 +143,37 @@ class ThrottleFile:
             return self.everything()
         if position == now:
             return None
-        since = position.change, now.change
-        gone = [key for each in self._select(_GONE, *since) if (key := checked_key(*each)) is not None]
-        rows = [row for each in self._select(_CHANGED, *since) if (row := checked(*each)) is not None]
+        gone, rows = [], []
+        for kind, name, count, *instants in self._select(_CHANGED, position.change):
+            key = checked_key(kind, name)
+            if key is not None and count is None:
+                gone.append(key)
+            elif (row := checked(kind, name, count, *instants)) is not None:
+                rows.append(row)
         return News(now, is_whole=False, gone=gone, rows=rows, is_cut=False)
 
     def write(self, changes: Changes, position: Position) -> Position:
         """Write down what a mirror changed that has seen all until `position`; gives the position it is at then."""
-        change, gone = position.change, changes.gone
         many = self._connected().executemany
         if changes.cleared:
             many("DELETE FROM kept WHERE kind = ?", [(kind,) for kind in changes.cleared])
-        if changes.cleared or len(gone) > FARTHEST // 2:
-            change += FARTHEST + 1  # nobody is near enough to ask what went
-        if gone:
-            many("DELETE FROM kept WHERE kind = ? AND name = ?", gone)
-        if gone and change == position.change:
-            many(
-                "INSERT OR REPLACE INTO gone VALUES (?, ?, ?)",
-                [(change + step, *key) for step, key in enumerate(gone, 1)],
-            )
-            change += len(gone)
-        if gone or changes.cleared:
-            many("DELETE FROM gone WHERE change <= ?", [(change - FARTHEST,)])
-        numbered = [(*row.key, change + step, *row.values) for step, row in enumerate(changes.rows, 1)]
-        if numbered:
-            many("INSERT OR REPLACE INTO kept VALUES (?, ?, ?, ?, ?, ?, ?)", numbered)
-        return self._at(position, change + len(numbered))
+        if changes.gone:
+            many("DELETE FROM kept WHERE kind = ? AND name = ?", changes.gone)
+        if changes.cleared or len(changes.gone) > FARTHEST // 2:
+            position = self._jump(position)
+        elif changes.gone:
+            position = self._log(position, changes.gone)
+        if changes.rows:
+            rows = [(*row.key, number, *row.values) for number, row in enumerate(changes.rows, position.change + 1)]
+            many("INSERT OR REPLACE INTO kept VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+            position = self._log(position, [row.key for row in changes.rows])
+        return position
 
     def trim(self) -> None:
         """Drop the rows that are more than there may be, the ones longest unchanged."""
         for first, last, most in self._bounds():
             self._connected().execute(_TRIM, (first, last, most - most // 16))
-        position = self._position()
-        self._at(position, position.change + FARTHEST + 1)
+        self._jump(self._position())
 
     def _bounds(self) -> list[tuple[int, int, int]]:
         """Give how many rows there may be from one kind to another."""
@@ -180,15 +181,24 @@ class ThrottleFile:
         return [(TARGET, BUCKET, entries), (OPT_OUT, OPT_OUT, opt_outs), (BUDGET, BUDGET, entries)]
 
     def _position(self) -> Position:
-        found = self._connected().execute("SELECT identity, change FROM state").fetchone()
-        if found is None or not isinstance(found[1], int) or not 0 <= found[1] < _MOST:
+        found = self._connected().execute(_POSITION).fetchone()
+        if found is None or not 0 <= found[1] < _MOST:
             raise sqlite3.DatabaseError("its state is not that of a throttle")
         return Position(*found)
 
-    def _at(self, position: Position, change: int) -> Position:
-        if change != position.change:
-            self._connected().execute("UPDATE state SET change = ?", (change,))
-        return position._replace(change=change)
+    def _log(self, position: Position, keys: list[Key]) -> Position:
+        """Give each key the next number in the log."""
+        lines = [(number, *key) for number, key in enumerate(keys, position.change + 1)]
+        many = self._connected().executemany
+        many("INSERT OR REPLACE INTO log VALUES (?, ?, ?)", lines)
+        last = position.change + len(keys)
+        if last // _CUT != position.change // _CUT:
+            many("DELETE FROM log WHERE change <= ?", [(last - FARTHEST,)])
+        return position._replace(change=last)
+
+    def _jump(self, position: Position) -> Position:
+        """Leave so many numbers out that nobody is near enough to ask what went."""
+        return self._log(position._replace(change=position.change + FARTHEST), [(-1, "")])
 
     def _select(self, question: str, *values: int) -> list[tuple[object, ...]]:
         return self._connected().execute(question, values).fetchall()

@@ -27,17 +27,16 @@ _TABLES: Final = (
         count INTEGER NOT NULL, backoff REAL, retry_after REAL, failed REAL,
         PRIMARY KEY (kind, name)
     ) WITHOUT ROWID""",
-    "CREATE UNIQUE INDEX kept_change ON kept (change)",
-    "CREATE TABLE gone (change INTEGER PRIMARY KEY, kind INTEGER NOT NULL, name TEXT NOT NULL)",
-    "CREATE TABLE state (change INTEGER NOT NULL, identity TEXT NOT NULL)",
+    "CREATE TABLE log (change INTEGER PRIMARY KEY, kind INTEGER NOT NULL, name TEXT NOT NULL)",
+    "CREATE TABLE state (identity TEXT NOT NULL)",
 )
 
 _SETTINGS: Final = {
     # With a WAL this never damages the file, and a program that is killed loses nothing that was committed. A power cut
     # may lose the last commits: then a target fails once more. FULL would wait for the disk at each failure instead.
     "synchronous": "NORMAL",
-    # Pages, of 4 KiB: the WAL starts over once it has so many, and gives back what one long reader made it grow beyond.
-    "wal_autocheckpoint": "1000",
+    # Pages: the WAL starts over once it has so many, and gives back the bytes that one long reader made it grow beyond.
+    "wal_autocheckpoint": "4000",
     "journal_size_limit": "4194304",
     # Whoever else may write the file is not trusted with more than rows.
     "trusted_schema": "OFF",
@@ -118,6 +117,7 @@ def _settle(connection: sqlite3.Connection, path: Path) -> None:
     """See that it is the right kind of file, and set it."""
     ask = connection.execute
     if _marks(connection) == (0, 0) and not _schema(connection):
+        ask("PRAGMA page_size = 1024")  # each change writes whole pages, of few rows
         ask("PRAGMA journal_mode = WAL")
         ask("BEGIN IMMEDIATE")
         if not _schema(connection):  # nobody else was faster
@@ -153,7 +153,7 @@ def _schema(connection: sqlite3.Connection) -> set[str]:
 def _lay_out(connection: sqlite3.Connection) -> None:
     for table in _TABLES:
         connection.execute(table)
-    connection.execute("INSERT INTO state VALUES (0, lower(hex(randomblob(8))))")
+    connection.execute("INSERT INTO state VALUES (lower(hex(randomblob(8))))")
     connection.execute(f"PRAGMA application_id = {_APPLICATION}")
     connection.execute(f"PRAGMA user_version = {LAYOUT}")
 

@@ -133,22 +133,24 @@ class TestNews:
 
     def test_many_at_once_make_all_read_anew(self, path, one, other, monkeypatch):
         monkeypatch.setattr(module, "FARTHEST", 10)
+        monkeypatch.setattr(module, "_CUT", 4)
         position = put(one, *map(target, range(8)))
         put(other, gone=[target(number).key for number in range(6)])
         found = news(one, position)
         assert found.is_whole
         assert found.rows == [target(6), target(7)]
-        assert counted(path, "gone") == 0
+        assert counted(path, "log") == 8 + 1
 
-    def test_only_so_much_of_what_went_is_remembered(self, path, one, other, monkeypatch):
+    def test_the_log_is_cut(self, path, one, other, monkeypatch):
         monkeypatch.setattr(module, "FARTHEST", 10)
+        monkeypatch.setattr(module, "_CUT", 4)
         position = put(one, *map(target, range(30)))
         near = position
         for number in range(30):
             if number == 25:
                 near = everything(one).position
             put(other, gone=[target(number).key])
-            assert counted(path, "gone") <= 10
+            assert counted(path, "log") <= 14
         assert news(one, near).gone == [target(number).key for number in range(25, 30)]
         assert news(one, position).is_whole
 
@@ -197,8 +199,9 @@ class TestNews:
         position = put(one, target(1))
         with closing(sqlite3.connect(path)) as stranger:
             stranger.execute(f"INSERT INTO kept VALUES {row}")
-            stranger.execute("INSERT INTO gone VALUES (98, 0, 'nonsense')")
-            stranger.execute("UPDATE state SET change = 99")
+            stranger.execute("INSERT INTO log VALUES (97, 0, 'nonsense'), (98, 0, 'nothing'), (99, 0, 'nonsense')")
+            stranger.execute("INSERT INTO log SELECT 100, kind, name FROM kept WHERE change = 99")
+            stranger.execute("UPDATE kept SET change = 100 WHERE change = 99")
             stranger.commit()
         assert everything(one).rows == [target(1)]
         found = news(one, position)
@@ -208,9 +211,8 @@ class TestNews:
         "statement",
         [
             "DELETE FROM state",
-            "UPDATE state SET change = -1",
-            "UPDATE state SET change = 4611686018427387904",
-            "UPDATE state SET change = 'many'",
+            "INSERT INTO log VALUES (4611686018427387904, 0, 'x')",
+            "UPDATE log SET change = -1",
         ],
     )
     def test_a_state_that_makes_no_sense(self, path, one, statement):

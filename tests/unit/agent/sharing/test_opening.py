@@ -64,9 +64,9 @@ class TestMaking:
         assert said == {
             "journal_mode": "wal",
             "synchronous": 1,
-            "wal_autocheckpoint": 1_000,
+            "wal_autocheckpoint": 4_000,
             "journal_size_limit": 4_194_304,
-            "page_size": 4_096,
+            "page_size": 1_024,
         }
 
     def test_a_wal_that_somebody_took_away_comes_back(self, path):
@@ -126,10 +126,10 @@ class TestRefusals:
     @pytest.mark.parametrize(
         "statement",
         [
-            "DROP TABLE gone",
-            "DROP INDEX kept_change",
-            "ALTER TABLE gone ADD COLUMN more",
-            "CREATE TRIGGER t AFTER INSERT ON gone BEGIN DELETE FROM kept; END",
+            "DROP TABLE log",
+            "CREATE INDEX i ON kept (change)",
+            "ALTER TABLE log ADD COLUMN more",
+            "CREATE TRIGGER t AFTER INSERT ON log BEGIN DELETE FROM kept; END",
             "CREATE VIEW v AS SELECT 1",
         ],
     )
@@ -141,7 +141,7 @@ class TestRefusals:
     def test_damage(self, path):
         changed(path)
         content = bytearray(path.read_bytes())
-        content[100:4_096] = os.urandom(3_996)
+        content[100:1_024] = os.urandom(924)
         path.write_bytes(content)
         assert opened(path) == (
             f"{path} is damaged; delete it while no program uses it, with the -wal and -shm files beside it"
