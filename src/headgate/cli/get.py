@@ -205,7 +205,8 @@ class _Journal:
     async def attempt(self, method: str, url: str) -> AsyncIterator[dict[str, Any]]:
         """Tell of one request that is sent, and of what the block adds to it."""
         waited = time.monotonic() - self._latest
-        if waited > _WORTH_TELLING:
+        # Before the first one it was the program that began, not a request that was held.
+        if waited > _WORTH_TELLING and self.told["attempts"]:
             self._say(f"waited {waited:.1f} s")
         attempt = {"method": method, "url": url, "sent": time.time(), "status": None, "retry_after": None}
         self.told["attempts"].append(attempt)

@@ -139,6 +139,12 @@ def test_a_busy_server_is_asked_again_when_it_says(run, site):
     assert lines[2] == f"GET {site.url}/: 200"
 
 
+def test_what_a_program_needs_to_begin_is_no_waiting(run, site, monkeypatch):
+    site.answer("/", (200, {}, b""))
+    monkeypatch.setattr("headgate.cli.get._WORTH_TELLING", 0.0)
+    assert run(site.url, "--explain").err == f"GET {site.url}/: 200\n"
+
+
 def test_one_that_asks_for_too_much_is_not(run, site):
     site.answer("/", (503, {"Retry-After": "3600"}, b"busy"), (200, {}, b"well"))
     assert run(site.url, "--retry", 5, "--max-delay", 5) == (
