@@ -72,6 +72,8 @@ class ThrottleFile:
         self._limits = limits
         self._connection: sqlite3.Connection | None = None
         self._ask: Callable[[str], sqlite3.Cursor]
+        self._execute: Callable[..., sqlite3.Cursor]
+        self._many: Callable[..., object]
         self._process = 0
         self._place: tuple[int, int] | None = None
         self._opened = 0
@@ -94,6 +96,7 @@ class ThrottleFile:
             self._connection = _patiently(partial(open_database, self.path), PATIENCE)
             self._process, self._place = os.getpid(), self._there()
             self._ask = self._connection.cursor().execute
+            self._execute, self._many = self._connection.execute, self._connection.executemany
             self._opened += 1
 
     def close(self) -> None:
@@ -154,25 +157,24 @@ class ThrottleFile:
 
     def write(self, changes: Changes, position: Position) -> Position:
         """Write down what a mirror changed that has seen all until `position`; gives the position it is at then."""
-        many = self._connected().executemany
         if changes.cleared:
-            many("DELETE FROM kept WHERE kind = ?", [(kind,) for kind in changes.cleared])
+            self._many("DELETE FROM kept WHERE kind = ?", [(kind,) for kind in changes.cleared])
         if changes.gone:
-            many("DELETE FROM kept WHERE kind = ? AND name = ?", changes.gone)
+            self._many("DELETE FROM kept WHERE kind = ? AND name = ?", changes.gone)
         if changes.cleared or len(changes.gone) > FARTHEST // 2:
             position = self._jump(position)
         elif changes.gone:
             position = self._log(position, changes.gone)
         if changes.rows:
             rows = [(*row.key, number, *row.values) for number, row in enumerate(changes.rows, position.change + 1)]
-            many("INSERT OR REPLACE INTO kept VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+            self._many("INSERT OR REPLACE INTO kept VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
             position = self._log(position, [row.key for row in changes.rows])
         return position
 
     def trim(self) -> None:
         """Drop the rows that are more than there may be, the ones longest unchanged."""
         for first, last, most in self._bounds():
-            self._connected().execute(_TRIM, (first, last, most - most // 16))
+            self._execute(_TRIM, (first, last, most - most // 16))
         self._jump(self._position())
 
     def _bounds(self) -> list[tuple[int, int, int]]:
@@ -181,7 +183,7 @@ class ThrottleFile:
         return [(TARGET, BUCKET, entries), (OPT_OUT, OPT_OUT, opt_outs), (BUDGET, BUDGET, entries)]
 
     def _position(self) -> Position:
-        found = self._connected().execute(_POSITION).fetchone()
+        found = self._execute(_POSITION).fetchone()
         if found is None or not 0 <= found[1] < _MOST:
             raise sqlite3.DatabaseError("its state is not that of a throttle")
         return Position(*found)
@@ -189,11 +191,10 @@ class ThrottleFile:
     def _log(self, position: Position, keys: list[Key]) -> Position:
         """Give each key the next number in the log."""
         lines = [(number, *key) for number, key in enumerate(keys, position.change + 1)]
-        many = self._connected().executemany
-        many("INSERT OR REPLACE INTO log VALUES (?, ?, ?)", lines)
+        self._many("INSERT OR REPLACE INTO log VALUES (?, ?, ?)", lines)
         last = position.change + len(keys)
         if last // _CUT != position.change // _CUT:
-            many("DELETE FROM log WHERE change <= ?", [(last - FARTHEST,)])
+            self._many("DELETE FROM log WHERE change <= ?", [(last - FARTHEST,)])
         return position._replace(change=last)
 
     def _jump(self, position: Position) -> Position:
@@ -201,7 +202,7 @@ class ThrottleFile:
         return self._log(position._replace(change=position.change + FARTHEST), [(-1, "")])
 
     def _select(self, question: str, *values: int) -> list[tuple[object, ...]]:
-        return self._connected().execute(question, values).fetchall()
+        return self._execute(question, values).fetchall()
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[None]:
