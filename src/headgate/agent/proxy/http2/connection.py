@@ -9,27 +9,22 @@ The end of the proxy is told at its beginning, by a GOAWAY of the largest stream
 sends before it hears of that is decided on, refused that is, and tunnels go on. The true number comes last.
 """
 
-import asyncio
 import math
 import socket
-from collections.abc import Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from h2.errors import ErrorCodes
 
-from headgate.agent.proxy.asked import Asked, Opened, Refused
-from headgate.agent.proxy.head import Malformed
-from headgate.agent.proxy.http2.control import MOST_STREAMS, Control
+from headgate.agent.proxy.http2.answering import Answering
+from headgate.agent.proxy.http2.control import Control
 from headgate.agent.proxy.http2.frames import LARGEST_STREAM, LONGEST_PAYLOAD, Violation, goaway, ping
 from headgate.agent.proxy.http2.outlet import Outlet
 from headgate.agent.proxy.http2.reception import Reception
-from headgate.agent.proxy.http2.request import read_request
 from headgate.agent.proxy.http2.shared import INBOX, MOST_WAITING, RECORD, Shared
 from headgate.agent.proxy.http2.stream import Stream
 from headgate.agent.proxy.http2.window import FIRST_WINDOW
 from headgate.agent.proxy.poll import READ, WRITE
-from headgate.agent.proxy.side import WOULD_BLOCK, reset
+from headgate.agent.proxy.side import WOULD_BLOCK
 from headgate.agent.proxy.tls import is_certified, say_end
 
 if TYPE_CHECKING:
@@ -63,9 +58,9 @@ class Http2Connection:
     """See the module. `surplus` is a connection too many, which is only told so."""
 
     __slots__ = (
-        "_amid_until", "_appetite", "_draining", "_echoed", "_gone", "_peer", "_quiet_until", "_reception",
-        "_said_end", "_socket", "_stalled", "_surplus", "_wanted", "client_leaves", "closing", "control", "deadline",
-        "held", "outlet", "server", "shared", "streams", "window",
+        "_amid_until", "_appetite", "_draining", "_echoed", "_gone", "_quiet_until", "_said_end", "_socket",
+        "_stalled", "_wanted", "answering", "client_leaves", "closing", "control", "deadline", "held", "outlet",
+        "reception", "server", "shared", "streams", "window",
     )  # fmt: skip
 
     def __init__(
@@ -74,11 +69,10 @@ class Http2Connection:
         self.shared = shared
         self.server = server
         self._socket = sock
-        self._peer = peer
-        self._surplus = surplus
         self.outlet = Outlet(sock, server.relay)
         self.control = Control(self.outlet.said)
-        self._reception = Reception(self)
+        self.reception = Reception(self)
+        self.answering = Answering(self, peer, certified=is_certified(sock), surplus=surplus)
         self.streams: dict[int, Stream] = {}
         """Those that are decided on or tunnels, by their numbers."""
         self._stalled: set[Stream] = set()  # they have more to send than there is room for
@@ -159,40 +153,10 @@ class Http2Connection:
 
     # What streams and the reception call.
 
-    def begin(self, number: int, lines: Sequence[tuple[bytes, bytes]], *, head_bytes: int, is_ended: bool) -> None:
-        """Begin a stream: a CONNECT is decided on, anything else refused. Raises `Violation`.
-
-        `is_ended` says that the client has no more to say in it.
-        """
-        if len(self.streams) >= MOST_STREAMS:
-            self.control.reset(number, ErrorCodes.REFUSED_STREAM)  # 5.1.2; and it may be asked for again
-            self._reception.count("mistakes")
-            return
-        try:
-            request = read_request(lines)
-        except Malformed:
-            self._complain("malformed", number, is_ended=is_ended)
-            return
-        if request.method != "CONNECT":
-            self._complain("method", number, is_ended=is_ended)
-            return
-        if self._surplus:
-            self._complain("connections", number, is_ended=is_ended)
-            self.leave(ErrorCodes.NO_ERROR, "there are too many connections")
-            return
-        asked = Asked(
-            authority=request.authority,
-            fields=request.fields,
-            peer=self._peer,
-            protocol="h2",
-            head_bytes=head_bytes,
-            certified=is_certified(self._socket),
-            draining=self.server.draining,
-        )
-        stream = self.streams[number] = Stream(self, number, self.control.first_window)
-        stream.client_ended = is_ended
-        stream.task = asyncio.ensure_future(self.server.decide(asked))
-        stream.task.add_done_callback(partial(self._decided, stream))
+    def add(self, stream: Stream) -> None:
+        """Take a new stream in."""
+        self.streams[stream.number] = stream
+        self.deadline = min(self.deadline, stream.deadline)
 
     def forget(self, stream: Stream, code: ErrorCodes | None) -> None:
         """Let go of a stream that is over, and reset it for the client, unless it knows."""
@@ -217,7 +181,7 @@ class Http2Connection:
         """Send frames of DATA with `count` bytes of payload, for which there was room."""
         stream.window -= count
         self.window -= count
-        self._reception.paid(-(-count // LONGEST_PAYLOAD))
+        self.reception.paid(-(-count // LONGEST_PAYLOAD))
         try:
             self.outlet.send(frames)
         except OSError:
@@ -227,8 +191,9 @@ class Http2Connection:
 
     def go_on(self) -> None:
         """Have those go on that had no room."""
-        while self._stalled:
-            self._stalled.pop().resume()
+        stalled, self._stalled = self._stalled, set()
+        for stream in stalled:
+            stream.resume()
 
     def hear_echo(self, opaque: bytes) -> None:
         """Hear a ping's answer: whatever the client sent before it heard of the end has come."""
@@ -239,14 +204,13 @@ class Http2Connection:
         """End a turn: say what is to be said, and see whether anything is left to do."""
         if self.closing or self._gone:
             return
-        self._reception.credit()
+        self.reception.credit()
+        if self._stalled and self.window > 0 and self._say():
+            self.go_on()
         if not self._say():
             if len(self.outlet.said) > _MOST_SAID:
                 self.leave(ErrorCodes.ENHANCE_YOUR_CALM, "answers are not read")
-            return
-        if self._stalled and self.window > 0:
-            self.go_on()
-        if not self.streams and (self.client_leaves or self._echoed):
+        elif not self.streams and (self.client_leaves or self._echoed):
             self.leave(ErrorCodes.NO_ERROR, "there is nothing left to do")
 
     def leave(self, code: ErrorCodes, why: str) -> None:
@@ -278,58 +242,17 @@ class Http2Connection:
             self._lose()
             return
         if count:
-            amount = self._reception.hear(inbox[:count])
-            self._reception.deliver()
+            amount = self.reception.hear(inbox[:count])
+            self.reception.deliver()
             # Many small frames take long to see to: who sends such gets shorter turns.
             self._appetite = min(INBOX, 2 * self._appetite) if amount * 2 > count else RECORD
             self._watch_for_more()
         if ended and not self.closing:
             self._lose()
 
-    def _decided(self, stream: Stream, task: "asyncio.Future[Opened | Refused]") -> None:
-        stream.task = None
-        verdict: Opened | Refused | None = None
-        if not task.cancelled():
-            try:
-                verdict = task.result()
-            except Exception as error:
-                told = {"message": "a decision failed", "exception": error}
-                asyncio.get_running_loop().call_exception_handler(told)
-        if isinstance(verdict, Opened):
-            self._open(stream, verdict)
-        elif stream.over:
-            return
-        elif verdict is None:
-            stream.end("client_gone", ErrorCodes.INTERNAL_ERROR)
-        else:
-            self._refuse(verdict, stream.number, is_ended=stream.client_ended)
-            stream.end("client_gone")
-        self.settle()
-
-    def _open(self, stream: Stream, opened: Opened) -> None:
-        """Make a tunnel of a stream, if the client is still there to hear of it."""
-        if stream.over:
-            reset(opened.socket)
-            opened.closed(0, 0, "client_gone")
-            return
-        self.control.open(stream.number)
-        stream.open(opened, self.server.relay.now)
-        self.deadline = min(self.deadline, stream.deadline)
-
-    def _complain(self, reason: Literal["malformed", "method", "connections"], number: int, *, is_ended: bool) -> None:
-        """Refuse what nobody decides on. Raises `Violation`."""
-        self._refuse(self.server.complain(reason, self._peer), number, is_ended=is_ended)
-        self._reception.count("mistakes")
-
-    def _refuse(self, refused: Refused, number: int, *, is_ended: bool) -> None:
-        """Answer, and ask for no more of what the answer does not depend on (8.1)."""
-        self.control.refuse(number, refused)
-        if not is_ended:
-            self.control.reset(number, ErrorCodes.NO_ERROR)
-
     def _watch_for_more(self) -> None:
         """Give the client some time for what it has begun, counted from its beginning."""
-        if not self._reception.is_amid:
+        if not self.reception.is_amid:
             self._amid_until = math.inf
         elif self._amid_until == math.inf:
             self._amid_until = self.server.relay.now + self.server.patience.head
@@ -377,7 +300,7 @@ class Http2Connection:
         self._gone = self.closing = True
         for stream in list(self.streams.values()):
             stream.end("client_gone")
-        self._reception.close()
+        self.reception.close()
         self.outlet.drop()
         self.server.poll.forget(self._socket.fileno())
         self._socket.close()

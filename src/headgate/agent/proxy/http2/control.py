@@ -6,6 +6,7 @@ everything. All three are ours. What it is given was found to be of the right fo
 """
 
 import struct
+from collections.abc import Sequence
 from typing import Final
 
 from h2.config import H2Configuration
@@ -15,7 +16,6 @@ from h2.events import Event
 from h2.exceptions import ProtocolError
 from h2.settings import SettingCodes
 
-from headgate.agent.proxy.asked import Refused
 from headgate.agent.proxy.http2.frames import (
     DATA,
     END_STREAM,
@@ -112,15 +112,10 @@ class Control:
         self._h2.end_stream(stream)
         self._say()
 
-    def open(self, stream: int) -> None:
-        """Answer a CONNECT with 200."""
-        self._h2.send_headers(stream, [(b":status", b"200")])
-        self._say()
-
-    def refuse(self, stream: int, refused: Refused) -> None:
-        """Answer a request with a refusal, which is all there is to it."""
-        fields = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in refused.fields]
-        self._h2.send_headers(stream, [(b":status", b"%d" % refused.status), *fields], end_stream=True)
+    def answer(self, stream: int, status: int, fields: Sequence[tuple[str, str]], *, is_all: bool = True) -> None:
+        """Answer a request; `is_all` says that no DATA follows."""
+        named = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in fields]
+        self._h2.send_headers(stream, [(b":status", b"%d" % status), *named], end_stream=is_all)
         self._say()
 
     def reset(self, stream: int, code: ErrorCodes) -> None:

@@ -148,7 +148,7 @@ class Reception:
         connection = self._connection
         if isinstance(event, RequestReceived):
             is_ended = event.stream_ended is not None
-            connection.begin(event.stream_id, event.headers, head_bytes=self._head_bytes, is_ended=is_ended)
+            connection.answering.begin(event.stream_id, event.headers, head_bytes=self._head_bytes, is_ended=is_ended)
         elif isinstance(event, TrailersReceived):
             stream = connection.streams.get(event.stream_id)
             if stream is not None:

@@ -30,6 +30,8 @@ class Request(NamedTuple):
     method: str
     authority: str
     """As received, visible ASCII; empty only where the method is not CONNECT."""
+    path: str
+    """With its query; empty for CONNECT."""
     fields: list[tuple[str, str]]
     """Those that are no pseudo-header fields, values as latin-1, in order."""
 
@@ -51,10 +53,10 @@ def read_request(lines: Sequence[tuple[bytes, bytes]]) -> Request:
             raise Malformed(f"{name.decode()} is a field of HTTP/1.1")
         else:
             fields.append((name.decode(), value.decode("latin-1")))
-    method = pseudo.get(b":method", b"").decode()
+    method, authority, path = (pseudo.get(name, b"").decode() for name in (b":method", b":authority", b":path"))
     _check_pseudo(method, pseudo.keys())
     _check_framing(method, fields)
-    return Request(method, pseudo.get(b":authority", b"").decode(), fields)
+    return Request(method, authority, path, fields)
 
 
 def _check_pseudo(method: str, names: AbstractSet[bytes]) -> None:

@@ -14,6 +14,7 @@ def test_a_connect() -> None:
     assert read_request([*CONNECT, *more]) == Request(
         "CONNECT",
         "www.example.org:443",
+        "",
         [("proxy-authorization", "Bearer é x"), ("chrome-tunnel", ""), ("te", "trailers")],
     )
     assert read_request(CONNECT[::-1]).authority == "www.example.org:443"
@@ -23,7 +24,8 @@ def test_a_connect() -> None:
     "lines", [GET, GET[:3], [(b":method", b"connect"), *GET[1:]], [(b":method", b"PRI"), *GET[1:]]]
 )
 def test_another_method(lines: list[tuple[bytes, bytes]]) -> None:
-    assert read_request(lines).method == lines[0][1].decode()
+    request = read_request(lines)
+    assert (request.method, request.path) == (lines[0][1].decode(), "/")
 
 
 def test_another_method_may_have_a_body() -> None:
