@@ -51,6 +51,7 @@ _WHAT_NEXT: Final = {
     sqlite3.SQLITE_BUSY: "is locked by another program; end that one",
     sqlite3.SQLITE_LOCKED: "is locked by another program; end that one",
     sqlite3.SQLITE_PROTOCOL: "is locked by another program; end that one",
+    sqlite3.SQLITE_CANTOPEN: "cannot be opened; let this program write it and its folder, or choose another path",
     sqlite3.SQLITE_READONLY: "may not be written; let this program write it and its folder, or choose another path",
     sqlite3.SQLITE_NOTADB: "is no SQLite database; choose another path, or delete the file",
     sqlite3.SQLITE_CORRUPT: "is damaged; delete it while no program uses it, with the -wal and -shm files beside it",
@@ -95,7 +96,6 @@ def sentence(path: Path, error: Exception) -> str:
                 return f"{path} is a folder; name a file in it"
             if not path.parent.is_dir():
                 return f"{path} cannot be opened, since there is no folder {path.parent}; create it"
-        code = sqlite3.SQLITE_READONLY
     what = _WHAT_NEXT.get(code, f"cannot be used ({error}); choose a path on a local disk")
     return str(error) if isinstance(error, ConfigurationError) else f"{path} {what}"
 

@@ -169,6 +169,12 @@ class TestRefusals:
         monkeypatch.setattr(sqlite3, "connect", lambda *a, **k: NoMemoryIsShared(*a, **k))
         assert opened(path) == f"{path} can have no WAL where it is; choose a path on a local disk"
 
+    def test_what_cannot_be_opened_for_some_other_reason(self, path):
+        error = sqlite3.OperationalError("unable to open database file")
+        error.sqlite_errorcode = sqlite3.SQLITE_CANTOPEN
+        said = "cannot be opened; let this program write it and its folder, or choose another path"
+        assert sentence(path, error) == f"{path} {said}"
+
     def test_anything_else(self, path):
         assert sentence(path, ValueError("no")) == f"{path} cannot be used (no); choose a path on a local disk"
         assert not is_busy(ValueError("no"))
