@@ -49,8 +49,8 @@ _CHANGED: Final = """SELECT log.kind, log.name, kept.count, kept.backoff, kept.r
     WHERE log.change > ? AND coalesce(kept.change, log.change) = log.change ORDER BY log.change"""
 _ALL: Final = """SELECT kind, name, count, backoff, retry_after, failed FROM kept
     WHERE kind BETWEEN ? AND ? ORDER BY change DESC LIMIT ?"""
-_TRIM: Final = """DELETE FROM kept WHERE kind BETWEEN ?1 AND ?2 AND change NOT IN
-    (SELECT change FROM kept WHERE kind BETWEEN ?1 AND ?2 ORDER BY change DESC LIMIT ?3)"""
+_TRIM: Final = """DELETE FROM kept WHERE kind BETWEEN ? AND ? AND change NOT IN
+    (SELECT change FROM kept WHERE kind BETWEEN ? AND ? ORDER BY change DESC LIMIT ?)"""
 
 OPENING: Final = 5.0
 PATIENCE: Final = 0.5
@@ -174,7 +174,7 @@ class ThrottleFile:
     def trim(self) -> None:
         """Drop the rows that are more than there may be, the ones longest unchanged."""
         for first, last, most in self._bounds():
-            self._execute(_TRIM, (first, last, most - most // 16))
+            self._execute(_TRIM, (first, last, first, last, most - most // 16))
         self._jump(self._position())
 
     def _bounds(self) -> list[tuple[int, int, int]]:
