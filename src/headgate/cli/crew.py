@@ -89,7 +89,7 @@ class Member(Generic[_State]):
     async def gone(self) -> str:
         """Come back when its process has ended and all it said has been heard; returns why it ended."""
         code = await self.process.wait()
-        await self._listening
+        await asyncio.shield(self._listening)  # whoever waits here may be told to stop
         await self.channel.close()
         return self.failure or (f"exit {code}" if code >= 0 else signal.Signals(-code).name)
 
@@ -168,10 +168,16 @@ class Crew(Generic[_State]):
             member.channel.send(message)
 
     async def end(self, seconds: float) -> None:
-        """End them all: politely, and after `seconds` not."""
+        """End them all: politely, and after `seconds` not. Comes back when all they said is heard, and they are buried.
+
+        A second call, while the first one waits, has it wait no longer.
+        """
         if self.ending:
             seconds = 0
         self.ending = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         members = self.members
         self.send(End(seconds))
         gone = [asyncio.ensure_future(member.process.wait()) for member in members]
@@ -183,9 +189,9 @@ class Crew(Generic[_State]):
                 if member.process.returncode is None:
                     member.process.kill()
             await asyncio.gather(*gone)
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+        for member in members:
+            await member.gone()
+            self._bury(member)
 
     async def _spawn(self, number: int) -> Member[_State]:
         """Start a worker; comes back when it accepts. Raises `ConfigurationError` when it cannot."""
@@ -199,8 +205,12 @@ class Crew(Generic[_State]):
                 # Ctrl-C at the terminal is for the parent, which tells the workers.
                 start_new_session=True,
             )
-        member = Member(number, process, await Channel.over(ours, self._plan.hears), self._plan)
-        self._running[process.pid] = member
+        try:
+            channel = await Channel.over(ours, self._plan.hears)
+        except BaseException:
+            process.kill()
+            raise
+        member = self._running[process.pid] = Member(number, process, channel, self._plan)
         member.channel.send(self._plan.orders(number))
         await member.settle()
         if not member.ready:

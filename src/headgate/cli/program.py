@@ -22,6 +22,7 @@ __all__ = ["Program", "main", "program"]
 _COMMANDS = {
     "serve": "The gate: a reverse proxy that limits what reaches an origin.",
     "master": "A master for gatekeepers elsewhere.",
+    "proxy": "The prefetch proxy: tunnels to origins that want them, which it asks first.",
     "get": "One polite fetch, which says what it was told and what it waited for.",
     "bundle": "Read, make, sign and serve bundles: many exchanges in one file.",
     "advice": "Read, fetch and check traffic advice: how much automated traffic an origin wants.",

@@ -1,0 +1,144 @@
+"""How the workers of a proxy learn what origins advise: from their parent, which asks each origin once for all of them.
+
+A worker asks its parent once however many of its CONNECTs want to know, and keeps a copy of what is fresh; so known
+advice costs it nothing, and a worker that was started anew learns what the parent knows. Here are both ends and what
+they say to each other; the channel between them is somebody else's.
+"""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from ipaddress import ip_address
+from typing import Final
+
+import msgspec
+
+from headgate.advice.answer import Advice
+from headgate.advice.freshness import MOST
+from headgate.agent.proxy.addresses import Endpoint
+from headgate.agent.proxy.authority import Authority, parse_authority
+from headgate.agent.proxy.deciding import Advising
+from headgate.agent.proxy.refusal import NEARER, Nearer, Reason, Refusal
+
+__all__ = ["Advised", "AskedAdvice", "Want", "answer_to"]
+
+_MOST_ORIGINS: Final = 10_000
+
+
+class Want(msgspec.Struct, frozen=True, tag=True):
+    """Worker to parent: an origin's advice is wanted."""
+
+    number: int
+    """Which want of the worker's it is."""
+    authority: str
+    """Host and port, as the parser writes them."""
+    endpoints: tuple[tuple[str, int], ...]
+    """Where the origin may be dialled: checked addresses in figures, and ports."""
+
+
+class _Why(msgspec.Struct, frozen=True):
+    """A refusal on its way."""
+
+    reason: Reason
+    why: str
+    nearer: Nearer | None
+
+
+class Advised(msgspec.Struct, frozen=True, tag=True):
+    """Parent to worker: the answer to one `Want`."""
+
+    number: int
+    advice: Advice | None
+    """None where nobody could be asked for the proxy's own want."""
+    refusal: _Why | None
+    """Why the origin could not be dialled, or nobody be asked."""
+
+
+async def answer_to(want: Want, advising: Advising) -> Advised:
+    """Give a worker what it wants."""
+    authority = parse_authority(want.authority)
+    assert authority is not None, "it is of our own writing"
+    endpoints = [Endpoint(ip_address(address), port) for address, port in want.endpoints]
+    try:
+        advice, undialled = await advising.advice(authority, endpoints)
+    except Refusal as refusal:
+        return Advised(want.number, None, _packed(refusal))
+    return Advised(want.number, advice, None if undialled is None else _packed(undialled))
+
+
+class AskedAdvice:
+    """A worker's end: what origins advise, asked of the parent with `send`; see `Advising`. For one event loop."""
+
+    def __init__(self, send: Callable[[Want], None], *, clock: Callable[[], float] = time.time) -> None:
+        self._send = send
+        self._clock = clock
+        self._copies: OrderedDict[str, Advice] = OrderedDict()
+        self._wanted: dict[int, tuple[str, asyncio.Future[Advised]]] = {}
+        self._flights: dict[str, asyncio.Future[Advised]] = {}
+        self._number = 0
+        self._is_closed = False
+
+    def known(self, origin: str, *, now: float) -> Advice | None:
+        """Give the advice of a serialised origin where there is a fresh copy; see `Advising`."""
+        advice = self._copies.get(origin)
+        if advice is None:
+            return None
+        if not 0 < advice.fresh_until - now <= MOST:
+            del self._copies[origin]
+            return None
+        self._copies.move_to_end(origin)
+        return advice
+
+    async def advice(self, authority: Authority, endpoints: Sequence[Endpoint]) -> tuple[Advice, Refusal | None]:
+        """Give the advice of an origin; see `Advising`. Raises `Refusal` where there is nobody to ask."""
+        origin = authority.origin
+        known = self.known(origin, now=self._clock())
+        if known is not None:
+            return known, None
+        flight = self._flights.get(origin)
+        if flight is None:
+            flight = self._want(authority, endpoints)
+        # Whoever waits may go; the others still want to know.
+        advised = await asyncio.shield(flight)
+        refusal = None if advised.refusal is None else _unpacked(advised.refusal)
+        if advised.advice is None:
+            raise refusal or Refusal("connections", "nobody can be asked")
+        return advised.advice, refusal
+
+    def hear(self, advised: Advised) -> None:
+        """Hear the parent's answer."""
+        origin, flight = self._wanted.pop(advised.number)
+        del self._flights[origin]
+        if advised.advice is not None:
+            self._copies[origin] = advised.advice
+            if len(self._copies) > _MOST_ORIGINS:
+                self._copies.popitem(last=False)
+        flight.set_result(advised)
+
+    def close(self) -> None:
+        """Hear that the parent is gone: nobody answers any more."""
+        self._is_closed = True
+        for number in list(self._wanted):
+            self.hear(Advised(number, None, None))
+
+    def _want(self, authority: Authority, endpoints: Sequence[Endpoint]) -> "asyncio.Future[Advised]":
+        self._number += 1
+        flight: asyncio.Future[Advised] = asyncio.get_running_loop().create_future()
+        self._wanted[self._number] = authority.origin, flight
+        self._flights[authority.origin] = flight
+        if self._is_closed:
+            self.hear(Advised(self._number, None, None))
+        else:
+            listed = tuple((str(endpoint.address), endpoint.port) for endpoint in endpoints)
+            self._send(Want(self._number, str(authority), listed))
+        return flight
+
+
+def _packed(refusal: Refusal) -> _Why:
+    nearer = next((nearer for nearer, answer in NEARER.items() if answer is refusal.answer), None)
+    return _Why(refusal.reason, refusal.why, nearer)
+
+
+def _unpacked(why: _Why) -> Refusal:
+    return Refusal(why.reason, why.why, nearer=why.nearer)

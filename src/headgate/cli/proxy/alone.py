@@ -1,0 +1,33 @@
+"""A proxy of one process."""
+
+from contextlib import AsyncExitStack
+
+from headgate.agent.proxy.listening import listening_sockets
+from headgate.agent.proxy.places import make_places
+from headgate.cli.gate import address_sentence
+from headgate.cli.proxy.front import Front, live
+from headgate.cli.proxy.prefetch import PrefetchProxy
+from headgate.cli.proxy.wish import Wish
+from headgate.cli.running import run
+from headgate.errors import ConfigurationError
+
+__all__ = ["serve_alone"]
+
+
+def serve_alone(wish: Wish) -> int:
+    """Serve from this process until a signal ends it; returns the exit code."""
+    return run(lambda: live(wish, _start), loop=wish.read()[0].loop)
+
+
+async def _start(front: Front, closing: AsyncExitStack) -> PrefetchProxy:
+    try:
+        sockets = await listening_sockets(*front.address, reuse_port=False)
+    except OSError as error:
+        raise ConfigurationError(address_sentence("--listen", front.address, error)) from None
+    for sock in sockets:
+        closing.callback(sock.close)
+    share = front.share(places=make_places(1), listeners=[sock.getsockname()[:2] for sock in sockets])
+    proxy = PrefetchProxy(front.settings, share, front.advising, front.lines)
+    closing.push_async_callback(proxy.end, 0)
+    await proxy.start(sockets=sockets)
+    return proxy

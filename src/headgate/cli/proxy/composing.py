@@ -1,0 +1,156 @@
+"""From the table [proxy] to what decides, listens and remembers. Nothing here opens a socket; files are read here."""
+
+import math
+import ssl
+from collections.abc import Callable, Iterable
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, TypeVar
+
+from headgate.advice import AgentIdentity
+from headgate.agent.advice.trust import PROTOCOL, usual_authorities
+from headgate.agent.proxy.addresses import AddressRules, parse_network
+from headgate.agent.proxy.asked import Limits
+from headgate.agent.proxy.client import Clients
+from headgate.agent.proxy.geofeed import KIND, check_geofeed
+from headgate.agent.proxy.hosts import HostRules
+from headgate.agent.proxy.http2 import Http2
+from headgate.agent.proxy.interfaces import is_local
+from headgate.agent.proxy.lookup import SystemLookup
+from headgate.agent.proxy.overrides import Overrides
+from headgate.agent.proxy.page import Page
+from headgate.agent.proxy.resolving import Resolver
+from headgate.agent.proxy.server import Upgrade
+from headgate.agent.proxy.tls import server_context
+from headgate.agent.proxy.tokens.redis import RedisOnce
+from headgate.cli.printing import unreadable
+from headgate.config.proxy import Proxy
+from headgate.errors import ConfigurationError
+from headgate.limit import Rule
+from headgate.token import Key, read_keys
+
+__all__ = [
+    "check_proxy",
+    "clients_of",
+    "hosts_of",
+    "keys_of",
+    "limits_of",
+    "listener_context",
+    "pages_of",
+    "resolver_of",
+    "trust_of",
+    "upgrades_of",
+]
+
+_Made = TypeVar("_Made")
+
+
+def check_proxy(proxy: Proxy) -> None:
+    """Check all that can be checked without a socket; raises `ConfigurationError`."""
+    _told("brand", AgentIdentity.of, proxy.brand)
+    hosts_of(proxy)
+    clients_of(proxy)
+    resolver_of(proxy, SystemLookup(), ())
+    trust_of(proxy)
+    pages_of(proxy)
+    keys_of(proxy)
+    if proxy.token_store:
+        _told("token_store", RedisOnce, proxy.token_store)
+    if proxy.cert:
+        listener_context(proxy, proxy.cert, proxy.key)
+
+
+def hosts_of(proxy: Proxy) -> HostRules:
+    """Give the rules for hosts and ports."""
+    for name in ("allow_hosts", "deny_hosts"):
+        for text in getattr(proxy, name):
+            _told(name, HostRules, deny=[text])
+    return HostRules(allow=proxy.allow_hosts, deny=proxy.deny_hosts, ports=proxy.allow_ports)
+
+
+def clients_of(proxy: Proxy) -> Clients:
+    """Give what one client may do."""
+    rule = None if proxy.client_rate == "off" else _told("client_rate", Rule.parse, proxy.client_rate)
+    return Clients(tunnels=proxy.client_tunnels, rule=rule)
+
+
+def resolver_of(proxy: Proxy, lookup: SystemLookup, listeners: Iterable[tuple[str, int]]) -> Resolver:
+    """Give what finds the addresses to dial; `listeners` are our own, in figures."""
+    rules = AddressRules(
+        [_told("allow_addresses", parse_network, text) for text in proxy.allow_addresses],
+        listeners=[(ip_address(host.partition("%")[0]), port) for host, port in listeners],
+        is_local=is_local,
+    )
+    return Resolver(rules, lookup, overrides=_told("resolve", Overrides, proxy.resolve))
+
+
+def limits_of(proxy: Proxy) -> Limits:
+    """Give what a tunnel may take."""
+    return Limits(
+        idle=proxy.idle,
+        max_seconds=proxy.max_seconds or math.inf,
+        max_bytes=proxy.max_bytes or math.inf,
+        byte_ratio=proxy.byte_ratio,
+    )
+
+
+def trust_of(proxy: Proxy) -> ssl.SSLContext:
+    """Give the TLS context in which origins are asked for advice: of the file's authorities alone, if there is one."""
+    if not proxy.advice_ca:
+        return usual_authorities()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.set_alpn_protocols([PROTOCOL])
+    try:
+        context.load_verify_locations(proxy.advice_ca)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigurationError(
+            f"proxy.advice_ca: {proxy.advice_ca!r} cannot be used ({error}); give a PEM file of certificates"
+        ) from None
+    return context
+
+
+def listener_context(proxy: Proxy, cert: str, key: str) -> ssl.SSLContext:
+    """Give the TLS context of the listener, with these files."""
+    return server_context(cert, key, alpn=proxy.alpn, client_ca=proxy.client_ca or None)
+
+
+def upgrades_of(proxy: Proxy) -> dict[str, Upgrade]:
+    """Give the protocols that are spoken beside HTTP/1.1."""
+    return {"h2": Http2()} if "h2" in proxy.alpn and not proxy.plaintext else {}
+
+
+def keys_of(proxy: Proxy) -> tuple[Key, ...]:
+    """Read the keys that tokens may be of; none where no token is asked for."""
+    keys: list[Key] = []
+    for file in proxy.token_keys:
+        content = _read(file)
+        try:
+            keys += read_keys(content)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{file}: {error}") from None
+    return tuple(keys)
+
+
+def pages_of(proxy: Proxy) -> dict[str, Page]:
+    """Read what is published, by path."""
+    if not proxy.geofeed:
+        return {}
+    content = _read(proxy.geofeed)
+    try:
+        check_geofeed(content)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{proxy.geofeed}: {error}") from None
+    return {proxy.geofeed_path: Page(KIND, content)}
+
+
+def _read(file: str) -> bytes:
+    with unreadable(file):
+        return Path(file).read_bytes()
+
+
+def _told(name: str, made: Callable[..., _Made], *given: Any, **named: Any) -> _Made:
+    """Make something of a key's value; raises `ConfigurationError` that names the key."""
+    try:
+        return made(*given, **named)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"proxy.{name}: {error}") from None

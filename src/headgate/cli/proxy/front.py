@@ -1,0 +1,234 @@
+"""What a proxy has once, whether it is one process or the parent of several: log, certificate, advice, admin listener.
+
+`live` is its life, from the first sentence to the last.
+"""
+
+import asyncio
+import os
+import resource
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager, suppress
+from ipaddress import ip_address
+from typing import Any, Final, Protocol
+
+from headgate.agent.proxy.advising import OriginAdvice
+from headgate.agent.proxy.counts import Counts, merged
+from headgate.agent.proxy.log import Lines, Tally
+from headgate.agent.proxy.tokens.shared import make_table
+from headgate.cli.gate import address_sentence
+from headgate.cli.printing import counted
+from headgate.cli.proxy.certificate import self_signed
+from headgate.cli.proxy.composing import check_proxy, trust_of
+from headgate.cli.proxy.prefetch import Share
+from headgate.cli.proxy.state import ProxyState, WorkerState, proxy_metrics, shown
+from headgate.cli.proxy.wish import Wish
+from headgate.cli.running import Signals
+from headgate.cli.terminal import harmless
+from headgate.config import Address
+from headgate.config.proxy import Proxy
+from headgate.errors import ConfigurationError, HeadgateError
+from headgate.observe import Admin
+
+__all__ = ["Body", "Front", "live", "log_lines"]
+
+_TALLY_EVERY: Final = 60.0
+_DRAW_KEY: Final = 32
+_READ_AGAIN: Final = "the certificate, the token keys and the geofeed read again"
+
+
+class Body(Protocol):
+    """What does the work: this process, or workers."""
+
+    def unready(self) -> str:
+        """Say why no CONNECT is accepted; empty when they are."""
+
+    async def states(self) -> list[WorkerState]:
+        """Give what every process that accepts counts, and has counted."""
+
+    def renew(self) -> None:
+        """Read the files again that are read again; raises `HeadgateError` and leaves all as it is."""
+
+    async def end(self, seconds: float) -> int:
+        """Accept no more and give open tunnels `seconds` to end; returns how many had to be cut.
+
+        A second call, while the first one waits, has it wait no longer.
+        """
+
+
+class Front:
+    """See the module; all that is opened goes with `closing`."""
+
+    def __init__(self, settings: Proxy, closing: AsyncExitStack) -> None:
+        self.settings = settings
+        self.address = Address.parse(settings.listen)
+        """Where to listen; with the true port, once that is known."""
+        self.lines: Final = closing.enter_context(log_lines())
+        """Where all is said, and by nobody waited for."""
+        self._files = closing.enter_context(_certified(settings, self.address.host))
+        self._counts = Counts()
+        self.advising: Final = OriginAdvice(
+            settings.brand,
+            tls=trust_of(settings),
+            counts=self._counts,
+            unreachable_for=settings.unreachable_hold,
+        )
+        closing.callback(self.advising.close)
+        self._body: Body | None = None
+        self._admin = Admin(self.state, self.unready, proxy_metrics, shown=shown)
+        closing.push_async_callback(self._admin.close)
+        self._tally = Tally(now=time.time())
+
+    async def open_admin(self) -> None:
+        """Open the admin listener, if there is to be one. Raises `ConfigurationError`."""
+        if not self.settings.admin:
+            return
+        address = Address.parse(self.settings.admin)
+        try:
+            await self._admin.listen(*address)
+        except OSError as error:
+            raise ConfigurationError(address_sentence("--admin", address, error)) from None
+
+    def share(self, *, places: int, listeners: Sequence[tuple[str, int]]) -> Share:
+        """Give what all processes have in common, where clients are listened to at these addresses, in figures.
+
+        Raises `ConfigurationError` where plaintext may not be spoken there.
+        """
+        settings = self.settings
+        beyond = not all(ip_address(host.partition("%")[0]).is_loopback for host, _ in listeners)
+        if settings.plaintext and beyond and not settings.insecure:
+            raise ConfigurationError(
+                f"--plaintext at {self.address} would show others what is asked for; listen at 127.0.0.1, use a "
+                "certificate, or add --insecure where something before it speaks TLS"
+            )
+        self.address = self.address._replace(port=listeners[0][1])
+        return Share(
+            key=os.urandom(_DRAW_KEY),
+            places=places,
+            tokens=make_table() if settings.token_keys and not settings.token_store else None,
+            listeners=(*listeners, *self._admin.addresses),
+            files=self._files,
+        )
+
+    def open(self, body: Body) -> None:
+        """Hear who does the work, which is done from now on."""
+        self._body = body
+        settings = self.settings
+        scheme = "http" if settings.plaintext else "https"
+        admin = f"http://{Address(*self._admin.addresses[0])}" if self._admin.addresses else "none"
+        self.lines.say(f"headgate: brand {_word(settings.brand)} workers {settings.workers} admin {admin}")
+        # Whoever waits for this line takes the address from it: it has no other.
+        self.lines.say(f"ready {scheme}://{self.address}")
+
+    async def tell(self) -> None:
+        """Tell what was let through since this was last done, unless each tunnel is told."""
+        if self.settings.log == "refusals":
+            line = self._tally.line((await self.state()).counts, now=time.time())
+            if line is not None:
+                self.lines.write(line)
+
+    def unready(self) -> str:
+        """Say why no CONNECT is accepted; empty when they are."""
+        return "starting" if self._body is None else self._body.unready()
+
+    async def state(self, *, whole: bool = False) -> ProxyState:
+        """Read what is going on; what is known of origins only when the `whole` is asked for."""
+        told = [] if self._body is None else await self._body.states()
+        counts, now = merged([self._counts, *(one.counts for one in told)]), time.time()
+        known = {origin: self.advising.known(origin, now=now) for origin in counts.origins} if whole else {}
+        return ProxyState(
+            counts,
+            {origin: advice for origin, advice in known.items() if advice is not None},
+            now,
+            dropped=sum(one.dropped for one in told),
+            draining=self.unready() == "draining",
+        )
+
+
+async def live(wish: Wish, start: Callable[[Front, AsyncExitStack], Awaitable[Body]]) -> int:
+    """Serve until a signal ends it, with the body that `start` gives once that accepts; returns the exit code."""
+    settings, _ = wish.read()
+    check_proxy(settings)
+    _raise_file_limit()
+    async with AsyncExitStack() as closing:
+        front = Front(settings, closing)
+        await front.open_admin()
+        body = await start(front, closing)
+        signals = Signals(lambda: _read_again(wish, settings, front, body))
+        front.open(body)
+        telling = asyncio.ensure_future(_tell_again_and_again(front))
+        await signals.asked.wait()
+        telling.cancel()
+        cut = await _end(body, settings.drain, signals)
+        await front.tell()
+        if cut:
+            front.lines.say(f"headgate: {counted(cut, 'tunnel')} had not ended and {'was' if cut == 1 else 'were'} cut")
+    return 0
+
+
+async def _end(body: Body, seconds: float, signals: Signals) -> int:
+    """End, and at once where that is insisted on; returns how many tunnels were cut."""
+    ending = asyncio.ensure_future(body.end(seconds))
+    insisted = asyncio.ensure_future(signals.insisted.wait())
+    await asyncio.wait([ending, insisted], return_when=asyncio.FIRST_COMPLETED)
+    insisted.cancel()
+    if not ending.done():
+        await body.end(0)
+    return await ending
+
+
+async def _tell_again_and_again(front: Front) -> None:
+    while True:
+        await asyncio.sleep(_TALLY_EVERY)
+        await front.tell()
+
+
+def _read_again(wish: Wish, settings: Proxy, front: Front, body: Body) -> None:
+    """Read what can be read again; what is wrong leaves all in force and is said."""
+    try:
+        new, _ = wish.read()
+        body.renew()
+    except (HeadgateError, OSError) as error:
+        front.lines.say(f"headgate: {error}; what is in force stays as it is")
+        return
+    changed = [f"proxy.{name}" for name in settings.__struct_fields__ if getattr(new, name) != getattr(settings, name)]
+    rest = f"; a restart is needed for {', '.join(changed)}" if changed else ""
+    front.lines.say(f"headgate: {_READ_AGAIN}{rest}")
+
+
+@contextmanager
+def log_lines() -> Iterator[Lines]:
+    """Have the log, and faults of our own in it: whoever reads stderr is waited for by nobody."""
+    lines = Lines()
+    loop = asyncio.get_running_loop()
+
+    def complain(_loop: asyncio.AbstractEventLoop, told: dict[str, Any]) -> None:
+        lines.say(f"headgate: a fault of its own: {told.get('message')}: {told.get('exception')!r}")
+
+    loop.set_exception_handler(complain)
+    try:
+        yield lines
+    finally:
+        lines.close()
+
+
+@contextmanager
+def _certified(settings: Proxy, host: str) -> Iterator[tuple[str, str] | None]:
+    """Have the files of a certificate and its key; none in plaintext."""
+    if settings.self_signed:
+        with self_signed(host) as files:
+            yield files
+    else:
+        yield None if settings.plaintext else (settings.cert, settings.key)
+
+
+def _raise_file_limit() -> None:
+    """Let this process, and those it starts, open as many files as the system allows: each tunnel takes two."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):  # some say they allow more than they do
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _word(text: str) -> str:
+    """Give a text without spaces, for a line of words."""
+    return "-".join(harmless(text).split())

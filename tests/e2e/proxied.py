@@ -1,0 +1,236 @@
+"""`headgate proxy` as its own process, an origin for it on every name, and a client that says CONNECT.
+
+The origin has one port: what begins like TLS is asked for advice over it, everything else is echoed.
+"""
+
+import json
+import socket
+import ssl
+import threading
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cached_property
+from typing import NamedTuple
+
+import trustme
+
+from tests.e2e.programs import PATIENCE, headgate
+
+__all__ = ["Answer", "Client", "Origin", "origin_running", "proxy"]
+
+ADVICE = "application/trafficadvice+json"
+NAMES = ("*.example.com", "*.example.net", "*.example.org", "localhost", "127.0.0.1")
+
+
+class Answer(NamedTuple):
+    """What a client was told: fields by their names in lower case."""
+
+    status: int
+    fields: dict[str, str]
+
+    @property
+    def reason(self):
+        """The word in `Proxy-Status`."""
+        return self.fields["proxy-status"].rpartition('details="')[2].removesuffix('"')
+
+
+class Origin:
+    """See the module. `asked` has the heads of requests, `echoed` counts connections that were no TLS."""
+
+    def __init__(self):
+        self.authority = trustme.CA()
+        self.asked = []
+        self.echoed = 0
+        self.answers = {}
+        """The whole answer to a question for advice, by host; else there is none, 404."""
+        self.hold = None
+        """An event that is waited for before advice is answered."""
+        self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.authority.issue_cert(*NAMES).configure_cert(self._tls)
+        self._listening = socket.create_server(("127.0.0.1", 0), backlog=256)
+        self.port = self._listening.getsockname()[1]
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self._threads[0].start()
+
+    def advise(self, host, *entries, **answer):
+        """Give traffic advice for a host."""
+        self.answer(host, body=json.dumps(entries), content_type=ADVICE, **answer)
+
+    def answer(self, host, *, status=200, body="", **fields):
+        """Answer the question for a host's advice so."""
+        lines = [f"HTTP/1.1 {status} X", f"Content-Length: {len(body)}", "Connection: close"]
+        lines += [f"{name.replace('_', '-')}: {value}" for name, value in fields.items()]
+        self.answers[host] = "\r\n".join([*lines, "", body]).encode()
+
+    def asked_of(self, host):
+        """The heads of the requests for one host."""
+        return [head for head in self.asked if f"\r\nhost: {host}:{self.port}\r\n" in head.lower()]
+
+    def close(self):
+        """Stop accepting; what is under way ends with its connection."""
+        with suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+        self._threads[0].join(PATIENCE)
+
+    def _accept(self):
+        while True:
+            try:
+                sock, _ = self._listening.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
+
+    def _serve(self, sock):
+        with sock, suppress(OSError):
+            sock.settimeout(PATIENCE * 3)
+            if sock.recv(1, socket.MSG_PEEK) == b"\x16":
+                self._advise(sock)
+                return
+            self.echoed += 1
+            while piece := sock.recv(1 << 16):
+                sock.sendall(piece)
+            sock.shutdown(socket.SHUT_WR)
+
+    def _advise(self, sock):
+        with self._tls.wrap_socket(sock, server_side=True) as tls:
+            head = b""
+            while not head.endswith(b"\r\n\r\n"):
+                head += tls.recv(4096)
+            text = head.decode("latin-1")
+            self.asked.append(text)
+            if self.hold is not None:
+                self.hold.wait(PATIENCE)
+            host = text.lower().partition("\r\nhost: ")[2].partition(":")[0]
+            tls.sendall(self.answers.get(host, b"HTTP/1.1 404 X\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"))
+
+
+@contextmanager
+def origin_running():
+    """Run an origin."""
+    origin = Origin()
+    try:
+        yield origin
+    finally:
+        origin.close()
+
+
+class Client:
+    """A connection to a proxy; `tls` is a context, or None for plaintext; `source` an address to come from."""
+
+    def __init__(self, port, *, tls=None, source="127.0.0.1"):
+        self.sock = socket.create_connection(("127.0.0.1", port), PATIENCE, source_address=(source, 0))
+        if tls is not None:
+            self.sock = tls.wrap_socket(self.sock, server_hostname="localhost")
+        self._buffer = b""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.sock.close()
+
+    def ask(self, authority, *, method="CONNECT", more="", version="1.1"):
+        """Ask for a tunnel, or whatever `method` is for; give the answer."""
+        self.send(f"{method} {authority} HTTP/{version}\r\nHost: {authority}\r\n{more}\r\n".encode())
+        return self.answer()
+
+    def send(self, piece):
+        """Send bytes."""
+        self.sock.sendall(piece)
+
+    def answer(self):
+        """Read a head."""
+        while b"\r\n\r\n" not in self._buffer:
+            self._buffer += self.sock.recv(1 << 16) or self._fail()
+        head, _, self._buffer = self._buffer.partition(b"\r\n\r\n")
+        first, _, rest = head.partition(b"\r\n")
+        fields = dict(line.split(": ", 1) for line in rest.decode("latin-1").splitlines())
+        return Answer(int(first.split()[1]), {name.lower(): value for name, value in fields.items()})
+
+    def read(self, count):
+        """Read so many bytes."""
+        while len(self._buffer) < count:
+            self._buffer += self.sock.recv(1 << 16) or self._fail()
+        piece, self._buffer = self._buffer[:count], self._buffer[count:]
+        return piece
+
+    def read_to_end(self):
+        """Read until the other side ends."""
+        with suppress(ConnectionError):
+            while piece := self.sock.recv(1 << 16):
+                self._buffer += piece
+        return self._buffer
+
+    def echoes(self, piece=b"hello"):
+        """Whether what is sent comes back."""
+        self.send(piece)
+        return self.read(len(piece)) == piece
+
+    def _fail(self):
+        raise AssertionError(f"the connection ended after {self._buffer!r}")
+
+
+class Proxy:
+    """A running proxy, and the origin that all names lead to."""
+
+    def __init__(self, program, origin, tls):
+        self.program = program
+        self.origin = origin
+        self.tls = tls
+
+    @cached_property
+    def port(self):
+        """Where it listens."""
+        return self.program.port
+
+    def client(self, **options):
+        """Connect to it."""
+        return Client(self.port, **{"tls": self.tls, **options})
+
+    def ask(self, host="www.example.org", port=None, **options):
+        """Ask for a tunnel on a connection of its own; give the answer."""
+        how = {name: options.pop(name) for name in ("source", "tls") if name in options}
+        with self.client(**how) as client:
+            return client.ask(f"{host}:{port or self.origin.port}", **options)
+
+    def log(self):
+        """The lines of its log that are JSON."""
+        return [json.loads(line) for line in self.program.said().splitlines() if line.startswith("{")]
+
+    def metrics(self):
+        """The samples of /metrics that are the proxy's, by name and labels as they are written."""
+        lines = [line for line in self.program.admin("/metrics").splitlines() if line.startswith("headgate_proxy")]
+        return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+
+    def wait_for(self, **numbers):
+        """Wait until metrics have these values: `tunnels=0`."""
+        wanted = {f"headgate_proxy_{name}": value for name, value in numbers.items()}
+        self.program.until(lambda: wanted.items() <= self.metrics().items(), f"{wanted}")
+
+
+@contextmanager
+def proxy(folder, *arguments, origin=None, tls=True, admin=True):
+    """Run a proxy that every name leads from to the origin, on ports the system chooses, until it is ready."""
+    with ExitStack() as stack:
+        origin = origin or stack.enter_context(origin_running())
+        ca = folder / "ca.pem"
+        origin.authority.cert_pem.write_to_path(str(ca))
+        words = ["--listen", "127.0.0.1:0", "--advice-ca", ca, "--allow-port", origin.port]
+        words += ["--allow-address", "127.0.0.0/8", "--resolve", "*=127.0.0.1"]
+        context = None
+        if admin:
+            words += ["--admin", "127.0.0.1:0"]
+        if tls:
+            cert, key = folder / "proxy.pem", folder / "proxy.key"
+            issued = origin.authority.issue_cert("localhost", "127.0.0.1")
+            issued.cert_chain_pems[0].write_to_path(str(cert))
+            issued.private_key_pem.write_to_path(str(key))
+            words += ["--cert", cert, "--key", key]
+            context = ssl.create_default_context()
+            origin.authority.configure_trust(context)
+            context.set_alpn_protocols(["http/1.1"])
+        else:
+            words += ["--plaintext"]
+        running = stack.enter_context(headgate(folder, "proxy", *words, *arguments))
+        assert running.ready
+        yield Proxy(running, origin, context)
