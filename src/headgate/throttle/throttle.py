@@ -24,7 +24,10 @@ from headgate.throttle.target import Target, parse_target, path_matches
 __all__ = ["GESTURE", "UNCOUNTED", "Throttle"]
 
 GESTURE: Final = 3.5
-"""Seconds after a user gesture in which nothing is held (section 4)."""
+"""Seconds after a user gesture in which nothing is held (section 4).
+
+Nor in so many before it, and no more: by a clock that was set back, a gesture would else be to come for years.
+"""
 
 _SPREAD: Final = 10.0
 """Seconds over which requests come back when a backoff is cleared."""
@@ -98,7 +101,7 @@ class Throttle:
         A request is held if and only if that instant is later than `now`. With `interactive` this one request is let
         through as if the user had just made a gesture. Nothing is changed by asking.
         """
-        if not self._store.size or interactive or now - self._gesture < GESTURE:
+        if not self._store.size or interactive or -GESTURE < now - self._gesture < GESTURE:
             return ASAP
         target = self._target(url)
         entry = self._store.find(target, now=now) if target is not None else None
@@ -135,7 +138,8 @@ class Throttle:
 
     def user_gesture(self, *, now: float) -> None:
         """Take note that the user has just clicked or typed: nothing is held for the next 3.5 seconds."""
-        self._gesture = max(self._gesture, now)
+        if not 0 <= self._gesture - now < GESTURE:  # else one that was made in the meantime
+            self._gesture = now
 
     def clear_backoff(self, origin: str, *, now: float) -> None:
         """Let requests to an origin come back within ten seconds, except for what a `Retry-After` holds.
@@ -185,7 +189,7 @@ class Throttle:
         reason: Reason = "opted out" if opted_out else "free"
         if max(backoff, entry.retry_after) > now:
             reason = "retry-after" if entry.retry_after >= backoff else "backoff"
-            if now - self._gesture < GESTURE:
+            if -GESTURE < now - self._gesture < GESTURE:
                 reason = "user gesture"
         return Explanation(
             url=url,

@@ -318,6 +318,16 @@ class TestLetThrough:
             assert (found.held, found.reason, found.release) == (False, "user gesture", NOW + 3600)
             assert throttle.explain(url, now=NOW + 13.5).held
 
+    def test_a_gesture_by_a_clock_that_was_set_back_opens_no_lasting_window(self):
+        throttle = throttled()
+        fail(throttle, times=20, headers={"Retry-After": "3600"})
+        throttle.user_gesture(now=NOW + 1e9)
+        assert waits(throttle, now=NOW) == 3600
+        assert throttle.explain(X, now=NOW).held
+        throttle.user_gesture(now=NOW)
+        assert throttle.release_time(X, now=NOW) == ASAP
+        assert throttle.explain(X, now=NOW).reason == "user gesture"
+
     def test_interactive_passes_one_request_and_opens_no_window(self):
         throttle = throttled()
         fail(throttle, times=20, headers={"Retry-After": "3600"})
