@@ -21,6 +21,7 @@ MOST_RESOLVING: Final = 32
 """Names that are resolved at once. Beyond that one waits, as long as its own time lasts."""
 
 _MOST_ADDRESSES: Final = 8
+"""Addresses of a host that are tried; a name may have hundreds, of whom nobody asked to be connected to."""
 
 
 class Address(NamedTuple):

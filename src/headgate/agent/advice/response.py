@@ -34,7 +34,7 @@ _status_line = re.compile(rb"HTTP/[0-9]\.[0-9] ([1-9][0-9]{2})(?: [^\0\r\v\f]*)?
 _name = re.compile(rb"[-!#$%&'*+.^_`|~0-9A-Za-z]+").fullmatch
 _value = re.compile(rb"[^\0\r\v\f]*").fullmatch
 _chunk_line = re.compile(rb"([0-9A-Fa-f]{1,20})[ \t]*(?:;.*)?\r", re.DOTALL).fullmatch
-_length = re.compile(r"[0-9]{1,20}", re.ASCII).fullmatch
+_length = re.compile(r"[0-9]{1,20}").fullmatch
 
 
 class Broken(Exception):

@@ -159,6 +159,7 @@ def test_the_request_has_what_the_core_asks_for_and_no_more():
         (URL, (("A\r\nB", "c"),)),
         ("http://127.0.0.1:1/\x00", ()),
         ("http://127.0.0.1:1/\u20ac", ()),
+        ("http://127.0.0.1:1/\xe9", ()),
         ("http://127.0.0.1:99999/", ()),
         ("http://[::1/", ()),
         ("ftp://127.0.0.1/", ()),
@@ -476,9 +477,10 @@ def test_a_name_that_nobody_has_is_a_network_error(monkeypatch):
 
 
 def test_what_a_server_says_instead_of_reading_is_heard(monkeypatch):
-    gone = threading.Event()
+    here, gone = threading.Event(), threading.Event()
 
     def refuse(connection, server):
+        assert here.wait(scripted.PATIENCE)
         connection.sendall(b"HTTP/1.1 503 Busy\r\nRetry-After: 9\r\nContent-Length: 0\r\n\r\n")
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         connection.close()
@@ -487,6 +489,7 @@ def test_what_a_server_says_instead_of_reading_is_heard(monkeypatch):
     sending = Connection.send
 
     def send(self, message):
+        here.set()
         assert gone.wait(scripted.PATIENCE)
         sending(self, message)
 

@@ -2,6 +2,7 @@
 
 import ssl
 import subprocess
+from contextlib import suppress
 
 import pytest
 import trustme
@@ -24,21 +25,28 @@ def machine(monkeypatch, tmp_path):
     usual_authorities.cache_clear()
 
 
-def is_trusted(tls: ssl.SSLContext) -> bool:
-    """Shake hands in memory with somebody whom the authority vouches for."""
+def chosen_with(tls: ssl.SSLContext) -> str | None:
+    """Shake hands in memory with whom the authority vouches for, and who speaks HTTP/2 too; give what is to be spoken.
+
+    Raises `ssl.SSLCertVerificationError`.
+    """
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.set_alpn_protocols(["h2", "http/1.1"])
     AUTHORITY.issue_cert("a.example").configure_cert(serving)
     to_agent, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
     agent = tls.wrap_bio(to_agent, to_server, server_hostname="a.example")
     server = serving.wrap_bio(to_server, to_agent, server_side=True)
-    for _ in range(3):
-        for side in (agent, server):
-            try:
-                side.do_handshake()
-            except ssl.SSLWantReadError:
-                pass
-            except ssl.SSLCertVerificationError:
-                return False
+    for side in (agent, server, agent, server):
+        with suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+    return agent.selected_alpn_protocol()
+
+
+def is_trusted(tls: ssl.SSLContext) -> bool:
+    try:
+        chosen_with(tls)
+    except ssl.SSLCertVerificationError:
+        return False
     return True
 
 
@@ -86,6 +94,11 @@ def test_the_environment_says_nothing_about_whom_to_trust(machine, monkeypatch, 
     monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
     assert not is_trusted(usual_authorities())
     assert is_trusted(ssl.create_default_context()), "where it would"
+
+
+def test_http_1_1_is_all_that_is_asked_for(machine):
+    AUTHORITY.cert_pem.write_to_path(machine[0])
+    assert chosen_with(usual_authorities()) == "http/1.1"
 
 
 def test_it_is_read_once(machine):
