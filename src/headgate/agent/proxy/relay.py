@@ -94,27 +94,26 @@ class Tunnel:
         near.wanted = far.wanted = READ
         poll.hand_over(near.descriptor, near)
         poll.watch(far.descriptor, READ, far)
-        if early:
-            far.count += len(early)
-            if self.moved():
-                far.give(memoryview(early))
+        if early and self.admit(far, len(early)):
+            far.give(memoryview(early))
 
     def touch(self) -> None:
         """Set the deadline anew: bytes are passing."""
         deadline = self.relay.now + self._limits.idle
         self.deadline = deadline if deadline < self._latest else self._latest
 
-    def moved(self) -> bool:
-        """Set the deadline anew, and see whether bytes may still pass; if not, it is over."""
-        self.touch()
+    def admit(self, side: Side, count: int) -> bool:
+        """See whether so many bytes may pass to a side, and count them; if they may not, the tunnel is over."""
         if self.bounded:
-            sent = self.far.count
-            if self.near.count + sent > self._limits.max_bytes:
+            received, sent, limits = self.near.count, self.far.count, self._limits
+            if received + sent + count > limits.max_bytes:
                 self.end("max_bytes")
                 return False
-            if sent > _HANDSHAKE_AND_REQUEST and self.near.count < self._limits.byte_ratio * sent:
+            if side is self.far and sent + count > _HANDSHAKE_AND_REQUEST and received < limits.byte_ratio * sent:
                 self.end("byte_ratio")
                 return False
+        side.count += count
+        self.touch()
         return True
 
     def room(self, most: int) -> int:

@@ -111,6 +111,7 @@ class TunnelServer:
         self._ticking: asyncio.TimerHandle | None = None
         self._idle = asyncio.Event()
         self._deadline = 0.0
+        self._cut = 0
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
@@ -153,15 +154,16 @@ class TunnelServer:
     async def drain(self, seconds: float) -> int:
         """End: listen no more, give the tunnels at most `seconds`, then close everything.
 
-        Returns how many tunnels were cut. A second call, while the first one waits, has it wait no longer.
+        Returns how many tunnels were cut. A second call, while the first one waits, cuts them at once.
         """
+        if self.draining:
+            return self._close()
         self.draining = True
         self._deadline = time.monotonic() + seconds
         while self._listeners:
             self._listeners.pop().close()
         for connection in list(self.connections):
             connection.drain()
-        self._idle.clear()
         if self.busy and seconds > 0:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
@@ -169,14 +171,14 @@ class TunnelServer:
         return self._close()
 
     def _close(self) -> int:
-        cut = self.busy
+        self._cut += self.busy
         if self._ticking is not None:
             self._ticking.cancel()
         for connection in list(self.connections):
             connection.close()
         self.relay.close("drained")
         self.poll.close()
-        return cut
+        return self._cut
 
     # What connections call.
 

@@ -5,6 +5,7 @@ the side it is for, and the side it came from is not read until it is gone.
 """
 
 import contextlib
+import os
 import socket
 import ssl
 import struct
@@ -16,7 +17,7 @@ from headgate.agent.proxy.splicing import Pipe
 if TYPE_CHECKING:
     from headgate.agent.proxy.relay import Tunnel
 
-__all__ = ["PIECE", "WOULD_BLOCK", "Side", "TlsSide", "reset"]
+__all__ = ["PIECE", "WOULD_BLOCK", "Side", "TlsSide", "reset", "say_close_notify"]
 
 WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 """What a socket says that can do nothing now."""
@@ -31,7 +32,6 @@ _RECORD = 1 << 14
 """Bytes in a TLS record at most. Less is never read at once: what OpenSSL keeps back no poll tells of."""
 _MOST_WAITING = 1 << 25
 """Bytes that may wait in memory, in all tunnels together, before pieces are small and pipes are not read out."""
-_READS_BEFORE_END = 16
 _RESET = struct.pack("ii", 1, 0)
 
 
@@ -152,8 +152,7 @@ class Side:
         if not count:
             self._hear_end()
             return 0
-        other.count += count
-        return count if tunnel.moved() and other.give(relay.buffer[:count]) else 0
+        return count if tunnel.admit(other, count) and other.give(relay.buffer[:count]) else 0
 
     def _splice(self, pipe: Pipe) -> None:
         """Pass a piece on through a pipe, which is given back, or left with the other side."""
@@ -175,8 +174,7 @@ class Side:
             pipes.give_back(pipe)
             self._hear_end()
             return
-        other.count += count
-        if not tunnel.moved():
+        if not tunnel.admit(other, count):
             pipes.give_back(pipe)
             return
         other._pipe = pipe  # noqa: SLF001 - the same class
@@ -259,9 +257,9 @@ class Side:
         """Tell it that the other one has said all; with both told, the tunnel is over."""
         if self.finished:
             return
-        self.finished = self._say_end()
-        if self.over or not self.finished:
-            return
+        self.finished = True
+        with contextlib.suppress(OSError):  # it may be gone already, of which the poll will tell
+            self._say_end()
         if self.other.finished:
             self.tunnel.end("ended")
         elif self.ended:
@@ -295,12 +293,9 @@ class Side:
         except BlockingIOError:
             return 0
 
-    def _say_end(self) -> bool:
-        """Say that no more is coming; returns whether it could be said now."""
+    def _say_end(self) -> None:
         if not self.other.finished:  # else it is closed next, which says the same
-            with contextlib.suppress(OSError):
-                self.socket.shutdown(socket.SHUT_WR)
-        return True
+            self.socket.shutdown(socket.SHUT_WR)
 
 
 class TlsSide(Side):
@@ -315,33 +310,12 @@ class TlsSide(Side):
         for _ in range(PIECE // _RECORD):
             if self._copy() != _RECORD or not self.wanted & READ:
                 break
-        if not self.over and self.other.ended and not self.waits:
-            self.finish()
-
-    def resume(self) -> None:
-        """See `Side`; also say what could not be said before."""
-        super().resume()
-        if not self.over and self.other.ended and not self.waits:
-            self.finish()
-
-    def finish(self) -> None:
-        """See `Side`; but what the client has sent already is passed on first."""
-        # Python's unwrap() says the end, and then reads once to hear the other's: a record of the client's that it
-        # finds there instead would be lost.
-        if not self.ended and not self.finished:
-            for _ in range(_READS_BEFORE_END):
-                if self.other.waits:
-                    return  # resume() comes back here
-                if not self._copy():
-                    break
-            else:
-                return  # there is more, and the next event comes back here
-            if self.over or self.finished:
-                return
-        super().finish()
 
     def _receive(self, buffer: memoryview, most: int) -> int:
-        return self.socket.recv_into(buffer, max(most, _RECORD))
+        try:
+            return self.socket.recv_into(buffer, max(most, _RECORD))
+        except ssl.SSLZeroReturnError:
+            return 0  # what Python makes of the other's end once ours has been said
 
     def _send(self, piece: memoryview) -> int:
         sent = 0
@@ -350,15 +324,34 @@ class TlsSide(Side):
                 sent += self.socket.send(piece[sent:] if sent else piece)
         return sent
 
-    def _say_end(self) -> bool:
+    def _say_end(self) -> None:
         sock = cast("ssl.SSLSocket", self.socket)
+        if self.ended:
+            with contextlib.suppress(ValueError):
+                sock.unwrap()
+        else:
+            say_close_notify(sock)
+
+
+def say_close_notify(sock: ssl.SSLSocket) -> None:
+    """Send close_notify, and go on receiving.
+
+    Python's `unwrap` does not stop at that: it reads once to hear the peer's, and a record that it finds there instead
+    is lost. So it is made to do it on another socket, in the descriptor's place for that moment, where there is nothing
+    to read; what it has written there is what is to be sent.
+    """
+    descriptor = sock.fileno()
+    near, far = socket.socketpair()
+    with near, far:
+        far.settimeout(0)
+        true = os.dup(descriptor)
         try:
-            sock.unwrap()
-        except ssl.SSLWantWriteError:
-            self._want(self.wanted | WRITE)
-            return False
-        except (OSError, ValueError):
-            return True  # said; that the client has not said so too is no error here
-        if not self.ended:
-            self._hear_end()  # it has said so just now, and what could be read behind that is not inside TLS
-        return True
+            os.dup2(far.fileno(), descriptor, inheritable=False)
+            with contextlib.suppress(OSError, ValueError):
+                sock.unwrap()
+        finally:
+            os.dup2(true, descriptor, inheritable=False)
+            os.close(true)
+        near.settimeout(0)
+        with contextlib.suppress(OSError):
+            os.write(descriptor, near.recv(_RECORD))
