@@ -96,16 +96,13 @@ class Http2Client:
         """Make a HEADERS frame that is a whole head."""
         return HeadersFrame(number, data=self.block(fields), flags=["END_HEADERS", *flags])
 
-    def ask(
-        self,
-        authority: int | str,
-        *more: tuple[str, str],
-        fields: list[tuple[str, str]] | None = None,
-        ended: bool = False,
-    ) -> Tunnel:
-        """Ask for a tunnel, or for whatever the `fields` say; returns it before it is answered."""
+    def ask(self, authority: int | str, *more: tuple[str, str], ended: bool = False) -> Tunnel:
+        """Ask for a tunnel; returns it before it is answered."""
         name = authority if isinstance(authority, str) else f"a.example:{authority}"
-        lines = [(":method", "CONNECT"), (":authority", name), *more] if fields is None else fields
+        return self.request([(":method", "CONNECT"), (":authority", name), *more], ended=ended)
+
+    def request(self, lines: list[tuple[str, str]], *, ended: bool = False) -> Tunnel:
+        """Send a request of any kind."""
         tunnel = self.tunnels[self._next] = Tunnel(self._next)
         self._next += 2
         self.say(self.head(tunnel.number, lines, *(["END_STREAM"] if ended else [])))
@@ -260,7 +257,7 @@ async def http2_at(
     if tls is not None:
         tls.set_alpn_protocols(["h2"])
         options["server_hostname"] = "localhost"
-    reader, writer = await asyncio.open_connection(*address, ssl=tls, limit=1 << 24, **options)
+    reader, writer = await asyncio.open_connection(*address, ssl=tls, limit=1 << 18, **options)
     client = Http2Client(reader, writer, generous=generous, settings=settings or {})
     try:
         if greet:

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Http2", "Http2Connection"]
 
-_SMALL_READ: Final = 1 << 10
-"""Bytes of a read that is so short that nothing more is looked for."""
+_MOST_READS: Final = 64
+"""Reads in one turn: each brings one TLS record, however little is in it."""
 _MOST_SAID: Final = 1 << 16
 """Bytes of answers to a client that reads none."""
 _ROUND_TRIP: Final = 1.0
@@ -230,11 +230,11 @@ class Http2Connection:
         """Read, and see to what came."""
         inbox, count, ended = self.shared.inbox, 0, False
         try:
-            while count < self._appetite:
+            for _ in range(_MOST_READS):
                 got = self._socket.recv_into(inbox[count : self._appetite + RECORD])
                 count += got
-                if got < _SMALL_READ:
-                    ended = not got
+                ended = not got
+                if ended or count >= self._appetite:
                     break
         except WOULD_BLOCK:
             pass

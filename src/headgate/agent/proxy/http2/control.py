@@ -16,6 +16,7 @@ from h2.events import Event
 from h2.exceptions import ProtocolError
 from h2.settings import SettingCodes
 
+from headgate.agent.proxy.head import LONGEST_HEAD
 from headgate.agent.proxy.http2.frames import (
     DATA,
     END_STREAM,
@@ -37,13 +38,13 @@ MOST_STREAMS: Final = 256
 
 # What HPACK makes of a block may be longer than the block, by the fields it remembers; no more than this, or the
 # connection ends. A head that is merely too long is answered.
-_LONGEST_HEAD: Final = 4 * LONGEST_BLOCK
+_LONGEST_LIST: Final = 2 * LONGEST_BLOCK
 _ANNOUNCED: Final = settings(
     {
         SettingCodes.ENABLE_PUSH: 0,
         SettingCodes.MAX_CONCURRENT_STREAMS: MOST_STREAMS,
         SettingCodes.MAX_FRAME_SIZE: LONGEST_DATA,
-        SettingCodes.MAX_HEADER_LIST_SIZE: LONGEST_BLOCK,
+        SettingCodes.MAX_HEADER_LIST_SIZE: LONGEST_HEAD,
     }
 )
 _KNOWN: Final = frozenset(SettingCodes)
@@ -62,12 +63,13 @@ class _Connection(H2Connection):
     """One that remembers few of the streams that are over, and leaves counting the others to us."""
 
     MAX_CLOSED_STREAMS = 128
-    DEFAULT_MAX_HEADER_LIST_SIZE = _LONGEST_HEAD
+    DEFAULT_MAX_HEADER_LIST_SIZE = _LONGEST_LIST
 
     def __init__(self) -> None:
         super().__init__(_CONFIGURATION)
         self.local_settings.update({SettingCodes.MAX_CONCURRENT_STREAMS: 1 << 30})
         self.local_settings.acknowledge()
+        self.max_inbound_frame_size = LONGEST_BLOCK
 
 
 class Control:

@@ -15,7 +15,7 @@ from headgate.errors import HeadgateError
 
 __all__ = [
     "ACK", "CONTINUATION", "DATA", "END_HEADERS", "END_STREAM", "GOAWAY", "HEADERS", "HEADER_BYTES",
-    "LARGEST_STREAM", "LONGEST_BLOCK", "LONGEST_DATA", "LONGEST_FRAME", "LONGEST_PAYLOAD", "MOST_CONTINUATIONS",
+    "LARGEST_STREAM", "LONGEST_BLOCK", "LONGEST_DATA", "LONGEST_PAYLOAD", "MOST_CONTINUATIONS",
     "PADDED", "PING", "PREFACE", "PRIORITY", "PUSH_PROMISE", "RST_STREAM", "SETTINGS", "WINDOW_UPDATE", "DataBuffer",
     "Frame", "Scanner", "Violation", "goaway", "header", "ping", "rst_stream", "settings", "window_update",
 ]  # fmt: skip
@@ -34,12 +34,10 @@ HEADER_BYTES: Final = 9
 """Bytes of a frame before its payload (4.1)."""
 LONGEST_DATA: Final = 1 << 18
 """Bytes of the longest payload that is taken, announced as SETTINGS_MAX_FRAME_SIZE."""
-LONGEST_FRAME: Final = 1 << 14
-"""Bytes of the longest payload where it has to be collected: no more of it makes sense."""
 LONGEST_PAYLOAD: Final = 1 << 14
 """Bytes of payload in the frames sent: what every client takes."""
-LONGEST_BLOCK: Final = 1 << 14
-"""Bytes of a header block, all its frames together."""
+LONGEST_BLOCK: Final = 1 << 15
+"""Bytes of a header block, all its frames together, and of any other frame that has to be collected."""
 MOST_CONTINUATIONS: Final = 8
 """Frames that may continue one header block."""
 _LONGEST_SETTINGS: Final = 64 * 6
@@ -203,7 +201,7 @@ class Scanner:
         if kind == DATA:
             if flags & PADDED and not length:
                 raise Violation(ErrorCodes.FRAME_SIZE_ERROR, "a padded frame without a byte")
-        elif kind <= CONTINUATION and length > (_LONGEST_SETTINGS if kind == SETTINGS else LONGEST_FRAME):
+        elif kind <= CONTINUATION and length > (_LONGEST_SETTINGS if kind == SETTINGS else LONGEST_BLOCK):
             raise Violation(ErrorCodes.ENHANCE_YOUR_CALM, f"{length} bytes of a frame of type {kind}")
 
     def _check_block(self, kind: int, flags: int, stream: int, length: int) -> None:

@@ -13,7 +13,7 @@ from headgate.agent.proxy.http2 import frames
 from headgate.agent.proxy.http2.floods import Floods, Nuisance
 from headgate.agent.proxy.http2.frames import ACK, END_STREAM, Frame, Scanner, Violation
 from headgate.agent.proxy.http2.shared import MOST_WAITING
-from headgate.agent.proxy.http2.window import FIRST_WINDOW, LARGEST_WINDOW, Receiving, widened
+from headgate.agent.proxy.http2.window import FIRST_WINDOW, LARGEST_WINDOW, MOST_OF_ALL, Receiving, widened
 
 if TYPE_CHECKING:
     from headgate.agent.proxy.http2.connection import Http2Connection
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Reception"]
 
-_HELD_ASIDE: Final = 1 << 18
+_HELD_ASIDE: Final = 1 << 20
 """Bytes that tunnels may hold back without any loss to the others in their connection."""
 _WINDOW_UPDATES: Final = 4
 """Frames WINDOW_UPDATE that a frame of DATA may be answered with."""
@@ -36,7 +36,7 @@ class Reception:
         self._connection = connection
         self._scanner = Scanner()
         self._floods = Floods()
-        self._inlet = Receiving()
+        self._inlet = Receiving(MOST_OF_ALL)
         self._touched: set[Stream] = set()  # DATA came for them in this turn
         self._head_bytes = 0  # of the header block that is open
         self._first_window = connection.control.first_window

@@ -3,7 +3,7 @@
 from typing import Final
 
 from headgate.agent.proxy.http2.frames import DataBuffer
-from headgate.agent.proxy.http2.window import MOST_AHEAD
+from headgate.agent.proxy.http2.window import MOST_OF_ALL
 
 __all__ = ["INBOX", "MOST_WAITING", "RECORD", "Shared"]
 
@@ -29,7 +29,7 @@ class Shared:
 
     def to_grant(self) -> int:
         """Say by how much a connection's window may grow."""
-        return min(MOST_AHEAD, _MOST_GRANTED - self._granted)
+        return min(MOST_OF_ALL, _MOST_GRANTED - self._granted)
 
     def grant(self, count: int) -> None:
         """Hear by how much one did; by less than nothing when it is over."""

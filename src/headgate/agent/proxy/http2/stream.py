@@ -17,7 +17,7 @@ from h2.errors import ErrorCodes
 from headgate.agent.proxy.asked import Ending, Limits, Opened, Refused
 from headgate.agent.proxy.http2.frames import window_update
 from headgate.agent.proxy.http2.shared import INBOX, MOST_WAITING, RECORD
-from headgate.agent.proxy.http2.window import MOST_AHEAD, Receiving
+from headgate.agent.proxy.http2.window import MOST_OF_A_STREAM, Receiving
 from headgate.agent.proxy.poll import READ, WRITE
 from headgate.agent.proxy.side import reset
 
@@ -55,7 +55,7 @@ class Stream:
         self.number = number
         self.window = window
         """Bytes that may be sent to the client now; less than none where it took back what it had allowed (6.9.2)."""
-        self.inlet = Receiving()
+        self.inlet = Receiving(MOST_OF_A_STREAM)
         """What the client may send."""
         self.task: asyncio.Future[Opened | Refused] | None = None
         """The decision, while it is under way."""
@@ -251,7 +251,7 @@ class Stream:
         """Open the client's window anew, by what has gone on; wider, where it went on at once."""
         connection = self._connection
         flows = not self._waiting and connection.server.relay.waiting < MOST_WAITING // 4
-        increment = self.inlet.increment(len(self._waiting), growth=MOST_AHEAD if flows else 0)
+        increment = self.inlet.increment(len(self._waiting), growth=MOST_OF_A_STREAM if flows else 0)
         if increment:
             connection.outlet.said += window_update(self.number, increment)
 

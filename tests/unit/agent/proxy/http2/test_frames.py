@@ -139,7 +139,7 @@ WRONG = [
     (SETTLED + b"\0\0\x03\0\x08\0\0\0\x01\x03ab", ErrorCodes.PROTOCOL_ERROR),  # padding longer than the frame
     (SETTLED + b"\x04\0\x01\0\0\0\0\0\x01", ErrorCodes.FRAME_SIZE_ERROR),  # DATA that is too long
     (SETTLED + b"\xff\xff\xff\xbe\0\0\0\0\x01", ErrorCodes.FRAME_SIZE_ERROR),
-    (SETTLED + b"\0\x40\x01\x07\0\0\0\0\0", ErrorCodes.ENHANCE_YOUR_CALM),  # GOAWAY of 16 KiB and one
+    (SETTLED + b"\0\x80\x01\x07\0\0\0\0\0", ErrorCodes.ENHANCE_YOUR_CALM),  # GOAWAY of 32 KiB and one
     (SETTLED + b"\0\x01\x86\x04\0\0\0\0\0", ErrorCodes.ENHANCE_YOUR_CALM),  # 65 settings
     (SETTLED + DataFrame(1).serialize()[:-1] + b"\0", ErrorCodes.PROTOCOL_ERROR),  # DATA on stream 0
     (SETTLED + b"\0\0\0\x01\x04\0\0\0\0", ErrorCodes.PROTOCOL_ERROR),  # HEADERS on stream 0
@@ -151,8 +151,8 @@ WRONG = [
     (SETTLED + BLOCK + ContinuationFrame(3).serialize(), ErrorCodes.PROTOCOL_ERROR),
     (SETTLED + BLOCK + STRANGE, ErrorCodes.PROTOCOL_ERROR),
     (SETTLED + BLOCK + 9 * ContinuationFrame(1).serialize(), ErrorCodes.ENHANCE_YOUR_CALM),
-    (SETTLED + BLOCK + ContinuationFrame(1, data=b"x" * 16_384).serialize(), ErrorCodes.ENHANCE_YOUR_CALM),
-    (SETTLED + b"\0\x40\x01\x01\x04\0\0\0\x01", ErrorCodes.ENHANCE_YOUR_CALM),  # HEADERS of 16 KiB and one
+    (SETTLED + BLOCK + ContinuationFrame(1, data=b"x" * 32_768).serialize(), ErrorCodes.ENHANCE_YOUR_CALM),
+    (SETTLED + b"\0\x80\x01\x01\x04\0\0\0\x01", ErrorCodes.ENHANCE_YOUR_CALM),  # HEADERS of 32 KiB and one
 ]
 
 
