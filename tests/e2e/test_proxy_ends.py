@@ -1,0 +1,353 @@
+"""How a tunnel ends: half of it, all of it, by a limit, by a loss, or with the proxy."""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from headgate.agent.proxy.asked import Limits
+from tests.e2e.tunnels import (
+    Deciding,
+    Shell,
+    Target,
+    client_at,
+    keys,
+    opened,
+    proxy_running,
+    target_running,
+    trusting,
+    until,
+)
+
+LARGE = 12 * 2**20
+"""Bytes: far more than what all buffers between two programs hold, so that both kinds of relaying are seen."""
+
+
+@pytest.fixture(params=["plain", "tls"])
+def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Shell:
+    """Give what is needed without TLS, and with it."""
+    return Shell(keys(tmp_path), trusting()) if request.param == "tls" else Shell(None, None)
+
+
+def test_a_client_that_has_said_all_still_hears_the_answer(run: Callable) -> None:
+    async def answer(target: Target) -> None:
+        asked = await target.reader.read()
+        target.writer.write(b"you said " + asked)
+
+    async def check() -> None:
+        deciding = Deciding()
+        async with target_running(answer) as port, proxy_running(deciding) as server, client_at(server) as client:
+            await client.ask(port)
+            await client.send(b"that is all")
+            client.writer.write_eof()
+            assert await client.rest() == b"you said that is all"
+            await until(lambda: deciding.closed)
+        assert deciding.closed == [(20, 11, "ended")]
+
+    run(check())
+
+
+def test_a_client_may_have_said_all_with_its_head(run: Callable) -> None:
+    async def answer(target: Target) -> None:
+        target.writer.write(await target.reader.read())
+
+    async def check() -> None:
+        async with target_running(answer) as port, proxy_running() as server, client_at(server) as client:
+            await client.send(b"CONNECT a:%d HTTP/1.1\r\n\r\nthat is all" % port)
+            client.writer.write_eof()
+            assert (await client.rest()).endswith(b"\r\n\r\nthat is all")
+
+    run(check())
+
+
+def test_a_target_that_has_said_all_is_still_told(run: Callable) -> None:
+    async def check() -> None:
+        heard = asyncio.get_running_loop().create_future()
+
+        async def first(target: Target) -> None:
+            target.writer.write(b"that is all")
+            target.writer.write_eof()
+            heard.set_result(await target.reader.read())
+
+        async with target_running(first) as port, proxy_running() as server, client_at(server) as client:
+            await client.ask(port)
+            assert await client.rest() == b"that is all"
+            await client.send(b"x" * 300_000)
+            client.writer.write_eof()
+            assert len(await heard) == 300_000
+
+    run(check())
+
+
+def test_inside_tls_a_client_that_has_said_all_still_hears_the_answer(tmp_path: Path, run: Callable) -> None:
+    async def answer(target: Target) -> None:
+        target.writer.write(b"you said " + await target.reader.read())
+
+    def talk(address: tuple[str, int], port: int) -> bytes:
+        with InTls(address) as client:
+            client.send(b"CONNECT a:%d HTTP/1.1\r\n\r\n" % port)
+            assert client.receive().startswith(b"HTTP/1.1 200 ")
+            client.send(b"that is all")
+            client.say_end()
+            return client.rest()
+
+    async def check() -> None:
+        deciding = Deciding()
+        async with target_running(answer) as port, proxy_running(deciding, tls=keys(tmp_path)) as server:
+            assert await asyncio.to_thread(talk, server.addresses[0], port) == b"you said that is all"
+            await until(lambda: deciding.closed)
+        assert deciding.closed == [(20, 11, "ended")]
+
+    run(check())
+
+
+def test_inside_tls_a_target_that_has_said_all_is_still_told(tmp_path: Path, run: Callable) -> None:
+    def talk(address: tuple[str, int], port: int) -> bytes:
+        with InTls(address) as client:
+            client.send(b"CONNECT a:%d HTTP/1.1\r\n\r\n" % port)
+            assert client.receive().startswith(b"HTTP/1.1 200 ")
+            answer = client.rest()
+            for _ in range(100):
+                client.send(b"x" * 10_000)
+            client.say_end()
+            return answer
+
+    async def check() -> None:
+        heard = asyncio.get_running_loop().create_future()
+
+        async def first(target: Target) -> None:
+            target.writer.write(b"that is all")
+            target.writer.write_eof()
+            heard.set_result(await target.reader.read())
+
+        deciding = Deciding()
+        async with target_running(first) as port, proxy_running(deciding, tls=keys(tmp_path)) as server:
+            assert await asyncio.to_thread(talk, server.addresses[0], port) == b"that is all"
+            assert len(await heard) == 1_000_000
+            await until(lambda: deciding.closed)
+        assert deciding.closed == [(11, 1_000_000, "ended")]
+
+    run(check())
+
+
+def test_inside_tls_nothing_is_lost_that_was_on_its_way_when_a_target_ended(tmp_path: Path, run: Callable) -> None:
+    """Python's `unwrap` reads once more, and would throw away what it finds."""
+    size = 4_000_000
+
+    def talk(address: tuple[str, int], port: int) -> None:
+        with InTls(address) as client:
+            client.send(b"CONNECT a:%d HTTP/1.1\r\n\r\n" % port)
+            assert client.receive().startswith(b"HTTP/1.1 200 ")
+            client.send(b"x" * size)
+            client.say_end()
+            client.rest()
+
+    async def check() -> None:
+        heard = asyncio.get_running_loop().create_future()
+
+        async def early(target: Target) -> None:
+            count = len(await target.reader.read(1))
+            target.writer.write_eof()
+            await asyncio.sleep(0.05)
+            heard.set_result(count + len(await target.reader.read()))
+
+        async with target_running(early) as port, proxy_running(tls=keys(tmp_path)) as server:
+            await asyncio.to_thread(talk, server.addresses[0], port)
+            assert await heard == size
+
+    run(check())
+
+
+class InTls:
+    """A client that can say its end inside TLS and go on reading, which neither event loop can."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self._socket = socket.create_connection(address, timeout=5)
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = trusting().wrap_bio(self._incoming, self._outgoing, server_hostname="localhost")
+        self._do(self._tls.do_handshake)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def _do(self, what: Callable[[], object], *, waits: bool = True) -> object:
+        while True:
+            try:
+                result = what()
+            except ssl.SSLWantReadError:
+                self._socket.sendall(self._outgoing.read())
+                if not waits:
+                    return None
+                piece = self._socket.recv(65536)
+                if piece:
+                    self._incoming.write(piece)
+                else:
+                    self._incoming.write_eof()
+            else:
+                self._socket.sendall(self._outgoing.read())
+                return result
+
+    def send(self, raw: bytes) -> None:
+        """Send everything."""
+        self._do(lambda: self._tls.write(raw))
+
+    def receive(self) -> bytes:
+        """Receive something, or b"" at the end."""
+        try:
+            piece = self._do(lambda: self._tls.read(65536))
+        except ssl.SSLZeroReturnError:
+            return b""
+        assert isinstance(piece, bytes)
+        return piece
+
+    def say_end(self) -> None:
+        """Send close_notify, and do not wait for the other's."""
+        self._do(self._tls.unwrap, waits=False)
+
+    def rest(self) -> bytes:
+        """Receive to the end that is inside TLS."""
+        whole = b""
+        while piece := self.receive():
+            whole += piece
+        return whole
+
+
+def test_a_client_that_goes_while_it_is_decided_on_is_not_decided_on_any_more(shell: Shell, run: Callable) -> None:
+    async def check() -> None:
+        deciding = Deciding()
+        deciding.waits = asyncio.Event()
+        async with proxy_running(deciding, tls=shell.listener) as server:
+            async with client_at(server, tls=shell.client) as client:
+                await client.send(b"CONNECT a:443 HTTP/1.1\r\n\r\n")
+                await until(lambda: deciding.asked)
+            await until(lambda: deciding.cancelled == 1)
+            await until(lambda: not server.connections)
+
+    run(check())
+
+
+def test_a_way_that_was_opened_for_nobody_is_closed(run: Callable) -> None:
+    class Stubborn(Deciding):
+        async def open(self, asked: object) -> object:
+            try:
+                await asyncio.sleep(10)
+            except asyncio.CancelledError:
+                return await super().open(asked)
+
+    async def check() -> None:
+        ended = asyncio.Event()
+
+        async def see(target: Target) -> None:
+            try:
+                await target.swallow()
+            finally:
+                ended.set()
+
+        deciding = Stubborn()
+        async with target_running(see) as port, proxy_running(deciding) as server:
+            async with client_at(server) as client:
+                await client.send(b"CONNECT a:%d HTTP/1.1\r\n\r\n" % port)
+                await until(lambda: deciding.asked)
+            await until(lambda: deciding.closed)
+            await ended.wait()
+        assert deciding.closed == [(0, 0, "client_gone")]
+
+    run(check())
+
+
+def test_a_lost_target_is_a_lost_connection(run: Callable) -> None:
+    async def go(target: Target) -> None:
+        await target.reader.read(1)
+        target.writer.transport.abort()
+
+    async def check() -> None:
+        deciding = Deciding()
+        async with target_running(go) as port, proxy_running(deciding) as server, client_at(server) as client:
+            await opened(client, port)
+            await client.send(b"x" * 100_000)
+            with pytest.raises(ConnectionResetError):
+                await client.rest()
+        assert [why for _, _, why in deciding.closed] == ["target_gone"]
+
+    run(check())
+
+
+def test_a_lost_client_is_a_lost_connection(shell: Shell, run: Callable) -> None:
+    async def check() -> None:
+        lost = asyncio.Event()
+
+        async def pour(target: Target) -> None:
+            try:
+                while True:
+                    target.writer.write(b"x" * 100_000)
+                    await target.writer.drain()
+            except ConnectionError:
+                lost.set()
+                raise
+
+        deciding = Deciding()
+        async with target_running(pour) as port, proxy_running(deciding, tls=shell.listener) as server:
+            async with client_at(server, tls=shell.client) as client:
+                await opened(client, port)
+                await client.read(1_000_000)
+                client.reset()
+            async with asyncio.timeout(5):
+                await lost.wait()
+            await until(lambda: deciding.closed)
+            assert server.relay.waiting == 0
+        [(received, sent, why)] = deciding.closed
+        assert (sent, why) == (0, "client_gone")
+        assert received >= 1_000_000
+
+    run(check())
+
+
+@pytest.mark.parametrize(
+    ("limits", "why"),
+    [
+        (Limits(idle=0.1), "idle"),
+        (Limits(max_seconds=0.1), "max_seconds"),
+        (Limits(max_bytes=100_000), "max_bytes"),
+        (Limits(byte_ratio=2), "byte_ratio"),
+    ],
+)
+def test_a_tunnel_is_ended_at_its_limits(limits: Limits, why: str, shell: Shell, run: Callable) -> None:
+    async def check() -> None:
+        deciding = Deciding(limits)
+        async with (
+            target_running() as port,
+            proxy_running(deciding, tls=shell.listener) as server,
+            client_at(server, tls=shell.client) as client,
+        ):
+            await opened(client, port)
+            sending = asyncio.create_task(client.send(b"x" * 200_000 if "byte" in why else b"x"))
+            await until(lambda: deciding.closed)
+            client.reset()
+            await asyncio.gather(sending, return_exceptions=True)
+        [(received, sent, told)] = deciding.closed
+        assert told == why
+        assert received + sent <= limits.max_bytes
+
+    run(check())
+
+
+def test_a_tunnel_within_its_limits_is_left_alone(shell: Shell, run: Callable) -> None:
+    async def check() -> None:
+        deciding = Deciding(Limits(idle=5, max_seconds=5, max_bytes=400_000, byte_ratio=0.25))
+        async with target_running() as port, proxy_running(deciding, tls=shell.listener) as server:
+            async with client_at(server, tls=shell.client) as client:
+                await opened(client, port)
+                for _ in range(20):
+                    await client.send(b"x" * 10_000)
+                    await client.read(10_000)
+            await until(lambda: deciding.closed)
+        assert deciding.closed == [(200_000, 200_000, "ended")]
+
+    run(check())

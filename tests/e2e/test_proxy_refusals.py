@@ -1,0 +1,118 @@
+"""What is refused before or after a decision, and what becomes of the connection then."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headgate.agent.proxy.asked import Refused
+from tests.e2e.tunnels import Deciding, Shell, client_at, keys, proxy_running, target_running, trusting
+
+LARGE = 12 * 2**20
+"""Bytes: far more than what all buffers between two programs hold, so that both kinds of relaying are seen."""
+
+
+@pytest.fixture(params=["plain", "tls"])
+def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Shell:
+    """Give what is needed without TLS, and with it."""
+    return Shell(keys(tmp_path), trusting()) if request.param == "tls" else Shell(None, None)
+
+
+def test_a_refusal_keeps_the_connection(shell: Shell, run: Callable) -> None:
+    async def check() -> None:
+        deciding = Deciding()
+        deciding.refuses["no.example:443"] = Refused(status=403, fields=[("Retry-After", "0")], reason="host")
+        async with (
+            target_running() as port,
+            proxy_running(deciding, tls=shell.listener) as server,
+            client_at(server, tls=shell.client) as client,
+        ):
+            for _ in range(3):
+                answer = await client.ask("no.example:443")
+                assert answer == b"HTTP/1.1 403 Forbidden\r\nRetry-After: 0\r\nContent-Length: 0\r\n\r\n"
+            assert b" 200 " in await client.ask(port, b"hello")
+            assert await client.read(5) == b"hello"
+
+    run(check())
+
+
+def test_what_is_sent_ahead_of_a_refusal_is_the_next_head(run: Callable) -> None:
+    async def check() -> None:
+        deciding = Deciding()
+        deciding.refuses["no.example:443"] = Refused(status=403, reason="host")
+        async with target_running() as port, proxy_running(deciding) as server, client_at(server) as client:
+            refused = b"CONNECT no.example:443 HTTP/1.1\r\n\r\n"
+            await client.send(refused * 50 + b"\r\nCONNECT a:%d HTTP/1.1\r\n\r\nhello" % port)
+            for _ in range(50):
+                assert (await client.head()).startswith(b"HTTP/1.1 403 ")
+            assert b" 200 " in await client.head()
+            assert await client.read(5) == b"hello"
+
+    run(check())
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"CONNECT no.example:443 HTTP/1.0\r\n\r\n",
+        b"CONNECT no.example:443 HTTP/1.1\r\nConnection: x, Close\r\n\r\n",
+    ],
+)
+def test_a_refusal_ends_a_connection_that_is_not_to_last(head: bytes, run: Callable) -> None:
+    async def check() -> None:
+        deciding = Deciding()
+        deciding.refuses["no.example:443"] = Refused(status=403, reason="host")
+        async with proxy_running(deciding) as server, client_at(server) as client:
+            await client.send(head)
+            assert await client.rest() == b"HTTP/1.1 403 Forbidden\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+
+    run(check())
+
+
+def test_a_refusal_as_malformed_ends_the_connection(run: Callable) -> None:
+    async def check() -> None:
+        deciding = Deciding()
+        deciding.refuses["nonsense"] = Refused(status=400, reason="malformed")
+        async with proxy_running(deciding) as server, client_at(server) as client:
+            await client.send(b"CONNECT nonsense HTTP/1.1\r\n\r\n" * 2)
+            assert (await client.rest()).count(b"HTTP/1.1 400 Bad Request\r\n") == 1
+
+    run(check())
+
+
+REFUSED = {
+    "no CONNECT": (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", 405),
+    "another request with a body": (b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello", 405),
+    "a body": (b"CONNECT a:443 HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello", 400),
+    "a chunked body": (b"CONNECT a:443 HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+    "nonsense": (b"nonsense\r\n\r\n", 400),
+    "nonsense without end": (b"\x16\x03\x01\x02\x00\x01\x00", 400),
+    "bare LF": (b"CONNECT a:443 HTTP/1.1\nHost: a\n\n", 400),
+    "no target": (b"CONNECT  HTTP/1.1\r\n\r\n", 400),
+    "HTTP/2": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
+    "a long line": (b"CONNECT " + b"a" * 20_000, 400),
+    "a large head": (b"CONNECT a:443 HTTP/1.1\r\n" + b"X: y\r\n" * 170_000, 400),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_no_connect_is_refused_and_ends(name: str, shell: Shell, run: Callable) -> None:
+    raw, status = REFUSED[name]
+
+    async def check() -> None:
+        deciding = Deciding()
+        async with (
+            proxy_running(deciding, tls=shell.listener) as server,
+            client_at(server, tls=shell.client) as client,
+        ):
+            sending = asyncio.create_task(client.send(raw + b"CONNECT b:443 HTTP/1.1\r\n\r\n"))
+            answer = await client.rest()
+            await asyncio.gather(sending, return_exceptions=True)
+        assert answer.startswith(b"HTTP/1.1 %d " % status)
+        assert answer.count(b"HTTP/1.1") == 1
+        assert b"\r\nConnection: close\r\nContent-Length: 0\r\n\r\n" in answer
+        assert b"Proxy-Status: headgate; " in answer
+        assert not deciding.asked
+
+    run(check())

@@ -1,0 +1,116 @@
+"""Tunnels through the proxy's own connections: what goes in comes out, whole, and its end with it."""
+
+import asyncio
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.tunnels import Deciding, Shell, Target, client_at, keys, proxy_running, target_running, trusting, until
+
+LARGE = 12 * 2**20
+"""Bytes: far more than what all buffers between two programs hold, so that both kinds of relaying are seen."""
+
+
+@pytest.fixture(params=["plain", "tls"])
+def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Shell:
+    """Give what is needed without TLS, and with it."""
+    return Shell(keys(tmp_path), trusting()) if request.param == "tls" else Shell(None, None)
+
+
+def test_what_is_sent_comes_back(shell: Shell, run: Callable) -> None:
+    async def check() -> None:
+        deciding = Deciding()
+        async with target_running() as port, proxy_running(deciding, tls=shell.listener) as server:
+            async with client_at(server, tls=shell.client) as client:
+                assert (await client.ask(port)).startswith(b"HTTP/1.1 200 ")
+                for word in (b"hello\n", b"x", b"y" * 1000):
+                    await client.send(word)
+                    assert await client.read(len(word)) == word
+            await until(lambda: deciding.closed)
+        assert deciding.closed == [(1007, 1007, "ended")]
+        [asked] = deciding.asked
+        assert asked.authority == f"a.example:{port}"
+        assert asked.fields == [("host", f"a.example:{port}")]
+        assert asked.peer[0] == "127.0.0.1"
+        assert asked.head_bytes == len(f"CONNECT a.example:{port} HTTP/1.1\r\nHost: a.example:{port}\r\n\r\n")
+        assert not asked.certified
+
+    run(check())
+
+
+def test_what_follows_the_head_belongs_to_the_tunnel(shell: Shell, run: Callable) -> None:
+    async def check() -> None:
+        deciding = Deciding()
+        async with (
+            target_running() as port,
+            proxy_running(deciding, tls=shell.listener) as server,
+            client_at(server, tls=shell.client) as client,
+        ):
+            await client.ask(port, b"GET / HTTP/1.1\r\n\r\n")
+            assert await client.read(18) == b"GET / HTTP/1.1\r\n\r\n"
+
+    run(check())
+
+
+def test_a_head_may_come_byte_by_byte(shell: Shell, run: Callable) -> None:
+    async def check() -> None:
+        async with (
+            target_running() as port,
+            proxy_running(tls=shell.listener) as server,
+            client_at(server, tls=shell.client) as client,
+        ):
+            await client.send(b"CONNECT a:%d HTTP/1.1\r\nHost: a\r\nX: y\r\n\r\nhi" % port, step=1)
+            assert b" 200 " in await client.head()
+            assert await client.read(2) == b"hi"
+
+    run(check())
+
+
+@pytest.mark.parametrize("cut", range(1, 40, 3))
+def test_a_head_may_be_split_anywhere(cut: int, run: Callable) -> None:
+    async def check() -> None:
+        async with target_running() as port, proxy_running() as server, client_at(server) as client:
+            head = b"CONNECT a:%d HTTP/1.1\r\nHost: a\r\n\r\nhi" % port
+            await client.send(head[:cut])
+            await asyncio.sleep(0.01)
+            await client.send(head[cut:])
+            assert b" 200 " in await client.head()
+            assert await client.read(2) == b"hi"
+
+    run(check())
+
+
+def test_much_goes_through_in_both_directions_at_once(shell: Shell, run: Callable) -> None:
+    async def check() -> None:
+        up, down = os.urandom(LARGE), os.urandom(LARGE)
+        received, read = hashlib.sha256(), asyncio.Event()
+
+        async def both(target: Target) -> None:
+            async def send() -> None:
+                target.writer.write(down)
+                await target.writer.drain()
+
+            sending = asyncio.create_task(send())
+            while piece := await target.reader.read(1 << 18):
+                received.update(piece)
+            await sending
+            read.set()
+
+        deciding = Deciding()
+        async with target_running(both) as port, proxy_running(deciding, tls=shell.listener) as server:
+            async with client_at(server, tls=shell.client) as client:
+                await client.ask(port)
+                sending = asyncio.create_task(client.send(up))
+                assert await client.read(LARGE) == down
+                await sending
+            await until(lambda: deciding.closed)
+            assert server.relay.waiting == 0
+            assert not server.relay.stuck
+            await read.wait()
+        assert received.digest() == hashlib.sha256(up).digest()
+        assert deciding.closed == [(LARGE, LARGE, "ended")]
+
+    run(check())

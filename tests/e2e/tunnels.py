@@ -1,0 +1,245 @@
+"""A tunnel server, targets that do as they are told, and clients that send whatever bytes they like, in one event loop.
+
+The server dials whatever port of this machine it is asked for, unless the decision is replaced.
+"""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import trustme
+
+from headgate.agent.proxy.asked import Asked, Limits, Opened, Refused
+from headgate.agent.proxy.poll import connect
+from headgate.agent.proxy.server import TunnelServer
+from headgate.agent.proxy.tls import server_context
+from tests.e2e.scripted import PATIENCE
+
+__all__ = [
+    "Client",
+    "Deciding",
+    "Shell",
+    "Target",
+    "client_at",
+    "keys",
+    "opened",
+    "proxy_running",
+    "target_running",
+    "trusting",
+    "until",
+]
+
+STATUS = {"malformed": 400, "method": 405, "connections": 503}
+
+Script = Callable[["Target"], Awaitable[None]]
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait for a condition, not for ever."""
+    async with asyncio.timeout(PATIENCE):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+class Deciding:
+    """A decision that lets everything through to this machine, and remembers what it was asked and what was told."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self.asked: list[Asked] = []
+        self.closed: list[tuple[int, int, str]] = []
+        self.complaints: list[str] = []
+        self.refuses: dict[str, Refused] = {}
+        """By authority."""
+        self.waits: asyncio.Event | None = None
+        """Waited for before anything is decided."""
+        self.cancelled = 0
+        self.server: TunnelServer | None = None
+
+    async def __call__(self, asked: Asked) -> Opened | Refused:
+        self.asked.append(asked)
+        if self.waits is not None:
+            try:
+                await self.waits.wait()
+            except asyncio.CancelledError:
+                self.cancelled += 1
+                raise
+        if asked.draining:
+            return Refused(status=503, fields=[("Retry-After", "7")], reason="draining")
+        if asked.authority in self.refuses:
+            return self.refuses[asked.authority]
+        return await self.open(asked)
+
+    async def open(self, asked: Asked) -> Opened | Refused:
+        """Dial."""
+        assert self.server is not None
+        sock = socket.socket()
+        sock.setblocking(False)
+        try:
+            await connect(self.server.poll, sock, ("127.0.0.1", int(asked.authority.rpartition(":")[2])))
+        except BaseException as error:
+            sock.close()
+            if isinstance(error, OSError):
+                return Refused(status=502, fields=[("Retry-After", "0")], reason="dial_refused")
+            raise
+        return Opened(socket=sock, closed=lambda *told: self.closed.append(told), limits=self.limits)
+
+    def complain(self, reason: str, _peer: tuple[str, int]) -> Refused:
+        """Refuse what is not decided on."""
+        self.complaints.append(reason)
+        return Refused(status=STATUS[reason], fields=[("Proxy-Status", f'headgate; details="{reason}"')], reason=reason)
+
+
+class Target:
+    """One connection at a target."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def echo(self) -> None:
+        """Send back what comes, and the end too."""
+        while piece := await self.reader.read(1 << 16):
+            self.writer.write(piece)
+            await self.writer.drain()
+
+    async def swallow(self) -> None:
+        """Read to the end."""
+        while await self.reader.read(1 << 16):
+            pass
+
+
+@asynccontextmanager
+async def target_running(script: Script = Target.echo) -> AsyncIterator[int]:
+    """Run a target, each connection of which is closed when its script is over; gives its port."""
+    running: set[asyncio.Task[None]] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        running.add(task)
+        task.add_done_callback(running.discard)
+        with contextlib.suppress(ConnectionError, asyncio.CancelledError):
+            await script(Target(reader, writer))
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        for task in list(running):
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+@asynccontextmanager
+async def proxy_running(
+    deciding: Deciding | None = None, *, tls: ssl.SSLContext | None = None, **settings: Any
+) -> AsyncIterator[TunnelServer]:
+    """Run a tunnel server on a port of its own, and the test around it not for ever."""
+    deciding = deciding or Deciding()
+    server = TunnelServer(deciding, deciding.complain, **settings)
+    deciding.server = server
+    await server.start("127.0.0.1", 0, tls=tls)
+    try:
+        async with asyncio.timeout(6 * PATIENCE):
+            yield server
+    finally:
+        await server.drain(0)
+
+
+class Client:
+    """A client, inside TLS or not."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def send(self, raw: bytes, *, step: int = 0) -> None:
+        """Send bytes, in pieces of `step` where that is given."""
+        for start in range(0, len(raw), step or len(raw) or 1):
+            self.writer.write(raw[start : start + (step or len(raw))])
+            await self.writer.drain()
+            if step:
+                await asyncio.sleep(0.001)
+
+    async def head(self) -> bytes:
+        """Read the head of an answer."""
+        async with asyncio.timeout(PATIENCE):
+            return await self.reader.readuntil(b"\r\n\r\n")
+
+    async def ask(self, port: int | str, more: bytes = b"") -> bytes:
+        """Ask for a tunnel; returns the answer's head."""
+        authority = port if isinstance(port, str) else f"a.example:{port}"
+        await self.send(f"CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n".encode() + more)
+        return await self.head()
+
+    async def read(self, count: int) -> bytes:
+        """Read exactly so much."""
+        async with asyncio.timeout(PATIENCE):
+            return await self.reader.readexactly(count)
+
+    async def rest(self) -> bytes:
+        """Read to the end."""
+        async with asyncio.timeout(PATIENCE):
+            return await self.reader.read()
+
+    def reset(self) -> None:
+        """Go, visibly."""
+        self.writer.transport.abort()
+
+
+@asynccontextmanager
+async def client_at(server: TunnelServer, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[Client]:
+    """Connect to a tunnel server."""
+    reader, writer = await asyncio.open_connection(
+        *server.addresses[0], ssl=tls, server_hostname="localhost" if tls else None, limit=1 << 24
+    )
+    try:
+        yield Client(reader, writer)
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(1):
+                await writer.wait_closed()
+
+
+@cache
+def authority() -> trustme.CA:
+    """Make one certificate authority for all tests."""
+    return trustme.CA()
+
+
+def keys(folder: Path, **settings: Any) -> ssl.SSLContext:
+    """Make the context of a TLS listener."""
+    issued = authority().issue_cert("localhost")
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    cert.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+    key.write_bytes(issued.private_key_pem.bytes())
+    return server_context(str(cert), str(key), **settings)
+
+
+def trusting() -> ssl.SSLContext:
+    """Make the context of a client that trusts it."""
+    context = ssl.create_default_context()
+    authority().configure_trust(context)
+    return context
+
+
+async def opened(client: Client, port: int) -> None:
+    """Get a tunnel."""
+    assert b" 200 " in await client.ask(port)
+
+
+class Shell(NamedTuple):
+    """What a listener and a client have to be given."""
+
+    listener: ssl.SSLContext | None
+    client: ssl.SSLContext | None
