@@ -43,7 +43,7 @@ class Asking:
         self._clock = clock
         self._told = told
         self._begin_fetch = begin_fetch
-        self._flights: dict[str, Future[None]] = {}
+        self._flights: dict[str, tuple[Fetch, Future[None]]] = {}
         self._lock = threading.Lock()
 
     def ask(self, origin: str, *, now: float) -> Advice | Flight:
@@ -53,9 +53,10 @@ class Asking:
             if isinstance(answer, Advice):
                 return answer
             if not isinstance(answer, Fetch):
-                # Whoever made it may be a process that this one was forked from; then nobody lands it here.
-                return Flight(self._flights.get(origin) or Future(), answer.until - now)
-            landed = self._flights[origin] = Future()
+                _, landed = self._flights.get(origin) or (None, Future())
+                return Flight(landed, answer.until - now)
+            landed = Future()
+            self._flights[origin] = answer, landed
         self._begin_fetch(answer.request, done=lambda response: self._land(answer, landed, response))
         return Flight(landed, answer.give_up - now)
 
@@ -64,11 +65,25 @@ class Asking:
         with self._lock:
             return self._cache.known(origin, now=now)
 
+    def pause(self) -> None:
+        """Let nobody be halfway through the cache while the process is forked."""
+        self._lock.acquire()
+
+    def resume(self, *, is_child: bool) -> None:
+        """Go on after a fork. What was under way lands in the parent alone, so here the next to ask fetches."""
+        if not is_child:
+            self._lock.release()
+            return
+        self._lock = threading.Lock()  # which nobody took where the fork was not Python's
+        for fetch, _ in self._flights.values():
+            self._cache.abandoned(fetch)
+        self._flights.clear()
+
     def _land(self, fetch: Fetch, landed: "Future[None]", response: AdviceResponse) -> None:
         try:
             with self._lock:
                 advice = self._cache.received(fetch, response, now=self._clock())
-                if self._flights.get(fetch.origin) is landed:
+                if self._flights.get(fetch.origin) == (fetch, landed):
                     del self._flights[fetch.origin]
             self._told(advice)
         finally:

@@ -19,10 +19,14 @@ from headgate.advice.answer import Advice
 from headgate.advice.result import UNREACHABLE
 from headgate.agent.asking import Asking
 from headgate.agent.passage import Passage, goes_on
+from headgate.agent.sharing.forking import FORKS
 from headgate.errors import ConfigurationError, NoContact
 from headgate.throttle import Explanation, Policy, Throttle
 
 __all__ = ["Courtesy"]
+
+_PATIENCE: Final = 5.0
+"""Seconds that a fork waits for whoever asks the throttle just then; more only who holds the lock and forks waits."""
 
 _INTERACTIVE: Final[ContextVar[bool]] = ContextVar("headgate_interactive", default=False)
 
@@ -42,7 +46,8 @@ class Courtesy:
 
     `throttle` is one of the caller's, for other bounds than the usual or to share it between processes; then the policy
     is its own, and a plain `Throttle` belongs to one courtesy. `clock` gives seconds since 1970, and `draw` numbers
-    from [0, 1). Raises `ConfigurationError` for what cannot be meant. For any number of threads and event loops.
+    from [0, 1). Raises `ConfigurationError` for what cannot be meant. For any number of threads and event loops, and
+    for a process that is forked and its parent: each goes on with what both knew.
     """
 
     def __init__(
@@ -82,6 +87,8 @@ class Courtesy:
             self.asking = Asking(
                 AgentIdentity(identity), clock=clock, told=self._told, begin_fetch=partial(begin_fetch, tls=tls)
             )
+        self._is_paused = False
+        FORKS.tell(self, Courtesy._pause, Courtesy._resume)
 
     def passage(
         self,
@@ -138,3 +145,18 @@ class Courtesy:
         if advice.result.wants_all:
             with self.lock:
                 self.throttle.clear_backoff(advice.origin, now=self.clock())
+
+    def _pause(self) -> None:
+        """Let nobody be halfway through the throttle while the process is forked."""
+        self._is_paused = self.lock.acquire(timeout=_PATIENCE)
+        if self.asking is not None:
+            self.asking.pause()
+
+    def _resume(self, is_child: bool) -> None:  # noqa: FBT001 - for nobody else
+        """Go on after a fork; the threads that the parent has are not in the child."""
+        if self.asking is not None:
+            self.asking.resume(is_child=is_child)
+        if is_child:  # which may be of a fork that nobody was told of before
+            self.lock = threading.Lock()
+        elif self._is_paused:
+            self.lock.release()

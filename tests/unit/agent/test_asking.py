@@ -161,3 +161,25 @@ def test_what_is_known_is_given_without_asking(post):
     post.land(HALF)
     assert asking.known(ORIGIN, now=1001.0).entry.fraction == 0.5
     assert asking.known(ORIGIN, now=1e9) is None
+
+
+def test_what_is_under_way_at_a_fork_lands_in_the_parent_and_is_fetched_anew_in_the_child(post):
+    parent, child = post.asking(), post.asking()
+    for asking in (parent, child):
+        asking.ask(ORIGIN, now=1000.0)
+        asking.pause()
+    parent.resume(is_child=False)
+    child.resume(is_child=True)
+    for asking, fetches in ((parent, 2), (child, 3)):
+        assert isinstance(asking.ask(ORIGIN, now=1000.0), Flight)
+        assert len(post.begun) == fetches
+    for which in (0, 2):
+        post.land(HALF, which)
+    for asking in (parent, child):
+        assert asking.ask(ORIGIN, now=1000.0).entry.fraction == 0.5
+
+
+def test_a_child_that_nobody_announced_asks_too(post):
+    asking = post.asking()
+    asking.resume(is_child=True)
+    assert isinstance(asking.ask(ORIGIN, now=1000.0), Flight)

@@ -1,6 +1,8 @@
 """What a courtesy is made of, and what is refused."""
 
 import re
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -105,3 +107,49 @@ def test_many_threads_share_a_courtesy_and_no_failure_is_lost():
     for thread in threads:
         thread.join(30)
     assert courtesy.explain(URL).failures == 400
+
+
+FORKING = """
+import os, signal, sys, threading
+from headgate.agent import Courtesy
+
+courtesy, stop = Courtesy(["ExampleBot", "*"]), threading.Event()
+
+
+def ask():
+    while not stop.is_set():
+        courtesy.explain("https://example.com/")
+        courtesy.asking.known("https://example.com", now=0.0)
+
+
+asking = [threading.Thread(target=ask) for _ in range(4)]
+for thread in asking:
+    thread.start()
+codes = []
+for _ in range(8):
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        courtesy.explain("https://example.com/")
+        courtesy.asking.known("https://example.com", now=0.0)
+        os._exit(0)
+    codes.append(os.waitpid(child, 0)[1])
+    if codes[-1]:
+        break
+stop.set()
+for thread in asking:
+    thread.join()
+sys.exit(any(codes))
+"""
+
+
+def test_a_child_that_is_forked_while_others_ask_is_not_left_with_their_locks():
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKING]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_child_that_nobody_announced_goes_on():
+    courtesy = Courtesy(["ExampleBot", "*"])
+    courtesy._resume(is_child=True)
+    assert courtesy.explain("https://example.com/").reason == "free"

@@ -27,9 +27,9 @@ class _Forks:
             self._watchers[watcher] = before, after
 
     def before(self) -> None:
-        """Tell all; none can be added until it is over."""
+        """Tell all, the last one first, as it may have one before it in use; none can be added until it is over."""
         self._lock.acquire()
-        for watcher, (before, _) in list(self._watchers.items()):
+        for watcher, (before, _) in reversed(list(self._watchers.items())):
             before(watcher)
 
     def after(self, *, is_child: bool) -> None:

@@ -55,6 +55,15 @@ def test_a_child_that_nobody_told_before_is_told_after():
     assert watcher.said == [True, "before", False]
 
 
+def test_who_may_have_another_in_use_lets_go_before_it():
+    said, watchers = [], [Watcher(), Watcher()]
+    for watcher in watchers:
+        FORKS.tell(watcher, said.append, lambda _watcher, _is_child: None)
+    FORKS.before()
+    FORKS.after(is_child=False)
+    assert [watcher for watcher in said if watcher in watchers] == watchers[::-1]
+
+
 def test_who_is_gone_is_not_told():
     watcher = Watcher()
     said = watcher.said
