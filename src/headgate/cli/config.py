@@ -43,12 +43,17 @@ def config() -> None:
 def check(file: str | None) -> None:
     """Say whether the file is valid, and else what would be right."""
     from headgate.cli.composing import check_composition
+    from headgate.config.proxy import Proxy
 
     tree, name = configuration(file)
     if name is None:
         raise ConfigurationError(f"there is no {DEFAULT_FILE} here; name a file with --config")
     try:
         check_composition(tree)
+        if tree.proxy != Proxy():
+            from headgate.cli.proxy.composing import check_proxy
+
+            check_proxy(tree.proxy)
     except ConfigurationError as error:
         raise ConfigurationError(f"{name}: {error}") from None
     click.echo(f"{name}: valid, {len(tree.domain)} domains")

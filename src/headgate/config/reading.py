@@ -56,17 +56,16 @@ def parse(text: str, *, name: str = "headgate.toml") -> Configuration:
     for path, key, valid in _unknown(document, Configuration, ""):
         raise ConfigurationError(f"{name}: {path} is no key; {_nearest(key, valid)}")
     try:
-        tree = msgspec.convert(document, Configuration)
+        tree = _converted(document)
         check(tree)
-    except msgspec.ValidationError as error:
-        raise ConfigurationError(f"{name}: {_sentence(str(error))}") from None
     except ConfigurationError as error:
         raise ConfigurationError(f"{name}: {error}") from None
     return tree
 
 
 def check(tree: Configuration) -> None:
-    """Check what types cannot say; raises `ConfigurationError` with the dotted path, for a file or for flags."""
+    """Check a file, or one with flags laid over it; raises `ConfigurationError` with the dotted path."""
+    _converted(msgspec.to_builtins(tree))  # flags are laid over values that were checked, and are not themselves
     gate = tree.gate
     _told("gate.listen", Address.parse, gate.listen)
     if gate.admin:
@@ -84,6 +83,13 @@ def check(tree: Configuration) -> None:
             raise ConfigurationError(f"domain[{index}].name: {section.name!r} is taken; each domain has its own name")
         seen.add(section.name)
     _check_proxy(tree.proxy)
+
+
+def _converted(document: Any) -> Configuration:
+    try:
+        return msgspec.convert(document, Configuration)
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(_sentence(str(error))) from None
 
 
 def _check_proxy(proxy: Proxy) -> None:
