@@ -29,6 +29,8 @@ SERVERS = (
     "headgate serve",
     "headgate master",
     "headgate bundle serve ",
+    "headgate proxy --config ",
+    "headgate proxy --self-signed --listen ",
     "uvicorn ",
     "granian ",
     "waitress-serve ",
