@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import socket
 import ssl
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import cache
@@ -19,7 +20,7 @@ from headgate.agent.proxy.asked import Asked, Limits, Opened, Refused
 from headgate.agent.proxy.poll import connect
 from headgate.agent.proxy.server import TunnelServer
 from headgate.agent.proxy.tls import server_context
-from tests.e2e.scripted import PATIENCE
+from tests.e2e.scripted import PATIENCE, until
 
 __all__ = [
     "Client",
@@ -38,13 +39,6 @@ __all__ = [
 STATUS = {"malformed": 400, "method": 405, "connections": 503}
 
 Script = Callable[["Target"], Awaitable[None]]
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Wait for a condition, not for ever."""
-    async with asyncio.timeout(PATIENCE):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 class Deciding:
@@ -192,7 +186,10 @@ class Client:
             return await self.reader.read()
 
     def reset(self) -> None:
-        """Go, visibly."""
+        """Go, with a reset."""
+        sock = self.writer.get_extra_info("socket")
+        if sock is not None and sock.fileno() >= 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.writer.transport.abort()
 
 

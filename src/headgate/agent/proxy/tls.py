@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Handshake", "is_certified", "say_end", "server_context"]
 
+_HANDSHAKE = b"\x16"
+"""What the first record of TLS begins with (RFC 8446, section 5.1); less cannot be said with any memory for TLS."""
+
 
 def server_context(
     cert: str, key: str, *, alpn: Sequence[str] = ("h2", "http/1.1"), client_ca: str | None = None
@@ -94,11 +97,14 @@ class Handshake:
         """Go on; see `Ready`."""
         try:
             if not isinstance(self._socket, ssl.SSLSocket):
+                if self._socket.recv(1, socket.MSG_PEEK) != _HANDSHAKE:
+                    self.close()
+                    return
                 self._socket = self._context.wrap_socket(
                     self._socket, server_side=True, do_handshake_on_connect=False, suppress_ragged_eofs=True
                 )
             self._socket.do_handshake()
-        except ssl.SSLWantReadError:
+        except (BlockingIOError, ssl.SSLWantReadError):
             self._want(READ)
         except ssl.SSLWantWriteError:
             self._want(WRITE)

@@ -1,0 +1,350 @@
+"""Clients that dribble, flood, stall or vanish: what they cost stays bounded, and nobody else pays for it."""
+
+import asyncio
+import contextlib
+import os
+import resource
+import socket
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headgate.agent.proxy.server import Patience, TunnelServer
+from headgate.agent.proxy.splicing import Pipes
+from tests.e2e.tunnels import (
+    Deciding,
+    Shell,
+    Target,
+    client_at,
+    keys,
+    opened,
+    proxy_running,
+    target_running,
+    trusting,
+    until,
+)
+
+HASTE = Patience(handshake=0.2, quiet=0.2, head=0.2, linger=0.1)
+MOST_READ_AHEAD = 32 * 2**20
+
+
+@pytest.fixture(params=["plain", "tls"])
+def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Shell:
+    """Give what is needed without TLS, and with it."""
+    return Shell(keys(tmp_path), trusting()) if request.param == "tls" else Shell(None, None)
+
+
+async def is_served(server: TunnelServer, port: int, shell: Shell) -> bool:
+    """See whether somebody else gets a tunnel, and an answer through it."""
+    async with client_at(server, tls=shell.client) as bystander:
+        await opened(bystander, port)
+        await bystander.send(b"hello")
+        return await bystander.read(5) == b"hello"
+
+
+@pytest.mark.parametrize("beginning", [b"", b"CONNECT a:443 HT", b"CONNECT a:443 HTTP/1.1\r\nX: y\r\n"])
+def test_a_head_that_does_not_come_is_not_waited_for(beginning: bytes, shell: Shell, run: Callable) -> None:
+    async def check() -> None:
+        async with (
+            proxy_running(tls=shell.listener, patience=HASTE) as server,
+            client_at(server, tls=shell.client) as client,
+        ):
+            await client.send(beginning)
+            assert await client.rest() == b""
+            assert not server.connections
+
+    run(check())
+
+
+def test_a_head_that_comes_byte_by_byte_is_not_waited_for_either(run: Callable) -> None:
+    async def check() -> None:
+        async with proxy_running(patience=HASTE) as server, client_at(server) as client:
+            ending = asyncio.create_task(client.rest())
+            with contextlib.suppress(ConnectionError):
+                while not ending.done():
+                    await client.send(b"x")
+                    await asyncio.sleep(0.02)
+            await asyncio.gather(ending, return_exceptions=True)
+            await until(lambda: not server.connections)
+
+    run(check())
+
+
+@pytest.mark.parametrize("beginning", [b"", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"])
+def test_a_handshake_that_does_not_come_is_not_waited_for(beginning: bytes, tmp_path: Path, run: Callable) -> None:
+    async def check() -> None:
+        async with proxy_running(tls=keys(tmp_path), patience=HASTE) as server, client_at(server) as client:
+            await client.send(beginning)
+            with contextlib.suppress(ConnectionResetError):
+                assert await client.rest() == b""
+            await until(lambda: not server.connections)
+
+    run(check())
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"GET / HTTP/1.1\r\n\r\n", os.urandom(5000), b"\x80" * 100, b"\x16\x03\x01\xff\xff"]
+)
+def test_garbage_instead_of_a_handshake_ends_the_connection(garbage: bytes, tmp_path: Path, run: Callable) -> None:
+    async def check() -> None:
+        async with proxy_running(tls=keys(tmp_path), patience=HASTE) as server, client_at(server) as client:
+            await client.send(garbage)
+            with contextlib.suppress(ConnectionResetError):
+                await client.rest()
+            await until(lambda: not server.connections)
+
+    run(check())
+
+
+def test_what_is_poured_after_an_answer_is_not_kept(run: Callable) -> None:
+    async def check() -> None:
+        async with proxy_running(patience=HASTE) as server, client_at(server) as client:
+            with contextlib.suppress(ConnectionError):
+                for _ in range(200):
+                    await client.send(b"x" * 50_000)
+            await until(lambda: not server.connections)
+
+    run(check())
+
+
+@pytest.mark.parametrize("stalls", ["client", "target"])
+def test_a_stalled_tunnel_is_read_ahead_a_little(stalls: str, shell: Shell, run: Callable) -> None:
+    poured = 0
+
+    async def pour(writer: asyncio.StreamWriter) -> None:
+        nonlocal poured
+        with contextlib.suppress(ConnectionError):
+            while True:
+                writer.write(b"x" * 65_536)
+                await writer.drain()
+                poured += 65_536
+
+    async def serve(target: Target) -> None:
+        if (await target.reader.readexactly(1)) == b"e":
+            await target.echo()
+        elif stalls == "client":
+            await pour(target.writer)
+        else:
+            target.writer.transport.pause_reading()
+            await asyncio.sleep(20)
+
+    async def check() -> None:
+        nonlocal poured
+        async with target_running(serve) as port, proxy_running(tls=shell.listener) as server:
+            async with client_at(server, tls=shell.client) as client:
+                await opened(client, port)
+                await client.send(b"p")
+                client.writer.transport.pause_reading()
+                pouring = asyncio.create_task(pour(client.writer)) if stalls == "target" else None
+                before = -1
+                while before < poured:
+                    before = poured
+                    await asyncio.sleep(0.6)
+                assert 0 < poured < MOST_READ_AHEAD
+                assert server.relay.waiting <= 2**20
+                assert not server.relay.stuck, "the pipe is given to others"
+                async with client_at(server, tls=shell.client) as bystander:
+                    await opened(bystander, port)
+                    await bystander.send(b"ehello")
+                    assert await bystander.read(5) == b"hello"
+                client.reset()
+                if pouring is not None:
+                    await asyncio.gather(pouring, return_exceptions=True)
+            await until(lambda: not server.relay.tunnels)
+            assert server.relay.waiting == 0
+
+    run(check())
+
+
+def test_all_pipes_may_be_stuck_and_tunnels_go_on(run: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is ever read out of them here, as when too much waits in memory already."""
+    monkeypatch.setattr("headgate.agent.proxy.side._MOST_WAITING", 0)
+    size = 30_000_000
+
+    async def pour(target: Target) -> None:
+        target.writer.write(b"x" * size)
+        await target.writer.drain()
+
+    async def check() -> None:
+        async with target_running(pour) as port, proxy_running() as server:
+            server.relay.pipes = Pipes(2)
+            async with contextlib.AsyncExitStack() as clients:
+                for _ in range(3):
+                    client = await clients.enter_async_context(client_at(server))
+                    await client.send(b"CONNECT a:%d HTTP/1.1\r\n\r\n" % port)
+                    client.writer.transport.pause_reading()
+                await until(lambda: len(server.relay.stuck) == 2)
+                async with client_at(server) as bystander:
+                    await opened(bystander, port)
+                    assert await bystander.read(size) == b"x" * size
+                assert len(server.relay.stuck) == 2
+            await until(lambda: not server.relay.tunnels)
+            assert not server.relay.stuck
+
+    run(check())
+
+
+def test_a_connection_too_many_is_told_so(shell: Shell, run: Callable) -> None:
+    async def check() -> None:
+        deciding = Deciding()
+        async with (
+            target_running() as port,
+            proxy_running(deciding, tls=shell.listener, connections=2) as server,
+            client_at(server, tls=shell.client) as first,
+            client_at(server, tls=shell.client),
+        ):
+            await opened(first, port)
+            async with client_at(server, tls=shell.client) as third:
+                answer = await third.ask(port)
+                assert answer.startswith(b"HTTP/1.1 503 ")
+                assert b'details="connections"' in answer
+                assert await third.rest() == b""
+            await first.send(b"hello")
+            assert await first.read(5) == b"hello"
+            assert deciding.complaints == ["connections"]
+
+    run(check())
+
+
+def test_far_too_many_connections_are_only_closed(run: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.agent.proxy.server._SPARE", 1)
+
+    async def check() -> None:
+        deciding = Deciding()
+        async with (
+            proxy_running(deciding, connections=1) as server,
+            client_at(server),
+            client_at(server),
+            client_at(server) as third,
+        ):
+            assert await third.rest() == b""
+            assert len(server.connections) == 2
+            assert deciding.complaints == ["connections"]
+
+    run(check())
+
+
+def test_having_no_descriptors_left_is_survived(run: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.agent.proxy.listening._PAUSE", 0.05)
+
+    async def check() -> None:
+        async with target_running() as port, proxy_running() as server:
+            client = socket.socket()
+            before = resource.getrlimit(resource.RLIMIT_NOFILE)
+            taken = [os.dup(0)]
+            try:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (taken[0] + 8, before[1]))
+                with contextlib.suppress(OSError):
+                    while True:
+                        taken.append(os.dup(0))
+                client.connect(server.addresses[0])
+                await asyncio.sleep(0.1)
+                assert not server.connections
+            finally:
+                for descriptor in taken:
+                    os.close(descriptor)
+                resource.setrlimit(resource.RLIMIT_NOFILE, before)
+            await until(lambda: len(server.connections) == 1)
+            client.close()
+            assert await is_served(server, port, Shell(None, None))
+
+    run(check())
+
+
+def test_many_connections_that_come_and_go_leave_nothing(shell: Shell, run: Callable) -> None:
+    async def check() -> None:
+        async with target_running() as port, proxy_running(tls=shell.listener) as server:
+            for number in range(600):
+                with socket.create_connection(server.addresses[0]) as sock:
+                    if number % 3:
+                        sock.send((b"CONNECT a:%d HTTP/1.1\r\n\r\nhello" % port)[: number % 50])
+                    if number % 2:
+                        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                if number % 50 == 0:
+                    await asyncio.sleep(0)
+            await until(lambda: not server.busy and not server.connections)
+            assert await is_served(server, port, shell)
+
+    run(check())
+
+
+# The end of the proxy.
+
+
+def test_a_drain_waits_for_the_tunnels(shell: Shell, run: Callable) -> None:
+    async def check() -> None:
+        deciding = Deciding()
+        async with target_running() as port, proxy_running(deciding, tls=shell.listener) as server:
+            async with client_at(server, tls=shell.client) as client, client_at(server, tls=shell.client) as idle:
+                await opened(client, port)
+                await until(lambda: len(server.connections) == 1)
+                address = server.addresses[0]
+                draining = asyncio.create_task(server.drain(20))
+                await asyncio.sleep(0.05)
+                with pytest.raises(ConnectionRefusedError):
+                    await asyncio.open_connection(*address)
+                answer = await idle.ask(port)
+                assert answer.startswith(b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 7\r\n")
+                assert deciding.asked[-1].draining
+                assert 0 < server.seconds_left <= 20
+                await client.send(b"hello")
+                assert await client.read(5) == b"hello"
+                assert not draining.done()
+            assert await draining == 0
+        assert [why for _, _, why in deciding.closed] == ["ended"]
+
+    run(check())
+
+
+def test_a_drain_cuts_what_is_left_at_its_deadline(run: Callable) -> None:
+    async def check() -> None:
+        deciding = Deciding()
+        async with (
+            target_running() as port,
+            proxy_running(deciding) as server,
+            client_at(server) as one,
+            client_at(server) as other,
+            client_at(server) as idle,
+        ):
+            await opened(one, port)
+            await opened(other, port)
+            assert await server.drain(0.05) == 2
+            for client in (one, other, idle):
+                assert await client.rest() == b""
+        assert [why for _, _, why in deciding.closed] == ["drained", "drained"]
+
+    run(check())
+
+
+def test_a_second_drain_cuts_at_once(run: Callable) -> None:
+    async def check() -> None:
+        async with target_running() as port, proxy_running() as server, client_at(server) as client:
+            await opened(client, port)
+            first = asyncio.create_task(server.drain(20))
+            await asyncio.sleep(0)
+            assert await server.drain(20) == 1
+            assert await first == 1
+            assert await client.rest() == b""
+
+    run(check())
+
+
+def test_a_drain_waits_for_what_is_being_decided(run: Callable) -> None:
+    async def check() -> None:
+        deciding = Deciding()
+        deciding.waits = asyncio.Event()
+        async with target_running() as port, proxy_running(deciding) as server, client_at(server) as client:
+            await client.send(b"CONNECT a:%d HTTP/1.1\r\n\r\nhello" % port)
+            await until(lambda: deciding.asked)
+            draining = asyncio.create_task(server.drain(20))
+            await asyncio.sleep(0.05)
+            deciding.waits.set()
+            assert b" 200 " in await client.head()
+            assert await client.read(5) == b"hello"
+            assert not draining.done()
+            client.writer.close()
+            assert await draining == 0
+
+    run(check())
