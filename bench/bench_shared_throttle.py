@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import cycle
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 
 from bench.bench_throttle import FIELDS, NOW, URL
@@ -55,14 +56,14 @@ def seconds_each(throttle: Throttle, urls: Iterator[str], status: int, count: in
 
 
 def seconds_after_news(throttle: Throttle, told: Throttle, count: int = 500) -> float:
-    """Give the seconds that a question takes when something was told just before, to `told`."""
-    total = 0.0
+    """Give the seconds that a question takes, at the median, when something was told just before, to `told`."""
+    took = []
     for _ in range(count):
         told.response_received(OTHER, 503, FIELDS, now=NOW)
         start = time.perf_counter()
         throttle.release_time(URL, now=NOW)
-        total += time.perf_counter() - start
-    return total / count
+        took.append(time.perf_counter() - start)
+    return median(took)
 
 
 def row(what: str, figures: Comparison, target: float) -> Row:
@@ -146,9 +147,9 @@ def seconds_of(path: Path, processes: int, failures: int) -> float:
     with ExitStack() as stack:
         before, running = 0, []
         for _ in range(processes):
-            command = [sys.executable, "-c", SCRIPT, path]
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-            running.append(stack.enter_context(subprocess.Popen(command, text=True, **pipes)))
+            command = [sys.executable, "-c", SCRIPT, str(path)]
+            process = subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            running.append(stack.enter_context(process))
         for each in running:
             before = int(told(each))
         start = time.perf_counter()
