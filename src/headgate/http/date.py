@@ -7,12 +7,16 @@ __all__ = ["http_date"]
 
 _MONTHS = (b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec")
 _MONTH = rb"(?P<month>" + b"|".join(_MONTHS) + rb")"
+_DAYS = (b"Monday", b"Tuesday", b"Wednesday", b"Thursday", b"Friday", b"Saturday", b"Sunday")
+_DAY = b"(?:" + b"|".join(name[:3] for name in _DAYS) + b")"
+_WHOLE_DAY = b"(?:" + b"|".join(_DAYS) + b")"
 _TIME = rb"(?P<hour>[0-2][0-9]):(?P<minute>[0-5][0-9]):(?P<second>[0-6][0-9])"
-# 9110 5.6.7: the one form to send and two older ones to understand.
+# 9110 5.6.7: the one form to send and two older ones to understand. Names have their case; a day that is not the date's
+# is nobody's reason to doubt the date.
 _DATES = [
-    re.compile(rb"[A-Z][a-z]{2}, (?P<day>[0-3][0-9]) " + _MONTH + rb" (?P<year>[0-9]{4}) " + _TIME + rb" GMT"),
-    re.compile(rb"[A-Z][a-z]{5,8}, (?P<day>[0-3][0-9])-" + _MONTH + rb"-(?P<year>[0-9]{2}) " + _TIME + rb" GMT"),
-    re.compile(rb"[A-Z][a-z]{2} " + _MONTH + rb" (?P<day>[ 0-3][0-9]) " + _TIME + rb" (?P<year>[0-9]{4})"),
+    re.compile(_DAY + rb", (?P<day>[0-3][0-9]) " + _MONTH + rb" (?P<year>[0-9]{4}) " + _TIME + rb" GMT"),
+    re.compile(_WHOLE_DAY + rb", (?P<day>[0-3][0-9])-" + _MONTH + rb"-(?P<year>[0-9]{2}) " + _TIME + rb" GMT"),
+    re.compile(_DAY + b" " + _MONTH + rb" (?P<day>[ 0-3][0-9]) " + _TIME + rb" (?P<year>[0-9]{4})"),
 ]
 
 

@@ -21,6 +21,11 @@ from headgate.http.date import http_date
         (b"Sun, 06 Nov 1994 08:49:37 +0000", None),
         (b"Sun, 06 Nov 1994 08:49:37", None),
         (b"1994-11-06T08:49:37Z", None),
+        (b"Foo, 06 Nov 1994 08:49:37 GMT", None),
+        (b"sun, 06 nov 1994 08:49:37 gmt", None),
+        (b"Sun, 06-Nov-94 08:49:37 GMT", None),
+        (b"Sunday Nov  6 08:49:37 1994", None),
+        (b"Mon, 06 Nov 1994 08:49:37 GMT", 784_111_777),
         (b"", None),
     ],
 )

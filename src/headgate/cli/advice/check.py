@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headgate.cli.advice.saying import CA, as_json, trusted
-from headgate.cli.printing import counted, end_with_no, print_json, styled, unreadable
+from headgate.cli.advice.saying import CA, as_json, document_of, trusted
+from headgate.cli.printing import counted, end_with_no, print_json, styled
 from headgate.cli.terminal import harmless
 from headgate.errors import ConfigurationError
 
@@ -54,9 +54,7 @@ def check(*, what: str, content_type: str | None, ca: str | None, is_json: bool)
 def _of_file(file: str, content_type: str | None) -> "Report":
     from headgate.advice.lint import lint_document
 
-    with unreadable(file), click.open_file(file, "rb") as document:
-        data = document.read()
-    return lint_document(data, content_type=content_type)
+    return lint_document(document_of(file), content_type=content_type)
 
 
 def _of_origin(origin: str, tls: Any) -> "Report":

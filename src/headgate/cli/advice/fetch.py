@@ -48,6 +48,8 @@ def _fetched(origin: str, identity: "AgentIdentity", tls: Any) -> dict[str, Any]
 
     told: dict[str, Any] = {"origin": serialised_origin(origin), "url": None, "result": None, "fresh_for": None}
     request = advice_request(origin, identity)
+    if told["origin"] is None:
+        return {**told, "reason": "that is no URL with an origin; try https://example.com"}
     if request is None:
         return {**told, "reason": "only https origins are asked, and this machine's own"}
     response = fetch_advice(request, tls=tls)

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headgate.cli.advice.saying import as_json, identity
-from headgate.cli.printing import print_json, unreadable
+from headgate.cli.advice.saying import as_json, document_of, identity
+from headgate.cli.printing import print_json
 
 if TYPE_CHECKING:
     from headgate.advice import AgentIdentity
@@ -27,6 +27,4 @@ def parse(*, file: str, identity: "AgentIdentity") -> None:
     """
     from headgate.advice.parsing import parse_advice_bytes
 
-    with unreadable(file), click.open_file(file, "rb") as document:
-        data = document.read()
-    print_json(as_json(parse_advice_bytes(data, identity)))
+    print_json(as_json(parse_advice_bytes(document_of(file), identity)))

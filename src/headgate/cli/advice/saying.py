@@ -5,13 +5,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headgate.cli.printing import unreadable
+from headgate.cli.terminal import harmless
 from headgate.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from headgate.advice import AgentIdentity
     from headgate.advice.result import AdviceResult
 
-__all__ = ["CA", "as_json", "identity", "trusted"]
+__all__ = ["CA", "as_json", "document_of", "identity", "trusted"]
+
+_LONGEST = 16 << 20
 
 
 class _Identity(click.ParamType["AgentIdentity"]):
@@ -51,6 +55,18 @@ def as_json(result: "AdviceResult") -> Any:
     if isinstance(result, AdviceEntry):
         return {"disallowed": result.disallowed, "fraction": result.fraction}
     return result and result.value
+
+
+def document_of(file: str) -> bytes:
+    """Read a document, of a file or of standard input, that may well be longer than what an agent would fetch.
+
+    Raises `ConfigurationError` for a file that cannot be read, and for one without end.
+    """
+    with unreadable(file), click.open_file(file, "rb") as document:
+        data: bytes = document.read(_LONGEST + 1)
+    if len(data) > _LONGEST:
+        raise ConfigurationError(f"{harmless(file)}: longer than {_LONGEST >> 20} MiB; that is no traffic advice")
+    return data
 
 
 def trusted(ca: str | None) -> Any:

@@ -154,3 +154,9 @@ def test_a_document_behind_the_wrong_media_type_is_checked_too(run, origin):
     origin.answer(b"{}", headers=[["Content-Type", "application/json"], ["X-Content-Type-Options", "nosniff"]])
     told = run("check", origin.url, "--json")
     assert [finding["code"] for finding in told.json["findings"]] == ["media_type", "not_a_list"]
+
+
+def test_what_is_no_url_is_told_so(run):
+    told = run("fetch", "nonsense", "--identity", "A,*", "--json")
+    assert (told.code, told.json["origin"], told.json["result"]) == (1, None, None)
+    assert told.json["reason"] == "that is no URL with an origin; try https://example.com"

@@ -23,3 +23,11 @@ def test_a_file_is_read_as_standard_input_is(run, tmp_path):
     assert run("parse", file, "--identity", " Exämple , *").json == {"disallowed": False, "fraction": 0.25}
     assert run("parse", "--identity", "Exämple,*", stdin=file.read_bytes()).json["fraction"] == 0.25
     assert run("parse", file, "--identity", "Other,*").out == b"null\n"
+
+
+def test_a_document_without_end_is_refused_and_a_long_one_read(run):
+    long = b'[{"user_agent":"*","fraction":0.5}' + b" " * (1 << 20) + b"]"
+    assert run("parse", "-", "--identity", "A,*", stdin=long).json == {"disallowed": False, "fraction": 0.5}
+    told = run("parse", "-", "--identity", "A,*", stdin=bytes((16 << 20) + 1))
+    assert (told.code, told.out) == (2, b"")
+    assert told.err == "headgate: -: longer than 16 MiB; that is no traffic advice\n"
