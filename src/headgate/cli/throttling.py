@@ -94,8 +94,7 @@ def replay_throttle(file: str, *, policy: str, jitter: float | None, draw: float
                 if text.strip():
                     click.echo(json.dumps(_answer(throttle, _line(text))))
     except Malformed as error:
-        name = "standard input" if file == "-" else file
-        raise ConfigurationError(f"{name}: line {number}: {harmless(str(error))}") from None
+        raise ConfigurationError(f"{file}: line {number}: {harmless(str(error))}") from None
 
 
 def _line(text: bytes) -> _Line:
