@@ -97,16 +97,19 @@ class Program:
 
 
 @contextmanager
-def headgate(folder, *arguments, environment=None):
-    """Run `headgate` with these arguments in an empty folder; ended, however the test ends."""
+def headgate(folder, *arguments, environment=None, err=None):
+    """Run `headgate` with these arguments in an empty folder; ended, however the test ends.
+
+    With `err` its stderr is that socket, and `Program` knows nothing of what it says.
+    """
     number = len(list(folder.glob("headgate-*.err")))
     log, out = folder / f"headgate-{number}.err", folder / f"headgate-{number}.out"
-    with log.open("wb") as err, out.open("wb") as output:
+    with log.open("wb") as written, out.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "headgate", *map(str, arguments)],
             stdin=subprocess.DEVNULL,
             stdout=output,
-            stderr=err,
+            stderr=err or written,
             cwd=folder,
             env={**os.environ, "TMPDIR": str(folder), **(environment or {})},
         )

@@ -61,6 +61,11 @@ class Origin:
         lines += [f"{name.replace('_', '-')}: {value}" for name, value in fields.items()]
         self.answers[host] = "\r\n".join([*lines, "", body]).encode()
 
+    def distrusted(self):
+        """Show, from now on, a certificate of somebody whom nobody knows."""
+        self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        trustme.CA().issue_cert(*NAMES).configure_cert(self._tls)
+
     def asked_of(self, host):
         """The heads of the requests for one host."""
         return [head for head in self.asked if f"\r\nhost: {host}:{self.port}\r\n" in head.lower()]

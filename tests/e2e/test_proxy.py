@@ -1,18 +1,24 @@
 """`headgate proxy` as a program: its ready line, its refusals, its log, its listeners, its end."""
 
+import json
 import os
 import re
 import signal
 import socket
 import ssl
-import time
+import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from tests.e2e import programs
 from tests.e2e.proxied import Client, origin_running, proxy
+from tests.servers import free_port
 
+VECTORS = Path(__file__).parents[1] / "vectors" / "proxy"
+AT_CONNECT = json.loads((VECTORS / "advice-at-connect.json").read_text())["cases"]
 WORKERS = pytest.mark.parametrize("workers", [1, 2])
 
 
@@ -43,3 +49,432 @@ def test_a_certificate_to_try_it_out(tmp_path):
             assert sock.getpeercert(binary_form=True)
         assert running.end() == 0
     assert list(tmp_path.glob("headgate-*/")) == []
+
+
+def test_the_protocols_offered_are_those_asked_for(tmp_path):
+    with proxy(tmp_path, "--alpn", "http/1.1") as running:
+        running.tls.set_alpn_protocols(["h2", "http/1.1"])
+        with running.client() as client:
+            assert client.sock.selected_alpn_protocol() == "http/1.1"
+
+
+# What is refused, and how.
+
+
+def refused(answer, status, reason, error):
+    """Whether a refusal about one origin is as it should be."""
+    assert (answer.status, answer.reason) == (status, reason)
+    assert answer.fields["retry-after"] == "0"
+    assert answer.fields["proxy-status"] == f'headgate; error={error}; details="{reason}"'
+    assert answer.fields["content-length"] == "0"
+    return True
+
+
+@pytest.mark.parametrize("tls", [True, False])
+def test_what_is_refused_for_one_origin_spoils_no_other_and_keeps_the_connection(tmp_path, tls):
+    with (
+        socket.socket() as closed,
+        proxy(tmp_path, "--deny-host", "example.net", "--allow-port", "1", tls=tls) as running,
+        running.client() as client,
+    ):
+        closed.bind(("127.0.0.1", 0))
+        port = running.origin.port
+        running.origin.advise("no.example.org", {"user_agent": "*", "disallow": True})
+        running.origin.advise("none.example.org", {"user_agent": "*", "fraction": 0})
+        running.origin.answer("busy.example.org", status=503)
+        denied = "http_request_denied"
+        assert refused(client.ask("www.example.org:25"), 403, "port", denied)
+        assert refused(client.ask(f"www.example.net:{port}"), 403, "host", denied)
+        assert refused(client.ask(f"10.0.0.1:{port}"), 403, "address", "destination_ip_prohibited")
+        assert refused(client.ask("www.example.org:1"), 502, "dial_refused", "connection_refused")
+        assert refused(client.ask("www.example.org:1"), 403, "advice_unreachable", "destination_unavailable")
+        assert refused(client.ask(f"no.example.org:{port}"), 403, "advice_disallowed", denied)
+        assert refused(client.ask(f"none.example.org:{port}"), 403, "advice_fraction", denied)
+        assert refused(client.ask(f"busy.example.org:{port}"), 403, "advice_unreachable", "destination_unavailable")
+        assert client.ask(f"www.example.org:{port}").status == 200
+        assert client.echoes()
+        assert running.origin.echoed == 1
+        assert [line["reason"] for line in running.log()] == [
+            "port", "host", "address", "dial_refused", "advice_unreachable", "advice_disallowed", "advice_fraction",
+            "advice_unreachable",
+        ]  # fmt: skip
+
+
+def test_a_name_that_does_not_resolve(tmp_path):
+    with programs.headgate(tmp_path, "proxy", "--plaintext", "--listen", "127.0.0.1:0") as running:
+        assert running.ready
+        with Client(running.port) as client:
+            assert refused(client.ask("missing.invalid:443"), 502, "name", "dns_error")
+            assert refused(client.ask("localhost:443"), 403, "address", "destination_ip_prohibited")
+
+
+def test_an_origin_that_does_not_answer(tmp_path):
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as deaf, ExitStack() as filling:
+        port = deaf.getsockname()[1]
+        for _ in range(4):  # the queue of connections that nobody accepts is full, and more are not answered
+            sock = filling.enter_context(socket.socket())
+            sock.setblocking(False)
+            sock.connect_ex(("127.0.0.1", port))
+        with proxy(tmp_path, "--allow-port", port, admin=False) as running:
+            assert refused(running.ask(port=port), 504, "dial_timeout", "connection_timeout")
+
+
+def test_what_is_no_connect_or_none_that_can_be_read(tmp_path):
+    with proxy(tmp_path) as running:
+        asked = running.origin.port
+        for authority in ("www.example.org", "www.example.org:0", f"user@www.example.org:{asked}", "[::1", "a..b:443"):
+            with running.client() as client:
+                answer = client.ask(authority)
+                assert (answer.status, answer.reason) == (400, "malformed"), authority
+                assert "retry-after" not in answer.fields
+        for method in ("GET", "POST", "OPTIONS", "connect"):
+            with running.client() as client:
+                answer = client.ask("/", method=method)
+                assert (answer.status, answer.reason, answer.fields["allow"]) == (405, "method", "CONNECT")
+                assert "retry-after" not in answer.fields
+        with running.client() as client:
+            answer = client.ask(f"www.example.org:{asked}", more="Content-Length: 5\r\n")
+            assert (answer.status, answer.reason) == (400, "malformed")
+        assert running.origin.asked == []
+
+
+@WORKERS
+def test_never_more_tunnels_than_may_be_and_a_refusal_holds_no_place(tmp_path, workers):
+    with proxy(tmp_path, "--max-tunnels", 3, "--workers", workers) as running, ExitStack() as open_ones:
+        to = f"www.example.org:{running.origin.port}"
+        clients = [open_ones.enter_context(running.client()) for _ in range(12)]
+        for client in clients:
+            client.send(f"CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n".encode())
+        answers = [client.answer() for client in clients]
+        assert sorted(answer.status for answer in answers) == [200] * 3 + [503] * 9
+        full = next(answer for answer in answers if answer.status == 503)
+        assert full.reason == "tunnels"
+        assert int(full.fields["retry-after"]) >= 1
+        assert len(running.origin.asked) == 1
+        tunnels = [client for client, answer in zip(clients, answers, strict=True) if answer.status == 200]
+        assert all(client.echoes() for client in tunnels)
+        for client in tunnels[:2]:
+            client.sock.close()
+        running.wait_for(tunnels=1)
+        assert [running.ask(port=running.origin.port).status for _ in range(6)] == [200] * 6
+
+
+def test_the_rate_and_the_tunnels_of_one_client_are_its_own(tmp_path):
+    flags = ("--client-rate", "3/h burst 3", "--client-tunnels", 1)
+    with proxy(tmp_path, *flags) as running, running.client() as client, running.client() as second:
+        to = f"www.example.org:{running.origin.port}"
+        assert client.ask(to).status == 200
+        answer = second.ask(to)
+        assert (answer.status, answer.reason) == (429, "client_tunnels")
+        assert int(answer.fields["retry-after"]) >= 1
+        assert second.ask("www.example.org:25").reason == "client_tunnels"
+        answer = second.ask(to)
+        assert (answer.status, answer.reason) == (429, "client_rate")
+        assert 1100 < int(answer.fields["retry-after"]) <= 1200
+        assert running.ask(source="127.0.0.2").status == 200
+
+
+def test_more_connections_than_may_be_are_told_so(tmp_path):
+    with proxy(tmp_path, "--max-connections", 2) as running, running.client() as client, running.client():
+        answer = running.ask()
+        assert (answer.status, answer.reason) == (503, "connections")
+        assert int(answer.fields["retry-after"]) >= 1
+        assert client.ask(f"www.example.org:{running.origin.port}").status == 200
+
+
+def test_the_proxy_is_never_dialled_through_itself(tmp_path):
+    with origin_running() as origin:
+        listen, admin = free_port(), free_port()
+        words = ["--listen", f"0.0.0.0:{listen}", "--admin", f"127.0.0.1:{admin}", "--insecure"]
+        words += ["--allow-port", listen, "--allow-port", admin]
+        with proxy(tmp_path, *words, origin=origin, tls=False) as running:
+            for host in ("127.0.0.1", "127.9.9.9", "www.example.org", "0.0.0.0"):
+                with running.client() as client:
+                    assert client.ask(f"{host}:{listen}").reason == "address", host
+            with running.client() as client:
+                assert client.ask(f"127.0.0.1:{admin}").reason == "address"
+
+
+# Advice.
+
+
+def sources(count):
+    """Clients that are their own."""
+    return [f"127.0.{number // 250 + 1}.{number % 250 + 1}" for number in range(count)]
+
+
+@pytest.mark.parametrize("case", AT_CONNECT, ids=lambda case: case["name"])
+def test_advice_at_connect(tmp_path, case):
+    fields = {name: case[name] for name in ("content_type", "location", "retry_after") if name in case}
+    with origin_running() as origin:
+        if case["status"] == "TLS error":
+            origin.distrusted()
+        else:
+            origin.answer("www.example.org", status=case["status"], body=case["body"], **fields)
+        with proxy(tmp_path, "--brand", "TollKeeper", origin=origin, admin=False) as running:
+            if isinstance(case["connect"], str):  # a tenth of the clients
+                first, again = ([running.ask(source=one).status for one in sources(200)] for _ in range(2))
+                assert first == again
+                assert 3 < first.count(200) < 50
+                assert first.count(403) == 200 - first.count(200)
+            else:
+                assert [running.ask().status for _ in range(3)] == [case["connect"]] * 3
+            if case["connect"] == 403:
+                assert origin.echoed == 0
+            if case["status"] != "TLS error":
+                (head,) = origin.asked
+                assert "\r\nUser-Agent: TollKeeper\r\n" in head
+
+
+def test_an_origin_that_was_busy_is_asked_again_when_it_said(tmp_path):
+    with proxy(tmp_path, admin=False) as running:
+        running.origin.answer("www.example.org", status=429, retry_after="1")
+        assert running.ask().reason == "advice_unreachable"
+        assert running.ask().reason == "advice_unreachable"
+        del running.origin.answers["www.example.org"]
+        running.program.until(lambda: running.ask().status == 200, "tunnel")
+        assert len(running.origin.asked) == 2
+
+
+def test_an_origin_that_cannot_say_is_let_through_where_that_is_permitted(tmp_path):
+    with proxy(tmp_path, "--unreachable", "permit", admin=False) as running:
+        running.origin.answer("www.example.org", status=503)
+        assert running.ask().status == 200
+
+
+def test_only_the_authorities_named_are_trusted(tmp_path):
+    with origin_running() as other, proxy(tmp_path, admin=False) as running:
+        assert running.ask().status == 200
+        ca = tmp_path / "other.pem"
+        other.authority.cert_pem.write_to_path(str(ca))
+        with proxy(tmp_path, "--advice-ca", ca, origin=running.origin, admin=False) as stranger:
+            assert stranger.ask().reason == "advice_unreachable"
+            assert "certificate is not trusted" in stranger.log()[0]["why"]
+
+
+# What is written down.
+
+
+@WORKERS
+def test_the_log_has_refusals_and_counts_and_nothing_of_a_client(tmp_path, workers):
+    secret = "dG9wc2VjcmV0"
+    more = f"Proxy-Authorization: Bearer {secret}\r\nchrome-tunnel: key={secret}\r\nCookie: {secret}\r\n"
+    with proxy(tmp_path, "--workers", workers) as running:
+        assert running.ask(more=more).status == 200
+        assert running.ask(port=25, more=more, source="127.3.4.5").status == 403
+        running.wait_for(tunnels=0)
+        assert running.program.end() == 0
+        lines = running.log()
+        refusal, tunnels = lines
+        assert {"event": "refused", "origin": "https://www.example.org:25", "reason": "port"}.items() <= refusal.items()
+        assert {"event": "tunnels", "accepted": 1, "open": 0}.items() <= tunnels.items()
+        said = running.program.said()
+        assert secret not in said
+        assert "127.3.4.5" not in said
+        assert "chrome-tunnel" not in said.lower()
+        assert secret not in running.origin.asked[0]
+
+
+@WORKERS
+def test_all_is_logged_where_that_is_asked_for(tmp_path, workers):
+    with proxy(tmp_path, "--log", "all", "--log-client", "--workers", workers) as running:
+        with running.client(source="127.3.4.5") as client:
+            assert client.ask(f"www.example.org:{running.origin.port}").status == 200
+            assert client.echoes(b"12345")
+        assert running.ask(port=25).status == 403
+        running.wait_for(tunnels=0)
+        assert running.program.end() == 0
+        tunnel = next(line for line in running.log() if line["event"] == "tunnel")
+        origin = f"https://www.example.org:{running.origin.port}"
+        expected = {"origin": origin, "received": 5, "sent": 5, "client": "127.3.4.5"}
+        assert expected.items() <= tunnel.items()
+        assert tunnel["why"] in {"ended", "client_gone"}
+        assert 0 <= tunnel["seconds"] < 60
+        (refusal,) = [line for line in running.log() if line["event"] == "refused"]
+        assert refusal["client"] == "127.0.0.1"
+        assert len(running.log()) == 2
+
+
+def test_nobody_has_to_read_the_log(tmp_path):
+    read, write = socket.socketpair()
+    with read, write, origin_running() as origin:
+        ca = tmp_path / "ca.pem"
+        origin.authority.cert_pem.write_to_path(str(ca))
+        words = ["proxy", "--plaintext", "--listen", "127.0.0.1:0", "--advice-ca", ca, "--allow-port", origin.port]
+        words += ["--allow-address", "127.0.0.0/8", "--resolve", "*=127.0.0.1"]
+        with programs.headgate(tmp_path, *words, err=write) as running:
+            ready = read.recv(1 << 12)
+            while b"ready " not in ready:
+                ready += read.recv(1 << 12)
+            port = int(ready.split()[-1].rpartition(b":")[2])
+            with Client(port) as client:
+                for _ in range(3000):  # each a line that nobody takes
+                    assert client.ask(f"{'x' * 60}.{'y' * 60}.{'z' * 60}.example.org:25").status == 403
+                assert client.ask(f"www.example.org:{origin.port}").status == 200
+                assert client.echoes()
+            assert running.end() == 0
+
+
+# What can be seen.
+
+
+@WORKERS
+def test_metrics_and_state_have_the_names_that_were_promised(tmp_path, workers):
+    with proxy(tmp_path, "--workers", workers) as running, running.client() as client:
+        running.origin.advise("half.example.org", {"user_agent": "*", "fraction": 0.5}, cache_control="max-age=3600")
+        running.origin.answer("busy.example.org", status=503)
+        assert client.ask(f"www.example.org:{running.origin.port}").status == 200
+        assert running.ask("busy.example.org").status == 403
+        running.ask("half.example.org", source="127.0.0.9")
+        running.ask(port=25)
+        families = {family.name for family in text_string_to_metric_families(running.program.admin("/metrics"))}
+        names = {"connects", "tunnels", "bytes", "advice_fetches", "advice_request_bytes", "connect_request_bytes"}
+        assert {f"headgate_proxy_{name}" for name in names} <= families
+        metrics = running.metrics()
+        assert metrics['headgate_proxy_connects_total{reason="port",result="refused"}'] == 1
+        assert metrics['headgate_proxy_connects_total{reason="advice_unreachable",result="refused"}'] == 1
+        assert metrics['headgate_proxy_advice_fetches_total{result="entry"}'] == 1
+        assert metrics['headgate_proxy_advice_fetches_total{result="none"}'] == 1
+        assert metrics['headgate_proxy_advice_fetches_total{result="unreachable"}'] == 1
+        assert metrics["headgate_proxy_tunnels"] == 1
+        assert 0 < metrics["headgate_proxy_connect_request_bytes_total"] < 1000
+        assert metrics["headgate_proxy_advice_request_bytes_total"] > 3 * 200
+        state = running.program.state()
+        assert (state["tunnels"], state["draining"]) == (1, False)
+        origins = {origin.pop("origin"): origin for origin in state["origins"]}
+        port = running.origin.port
+        assert set(origins) == {
+            f"https://www.example.org:{port}", f"https://busy.example.org:{port}", f"https://half.example.org:{port}",
+            "https://www.example.org:25",
+        }  # fmt: skip
+        plain = origins[f"https://www.example.org:{port}"]
+        assert 1700 < plain.pop("fresh_for") <= 1800
+        assert plain == {"result": None, "accepted": 1, "refused": {}}
+        busy = origins[f"https://busy.example.org:{port}"]
+        assert 50 < busy.pop("fresh_for") <= 60
+        assert busy == {"result": "unreachable", "accepted": 0, "refused": {"advice_unreachable": 1}}
+        half = origins[f"https://half.example.org:{port}"]
+        assert half["result"] == {"disallowed": False, "fraction": 0.5}
+        assert 3500 < half["fresh_for"] <= 3600
+        assert origins["https://www.example.org:25"] == {
+            "result": None, "fresh_for": 0, "accepted": 0, "refused": {"port": 1},
+        }  # fmt: skip
+        assert running.program.admin("/livez") == "alive\n"
+        assert running.program.admin("/readyz") == "ready\n"
+
+
+# Its end.
+
+
+@WORKERS
+def test_sigterm_refuses_what_is_new_and_lets_tunnels_end(tmp_path, workers):
+    with ExitStack() as stack:
+        running = stack.enter_context(proxy(tmp_path, "--workers", workers, "--drain", 15))
+        clients = [stack.enter_context(running.client()) for _ in range(12)]
+        to = f"www.example.org:{running.origin.port}"
+        assert clients[0].ask(to).status == 200
+        for client in clients[1:]:
+            assert client.ask("www.example.org:25").status == 403  # each is somebody's by now
+        running.program.process.send_signal(signal.SIGTERM)
+        running.program.until(lambda: cannot_connect(running.port), "end of listening")
+        for client in clients[1:]:
+            answer = client.ask(to)
+            assert (answer.status, answer.reason) == (503, "draining")
+            assert 1 <= int(answer.fields["retry-after"]) <= 15
+        assert running.program.state()["draining"]
+        with pytest.raises(Exception, match="503"):
+            running.program.admin("/readyz")
+        assert clients[0].echoes(b"still there")
+        clients[0].sock.close()
+        assert running.program.process.wait(programs.PATIENCE) == 0
+        assert "cut" not in running.program.said()
+
+
+def cannot_connect(port):
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+@WORKERS
+def test_what_has_not_ended_in_time_is_cut_and_counted(tmp_path, workers):
+    with ExitStack() as stack:
+        running = stack.enter_context(proxy(tmp_path, "--workers", workers, "--drain", 0.3))
+        clients = [stack.enter_context(running.client()) for _ in range(3)]
+        for client in clients:
+            assert client.ask(f"www.example.org:{running.origin.port}").status == 200
+        assert running.program.end() == 0
+        assert re.search(r"^headgate: 3 tunnels had not ended and were cut$", running.program.said(), re.MULTILINE)
+        assert [client.read_to_end() for client in clients] == [b""] * 3
+        (line,) = running.log()
+        assert {"event": "tunnels", "accepted": 3}.items() <= line.items()
+
+
+@WORKERS
+def test_a_second_sigterm_ends_it_at_once(tmp_path, workers):
+    with ExitStack() as stack:
+        running = stack.enter_context(proxy(tmp_path, "--workers", workers, "--drain", 3600))
+        client = stack.enter_context(running.client())
+        assert client.ask(f"www.example.org:{running.origin.port}").status == 200
+        running.program.process.send_signal(signal.SIGTERM)
+        running.program.until(lambda: cannot_connect(running.port), "end of listening")
+        assert client.echoes()
+        assert running.program.end() == 0
+        assert re.search(r"^headgate: 1 tunnel had not ended and was cut$", running.program.said(), re.MULTILINE)
+
+
+# Several processes.
+
+
+def test_workers_ask_an_origin_once_between_them(tmp_path):
+    with proxy(tmp_path, "--workers", 3) as running, ExitStack() as stack:
+        running.origin.hold = threading.Event()
+        stack.callback(running.origin.hold.set)
+        to = f"www.example.org:{running.origin.port}"
+        clients = [stack.enter_context(running.client()) for _ in range(24)]
+        for client in clients:
+            client.send(f"CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n".encode())
+        running.program.until(lambda: running.origin.asked, "question")
+        running.origin.hold.set()
+        assert {client.answer().status for client in clients} == {200}
+        assert len(running.origin.asked) == 1
+
+
+def test_workers_draw_alike(tmp_path):
+    with proxy(tmp_path, "--workers", 2, admin=False) as running:
+        running.origin.advise("www.example.org", {"user_agent": "*", "fraction": 0.5})
+        answers = {one: {running.ask(source=one).status for _ in range(8)} for one in sources(20)}
+        assert all(len(statuses) == 1 for statuses in answers.values())
+        assert {status for statuses in answers.values() for status in statuses} == {200, 403}
+
+
+def test_a_worker_that_is_killed_loses_no_place_for_good(tmp_path):
+    with proxy(tmp_path, "--workers", 2, "--max-tunnels", 4) as running, ExitStack() as stack:
+        to = f"www.example.org:{running.origin.port}"
+        tunnels = [stack.enter_context(running.client()) for _ in range(4)]
+        assert [client.ask(to).status for client in tunnels] == [200] * 4
+        assert running.ask().reason == "tunnels"
+        assert running.metrics()["headgate_proxy_tunnels"] == 4  # and all has been told to their parent
+        for pid in running.program.children():
+            os.kill(pid, signal.SIGKILL)
+        running.program.until(lambda: len(ended_workers(running)) == 2, "two that ended")
+        running.program.until(lambda: listeners(running.port) == 2, "two that listen")
+        again = [stack.enter_context(running.client()) for _ in range(4)]
+        assert [client.ask(to).status for client in again] == [200] * 4
+        assert running.ask().reason == "tunnels"
+        assert len(running.origin.asked) == 1  # their parent remembers
+        counts = running.metrics()
+        assert counts['headgate_proxy_connects_total{reason="",result="accepted"}'] == 8
+        assert counts['headgate_proxy_connects_total{reason="tunnels",result="refused"}'] == 2
+
+
+def ended_workers(running):
+    return re.findall(r"^headgate: worker \d+ ended \(SIGKILL\); another one starts in", running.program.said(), re.M)
+
+
+def listeners(port):
+    """How many sockets listen at a port of loopback."""
+    rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(row[1] == f"0100007F:{port:04X}" and row[3] == "0A" for row in rows)

@@ -180,7 +180,7 @@ class Crew(Generic[_State]):
         await asyncio.gather(*self._tasks, return_exceptions=True)
         members = self.members
         self.send(End(seconds))
-        gone = [asyncio.ensure_future(member.process.wait()) for member in members]
+        gone = [asyncio.ensure_future(self._see_off(member)) for member in members]
         try:
             if gone:
                 await asyncio.wait(gone, timeout=seconds + _GRACE)
@@ -189,9 +189,12 @@ class Crew(Generic[_State]):
                 if member.process.returncode is None:
                     member.process.kill()
             await asyncio.gather(*gone)
-        for member in members:
-            await member.gone()
-            self._bury(member)
+
+    async def _see_off(self, member: Member[_State]) -> str:
+        """Come back when a worker is gone and buried; returns why it ended."""
+        why = await member.gone()
+        self._bury(member)
+        return why
 
     async def _spawn(self, number: int) -> Member[_State]:
         """Start a worker; comes back when it accepts. Raises `ConfigurationError` when it cannot."""
@@ -214,9 +217,7 @@ class Crew(Generic[_State]):
         member.channel.send(self._plan.orders(number))
         await member.settle()
         if not member.ready:
-            why = await member.gone()
-            self._bury(member)
-            raise ConfigurationError(why)
+            raise ConfigurationError(await self._see_off(member))
         return member
 
     def _bury(self, member: Member[_State]) -> None:
@@ -228,8 +229,7 @@ class Crew(Generic[_State]):
         pause = _FIRST_PAUSE
         while not self.ending:
             began = time.monotonic()
-            why = await member.gone()
-            self._bury(member)
+            why = await self._see_off(member)
             pause = _FIRST_PAUSE if time.monotonic() - began > _LASTING else min(2 * pause, _LONGEST_PAUSE)
             while not self.ending:
                 self._tell(f"headgate: worker {member.process.pid} ended ({why}); another one starts in {pause:g} s")

@@ -9,7 +9,7 @@ import contextlib
 import socket
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -111,6 +111,7 @@ class TunnelServer:
         self._ticking: asyncio.TimerHandle | None = None
         self._idle = asyncio.Event()
         self._deadline = 0.0
+        self._closed = False
         self._cut = 0
 
     @property
@@ -151,10 +152,11 @@ class TunnelServer:
         for listener in self._listeners:
             listener.renew(tls)
 
-    async def drain(self, seconds: float) -> int:
+    async def drain(self, seconds: float, *, elsewhere: Callable[[], bool] = lambda: False) -> int:
         """End: listen no more, give the tunnels at most `seconds`, then close everything.
 
-        Returns how many tunnels were cut. A second call, while the first one waits, cuts them at once.
+        Returns how many tunnels were cut. A second call, while the first one waits, cuts them at once. As long as there
+        are tunnels `elsewhere`, in other processes of the proxy, clients that stay are still told that it ends.
         """
         if self.draining:
             return self._close()
@@ -164,13 +166,17 @@ class TunnelServer:
             self._listeners.pop().close()
         for connection in list(self.connections):
             connection.drain()
-        if self.busy and seconds > 0:
+        if seconds > 0:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
-                    await self._idle.wait()
+                    if self.busy:
+                        await self._idle.wait()
+                    while elsewhere() and not self._closed:
+                        await asyncio.sleep(_TICK)  # noqa: ASYNC110  # no event crosses from process to process
         return self._close()
 
     def _close(self) -> int:
+        self._closed = True
         self._cut += self.busy
         if self._ticking is not None:
             self._ticking.cancel()

@@ -62,6 +62,8 @@ class PrefetchProxy:
         self._lines = lines
         self._closing = AsyncExitStack()
         self._cut = 0
+        # Theirs to the end of the process: what is cancelled at the end of the proxy gives its place back later.
+        self._places = Places(settings.max_tunnels, share.places, worker=share.worker)
         lookup = SystemLookup()
         self._closing.callback(lookup.close)
         self._tokens = self._new_tokens()
@@ -69,8 +71,7 @@ class PrefetchProxy:
             Manners(key=share.key, unreachable=settings.unreachable, limits=limits_of(settings)),
             tokens=self._tokens,
             clients=clients_of(settings),
-            # Theirs to the end of the process: what is cancelled at the end of the proxy gives its place back later.
-            places=Places(settings.max_tunnels, share.places, worker=share.worker),
+            places=self._places,
             hosts=hosts_of(settings),
             resolver=resolver_of(settings, lookup, share.listeners),
             advising=advising,
@@ -127,8 +128,7 @@ class PrefetchProxy:
 
         A second call, while the first one waits, has it wait no longer.
         """
-        cut = await self._server.drain(seconds)
-        self._cut += cut
+        self._cut = await self._server.drain(seconds, elsewhere=lambda: self._places.taken > 0)
         await asyncio.sleep(0)  # for decisions that were under way to be cancelled
         await self._closing.aclose()
         return self._cut
