@@ -171,8 +171,8 @@ class TunnelServer:
                 async with asyncio.timeout(seconds):
                     if self.busy:
                         await self._idle.wait()
-                    while elsewhere() and not self._closed:
-                        await asyncio.sleep(_TICK)  # noqa: ASYNC110  # no event crosses from process to process
+                    while elsewhere() and not self._closed:  # noqa: ASYNC110  # no event comes from other processes
+                        await asyncio.sleep(_TICK)
         return self._close()
 
     def _close(self) -> int:
