@@ -251,6 +251,16 @@ def test_a_body_that_says_it_is_too_long_is_not_read():
         response.body(most=MOST)
 
 
+@pytest.mark.parametrize("framing", [b"", b"Transfer-Encoding: chunked\r\n"])
+def test_a_body_without_an_end_is_held_no_further_than_the_bound(framing):
+    chunk = b"64\r\n" + b"x" * 100 + b"\r\n"
+    said = [OK + framing + b"\r\n", *[chunk] * (MOST // 100 + 1)]
+    response = ResponseReader(lambda: said.pop(0))
+    response.head()
+    with pytest.raises(Broken, match="longer than 1000 bytes"):
+        response.body(most=MOST)
+
+
 def test_what_receiving_raises_is_passed_on():
     def fail() -> bytes:
         raise TimeoutError
