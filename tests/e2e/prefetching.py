@@ -1,5 +1,5 @@
-"""Both ends of a prefetch, over TLS: an origin for every name, which remembers what it was asked, and a CONNECT proxy
-that does as it is told.
+"""Both ends of a prefetch, over TLS: an origin for every name, which remembers what it was asked, and two proxies that
+lead there: `headgate proxy`, as a program, and one that does as it is told.
 
 The names are those of `NAMES`: a browser prefetches only from names below a real top level. The origin's own port is
 in its addresses, so it is also in the CONNECT's authority.
@@ -8,14 +8,29 @@ in its addresses, so it is also in the CONNECT's authority.
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from pathlib import Path
 
 import trustme
 
-__all__ = ["NAMES", "Answer", "Asked", "Origin", "ScriptedProxy", "listening", "origin_running", "scripted_proxy"]
+from tests.e2e.programs import Program, headgate
+
+__all__ = [
+    "ADVICE",
+    "NAMES",
+    "Answer",
+    "Asked",
+    "Hold",
+    "Origin",
+    "ScriptedProxy",
+    "listening",
+    "origin_running",
+    "prefetch_proxy",
+    "scripted_proxy",
+]
 
 NAMES = ("*.example.com", "*.example.net", "*.example.org", "localhost", "127.0.0.1")
 ADVICE = "/.well-known/traffic-advice"
@@ -56,11 +71,20 @@ class Asked:
         return cls(method, target, fields["host"].partition(":")[0], fields)
 
 
+class Hold:
+    """A wait that has to be ended: `reached` says that somebody waits, `over` ends it."""
+
+    def __init__(self) -> None:
+        self.reached = asyncio.Event()
+        self.over = asyncio.Event()
+
+
 class Origin:
     """An origin for every name.
 
     `asked` holds its requests, `names` the name of every TLS connection that was begun. It answers 200 with a small
-    page wherever `answers` holds nothing else for (host, path), and 404 where advice is looked for.
+    page wherever `answers` holds nothing else for (host, path), and 404 where advice is looked for; with a
+    `hold`, the small page waits for that.
     """
 
     def __init__(self, authority: trustme.CA) -> None:
@@ -69,6 +93,7 @@ class Origin:
         self.asked: list[Asked] = []
         self.names: list[str] = []
         self.answers: dict[tuple[str, str], Answer] = {}
+        self.hold: Hold | None = None
 
     def url(self, host: str, path: str = "/") -> str:
         """Address of a page, with the port."""
@@ -97,8 +122,15 @@ class Origin:
         while True:
             asked = Asked.parse(await reader.readuntil(b"\r\n\r\n"))
             self.asked.append(asked)
-            usual = Answer(404) if asked.target == ADVICE else page(f"<p>{asked.target}</p>")
-            writer.write(self.answers.get((asked.host, asked.target), usual).encode())
+            answer = self.answers.get((asked.host, asked.target))
+            if answer is None and asked.target == ADVICE:
+                answer = Answer(404)
+            elif answer is None:
+                if self.hold is not None:
+                    self.hold.reached.set()
+                    await self.hold.over.wait()
+                answer = page(f"<p>{asked.target}</p>")
+            writer.write(answer.encode())
             await writer.drain()
 
 
@@ -215,3 +247,15 @@ async def scripted_proxy(origin: Origin) -> AsyncIterator[ScriptedProxy]:
     proxy = ScriptedProxy(origin.port)
     async with listening(proxy.talk, context(origin.authority)) as proxy.port:
         yield proxy
+
+
+@contextmanager
+def prefetch_proxy(folder: Path, origin: Origin, *flags: object) -> Iterator[Program]:
+    """Run `headgate proxy` with a certificate of its own so that every name leads to this origin, until it is ready."""
+    ca = folder / "ca.pem"
+    origin.authority.cert_pem.write_to_path(str(ca))
+    words = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--self-signed", "--advice-ca", ca, "--log", "all"]
+    words += ["--allow-address", "127.0.0.0/8", "--allow-port", origin.port, "--resolve", f"*=127.0.0.1:{origin.port}"]
+    with headgate(folder, "proxy", *words, *flags) as program:
+        assert program.ready
+        yield program

@@ -1,19 +1,32 @@
-"""A real browser prefetches by way of a proxy, and takes each refusal as its `Retry-After` says.
+"""A real browser prefetches by way of `headgate proxy`, and what it is refused spoils nothing else.
 
-The proxy here does as it is told, so what is proven is the browser: that it asks the proxy, uses what it was given, and
-when it avoids the proxy for every origin.
+What the browser makes of answers that this proxy gives seldom, or never, is asked of it by one that does as it is told.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+import signal
+import socket
+import ssl
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests import servers
 from tests.chromium import Browser, Outcome, chromium, remaining
-from tests.e2e.prefetching import Answer, Origin, ScriptedProxy, listening, origin_running, scripted_proxy
+from tests.e2e.prefetching import (
+    ADVICE,
+    Answer,
+    Hold,
+    Origin,
+    ScriptedProxy,
+    origin_running,
+    prefetch_proxy,
+    scripted_proxy,
+)
+from tests.e2e.programs import Program
+from tests.e2e.proxied import Client
 
 pytestmark = pytest.mark.needs("chromium")
 
@@ -23,22 +36,7 @@ FAILED = Outcome("Failure", "PrefetchFailedNetError")
 AVOIDED = Outcome("Failure", "PrefetchProxyNotAvailable")
 
 REFERRER, FIRST, SECOND = "news.example.com", "www.example.org", "www.example.net"
-
-
-@asynccontextmanager
-async def browsing() -> AsyncIterator[tuple[Browser, Origin, ScriptedProxy]]:
-    async with origin_running() as origin, scripted_proxy(origin) as proxy, chromium(proxy.url) as browser:
-        yield browser, origin, proxy
-
-
-def browse(check: Callable[[Browser, Origin, ScriptedProxy], Awaitable[None]]) -> None:
-    """Run a check with all three."""
-
-    async def run() -> None:
-        async with browsing() as running:
-            await check(*running)
-
-    asyncio.run(run())
+PROTOCOLS = pytest.mark.parametrize("alpn", ["h2", "http/1.1"])
 
 
 async def prefetch(browser: Browser, origin: Origin, *hosts: str) -> list[Outcome]:
@@ -50,78 +48,241 @@ async def prefetch(browser: Browser, origin: Origin, *hosts: str) -> list[Outcom
     return outcomes
 
 
-def test_a_prefetch_goes_through_the_proxy_and_is_used_with_no_second_request() -> None:
-    async def check(browser: Browser, origin: Origin, proxy: ScriptedProxy) -> None:
+# By way of `headgate proxy`.
+
+Check = Callable[[Browser, Origin, Program], Awaitable[None]]
+
+
+def browse(check: Check, folder: Path, *flags: object) -> None:
+    """Run a check with all three."""
+
+    async def run() -> None:
+        async with origin_running() as origin:
+            with prefetch_proxy(folder, origin, *flags) as proxy:
+                async with chromium(proxy.ready["address"]) as browser:
+                    await check(browser, origin, proxy)
+
+    asyncio.run(run())
+
+
+def asked(proxy: Program) -> dict[str, tuple[int, dict[str, int]]]:
+    """How many CONNECTs were accepted for each host, and how many refused, by the reason."""
+    origins = proxy.state()["origins"]
+    return {one["origin"].split("/")[2].partition(":")[0]: (one["accepted"], one["refused"]) for one in origins}
+
+
+@PROTOCOLS
+def test_a_prefetch_is_asked_advice_for_and_is_used_with_no_second_request(alpn: str, tmp_path: Path) -> None:
+    async def check(browser: Browser, origin: Origin, proxy: Program) -> None:
         target = origin.url(FIRST, "/story")
         page = await browser.open(origin.refer(REFERRER, target))
         assert await page.prefetched(target) == READY
-        assert origin.names.count(FIRST) == 1
         assert await page.follow(target) == USED
         assert await page.run("document.body.innerText") == "/story"
-        assert [asked.target for asked in proxy.asked] == [f"{FIRST}:{origin.port}"]
-        assert origin.paths(FIRST) == ["/story"]
-        assert origin.asked[-1].fields["sec-purpose"] == "prefetch;anonymous-client-ip"
+        assert origin.paths(FIRST) == [ADVICE, "/story"]
+        advice, story = origin.asked[-2:]
+        assert advice.fields["user-agent"] == "headgate"
+        assert story.fields["sec-purpose"] == "prefetch;anonymous-client-ip"
+        assert asked(proxy) == {FIRST: (1, {})}
+        # Nothing but the length of the head tells from here what it came in: in HTTP/2 it is packed.
+        to = f"{FIRST}:{origin.port}"
+        plain = len(f"CONNECT {to} HTTP/1.1\r\nHost: {to}\r\nUser-Agent: {story.fields['user-agent']}\r\n\r\n")
+        assert (connect_bytes(proxy) < plain) == (alpn == "h2")
 
-    browse(check)
+    browse(check, tmp_path, "--alpn", alpn)
 
 
-def test_what_was_not_prefetched_is_asked_for_when_it_is_followed() -> None:
-    async def check(browser: Browser, origin: Origin, proxy: ScriptedProxy) -> None:
-        proxy.refuse(FIRST, 403, retry_after="0")
+def connect_bytes(proxy: Program) -> float:
+    lines = proxy.admin("/metrics").splitlines()
+    (line,) = [line for line in lines if line.startswith("headgate_proxy_connect_request_bytes_total ")]
+    return float(line.split()[1])
+
+
+@PROTOCOLS
+def test_what_origins_do_not_want_they_do_not_get_and_the_next_one_does(alpn: str, tmp_path: Path) -> None:
+    async def check(browser: Browser, origin: Origin, proxy: Program) -> None:
+        origin.advise("no.example.org", {"user_agent": "prefetch-proxy", "disallow": True})
+        origin.advise("none.example.org", {"user_agent": "*", "fraction": 0})
+        origin.advise("busy.example.org", status=503, retry_after="600")
+        unwanted = ["no.example.org", "none.example.org", "busy.example.org"]
+        assert await prefetch(browser, origin, *unwanted, FIRST) == [FAILED, FAILED, FAILED, READY]
+        # Each was asked for its advice, by the proxy alone; nobody else has so much as begun to shake hands.
+        for host in unwanted:
+            assert origin.paths(host) == [ADVICE]
+            assert origin.names.count(host) == 1
+        assert origin.paths(FIRST) == [ADVICE, "/"]
+        # What is known is not asked for again; nor is what could not be said.
+        assert await prefetch(browser, origin, *unwanted) == [FAILED, FAILED, FAILED]
+        assert [origin.paths(host) for host in unwanted] == [[ADVICE]] * 3
+        assert asked(proxy) == {
+            "no.example.org": (0, {"advice_disallowed": 2}),
+            "none.example.org": (0, {"advice_fraction": 2}),
+            "busy.example.org": (0, {"advice_unreachable": 2}),
+            FIRST: (1, {}),
+        }
+
+    browse(check, tmp_path, "--alpn", alpn)
+
+
+def test_what_was_not_prefetched_is_asked_for_when_it_is_followed(tmp_path: Path) -> None:
+    async def check(browser: Browser, origin: Origin, proxy: Program) -> None:
+        origin.advise(FIRST, {"user_agent": "*", "disallow": True})
         target = origin.url(FIRST, "/story")
         page = await browser.open(origin.refer(REFERRER, target))
         assert await page.prefetched(target) == FAILED
-        assert FIRST not in origin.names
+        assert origin.paths(FIRST) == [ADVICE]
         assert await page.follow(target) == FAILED
         assert await page.run("document.body.innerText") == "/story"
-        assert origin.paths(FIRST) == ["/story"]
+        assert origin.paths(FIRST) == [ADVICE, "/story"]
         assert "sec-purpose" not in origin.asked[-1].fields
 
-    browse(check)
+    browse(check, tmp_path)
 
 
-@pytest.mark.parametrize("status", [403, 407, 429, 502, 504])
+def test_where_nobody_listens_and_where_nobody_may_spoil_no_other_origin(tmp_path: Path) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        nowhere = f"down.example.org=127.0.0.1:{closed.getsockname()[1]}"
+
+        async def check(browser: Browser, origin: Origin, proxy: Program) -> None:
+            refused = ["down.example.org", "denied.example.org", "inner.example.org"]
+            assert await prefetch(browser, origin, *refused, FIRST) == [FAILED, FAILED, FAILED, READY]
+            assert asked(proxy) == {
+                "down.example.org": (0, {"dial_refused": 1}),
+                "denied.example.org": (0, {"host": 1}),
+                "inner.example.org": (0, {"address": 1}),
+                FIRST: (1, {}),
+            }
+
+        flags = ["--resolve", nowhere, "--deny-host", "denied.example.org", "--resolve", "inner.example.org=10.1.2.3"]
+        browse(check, tmp_path, *flags)
+
+
+@PROTOCOLS
+def test_a_proxy_that_is_full_is_left_alone_for_as_long_as_it_asks(alpn: str, tmp_path: Path) -> None:
+    async def check(browser: Browser, origin: Origin, proxy: Program) -> None:
+        with somebody(proxy) as other:
+            answer = await asyncio.to_thread(other.ask, f"held.example.org:{origin.port}")
+            assert answer.status == 200
+            began = time.monotonic()
+            assert await prefetch(browser, origin, FIRST) == [FAILED]
+        proxy.until(lambda: not proxy.state()["tunnels"], "end of the tunnel")
+        # There is room again, but nobody has told the browser.
+        async with asyncio.timeout(30):
+            while (outcomes := await prefetch(browser, origin, SECOND)) == [AVOIDED]:
+                assert asked(proxy)[FIRST] == (0, {"tunnels": 1})
+                assert SECOND not in asked(proxy)
+                assert origin.paths(SECOND) == []
+        assert outcomes == [READY]
+        assert time.monotonic() - began >= 5  # what the refusal's Retry-After says
+
+    browse(check, tmp_path, "--alpn", alpn, "--max-tunnels", 1)
+
+
+@contextmanager
+def somebody(proxy: Program) -> Iterator[Client]:
+    """Connect to the proxy, without a look at its certificate."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with Client(proxy.port, tls=context) as client:
+        yield client
+
+
+@PROTOCOLS
+def test_a_prefetch_under_way_is_not_lost_when_the_proxy_ends(alpn: str, tmp_path: Path) -> None:
+    async def check(browser: Browser, origin: Origin, proxy: Program) -> None:
+        target = origin.url(FIRST, "/story")
+        origin.hold = Hold()
+        page = await browser.open(origin.refer(REFERRER, target))
+        async with asyncio.timeout(15):
+            await origin.hold.reached.wait()
+        assert origin.paths(FIRST) == [ADVICE, "/story"]
+        proxy.process.send_signal(signal.SIGTERM)
+        proxy.until(lambda: proxy.state()["draining"], "draining")
+        origin.hold.over.set()
+        assert await page.prefetched(target) == READY
+        assert proxy.process.wait(15) == 0
+        assert "cut" not in proxy.said()
+        assert await page.follow(target) == USED
+        assert origin.paths(FIRST) == [ADVICE, "/story"]
+
+    browse(check, tmp_path, "--alpn", alpn)
+
+
+@PROTOCOLS
+def test_one_page_prefetches_from_several_origins_and_each_goes_its_own_way(alpn: str, tmp_path: Path) -> None:
+    async def check(browser: Browser, origin: Origin, proxy: Program) -> None:
+        hosts = [f"{name}.example.org" for name in "abcdef"]
+        origin.advise(hosts[1], {"user_agent": "*", "disallow": True})
+        page = await browser.open(origin.refer(REFERRER, *map(origin.url, hosts)))
+        outcomes = [await page.prefetched(origin.url(host)) for host in hosts]
+        assert outcomes == [READY, FAILED, READY, READY, READY, READY]
+        assert {host: origin.paths(host) for host in hosts} == {
+            host: [ADVICE] if host == hosts[1] else [ADVICE, "/"] for host in hosts
+        }
+
+    browse(check, tmp_path, "--alpn", alpn, "--workers", 2)
+
+
+def test_an_address_without_a_port_is_prefetched_too(tmp_path: Path) -> None:
+    async def check() -> None:
+        async with origin_running() as origin:
+            with prefetch_proxy(tmp_path, origin) as proxy:
+                resolve = f"MAP {FIRST}:443 127.0.0.1:{origin.port}, MAP * 127.0.0.1"
+                async with chromium(proxy.ready["address"], resolve=resolve) as browser:
+                    target = f"https://{FIRST}/story"
+                    page = await browser.open(origin.refer(REFERRER, target))
+                    assert await page.prefetched(target) == READY
+                    assert await page.follow(target) == USED
+                    assert [one["origin"] for one in proxy.state()["origins"]] == [f"https://{FIRST}"]
+                    assert [each.fields["host"] for each in origin.asked[-2:]] == [FIRST, FIRST]
+
+    asyncio.run(check())
+
+
+# By way of a proxy that does as it is told.
+
+
+@asynccontextmanager
+async def browsing() -> AsyncIterator[tuple[Browser, Origin, ScriptedProxy]]:
+    async with origin_running() as origin, scripted_proxy(origin) as proxy, chromium(proxy.url) as browser:
+        yield browser, origin, proxy
+
+
+def browse_as_told(check: Callable[[Browser, Origin, ScriptedProxy], Awaitable[None]]) -> None:
+    """Run a check with all three."""
+
+    async def run() -> None:
+        async with browsing() as running:
+            await check(*running)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("status", [407, 429, 504])
 def test_a_refusal_with_no_time_to_wait_spoils_no_other_origin(status: int) -> None:
     async def check(browser: Browser, origin: Origin, proxy: ScriptedProxy) -> None:
         proxy.refuse(FIRST, status, retry_after="0")
         assert await prefetch(browser, origin, FIRST, SECOND) == [FAILED, READY]
         assert proxy.hosts() == [FIRST, SECOND]
 
-    browse(check)
+    browse_as_told(check)
 
 
 @pytest.mark.parametrize(
-    ("status", "retry_after"), [(403, None), (407, None), (502, None), (403, "Wed, 21 Oct 2015 07:28:00 GMT")]
+    ("status", "retry_after"),
+    [(403, None), (407, None), (502, None), (403, "Wed, 21 Oct 2015 07:28:00 GMT"), (429, "60")],
 )
-def test_a_refusal_that_does_not_say_it_makes_the_browser_avoid_the_proxy(status: int, retry_after: str | None) -> None:
+def test_a_refusal_that_says_otherwise_or_nothing_makes_the_browser_avoid_the_proxy(
+    status: int, retry_after: str | None
+) -> None:
     async def check(browser: Browser, origin: Origin, proxy: ScriptedProxy) -> None:
         proxy.refuse(FIRST, status, retry_after=retry_after)
         assert await prefetch(browser, origin, FIRST, SECOND) == [FAILED, AVOIDED]
         assert proxy.hosts() == [FIRST]
         assert origin.paths(SECOND) == []
 
-    browse(check)
-
-
-def test_the_browser_waits_as_long_as_an_overloaded_proxy_asks_for() -> None:
-    async def check(browser: Browser, origin: Origin, proxy: ScriptedProxy) -> None:
-        proxy.refuse(FIRST, 503, retry_after="60")
-        assert await prefetch(browser, origin, FIRST, SECOND) == [FAILED, AVOIDED]
-        assert proxy.hosts() == [FIRST]
-
-    browse(check)
-
-
-def test_the_browser_comes_back_when_that_time_is_over() -> None:
-    async def check(browser: Browser, origin: Origin, proxy: ScriptedProxy) -> None:
-        proxy.refuse(FIRST, 503, retry_after="1")
-        assert await prefetch(browser, origin, FIRST) == [FAILED]
-        async with asyncio.timeout(15):
-            while (outcomes := await prefetch(browser, origin, SECOND)) == [AVOIDED]:
-                pass
-        assert outcomes == [READY]
-
-    browse(check)
+    browse_as_told(check)
 
 
 def test_a_tunnel_that_breaks_spoils_no_other_origin() -> None:
@@ -129,52 +290,10 @@ def test_a_tunnel_that_breaks_spoils_no_other_origin() -> None:
         proxy.answers[FIRST] = None
         assert await prefetch(browser, origin, FIRST, SECOND) == [FAILED, READY]
 
-    browse(check)
+    browse_as_told(check)
 
 
-def test_one_page_prefetches_from_several_origins_and_each_goes_its_own_way() -> None:
-    async def check(browser: Browser, origin: Origin, proxy: ScriptedProxy) -> None:
-        hosts = [f"{name}.example.org" for name in "abcdef"]
-        proxy.refuse(hosts[1], 403, retry_after="0")
-        page = await browser.open(origin.refer(REFERRER, *map(origin.url, hosts)))
-        outcomes = [await page.prefetched(origin.url(host)) for host in hosts]
-        assert outcomes == [READY, FAILED, READY, READY, READY, READY]
-        assert sorted(proxy.hosts()) == hosts
-
-    browse(check)
-
-
-def test_addresses_need_no_port_where_the_browser_is_told_another_for_it() -> None:
-    async def check() -> None:
-        async with origin_running() as origin, scripted_proxy(origin) as proxy:
-            resolve = f"MAP {FIRST}:443 127.0.0.1:{origin.port}, MAP * 127.0.0.1"
-            async with chromium(proxy.url, resolve=resolve) as browser:
-                target = f"https://{FIRST}/story"
-                page = await browser.open(origin.refer(REFERRER, target))
-                assert await page.prefetched(target) == READY
-                assert await page.follow(target) == USED
-                assert [asked.target for asked in proxy.asked] == [f"{FIRST}:443"]
-
-    asyncio.run(check())
-
-
-@pytest.mark.needs("nghttpx")
-def test_the_proxy_may_speak_http_2(tmp_path: Path) -> None:
-    async def check() -> None:
-        async with origin_running() as origin, listening((behind := ScriptedProxy(origin.port)).talk) as port:
-            issued, key, certificate = origin.authority.issue_cert("127.0.0.1"), tmp_path / "key", tmp_path / "chain"
-            issued.private_key_pem.write_to_path(str(key))
-            issued.cert_chain_pems[0].write_to_path(str(certificate))
-            options = (f"--accesslog-file={tmp_path}/asked", "--accesslog-format=$alpn $request")
-            with servers.nghttpx(tmp_path, backend=port, key=key, certificate=certificate, options=options) as front:
-                async with chromium(f"https://127.0.0.1:{front.port}") as browser:
-                    behind.refuse(FIRST, 403, retry_after="0")
-                    assert await prefetch(browser, origin, FIRST, SECOND) == [FAILED, READY]
-            assert behind.hosts() == [FIRST, SECOND]
-            words = (tmp_path / "asked").read_text().split()
-            assert words[:3] == ["h2", "CONNECT", f"{FIRST}:{origin.port}"]
-
-    asyncio.run(check())
+# What the tests above stand on.
 
 
 def test_rules_that_a_browser_cannot_read_are_told_of() -> None:
@@ -186,7 +305,7 @@ def test_rules_that_a_browser_cannot_read_are_told_of() -> None:
         with pytest.raises(AssertionError, match="Syntax error"):
             await page.prefetched(origin.url(FIRST))
 
-    browse(check)
+    browse_as_told(check)
 
 
 def test_nothing_stays_of_a_browser_however_a_test_ends() -> None:
