@@ -8,7 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.tunnels import Deciding, Shell, Target, client_at, keys, proxy_running, target_running, trusting, until
+from headgate.agent.proxy.poll import LoopPoll
+from tests.e2e.tunnels import (
+    Deciding,
+    Shell,
+    Target,
+    client_at,
+    keys,
+    opened,
+    proxy_running,
+    target_running,
+    trusting,
+    until,
+)
 
 LARGE = 12 * 2**20
 """Bytes: far more than what all buffers between two programs hold, so that both kinds of relaying are seen."""
@@ -111,6 +123,29 @@ def test_much_goes_through_in_both_directions_at_once(shell: Shell, run: Callabl
             assert not server.relay.stuck
             await read.wait()
         assert received.digest() == hashlib.sha256(up).digest()
+        assert deciding.closed == [(LARGE, LARGE, "ended")]
+
+    run(check())
+
+
+def test_it_goes_without_epoll_and_without_splicing(run: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on other systems."""
+    monkeypatch.setattr("headgate.agent.proxy.server.new_poll", LoopPoll)
+    monkeypatch.delattr(os, "splice", raising=False)
+
+    async def check() -> None:
+        whole = os.urandom(LARGE)
+        deciding = Deciding()
+        async with target_running() as port, proxy_running(deciding) as server:
+            async with client_at(server) as client:
+                await opened(client, port)
+                sending = asyncio.create_task(client.send(whole))
+                await asyncio.sleep(0.1)  # all buffers are full now
+                assert await client.read(LARGE) == whole
+                await sending
+                client.writer.write_eof()
+                assert await client.rest() == b""
+            await until(lambda: deciding.closed)
         assert deciding.closed == [(LARGE, LARGE, "ended")]
 
     run(check())

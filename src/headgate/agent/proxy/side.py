@@ -181,10 +181,9 @@ class Side:
         other._flush()  # noqa: SLF001
 
     def _hear_end(self) -> None:
-        """Pass the end on, now or behind what waits."""
+        """Pass the end on: it was read, so nothing waits before it."""
         self.ended = True
-        if not self.other.waits:
-            self.other.finish()
+        self.other.finish()
         if not self.over:
             self._want(self.wanted & ~READ)
 
@@ -193,7 +192,8 @@ class Side:
         if self.ended or self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             self.tunnel.lost(self)
         else:
-            self._unwatch()  # it would be told of again and again
+            self.tunnel.relay.poll.forget(self.descriptor)  # it would be told of again and again
+            self._watched = False
 
     # To here from the other side.
 
@@ -248,22 +248,16 @@ class Side:
 
     def resume(self) -> None:
         """Be read again, now that nothing waits at the other side."""
-        if self.ended:
-            self.other.finish()
-        else:
+        if not self.ended:
             self._want(self.wanted | READ)
 
     def finish(self) -> None:
         """Tell it that the other one has said all; with both told, the tunnel is over."""
-        if self.finished:
-            return
         self.finished = True
         with contextlib.suppress(OSError):  # it may be gone already, of which the poll will tell
             self._say_end()
         if self.other.finished:
             self.tunnel.end("ended")
-        elif self.ended:
-            self._unwatch()
 
     def _want(self, wanted: int) -> None:
         if wanted == self.wanted:
@@ -275,11 +269,6 @@ class Side:
             poll.watch(self.descriptor, wanted, self)
             self._watched = True
         self.wanted = wanted
-
-    def _unwatch(self) -> None:
-        self.tunnel.relay.poll.forget(self.descriptor)
-        self.wanted = 0
-        self._watched = False
 
     # The socket.
 

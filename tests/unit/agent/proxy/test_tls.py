@@ -1,0 +1,44 @@
+"""The context of a TLS listener; handshakes themselves are seen through in tests/e2e."""
+
+import ssl
+from pathlib import Path
+
+import pytest
+import trustme
+
+from headgate.agent.proxy.tls import server_context
+from headgate.errors import ConfigurationError
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[str, str]:
+    issued = trustme.CA().issue_cert("localhost", key_type=trustme.KeyType.ECDSA)
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    cert.write_bytes(issued.cert_chain_pems[0].bytes())
+    key.write_bytes(issued.private_key_pem.bytes())
+    return str(cert), str(key)
+
+
+def test_a_context_is_strict(files: tuple[str, str]) -> None:
+    context = server_context(*files)
+    assert context.minimum_version == ssl.TLSVersion.TLSv1_2
+    assert context.options & ssl.OP_NO_RENEGOTIATION
+    assert not context.options & ssl.OP_NO_TICKET
+    assert context.verify_mode == ssl.CERT_NONE
+
+
+def test_clients_have_to_be_certified_where_there_is_somebody_to_do_it(files: tuple[str, str], tmp_path: Path) -> None:
+    trustme.CA().cert_pem.write_to_path(tmp_path / "ca.pem")
+    assert server_context(*files, client_ca=str(tmp_path / "ca.pem")).verify_mode == ssl.CERT_REQUIRED
+
+
+def test_files_that_cannot_be_used_are_named(files: tuple[str, str], tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing.pem")
+    with pytest.raises(ConfigurationError, match=r"missing\.pem.*give PEM files that match"):
+        server_context(missing, files[1])
+    with pytest.raises(ConfigurationError, match=r"missing\.pem.*give a PEM file of certificates"):
+        server_context(*files, client_ca=missing)
+    other = tmp_path / "other.pem"
+    other.write_bytes(trustme.CA().issue_cert("localhost").private_key_pem.bytes())
+    with pytest.raises(ConfigurationError, match=r"other\.pem"):
+        server_context(files[0], str(other))
