@@ -6,7 +6,7 @@ Frames are read and written with hyperframe and heads with hpack, so that nothin
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,10 +25,16 @@ from hyperframe.frame import (
 
 from tests.e2e.scripted import PATIENCE
 
-__all__ = ["PREFACE", "WIDEST", "Http2Client", "Tunnel", "http2_at"]
+__all__ = ["PREFACE", "WIDEST", "Http2Client", "Tunnel", "bounded", "http2_at"]
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 WIDEST = (1 << 31) - 1
+
+
+async def bounded(test: Coroutine[Any, Any, None]) -> None:
+    """Run a test, not for ever."""
+    async with asyncio.timeout(6 * PATIENCE):
+        await test
 
 
 @dataclass
@@ -58,7 +64,7 @@ class Http2Client:
         self.settings: dict[int, int] = {}
         self.pings: list[PingFrame] = []
         self.window = 65_535
-        self.is_over = False
+        self.is_over = self._greeted = False
         self._reader = reader
         self._generous = generous
         self._first_window = settings.get(SettingsFrame.INITIAL_WINDOW_SIZE, 65_535)
@@ -72,6 +78,7 @@ class Http2Client:
 
     async def greet(self) -> None:
         """Begin as a client must, and hear the server do so."""
+        self._greeted = True
         self.send(PREFACE)
         self.say(SettingsFrame(0, settings=self._settings))
         if self._generous:
@@ -210,7 +217,8 @@ class Http2Client:
                     self.window += frame.window_increment
             case SettingsFrame() if "ACK" not in frame.flags:
                 self.settings = dict(frame.settings)
-                self.say(SettingsFrame(0, flags=["ACK"]))
+                if self._greeted:
+                    self.say(SettingsFrame(0, flags=["ACK"]))
             case PingFrame() if "ACK" not in frame.flags:
                 self.say(PingFrame(0, opaque_data=frame.opaque_data, flags=["ACK"]))
             case PingFrame():

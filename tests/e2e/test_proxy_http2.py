@@ -20,8 +20,8 @@ from headgate.agent.proxy.http2 import Http2
 from headgate.agent.proxy.http2.window import MOST_OF_A_STREAM
 from headgate.agent.proxy.page import Page
 from headgate.agent.proxy.server import Patience, TunnelServer
-from tests.e2e.http2_client import WIDEST, Http2Client, http2_at
-from tests.e2e.tunnels import Deciding, Target, bounded, keys, proxy_running, target_running, trusting, until
+from tests.e2e.http2_client import WIDEST, Http2Client, bounded, http2_at
+from tests.e2e.tunnels import Deciding, Target, keys, proxy_running, target_running, trusting, until
 
 FIRST = 65_535
 """Bytes of a window of which nothing has been said."""

@@ -13,8 +13,9 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.errors import ErrorCodes
 from h2.events import Event
-from h2.exceptions import ProtocolError
+from h2.exceptions import DenialOfServiceError, ProtocolError
 from h2.settings import SettingCodes
+from hpack import HPACKError
 
 from headgate.agent.proxy.head import LONGEST_HEAD
 from headgate.agent.proxy.http2.frames import (
@@ -101,7 +102,10 @@ class Control:
         try:
             events = self._h2.receive_data(header(len(payload), *frame[:3]) + payload)
         except ProtocolError as error:
-            raise Violation(ErrorCodes(error.error_code), str(error)) from None
+            # 4.3: h2 knows no code of its own for a head that cannot be decompressed.
+            is_hpack = isinstance(error.__cause__, HPACKError) and not isinstance(error, DenialOfServiceError)
+            code = ErrorCodes.COMPRESSION_ERROR if is_hpack else ErrorCodes(error.error_code)
+            raise Violation(code, f"a frame of type {frame.type} is wrong, or comes at a wrong time") from error
         self._say()
         return events
 

@@ -7,7 +7,7 @@ ends that stream; what is wrong with the connection is a `Violation`, and so is 
 from typing import TYPE_CHECKING, Final
 
 from h2.errors import ErrorCodes
-from h2.events import Event, PingAckReceived, RemoteSettingsChanged, RequestReceived, TrailersReceived
+from h2.events import Event, PingAckReceived, RemoteSettingsChanged, RequestReceived, StreamReset, TrailersReceived
 
 from headgate.agent.proxy.http2 import frames
 from headgate.agent.proxy.http2.floods import Floods, Nuisance
@@ -139,10 +139,13 @@ class Reception:
     def _hear_head(self, frame: Frame) -> None:
         self._head_bytes += frames.HEADER_BYTES + frame.length
         self.count("head bytes", frames.HEADER_BYTES + frame.length)
-        for event in self._connection.control.receive(frame):
+        events = self._connection.control.receive(frame)
+        for event in events:
             self._understand(event)
         if frame.flags & frames.END_HEADERS:
             self._head_bytes = 0
+            if not any(isinstance(event, RequestReceived) for event in events):
+                self.count("mistakes")  # 5.1: a head on a stream that is over, or has had one
 
     def _understand(self, event: Event) -> None:
         connection = self._connection
@@ -151,8 +154,12 @@ class Reception:
             connection.answering.begin(event.stream_id, event.headers, head_bytes=self._head_bytes, is_ended=is_ended)
         elif isinstance(event, TrailersReceived):
             stream = connection.streams.get(event.stream_id)
-            if stream is not None:
-                self._reset(stream, ErrorCodes.PROTOCOL_ERROR)  # 8.5: a tunnel has DATA and no other frames
+            if stream is not None:  # 8.5: a tunnel has DATA and no other frames
+                stream.end("client_gone", ErrorCodes.PROTOCOL_ERROR)
+        elif isinstance(event, StreamReset):
+            stream = connection.streams.get(event.stream_id)
+            if stream is not None:  # h2 has told the client
+                stream.end("client_gone")
         elif isinstance(event, RemoteSettingsChanged):
             self._set_first_window(connection.control.first_window)
         elif isinstance(event, PingAckReceived):

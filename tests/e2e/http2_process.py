@@ -1,0 +1,44 @@
+"""A tunnel server of its own process: `python -m tests.e2e.http2_process PORT CERT KEY`; tunnels lead to loopback."""
+
+import asyncio
+import socket
+import sys
+
+from headgate.agent.proxy.asked import Asked, Opened, Refused
+from headgate.agent.proxy.http2 import Http2
+from headgate.agent.proxy.refusal import Refusal
+from headgate.agent.proxy.server import Patience, TunnelServer
+from headgate.agent.proxy.tls import server_context
+
+__all__ = ["main"]
+
+
+async def decide(asked: Asked) -> Opened | Refused:
+    """Take as long as a decision takes, and dial."""
+    await asyncio.sleep(0.01)
+    sock = socket.socket()
+    sock.settimeout(0)
+    try:
+        await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", int(asked.authority.rpartition(":")[2])))
+    except BaseException as error:
+        sock.close()
+        if not isinstance(error, OSError):
+            raise
+        return Refusal("dial_refused").refused
+    return Opened(socket=sock, closed=lambda _received, _sent, _why: None)
+
+
+async def main(port: int, cert: str, key: str) -> None:
+    """Listen, for ever."""
+    server = TunnelServer(
+        decide,
+        lambda reason, _peer: Refusal(reason).refused,
+        upgrades={"h2": Http2()},
+        patience=Patience(head=1.0, linger=1.0),
+    )
+    await server.start("127.0.0.1", port, tls=server_context(cert, key))
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(int(sys.argv[1]), sys.argv[2], sys.argv[3]))

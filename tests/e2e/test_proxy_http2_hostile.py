@@ -1,0 +1,264 @@
+"""Hostile clients of HTTP/2, against a process of its own: each is ended, nobody else notices, and little is kept."""
+
+import asyncio
+import contextlib
+import itertools
+import socket
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from hyperframe.frame import HeadersFrame, SettingsFrame
+
+from tests import servers
+from tests.e2e.http2_attacks import ATTACKS, PREFACE
+from tests.e2e.http2_client import WIDEST, Http2Client, bounded, http2_at
+from tests.e2e.scripted import PATIENCE
+from tests.e2e.tunnels import Target, keys, target_running, trusting
+
+GROWTH = 96 << 20
+MOST = 64 << 20
+"""Bytes after which an attack gives up."""
+
+
+class Proxy:
+    """A process, how large it was at first, and how large it has become."""
+
+    def __init__(self, server: servers.Server) -> None:
+        self.address = ("127.0.0.1", server.port)
+        self.output = server.output
+        self._memory = psutil.Process(server.process.pid).memory_info
+        self._before = self._memory().rss
+        self.growth = 0
+
+    def look(self) -> None:
+        """See how large it is now."""
+        self.growth = max(self.growth, self._memory().rss - self._before)
+
+
+@contextlib.contextmanager
+def running(folder: Path) -> Iterator[Proxy]:
+    """Run a proxy."""
+    port = servers.free_port()
+    keys(folder)
+    words = [str(port), folder / "cert.pem", folder / "key.pem"]
+    with servers.started([sys.executable, "-m", "tests.e2e.http2_process", *words], port, folder) as server:
+        yield Proxy(server)
+
+
+@pytest.fixture(scope="module")
+def old_proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
+    """One for all: whatever is kept of one attack adds to what is kept of the next."""
+    with running(tmp_path_factory.mktemp("proxy")) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def proxy(tmp_path: Path) -> Iterator[Proxy]:
+    with running(tmp_path) as proxy:
+        yield proxy
+
+
+class Bystander:
+    """Is served, over and over."""
+
+    def __init__(self, proxy: Proxy, port: int) -> None:
+        self._proxy = proxy
+        self._port = port
+        self._served = asyncio.Event()
+        self._standing = asyncio.create_task(self._stand())
+
+    async def served(self) -> None:
+        """Wait until it was served once more."""
+        self._served.clear()
+        waiting = asyncio.create_task(self._served.wait())
+        await asyncio.wait({waiting, self._standing}, return_when=asyncio.FIRST_COMPLETED, timeout=PATIENCE)
+        waiting.cancel()
+        assert self._served.is_set()
+
+    async def close(self) -> None:
+        """Stop."""
+        self._standing.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._standing
+
+    async def _stand(self) -> None:
+        async with http2_at(self._proxy.address, trusting()) as client:
+            for number in itertools.count():
+                if number % 10 == 0:
+                    tunnel = await client.open(self._port)
+                await client.put(tunnel, b"hello!", end=number % 10 == 9)
+                assert await client.arrived(tunnel, 6) == b"hello!"
+                self._proxy.look()
+                self._served.set()
+                await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def watched(proxy: Proxy, port: int) -> AsyncIterator[Bystander]:
+    """See that the process grows by little, and that a bystander is served before, meanwhile and afterwards."""
+    bystander = Bystander(proxy, port)
+    try:
+        await bystander.served()
+        yield bystander
+        for _ in range(3):
+            await bystander.served()
+        assert proxy.growth < GROWTH
+        assert proxy.output() == ""
+    finally:
+        await bystander.close()
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_an_attack_is_ended(name: str, old_proxy: Proxy) -> None:
+    proxy = old_proxy
+
+    async def check() -> None:
+        attack = ATTACKS[name]
+        async with (
+            target_running() as port,
+            watched(proxy, port),
+            http2_at(proxy.address, trusting(), greet=False) as client,
+        ):
+            client.send(PREFACE + SettingsFrame(0).serialize())
+            pieces, sent = attack.bytes(port), 0
+            while not client.is_over and not client.goaways and sent < MOST:
+                batch = b"".join(islice(pieces, 50))
+                sent += len(batch)
+                client.send(batch)
+                with contextlib.suppress(OSError):
+                    await client.writer.drain()
+                await asyncio.sleep(0)
+            goaway = await client.left()
+            assert goaway.error_code in attack.codes, goaway
+
+    asyncio.run(bounded(check()))
+
+
+async def never_reads(target: Target) -> None:
+    target.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 12)
+    target.writer.transport.pause_reading()  # type: ignore[attr-defined]
+    await asyncio.Event().wait()
+
+
+async def pours(target: Target) -> None:
+    # What the system keeps for a target is not what is looked at.
+    target.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 14)
+    while True:
+        target.writer.write(bytes(1 << 16))
+        await target.writer.drain()
+
+
+async def many(proxy: Proxy, count: int, stack: AsyncExitStack, **settings: Any) -> list[Http2Client]:
+    """Connect many clients."""
+    tls = trusting()
+    connecting = [http2_at(proxy.address, tls, **settings) for _ in range(count)]
+    return [await stack.enter_async_context(client) for client in connecting]
+
+
+def test_targets_that_do_not_read(proxy: Proxy) -> None:
+    """Each tunnel takes what its windows allow, over and over, and none of it goes on."""
+
+    async def fill(client: Http2Client, port: int) -> None:
+        tunnels = [await client.open(port) for _ in range(32)]
+        while client.window and any(tunnel.window for tunnel in tunnels):
+            for tunnel in tunnels:
+                await client.put(tunnel, bytes(min(tunnel.window, client.window)))
+            await client.pinged()
+
+    async def check() -> None:
+        async with (
+            target_running(never_reads) as stuck,
+            target_running() as port,
+            watched(proxy, port) as bystander,
+            AsyncExitStack() as stack,
+        ):
+            clients = await many(proxy, 20, stack)
+            await asyncio.gather(*(fill(client, stuck) for client in clients))
+            await bystander.served()
+
+    asyncio.run(bounded(check()))
+
+
+def test_clients_that_do_not_read(proxy: Proxy) -> None:
+    """Each has windows as wide as there are, and targets that pour."""
+
+    async def check() -> None:
+        async with (
+            target_running(pours) as pouring,
+            target_running() as port,
+            watched(proxy, port) as bystander,
+            AsyncExitStack() as stack,
+        ):
+            clients = await many(proxy, 50, stack, settings={SettingsFrame.INITIAL_WINDOW_SIZE: WIDEST})
+            for client in clients:
+                client.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 12)
+                client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+                for _ in range(4):
+                    client.ask(pouring)
+            for _ in range(30):
+                await bystander.served()
+
+    asyncio.run(bounded(check()))
+
+
+def test_windows_of_one_byte(proxy: Proxy) -> None:
+    """Each byte is allowed for by itself, in many tunnels."""
+
+    async def check() -> None:
+        async with (
+            target_running(pours) as pouring,
+            target_running() as port,
+            watched(proxy, port) as bystander,
+            http2_at(proxy.address, trusting(), settings={SettingsFrame.INITIAL_WINDOW_SIZE: 1}) as client,
+        ):
+            tunnels = [await client.open(pouring) for _ in range(100)]
+            for _ in range(50):
+                await bystander.served()
+            assert all(tunnel.received for tunnel in tunnels)
+
+    asyncio.run(bounded(check()))
+
+
+def test_windows_of_no_byte(proxy: Proxy) -> None:
+    async def check() -> None:
+        async with (
+            target_running(pours) as pouring,
+            target_running() as port,
+            watched(proxy, port) as bystander,
+            AsyncExitStack() as stack,
+        ):
+            for client in await many(proxy, 3, stack, settings={SettingsFrame.INITIAL_WINDOW_SIZE: 0}):
+                tunnels = [await client.open(pouring) for _ in range(100)]
+            for _ in range(20):
+                await bystander.served()
+            assert not any(tunnel.received for tunnel in tunnels)
+
+    asyncio.run(bounded(check()))
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        PREFACE[:10],
+        PREFACE,
+        PREFACE + SettingsFrame(0).serialize()[:5],
+        PREFACE + SettingsFrame(0).serialize() + HeadersFrame(1, data=b"abc").serialize(),
+        PREFACE + SettingsFrame(0).serialize() + HeadersFrame(1, data=b"abc").serialize()[:-1],
+    ],
+)
+def test_what_does_not_go_on_is_ended(begun: bytes, proxy: Proxy) -> None:
+    async def check() -> None:
+        async with target_running() as port, watched(proxy, port), AsyncExitStack() as stack:
+            clients = await many(proxy, 50, stack, greet=False)
+            for client in clients:
+                client.send(begun)
+            for client in clients:
+                assert (await client.left()).error_code == 11
+
+    asyncio.run(bounded(check()))
