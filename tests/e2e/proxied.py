@@ -15,7 +15,7 @@ import trustme
 
 from tests.e2e.programs import PATIENCE, headgate
 
-__all__ = ["Answer", "Client", "Origin", "origin_running", "proxy"]
+__all__ = ["Answer", "Client", "Origin", "origin_running", "proxy", "sources"]
 
 ADVICE = "application/trafficadvice+json"
 NAMES = ("*.example.com", "*.example.net", "*.example.org", "localhost", "127.0.0.1")
@@ -173,6 +173,11 @@ class Client:
 
     def _fail(self):
         raise AssertionError(f"the connection ended after {self._buffer!r}")
+
+
+def sources(count):
+    """Addresses of loopback to come from: each is a client of its own."""
+    return [f"127.0.{number // 250 + 1}.{number % 250 + 1}" for number in range(count)]
 
 
 class Proxy:

@@ -1,12 +1,9 @@
-"""`headgate proxy` as a program: its ready line, its refusals, its log, its listeners, its end."""
+"""`headgate proxy` as a program: its ready line, what it refuses and how, its log, and what can be seen of it."""
 
 import json
-import os
 import re
-import signal
 import socket
 import ssl
-import threading
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -14,7 +11,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from tests.e2e import programs
-from tests.e2e.proxied import Client, origin_running, proxy
+from tests.e2e.proxied import Client, origin_running, proxy, sources
 from tests.servers import free_port
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "proxy"
@@ -198,11 +195,6 @@ def test_the_proxy_is_never_dialled_through_itself(tmp_path):
 # Advice.
 
 
-def sources(count):
-    """Clients that are their own."""
-    return [f"127.0.{number // 250 + 1}.{number % 250 + 1}" for number in range(count)]
-
-
 @pytest.mark.parametrize("case", AT_CONNECT, ids=lambda case: case["name"])
 def test_advice_at_connect(tmp_path, case):
     fields = {name: case[name] for name in ("content_type", "location", "retry_after") if name in case}
@@ -361,120 +353,3 @@ def test_metrics_and_state_have_the_names_that_were_promised(tmp_path, workers):
         }  # fmt: skip
         assert running.program.admin("/livez") == "alive\n"
         assert running.program.admin("/readyz") == "ready\n"
-
-
-# Its end.
-
-
-@WORKERS
-def test_sigterm_refuses_what_is_new_and_lets_tunnels_end(tmp_path, workers):
-    with ExitStack() as stack:
-        running = stack.enter_context(proxy(tmp_path, "--workers", workers, "--drain", 15))
-        clients = [stack.enter_context(running.client()) for _ in range(12)]
-        to = f"www.example.org:{running.origin.port}"
-        assert clients[0].ask(to).status == 200
-        for client in clients[1:]:
-            assert client.ask("www.example.org:25").status == 403  # each is somebody's by now
-        running.program.process.send_signal(signal.SIGTERM)
-        running.program.until(lambda: cannot_connect(running.port), "end of listening")
-        for client in clients[1:]:
-            answer = client.ask(to)
-            assert (answer.status, answer.reason) == (503, "draining")
-            assert 1 <= int(answer.fields["retry-after"]) <= 15
-        assert running.program.state()["draining"]
-        with pytest.raises(Exception, match="503"):
-            running.program.admin("/readyz")
-        assert clients[0].echoes(b"still there")
-        clients[0].sock.close()
-        assert running.program.process.wait(programs.PATIENCE) == 0
-        assert "cut" not in running.program.said()
-
-
-def cannot_connect(port):
-    try:
-        socket.create_connection(("127.0.0.1", port), 1).close()
-    except ConnectionRefusedError:
-        return True
-    return False
-
-
-@WORKERS
-def test_what_has_not_ended_in_time_is_cut_and_counted(tmp_path, workers):
-    with ExitStack() as stack:
-        running = stack.enter_context(proxy(tmp_path, "--workers", workers, "--drain", 0.3))
-        clients = [stack.enter_context(running.client()) for _ in range(3)]
-        for client in clients:
-            assert client.ask(f"www.example.org:{running.origin.port}").status == 200
-        assert running.program.end() == 0
-        assert re.search(r"^headgate: 3 tunnels had not ended and were cut$", running.program.said(), re.MULTILINE)
-        assert [client.read_to_end() for client in clients] == [b""] * 3
-        (line,) = running.log()
-        assert {"event": "tunnels", "accepted": 3}.items() <= line.items()
-
-
-@WORKERS
-def test_a_second_sigterm_ends_it_at_once(tmp_path, workers):
-    with ExitStack() as stack:
-        running = stack.enter_context(proxy(tmp_path, "--workers", workers, "--drain", 3600))
-        client = stack.enter_context(running.client())
-        assert client.ask(f"www.example.org:{running.origin.port}").status == 200
-        running.program.process.send_signal(signal.SIGTERM)
-        running.program.until(lambda: cannot_connect(running.port), "end of listening")
-        assert client.echoes()
-        assert running.program.end() == 0
-        assert re.search(r"^headgate: 1 tunnel had not ended and was cut$", running.program.said(), re.MULTILINE)
-
-
-# Several processes.
-
-
-def test_workers_ask_an_origin_once_between_them(tmp_path):
-    with proxy(tmp_path, "--workers", 3) as running, ExitStack() as stack:
-        running.origin.hold = threading.Event()
-        stack.callback(running.origin.hold.set)
-        to = f"www.example.org:{running.origin.port}"
-        clients = [stack.enter_context(running.client()) for _ in range(24)]
-        for client in clients:
-            client.send(f"CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n".encode())
-        running.program.until(lambda: running.origin.asked, "question")
-        running.origin.hold.set()
-        assert {client.answer().status for client in clients} == {200}
-        assert len(running.origin.asked) == 1
-
-
-def test_workers_draw_alike(tmp_path):
-    with proxy(tmp_path, "--workers", 2, admin=False) as running:
-        running.origin.advise("www.example.org", {"user_agent": "*", "fraction": 0.5})
-        answers = {one: {running.ask(source=one).status for _ in range(8)} for one in sources(20)}
-        assert all(len(statuses) == 1 for statuses in answers.values())
-        assert {status for statuses in answers.values() for status in statuses} == {200, 403}
-
-
-def test_a_worker_that_is_killed_loses_no_place_for_good(tmp_path):
-    with proxy(tmp_path, "--workers", 2, "--max-tunnels", 4) as running, ExitStack() as stack:
-        to = f"www.example.org:{running.origin.port}"
-        tunnels = [stack.enter_context(running.client()) for _ in range(4)]
-        assert [client.ask(to).status for client in tunnels] == [200] * 4
-        assert running.ask().reason == "tunnels"
-        assert running.metrics()["headgate_proxy_tunnels"] == 4  # and all has been told to their parent
-        for pid in running.program.children():
-            os.kill(pid, signal.SIGKILL)
-        running.program.until(lambda: len(ended_workers(running)) == 2, "two that ended")
-        running.program.until(lambda: listeners(running.port) == 2, "two that listen")
-        again = [stack.enter_context(running.client()) for _ in range(4)]
-        assert [client.ask(to).status for client in again] == [200] * 4
-        assert running.ask().reason == "tunnels"
-        assert len(running.origin.asked) == 1  # their parent remembers
-        counts = running.metrics()
-        assert counts['headgate_proxy_connects_total{reason="",result="accepted"}'] == 8
-        assert counts['headgate_proxy_connects_total{reason="tunnels",result="refused"}'] == 2
-
-
-def ended_workers(running):
-    return re.findall(r"^headgate: worker \d+ ended \(SIGKILL\); another one starts in", running.program.said(), re.M)
-
-
-def listeners(port):
-    """How many sockets listen at a port of loopback."""
-    rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return sum(row[1] == f"0100007F:{port:04X}" and row[3] == "0A" for row in rows)

@@ -1,0 +1,221 @@
+"""The life of `headgate proxy`: what it reads again, how it ends, and what becomes of its workers."""
+
+import os
+import re
+import signal
+import socket
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.e2e import programs
+from tests.e2e.proxied import proxy, sources
+
+WORKERS = pytest.mark.parametrize("workers", [1, 2])
+
+
+@WORKERS
+def test_sigterm_refuses_what_is_new_and_lets_tunnels_end(tmp_path, workers):
+    with ExitStack() as stack:
+        running = stack.enter_context(proxy(tmp_path, "--workers", workers, "--drain", 15))
+        clients = [stack.enter_context(running.client()) for _ in range(12)]
+        to = f"www.example.org:{running.origin.port}"
+        assert clients[0].ask(to).status == 200
+        for client in clients[1:]:
+            assert client.ask("www.example.org:25").status == 403  # each is somebody's by now
+        running.program.process.send_signal(signal.SIGTERM)
+        running.program.until(lambda: cannot_connect(running.port), "end of listening")
+        for client in clients[1:]:
+            answer = client.ask(to)
+            assert (answer.status, answer.reason) == (503, "draining")
+            assert 1 <= int(answer.fields["retry-after"]) <= 15
+        assert running.program.state()["draining"]
+        with pytest.raises(Exception, match="503"):
+            running.program.admin("/readyz")
+        assert clients[0].echoes(b"still there")
+        clients[0].sock.close()
+        assert running.program.process.wait(programs.PATIENCE) == 0
+        assert "cut" not in running.program.said()
+
+
+def cannot_connect(port):
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+@WORKERS
+def test_what_has_not_ended_in_time_is_cut_and_counted(tmp_path, workers):
+    with ExitStack() as stack:
+        running = stack.enter_context(proxy(tmp_path, "--workers", workers, "--drain", 0.3))
+        clients = [stack.enter_context(running.client()) for _ in range(3)]
+        for client in clients:
+            assert client.ask(f"www.example.org:{running.origin.port}").status == 200
+        assert running.program.end() == 0
+        assert re.search(r"^headgate: 3 tunnels had not ended and were cut$", running.program.said(), re.MULTILINE)
+        assert [client.read_to_end() for client in clients] == [b""] * 3
+        (line,) = running.log()
+        assert {"event": "tunnels", "accepted": 3}.items() <= line.items()
+
+
+@WORKERS
+def test_a_second_sigterm_ends_it_at_once(tmp_path, workers):
+    with ExitStack() as stack:
+        running = stack.enter_context(proxy(tmp_path, "--workers", workers, "--drain", 3600))
+        client = stack.enter_context(running.client())
+        assert client.ask(f"www.example.org:{running.origin.port}").status == 200
+        running.program.process.send_signal(signal.SIGTERM)
+        running.program.until(lambda: cannot_connect(running.port), "end of listening")
+        assert client.echoes()
+        assert running.program.end() == 0
+        assert re.search(r"^headgate: 1 tunnel had not ended and was cut$", running.program.said(), re.MULTILINE)
+
+
+def test_workers_ask_an_origin_once_between_them(tmp_path):
+    with proxy(tmp_path, "--workers", 3) as running, ExitStack() as stack:
+        running.origin.hold = threading.Event()
+        stack.callback(running.origin.hold.set)
+        to = f"www.example.org:{running.origin.port}"
+        clients = [stack.enter_context(running.client()) for _ in range(24)]
+        for client in clients:
+            client.send(f"CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n".encode())
+        running.program.until(lambda: running.origin.asked, "question")
+        running.origin.hold.set()
+        assert {client.answer().status for client in clients} == {200}
+        assert len(running.origin.asked) == 1
+
+
+def test_workers_draw_alike(tmp_path):
+    with proxy(tmp_path, "--workers", 2, admin=False) as running:
+        running.origin.advise("www.example.org", {"user_agent": "*", "fraction": 0.5})
+        answers = {one: {running.ask(source=one).status for _ in range(8)} for one in sources(20)}
+        assert all(len(statuses) == 1 for statuses in answers.values())
+        assert {status for statuses in answers.values() for status in statuses} == {200, 403}
+
+
+def test_a_worker_that_is_killed_loses_no_place_for_good(tmp_path):
+    with proxy(tmp_path, "--workers", 2, "--max-tunnels", 4) as running, ExitStack() as stack:
+        to = f"www.example.org:{running.origin.port}"
+        tunnels = [stack.enter_context(running.client()) for _ in range(4)]
+        assert [client.ask(to).status for client in tunnels] == [200] * 4
+        assert running.ask().reason == "tunnels"
+        assert running.metrics()["headgate_proxy_tunnels"] == 4  # and all has been told to their parent
+        for pid in running.program.children():
+            os.kill(pid, signal.SIGKILL)
+        running.program.until(lambda: len(ended_workers(running)) == 2, "two that ended")
+        running.program.until(lambda: listeners(running.port) == 2, "two that listen")
+        again = [stack.enter_context(running.client()) for _ in range(4)]
+        assert [client.ask(to).status for client in again] == [200] * 4
+        assert running.ask().reason == "tunnels"
+        assert len(running.origin.asked) == 1  # their parent remembers
+        counts = running.metrics()
+        assert counts['headgate_proxy_connects_total{reason="",result="accepted"}'] == 8
+        assert counts['headgate_proxy_connects_total{reason="tunnels",result="refused"}'] == 2
+
+
+def ended_workers(running):
+    return re.findall(r"^headgate: worker \d+ ended \(SIGKILL\); another one starts in", running.program.said(), re.M)
+
+
+def listeners(port):
+    """How many sockets listen at a port of loopback."""
+    rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(row[1] == f"0100007F:{port:04X}" and row[3] == "0A" for row in rows)
+
+
+def test_workers_end_with_a_parent_that_was_killed(tmp_path):
+    with proxy(tmp_path, "--workers", 2, admin=False) as running:
+        workers = running.program.children()
+        running.program.end(signal.SIGKILL)
+        deadline = time.monotonic() + programs.PATIENCE
+        while any(is_running(pid) for pid in workers):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert cannot_connect(running.port)
+
+
+def is_running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@WORKERS
+@pytest.mark.parametrize("flag", ["--listen", "--admin"])
+def test_a_taken_address_is_one_sentence_and_nothing_stays(tmp_path, workers, flag):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        where = f"127.0.0.1:{taken.getsockname()[1]}"
+        words = {"--listen": "127.0.0.1:0", flag: where}
+        given = [word for pair in words.items() for word in pair]
+        code, said = programs.refused(tmp_path, "proxy", "--self-signed", *given, "--workers", workers)
+    assert code == 2
+    assert (
+        said == f"headgate: {where} is taken by another program; stop that one, or choose another address with {flag}\n"
+    )
+    assert list(tmp_path.glob("headgate-*/")) == []
+
+
+@WORKERS
+def test_sighup_reads_the_files_again(tmp_path, workers):
+    feed = tmp_path / "feed.csv"
+    feed.write_text("192.0.2.0/24,NL,,,\n")
+    with proxy(tmp_path, "--geofeed", feed, "--workers", workers) as running:
+        first = certificates(running)
+        assert len(first) == 1
+        feed.write_text("192.0.2.0/24,DE,,,\n")
+        issued = running.origin.authority.issue_cert("localhost", "127.0.0.1")
+        issued.cert_chain_pems[0].write_to_path(str(tmp_path / "proxy.pem"))
+        issued.private_key_pem.write_to_path(str(tmp_path / "proxy.key"))
+        running.program.process.send_signal(signal.SIGHUP)
+        running.program.wait_for(r"^headgate: the certificate, the token keys and the geofeed read again$")
+        running.program.until(lambda: first.isdisjoint(certificates(running)), "new certificate")
+        running.program.until(lambda: all("DE" in feed_of(running) for _ in range(4)), "new feed")
+
+
+@WORKERS
+def test_sighup_with_a_wrong_file_leaves_all_as_it_is(tmp_path, workers):
+    feed = tmp_path / "feed.csv"
+    feed.write_text("192.0.2.0/24,NL,,,\n")
+    with proxy(tmp_path, "--geofeed", feed, "--workers", workers) as running:
+        first = certificates(running)
+        feed.write_text("nowhere\n")
+        running.program.process.send_signal(signal.SIGHUP)
+        running.program.wait_for(r"^headgate: \S+feed.csv: line 1: 'nowhere' is .*; what is in force stays as it is$")
+        assert "NL" in feed_of(running)
+        assert certificates(running) == first
+        assert running.ask().status == 200
+
+
+def test_sighup_names_what_needs_a_restart(tmp_path):
+    file = tmp_path / "headgate.toml"
+    file.write_text("[proxy]\nmax_tunnels = 10\n")
+    with proxy(tmp_path, "--config", file) as running:
+        file.write_text("[proxy]\nmax_tunnels = 11\nbrand = 'Other'\n")
+        running.program.process.send_signal(signal.SIGHUP)
+        running.program.wait_for(r"read again; a restart is needed for proxy\.brand, proxy\.max_tunnels$")
+        file.write_text("[proxy]\nmax_tunels = 11\n")
+        running.program.process.send_signal(signal.SIGHUP)
+        running.program.wait_for(r"did you mean 'max_tunnels'\?; what is in force stays as it is$")
+
+
+def certificates(running):
+    """The certificates that are shown, as often as it takes to meet every worker."""
+    shown = set()
+    for _ in range(8):
+        with running.client() as client:
+            shown.add(client.sock.getpeercert(binary_form=True))
+    return shown
+
+
+def feed_of(running):
+    """The geofeed that is published."""
+    with running.client() as client:
+        answer = client.ask("/geofeed.csv", method="GET")
+        assert (answer.status, answer.fields["content-type"]) == (200, "text/csv; charset=utf-8")
+        return client.read(int(answer.fields["content-length"])).decode()

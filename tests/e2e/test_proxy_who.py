@@ -1,0 +1,219 @@
+"""Who may use `headgate proxy`, what it publishes, what is required of it, and how a wrong use is told."""
+
+import re
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.e2e import programs
+from tests.e2e.proxied import proxy
+
+WORKERS = pytest.mark.parametrize("workers", [1, 2])
+
+
+def token(folder, *words):
+    """Run `headgate token` and give what it prints."""
+    command = [sys.executable, "-m", "headgate", "token", *map(str, words)]
+    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout.split()
+
+
+def bearer(shown):
+    return f"Proxy-Authorization: Bearer {shown}\r\n"
+
+
+@WORKERS
+def test_tokens_open_one_tunnel_each(tmp_path, workers):
+    token(tmp_path, "new-key", "-o", "key.json")
+    token(tmp_path, "new-key", "-o", "other.json")
+    with proxy(tmp_path, "--token-key", tmp_path / "key.json", "--workers", workers) as running:
+        origin = f"https://www.example.org:{running.origin.port}"
+        minted = token(tmp_path, "mint", "--key", "key.json", "--count", 2)
+        (bound,) = token(tmp_path, "mint", "--key", "key.json", "--origin", origin)
+        (elsewhere,) = token(tmp_path, "mint", "--key", "key.json", "--origin", "https://www.example.org")
+        (foreign,) = token(tmp_path, "mint", "--key", "other.json")
+        (expired,) = token(tmp_path, "mint", "--key", "key.json", "--ttl", 1)
+
+        def reason(shown):
+            answer = running.ask(more=bearer(shown) if shown else "")
+            if answer.status == 200:
+                return "opened"
+            assert answer.status == 407
+            assert answer.fields["retry-after"] == "0"
+            assert answer.fields["proxy-authenticate"].startswith('Bearer realm="headgate"')
+            return answer.reason
+
+        assert reason("") == "token_missing"
+        assert reason(foreign) == "token_invalid"
+        assert reason(elsewhere) == "token_invalid"
+        assert reason("nonsense") == "token_invalid"
+        assert running.origin.asked == []
+        assert [reason(shown) for shown in minted] == ["opened"] * 2
+        assert reason(bound) == "opened"
+        # Whichever worker is met: what one has seen, the others know.
+        assert [reason(shown) for shown in (*minted, bound) * 4] == ["token_replayed"] * 12
+        running.program.until(lambda: reason(expired) == "token_expired", "end of a token")
+        said = running.program.said()
+        assert not any(shown in said for shown in (*minted, bound, foreign, elsewhere, expired))
+
+
+def test_a_token_is_used_up_when_it_is_checked(tmp_path):
+    token(tmp_path, "new-key", "-o", "key.json")
+    with proxy(tmp_path, "--token-key", tmp_path / "key.json", admin=False) as running:
+        (minted,) = token(tmp_path, "mint", "--key", "key.json")
+        assert running.ask(port=25, more=bearer(minted)).reason == "port"
+        assert running.ask(more=bearer(minted)).reason == "token_replayed"
+
+
+def test_keys_are_changed_without_refusing_anybody(tmp_path):
+    token(tmp_path, "new-key", "-o", "old.json")
+    token(tmp_path, "new-key", "-o", "new.json")
+    used = tmp_path / "used.json"
+    used.write_bytes((tmp_path / "old.json").read_bytes())
+    flags = ("--token-key", used, "--token-key", tmp_path / "old.json")
+    with proxy(tmp_path, *flags, admin=False) as running:
+        (of_new,) = token(tmp_path, "mint", "--key", "new.json")
+        assert running.ask(more=bearer(of_new)).reason == "token_invalid"
+        used.write_bytes((tmp_path / "new.json").read_bytes())
+        running.program.process.send_signal(programs.signal.SIGHUP)
+        running.program.wait_for("read again$")
+        (of_old,) = token(tmp_path, "mint", "--key", "old.json")
+        assert [running.ask(more=bearer(shown)).status for shown in (of_new, of_old)] == [200, 200]
+
+
+@pytest.mark.needs("redis-server")
+def test_several_proxies_remember_tokens_together(tmp_path, redis_server):
+    token(tmp_path, "new-key", "-o", "key.json")
+    flags = ("--token-key", tmp_path / "key.json", "--token-store", f"redis://127.0.0.1:{redis_server.port}/0")
+    with ExitStack() as stack:
+        first = stack.enter_context(proxy(tmp_path, *flags, "--workers", 2, admin=False))
+        second = stack.enter_context(proxy(tmp_path, *flags, origin=first.origin, admin=False))
+        one, other = token(tmp_path, "mint", "--key", "key.json", "--count", 2)
+        assert first.ask(more=bearer(one)).status == 200
+        assert second.ask(more=bearer(one)).reason == "token_replayed"
+        assert second.ask(more=bearer(other)).status == 200
+        assert first.ask(more=bearer(other)).reason == "token_replayed"
+
+
+def test_clients_have_to_show_a_certificate_where_that_is_asked_for(tmp_path):
+    with proxy(tmp_path, "--client-ca", tmp_path / "ca.pem") as running:
+        with pytest.raises(OSError, match=r"(?i)certificate required|reset"), running.client() as client:
+            client.ask(f"www.example.org:{running.origin.port}")
+        running.origin.authority.issue_cert("client.example.org").configure_cert(running.tls)
+        assert running.ask().status == 200
+
+
+# What is published, and what is required.
+
+
+@pytest.mark.parametrize("tls", [True, False])
+def test_a_geofeed_is_published_and_nothing_else(tmp_path, tls):
+    feed = tmp_path / "feed.csv"
+    feed.write_text("# where we are\n192.0.2.0/24,NL,NL-NH,Amsterdam,\n")
+    with proxy(tmp_path, "--geofeed", feed, "--geofeed-path", "/where", tls=tls) as running, running.client() as client:
+        answer = client.ask("/where", method="GET")
+        assert (answer.status, answer.fields["content-type"]) == (200, "text/csv; charset=utf-8")
+        assert client.read(int(answer.fields["content-length"])).decode() == feed.read_text()
+        assert client.ask("/where", method="HEAD").status == 200
+        assert client.ask(f"www.example.org:{running.origin.port}").status == 200
+        assert client.echoes()
+        for target in ("/", "/geofeed.csv", "/metrics", "/api/state", "/livez"):
+            with running.client() as other:
+                assert other.ask(target, method="GET").status == 405
+
+
+def test_conformance_is_told_line_by_line(tmp_path):
+    code, said, _ = run(tmp_path, "--conformance", "--plaintext", "--listen", "127.0.0.1:0")
+    assert code == 1
+    assert re.search(r"^not met  2\.1  MUST  .*TLS", said, re.MULTILINE)
+    (tmp_path / "feed.csv").write_text("192.0.2.0/24,NL,,,\n")
+    token(tmp_path, "new-key", "-o", "key.json")
+    (tmp_path / "headgate.toml").write_text('[proxy]\ngeofeed = "feed.csv"\ntoken_keys = ["key.json"]\n')
+    code, said, _ = run(tmp_path, "--self-signed", "--conformance")
+    assert code == 0
+    assert not re.search(r"^not met  \S+  (MUST|STEP)", said, re.MULTILINE)
+    assert re.search(r"^met +3\.2  MUST .*at /geofeed\.csv$", said, re.MULTILINE)
+    (tmp_path / "feed.csv").write_text("nowhere\n")
+    assert run(tmp_path, "--self-signed", "--conformance")[0] == 2
+
+
+# Wrong uses.
+
+
+def run(folder, *words):
+    """Run `headgate proxy` to its end; give the exit code, and what it said on stdout and stderr."""
+    command = [sys.executable, "-m", "headgate", "proxy", *map(str, words)]
+    done = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True, timeout=programs.PATIENCE)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "no certificate: add --cert F and --key F, or --self-signed"),
+        (["--cert", "a.pem"], "come together"),
+        (["--cert", "a.pem", "--key", "b.pem"], "'a.pem'"),
+        (["--self-signed", "--plaintext"], "two ways"),
+        (["--plaintext", "--listen", "0.0.0.0:0"], "add --insecure"),
+        (["--plaintext", "--listen", "0.0.0.0:0", "--workers", "2"], "add --insecure"),
+        (["--plaintext", "--client-ca", "a.pem"], "needs TLS"),
+        (["--self-signed", "--client-rate", "often"], "--client-rate"),
+        (["--self-signed", "--alpn", "h3"], "try 'h2,http/1.1'"),
+        (["--self-signed", "--allow-address", "10.0.0.1/8"], "try '10.0.0.0/8'"),
+        (["--self-signed", "--allow-port", "0"], "--allow-port"),
+        (["--self-signed", "--resolve", "a"], "proxy.resolve: 'a'"),
+        (["--self-signed", "--byte-ratio", "-1"], "try 1 or 0.5"),
+        (["--self-signed", "--idle", "0"], "proxy.idle"),
+        (["--self-signed", "--max-tunnels", "0"], "--max-tunnels"),
+        (["--self-signed", "--listen", "nowhere"], "try '127.0.0.1:8080'"),
+        (["--self-signed", "--brand", "\t"], "proxy.brand"),
+        (["--self-signed", "--token-key", "none.json"], "none.json"),
+        (["--self-signed", "--advice-ca", "none.pem"], "none.pem"),
+        (["--self-signed", "--geofeed", "none.csv"], "none.csv"),
+        (["--config", "none.toml"], "none.toml"),
+    ],
+)
+def test_a_wrong_use_is_one_sentence(tmp_path, words, said):
+    code, printed, complaint = run(tmp_path, *words)
+    assert (code, printed) == (2, "")
+    assert said in complaint
+    assert complaint.count("\n") == 1
+    assert "Traceback" not in complaint
+
+
+def test_plaintext_beyond_loopback_where_somebody_insists(tmp_path):
+    with proxy(tmp_path, "--listen", "0.0.0.0:0", "--insecure", tls=False) as running:
+        assert running.program.ready["address"].startswith("http://0.0.0.0:")
+        assert running.ask().status == 200
+
+
+def test_everything_can_stand_in_the_file(tmp_path):
+    (tmp_path / "headgate.toml").write_text(
+        '[proxy]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\nself_signed = true\n'
+        'brand = "Toll Keeper"\nworkers = 2\n'
+    )
+    with programs.headgate(tmp_path, "proxy") as running:
+        assert running.ready["brand"] == "Toll-Keeper"
+        assert running.ready["workers"] == "2"
+        assert running.admin("/readyz") == "ready\n"
+        assert running.end() == 0
+
+
+LOWERED = """\
+import resource, sys
+from headgate.cli import main
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+main(["proxy", "--plaintext", "--listen", "127.0.0.1:0"])
+"""
+
+
+def test_the_file_limit_is_raised(tmp_path):
+    with subprocess.Popen([sys.executable, "-c", LOWERED], stderr=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+        while not process.stderr.readline().startswith("ready "):
+            assert process.poll() is None
+        (row,) = re.findall(r"^Max open files +(\S+) +(\S+)", Path(f"/proc/{process.pid}/limits").read_text(), re.M)
+        process.terminate()
+        assert row[0] == row[1] != "64"
+        assert process.wait(programs.PATIENCE) == 0
