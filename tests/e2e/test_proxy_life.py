@@ -146,6 +146,16 @@ def is_running(pid):
         return False
 
 
+def test_a_signal_before_it_is_ready_leaves_nothing_behind(tmp_path):
+    words = ("proxy", "--self-signed", "--listen", "127.0.0.1:0", "--workers", 2)
+    with programs.headgate(tmp_path, *words) as running:
+        running.until(running.children, "worker")
+        workers = running.children()
+        assert running.end() == 0
+        assert not any(is_running(pid) for pid in workers)
+    assert list(tmp_path.glob("headgate-*/")) == []
+
+
 @WORKERS
 @pytest.mark.parametrize("flag", ["--listen", "--admin"])
 def test_a_taken_address_is_one_sentence_and_nothing_stays(tmp_path, workers, flag):

@@ -120,6 +120,11 @@ class Front:
         # Whoever waits for this line takes the address from it: it has no other.
         self.lines.say(f"ready {scheme}://{self.address}")
 
+    def renew(self) -> None:
+        """Have the files read again that are read again, by whoever has read them; see `Body`."""
+        if self._body is not None:
+            self._body.renew()
+
     async def tell(self) -> None:
         """Tell what was let through since this was last done, unless each tunnel is told."""
         if self.settings.log == "refusals":
@@ -152,9 +157,10 @@ async def live(wish: Wish, start: Callable[[Front, AsyncExitStack], Awaitable[Bo
     _raise_file_limit()
     async with AsyncExitStack() as closing:
         front = Front(settings, closing)
+        # From here on a signal ends it in good order, however far it has come.
+        signals = Signals(lambda: _read_again(wish, front))
         await front.open_admin()
         body = await start(front, closing)
-        signals = Signals(lambda: _read_again(wish, settings, front, body))
         front.open(body)
         telling = asyncio.ensure_future(_tell_again_and_again(front))
         await signals.asked.wait()
@@ -183,15 +189,16 @@ async def _tell_again_and_again(front: Front) -> None:
         await front.tell()
 
 
-def _read_again(wish: Wish, settings: Proxy, front: Front, body: Body) -> None:
+def _read_again(wish: Wish, front: Front) -> None:
     """Read what can be read again; what is wrong leaves all in force and is said."""
+    old = front.settings
     try:
         new, _ = wish.read()
-        body.renew()
+        front.renew()
     except (HeadgateError, OSError) as error:
         front.lines.say(f"headgate: {error}; what is in force stays as it is")
         return
-    changed = [f"proxy.{name}" for name in settings.__struct_fields__ if getattr(new, name) != getattr(settings, name)]
+    changed = [f"proxy.{name}" for name in old.__struct_fields__ if getattr(new, name) != getattr(old, name)]
     rest = f"; a restart is needed for {', '.join(changed)}" if changed else ""
     front.lines.say(f"headgate: {_READ_AGAIN}{rest}")
 
