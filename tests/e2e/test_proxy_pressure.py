@@ -84,6 +84,30 @@ def test_a_handshake_that_does_not_come_is_not_waited_for(beginning: bytes, tmp_
     run(check())
 
 
+def test_of_too_many_handshakes_the_oldest_ends(tmp_path: Path, run: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.agent.proxy.server._MOST_SHAKING", 2)
+
+    async def check() -> None:
+        async with (
+            target_running() as port,
+            proxy_running(tls=keys(tmp_path)) as server,
+            client_at(server) as first,
+            client_at(server) as second,
+            client_at(server) as quiet,
+        ):
+            for client in (first, second):
+                await client.send(b"\x16")
+                await asyncio.sleep(0.02)
+            assert await is_served(server, port, Shell(None, trusting()))
+            with contextlib.suppress(ConnectionResetError):
+                assert await first.rest() == b""
+            await until(lambda: len(server.connections) == 2)
+            assert not second.reader.at_eof()
+            assert not quiet.reader.at_eof()
+
+    run(check())
+
+
 @pytest.mark.parametrize(
     "garbage", [b"GET / HTTP/1.1\r\n\r\n", os.urandom(5000), b"\x80" * 100, b"\x16\x03\x01\xff\xff"]
 )

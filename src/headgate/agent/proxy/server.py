@@ -28,6 +28,8 @@ _TICK = 0.25
 """Seconds between two looks at whose time is over."""
 _SPARE = 256
 """Connections beyond the most that are told so; those beyond these are only closed."""
+_MOST_SHAKING = 1024
+"""Connections that shake hands at once: they take three times the memory of those that have done."""
 
 
 class Patience(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,6 +106,7 @@ class TunnelServer:
         """Those that are no tunnels; the tunnels are the relay's."""
         self.draining = False
         """Whether the end has begun."""
+        self._shaking: dict[Connection, None] = {}
         self._most = connections
         self._upgrades = upgrades or {}
         self._listeners: list[Listener] = []
@@ -219,9 +222,16 @@ class TunnelServer:
         self.connections.add(connection)
         self.poll.hand_over(sock.fileno(), connection)
 
+    def shake(self, connection: Connection) -> None:
+        """Hear that a connection has begun to shake hands; too many at once, and the one that has for longest ends."""
+        self._shaking[connection] = None
+        if len(self._shaking) > _MOST_SHAKING:
+            next(iter(self._shaking)).close()
+
     def leave(self, connection: Connection) -> None:
         """Let go of a connection that is over, or has become a tunnel."""
         self.connections.discard(connection)
+        self._shaking.pop(connection, None)
         if self.draining:
             self._loop.call_soon(self.left)  # it may be a tunnel in a moment
 

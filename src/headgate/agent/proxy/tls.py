@@ -103,6 +103,7 @@ class Handshake:
                 self._socket = self._context.wrap_socket(
                     self._socket, server_side=True, do_handshake_on_connect=False, suppress_ragged_eofs=True
                 )
+                self._server.shake(self)
             self._socket.do_handshake()
         except (BlockingIOError, ssl.SSLWantReadError):
             self._want(READ)
