@@ -7,7 +7,6 @@ looked up, fetched or dialled for whom an earlier question refuses.
 import socket
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from typing import Literal, Protocol
 
 import msgspec
@@ -126,25 +125,32 @@ class Decision:
         client = client_of(asked.peer[0])
         self._clients.admit(client, now=self._clock())
         # Whatever comes between, the cancelling of this included, gives back what was taken.
-        with ExitStack() as undo:
-            undo.callback(self._clients.leave, client)
+        try:
             if not await self._places.take():
                 raise Refusal("tunnels")
-            undo.callback(self._places.leave)
-            sock = await self._reach(client, authority)
-            done = undo.pop_all().close
+            try:
+                sock = await self._reach(client, authority)
+            except BaseException:
+                self._places.leave()
+                raise
+        except BaseException:
+            self._clients.leave(client)
+            raise
         self.counts.connected(authority.origin, ACCEPTED)
         self.counts.tunnels += 1
-        began = self._clock()
+        lasting = msgspec.structs.replace(asked, fields=())  # neither a token is kept, nor what nobody needs any more
+        tunnel = _Tunnel(self, lasting, authority, client, began=self._clock())
+        return Opened(socket=sock, closed=tunnel.closed, limits=self._manners.limits)
 
-        def closed(received: int, sent: int, why: Ending) -> None:
-            done()
-            self.counts.tunnels -= 1
-            self.counts.received += received
-            self.counts.sent += sent
-            self._log.closed(asked, authority, received, sent, why, seconds=self._clock() - began)
-
-        return Opened(socket=sock, closed=closed, limits=self._manners.limits)
+    def over(self, tunnel: "_Tunnel", received: int, sent: int, why: Ending) -> None:
+        """Take back what a tunnel had, count it and write it down."""
+        self._places.leave()
+        self._clients.leave(tunnel.client)
+        self.counts.tunnels -= 1
+        self.counts.received += received
+        self.counts.sent += sent
+        seconds = self._clock() - tunnel.began
+        self._log.closed(tunnel.asked, tunnel.authority, received, sent, why, seconds=seconds)
 
     async def _check_token(self, asked: Asked, authority: Authority) -> None:
         if self._tokens is None:
@@ -185,3 +191,20 @@ class Decision:
         draw = sticky_draw(self._manners.key, client, authority.origin, epoch(entry))
         if not permits(entry, draw):
             raise Refusal("advice_fraction", f"a fraction of {entry.fraction:g} is wanted")
+
+
+class _Tunnel:
+    """What is to be known when a tunnel is over: little, for there are thousands."""
+
+    __slots__ = ("_decision", "asked", "authority", "began", "client")
+
+    def __init__(self, decision: Decision, asked: Asked, authority: Authority, client: bytes, *, began: float) -> None:
+        self._decision = decision
+        self.asked = asked
+        self.authority = authority
+        self.client = client
+        self.began = began
+
+    def closed(self, received: int, sent: int, why: Ending) -> None:
+        """See `Opened`."""
+        self._decision.over(self, received, sent, why)
