@@ -3,10 +3,14 @@
 import random
 from itertools import pairwise
 
+import httpx2
 import pytest
 
+from headgate.agent import Courtesy, NoContact
+from headgate.agent.httpx import Transport
 from headgate.release import ASAP
 from headgate.throttle import Policy, Throttle
+from tests.conformance.overload import overload
 
 NOW = 1_763_683_200.0
 HOST = "http://www.example.com"
@@ -34,9 +38,132 @@ def failures(throttle, url=X):
     return throttle.explain(url, now=NOW).failures
 
 
+class Client:
+    """A program's HTTP client, with the courtesy below it and a server of which it counts the requests."""
+
+    def __init__(self, *statuses):
+        self.now = NOW
+        self.sent = []
+        self.statuses = list(statuses)
+        self.server = httpx2.MockTransport(self.answer)
+        self.courtesy = Courtesy(policy=PLAIN, clock=lambda: self.now)
+        self.client = httpx2.Client(transport=Transport(self.courtesy, self.server))
+
+    def answer(self, request):
+        self.sent.append(self.now)
+        return httpx2.Response(self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0])
+
+    def get(self, url=X, **options):
+        """Ask; False when nothing was sent."""
+        try:
+            self.client.get(url, **options)
+        except NoContact:
+            return False
+        return True
+
+
+class TestIntroduction:
+    def test_a_program_in_a_loop(self):
+        """Describes a throttling mechanism User-Agents can implement that limits the ability of websites and browser
+        extensions to perpetrate a DDoS (Distributed Denial of Service) attack."""
+        program = Client(503)
+        for step in range(6_000):
+            program.now = NOW + step / 100
+            program.get()
+        # Three, and then one at the end of each period: the ninth lasts 14 seconds, the tenth to beyond the minute.
+        assert len(program.sent) == 12
+
+    def test_it_is_in_the_http_stack(self):
+        """This Internet-Draft specifies an anti-DDoS mechanism that can be built into the HTTP stack of User-Agents and
+        is intended to limit the impact of DDoS attacks perpetrated by web pages or browser extensions."""
+        program = Client(503)
+        # What calls the client has no part in it: a plain call of the library, and the library's own error.
+        assert [program.client.get(X).status_code for _ in range(3)] == [503] * 3
+        with pytest.raises(httpx2.TransportError):
+            program.client.get(X)
+
+    @pytest.mark.parametrize(("status", "backs_off"), [(503, True), (500, True), (404, False), (429, False)])
+    def test_statuses_of_overload_make_it_back_off(self, status, backs_off):
+        """The anti-DDoS mechanism is primarily to make the User-Agent throttle requests based on randomized exponential
+        backoff when a web server sends status codes that indicate overload."""
+        delays = {waits(respond(Throttle(draw=random.Random(seed).random), *[status] * 5)) for seed in range(20)}
+        assert (len(delays) == 20) is backs_off
+        assert (min(delays) > 1.4) is backs_off
+
+    def test_the_aggregate_traffic_decreases(self):
+        """This causes the aggregate traffic from a multitude of User-Agents that have this mechanism to decrease to a
+        level the web server can sustain."""
+        past = overload(capacity=10, seconds=600)
+        assert past[0].sent == 20 * 10
+        assert sum(second.sent for second in past[60:120]) / 60 < 3 * 10
+        assert sum(second.sent for second in past[-60:]) / 60 < 2.1 * 10
+
+    def test_servers_need_not_know_of_it_and_gain_when_they_do(self):
+        """Additionally, we have implemented a couple of custom HTTP response headers that help servers further control
+        their traffic. The goal is to provide DDoS protection for all web servers on the Internet without requiring them
+        to be modified in any way, but allowing for better DDoS prevention and traffic management for web servers that
+        are aware of the anti-DDoS mechanism."""
+        assert held(respond(Throttle(), 503, 503, 503))
+        named = {"Retry-After": "9", "Exponential-Throttling": "disable", "DDoS-Bucket-With": "/"}
+        others = {"X-Retry-After": "9", "Throttling": "disable", "Bucket": "/", "RateLimit": "x"}
+
+        def outcome(fields):
+            throttle = Throttle(PLAIN)
+            for _ in range(3):
+                throttle.response_received(X, 503, fields, now=NOW)
+            return waits(throttle), waits(throttle, f"{HOST}/y")
+
+        plain = outcome({})
+        assert [outcome({name: value}) for name, value in others.items()] == [plain] * 4
+        assert [outcome({name: value}) for name, value in named.items()] == [
+            (pytest.approx(9), 0.0),
+            (0.0, 0.0),
+            (plain[0], plain[0]),
+        ]
+
+
+class TestBackground:
+    def test_an_accident_is_limited_and_not_blocked(self):
+        """Consider for example a hypothetical web site A using Cross-Origin Resource Sharing (CORS) to communicate with
+        web site B. Now imagine that a new version of web site A is rolled out, which accidentally increases the
+        frequency of requests to site B from once every 5 minutes to once every 5 seconds. Assuming that site A has a
+        non-trivial number of users compared to site B, what you could have on your hands is an unintentional DDoS
+        attack, one where you may not want to completely block the attackers but rather rate-limit them."""
+        site = Client(*[503] * 20, 200)
+        for step in range(0, 7_200, 5):
+            site.now = NOW + step
+            site.get()
+        failing = site.sent[:20]
+        pauses = [after - before for before, after in pairwise(failing)]
+        # For its first hour the server fails, and gets 20 of 720 requests; in the second, as soon as it is well, all.
+        assert pauses == sorted(pauses)
+        assert 3 * 60 < pauses[-1] < 900
+        assert site.sent[-700:] == [NOW + step for step in range(7_200 - 700 * 5, 7_200, 5)]
+
+    def test_it_does_not_matter_who_asks(self):
+        """Other potential attackers in this kind of scenario could be popular browser extensions that are updated to a
+        version with a similar bug, or your own website making AJAX requests to itself. The Anti-DDoS mechanism we
+        describe in this RFC can help deal with these unintentional attacks in addition to malicious attacks."""
+        several = Client(503)
+        for page in ("https://a.example", "https://a.example", "extension://x"):
+            several.get(headers={"Origin": page})
+        assert [several.get(headers={"Origin": page}) for page in ("https://b.example", HOST, "null")] == [False] * 3
+        assert not several.get()
+
+    def test_what_goes_round_it_is_not_held(self):
+        """It should be noted that DDoS attacks by software not running on top of a User-Agent are not affected by this
+        mechanism; native software or other application software with low-level network access could always bypass any
+        mechanisms put in place by the User-Agent."""
+        program = Client(503)
+        assert [program.get() for _ in range(5)] == [True] * 3 + [False] * 2
+        with httpx2.Client(transport=program.server) as native:
+            assert [native.get(X).status_code for _ in range(5)] == [503] * 5
+
+
 class TestComponents:
     def test_observes_per_target(self):
-        """It observes HTTP response codes on a per throttling target basis."""
+        """The anti-DDoS mechanism described here has these basic components: It observes HTTP response codes on a per
+        throttling target basis."""
         throttle = respond(Throttle(), 503, 503, 503)
         assert held(throttle)
         assert not held(throttle, f"{HOST}/y")
@@ -78,13 +205,46 @@ class TestComponents:
 
     def test_agents_do_not_come_back_together(self):
         """Backing off exponentially, with some randomization to avoid large numbers of clients retrying at the same
-        time"""
+        time, causes the aggregate traffic of clients to fairly quickly decrease to the threshold where the web server
+        is not overloaded, or only slightly overloaded, and so is able to mostly stop responding with 5xx status codes.
+        This is easy to demonstrate through simulation."""
         agents = [Throttle(draw=random.Random(seed).random) for seed in range(100)]
         releases = {respond(agent, 503, 503, 503).release_time(X, now=NOW) for agent in agents}
         assert len(releases) == 100
+        past = overload(capacity=10, seconds=600)
+        shares = [second.refused / second.sent for second in past]
+        assert shares[0] == 0.95
+        assert 0.4 < sum(shares[60:120]) / 60 < 0.65
+        assert 0.4 < sum(shares[-60:]) / 60 < 0.55
+
+    def test_a_large_percentage_is_needed(self):
+        """However, it is important that a large percentage of clients perform exponential backoff, and for this reason
+        we hope that other browser projects will adopt the mechanism."""
+        saved = {polite: 200 - overload(capacity=50, polite=polite)[-1].sent for polite in (20, 180, 200)}
+        assert saved[180] > 0.8 * saved[200]
+        assert saved[20] < 0.3 * saved[200]
 
 
 class TestBehaviours:
+    def test_what_they_are_for(self):
+        """In addition to exponential backoff, there are various behaviors that make this mechanism less likely to cause
+        false positives for web developers, less likely to block requests explicitly made by a user, provide more
+        control to web servers that are aware of the mechanism, and provide better DDoS prevention in the face of a
+        malicious attack:"""
+        throttle = Throttle()
+        # A developer's own server that is started, stopped and started is never held.
+        assert not held(respond(throttle, *[503] * 9, url="http://localhost:3000/"), "http://localhost:3000/")
+        # What a user asks for goes, though a page's own requests are held.
+        assert held(respond(throttle, *[503] * 9))
+        throttle.user_gesture(now=NOW)
+        assert not held(throttle)
+        # A server that knows of the mechanism decides; and it can defend itself better against many URLs.
+        assert not held(respond(throttle, 503, Exponential_Throttling="disable"), now=NOW + 9)
+        attacked = "http://attacked.example"
+        for number in range(9):
+            respond(throttle, 503, url=f"{attacked}/{number}", DDoS_Bucket_With="/")
+        assert held(throttle, f"{attacked}/new", now=NOW + 4)
+
     @pytest.mark.parametrize("host", ["localhost", "localhost:8080", "a.localhost", "127.0.0.1", "[::1]"])
     def test_localhost(self, host):
         """Requests to localhost are never blocked."""
@@ -100,6 +260,25 @@ class TestBehaviours:
         assert not held(throttle, now=NOW + 10)
         assert not held(throttle, now=NOW + 13.49)
         assert held(throttle, now=NOW + 13.5)
+
+    def test_a_gesture_lets_others_through_too(self):
+        """In a DDoS situation, this will tend to let some malicious requests through, but this should be worth it to
+        favor actual user actions."""
+        throttle = respond(respond(Throttle(), *[503] * 20), *[503] * 20, url="http://malicious.example/")
+        assert held(throttle, "http://malicious.example/")
+        throttle.user_gesture(now=NOW)
+        assert [held(throttle, url) for url in (X, "http://malicious.example/")] == [False, False]
+
+    @pytest.mark.parametrize(("gestures", "percentage"), [(range(0), 0), (range(0, 100, 10), 35)])
+    def test_the_percentage_that_goes_through(self, gestures, percentage):
+        """The percentage of time malicious requests would go through would be 0% of the time the user is not using the
+        browser, and some percentage considerably less than 100% of the time the user is active."""
+        throttle, through = respond(Throttle(), *[503] * 60), 0
+        for tick in range(1_000):
+            if tick % 10 == 0 and tick // 10 in gestures:
+                throttle.user_gesture(now=NOW + tick / 10)
+            through += not held(throttle, now=NOW + tick / 10)
+        assert through == percentage * 10
 
     def test_opting_out(self):
         """An HTTP response header lets web servers opt out of the anti-DDoS mechanism. The name and value for this
@@ -126,8 +305,8 @@ class TestBehaviours:
         assert waits(respond(Throttle(), status, Retry_After="120")) == 120
 
     def test_retry_after_controls_the_rate_of_pings(self):
-        """the client by default pings the server very frequently, and the server then controls the actual rate of pings
-        by using this header"""
+        """It could therefore be used e.g. to optimize AJAX applications, where the client by default pings the server
+        very frequently, and the server then controls the actual rate of pings by using this header."""
         throttle, pings = Throttle(), []
         for second in range(100):
             if not held(throttle, now=NOW + second):
@@ -145,8 +324,9 @@ class TestBehaviours:
         assert throttle.explain(f"{HOST}/a/1", now=NOW).target == f"{HOST}/a*"
 
     def test_all_urls_below_the_path_are_one_target(self):
-        """state that all URLs on the server starting with a given path (the current response being a match for this
-        path) should be observed and blocked together as a single throttling target."""
+        """This header could be used by the web server to state that all URLs on the server starting with a given path
+        (the current response being a match for this path) should be observed and blocked together as a single
+        throttling target."""
         throttle = Throttle()
         for page in ("1", "2", "3"):
             respond(throttle, 503, url=f"{HOST}/a/{page}", DDoS_Bucket_With="/a")
@@ -172,9 +352,11 @@ class TestBehaviours:
         assert failures(throttle, f"{HOST}/a/3") == 3
 
     def test_crafted_urls_are_mitigated_with_buckets(self):
-        """a malicious DDoS attack could be perpetrated on a web server not using the "DDoS-Bucket-With" header, since
-        the malicious attack could craft multiple URLs that each are considered a new throttling target [...] with
-        opt-in via the "DDoS-Bucket-With" header, all are mitigated."""
+        """It should be noted that even with the anti-DDoS mechanism in place, a malicious DDoS attack could be
+        perpetrated on a web server not using the "DDoS-Bucket-With" header, since the malicious attack could craft
+        multiple URLs that each are considered a new throttling target. As it stands, without opt-in, some malicious
+        attacks and all or most non-malicious (unintentional) attacks are mitigated, and with opt-in via the
+        "DDoS-Bucket-With" header, all are mitigated."""
 
         def sent(**headers):
             throttle, count = Throttle(), 0
@@ -187,15 +369,47 @@ class TestBehaviours:
 
         assert sent() == 1_000
         assert sent(DDoS_Bucket_With="/") < 10
+        # Without it, one URL that is asked for again and again is held, whether that is malice or an accident.
+        throttle, count = Throttle(), 0
+        for number in range(1_000):
+            if not held(throttle, now=NOW + number / 1_000):
+                count += 1
+                respond(throttle, 503, now=NOW + number / 1_000)
+        assert count < 10
+
+    def test_sites_on_one_host_are_apart(self):
+        """This could have been avoided by using the hostname and port number as the throttling target, rather than the
+        URL minus query parameters, but this would have made it hard to roll the mechanism out to the entire web without
+        opt-in, as there are many web servers that operate many different independent sites or services off the same
+        host name."""
+        throttle = respond(Throttle(), *[503] * 20, url=f"{HOST}/~one/")
+        assert held(throttle, f"{HOST}/~one/?page=2")
+        assert not held(throttle, f"{HOST}/~two/")
+        assert not held(throttle, f"{HOST}/")
 
 
 class TestPolicy:
+    def test_policy_and_algorithm_are_two(self):
+        """There are two parts to exponential backoff - the backoff algorithm and the backoff policy. The components of
+        the backoff policy are as follows:"""
+        policies = [Policy(jitter_factor=0), Policy(jitter_factor=0, initial_backoff=5, multiply_factor=2)]
+        releases = [[waits(respond(Throttle(policy), *[503] * count)) for count in range(1, 9)] for policy in policies]
+        expected = [[policy.delay(count - 2, 0.0) for count in range(1, 9)] for policy in policies]
+        assert releases == [pytest.approx(delays, abs=1e-6) for delays in expected]
+        assert releases[0] != releases[1]
+
     def test_num_errors_to_ignore(self):
         """num_errors_to_ignore: The number of successive failures to ignore before starting to backoff. The suggested
-        value is 2"""
+        value is 2, to be conservative and avoid false positives caused by very short server downtime or by the typical
+        build/debug/restart server cycle of a web developer."""
         assert Policy().num_errors_to_ignore == 2
         throttle = Throttle(Policy(num_errors_to_ignore=4))
         assert [held(respond(throttle, 503)) for _ in range(5)] == [False] * 4 + [True]
+        # A server that is built, debugged and restarted, and fails twice meanwhile each time.
+        developed = Throttle()
+        for cycle in range(10):
+            respond(developed, 503, 503, 200, 200, now=NOW + 60 * cycle)
+            assert not held(developed, now=NOW + 60 * cycle)
 
     def test_initial_backoff(self):
         """initial_backoff_ms: The initial length of the backoff period. Suggested value: 700 ms."""
@@ -225,14 +439,36 @@ class TestPolicy:
     def test_which_status_codes_fail(self):
         """Which status codes we consider indicators of a server being possibly under a DDoS attack, or at least
         benefiting from a reduction in aggregate traffic. Status code 503 MUST be interpreted as an indicator, and
-        status codes 500 and 509 MAY be interpreted as an indicator"""
+        status codes 500 and 509 MAY be interpreted as an indicator, for the following reasons:"""
         for status in range(200, 600):
             assert failures(respond(Throttle(), status)) == (status in {500, 503, 509})
+
+    @pytest.mark.parametrize("permanent", [400, 401, 403, 404, 405, 406, 410, 414, 415, 451, 501, 505])
+    def test_500_is_taken_for_temporary(self, permanent):
+        """500 is the generic error when no better message is suitable, and as such does not necessarily indicate a
+        temporary state, but other status codes cover most of the permanent error states so it.s fairly reasonable to
+        consider this a temporary error."""
+        assert held(respond(Throttle(), 500, 500, 500))
+        assert not held(respond(Throttle(), permanent, permanent, permanent))
+        assert not held(respond(Throttle(Policy(failure_statuses={503})), 500, 500, 500))
+
+    def test_503_is_temporary(self):
+        """503 is explicitly documented as a temporary state where the server is either overloaded or down for
+        maintenance."""
+        throttle = respond(Throttle(), 503, 503, 503)
+        assert held(throttle)
+        assert not held(throttle, now=NOW + 1)
+
+    def test_509_might_indicate_an_attack(self):
+        """509 is the (non-standard) Bandwidth Limit Exceeded status code, which might indicate DDoS."""
+        assert held(respond(Throttle(), 509, 509, 509))
+        assert not held(respond(Throttle(Policy(failure_statuses={500, 503})), 509, 509, 509))
 
 
 class TestAlgorithm:
     def test_two_numbers_for_each_target(self):
-        """For each throttling target, a failure_count and a release_time is maintained."""
+        """Details of the algorithm are as follows: For each throttling target, a failure_count and a release_time is
+        maintained."""
         throttle = respond(respond(Throttle(PLAIN), 503, 503, 503), 503, url=f"{HOST}/y", Retry_After="9")
         first, second = (throttle.explain(url, now=NOW) for url in (X, f"{HOST}/y"))
         assert (first.failures, first.release) == (3, pytest.approx(NOW + 0.98))
@@ -261,13 +497,22 @@ class TestAlgorithm:
 
     @pytest.mark.parametrize("ignored", [0, 1, 5])
     def test_the_effective_failure_count(self, ignored):
-        """When a response is received, and failure_count has been established by either incrementing it or decrementing
+        """hen a response is received, and failure_count has been established by either incrementing it or decrementing
         it if greater than zero, an effective failure count is calculated: effective_failure_count = failure_count -
         num_errors_to_ignore"""
         policy = Policy(num_errors_to_ignore=ignored, jitter_factor=0)
         throttle = Throttle(policy)
         for count in range(1, 12):
             assert waits(respond(throttle, 503)) == pytest.approx(policy.delay(count - ignored, 0.0), abs=1e-6)
+
+    def test_otherwise(self):
+        """Otherwise, release_time is calculated in steps as follows:"""
+        throttle = respond(Throttle(PLAIN), 503, 503)
+        assert throttle.explain(X, now=NOW).release == NOW
+        assert waits(respond(throttle, 503)) == pytest.approx(0.98)
+        respond(throttle, *[503] * 5)
+        # A success finds an effective count above 0 too, and makes no delay of it.
+        assert waits(respond(throttle, 200, now=NOW + 100), now=NOW + 100) == 0
 
     @pytest.mark.parametrize(("effective", "milliseconds"), [(1, 980), (2, 1372), (3, 1920.8), (10, 20_247.82)])
     def test_step_a(self, effective, milliseconds):
@@ -309,3 +554,38 @@ class TestAlgorithm:
             respond(throttle, status, now=NOW + now)
             respond(throttle, status, now=NOW + now, Retry_After="2")
             assert throttle.release_time(X, now=NOW + now) == NOW + 60
+
+
+class TestSecurity:
+    def test_the_worst_is_a_target_that_is_left_alone(self):
+        """Security should not be impacted by this mechanism. The worst an attacker could do in a hypothetical attack on
+        the mechanism would be to cause it to falsely believe that a web server was under DDoS attack and requests to it
+        should be throttled, effectively blocking the user or e.g. a JavaScript client from communicating with the
+        server."""
+        forged = respond(Throttle(), *[503] * 20, Retry_After="86400", DDoS_Bucket_With="/")
+        assert held(forged)
+        others = (
+            "http://example.com/x",
+            "http://www.example.com:8080/x",
+            "https://www.example.com/x",
+            "http://a.example/",
+        )
+        assert [held(forged, url) for url in others] == [False] * 4
+
+    def test_only_the_server_s_own_responses_hold_it(self):
+        """To fool the mechanism in this way, the attacker would need to be able to modify HTTP responses coming from
+        the web server. In order to do so, the attacker would already need to have a means of modifying the web server's
+        HTTP responses, and would therefore even without the anti-DDoS mechanism in place be able to block users or
+        other clients from communicating with the server."""
+        throttle, chance = Throttle(), random.Random(7)
+        origins = ["http://attacker.example", "https://www.example.com", f"{HOST}:81", "http://example.com"]
+        paths = ["/x", "/", f"/{HOST}/x", "/x/../x"]
+        values = [HOST, X, "/", "/x", "//www.example.com/x", "www.example.com"]
+        for _ in range(3_000):
+            url = chance.choice(origins) + chance.choice(paths)
+            fields = {"DDoS_Bucket_With": chance.choice(values), "Host": "www.example.com", "Location": X}
+            fields["Retry_After"] = chance.choice(["60", "999999"])
+            respond(throttle, chance.choice([200, 301, 429, 500, 503]), url=url, **fields)
+        assert all(held(throttle, f"{origin}/x") for origin in origins)
+        assert [held(throttle, url) for url in (X, f"{HOST}/")] == [False, False]
+        assert held(respond(throttle, 200, Retry_After="60"))

@@ -1,18 +1,40 @@
-"""The tables in docs/conformance: every row names a clause, a file that is there, and a test that quotes the clause."""
+"""The tables in docs/conformance: every row names a clause, a file that is there, and a test that quotes the clause.
+
+Where the sentences of a document are listed, in `sentences/`, its page quotes each of them, and nothing else.
+"""
 
 import ast
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from tests.conformance.sentences import kept, known, quoted, sentences
+
 ROOT = Path(__file__).parents[2]
 TABLES = sorted((ROOT / "docs" / "conformance").glob("*.md"))
+LISTS = sorted((Path(__file__).parent / "sentences").glob("*.txt"))
+
+
+def lines_of(table):
+    """Give the cells of each line of the page's tables, by what the first column is."""
+    found, first = {"clause": [], "sentence": []}, ""
+    for line in table.splitlines():
+        if line.startswith("| "):
+            cells = [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+            if cells[0] in found:
+                first = cells[0]
+            else:
+                found[first].append(tuple(cells))
+    return found
 
 
 def rows(table):
-    cells = [re.split(r"(?<!\\)\|", line)[1:-1] for line in table.read_text().splitlines() if line.startswith("| ")]
-    return [tuple(cell.strip().replace("\\|", "|") for cell in row) for row in cells if row[0].strip() != "clause"]
+    """Give clause, file and test of each row; what is done about it, between them, only has to be said."""
+    found = lines_of(table.read_text())["clause"]
+    assert all(all(cells) for cells in found)
+    return [(cells[0], *cells[-2:]) for cells in found]
 
 
 def quoting_tests(table):
@@ -27,6 +49,18 @@ def quoting_tests(table):
     }
 
 
+def unquoted(page, listed):
+    """Give the sentences that a page lacks, and those of which it says both that they have a test and that none is."""
+    found = lines_of(page)
+    with_tests, without = (
+        Counter(digest for cells in found[first] for digest in quoted(cells[0], listed))
+        for first in ("clause", "sentence")
+    )
+    wanted = Counter(sentence.digest for sentence in listed)
+    lacking = set(wanted - with_tests - without) | (set(with_tests) & set(without))
+    return [sentence for sentence in listed if sentence.digest in lacking]
+
+
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.stem)
 def test_no_cell_is_empty_and_every_test_quotes_its_clause(table):
     tests = quoting_tests(table)
@@ -35,7 +69,6 @@ def test_no_cell_is_empty_and_every_test_quotes_its_clause(table):
         path = re.fullmatch(r"\[[^\]]+\]\(([^)]+)\)", file)
         assert path, file
         assert (table.parent / path[1]).is_file(), file
-        assert clause
         assert clause in tests[test.strip("`")], test
 
 
@@ -45,5 +78,88 @@ def test_every_test_that_quotes_is_in_the_table(table):
 
 
 def test_there_is_a_table_for_each_document_with_tests():
-    documents = {path.stem.removeprefix("test_") for path in Path(__file__).parent.glob("test_*.py")} - {"tables"}
-    assert documents == {table.stem for table in TABLES}
+    documents = {path.stem.removeprefix("test_") for path in Path(__file__).parent.glob("test_*.py")}
+    assert documents - {"tables"} == {table.stem for table in TABLES}
+
+
+@pytest.mark.parametrize("path", LISTS, ids=lambda path: path.stem)
+def test_every_sentence_of_the_document_is_quoted_and_to_the_letter(path):
+    page = (ROOT / "docs" / "conformance" / f"{path.stem}.md").read_text()
+    assert unquoted(page, kept(path)) == []
+
+
+def test_there_are_lists():
+    assert {"anti_ddos_throttling", "traffic_advice"} <= {path.stem for path in LISTS}
+
+
+@pytest.mark.parametrize("path", LISTS, ids=lambda path: path.stem)
+def test_a_sentence_that_is_lost_or_changed_is_noticed(path):
+    listed, page = kept(path), (ROOT / "docs" / "conformance" / f"{path.stem}.md").read_text()
+    quoting = re.findall(r"^\| (?!clause|sentence).*\n", page, re.MULTILINE)
+    assert len(quoting) > 90
+    for line in quoting[::5]:
+        # A sentence may be in two tables, and is still there without one of them.
+        rest = page.replace(line, "", 1)
+        is_still_there = f"\n{line.split(' | ')[0]} | " in rest
+        assert bool(unquoted(rest, listed)) is not is_still_there, line
+        with pytest.raises(ValueError, match="begins so: not "):
+            unquoted(page.replace(line, f"| not {line[2:]}", 1), listed)
+
+
+DOCUMENT = """\
+Some Group                                                    A. Author
+
+Abstract
+
+   Says what an agent does.
+
+2. Rules
+
+   Agents (e.g. Browsers) wait for 1.5
+   seconds, i.e. A while. They are non-
+
+Author                  Expires April 6, 2012                  [Page 1]
+
+Internet-Draft                  Example                    October 2011
+
+   blocking. In code:
+
+   o the agent’s
+     first
+
+   o second.
+
+     a) Let x be 1. Go on.
+     b) end
+
+Field
+
+value
+
+Author's Address
+
+   A. Author, Somewhere
+"""
+
+
+def test_the_sentences_of_a_document():
+    assert list(sentences(DOCUMENT)) == [
+        ("Abstract", "Says what an agent does."),
+        ("2", "Agents (e.g. Browsers) wait for 1.5 seconds, i.e. A while."),
+        ("2", "They are non-blocking."),
+        ("2", "In code:"),
+        ("2", "the agent's first"),
+        ("2", "second."),
+        ("2", "a) Let x be 1."),
+        ("2", "Go on."),
+        ("2", "b) end"),
+        ("2", "Field value"),
+    ]
+
+
+def test_a_quotation_is_of_whole_sentences():
+    listed = [known(*sentence) for sentence in sentences(DOCUMENT)]
+    assert quoted("Go on. b) end", listed) == [sentence.digest for sentence in listed[7:9]]
+    for words in ("Go on. b)", "Go", "In code: the agent’s first", "go on."):
+        with pytest.raises(ValueError, match="begins so"):
+            quoted(words, listed)

@@ -1,7 +1,10 @@
 """traffic-advice.txt, clause by clause: each docstring quotes the sentences its test proves."""
 
+import itertools
+import json
 import random
 
+import msgspec
 import pytest
 
 from headgate.advice import MEDIA_TYPE, PATH, AdviceCache, AgentIdentity, Entry, document, parse_advice, permits
@@ -12,14 +15,24 @@ from headgate.advice.fetching import (
     AdviceResponse,
     advice_request,
     interpret,
+    interpret_fully,
     needs_body,
     traffic_advice_url,
 )
 from headgate.advice.freshness import DEFAULT, LEAST, MOST, fresh_for
 from headgate.advice.parsing import parse_advice_bytes
 from headgate.advice.result import UNREACHABLE, AdviceEntry
+from headgate.agent import Courtesy, NoContact
+from headgate.agent import advice as asking
+from headgate.agent.advice import fetch_advice
 from headgate.errors import ConfigurationError
+from headgate.limit import Rule
+from headgate.origin.gateway.grammar import Request
+from headgate.origin.gateway.local import advice_response, answering_advice
 from headgate.release import ASAP
+from headgate.throttle import Policy, Throttle
+from tests.conformance.advised_proxy import advising, run
+from tests.unit.agent.advice import scripted
 
 IDENTITY = AgentIdentity(["ExampleProxy", "prefetch-proxy", "*"])
 ORIGIN = "https://example.com"
@@ -39,7 +52,95 @@ def advised(answer, *, now=NOW, cache=None):
     return cache.received(fetch, answer, now=now)
 
 
+NOTHING_WANTED = b'[{"user_agent":"*","disallow":true}]'
+
+
+@pytest.fixture
+def courteous(monkeypatch):
+    """Make a courtesy whose every origin answers with the document given to it; its clock is `now`, a list of one."""
+
+    def make(body, **options):
+        monkeypatch.setattr(asking, "begin_fetch", lambda request, *, tls, done: done(response(body=body)))
+        now = [NOW]
+        throttle = Throttle(Policy(jitter_factor=0))
+        return Courtesy(["ExampleBot", "*"], throttle=throttle, clock=lambda: now[0], **options), now
+
+    return make
+
+
+def goes(passage):
+    """Say whether a request is sent; it is not sent yet."""
+    try:
+        while (wait := passage.wait()) is not None:
+            wait.block()
+    except NoContact:
+        return False
+    return True
+
+
+def is_sent(courtesy, url=f"{ORIGIN}/page"):
+    return goes(courtesy.passage("GET", url))
+
+
+class Script:
+    """A server that answers each request with `said`, and then waits for the other end to close."""
+
+    def __init__(self, said):
+        self.said = said
+        self.heard = []
+
+    def __call__(self, connection, server):
+        request = b""
+        while not request.endswith(b"\r\n\r\n"):
+            piece = connection.recv(65_536)
+            if not piece:
+                return
+            request += piece
+        self.heard.append(request)
+        connection.sendall(self.said)
+        connection.recv(1)
+
+
+class TestIntroduction:
+    @pytest.mark.parametrize("agent", [["ExampleProxy", "prefetch-proxy", "*"], ["ExampleBot", "*"]])
+    def test_a_site_owner_advises(self, agent):
+        """A proposal to allow site owners to advise prefetch proxies and other agents to disallow traffic."""
+        disallowed = AdviceEntry(disallowed=True)
+        for name in agent:
+            written = document([Entry("SomebodyElse", fraction=0.5), Entry(name, disallow=True)])
+            assert parse_advice_bytes(written, AgentIdentity(agent)) == disallowed
+
+    def test_a_server_requests_to_stop_for_some_time(self, courteous):
+        """We propose a well-known "traffic advice" resource, analogous to robots.txt (for web crawlers), which allows
+        an HTTP server to request that implementing agents stop sending traffic to it for some time."""
+        said = document([Entry("*", disallow=True)])
+        cache = AdviceCache(IDENTITY)
+        fetch = cache.ask(ORIGIN, now=NOW)
+        assert fetch.request.url == f"{ORIGIN}/.well-known/traffic-advice"
+        advice = cache.received(fetch, response(body=said), now=NOW)
+        assert NOW < advice.release_time(0.0) == NOW + DEFAULT
+        courtesy, now = courteous(said)
+        assert not is_sent(courtesy)
+        now[0] += DEFAULT - 1
+        assert not is_sent(courtesy)
+
+    def test_applications_and_proxies_respect_it(self, courteous):
+        """This specification may be implemented by traffic advice respecting agents, such as proxy servers or other
+        applications which direct HTTP traffic on behalf of clients such as a web browser."""
+        assert not is_sent(courteous(NOTHING_WANTED)[0])
+
+        async def scenario(origin, proxy):
+            origin.said = advising(NOTHING_WANTED.decode())
+            assert await proxy.connect() == (403, "advice_disallowed")
+
+        run(scenario)
+
+
 class TestDefinitions:
+    def test_an_entry_is_a_struct(self):
+        """A traffic advice entry is a struct with the following items:"""
+        assert msgspec.structs.asdict(AdviceEntry()) == {"disallowed": False, "fraction": 1.0}
+
     def test_a_result_is_one_of_three(self):
         """A traffic advice result is null, a traffic advice entry, or "unreachable"."""
         results = [interpret(answer, IDENTITY) for answer in (response(404), response(), response(503))]
@@ -56,8 +157,8 @@ class TestDefinitions:
 class TestIdentity:
     def test_all_that_apply_in_order(self):
         """Its agent identity is all of the following that apply, in order: 1. The brand name 2. "prefetch-proxy", if
-        the agent is a proxy server which exclusively serves prefetch traffic (for example, a private prefetch proxy)
-        3. "*" """
+        the agent is a proxy server which exclusively serves prefetch traffic (for example, a private prefetch proxy) 3.
+        "*" """
         proxy = AgentIdentity.of("PollyPrefetchProxy", prefetch_proxy=True)
         assert proxy == ("PollyPrefetchProxy", "prefetch-proxy", "*")
         assert AgentIdentity.of("PollyBot") == ("PollyBot", "*")
@@ -71,38 +172,40 @@ class TestIdentity:
 class TestUrl:
     @pytest.mark.parametrize("origin", ["null", "data:text/plain,a", "file:///", "about:blank"])
     def test_step_1(self, origin):
-        """If origin is not a tuple origin, return failure."""
+        """To generate a traffic advice URL for origin origin, run the following steps: 1. If origin is not a tuple
+        origin, return failure."""
         assert traffic_advice_url(origin) is None
 
     @pytest.mark.parametrize("origin", ["wss://example.com", "ws://localhost", "ftp://localhost"])
     def test_step_2(self, origin):
-        """If origin's scheme is not an HTTP(S) scheme, return failure."""
+        """2. If origin's scheme is not an HTTP(S) scheme, return failure."""
         assert traffic_advice_url(origin) is None
 
     @pytest.mark.parametrize("origin", ["http://example.com", "http://192.0.2.1", "http://[::2]"])
     def test_step_3(self, origin):
-        """If origin is not a potentially trustworthy origin, return failure."""
+        """3. If origin is not a potentially trustworthy origin, return failure."""
         assert traffic_advice_url(origin) is None
         assert traffic_advice_url(origin.replace("http:", "https:")) is not None
 
     @pytest.mark.parametrize("origin", ["https://example.com", "https://example.com:8443", "http://127.0.0.1:8000"])
     def test_step_4(self, origin):
-        """Return a new URL as follows: scheme origin's scheme host origin's host port origin's port path
-        « ".well-known", "traffic-advice" »"""
+        """4. Return a new URL as follows: scheme origin's scheme host origin's host port origin's port path «
+        ".well-known", "traffic-advice" »"""
         assert traffic_advice_url(origin) == f"{origin}/.well-known/traffic-advice"
 
 
 class TestFetching:
     def test_step_1(self):
-        """Let url be the result of generating a traffic advice URL for origin. If it results in failure, then return
-        failure."""
+        """To fetch traffic advice for origin origin, agent identity identity and algorithm whenComplete accepting a
+        traffic advice result: 1. Let url be the result of generating a traffic advice URL for origin. If it results in
+        failure, then return failure."""
         assert advice_request("http://example.com", IDENTITY) is None
         answer = AdviceCache(IDENTITY).ask("http://example.com", now=NOW)
         assert isinstance(answer, Advice)
         assert answer.result is None
 
     def test_step_2_method_and_url(self):
-        """method `GET` URL url"""
+        """2. Let request be a request as follows: method `GET` URL url"""
         fetch = AdviceCache(IDENTITY).ask(ORIGIN, now=NOW)
         assert isinstance(fetch, Fetch)
         assert fetch.request.url == "https://example.com/.well-known/traffic-advice"
@@ -116,25 +219,49 @@ class TestFetching:
     @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
     def test_step_2_redirects(self, status):
         """redirect mode "manual" This means that a redirect status will not lead to another origin being contacted."""
-        moved = response(status, [("Location", "https://other.example/")])
-        assert not needs_body(status, moved.fields)
-        assert interpret(moved, IDENTITY) is None
+        other = Script(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        with scripted.serving(other) as elsewhere:
+            moved = Script(
+                b"HTTP/1.1 %d Moved\r\nLocation: http://127.0.0.1:%d/\r\nContent-Length: 0\r\n\r\n"
+                % (status, elsewhere.port)
+            )
+            with scripted.serving(moved) as server:
+                came = fetch_advice(advice_request(f"http://127.0.0.1:{server.port}", IDENTITY))
+        assert (len(moved.heard), other.heard) == (1, [])
+        assert came.status == status
+        assert interpret(came, IDENTITY) is None
+
+    def test_step_3(self):
+        """3. Let fetchController be null."""
+        cache = AdviceCache(IDENTITY)
+        assert cache.known(ORIGIN, now=NOW) is None
+        assert [type(cache.ask(ORIGIN, now=NOW)) for _ in range(3)] == [Fetch, Wait, Wait]
 
     def test_step_4_1(self):
-        """If response's type is "error", then terminate fetchController, run whenComplete with "unreachable", and
-        return."""
+        """4. Let processResponse be the following steps, given response response: 1. If response's type is "error",
+        then terminate fetchController, run whenComplete with "unreachable", and return."""
         assert not needs_body(NETWORK_ERROR.status, NETWORK_ERROR.fields)
         assert interpret(NETWORK_ERROR, IDENTITY) is UNREACHABLE
 
     @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
     def test_step_4_2(self, status):
-        """If response's type is "opaqueredirect", then terminate fetchController, run whenComplete with null, and
+        """2. If response's type is "opaqueredirect", then terminate fetchController, run whenComplete with null, and
         return."""
+        assert not needs_body(status, TYPED)
         assert interpret(response(status), IDENTITY) is None
+
+    def test_step_4_3(self):
+        """3. Assert: response's type is "basic"."""
+        kinds = {}
+        for status in range(1_000):
+            reason = interpret_fully(response(status), IDENTITY).reason
+            kind = "error" if reason == "no response came" else "redirect" if "redirect" in reason else "basic"
+            kinds.setdefault(kind, []).append(status)
+        assert (kinds["error"], kinds["redirect"]) == ([0], [301, 302, 303, 307, 308])
 
     @pytest.mark.parametrize("status", [429, 503])
     def test_step_4_4(self, status):
-        """If response's status is 429 (Too Many Requests; see [RFC6585]) or 503 (Service Unavailable; see
+        """4. If response's status is 429 (Too Many Requests; see [RFC6585]) or 503 (Service Unavailable; see
         [HTTP-SEMANTICS]), then terminate fetchController, run whenComplete with "unreachable", and return."""
         assert not needs_body(status, TYPED)
         assert interpret(response(status), IDENTITY) is UNREACHABLE
@@ -147,14 +274,14 @@ class TestFetching:
 
     @pytest.mark.parametrize("status", [400, 403, 404, 410, 500, 502, 504])
     def test_step_4_5(self, status):
-        """If response's status is not an ok status, then terminate fetchController, run whenComplete with null and
+        """5. If response's status is not an ok status, then terminate fetchController, run whenComplete with null and
         return."""
         assert not needs_body(status, TYPED)
         assert interpret(response(status), IDENTITY) is None
 
     @pytest.mark.parametrize("status", [204, 205])
     def test_step_4_6(self, status):
-        """If response's status is a null body status, then terminate fetchController, run whenComplete with null and
+        """6. If response's status is a null body status, then terminate fetchController, run whenComplete with null and
         return."""
         assert not needs_body(status, TYPED)
         assert interpret(response(status), IDENTITY) is None
@@ -167,34 +294,66 @@ class TestFetching:
         ],
     )
     def test_step_4_7(self, lines, expected):
-        """Let mimeType be the result of extracting a MIME type from response's header list."""
+        """7. Let mimeType be the result of extracting a MIME type from response's header list."""
         fields = [("Content-Type", line) for line in lines]
         assert interpret(AdviceResponse(200, fields, HALF), IDENTITY) == expected
 
     @pytest.mark.parametrize("fields", [[], [("Content-Type", "nonsense")], [("Content-Type", "application/json")]])
     def test_step_4_8(self, fields):
-        """If mimeType is failure or its essence is not "application/trafficadvice+json", then terminate
+        """8. If mimeType is failure or its essence is not "application/trafficadvice+json", then terminate
         fetchController, run whenComplete with null and return."""
         assert not needs_body(200, fields)
         assert interpret(AdviceResponse(200, fields, HALF), IDENTITY) is None
 
     def test_end_of_body_step_1(self):
-        """If body is not a byte sequence, then run whenComplete with null and return."""
+        """5. Let processResponseEndOfBody be the following steps, given response response and null, failure or byte
+        sequence body: 1. If body is not a byte sequence, then run whenComplete with null and return."""
         assert interpret(response(body=None), IDENTITY) is None
 
     def test_end_of_body_step_2(self):
-        """Let string be the result of UTF-8 decoding body."""
+        """2. Let string be the result of UTF-8 decoding body."""
         body = b'\xef\xbb\xbf[{"user_agent":"\xff","disallow":true},{"user_agent":"*","fraction":0.5}]'
         assert interpret(response(body=body), IDENTITY) == AdviceEntry(fraction=0.5)
 
     def test_end_of_body_step_3(self):
-        """Let parseResult be the result of parsing traffic advice from string given identity."""
+        """3. Let parseResult be the result of parsing traffic advice from string given identity."""
         assert interpret(response(), IDENTITY) == parse_advice(HALF.decode(), IDENTITY)
         assert interpret(response(), IDENTITY) == parse_advice_bytes(HALF, IDENTITY) == AdviceEntry(fraction=0.5)
 
+    def test_end_of_body_step_4(self):
+        """4. Run whenComplete with parseResult."""
+        cache = AdviceCache(IDENTITY)
+        told = advised(response(), cache=cache)
+        assert told.result == AdviceEntry(fraction=0.5)
+        assert cache.ask(ORIGIN, now=NOW + 1) == cache.known(ORIGIN, now=NOW + 1) == told
+
+    @pytest.mark.parametrize(
+        ("head", "body", "result"),
+        [
+            # The body of the first two never comes: whoever waited for it would report that.
+            (b"404 Not Found\r\nContent-Length: 1000000", b"", None),
+            (b"200 OK\r\nContent-Type: text/html\r\nContent-Length: 1000000", b"", None),
+            (
+                b"200 OK\r\nContent-Type: application/trafficadvice+json\r\nContent-Length: %d" % len(HALF),
+                HALF,
+                AdviceEntry(fraction=0.5),
+            ),
+        ],
+    )
+    def test_step_6(self, head, body, result):
+        """6. Fetch request with processResponse set to processResponse and processResponseEndOfBody set to
+        processResponseEndOfBody, and set fetchController to the result."""
+        script = Script(b"HTTP/1.1 %s\r\n\r\n%s" % (head, body))
+        with scripted.serving(script) as server:
+            came = fetch_advice(advice_request(f"http://127.0.0.1:{server.port}", IDENTITY))
+        assert len(script.heard) == 1
+        assert (came.body, came.failure) == (body or None, "")
+        assert interpret(came, IDENTITY) == result
+
     def test_step_6_minimum_and_maximum(self):
-        """agents (especially ones shared amongst multiple users) should consider applying a minimum freshness lifetime
-        (10 minutes is suggested) and maximum freshness lifetime (48 hours is suggested)"""
+        """Notwithstanding the usual behavior of [HTTP-CACHING], agents (especially ones shared amongst multiple users)
+        should consider applying a minimum freshness lifetime (10 minutes is suggested) and maximum freshness lifetime
+        (48 hours is suggested) in order to balance the security considerations discussed below."""
         for directive, seconds in (("max-age=1", 600), ("max-age=3600", 3600), ("max-age=999999", 172_800)):
             assert advised(response(fields=[("Cache-Control", directive)])).fresh_until == NOW + seconds
         assert (LEAST, MOST) == (10 * 60, 48 * 60 * 60)
@@ -213,27 +372,37 @@ class TestParsing:
 
     @pytest.mark.parametrize("text", ["", "[", '[{"user_agent":"*"},]', '[{"user_agent":"*","fraction":NaN}]'])
     def test_step_1(self, text):
-        """Let parsed be the result of parsing JSON into Infra values given string. If this throws an exception, then
-        return null."""
+        """To parse traffic advice from a string string given agent identity identity: 1. Let parsed be the result of
+        parsing JSON into Infra values given string. If this throws an exception, then return null."""
         assert self.read(text) is None
 
     @pytest.mark.parametrize("text", ['{"user_agent":"*"}', "null", '"*"', "1", "true"])
     def test_step_2(self, text):
-        """If parsed is not a list, then return null."""
+        """2. If parsed is not a list, then return null."""
         assert self.read(text) is None
 
+    def test_step_3(self):
+        """3. Let bestMatch be null."""
+        assert self.read(HALF.decode()) == AdviceEntry(fraction=0.5)
+        assert self.read('[{"user_agent":"OtherProxy"}]') is None
+
+    def test_step_4(self):
+        """4. For each entry of parsed:"""
+        others = [{"user_agent": f"Other{number}", "disallow": True} for number in range(1_000)]
+        assert self.read(json.dumps([*others, {"user_agent": "*", "fraction": 0.5}])) == AdviceEntry(fraction=0.5)
+
     def test_step_4_1(self):
-        """If entry is not a map, then continue."""
+        """1. If entry is not a map, then continue."""
         assert self.read('[null,1,"*",["*"],{"user_agent":"*"}]') == AdviceEntry()
 
     @pytest.mark.parametrize("entry", ["{}", '{"user_agent":null}', '{"user_agent":1}', '{"user_agent":["*"]}'])
     def test_step_4_2(self, entry):
-        """If entry["user_agent"] does not exist or is not a string, then continue."""
+        """2. If entry["user_agent"] does not exist or is not a string, then continue."""
         assert self.read(f"[{entry}]") is None
 
     @pytest.mark.parametrize("selector", ["OtherProxy", "exampleproxy", "Prefetch-Proxy", "* ", ""])
     def test_step_4_4(self, selector):
-        """If identity does not contain agentSelector, then continue."""
+        """3. Let agentSelector be entry["user_agent"]. 4. If identity does not contain agentSelector, then continue."""
         assert self.read(f'[{{"user_agent":"{selector}"}}]') is None
 
     @pytest.mark.parametrize(
@@ -247,26 +416,30 @@ class TestParsing:
         ],
     )
     def test_step_4_5(self, selectors, chosen):
-        """If bestMatch is null or agentSelector appears at an earlier index in identity than bestMatch["user_agent"]
+        """5. If bestMatch is null or agentSelector appears at an earlier index in identity than bestMatch["user_agent"]
         does, then set bestMatch to entry."""
         entries = [f'{{"user_agent":"{name}","fraction":{number / 10}}}' for number, name in enumerate(selectors)]
         assert self.read(f"[{','.join(entries)}]") == AdviceEntry(fraction=chosen / 10)
 
     def test_step_5(self):
-        """If bestMatch is null, then return null."""
+        """5. If bestMatch is null, then return null."""
         assert self.read("[]") is None
         assert self.read('[{"user_agent":"OtherProxy","disallow":true}]') is None
+
+    def test_step_6(self):
+        """6. Let entry be a traffic advice entry."""
+        assert self.read('[{"user_agent":"*","other":0}]') == AdviceEntry(disallowed=False, fraction=1.0)
 
     @pytest.mark.parametrize(
         ("value", "disallowed"), [("true", True), ("false", False), ('"true"', False), ("1", False)]
     )
     def test_step_7(self, value, disallowed):
-        """If bestMatch["disallow"] exists and is true, then set entry's disallowed flag to true."""
+        """7. If bestMatch["disallow"] exists and is true, then set entry's disallowed flag to true."""
         assert self.read(f'[{{"user_agent":"*","disallow":{value}}}]') == AdviceEntry(disallowed=disallowed)
 
     @pytest.mark.parametrize("value", ['"0.5"', "true", "null", "[0.5]"])
     def test_step_8(self, value):
-        """If bestMatch["fraction"] exists and is a number"""
+        """8. If bestMatch["fraction"] exists and is a number, then: 1. Let fraction be bestMatch["fraction"]."""
         assert self.read(f'[{{"user_agent":"*","fraction":{value}}}]') == AdviceEntry(fraction=1.0)
         assert self.read('[{"user_agent":"*","fraction":0.5}]') == AdviceEntry(fraction=0.5)
 
@@ -274,19 +447,20 @@ class TestParsing:
         ("value", "fraction"), [("0", 0.0), ("-0", 0.0), ("0.5", 0.5), ("1", 1.0), ("1.1", 1.0), ("-0.1", 1.0)]
     )
     def test_step_8_2(self, value, fraction):
-        """If fraction is greater than or equal to 0 and less than or equal to 1, then set entry's fraction to
+        """2. If fraction is greater than or equal to 0 and less than or equal to 1, then set entry's fraction to
         fraction."""
         assert self.read(f'[{{"user_agent":"*","fraction":{value}}}]') == AdviceEntry(fraction=fraction)
 
     def test_step_9(self):
-        """Return entry."""
+        """9. Return entry."""
         assert self.read('[{"user_agent":"*","disallow":true,"fraction":0.5}]') == AdviceEntry(True, 0.5)
 
 
 class TestInterpretation:
     def test_advice_is_fetched_and_cached(self):
-        """When they would be able to respect advice to disallow traffic to an origin [...], traffic advice respecting
-        agents should fetch traffic advice (respecting [HTTP-CACHING] semantics)."""
+        """When they would be able to respect advice to disallow traffic to an origin (for example, when requested to
+        proxy prefetch traffic to the origin), traffic advice respecting agents should fetch traffic advice (respecting
+        [HTTP-CACHING] semantics)."""
         cache = AdviceCache(IDENTITY)
         fetch = cache.ask(ORIGIN, now=NOW)
         assert isinstance(fetch, Fetch)
@@ -298,36 +472,61 @@ class TestInterpretation:
         renewed = cache.received(again, AdviceResponse(304, [], None), now=NOW + 3600)
         assert (renewed.result, renewed.fresh_until) == (AdviceEntry(fraction=0.5), NOW + 7200)
 
-    def test_null_is_no_advice(self):
+    def test_null_is_no_advice(self, courteous):
         """If the result is null, then no advice was received. Agents should adopt their default behavior."""
         assert advised(response(404)).release_time(1.0) == ASAP
+        assert is_sent(courteous(b"nothing")[0])
 
     def test_unreachable_may_be_left_alone(self):
-        """Since this could indicate that the server cannot accept additional requests at this time, agents may stop
+        """If the result is "unreachable", then the HTTP server was not able to service the request for traffic advice.
+        Since this could indicate that the server cannot accept additional requests at this time, agents may stop
         traffic to the server for some interval."""
         advice = advised(response(503, [("Retry-After", "120")]))
         assert advice.result is UNREACHABLE
         assert advice.release_time(0.0) == NOW + 120
+        assert advised(NETWORK_ERROR).release_time(0.0) == ASAP
 
-    def test_disallowed_is_respected(self):
+    def test_disallowed_is_respected(self, courteous):
         """If the result's disallowed flag is true, then the HTTP server advises that traffic is discouraged at this
         time. Agents should respect this by not establishing new connections or sending new requests."""
         advice = advised(response(body=b'[{"user_agent":"*","disallow":true}]'))
         assert not permits(advice.result, 0.0)
         assert advice.release_time(0.0) == advice.fresh_until > NOW
+        courtesy, now = courteous(NOTHING_WANTED, draw=lambda: 1 - 2**-53)
+        for second in range(0, 1_800, 60):
+            now[0] = NOW + second
+            assert not is_sent(courtesy, f"{ORIGIN}/{second}")
+        assert is_sent(courtesy, "http://not-trustworthy.example/")
+
+    def test_only_a_fraction_is_wanted(self, courteous):
+        """Otherwise, if the result's fraction is less than 1, then the HTTP server advises that it would like to
+        receive only a fraction of the possible traffic."""
+        chance = random.Random(1)
+        some, _ = courteous(HALF, draw=chance.random)
+        assert 160 < sum(is_sent(some) for _ in range(400)) < 240
+        every, _ = courteous(b'[{"user_agent":"*","fraction":1}]', draw=chance.random)
+        assert all(is_sent(every) for _ in range(400))
 
     @pytest.mark.parametrize(("draw", "permitted"), [(0.0, True), (0.1, True), (0.1000001, False), (1.0, False)])
     def test_steps_1_to_3(self, draw, permitted):
-        """1. Choose a uniform random number r between 0 and 1. 2. If r is less than or equal to the result's fraction,
-        then the traffic is permitted by the fraction. 3. Otherwise, a connection is not established."""
+        """Agents may implement this as they see fit, but the following algorithm is suggested on establishment of an
+        HTTP connection on behalf of a client. 1. Choose a uniform random number r between 0 and 1. 2. If r is less than
+        or equal to the result's fraction, then the traffic is permitted by the fraction. 3. Otherwise, a connection is
+        not established."""
         assert permits(AdviceEntry(fraction=0.1), draw) is permitted
 
-    def test_it_is_not_repeated(self):
+    def test_it_is_not_repeated(self, courteous):
         """This process should not be repeated as part of automatic retry logic, since this would defeat the server's
         ability to shed load in this manner."""
-        entry = AdviceEntry(fraction=0.5)
-        draws = {sticky_draw(b"k" * 32, b"192.0.2.1", ORIGIN, epoch(entry)) for _ in range(100)}
-        assert len(draws) == 1
+        drawn = itertools.count()
+        courtesy, now = courteous(HALF, draw=lambda: (next(drawn), 0.7)[1], retry=5, max_delay=60)
+        passage = courtesy.passage("GET", f"{ORIGIN}/page")
+        assert goes(passage)
+        for _ in range(5):
+            assert not passage.received(503, {})
+            now[0] += 60
+            assert goes(passage)
+        assert next(drawn) == 1
 
     @pytest.mark.parametrize("fraction", [0.1, 0.2, 0.4, 0.8])
     def test_a_fraction_is_a_fraction_of_the_traffic(self, fraction):
@@ -336,6 +535,21 @@ class TestInterpretation:
         entry, chance = AdviceEntry(fraction=fraction), random.Random(1)
         permitted = sum(permits(entry, chance.random()) for _ in range(50_000))
         assert abs(permitted / 50_000 - fraction) < 0.01
+
+    def test_traffic_scales_with_the_fraction(self):
+        """This approach allows servers to scale their traffic proportionally as part of an incremental rollout."""
+        clients, before = [b"192.0.2.%d" % number for number in range(4_000)], 0
+        for fraction in (0.0, 0.1, 0.2, 0.4, 0.8, 1.0):
+            entry = AdviceEntry(fraction=fraction)
+            permitted = sum(permits(entry, sticky_draw(b"k" * 32, client, ORIGIN, epoch(entry))) for client in clients)
+            # Five standard deviations.
+            assert abs(permitted - fraction * 4_000) <= 5 * (4_000 * fraction * (1 - fraction)) ** 0.5
+            assert permitted > before or fraction == 0
+            before = permitted
+        draws = [random.Random(2).random() for _ in range(100)]
+        assert all(
+            permits(AdviceEntry(fraction=0.4), draw) for draw in draws if permits(AdviceEntry(fraction=0.2), draw)
+        )
 
     def test_nobody_is_preferred(self):
         """Agents should avoid approaches which might bias the permitted connections or requests in ways that might make
@@ -351,17 +565,234 @@ class TestInterpretation:
         assert all(abs(count - 100) < 43 for count in permitted.values())
 
 
+class TestProxy:
+    def test_advice_is_fetched_for_a_connect_and_cached(self):
+        """When they would be able to respect advice to disallow traffic to an origin (for example, when requested to
+        proxy prefetch traffic to the origin), traffic advice respecting agents should fetch traffic advice (respecting
+        [HTTP-CACHING] semantics)."""
+
+        async def scenario(origin, proxy):
+            origin.said = advising("[]", "Cache-Control: max-age=3600")
+            assert await proxy.connect() == "tunnel"
+            assert [head.split(b" HTTP")[0] for head in origin.heard] == [b"GET /.well-known/traffic-advice"]
+            proxy.now += 3_599
+            assert [await proxy.connect(f"192.0.2.{number}") for number in range(20)] == ["tunnel"] * 20
+            assert (len(origin.heard), await origin.connections()) == (1, 1 + 21)
+            proxy.now += 1
+            await proxy.connect()
+            assert len(origin.heard) == 2
+
+        run(scenario)
+
+    @pytest.mark.parametrize("said", [advising("", status="404 Not Found"), advising("{}"), advising("[]")])
+    def test_null_opens_the_tunnel(self, said):
+        """If the result is null, then no advice was received. Agents should adopt their default behavior."""
+
+        async def scenario(origin, proxy):
+            origin.said = said
+            assert await proxy.connect() == "tunnel"
+
+        run(scenario)
+
+    @pytest.mark.parametrize(("unreachable", "becomes"), [("hold", (403, "advice_unreachable")), ("permit", "tunnel")])
+    def test_unreachable_is_held_or_permitted(self, unreachable, becomes):
+        """If the result is "unreachable", then the HTTP server was not able to service the request for traffic advice.
+        Since this could indicate that the server cannot accept additional requests at this time, agents may stop
+        traffic to the server for some interval."""
+
+        async def scenario(origin, proxy):
+            origin.said = advising("", "Retry-After: 120", status="503 Service Unavailable")
+            assert await proxy.connect() == becomes
+            origin.said = advising("[]")
+            proxy.now += 119
+            assert await proxy.connect() == becomes
+            assert len(origin.heard) == 1
+            proxy.now += 1
+            assert await proxy.connect() == "tunnel"
+
+        run(scenario, unreachable=unreachable)
+
+    def test_disallowed_opens_no_connection(self):
+        """If the result's disallowed flag is true, then the HTTP server advises that traffic is discouraged at this
+        time. Agents should respect this by not establishing new connections or sending new requests."""
+
+        async def scenario(origin, proxy):
+            origin.said = advising('[{"user_agent":"prefetch-proxy","disallow":true}]')
+            assert await proxy.clients_with_a_tunnel(50) == set()
+            # That one was for the advice.
+            assert (await origin.connections(), len(origin.heard)) == (1, 1)
+            assert proxy.counts.connects == {"advice_disallowed": 50}
+
+        run(scenario)
+
+    def test_a_fraction_of_the_clients_gets_a_tunnel(self):
+        """Otherwise, if the result's fraction is less than 1, then the HTTP server advises that it would like to
+        receive only a fraction of the possible traffic."""
+
+        async def scenario(origin, proxy):
+            origin.said = advising('[{"user_agent":"*","fraction":0.5}]')
+            assert 60 < len(await proxy.clients_with_a_tunnel(200)) < 140
+            assert set(proxy.counts.connects) == {"accepted", "advice_fraction"}
+
+        run(scenario)
+
+    @pytest.mark.parametrize("fraction", [0.0, 0.3, 1.0])
+    def test_steps_1_to_3(self, fraction):
+        """Agents may implement this as they see fit, but the following algorithm is suggested on establishment of an
+        HTTP connection on behalf of a client. 1. Choose a uniform random number r between 0 and 1. 2. If r is less than
+        or equal to the result's fraction, then the traffic is permitted by the fraction. 3. Otherwise, a connection is
+        not established."""
+
+        async def scenario(origin, proxy):
+            origin.said = advising(f'[{{"user_agent":"*","fraction":{fraction}}}]')
+            entry, name = AdviceEntry(fraction=fraction), f"https://www.example.org:{origin.port}"
+            refused = 0
+            for last in range(60):
+                drawn = sticky_draw(b"k" * 32, bytes([192, 0, 2, last]), name, epoch(entry))
+                goes = await proxy.connect(f"192.0.2.{last}") == "tunnel"
+                assert goes is (drawn <= fraction)
+                refused += not goes
+            assert await origin.connections() == 1 + 60 - refused
+            assert (refused == 0) is (fraction == 1)
+            assert (refused == 60) is (fraction == 0)
+
+        run(scenario)
+
+    def test_asking_again_changes_nothing(self):
+        """This process should not be repeated as part of automatic retry logic, since this would defeat the server's
+        ability to shed load in this manner."""
+
+        async def scenario(origin, proxy):
+            origin.said = advising('[{"user_agent":"*","fraction":0.5}]')
+            first = await proxy.clients_with_a_tunnel(40)
+            assert 0 < len(first) < 40
+            for _ in range(5):
+                proxy.now += 600  # the advice is asked for again meanwhile, and is the same
+                assert await proxy.clients_with_a_tunnel(40) == first
+            assert len(origin.heard) == 2
+            origin.said = advising('[{"user_agent":"*","fraction":0.4999}]')
+            proxy.now += 1_800
+            assert await proxy.clients_with_a_tunnel(40) != first
+
+        run(scenario)
+
+    def test_a_tenth_is_a_tenth_of_the_clients(self):
+        """Broadly, agents should aim for a fraction of 0.1 to result in approximately 10% of the traffic to the HTTP
+        server."""
+
+        async def scenario(origin, proxy):
+            origin.said = advising('[{"user_agent":"*","fraction":0.1}]')
+            assert abs(len(await proxy.clients_with_a_tunnel(2_000)) - 200) < 4 * 13.4
+
+        run(scenario)
+
+    def test_a_rollout_scales(self):
+        """This approach allows servers to scale their traffic proportionally as part of an incremental rollout."""
+
+        async def scenario(origin, proxy):
+            tunnels = []
+            for fraction in (0.1, 0.2, 0.4, 0.8):
+                origin.said = advising(f'[{{"user_agent":"*","fraction":{fraction}}}]')
+                tunnels.append(len(await proxy.clients_with_a_tunnel(500)) / 500)
+                proxy.now += 1_800
+            # Four standard deviations of 500 draws are 0.09 at the most.
+            assert tunnels == pytest.approx([0.1, 0.2, 0.4, 0.8], abs=0.09)
+
+        run(scenario)
+
+    def test_no_client_is_preferred(self):
+        """Agents should avoid approaches which might bias the permitted connections or requests in ways that might make
+        this scaling non-linear (e.g., by preferring certain kinds of connection or user)."""
+
+        async def scenario(origin, proxy):
+            origin.said = advising('[{"user_agent":"*","fraction":0.5}]')
+            here = await proxy.clients_with_a_tunnel(200)
+            there = await proxy.clients_with_a_tunnel(200, host="other.example.org")
+            # Each half of the clients, by one origin, is halved by another: six standard deviations.
+            assert abs(len(here & there) - 50) < 37
+            assert abs(len(here - there) - 50) < 37
+
+        run(scenario)
+
+    def test_a_small_request_causes_no_larger_one(self):
+        """Agents which are proxy services accessible to untrusted users (esp. the general public) may be susceptible to
+        being used to amplify a denial of service attack conducted, for example, by a botnet. For example, if a small
+        request from a client (e.g. CONNECT target.example:443 with small headers) can cause a larger request (e.g., GET
+        /.well-known/traffic-advice with large headers) to the origin server, this could be used to increase the
+        effective bandwidth available to the distributed denial of service attack against an origin server."""
+
+        async def scenario(origin, proxy):
+            tag = "a" * 100_000
+            origin.said = advising("[]", f'ETag: "{tag}"', "Last-Modified: " + "x" * 10_000)
+            fields = [("proxy-authorization", "Basic " + "x" * 8_000), ("user-agent", "x" * 8_000)]
+            for number in range(100):
+                await proxy.connect(f"192.0.2.{number}", fields=fields)
+            proxy.now += 1_800
+            await proxy.connect(fields=fields)
+            assert max(map(len, origin.heard)) < 300
+            # Two requests, what TLS adds to them included, for 101 CONNECTs.
+            assert len(origin.heard) == 2
+            assert proxy.counts.advice_request_bytes < proxy.counts.connect_request_bytes
+
+        run(scenario)
+
+    def test_nothing_of_a_client_is_said(self):
+        """Most privacy considerations are expected to be particular to the agents in question (for example, proxies
+        inspecting traffic they carry)."""
+
+        async def scenario(origin, proxy):
+            await proxy.connect(
+                "192.0.2.77", fields=[("user-agent", "Secret/1"), ("cookie", "a=b"), ("forwarded", "x")]
+            )
+            names = [line.partition(b":")[0] for line in origin.heard[0].splitlines()[1:-1]]
+            assert names == [b"Host", b"Accept", b"Accept-Encoding", b"User-Agent", b"Connection"]
+            assert b"User-Agent: PollyPrefetchProxy\r\n" in origin.heard[0]
+            assert b"192.0.2.77" not in origin.heard[0]
+
+        run(scenario)
+
+
 class TestSecurity:
+    @pytest.mark.parametrize("destination", ["script", "document", "image", "empty"])
+    def test_whoever_asks_gets_advice_and_nothing_else(self, destination):
+        """Like other resources, it is possible that the /.well-known/traffic-advice path could be used for a request
+        with some other destination (e.g., as a script)."""
+        published = advice_response(document([Entry("*", disallow=True)]), 600)
+        respond = answering_advice(published, None)
+        fields = f"Host: a.example\r\nSec-Fetch-Dest: {destination}\r\n".encode()
+        given = respond(Request(b"GET", b"/.well-known/traffic-advice", 1, fields))
+        assert (given.status, given.body) == (200, NOTHING_WANTED)
+        assert dict(given.fields)[b"content-type"] == b"application/trafficadvice+json"
+
+    def test_as_a_script_it_does_nothing(self):
+        """If interpreted as JavaScript, the JSON data would either be syntactically invalid or an empty block."""
+        names = ["</script>", "${alert(1)}", "*/alert(1)/*", "a\u2028b", '"+alert(1)+"', "__proto__"]
+        written = document([*(Entry(name, disallow=True) for name in names), Entry("*", fraction=0.5)])
+        # A literal: a list of maps of texts, booleans and numbers. JSON is part of the language of scripts.
+        assert written.startswith(b"[{")
+        items = json.loads(written)
+        assert [item["user_agent"] for item in items] == [*names, "*"]
+        assert {type(value) for item in items for value in item.values()} == {str, bool, float}
+        assert {name for item in items for name in item} == {"user_agent", "disallow", "fraction"}
+
     def test_a_media_type_used_for_nothing_else(self):
-        """this specification requires the use of a MIME type that is not used for any other purpose"""
+        """More generally, this specification requires the use of a MIME type that is not used for any other purpose,
+        and standard countermeasures (e.g., X-Content-Type-Options: nosniff) can be used to prevent type confusion in
+        some cases which are permissive of mismatched MIME types."""
         assert interpret(AdviceResponse(200, [("Content-Type", "application/json")], HALF), IDENTITY) is None
+        given = dict(advice_response(HALF, 600).fields)
+        assert given[b"content-type"] == b"application/trafficadvice+json"
+        assert given[b"x-content-type-options"] == b"nosniff"
 
     @pytest.mark.parametrize(
         "field", [("Cache-Control", "max-age=63072000"), ("Expires", "Fri, 31 Dec 9999 23:59:59 GMT")]
     )
     def test_a_policy_does_not_last(self, field):
-        """To mitigate this, well-behaved agents implement a maximum freshness lifetime when they fetch traffic
-        advice."""
+        """Because the traffic advice resource is expected to be cached by traffic advice respecting agents such as
+        private prefetch proxies, it is possible that a temporary compromise of an origin server or its private key
+        could be extended to a longer outage of some traffic due to an agent caching a policy that prevents or throttles
+        traffic, leading to a denial of service for such traffic. To mitigate this, well-behaved agents implement a
+        maximum freshness lifetime when they fetch traffic advice."""
         cache = AdviceCache(IDENTITY)
         advised(response(fields=[field], body=b'[{"user_agent":"*","disallow":true}]'), cache=cache)
         assert isinstance(cache.ask(ORIGIN, now=NOW + 48 * 3600 - 1), Advice)
@@ -376,27 +807,58 @@ class TestSecurity:
         answers = [cache.ask(ORIGIN, now=NOW + second) for second in range(600)]
         assert all(isinstance(answer, Advice) for answer in answers)
 
-    def test_a_small_request_causes_a_small_request(self):
-        """if a small request from a client (e.g. CONNECT target.example:443 with small headers) can cause a larger
-        request (e.g., GET /.well-known/traffic-advice with large headers) to the origin server"""
-        cache = AdviceCache(IDENTITY)
-        advised(response(fields=[("ETag", f'"{"a" * 100_000}"'), ("Last-Modified", "x" * 100_000)]), cache=cache)
-        fetch = cache.ask(ORIGIN, now=NOW + 1800)
-        assert isinstance(fetch, Fetch)
-        assert sum(len(name) + len(value) + 4 for name, value in fetch.request.fields) < 200
+        async def scenario(origin, proxy):
+            # The proxy's other measures: here, a rate for each client.
+            given = [await proxy.connect() for _ in range(4)]
+            assert given == ["tunnel", "tunnel", (429, "client_rate"), (429, "client_rate")]
+            assert len(origin.heard) == 1
+
+        run(scenario, rule=Rule.parse("1 per 10s burst 2"))
 
 
 class TestIana:
     def test_the_uri_suffix(self):
-        """This document defines well-known URI suffix traffic-advice as described by [WELL-KNOWN]."""
+        """This document defines well-known URI suffix traffic-advice as described by [WELL-KNOWN]. URI suffix
+        traffic-advice"""
         assert PATH == "/.well-known/traffic-advice"
 
     def test_the_media_type(self):
-        """This document defines the MIME type application/trafficadvice+json as described by [RFC6838]."""
+        """This document defines the MIME type application/trafficadvice+json as described by [RFC6838]. Type name
+        application Subtype name trafficadvice+json"""
         assert MEDIA_TYPE == "application/trafficadvice+json"
+
+    @pytest.mark.parametrize("parameters", ["", ";charset=utf-16", '; a="b,c"', ";;x"])
+    def test_no_parameters(self, parameters):
+        """Required parameters N/A Optional parameters N/A"""
+        fields = [("Content-Type", f"application/trafficadvice+json{parameters}")]
+        assert interpret(AdviceResponse(200, fields, HALF), IDENTITY) == AdviceEntry(fraction=0.5)
 
     def test_the_encoding(self):
         """Encoding considerations Always UTF-8"""
         written = document([Entry("Prüfer", disallow=True), Entry("*", fraction=0.5)])
         assert written.decode() == '[{"user_agent":"Prüfer","disallow":true},{"user_agent":"*","fraction":0.5}]'
         assert parse_advice_bytes(written, AgentIdentity(["Prüfer", "*"])) == AdviceEntry(disallowed=True)
+        fields = [("Content-Type", "application/trafficadvice+json;charset=iso-8859-1")]
+        read = interpret(AdviceResponse(200, fields, written), AgentIdentity(["Prüfer", "*"]))
+        assert read == AdviceEntry(disallowed=True)
+
+    def test_any_reader_of_json_can_read_it(self):
+        """Applications which can process application/json should be able to process all valid data with this MIME
+        type."""
+        written = document([Entry("Prüfer", disallow=True), Entry("*", fraction=0.1)])
+        expected = [{"user_agent": "Prüfer", "disallow": True}, {"user_agent": "*", "fraction": 0.1}]
+        assert json.loads(written) == msgspec.json.decode(written) == expected
+
+    def test_agents_ask_for_it(self):
+        """Applications that use this media type traffic advice respecting agents"""
+        request = advice_request(ORIGIN, IDENTITY)
+        assert [value for name, value in request.fields if name == "Accept"] == [MEDIA_TYPE]
+
+    def test_the_name_of_the_resource(self):
+        """File extension(s) None. This resource will be named traffic-advice when fetched over HTTP."""
+        path = advice_request(f"{ORIGIN}/a.json?b#c", IDENTITY).url.removeprefix(ORIGIN)
+        assert path.rpartition("/")[2] == "traffic-advice"
+        assert (
+            answering_advice(advice_response(HALF, 600), None)(Request(b"GET", path.encode() + b".json", 1, b""))
+            is None
+        )

@@ -1,0 +1,152 @@
+"""The prefetch proxy's decision with all that is real about it: an origin over TLS is asked, and dialled, on loopback.
+
+Only what a tunnel would carry is left out: a tunnel ends as soon as it is open.
+"""
+
+import asyncio
+import socket
+import ssl
+import struct
+from contextlib import suppress
+from ipaddress import ip_address, ip_network
+
+import trustme
+
+from headgate.agent.proxy.addresses import AddressRules
+from headgate.agent.proxy.advising import OriginAdvice
+from headgate.agent.proxy.asked import Asked, Opened
+from headgate.agent.proxy.client import Clients
+from headgate.agent.proxy.deciding import Decision, Manners
+from headgate.agent.proxy.hosts import HostRules
+from headgate.agent.proxy.places import Places, make_places
+from headgate.agent.proxy.resolving import Resolver
+
+__all__ = ["AdvisedProxy", "Origin", "advising", "run"]
+
+AUTHORITY = trustme.CA()
+NAMES = ("www.example.org", "other.example.org")
+HERE = ip_address("127.0.0.1")
+
+
+def advising(text, *fields, status="200 OK"):
+    """Give a whole response with this document."""
+    lines = [f"HTTP/1.1 {status}", "Content-Type: application/trafficadvice+json", f"Content-Length: {len(text)}"]
+    return "\r\n".join([*lines, *fields, "", text]).encode()
+
+
+class Origin:
+    """Answers `said` to each request for advice; every other connection is a tunnel's."""
+
+    def __init__(self):
+        self.said = advising("[]")
+        self.heard = []
+        """The heads of requests for advice."""
+        self.port = 0
+        self._peers = []
+        self._came = asyncio.Event()
+        self._serving = set()
+        self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        AUTHORITY.issue_cert(*NAMES).configure_cert(self._tls)
+
+    async def connections(self):
+        """Say how many connections there were: those that came before another one that is made for this."""
+        _, probe = await asyncio.open_connection("127.0.0.1", self.port)
+        port = probe.get_extra_info("sockname")[1]
+        async with asyncio.timeout(10):
+            while port not in self._peers:
+                self._came.clear()
+                await self._came.wait()
+        self._peers.remove(port)
+        probe.close()
+        return len(self._peers)
+
+    async def over(self):
+        """Wait until nobody is served any more."""
+        if self._serving:
+            await asyncio.wait(self._serving, timeout=10)
+
+    async def serve(self, reader, writer):
+        """Serve one connection."""
+        task = asyncio.current_task()
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+        peer = writer.get_extra_info("peername")  # None where it was reset already
+        self._peers.append(peer and peer[1])
+        self._came.set()
+        with suppress(OSError, asyncio.IncompleteReadError):
+            await writer.start_tls(self._tls)
+            self.heard.append(await reader.readuntil(b"\r\n\r\n"))
+            writer.write(self.said)
+            await writer.drain()
+        writer.close()
+
+
+class AdvisedProxy:
+    """Decides on CONNECTs for its origin; `now` is its clock."""
+
+    def __init__(self, origin, *, unreachable="hold", rule=None):
+        tls = ssl.create_default_context()
+        AUTHORITY.configure_trust(tls)
+        self.now = 1_700_000_000.0
+        self.places = Places(10_000, make_places(1))
+        self._port = origin.port
+        self.decision = Decision(
+            Manners(key=b"k" * 32, unreachable=unreachable),
+            tokens=None,
+            clients=Clients(tunnels=100, rule=rule),
+            places=self.places,
+            hosts=HostRules(ports=[origin.port]),
+            resolver=Resolver(AddressRules([ip_network("127.0.0.0/8")], is_local=lambda _: False), self._lookup),
+            advising=self,
+            log=self,
+            clock=lambda: self.now,
+        )
+        self.counts = self.decision.counts
+        self._advice = OriginAdvice("PollyPrefetchProxy", tls=tls, counts=self.counts, clock=lambda: self.now)
+        self.known, self.advice = self._advice.known, self._advice.advice
+
+    async def _lookup(self, host):
+        return [HERE]
+
+    def refused(self, asked, authority, refusal):
+        """Write nothing down."""
+
+    def closed(self, asked, authority, received, sent, why, *, seconds):
+        """Write nothing down."""
+
+    async def connect(self, client="192.0.2.1", *, host=NAMES[0], fields=(), port=None):
+        """Ask for a tunnel: give "tunnel", or the status and the word of the refusal."""
+        authority = f"{host}:{port or self._port}"
+        head = f"CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n"
+        asked = Asked(authority=authority, peer=(client, 1234), fields=fields, head_bytes=len(head))
+        verdict = await self.decision.decide(asked)
+        if not isinstance(verdict, Opened):
+            return verdict.status, verdict.reason
+        # Reset, it leaves no port behind that is not free for a minute: there are thousands of them.
+        verdict.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        verdict.socket.close()
+        verdict.closed(0, 0, "ended")
+        return "tunnel"
+
+    async def clients_with_a_tunnel(self, count, **options):
+        """Give the clients, of so many, that get one."""
+        clients = [f"198.{18 + number // 65_536}.{number // 256 % 256}.{number % 256}" for number in range(count)]
+        return {client for client in clients if await self.connect(client, **options) == "tunnel"}
+
+
+def run(scenario, **options):
+    """Run `scenario(origin, proxy)` with an origin that listens."""
+
+    async def whole():
+        origin = Origin()
+        server = await asyncio.start_server(origin.serve, "127.0.0.1", 0, backlog=1024)
+        async with server:
+            origin.port = server.sockets[0].getsockname()[1]
+            proxy = AdvisedProxy(origin, **options)
+            try:
+                await scenario(origin, proxy)
+            finally:
+                await origin.over()
+                proxy.places.close()
+
+    asyncio.run(whole())
