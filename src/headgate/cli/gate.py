@@ -4,9 +4,7 @@ It is a gate of its own, or one worker among several; which of the two it does n
 """
 
 import asyncio
-import errno
 import gc
-import os
 import time
 from contextlib import suppress
 
@@ -21,6 +19,7 @@ from headgate.cli.composing import (
     kept_domains,
     require_gate,
 )
+from headgate.cli.reserving import address_sentence
 from headgate.cli.running import say
 from headgate.cli.shelving import shelf_of
 from headgate.config import Address, Configuration
@@ -31,7 +30,7 @@ from headgate.observe import DomainState, Held, State
 from headgate.observe.state import identifier_text
 from headgate.origin.gateway import TlsKeys
 
-__all__ = ["Gate", "address_sentence", "frozen_changes"]
+__all__ = ["Gate", "frozen_changes"]
 
 _FORGET_EVERY = 1.0
 _LOOK_EVERY = 1.0
@@ -219,12 +218,3 @@ def _linked(tree: Configuration, composed: Composition) -> GatekeeperLink | None
         return None
     names = [domain.name for domain in composed.domains]
     return GatekeeperLink(tree.gate.master, names, accounting=tree.gate.accounting)
-
-
-def address_sentence(flag: str, address: Address, error: OSError) -> str:
-    """Say that an address cannot be had, and what to do about it."""
-    if error.errno == errno.EADDRINUSE:
-        return f"{address} is taken by another program; stop that one, or choose another address with {flag}"
-    number = error.errno or 0
-    said = os.strerror(number).lower() if number > 0 else error.strerror or str(error)
-    return f"{address} cannot be listened at ({said}); choose another address with {flag}"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from urllib.parse import quote
 
 from headgate.bundle.metadata import Profile
-from headgate.cli.gate import address_sentence
+from headgate.cli.reserving import address_sentence
 from headgate.cli.running import Signals, run, say
 from headgate.config import Address
 from headgate.errors import ConfigurationError

@@ -1,6 +1,7 @@
-"""An address that workers are going to share, made sure of before they do."""
+"""Addresses to listen at: made sure of before workers share them, and told of where they cannot be had."""
 
 import errno
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -8,7 +9,7 @@ from typing import Any, Final
 
 from headgate.config import Address
 
-__all__ = ["reserved"]
+__all__ = ["address_sentence", "reserved"]
 
 _NOT_HERE: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
@@ -50,3 +51,12 @@ def _bind(sock: socket.socket, where: tuple[Any, ...]) -> int:
         sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
     sock.bind(where)
     return int(sock.getsockname()[1])
+
+
+def address_sentence(flag: str, address: Address, error: OSError) -> str:
+    """Say that an address cannot be had, and what to do about it."""
+    if error.errno == errno.EADDRINUSE:
+        return f"{address} is taken by another program; stop that one, or choose another address with {flag}"
+    number = error.errno or 0
+    said = os.strerror(number).lower() if number > 0 else error.strerror or str(error)
+    return f"{address} cannot be listened at ({said}); choose another address with {flag}"

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 from headgate.cli.demo import SampleOrigin, leaflet
-from headgate.cli.gate import Gate, address_sentence
+from headgate.cli.gate import Gate
+from headgate.cli.reserving import address_sentence
 from headgate.cli.running import Signals, run, say
 from headgate.cli.serve import Wish
 from headgate.config import Address, Configuration

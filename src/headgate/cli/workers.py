@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from headgate.cli.channel import Configure, Failed, Ready, Told
 from headgate.cli.composing import check_composition, compose, require_gate
 from headgate.cli.crew import Crew, Member
-from headgate.cli.gate import address_sentence, frozen_changes
-from headgate.cli.reserving import reserved
+from headgate.cli.gate import frozen_changes
+from headgate.cli.reserving import address_sentence, reserved
 from headgate.cli.running import Signals, run
 from headgate.cli.serve import Wish
 from headgate.cli.serving import announce, open_admin, open_demo, read_again

@@ -105,6 +105,8 @@ def _check_proxy(proxy: Proxy) -> None:
         raise ConfigurationError(f"proxy: {' and '.join(ways)} are two ways to listen; leave one of them out")
     if proxy.client_ca and proxy.plaintext:
         raise ConfigurationError("proxy: client_ca needs TLS, which plaintext does without; leave one of them out")
+    if proxy.token_store and not proxy.token_keys:
+        raise ConfigurationError("proxy.token_store: no token is asked for that it could remember; set token_keys")
     if _PATH.fullmatch(proxy.geofeed_path) is None:
         raise ConfigurationError(f"proxy.geofeed_path: {proxy.geofeed_path!r} is no path; try '/geofeed.csv'")
 

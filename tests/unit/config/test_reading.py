@@ -102,6 +102,7 @@ def test_an_unknown_key_names_the_file_the_key_and_the_nearest(text, path, hint)
         ('[proxy]\nkey = "a.pem"', "proxy", "come together"),
         ("[proxy]\nself_signed = true\nplaintext = true", "proxy", "two ways"),
         ('[proxy]\nplaintext = true\nclient_ca = "a.pem"', "proxy", "needs TLS"),
+        ('[proxy]\ntoken_store = "redis://a"', "proxy.token_store", "token_keys"),
         ('[proxy]\ngeofeed_path = "/a?b"', "proxy.geofeed_path", "'/geofeed.csv'"),
         ('[proxy]\nalpn = ["h3"]', "proxy.alpn", "'h3'"),
         ("[proxy]\nalpn = []", "proxy.alpn", "length >= 1"),

@@ -6,7 +6,7 @@ import errno
 import os
 import socket
 import ssl
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headgate.agent.proxy.poll import READ
 
@@ -22,32 +22,52 @@ _PAUSE = 0.5
 """Seconds without accepting, when there is nothing left to accept with."""
 _PROBE_AFTER = 60
 """Seconds of silence until the system asks whether a client is still there."""
+_NOT_HERE = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
 _EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
 async def listening_sockets(host: str, port: int, *, reuse_port: bool) -> list[socket.socket]:
-    """Listen at every address of `host`; with port 0 all have the same free one. Raises `OSError`."""
+    """Listen at every address of `host` that this machine has; with port 0 all have the same free one.
+
+    Raises `OSError`.
+    """
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     sockets: list[socket.socket] = []
+    missing: OSError | None = None
     try:
-        for family, kind, protocol, _, address in dict.fromkeys(found):
-            sock = socket.socket(family, kind, protocol)
-            sockets.append(sock)
-            if family == socket.AF_INET6:
-                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            if os.name == "posix":
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if reuse_port:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            chosen = address[1] or sockets[0].getsockname()[1]
-            sock.bind((address[0], chosen, *address[2:]))
-            sock.listen(_BACKLOG)
+        for family, _, _, _, address in dict.fromkeys(found):
+            chosen = address[1] or (sockets[0].getsockname()[1] if sockets else 0)
+            try:
+                sockets.append(_listening(family, (address[0], chosen, *address[2:]), reuse_port=reuse_port))
+            except OSError as error:
+                if error.errno not in _NOT_HERE:
+                    raise
+                missing = error  # as ::1 of localhost is, where there is no IPv6
+        if missing is not None and not sockets:
+            raise missing
     except OSError:
         for sock in sockets:
             sock.close()
         raise
     return sockets
+
+
+def _listening(family: int, address: tuple[Any, ...], *, reuse_port: bool) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        if os.name == "posix":
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if reuse_port:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        sock.bind(address)
+        sock.listen(_BACKLOG)
+    except OSError:
+        sock.close()
+        raise
+    return sock
 
 
 class Listener:

@@ -10,19 +10,21 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from ipaddress import ip_address
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from headgate.agent.proxy.advising import OriginAdvice
 from headgate.agent.proxy.counts import Counts, merged
-from headgate.agent.proxy.log import Lines, Tally
+from headgate.agent.proxy.log import Tally
 from headgate.agent.proxy.tokens.shared import make_table
-from headgate.cli.gate import address_sentence
 from headgate.cli.printing import counted
 from headgate.cli.proxy.certificate import self_signed
 from headgate.cli.proxy.composing import check_proxy, trust_of
-from headgate.cli.proxy.prefetch import Share
-from headgate.cli.proxy.state import ProxyState, WorkerState, proxy_metrics, shown
+from headgate.cli.proxy.messages import Share, WorkerState
+from headgate.cli.proxy.metrics import proxy_metrics
+from headgate.cli.proxy.saying import log_lines
+from headgate.cli.proxy.state import ProxyState, shown
 from headgate.cli.proxy.wish import Wish
+from headgate.cli.reserving import address_sentence
 from headgate.cli.running import Signals
 from headgate.cli.terminal import harmless
 from headgate.config import Address
@@ -30,7 +32,7 @@ from headgate.config.proxy import Proxy
 from headgate.errors import ConfigurationError, HeadgateError
 from headgate.observe import Admin
 
-__all__ = ["Body", "Front", "live", "log_lines"]
+__all__ = ["Body", "Front", "live"]
 
 _TALLY_EVERY: Final = 60.0
 _DRAW_KEY: Final = 32
@@ -201,22 +203,6 @@ def _read_again(wish: Wish, front: Front) -> None:
     changed = [f"proxy.{name}" for name in old.__struct_fields__ if getattr(new, name) != getattr(old, name)]
     rest = f"; a restart is needed for {', '.join(changed)}" if changed else ""
     front.lines.say(f"headgate: {_READ_AGAIN}{rest}")
-
-
-@contextmanager
-def log_lines() -> Iterator[Lines]:
-    """Have the log, and faults of our own in it: whoever reads stderr is waited for by nobody."""
-    lines = Lines()
-    loop = asyncio.get_running_loop()
-
-    def complain(_loop: asyncio.AbstractEventLoop, told: dict[str, Any]) -> None:
-        lines.say(f"headgate: a fault of its own: {told.get('message')}: {told.get('exception')!r}")
-
-    loop.set_exception_handler(complain)
-    try:
-        yield lines
-    finally:
-        lines.close()
 
 
 @contextmanager

@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from socket import socket
 
-import msgspec
-
 from headgate.agent.proxy.deciding import Advising, Decision, Manners
 from headgate.agent.proxy.log import DecisionLog, Lines
 from headgate.agent.proxy.lookup import SystemLookup
@@ -30,27 +28,10 @@ from headgate.cli.proxy.composing import (
     resolver_of,
     upgrades_of,
 )
-from headgate.cli.proxy.state import WorkerState
+from headgate.cli.proxy.messages import Share, WorkerState
 from headgate.config.proxy import Proxy
 
-__all__ = ["PrefetchProxy", "Share"]
-
-
-class Share(msgspec.Struct, frozen=True, kw_only=True):
-    """What all workers of a proxy have in common, and which of them this is."""
-
-    key: bytes
-    """What the sticky draws are made with."""
-    places: int
-    """Descriptor of the places for tunnels, which is the worker's from then on."""
-    tokens: int | None
-    """Descriptor of the tokens that were shown, likewise; None where none are asked for, or Redis remembers."""
-    listeners: tuple[tuple[str, int], ...]
-    """Where the proxy and its admin listener listen, in figures."""
-    files: tuple[str, str] | None
-    """The certificate and its key; None in plaintext."""
-    worker: int = 0
-    """Its number, from 0."""
+__all__ = ["PrefetchProxy"]
 
 
 class PrefetchProxy:

@@ -9,9 +9,9 @@ from headgate.agent.proxy.asking import Advised, AskedAdvice
 from headgate.agent.proxy.log import Lines
 from headgate.cli.channel import Ask, Channel, Configure, End, Ready, Told
 from headgate.cli.duty import ORPHANED, Orders, be_worker
-from headgate.cli.proxy.front import log_lines
+from headgate.cli.proxy.messages import FromParent, Renew
 from headgate.cli.proxy.prefetch import PrefetchProxy
-from headgate.cli.proxy.workers import FromParent, Renew
+from headgate.cli.proxy.saying import log_lines
 from headgate.errors import HeadgateError
 
 __all__ = ["main"]

@@ -10,39 +10,20 @@ from typing import Any
 
 import msgspec
 
-from headgate.agent.proxy.asking import Advised, Want, answer_to
+from headgate.agent.proxy.asking import Want, answer_to
 from headgate.agent.proxy.counts import Counts, merged
 from headgate.agent.proxy.places import Places, make_places
-from headgate.cli.channel import Ask, Configure, End, Failed, Ready, Told
+from headgate.cli.channel import Configure
 from headgate.cli.crew import Crew, Member
-from headgate.cli.gate import address_sentence
 from headgate.cli.proxy.composing import check_proxy
 from headgate.cli.proxy.front import Front, live
-from headgate.cli.proxy.prefetch import Share
-from headgate.cli.proxy.state import WorkerState
+from headgate.cli.proxy.messages import Assignment, FromWorker, Renew, WorkerState
 from headgate.cli.proxy.wish import Wish
-from headgate.cli.reserving import reserved
+from headgate.cli.reserving import address_sentence, reserved
 from headgate.cli.running import run
-from headgate.config.proxy import Proxy
 from headgate.errors import ConfigurationError
 
-__all__ = ["Assignment", "FromParent", "Renew", "Workers", "serve_with_workers"]
-
-
-class Assignment(msgspec.Struct, frozen=True):
-    """What a worker is to be."""
-
-    settings: Proxy
-    share: Share
-    addresses: tuple[tuple[str, int], ...]
-    """Where to listen, in figures."""
-
-
-class Renew(msgspec.Struct, frozen=True, tag=True):
-    """Parent to worker: read the files again that are read again."""
-
-
-FromParent = Configure[Assignment] | Ask | End | Renew | Advised
+__all__ = ["Workers", "serve_with_workers"]
 
 
 def serve_with_workers(wish: Wish) -> int:
@@ -65,7 +46,7 @@ class Workers:
     """All the workers, as a plan of their crew; see `Body` too."""
 
     module: str = "headgate.cli.proxy.worker"
-    hears: Any = Ready | Failed | Told[WorkerState] | Want
+    hears: Any = FromWorker
     nothing: WorkerState = WorkerState(Counts())
 
     def __init__(self, front: Front, addresses: list[tuple[str, int]]) -> None:

@@ -34,6 +34,14 @@ def test_an_address_of_another_machine_is_an_error() -> None:
         asyncio.run(listening_sockets("192.0.2.1", 0, reuse_port=False))
 
 
+def test_an_address_that_is_not_here_is_passed_over_where_there_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, 0)) for host in ("192.0.2.1", "127.0.0.1")]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    [listener] = asyncio.run(listening_sockets("somewhere", 0, reuse_port=False))
+    assert listener.getsockname()[0] == "127.0.0.1"
+    listener.close()
+
+
 @pytest.mark.skipif(not hasattr(socket, "TCP_KEEPIDLE"), reason="told in another way here")
 def test_accepted_sockets_inherit_what_tunnels_need() -> None:
     [listener] = asyncio.run(listening_sockets("127.0.0.1", 0, reuse_port=False))

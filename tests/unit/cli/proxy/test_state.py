@@ -8,7 +8,9 @@ from headgate.advice.answer import Advice
 from headgate.advice.result import UNREACHABLE, AdviceEntry
 from headgate.agent.proxy.counts import Counts
 from headgate.agent.proxy.refusal import ANSWERS
-from headgate.cli.proxy.state import ProxyState, WorkerState, proxy_metrics, shown
+from headgate.cli.proxy.messages import WorkerState
+from headgate.cli.proxy.metrics import proxy_metrics
+from headgate.cli.proxy.state import ProxyState, shown
 from headgate.observe import Metrics
 
 NOW = 1_000_000.0
