@@ -19,7 +19,7 @@ from headgate.agent.proxy.asked import Asked, Ending, Limits, Opened, Refused
 from headgate.agent.proxy.authority import Authority, parse_authority
 from headgate.agent.proxy.client import Clients, client_of
 from headgate.agent.proxy.counts import ACCEPTED, Counts
-from headgate.agent.proxy.dialling import CONNECT_TIMEOUT, dial
+from headgate.agent.proxy.dialling import CONNECT_TIMEOUT, Connect, dial
 from headgate.agent.proxy.hosts import HostRules
 from headgate.agent.proxy.places import Places
 from headgate.agent.proxy.refusal import DEFAULT_PAUSE, Refusal
@@ -81,6 +81,7 @@ class Decision:
         advising: Advising,
         log: Log,
         seconds_left: Callable[[], float] = lambda: DEFAULT_PAUSE,
+        connect: Connect | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.counts = Counts()
@@ -94,6 +95,7 @@ class Decision:
         self._advising = advising
         self._log = log
         self._seconds_left = seconds_left
+        self._connect = connect
         self._clock = clock
 
     async def decide(self, asked: Asked) -> Opened | Refused:
@@ -176,7 +178,7 @@ class Decision:
             # Who asked the origin in vain is told what happened; who comes later, that it is held.
             raise undialled
         self._obey(advice, client, authority)
-        return await dial(endpoints, seconds=self._manners.connect_timeout)
+        return await dial(endpoints, seconds=self._manners.connect_timeout, connect=self._connect)
 
     def _obey(self, advice: Advice, client: bytes, authority: Authority) -> None:
         """Refuse what the advice does not permit (traffic-advice.txt, section 7)."""

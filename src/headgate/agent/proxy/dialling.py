@@ -9,14 +9,14 @@ import errno
 import os
 import socket
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
 from headgate.agent.proxy.addresses import Endpoint
 from headgate.agent.proxy.refusal import Nearer, Refusal
 
-__all__ = ["ATTEMPT_DELAY", "CONNECT_TIMEOUT", "MOST_ATTEMPTS", "dial", "interleaved"]
+__all__ = ["ATTEMPT_DELAY", "Connect", "CONNECT_TIMEOUT", "MOST_ATTEMPTS", "dial", "interleaved"]
 
 CONNECT_TIMEOUT: Final = 10.0
 """Seconds for all attempts together."""
@@ -27,23 +27,35 @@ ATTEMPT_DELAY: Final = 0.25
 MOST_ATTEMPTS: Final = 8
 """Addresses tried of a name that may have thousands: one CONNECT is not to send packets to all of them."""
 
+Connect = Callable[[socket.socket, tuple[str, int]], Awaitable[None]]
+"""Connects a non-blocking socket to an address in figures; raises `OSError`."""
+
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _UNROUTABLE: Final = frozenset({errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
 
 async def dial(
-    endpoints: Sequence[Endpoint], *, seconds: float = CONNECT_TIMEOUT, delay: float = ATTEMPT_DELAY
+    endpoints: Sequence[Endpoint],
+    *,
+    seconds: float = CONNECT_TIMEOUT,
+    delay: float = ATTEMPT_DELAY,
+    connect: Connect | None = None,
 ) -> socket.socket:
     """Connect to one of `endpoints`: a non-blocking socket without Nagle's delay, which is the caller's to close.
 
+    `connect` is how; the event loop's own way, unless there is a cheaper one.
     Raises `Refusal`: "dial_timeout" where some address has not answered after `seconds` or the system's own patience,
     "dial_refused" where every one said no, and "connections" where the system has no sockets left.
     """
-    order = list(islice(interleaved(endpoints), MOST_ATTEMPTS))
+    order = list(islice(interleaved(endpoints), MOST_ATTEMPTS)) if len(endpoints) > 1 else endpoints
+    connect = connect or asyncio.get_running_loop().sock_connect
     failures: list[OSError] = []
     try:
         async with asyncio.timeout(seconds):
-            sock = await (_race(order, delay, failures) if len(order) > 1 else _only(order[0], failures))
+            if len(order) > 1:
+                sock = await _race(order, delay, failures, connect)
+            else:
+                sock = await _only(order[0], failures, connect)
     except TimeoutError:
         raise Refusal("dial_timeout", f"{_listed(order)} did not answer within {seconds:g} s") from None
     if sock is None:
@@ -61,15 +73,17 @@ def interleaved(endpoints: Sequence[Endpoint]) -> Iterator[Endpoint]:
     yield from first[len(second) :] or second[len(first) :]
 
 
-async def _only(endpoint: Endpoint, failures: list[OSError]) -> socket.socket | None:
+async def _only(endpoint: Endpoint, failures: list[OSError], connect: Connect) -> socket.socket | None:
     try:
-        return await _connect(endpoint)
+        return await _connect(endpoint, connect)
     except OSError as error:
         failures.append(error)
         return None
 
 
-async def _race(order: Sequence[Endpoint], delay: float, failures: list[OSError]) -> socket.socket | None:
+async def _race(
+    order: Sequence[Endpoint], delay: float, failures: list[OSError], connect: Connect
+) -> socket.socket | None:
     """Begin an attempt each time the delay is over or one failed (8305 5); None once all have."""
     loop = asyncio.get_running_loop()
     coming = deque(order)
@@ -78,7 +92,7 @@ async def _race(order: Sequence[Endpoint], delay: float, failures: list[OSError]
     try:
         while coming or pending:
             if coming:
-                begun.append(loop.create_task(_connect(coming.popleft())))
+                begun.append(loop.create_task(_connect(coming.popleft(), connect)))
                 pending.add(begun[-1])
             patience = delay if coming else None
             done, pending = await asyncio.wait(pending, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
@@ -102,13 +116,13 @@ def _close(lost: "asyncio.Task[socket.socket]") -> None:
         lost.result().close()
 
 
-async def _connect(endpoint: Endpoint) -> socket.socket:
+async def _connect(endpoint: Endpoint, connect: Connect) -> socket.socket:
     family = socket.AF_INET if endpoint.address.version == 4 else socket.AF_INET6
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.settimeout(0)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        await asyncio.get_running_loop().sock_connect(sock, (str(endpoint.address), endpoint.port))
+        await connect(sock, (str(endpoint.address), endpoint.port))
     except BaseException:
         sock.close()
         raise

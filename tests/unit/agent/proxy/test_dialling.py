@@ -171,7 +171,7 @@ def test_of_two_that_answer_in_one_moment_one_is_let_go(
 ) -> None:
     made: list[socket.socket] = []
 
-    async def both(_: Endpoint) -> socket.socket:
+    async def both(*_: object) -> socket.socket:
         sock = socket.socket()
         made.append(sock)
         if len(made) == 2:
@@ -233,7 +233,7 @@ def test_a_system_without_sockets_is_the_proxys_load(
 def test_the_systems_own_patience_ends_in_the_same_way(
     run: Any, places: Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def gave_up(_: Endpoint) -> socket.socket:
+    async def gave_up(*_: object) -> socket.socket:
         raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
 
     monkeypatch.setattr(dialling, "_connect", gave_up)
@@ -258,3 +258,11 @@ def test_families_take_turns(given: str, order: str) -> None:
         return [Endpoint(ip_address(hosts[each[0]].format("abc".index(each[1]))), 443) for each in text.split()]
 
     assert [*interleaved(endpoints(given))] == endpoints(order)
+
+
+def test_another_way_of_connecting_may_be_given(run: Any, places: Places) -> None:
+    async def refused(sock: socket.socket, address: tuple[str, int]) -> None:
+        raise ConnectionRefusedError(errno.ECONNREFUSED, f"{sock.gettimeout()} {address}")
+
+    assert run(refusal(dial([places.answering()], connect=refused))).reason == "dial_refused"
+    assert run(refusal(dial([places.answering(), places.answering()], connect=refused))).reason == "dial_refused"
