@@ -25,7 +25,8 @@ from headgate.agent.proxy.refusal import Refusal
 
 __all__ = ["OriginAdvice"]
 
-_MOST_ORIGINS: Final = 100_000
+_MOST_ORIGINS: Final = 20_000
+"""Origins whose advice is remembered: up to 3.5 KiB each, where strangers fill the memory on purpose."""
 
 Dial = Callable[[Sequence[Endpoint]], Awaitable[socket]]
 
