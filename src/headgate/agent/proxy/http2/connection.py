@@ -9,6 +9,7 @@ The end of the proxy is told at its beginning, by a GOAWAY of the largest stream
 sends before it hears of that is decided on, refused that is, and tunnels go on. The true number comes last.
 """
 
+import contextlib
 import math
 import socket
 from typing import TYPE_CHECKING, Final
@@ -34,6 +35,8 @@ __all__ = ["Http2", "Http2Connection"]
 
 _MOST_READS: Final = 64
 """Reads in one turn: each brings one TLS record, however little is in it."""
+_MOST_UNSENT: Final = 1 << 18
+"""Bytes that the system may have waiting to be sent: all that is behind them is late by as much."""
 _MOST_SAID: Final = 1 << 16
 """Bytes of answers to a client that reads none."""
 _ROUND_TRIP: Final = 1.0
@@ -75,7 +78,7 @@ class Http2Connection:
         self.answering = Answering(self, peer, certified=is_certified(sock), surplus=surplus)
         self.streams: dict[int, Stream] = {}
         """Those that are decided on or tunnels, by their numbers."""
-        self._stalled: set[Stream] = set()  # they have more to send than there is room for
+        self._stalled: dict[Stream, None] = {}  # they have more to send than there is room for, in order
         self.window = FIRST_WINDOW
         """Bytes that may be sent to the client now, in all streams together."""
         self.held = 0
@@ -92,6 +95,9 @@ class Http2Connection:
         self._quiet_until = self.deadline = server.relay.now + server.patience.quiet
         """When, on the coarse clock, `expire` is due: not later than the earliest of all that is within."""
         self._want(READ | WRITE)  # the first turn tells the settings
+        if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+            with contextlib.suppress(OSError):  # not TCP
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _MOST_UNSENT)
 
     # What the poll and the server call.
 
@@ -161,7 +167,7 @@ class Http2Connection:
     def forget(self, stream: Stream, code: ErrorCodes | None) -> None:
         """Let go of a stream that is over, and reset it for the client, unless it knows."""
         del self.streams[stream.number]
-        self._stalled.discard(stream)
+        self._stalled.pop(stream, None)
         if code is not None and not self.closing:
             self.control.reset(stream.number, code)
         if not self.streams:
@@ -173,9 +179,11 @@ class Http2Connection:
         if self.closing:
             return 0
         if not self._say() or self.window <= 0:
-            self._stalled.add(stream)
+            self._stalled[stream] = None
             return 0
-        return min(stream.window, self.window, INBOX if self.server.relay.waiting < MOST_WAITING else RECORD)
+        # Where several wait for room, each has a little of it in turn.
+        most = INBOX // (1 + len(self._stalled)) if self.server.relay.waiting < MOST_WAITING else RECORD
+        return min(stream.window, self.window, max(most, RECORD))
 
     def send(self, stream: Stream, frames: memoryview, count: int) -> None:
         """Send frames of DATA with `count` bytes of payload, for which there was room."""
@@ -190,10 +198,11 @@ class Http2Connection:
             self._want(READ | WRITE if self.outlet.waits else READ)
 
     def go_on(self) -> None:
-        """Have those go on that had no room."""
-        stalled, self._stalled = self._stalled, set()
-        for stream in stalled:
-            stream.resume()
+        """Have those go on that had no room, the first one first, for as long as there is room."""
+        while self._stalled and self.window > 0 and self._say():
+            stream = next(iter(self._stalled))
+            del self._stalled[stream]
+            stream.go_on()
 
     def hear_echo(self, opaque: bytes) -> None:
         """Hear a ping's answer: whatever the client sent before it heard of the end has come."""
@@ -205,8 +214,7 @@ class Http2Connection:
         if self.closing or self._gone:
             return
         self.reception.credit()
-        if self._stalled and self.window > 0 and self._say():
-            self.go_on()
+        self.go_on()
         if not self._say():
             if len(self.outlet.said) > _MOST_SAID:
                 self.leave(ErrorCodes.ENHANCE_YOUR_CALM, "answers are not read")

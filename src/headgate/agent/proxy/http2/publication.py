@@ -34,6 +34,8 @@ class Publication(Stream):
             connection.control.say_end(self.number)
             self.end("ended")
 
+    go_on = resume
+
     def _stay(self) -> None:
         server = self._connection.server
         self.deadline = server.relay.now + server.patience.quiet

@@ -199,7 +199,7 @@ class Reception:
         if not frame.stream:
             window = widened(connection.window, increment)
             if window is None or not increment:
-                code = ErrorCodes.PROTOCOL_ERROR if window else ErrorCodes.FLOW_CONTROL_ERROR
+                code = ErrorCodes.FLOW_CONTROL_ERROR if increment else ErrorCodes.PROTOCOL_ERROR
                 raise Violation(code, f"the connection's window cannot be opened by {increment}")
             connection.window = window
             connection.go_on()
@@ -211,7 +211,7 @@ class Reception:
             return
         window = widened(stream.window, increment)
         if window is None or not increment:
-            self._reset(stream, ErrorCodes.PROTOCOL_ERROR if window else ErrorCodes.FLOW_CONTROL_ERROR)
+            self._reset(stream, ErrorCodes.FLOW_CONTROL_ERROR if increment else ErrorCodes.PROTOCOL_ERROR)
             return
         stream.window = window
         if window > 0:

@@ -115,9 +115,15 @@ class Stream:
             self._credit()
 
     def resume(self) -> None:
-        """Read the target again, now that there is room for it."""
+        """Read the target again, when it has something: there may be room for it."""
         if self._socket is not None and not self._target_ended:
             self._want(self._wanted | READ)
+
+    def go_on(self) -> None:
+        """Read the target at once: it is this one's turn."""
+        self.resume()
+        if self._wanted & READ:
+            self._pull()
 
     def expire(self, now: float) -> None:
         """End: the time is over."""

@@ -143,3 +143,14 @@ def test_a_page_is_for_whom_asks_for_it_without_a_body(lines: list, ended: bool,
             assert both.near.busy == 0
 
     asyncio.run(bounded(check()))
+
+
+def test_a_decision_that_fails_is_told_to_the_loop_and_ends_its_stream() -> None:
+    async def check() -> None:
+        told: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, what: told.append(what["message"]))
+        async with connected() as both:
+            assert await both.far.was_reset(both.far.ask("a.example:none")) == 2  # INTERNAL_ERROR
+        assert told == ["a decision failed"]
+
+    asyncio.run(bounded(check()))

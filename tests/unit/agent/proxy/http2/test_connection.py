@@ -285,3 +285,41 @@ def test_a_preface_may_come_slowly_and_not_too_slowly() -> None:
             assert (await both.far.left()).error_code == ENHANCE_YOUR_CALM
 
     asyncio.run(bounded(check()))
+
+
+def test_streams_that_wait_for_room_go_on_in_turn() -> None:
+    async def check() -> None:
+        async def pour(target: Target) -> None:
+            while True:
+                target.writer.write(bytes(1 << 18))
+                await target.writer.drain()
+
+        wide = {"settings": {SettingsFrame.INITIAL_WINDOW_SIZE: WIDEST}}
+        async with target_running(pour) as port, connected(client=wide) as both:
+            tunnels = [await both.far.open(port) for _ in range(4)]
+            before = [len(tunnel.received) for tunnel in tunnels]
+            await both.far.until(lambda: sum(len(tunnel.received) for tunnel in tunnels) > sum(before) + (16 << 20))
+            had = [len(tunnel.received) - first for tunnel, first in zip(tunnels, before, strict=True)]
+            assert min(had) > sum(had) / 16
+
+    asyncio.run(bounded(check()))
+
+
+def test_the_socket_may_break_while_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def check() -> None:
+        async with target_running() as port, connected() as both:
+            await both.far.open(port)
+            real = both.near._socket
+
+            class Broken:
+                fileno, close, send = real.fileno, real.close, real.send
+
+                def recv_into(self, _: memoryview) -> int:
+                    raise ConnectionResetError
+
+            both.near._socket = Broken()  # type: ignore[assignment]
+            both.far.say(PingFrame(0, opaque_data=b"12345678"))
+            await until(lambda: not both.server.connections)
+            assert both.deciding.closed == [(0, 0, "client_gone")]
+
+    asyncio.run(bounded(check()))

@@ -160,3 +160,17 @@ def test_a_frame_of_data_is_worth_some_answers() -> None:
             await both.far.pinged()
 
     asyncio.run(bounded(check()))
+
+
+def test_settings_move_the_windows_of_all_streams() -> None:
+    async def check() -> None:
+        first = SettingsFrame.INITIAL_WINDOW_SIZE
+        async with target_running() as port, connected(client={"settings": {first: 10}}) as both:
+            await both.far.open(port)
+            both.far.ask("a.example:443")
+            for size in (20, 0, WIDEST, 5):
+                both.far.say(SettingsFrame(0, settings={first: size}))
+                await both.far.pinged()
+                assert {stream.window for stream in both.near.streams.values()} == {size}
+
+    asyncio.run(bounded(check()))

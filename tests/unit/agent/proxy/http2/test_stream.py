@@ -250,3 +250,22 @@ def test_a_stream_ends_once() -> None:
             assert deciding.closed == [(0, 0, "idle")]
 
     asyncio.run(bounded(check()))
+
+
+def test_what_came_before_the_answer_goes_on_behind_it_with_its_end() -> None:
+    async def check() -> None:
+        deciding = AtHand()
+        deciding.waits = asyncio.Event()
+        async with connected(deciding) as both:
+            tunnel = both.far.ask("a.example:443", ended=True)
+            other = both.far.ask("a.example:443")
+            both.far.reset(other)
+            await both.far.pinged()
+            deciding.waits.set()
+            assert await both.far.answered(tunnel) == 200
+            assert await deciding.heard_end()
+            deciding.target.close()
+            await both.far.ended(tunnel)
+            assert deciding.closed == [(0, 0, "ended")]
+
+    asyncio.run(bounded(check()))
