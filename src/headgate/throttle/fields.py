@@ -45,17 +45,14 @@ class Fields:
 
     def words(self, headers: Headers) -> Words | None:
         """Give what the fields say; None when they say nothing, which is what nearly all do."""
-        pairs: _Pairs
-        names: Iterable[str | bytes]
-        if isinstance(headers, dict):
-            pairs, names = headers.items(), headers
-        elif isinstance(headers, list):
-            pairs, names = headers, map(_NAME, headers)
-        else:
-            return _spoken(headers.items() if isinstance(headers, Mapping) else headers)
         # Most servers send the same few names again and again: one look at all of them at once.
-        if self._silent.issuperset(names):
-            return None
+        if isinstance(headers, dict):
+            return None if self._silent.issuperset(headers) else self._looked_at(headers.items())
+        if isinstance(headers, list):
+            return None if self._silent.issuperset(map(_NAME, headers)) else self._looked_at(headers)
+        return _spoken(headers.items() if isinstance(headers, Mapping) else headers)
+
+    def _looked_at(self, pairs: _Pairs) -> Words | None:
         found = _spoken(pairs)
         if found is None:
             self._remember(map(_NAME, pairs))
