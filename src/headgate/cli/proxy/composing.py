@@ -14,7 +14,6 @@ from headgate.agent.proxy.asked import Limits
 from headgate.agent.proxy.client import Clients
 from headgate.agent.proxy.geofeed import KIND, check_geofeed
 from headgate.agent.proxy.hosts import HostRules
-from headgate.agent.proxy.http2 import Http2
 from headgate.agent.proxy.interfaces import is_local
 from headgate.agent.proxy.lookup import SystemLookup
 from headgate.agent.proxy.overrides import Overrides
@@ -116,7 +115,11 @@ def listener_context(proxy: Proxy, cert: str, key: str) -> ssl.SSLContext:
 
 def upgrades_of(proxy: Proxy) -> dict[str, Upgrade]:
     """Give the protocols that are spoken beside HTTP/1.1."""
-    return {"h2": Http2()} if "h2" in proxy.alpn and not proxy.plaintext else {}
+    if proxy.plaintext or "h2" not in proxy.alpn:
+        return {}
+    from headgate.agent.proxy.http2 import Http2
+
+    return {"h2": Http2()}
 
 
 def keys_of(proxy: Proxy) -> tuple[Key, ...]:

@@ -25,6 +25,9 @@ from headgate.errors import ConfigurationError
 
 __all__ = ["Workers", "serve_with_workers"]
 
+_MOST_ORIGINS = 1_000
+"""Origins told of that only workers knew of that are gone."""
+
 
 def serve_with_workers(wish: Wish) -> int:
     """Serve from several processes until a signal ends them; returns the exit code."""
@@ -106,6 +109,7 @@ class Workers:
         past, last = self._past, member.last
         counts = merged([past.counts, last.counts])
         counts.tunnels = 0
+        counts.origins = dict(list(counts.origins.items())[-_MOST_ORIGINS:])
         self._past = WorkerState(counts, past.dropped + last.dropped, past.cut + last.cut)
 
     async def _answer(self, member: Member[WorkerState], want: Want) -> None:
