@@ -123,8 +123,12 @@ class Throttle:
         if words is None and not failed and not self._store.size and not self._budget:
             return
         target = self._target(url)
-        if target is not None:
+        if target is None:
+            return
+        if failed or words is not None or self._budget is not None:
             self._count(target, status, words, now=now, sent=sent)
+        elif status not in UNCOUNTED:  # the short way, for what nearly all are: a success that says nothing
+            self._count_success(target, now)
 
     def malformed_body(self, url: str, status: int, *, now: float) -> None:
         """Take note that the body of a response already received proves broken.
