@@ -23,9 +23,12 @@ from hyperframe.frame import (
     WindowUpdateFrame,
 )
 
+from headgate.agent.proxy.http2 import Http2
+from headgate.agent.proxy.server import TunnelServer
 from tests.e2e.scripted import PATIENCE
+from tests.e2e.tunnels import Deciding, proxy_running, trusting
 
-__all__ = ["PREFACE", "WIDEST", "Http2Client", "Tunnel", "bounded", "http2_at"]
+__all__ = ["PREFACE", "WIDEST", "Http2Client", "Tunnel", "bounded", "http2_at", "http2_running"]
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 WIDEST = (1 << 31) - 1
@@ -273,3 +276,19 @@ async def http2_at(
         yield client
     finally:
         await client.close()
+
+
+@asynccontextmanager
+async def http2_running(
+    listener: ssl.SSLContext,
+    deciding: Deciding | None = None,
+    *,
+    client: dict[str, Any] | None = None,
+    **settings: Any,
+) -> AsyncIterator[tuple[TunnelServer, Http2Client]]:
+    """Run a proxy, and connect a client to it."""
+    async with (
+        proxy_running(deciding, tls=listener, upgrades={"h2": Http2()}, **settings) as server,
+        http2_at(server.addresses[0], trusting(), **(client or {})) as one,
+    ):
+        yield server, one

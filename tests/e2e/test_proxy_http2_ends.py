@@ -1,0 +1,203 @@
+"""How many streams a connection of HTTP/2 has, how it ends, and what it shows that is no tunnel; other programs too."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hyperframe.frame import GoAwayFrame, SettingsFrame, WindowUpdateFrame
+
+from headgate.agent.proxy.page import Page
+from headgate.agent.proxy.server import Patience
+from tests.e2e.http2_client import WIDEST, bounded, http2_at, http2_running
+from tests.e2e.tunnels import Deciding, keys, target_running, trusting
+
+FIRST = 65_535
+"""Bytes of a window of which nothing has been said."""
+REFUSED_STREAM, CANCEL = 7, 8
+GET = [(":method", "GET"), (":scheme", "https"), (":path", "/"), (":authority", "a")]
+
+
+@pytest.fixture
+def run(run: Callable) -> Callable:
+    """Run a test on each event loop, not for ever."""
+    return lambda coroutine: run(bounded(coroutine))
+
+
+@pytest.fixture
+def proxy(tmp_path: Path) -> Callable[..., Any]:
+    """The function that runs a proxy and connects a client to it."""
+    return partial(http2_running, keys(tmp_path))
+
+
+def test_more_streams_than_there_may_be_are_refused(proxy: Callable, run: Callable) -> None:
+    async def check() -> None:
+        deciding = Deciding()
+        deciding.waits = asyncio.Event()
+        async with target_running() as port, proxy(deciding) as (server, client):
+            most = client.settings[SettingsFrame.MAX_CONCURRENT_STREAMS]
+            asked = [client.ask(port) for _ in range(most)]
+            assert await client.was_reset(client.ask(port)) == REFUSED_STREAM
+            client.reset(asked.pop())
+            await client.pinged()
+            asked.append(client.ask(port))
+            await client.pinged()
+            assert server.busy == most
+            deciding.waits.set()
+            for tunnel in asked:
+                assert await client.answered(tunnel) == 200
+
+    run(check())
+
+
+def test_the_end_lets_tunnels_go_on_and_refuses_new_ones(proxy: Callable, run: Callable) -> None:
+    async def check() -> None:
+        deciding = Deciding()
+        async with target_running() as port, proxy(deciding) as (server, client):
+            tunnel = await client.open(port)
+            ending = asyncio.create_task(server.drain(30))
+            await client.until(lambda: client.goaways)
+            [first] = client.goaways
+            assert (first.last_stream_id, first.error_code) == (WIDEST, 0)
+            refused = client.ask(port)
+            assert await client.answered(refused) == 503
+            assert refused.fields["retry-after"] == "7"
+            assert deciding.asked[-1].draining
+            payload = os.urandom(1 << 20)
+            await client.put(tunnel, payload, end=True)
+            assert await client.ended(tunnel) == payload
+            assert await ending == 0
+            last = await client.left()
+            assert (last.last_stream_id, last.error_code) == (refused.number, 0)
+        assert deciding.closed == [(1 << 20, 1 << 20, "ended")]
+
+    run(check())
+
+
+def test_the_end_cuts_what_does_not_end(proxy: Callable, run: Callable) -> None:
+    async def check() -> None:
+        deciding = Deciding()
+        async with target_running() as port, proxy(deciding) as (server, client):
+            tunnels = [await client.open(port) for _ in range(3)]
+            assert await server.drain(0.2) == 3
+            last = await client.left()
+            assert (last.last_stream_id, last.error_code) == (tunnels[-1].number, 0)
+            assert {tunnel.code for tunnel in tunnels} == {CANCEL}
+        assert [why for _, _, why in deciding.closed] == ["drained"] * 3
+
+    run(check())
+
+
+def test_a_connection_without_a_tunnel_does_not_keep_the_end_waiting(proxy: Callable, run: Callable) -> None:
+    async def check() -> None:
+        async with (
+            target_running() as port,
+            proxy() as (server, client),
+            http2_at(server.addresses[0], trusting()) as other,
+        ):
+            tunnel = await client.open(port)
+            ending = asyncio.create_task(server.drain(30))
+            assert (await other.left()).error_code == 0
+            assert [goaway.last_stream_id for goaway in other.goaways] == [WIDEST, 0]
+            client.end(tunnel)
+            assert await ending == 0
+
+    run(check())
+
+
+def test_a_client_that_leaves_is_let_go_when_its_tunnels_are_over(proxy: Callable, run: Callable) -> None:
+    async def check() -> None:
+        async with target_running() as port, proxy() as (_, client):
+            tunnel = await client.open(port)
+            client.say(GoAwayFrame(0))
+            await client.put(tunnel, b"x")
+            assert await client.arrived(tunnel, 1) == b"x"
+            client.end(tunnel)
+            await client.ended(tunnel)
+            assert (await client.left()).error_code == 0
+
+    run(check())
+
+
+def test_a_quiet_client_is_left(proxy: Callable, run: Callable) -> None:
+    async def check() -> None:
+        async with target_running() as port, proxy(patience=Patience(quiet=0.5)) as (_, client):
+            tunnel = await client.open(port)
+            await asyncio.sleep(1)
+            client.end(tunnel)
+            await client.ended(tunnel)
+            assert (await client.left()).error_code == 0
+
+    run(check())
+
+
+def test_a_connection_too_many_is_told_so(proxy: Callable, run: Callable) -> None:
+    async def check() -> None:
+        deciding = Deciding()
+        async with target_running() as port, proxy(deciding, connections=1) as (server, client):
+            async with http2_at(server.addresses[0], trusting()) as surplus:
+                assert await surplus.answered(surplus.ask(port)) == 503
+                assert (await surplus.left()).error_code == 0
+            assert deciding.complaints == ["connections"]
+            assert await client.open(port)
+
+    run(check())
+
+
+def test_pages_are_shown_as_the_windows_allow(proxy: Callable, run: Callable) -> None:
+    async def check() -> None:
+        body = os.urandom(200_000)
+        pages = {"/feed": Page("text/csv", body), "/none": Page("text/plain", b"")}
+        async with target_running() as port, proxy(pages=pages, client={"generous": False}) as (server, client):
+            tunnel = await client.open(port)
+            asked = {path: [*GET[:2], (":path", path), GET[3]] for path in ("/feed", "/feed?x", "/none", "/other")}
+            shown = client.request(asked["/feed"], ended=True)
+            assert await client.answered(shown) == 200
+            assert shown.fields == {"content-type": "text/csv", "content-length": "200000"}
+            await client.until(lambda: len(shown.received) == FIRST)
+            client.say(WindowUpdateFrame(0, window_increment=WIDEST - FIRST))
+            await client.pinged()
+            client.say(WindowUpdateFrame(shown.number, window_increment=WIDEST - FIRST))
+            assert await client.ended(shown) == body
+            again = client.request([(":method", "HEAD"), *asked["/feed?x"][1:]], ended=True)
+            assert await client.ended(again) == b""
+            assert again.fields == shown.fields
+            assert await client.ended(client.request(asked["/none"], ended=True)) == b""
+            for lines, ended in ((asked["/other"], True), (asked["/feed"], False)):
+                assert await client.answered(client.request(lines, ended=ended)) == 405
+            await client.put(tunnel, b"x")
+            assert server.busy == 1
+
+    run(check())
+
+
+@pytest.mark.needs("nghttp", "h2load", "curl")
+def test_other_programs_find_nothing_wrong(proxy: Callable) -> None:
+    async def said(*words: str) -> str:
+        pipe = asyncio.subprocess.PIPE
+        started = await asyncio.create_subprocess_exec(*words, stdout=pipe, stderr=pipe)
+        output, _ = await started.communicate()
+        return output.decode()
+
+    async def check() -> None:
+        async with (
+            target_running() as port,
+            proxy(pages={"/feed": Page("text/csv", bytes(300_000))}) as (server, client),
+        ):
+            tunnel = await client.open(port)
+            url = f"https://127.0.0.1:{server.addresses[0][1]}"
+            log = await said("nghttp", "-nv", f"{url}/")
+            assert ":status: 405" in log
+            assert "error_code=NO_ERROR" in log
+            log = await said("h2load", "-n200", "-c4", "-m20", f"{url}/feed")
+            assert "200 succeeded, 0 failed" in log
+            assert "(60000000) data" in log
+            form = "%{http_version} %{response_code} %{size_download}"
+            assert await said("curl", "-sk", "-o", "/dev/null", "-w", form, f"{url}/feed") == "2 200 300000"
+            await client.put(tunnel, b"x")
+            assert await client.arrived(tunnel, 1) == b"x"
+
+    asyncio.run(bounded(check()))
