@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from headgate.agent.proxy.asked import Refused
+from headgate.agent.proxy.http1 import Http1Connection
+from headgate.agent.proxy.page import Page
 from tests.e2e.tunnels import Deciding, Shell, client_at, keys, proxy_running, target_running, trusting
 
 LARGE = 12 * 2**20
@@ -48,6 +50,47 @@ def test_what_is_sent_ahead_of_a_refusal_is_the_next_head(run: Callable) -> None
                 assert (await client.head()).startswith(b"HTTP/1.1 403 ")
             assert b" 200 " in await client.head()
             assert await client.read(5) == b"hello"
+
+    run(check())
+
+
+def test_however_much_is_asked_ahead_little_of_it_is_kept(shell: Shell, run: Callable) -> None:
+    async def check() -> None:
+        deciding = Deciding()
+        deciding.refuses["no.example:443"] = Refused(status=403, reason="host")
+        refused, times = b"CONNECT no.example:443 HTTP/1.1\r\n\r\n", 6000
+        async with (
+            target_running() as port,
+            proxy_running(deciding, tls=shell.listener) as server,
+            client_at(server, tls=shell.client) as client,
+        ):
+            more = b"CONNECT a:%d HTTP/1.1\r\n\r\nhello" % port
+            sending = asyncio.create_task(client.send(refused * times + more))
+            assert (await client.head()).startswith(b"HTTP/1.1 403 ")
+            [connection] = server.connections
+            assert isinstance(connection, Http1Connection)
+            most = 0
+            for _ in range(times - 1):
+                assert (await client.head()).startswith(b"HTTP/1.1 403 ")
+                most = max(most, len(connection._buffer))
+            assert b" 200 " in await client.head()
+            assert await client.read(5) == b"hello"
+            await sending
+            assert 0 < most <= 2 << 16
+
+    run(check())
+
+
+def test_many_pages_may_be_asked_for_at_once(shell: Shell, run: Callable) -> None:
+    async def check() -> None:
+        page = Page("text/csv", b"192.0.2.0/24,NL,,,\n")
+        async with (
+            proxy_running(tls=shell.listener, pages={"/feed": page}) as server,
+            client_at(server, tls=shell.client) as client,
+        ):
+            asked = b"GET /feed HTTP/1.1\r\n\r\n"
+            await client.send(asked * 1500 + b"GET /feed HTTP/1.1\r\nConnection: close\r\n\r\n")
+            assert (await client.rest()).count(page.body) == 1501
 
     run(check())
 

@@ -59,6 +59,7 @@ class Http1Connection:
         """See `Ready`."""
         if events & WRITE:
             self._send(self._out)
+            self._go_on()
         if events & READ and not self._gone:
             self._read()
 
@@ -102,10 +103,9 @@ class Http1Connection:
             if not self._buffer and self._task is None:
                 self.deadline = server.relay.now + server.patience.head
             self._buffer += piece[:count]
-            if self._task is None and not self._out:
-                self._go_on()
-            elif len(self._buffer) >= _MOST_AHEAD:
-                self._want(self._wanted & ~READ)
+            self._go_on()
+            if self._out and len(self._buffer) >= _MOST_AHEAD:
+                self._want(WRITE)
 
     def _hear_end(self) -> None:
         """Close, unless an answer is on its way, or there is something behind the head: the client may wait for it."""
@@ -116,7 +116,15 @@ class Http1Connection:
             self._want(self._wanted & ~READ)
 
     def _go_on(self) -> None:
-        """Look at what has come for a head, and see to it."""
+        """See to one head after another, for as long as there is a whole one and nothing has to be waited for."""
+        while self._task is None and not (self._out or self._closing or self._gone):
+            if not self._see_to_next():
+                break
+        if not (self._out or self._closing or self._gone):
+            self._want(0 if self._eof or len(self._buffer) >= _MOST_AHEAD else READ)
+
+    def _see_to_next(self) -> bool:
+        """Look at what has come for a head, and see to it; returns whether it was whole."""
         buffer = self._buffer
         while buffer.startswith(b"\r\n"):
             del buffer[:2]  # 9112 2.2: an empty line before a request is ignored
@@ -124,15 +132,18 @@ class Http1Connection:
             end = end_of_head(buffer, self._scanned)
             if not end:
                 self._scanned = len(buffer)
-                return
+                if self._eof:
+                    self.close()
+                return False
             self._scanned = 0
             raw = bytes(buffer[:end])
             del buffer[:end]
             head = parse_head(raw)
         except Malformed:
             self._refuse("malformed")
-            return
-        self._see_to(head, len(raw))
+        else:
+            self._see_to(head, len(raw))
+        return True
 
     def _see_to(self, head: Head, head_bytes: int) -> None:
         server = self._server
@@ -178,6 +189,7 @@ class Http1Connection:
         elif not self._gone and self._head is not None:
             last = verdict.status == 400 or not self._head.keep_alive
             self._answer(answer(verdict, last=last), last=last)
+            self._go_on()
 
     def _open(self, opened: Opened) -> None:
         """Become a tunnel, if the client is still there to hear of it."""
@@ -207,7 +219,7 @@ class Http1Connection:
         self._send(message)
 
     def _send(self, out: bytes | memoryview) -> None:
-        """Send; once all is sent, go on to the next head, or to the end."""
+        """Send; once all of the last answer is sent, end."""
         try:
             sent = self._socket.send(out) if out else 0
         except WOULD_BLOCK:
@@ -220,12 +232,6 @@ class Http1Connection:
             self._want(WRITE if self._eof or len(self._buffer) >= _MOST_AHEAD else READ | WRITE)
         elif self._closing:
             self._linger()
-        else:
-            self._want(READ)
-            if self._buffer:
-                self._go_on()
-            elif self._eof:
-                self.close()
 
     def _linger(self) -> None:
         """Say that this is all, but read on for a while: unread bytes would make a reset of it (9112 9.6)."""
