@@ -55,7 +55,7 @@ class Relay:
     def look_after(self) -> None:
         """End the tunnels whose time is over, and take pipes from those that do not move, so that others have them."""
         now = self.now
-        for tunnel in [one for one in self.tunnels if one.deadline <= now]:
+        for tunnel in [one for one in self.tunnels if one.moved + one.idle <= now or one.latest <= now]:
             tunnel.expire()
         for side in list(self.stuck):
             side.free_pipe()
@@ -72,18 +72,21 @@ class Relay:
 class Tunnel:
     """See the module. `near` is the client's side, `far` the target's."""
 
-    __slots__ = ("_closed", "_latest", "_limits", "bounded", "deadline", "far", "near", "relay")
+    __slots__ = ("_closed", "_limits", "bounded", "far", "idle", "latest", "moved", "near", "relay")
 
     def __init__(self, relay: Relay, client: socket.socket, opened: Opened) -> None:
         limits = opened.limits
         self.relay = relay
         self._limits = limits
         self._closed = opened.closed
-        self._latest = relay.now + limits.max_seconds
         self.bounded = limits.max_bytes < math.inf or limits.byte_ratio > 0
-        """Whether its bytes are to be counted while they pass."""
-        self.deadline = min(relay.now + limits.idle, self._latest)
-        """When, on the relay's clock, `expire` is due."""
+        """Whether its bytes are limited, and to be looked at while they pass."""
+        self.moved = relay.now
+        """When, on the relay's clock, bytes passed last."""
+        self.idle = limits.idle
+        """Seconds from then until it expires."""
+        self.latest = relay.now + limits.max_seconds
+        """When it expires in any case."""
         self.near: Side = TlsSide(self, client) if isinstance(client, ssl.SSLSocket) else Side(self, client)
         self.far = Side(self, opened.socket)
         self.near.other, self.far.other = self.far, self.near
@@ -94,26 +97,19 @@ class Tunnel:
         near.wanted = far.wanted = READ
         poll.hand_over(near.descriptor, near)
         poll.watch(far.descriptor, READ, far)
-        if early and self.admit(far, len(early)):
+        if early and self.admits(far, len(early)):
+            far.count += len(early)
             far.give(memoryview(early))
 
-    def touch(self) -> None:
-        """Set the deadline anew: bytes are passing."""
-        deadline = self.relay.now + self._limits.idle
-        self.deadline = deadline if deadline < self._latest else self._latest
-
-    def admit(self, side: Side, count: int) -> bool:
-        """See whether so many bytes may pass to a side, and count them; if they may not, the tunnel is over."""
-        if self.bounded:
-            received, sent, limits = self.near.count, self.far.count, self._limits
-            if received + sent + count > limits.max_bytes:
-                self.end("max_bytes")
-                return False
-            if side is self.far and sent + count > _HANDSHAKE_AND_REQUEST and received < limits.byte_ratio * sent:
-                self.end("byte_ratio")
-                return False
-        side.count += count
-        self.touch()
+    def admits(self, side: Side, count: int) -> bool:
+        """Say whether so many bytes may pass to a side; if they may not, the tunnel is over."""
+        received, sent, limits = self.near.count, self.far.count, self._limits
+        if received + sent + count > limits.max_bytes:
+            self.end("max_bytes")
+            return False
+        if side is self.far and sent + count > _HANDSHAKE_AND_REQUEST and received < limits.byte_ratio * sent:
+            self.end("byte_ratio")
+            return False
         return True
 
     def room(self, most: int) -> int:
@@ -122,7 +118,7 @@ class Tunnel:
 
     def expire(self) -> None:
         """End: the time is over."""
-        self.end("max_seconds" if self.relay.now >= self._latest else "idle")
+        self.end("max_seconds" if self.relay.now >= self.latest else "idle")
 
     def lost(self, side: "Side") -> None:
         """End: the connection of one side is broken."""

@@ -92,6 +92,8 @@ class Side:
         """Write a piece, and keep what the system does not take now; returns whether the tunnel goes on."""
         try:
             sent = self._send(piece)
+        except BlockingIOError:
+            sent = 0
         except OSError:
             self.tunnel.lost(self)
             return False
@@ -152,7 +154,11 @@ class Side:
         if not count:
             self._hear_end()
             return 0
-        return count if tunnel.admit(other, count) and other.give(relay.buffer[:count]) else 0
+        if tunnel.bounded and not tunnel.admits(other, count):
+            return 0
+        other.count += count
+        tunnel.moved = relay.now
+        return count if other.give(relay.buffer[:count]) else 0
 
     def _splice(self, pipe: Pipe) -> None:
         """Pass a piece on through a pipe, which is given back, or left with the other side."""
@@ -174,9 +180,11 @@ class Side:
             pipes.give_back(pipe)
             self._hear_end()
             return
-        if not tunnel.admit(other, count):
+        if tunnel.bounded and not tunnel.admits(other, count):
             pipes.give_back(pipe)
             return
+        other.count += count
+        tunnel.moved = tunnel.relay.now
         other._pipe = pipe  # noqa: SLF001 - the same class
         other._flush()  # noqa: SLF001
 
@@ -231,7 +239,7 @@ class Side:
         try:
             while pipe.inside:
                 pipe.pour(self.descriptor)
-                self.tunnel.touch()
+                self.tunnel.moved = relay.now
         except BlockingIOError:
             relay.stuck.add(self)
             raise
@@ -244,7 +252,7 @@ class Side:
         self.tunnel.relay.waiting -= sent
         self._waiting = waiting[sent:] if sent < len(waiting) else None
         if sent:
-            self.tunnel.touch()
+            self.tunnel.moved = self.tunnel.relay.now
 
     def resume(self) -> None:
         """Be read again, now that nothing waits at the other side."""
@@ -276,11 +284,8 @@ class Side:
         return self.socket.recv_into(buffer, most)
 
     def _send(self, piece: memoryview) -> int:
-        """Send what the system takes now, which may be nothing."""
-        try:
-            return self.socket.send(piece)
-        except BlockingIOError:
-            return 0
+        """Send what the system takes now; raises `BlockingIOError` or nothing where that is nothing."""
+        return self.socket.send(piece)
 
     def _say_end(self) -> None:
         if not self.other.finished:  # else it is closed next, which says the same
