@@ -7,7 +7,8 @@ cd "$(dirname "$0")/.."
 # Each program, and Debian's package of it where that has another name.
 missing=
 for program in nginx redis-server wrk curl wget node:nodejs npm openssl chromium squid haproxy \
-    tinyproxy:tinyproxy-bin nghttpx:nghttp2-proxy nghttp:nghttp2-client h2load:nghttp2-client; do
+    tinyproxy:tinyproxy-bin nghttpx:nghttp2-proxy nghttp:nghttp2-client h2load:nghttp2-client \
+    ip:iproute2 unshare:util-linux; do
     if ! PATH="$PATH:/usr/sbin" command -v "${program%%:*}" >/dev/null; then
         missing="$missing ${program##*:}"
     fi

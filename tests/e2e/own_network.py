@@ -1,0 +1,302 @@
+"""A network of its own, in which every address there is leads to this machine: what a proxy there sends, and to whom.
+
+`seen(folder, plan)` runs this module where it may do no harm: `unshare` gives it interfaces, routes and mounts that
+nobody else has. There a name server answers as the plan says, one listener at every address answers whoever dials it,
+and every packet is heard, so that one to a forbidden address is seen whatever becomes of it.
+"""
+
+import asyncio
+import json
+import os
+import socket
+import ssl
+import struct
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from ipaddress import ip_address, ip_network
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import trustme
+
+from tests.e2e.http2_client import http2_at
+from tests.e2e.programs import PATIENCE, Program, headgate
+from tests.e2e.proxied import Answer, Client
+
+__all__ = ["is_permitted", "seen"]
+
+UNSHARE = ("unshare", "--map-root-user", "--net", "--mount")
+NAME_SERVER = "127.0.0.53"
+OURS = ip_network("127.77.0.0/16")
+"""Where the clients come from, whose packets are not counted."""
+CLIENT, NOBODY = "127.77.0.1", "127.77.0.9"
+TCP, UDP = 6, 17
+SYN, SYN_OR_ACK = 0x02, 0x12
+PACKET_OUTGOING, PACKET_STATISTICS = 4, 6
+A, AAAA, CNAME = 1, 28, 5
+
+
+def is_permitted() -> bool:
+    """Whether this user may have such a network."""
+    tried = subprocess.run(
+        [*UNSHARE, "ip", "link", "set", "lo", "up"], capture_output=True, timeout=PATIENCE, check=False
+    )
+    return tried.returncode == 0
+
+
+def seen(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
+    """Try a plan, and tell what was seen: for each of its proxies by name, an outcome for each of its rows.
+
+    The plan has `dns`, the answers to the 1st, 2nd, ... query of a name, each a list of addresses, where "=other" is an
+    alias; `certify`, the names and addresses that an origin shows a certificate for; and `proxies`: the `flags` of
+    each, `rows` of authorities to ask for, where ":PORT" is the port of the origin, and whether to ask in `h2`.
+    An outcome has the answer, `reached`, the places that packets were sent to, `queries` of names, and `echoes`.
+    """
+    command = [*UNSHARE, sys.executable, "-m", "tests.e2e.own_network", str(folder)]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        command, input=json.dumps(plan), capture_output=True, text=True, cwd=root, timeout=6 * PATIENCE, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+class Packet(NamedTuple):
+    """A packet that was sent; `note` is what it carries, if it is not TCP."""
+
+    protocol: int
+    source: str
+    destination: str
+    port: int
+    note: bytes = b""
+
+
+def parse_packet(raw: bytes) -> Packet | None:
+    """Read a packet; None where it goes on with, or answers, what another TCP packet began."""
+    version, options = raw[0] >> 4, (raw[0] & 15) * 4
+    if version == 4:
+        protocol, addresses, payload = raw[9], raw[12:20], raw[options:]
+    else:
+        protocol, addresses, payload = raw[6], raw[8:40], raw[40:]
+    half = len(addresses) // 2
+    source, destination = (str(ip_address(each)) for each in (addresses[:half], addresses[half:]))
+    if protocol == TCP:
+        (port,) = struct.unpack_from("!H", payload, 2)
+        return Packet(TCP, source, destination, port) if payload[13] & SYN_OR_ACK == SYN else None
+    port = struct.unpack_from("!H", payload, 2)[0] if protocol == UDP else 0
+    return Packet(protocol, source, destination, port, payload[8:])
+
+
+class Hearing:
+    """Hears every packet there is."""
+
+    def __init__(self) -> None:
+        # Each packet is heard where it goes out, and again where it comes in.
+        self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(3))
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
+        self._socket.settimeout(PATIENCE)
+        self._marks = 0
+
+    def since(self) -> list[list[Any]]:
+        """Tell where packets of others were sent to since this was last asked, each place once, in order."""
+        self._marks += 1
+        mark = b"mark %d" % self._marks
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            sock.bind((CLIENT, 0))
+            sock.sendto(mark, (NOBODY, 9))
+        places: dict[tuple[int, str, int], None] = {}
+        while (packet := self._next()) is None or packet.note != mark:
+            if packet is not None and self._counts(packet):
+                places[packet.protocol, packet.destination, packet.port] = None
+        return [list(place) for place in places]
+
+    def missed(self) -> int:
+        """How many packets came too fast."""
+        statistics = self._socket.getsockopt(263, PACKET_STATISTICS, 8)  # SOL_PACKET
+        return int(struct.unpack("II", statistics)[1])
+
+    def _next(self) -> Packet | None:
+        raw, (_, _, direction, *_) = self._socket.recvfrom(1 << 17)
+        return parse_packet(raw) if direction == PACKET_OUTGOING else None
+
+    @staticmethod
+    def _counts(packet: Packet) -> bool:
+        return not any(ip_address(each) in OURS or each == NAME_SERVER for each in (packet.source, packet.destination))
+
+
+class Names:
+    """A name server; `queries` counts those for the addresses of a name: "name A"."""
+
+    def __init__(self, answers: dict[str, list[list[str]]]) -> None:
+        self.queries: Counter[str] = Counter()
+        self.turns: Counter[str] = Counter()
+        """The same, since when the first answer to each was due."""
+        self._answers = answers
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.bind((NAME_SERVER, 53))
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            query, peer = self._socket.recvfrom(512)
+            self._socket.sendto(self.answer(query), peer)
+
+    def answer(self, query: bytes) -> bytes:
+        """Answer one query."""
+        labels, at = [], 12
+        while length := query[at]:
+            labels.append(query[at + 1 : at + 1 + length].decode())
+            at += 1 + length
+        question = query[12 : at + 5]
+        name, (kind,) = ".".join(labels).lower(), struct.unpack_from("!H", query, at + 1)
+        counted = f"{name} {'A' if kind == A else 'AAAA'}"
+        answers = self._answers.get(name)
+        found = answers[min(self.turns[counted], len(answers) - 1)] if answers else []
+        self.queries[counted] += 1
+        self.turns[counted] += 1
+        owner, records = question[:-4], []
+        for text in found:
+            if text.startswith("="):
+                alias = b"".join(bytes([len(each)]) + each.encode() for each in text[1:].split(".")) + b"\0"
+                records.append(record(owner, CNAME, alias))
+                owner = alias
+            elif (ip_address(text).version == 4) == (kind == A) and kind in {A, AAAA}:
+                records.append(record(owner, kind, ip_address(text).packed))
+        flags = 0x8180 if answers else 0x8183  # there is no such name
+        return query[:2] + struct.pack("!HHHHH", flags, 1, len(records), 0, 0) + question + b"".join(records)
+
+
+def record(owner: bytes, kind: int, content: bytes) -> bytes:
+    return owner + struct.pack("!HHIH", kind, 1, 0, len(content)) + content
+
+
+class Everywhere:
+    """An origin at every address: it has no advice for whoever asks over TLS, and sends all else back."""
+
+    def __init__(self, authority: trustme.CA, names: list[str]) -> None:
+        self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert(*names).configure_cert(self._tls)
+        self._listening = socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True, backlog=256)
+        self.port: int = self._listening.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            sock, _ = self._listening.accept()
+            threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
+
+    def _serve(self, sock: socket.socket) -> None:
+        sock.settimeout(PATIENCE)
+        with sock, suppress(OSError):
+            if sock.recv(1, socket.MSG_PEEK) != b"\x16":
+                while piece := sock.recv(1 << 16):
+                    sock.sendall(piece)
+                return
+            with self._tls.wrap_socket(sock, server_side=True) as tls:
+                tls.recv(1 << 16)
+                tls.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+
+
+class Trying:
+    """Asks a proxy for rows, one after another, and notes what is seen meanwhile."""
+
+    def __init__(self, hearing: Hearing, names: Names, port: int) -> None:
+        self._hearing = hearing
+        self._names = names
+        self._port = port
+        self.outcomes: list[dict[str, Any]] = []
+
+    def authority(self, row: str, proxy: Program) -> str:
+        """Fill the ports in."""
+        admin = proxy.ready["admin"].rpartition(":")[2]
+        ports = {":PORT": self._port, ":LISTEN": proxy.port, ":ADMIN": admin}
+        for word, port in ports.items():
+            row = row.replace(word, f":{port}")
+        return row
+
+    def begin(self) -> None:
+        """Forget what was seen."""
+        self._hearing.since()
+        self._names.queries.clear()
+
+    def note(self, status: int, fields: dict[str, str], *, echoes: bool) -> None:
+        """Note what became of a row."""
+        reached, queries = self._hearing.since(), dict(self._names.queries)
+        told = {"status": status, "fields": fields, "echoes": echoes, "reached": reached, "queries": queries}
+        self.outcomes.append(told)
+
+    def ask(self, proxy: Program, rows: list[str]) -> None:
+        """Ask in HTTP/1.1."""
+        for row in rows:
+            self.begin()
+            with Client(proxy.port, source=CLIENT) as client:
+                answer: Answer = client.ask(self.authority(row, proxy))
+                self.note(*answer, echoes=answer.status == 200 and client.echoes())
+
+    async def ask_in_h2(self, proxy: Program, rows: list[str]) -> None:
+        """Ask in one connection of HTTP/2."""
+        tls = ssl.create_default_context()
+        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+        async with http2_at(("127.0.0.1", proxy.port), tls, local_addr=(CLIENT, 0)) as client:
+            for row in rows:
+                self.begin()
+                tunnel = client.ask(self.authority(row, proxy))
+                await client.until(lambda tunnel=tunnel: tunnel.status or tunnel.code is not None)
+                echoes = False
+                if tunnel.status == 200:
+                    await client.put(tunnel, b"hello", end=True)
+                    echoes = await client.arrived(tunnel, 5) == b"hello"
+                self.note(tunnel.status, tunnel.fields, echoes=echoes)
+
+
+def prepare(folder: Path) -> None:
+    """Make this network: an interface that every address leads to, and a name server of our own."""
+    for command in (
+        "ip link set lo up",
+        "ip route add local 0.0.0.0/0 dev lo",
+        "ip -6 route add local ::/0 dev lo",
+    ):
+        subprocess.run(command.split(), check=True)
+    for name, content in {"resolv.conf": f"nameserver {NAME_SERVER}\n", "nsswitch.conf": "hosts: files dns\n"}.items():
+        file = folder / name
+        file.write_text(content)
+        subprocess.run(["mount", "--bind", file, os.path.realpath(f"/etc/{name}")], check=True)
+
+
+@contextmanager
+def running(folder: Path, port: int, flags: list[str]) -> Iterator[Program]:
+    words = ["--advice-ca", folder / "ca.pem", "--allow-port", port, *flags]
+    with headgate(folder, "proxy", *words) as proxy:
+        assert proxy.ready
+        yield proxy
+
+
+def main(folder: Path) -> None:
+    """Try the plan that is on stdin, and tell what was seen on stdout."""
+    plan = json.load(sys.stdin)
+    prepare(folder)
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(folder / "ca.pem"))
+    hearing, names, everywhere = Hearing(), Names(plan["dns"]), Everywhere(authority, plan["certify"])
+    told: dict[str, Any] = {"port": everywhere.port}
+    for name, wanted in plan["proxies"].items():
+        trying = Trying(hearing, names, everywhere.port)
+        names.turns.clear()
+        with running(folder, everywhere.port, wanted["flags"]) as proxy:
+            if wanted.get("h2"):
+                asyncio.run(trying.ask_in_h2(proxy, wanted["rows"]))
+            else:
+                trying.ask(proxy, wanted["rows"])
+            assert proxy.end() == 0
+        told[name] = trying.outcomes
+    told["missed"] = hearing.missed()
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,267 @@
+"""No packet goes to a forbidden address, whatever form it has and wherever it comes from: seen from all sides.
+
+The proxy runs in a network of its own, in which every address answers, and every packet that is sent is heard.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e import own_network
+
+pytestmark = pytest.mark.needs("unshare", "ip")
+
+CASES = json.loads((Path(__file__).parents[1] / "vectors" / "proxy" / "addresses.json").read_text())["cases"]
+VECTORS = [case for case in CASES if not {"dns", "resolve"} & set(case) and case["host"] != "missing.example.org"]
+NAMED = [case for case in CASES if "dns" in case]
+
+HERE, THERE = "93.184.216.34", "2606:2800:220:1:248:1893:25c8:1946"
+"""Addresses that are as global as any, in this network as elsewhere; nobody far away hears of it."""
+
+MORE = (
+    "127.0.0.1.", "0", "127.0.1", "0x7f000001", "017700000001", "00000177.0.0.0x1", "127.255.255.254",
+    "%31%32%37%2e0%2e0%2e1", "LOCALHOST", "[0:0:0:0:0:0:0:1]", "[::2]", "[::ffff:7f00:1]",
+    "0.1.2.3", "10.255.255.255", "100.127.255.254", "169.254.0.1", "172.31.255.254", "192.168.255.254",
+    "192.0.0.8", "192.0.0.9", "192.0.0.170", "192.88.99.2", "198.19.255.254", "198.51.100.7", "203.0.113.7",
+    "239.255.255.250", "255.255.255.254", "[::ffff:a9fe:a9fe]", "[::ffff:0:169.254.169.254]",
+    "[64:ff9b::169.254.169.254]", "[64:ff9b::808:808]", "[64:ff9b:1:ffff::8.8.8.8]", "[2002:a9fe:a9fe::]",
+    "[2001::1]", "[2001:2::1]", "[2001:20::1]", "[2001:1ff:ffff::1]", "[2001:db8:ffff::1]", "[3fff::1]",
+    "[3fff:fff:ffff::1]", "[5f00::1]", "[4000::1]", "[fdff::1]", "[febf::1]", "[feff::1]", "[ff0e::1]",
+)  # fmt: skip
+"""Further forms of addresses that are not to be dialled."""
+
+MALFORMED = (
+    "127.0.0.1%00",
+    "127.0.0.1%00.example.org",
+    "[127.0.0.1]",
+    "[::1",
+    "::1",
+    "[::1%lo]",
+    "[v1.x]",
+    "127.0.0.1 ",
+)
+
+NAMES = {
+    "nat64.example.org": ["64:ff9b::7f00:1"],
+    "mapped6.example.org": ["::ffff:127.0.0.1"],
+    "sixtofour.example.org": ["2002:7f00:1::1"],
+    "unspecified.example.org": ["0.0.0.0"],
+    "alias.example.org": ["=inner.example.org", "10.0.0.1"],
+    "four-good.example.org": [HERE, "fc00::1"],
+    "six-good.example.org": [THERE, "10.0.0.1"],
+    "localhost.": ["127.0.0.1"],
+    "last.example.org": [*(f"93.184.216.{number}" for number in range(1, 20)), "127.0.0.1"],
+}
+"""What further names resolve to, of which there is something forbidden."""
+
+TURNS = {"again.example.org": [["127.0.0.1"], [HERE]], "six.example.org": [[THERE]], "four.example.org": [[HERE]]}
+REFUSED = [case["host"] for case in VECTORS] + [*MORE, *MALFORMED]
+LOCAL = ("0.0.0.0", "127.0.0.1", "127.9.9.9", "0x7f.1", "localhost", "[::1]", "[::]", "[::ffff:127.0.0.1]",
+    "[::ffff:0:127.0.0.1]", "[64:ff9b::127.0.0.1]", HERE, f"[{THERE}]", "loop.example.org", "four.example.org",
+    "six.example.org")  # fmt: skip
+ADMIN = ("127.0.0.1", "localhost", "0.0.0.0", "[::ffff:127.0.0.1]")
+
+
+def plan() -> dict[str, Any]:
+    dns = (
+        {case["host"]: case["dns"] for case in NAMED}
+        | {name.rstrip("."): [found] for name, found in NAMES.items()}
+        | TURNS
+    )
+    names = [case["host"] for case in NAMED] + [*NAMES, "missing.example.org"]
+    static = [f"{case['host']}={case['resolve']}" for case in CASES if "resolve" in case]
+    static += ["mapped6.here=[::ffff:127.0.0.1]", "moved.here=127.0.0.1:80", "nat64.here=[64:ff9b::10.0.0.1]"]
+    static += [f"10.9.9.9={HERE}"]
+    resolve = [word for entry in static for word in ("--resolve", entry)]
+    plain = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--plaintext", *resolve]
+    in_h2 = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--self-signed", "--workers", "2", *resolve]
+    rows = [f"{host}:PORT" for host in REFUSED + names + [entry.partition("=")[0] for entry in static]]
+    everything = ["--unreachable", "permit", "--allow-address", "0.0.0.0/0", "--allow-address", "::/0"]
+    own = ["--listen", "0.0.0.0:8443", "--allow-port", "8443", "--admin", "127.0.0.1:8090", "--allow-port", "8090"]
+    own += ["--plaintext", "--insecure", "--resolve", "own.here=127.0.0.1:8443", "--resolve", "away.here=127.0.0.1:9"]
+    turns = ["rebind.example.org:PORT"] * 3 + ["again.example.org:PORT"] * 2
+    good = [f"{host}:PORT" for host in (HERE, f"[{THERE}]", "four.example.org", "six.example.org")]
+    lifted = ["10.0.0.1:PORT", "[::ffff:10.0.0.1]:PORT", "[64:ff9b::10.0.0.1]:PORT", "169.254.169.254:PORT"]
+    return {
+        "dns": dns,
+        "certify": ["*.example.org", HERE, THERE, "10.0.0.1"],
+        "proxies": {
+            "http/1.1": {"flags": plain, "rows": rows},
+            "h2": {"flags": in_h2, "rows": rows, "h2": True},
+            "turns": {"flags": plain, "rows": turns},
+            "good": {"flags": plain, "rows": good},
+            "open": {"flags": [*plain, *everything], "rows": rows},
+            "lifted": {"flags": [*plain, "--allow-address", "10.0.0.0/8"], "rows": lifted},
+            "own": {
+                "flags": [*own, *everything],
+                "rows": [f"{host}:LISTEN" for host in LOCAL] + ["own.here:PORT", "away.here:PORT"]
+                + [f"{host}:ADMIN" for host in (*ADMIN, "127.0.0.2")],
+            },
+        },
+    }  # fmt: skip
+
+
+class Seen:
+    """What was seen of all rows, by the proxy and the row; of a row that was asked several times, each time."""
+
+    def __init__(self, folder: Path) -> None:
+        wanted = plan()
+        told = own_network.seen(folder, wanted)
+        self.port = told.pop("port")
+        self.missed = told.pop("missed")
+        self._rows: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        for proxy, outcomes in told.items():
+            for row, outcome in zip(wanted["proxies"][proxy]["rows"], outcomes, strict=True):
+                self._rows.setdefault((proxy, row), []).append(outcome)
+
+    def all(self, proxy: str, row: str) -> list[dict[str, Any]]:
+        """Every outcome of a row."""
+        return self._rows[proxy, row]
+
+    def one(self, proxy: str, row: str) -> dict[str, Any]:
+        """The outcome of a row."""
+        (outcome,) = self._rows[proxy, row]
+        return outcome
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    if not own_network.is_permitted():
+        pytest.skip("this user may have no network of its own (unshare)")
+    return Seen(tmp_path_factory.mktemp("network"))
+
+
+def reason(outcome: dict[str, Any]) -> str:
+    """The word in `Proxy-Status`."""
+    return str(outcome["fields"]["proxy-status"]).rpartition('details="')[2].removesuffix('"')
+
+
+def is_refused(outcome: dict[str, Any], status: int, why: str) -> bool:
+    """Whether it is, as it should be, and nothing was sent to anybody."""
+    assert outcome["reached"] == []
+    assert (outcome["status"], reason(outcome)) == (status, why)
+    assert outcome["fields"].get("retry-after") == ("0" if status in {403, 502, 504} else None)
+    return True
+
+
+PROTOCOLS = pytest.mark.parametrize("protocol", ["http/1.1", "h2"])
+
+
+@PROTOCOLS
+@pytest.mark.parametrize("host", REFUSED)
+def test_nothing_is_sent_to_what_is_forbidden_in_any_form(host: str, protocol: str, seen: Seen) -> None:
+    outcome = seen.one(protocol, f"{host}:PORT")
+    allowed = next((case["status"] for case in VECTORS if case["host"] == host and "status" in case), [403])
+    if host in MALFORMED:
+        allowed = [400]
+    assert outcome["status"] in allowed
+    assert is_refused(outcome, outcome["status"], "malformed" if outcome["status"] == 400 else "address")
+    assert outcome["queries"] == {}, "what is an address, or nothing, needs no name server"
+
+
+@PROTOCOLS
+@pytest.mark.parametrize(
+    "host", [case["host"] for case in NAMED if "may_reach" not in case] + [*NAMES, "mixed.example.org"]
+)
+def test_a_name_with_any_forbidden_address_is_refused_and_looked_up_once(host: str, protocol: str, seen: Seen) -> None:
+    outcome = seen.one(protocol, f"{host}:PORT")
+    assert is_refused(outcome, 403, "address")
+    name = host.rstrip(".")
+    assert outcome["queries"] == {f"{name} A": 1, f"{name} AAAA": 1}
+
+
+@PROTOCOLS
+def test_a_name_that_nobody_knows_is_told_so(protocol: str, seen: Seen) -> None:
+    assert is_refused(seen.one(protocol, "missing.example.org:PORT"), 502, "name")
+
+
+@PROTOCOLS
+@pytest.mark.parametrize("host", ["mapped.example.org", "mapped6.here", "moved.here", "nat64.here", "10.9.9.9"])
+def test_a_static_entry_exempts_nothing(host: str, protocol: str, seen: Seen) -> None:
+    outcome = seen.one(protocol, f"{host}:PORT")
+    assert is_refused(outcome, 403, "address")
+    assert outcome["queries"] == {}
+
+
+def test_an_answer_that_changes_changes_nothing_for_who_was_checked(seen: Seen) -> None:
+    first, *later = seen.all("turns", "rebind.example.org:PORT")
+    # One question, and both the advice and the tunnel go to its answer.
+    assert first["queries"] == {"rebind.example.org A": 1, "rebind.example.org AAAA": 1}
+    assert first["reached"] == [[own_network.TCP, HERE, seen.port]]
+    assert (first["status"], first["echoes"]) == (200, True)
+    for outcome in later:
+        assert is_refused(outcome, 403, "address")
+        assert outcome["queries"] == {"rebind.example.org A": 1, "rebind.example.org AAAA": 1}
+
+
+def test_an_answer_that_was_refused_is_not_remembered(seen: Seen) -> None:
+    first, second = seen.all("turns", "again.example.org:PORT")
+    assert is_refused(first, 403, "address")
+    assert (second["status"], second["echoes"]) == (200, True)
+    assert second["reached"] == [[own_network.TCP, HERE, seen.port]]
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [(HERE, HERE), (f"[{THERE}]", THERE), ("four.example.org", HERE), ("six.example.org", THERE)],
+)
+def test_what_is_global_is_dialled_there_and_nowhere_else(host: str, address: str, seen: Seen) -> None:
+    outcome = seen.one("good", f"{host}:PORT")
+    assert (outcome["status"], outcome["echoes"]) == (200, True)
+    assert outcome["reached"] == [[own_network.TCP, address, seen.port]]
+
+
+def test_what_is_allowed_is_allowed_in_its_own_form_alone(seen: Seen) -> None:
+    outcome = seen.one("lifted", "10.0.0.1:PORT")
+    assert (outcome["status"], outcome["echoes"]) == (200, True)
+    assert outcome["reached"] == [[own_network.TCP, "10.0.0.1", seen.port]]
+    for host in ("[::ffff:10.0.0.1]", "[64:ff9b::10.0.0.1]", "169.254.169.254"):
+        assert is_refused(seen.one("lifted", f"{host}:PORT"), 403, "address"), host
+
+
+# Our own listeners, where every address is allowed, and every one is local.
+
+
+@pytest.mark.parametrize("row", [*(f"{host}:LISTEN" for host in LOCAL), "own.here:PORT"])
+def test_the_listener_is_not_dialled_at_any_address_of_this_machine(row: str, seen: Seen) -> None:
+    assert is_refused(seen.one("own", row), 403, "address")
+
+
+@pytest.mark.parametrize("host", ADMIN)
+def test_the_admin_listener_is_not_dialled_either(host: str, seen: Seen) -> None:
+    assert is_refused(seen.one("own", f"{host}:ADMIN"), 403, "address")
+
+
+def test_other_ports_and_addresses_are_not_taken_for_listeners(seen: Seen) -> None:
+    for row, address, port in (("127.0.0.2:ADMIN", "127.0.0.2", 8090), ("away.here:PORT", "127.0.0.1", 9)):
+        outcome = seen.one("own", row)
+        assert (outcome["status"], reason(outcome)) == (502, "dial_refused")
+        assert outcome["reached"] == [[own_network.TCP, address, port]]
+
+
+# What the tests above stand on.
+
+
+def test_no_packet_was_missed(seen: Seen) -> None:
+    assert seen.missed == 0
+
+
+UNDIALLED = {"224.0.0.1", "239.255.255.250", "255.255.255.255", "[fe80::1]", "[febf::1]", "[ff02::1]", "[ff0e::1]"}
+"""What the system itself dials for nobody: multicast, broadcast, and link-local addresses without a link."""
+
+
+def test_a_packet_to_any_of_them_would_have_been_heard(seen: Seen) -> None:
+    """Where every address is allowed, each is dialled, and that is noticed."""
+    for host in REFUSED:
+        outcome = seen.one("open", f"{host}:PORT")
+        if outcome["status"] == 400:
+            assert outcome["reached"] == []
+        elif host in UNDIALLED:
+            assert (outcome["status"], outcome["reached"]) == (502, []), host
+        else:
+            assert [place[2] for place in outcome["reached"]] == [seen.port], host
+            assert (outcome["status"], outcome["echoes"]) == (200, True), host
+    for host in ("loop.example.org", "nat64.example.org", "mapped.example.org", "mapped6.here"):
+        assert seen.one("open", f"{host}:PORT")["reached"], host
