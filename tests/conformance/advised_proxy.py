@@ -63,7 +63,7 @@ class Origin:
     async def over(self):
         """Wait until nobody is served any more."""
         if self._serving:
-            await asyncio.wait(self._serving, timeout=10)
+            await asyncio.wait(self._serving, timeout=1)
 
     async def serve(self, reader, writer):
         """Serve one connection."""

@@ -584,7 +584,9 @@ class TestProxy:
 
         run(scenario)
 
-    @pytest.mark.parametrize("said", [advising("", status="404 Not Found"), advising("{}"), advising("[]")])
+    @pytest.mark.parametrize(
+        "said", [advising("", status="404 Not Found"), advising("{}"), advising("[]")], ids=["404", "a map", "no entry"]
+    )
     def test_null_opens_the_tunnel(self, said):
         """If the result is null, then no advice was received. Agents should adopt their default behavior."""
 
@@ -722,13 +724,14 @@ class TestProxy:
         effective bandwidth available to the distributed denial of service attack against an origin server."""
 
         async def scenario(origin, proxy):
-            tag = "a" * 100_000
-            origin.said = advising("[]", f'ETag: "{tag}"', "Last-Modified: " + "x" * 10_000)
+            tag = "a" * 900
+            origin.said = advising("[]", f'ETag: "{tag}"', "Last-Modified: Tue, 14 Nov 2023 22:13:20 GMT")
             fields = [("proxy-authorization", "Basic " + "x" * 8_000), ("user-agent", "x" * 8_000)]
             for number in range(100):
-                await proxy.connect(f"192.0.2.{number}", fields=fields)
+                assert await proxy.connect(f"192.0.2.{number}", fields=fields) == "tunnel"
             proxy.now += 1_800
-            await proxy.connect(fields=fields)
+            assert await proxy.connect(fields=fields) == "tunnel"
+            assert b"If-Modified-Since" in origin.heard[1]
             assert max(map(len, origin.heard)) < 300
             # Two requests, what TLS adds to them included, for 101 CONNECTs.
             assert len(origin.heard) == 2
