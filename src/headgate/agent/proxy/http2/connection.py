@@ -98,13 +98,15 @@ class Http2Connection:
         if hasattr(socket, "TCP_NOTSENT_LOWAT"):
             with contextlib.suppress(OSError):  # not TCP
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _MOST_UNSENT)
+        if server.draining:
+            self._announce_end()  # it shook hands meanwhile
 
     # What the poll and the server call.
 
     @property
     def busy(self) -> int:
         """How many tunnels there are within, those being decided on included."""
-        return len(self.streams)
+        return sum(stream.is_tunnel for stream in self.streams.values())
 
     def ready(self, events: int) -> None:
         """See `Ready`."""
@@ -139,13 +141,9 @@ class Http2Connection:
 
     def drain(self) -> None:
         """Begin the end: say so, and refuse what still comes, as the decision knows."""
-        if self.closing or self._draining:
-            return
-        self._draining = True
-        self.outlet.said += goaway(LARGEST_STREAM, ErrorCodes.NO_ERROR, "the proxy ends") + ping(_PROBE)
-        self._quiet_until = self.server.relay.now + _ROUND_TRIP
-        self._schedule()
-        self.settle()
+        if not self.closing and not self._draining:
+            self._announce_end()
+            self.settle()
 
     def close(self) -> None:
         """End at once, with everything within."""
@@ -257,6 +255,12 @@ class Http2Connection:
             self._watch_for_more()
         if ended and not self.closing:
             self._lose()
+
+    def _announce_end(self) -> None:
+        self._draining = True
+        self.outlet.said += goaway(LARGEST_STREAM, ErrorCodes.NO_ERROR, "the proxy ends") + ping(_PROBE)
+        self._quiet_until = self.server.relay.now + _ROUND_TRIP
+        self._schedule()
 
     def _watch_for_more(self) -> None:
         """Give the client some time for what it has begun, counted from its beginning."""

@@ -16,6 +16,8 @@ class Publication(Stream):
 
     __slots__ = ("_rest",)
 
+    is_tunnel = False
+
     def __init__(self, connection: "Http2Connection", number: int, window: int, *, body: bytes) -> None:
         super().__init__(connection, number, window)
         self.client_ended = True

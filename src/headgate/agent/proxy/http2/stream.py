@@ -50,6 +50,9 @@ class Stream:
         "received", "sent", "task", "window",
     )  # fmt: skip
 
+    is_tunnel = True
+    """Whether it is one, or may become one."""
+
     def __init__(self, connection: "Http2Connection", number: int, window: int) -> None:
         self._connection = connection
         self.number = number

@@ -45,12 +45,18 @@ class Both:
 
 @asynccontextmanager
 async def connected(
-    deciding: Deciding | None = None, *, surplus: bool = False, client: dict[str, Any] | None = None, **settings: Any
+    deciding: Deciding | None = None,
+    *,
+    surplus: bool = False,
+    ending: bool = False,
+    client: dict[str, Any] | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Both]:
-    """Connect."""
+    """Connect; `ending` has the end of the server begun before."""
     deciding = deciding or Deciding()
     server = deciding.server = TunnelServer(deciding, deciding.complain, **settings)
     server.relay.now = NOW
+    server.draining = ending
     ours, theirs = socket.socketpair()
     ours.settimeout(0)
     server.poll.watch(ours.fileno(), READ, Nobody())

@@ -323,3 +323,12 @@ def test_the_socket_may_break_while_it_is_read(monkeypatch: pytest.MonkeyPatch) 
             assert both.deciding.closed == [(0, 0, "client_gone")]
 
     asyncio.run(bounded(check()))
+
+
+def test_a_client_that_shook_hands_meanwhile_is_told_of_the_end_at_once() -> None:
+    async def check() -> None:
+        async with connected(ending=True) as both:
+            await both.far.left()
+            assert [goaway.last_stream_id for goaway in both.far.goaways] == [WIDEST, 0]
+
+    asyncio.run(bounded(check()))

@@ -62,6 +62,7 @@ def test_a_page_is_over_when_the_client_says_more() -> None:
         async with connected(pages=PAGES, client={"generous": False}) as both:
             page = both.far.request(GET, ended=True)
             await both.far.until(lambda: len(page.received) == 65_535)
+            assert (both.near.busy, len(both.near.streams)) == (0, 1)  # it is no tunnel
             both.far.say(DataFrame(page.number, data=b"x"))
             assert await both.far.was_reset(page) == 5  # STREAM_CLOSED
             assert both.near.busy == 0

@@ -174,3 +174,17 @@ def test_settings_move_the_windows_of_all_streams() -> None:
                 assert {stream.window for stream in both.near.streams.values()} == {size}
 
     asyncio.run(bounded(check()))
+
+
+def test_padding_takes_room_and_gives_it_back() -> None:
+    async def check() -> None:
+        async with target_running() as port, connected() as both:
+            tunnel = await both.far.open(port)
+            for number in range(600):
+                await both.far.until(lambda: min(tunnel.window, both.far.window) >= 257)
+                tunnel.window -= 257
+                both.far.window -= 257
+                both.far.say(DataFrame(tunnel.number, data=b"%d" % (number % 10), pad_length=255, flags=["PADDED"]))
+            assert await both.far.arrived(tunnel, 600) == b"0123456789" * 60
+
+    asyncio.run(bounded(check()))
