@@ -133,7 +133,7 @@ def test_nothing_breaks_more_than_its_own_connection(raw: bytes, cuts: list[int]
                 both.far.send(begun[start:end])
                 await asyncio.sleep(0)
             both.far.send(header(8, 6, 0, 0) + b"12345678")
-            await until(lambda: both.far.pings or both.far.goaways or both.near.reception.is_amid)
+            await until(lambda: both.far.pings or both.far.goaways or both.near.reception.amid)
             both.far.writer.close()
             await until(lambda: not both.server.connections)
             assert (both.server.busy, both.server.relay.waiting, both.server.relay.tunnels) == (0, 0, set())

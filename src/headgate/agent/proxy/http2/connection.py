@@ -12,6 +12,7 @@ sends before it hears of that is decided on, refused that is, and tunnels go on.
 import contextlib
 import math
 import socket
+import ssl
 from typing import TYPE_CHECKING, Final
 
 from h2.errors import ErrorCodes
@@ -61,7 +62,7 @@ class Http2Connection:
     """See the module. `surplus` is a connection too many, which is only told so."""
 
     __slots__ = (
-        "_amid_until", "_appetite", "_draining", "_echoed", "_gone", "_quiet_until", "_said_end", "_socket",
+        "_amid", "_amid_until", "_appetite", "_draining", "_echoed", "_gone", "_quiet_until", "_said_end", "_socket",
         "_stalled", "_wanted", "answering", "client_leaves", "closing", "control", "deadline", "held", "outlet",
         "reception", "server", "shared", "streams", "window",
     )  # fmt: skip
@@ -91,6 +92,7 @@ class Http2Connection:
         self.closing = False
         """Whether it was left, and what comes is thrown away."""
         self._draining = self._said_end = self._gone = False
+        self._amid = 0  # what the client is amid, by a number
         self._amid_until = math.inf
         self._quiet_until = self.deadline = server.relay.now + server.patience.quiet
         """When, on the coarse clock, `expire` is due: not later than the earliest of all that is within."""
@@ -242,6 +244,8 @@ class Http2Connection:
                 ended = not got
                 if ended or count >= self._appetite:
                     break
+        except ssl.SSLWantWriteError:
+            self._want(WRITE)  # it changes keys, and reads no answer to that: there is nothing to read before it does
         except WOULD_BLOCK:
             pass
         except OSError:
@@ -264,11 +268,12 @@ class Http2Connection:
 
     def _watch_for_more(self) -> None:
         """Give the client some time for what it has begun, counted from its beginning."""
-        if not self.reception.is_amid:
+        before, self._amid = self._amid, self.reception.amid
+        if not self._amid:
             self._amid_until = math.inf
-        elif self._amid_until == math.inf:
+        elif self._amid != before:
             self._amid_until = self.server.relay.now + self.server.patience.head
-            self._schedule()
+            self.deadline = min(self.deadline, self._amid_until)
 
     def _schedule(self) -> None:
         """Find out when `expire` is due next."""

@@ -79,7 +79,7 @@ class Scanner:
 
     __slots__ = (
         "_block", "_block_bytes", "_block_frames", "_body", "_flags", "_header", "_length", "_pads", "_preface",
-        "_rest", "_skipped", "_stream", "_type", "_wanted", "is_settled",
+        "_rest", "_skipped", "_stream", "_type", "_wanted", "count", "is_settled",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -92,6 +92,8 @@ class Scanner:
         self._pads = False  # whether the next byte tells the length of a padding
         self._type = self._flags = self._stream = self._length = 0
         self._block = self._block_bytes = self._block_frames = 0
+        self.count = 0
+        """Frames that have begun."""
         self.is_settled = False
         """Whether the client has begun as it must: with the preface, and then its settings (3.4)."""
 
@@ -152,6 +154,7 @@ class Scanner:
         length = high << 8 | low
         stream &= LARGEST_STREAM
         self._check(kind, flags, stream, length)
+        self.count += 1
         self._type, self._flags, self._stream, self._length = kind, flags, stream, length
         if kind == DATA:
             if flags & PADDED:

@@ -42,9 +42,9 @@ class Reception:
         self._first_window = connection.control.first_window
 
     @property
-    def is_amid(self) -> bool:
-        """Whether the client has begun something that it has to go on with."""
-        return self._scanner.is_amid
+    def amid(self) -> int:
+        """A number for what the client has begun and has to go on with, another one each time; 0 for nothing."""
+        return 1 + self._scanner.count if self._scanner.is_amid else 0
 
     def hear(self, piece: memoryview) -> int:
         """See to what came, but for what `deliver` does; returns how much of it was DATA. Raises `Violation`."""

@@ -11,6 +11,7 @@ from hyperframe.frame import DataFrame, HeadersFrame, PingFrame, SettingsFrame
 from headgate.agent.proxy.asked import Limits, Refused
 from headgate.agent.proxy.http2 import connection as module
 from headgate.agent.proxy.poll import READ
+from headgate.agent.proxy.server import Patience
 from tests.e2e.http2_client import PREFACE, WIDEST, bounded
 from tests.e2e.tunnels import Deciding, Target, target_running, until
 from tests.unit.agent.proxy.http2.connected import connected
@@ -69,13 +70,13 @@ def test_what_was_begun_has_to_go_on() -> None:
         async with target_running() as port, connected() as both:
             tunnel = await both.far.open(port)
             both.far.send(PingFrame(0).serialize()[:-1])
-            await until(lambda: both.near.reception.is_amid)
+            await until(lambda: both.near.reception.amid)
             both.wait(both.server.patience.head - 1)
             both.far.send(b"\0")
             await both.far.until(lambda: both.far.pings)
             both.wait(2)
             both.far.say(HeadersFrame(99, data=b"abc"))
-            await until(lambda: both.near.reception.is_amid)
+            await until(lambda: both.near.reception.amid)
             both.far.say()
             both.wait(both.server.patience.head + 1)
             assert (await both.far.left()).error_code == ENHANCE_YOUR_CALM
@@ -330,5 +331,20 @@ def test_a_client_that_shook_hands_meanwhile_is_told_of_the_end_at_once() -> Non
         async with connected(ending=True) as both:
             await both.far.left()
             assert [goaway.last_stream_id for goaway in both.far.goaways] == [WIDEST, 0]
+
+    asyncio.run(bounded(check()))
+
+
+def test_each_thing_begun_has_its_own_time() -> None:
+    async def check() -> None:
+        async with connected(patience=Patience(quiet=1000)) as both:
+            ping = PingFrame(0, opaque_data=b"12345678").serialize()
+            both.far.send(ping[:5])
+            for number in range(1, 5):
+                await until(lambda number=number: both.near.reception.amid and len(both.far.pings) == number - 1)  # type: ignore[misc]
+                both.wait(both.server.patience.head - 1)
+                both.far.send(ping[5:] + ping[:5])
+            await until(lambda: len(both.far.pings) == 4)
+            assert not both.near.closing
 
     asyncio.run(bounded(check()))
