@@ -62,8 +62,8 @@ class Http2Connection:
     """See the module. `surplus` is a connection too many, which is only told so."""
 
     __slots__ = (
-        "_amid", "_amid_until", "_appetite", "_draining", "_echoed", "_gone", "_quiet_until", "_said_end", "_socket",
-        "_stalled", "_wanted", "answering", "client_leaves", "closing", "control", "deadline", "held", "outlet",
+        "_amid", "_amid_until", "_appetite", "_deaf", "_draining", "_echoed", "_gone", "_quiet_until", "_said_end",
+        "_socket", "_stalled", "_wanted", "answering", "client_leaves", "closing", "control", "deadline", "held", "outlet",
         "reception", "server", "shared", "streams", "window",
     )  # fmt: skip
 
@@ -92,6 +92,7 @@ class Http2Connection:
         self.closing = False
         """Whether it was left, and what comes is thrown away."""
         self._draining = self._said_end = self._gone = False
+        self._deaf = False  # whether nothing can be read before something is written
         self._amid = 0  # what the client is amid, by a number
         self._amid_until = math.inf
         self._quiet_until = self.deadline = server.relay.now + server.patience.quiet
@@ -117,6 +118,7 @@ class Http2Connection:
             return
         try:
             if events & WRITE:
+                self._deaf = False
                 self._flush()
             if events & READ and not self.closing:
                 self._read()
@@ -245,7 +247,12 @@ class Http2Connection:
                 if ended or count >= self._appetite:
                     break
         except ssl.SSLWantWriteError:
-            self._want(WRITE)  # it changes keys, and reads no answer to that: there is nothing to read before it does
+            if self._deaf:
+                self._lose()  # there is an error, or an end, that can be heard no other way
+                return
+            # The client changes keys, and reads no answer to that: what it sends would be told of again and again.
+            self._deaf = True
+            self._want(WRITE)
         except WOULD_BLOCK:
             pass
         except OSError:
@@ -324,6 +331,8 @@ class Http2Connection:
         self.server.leave(self)
 
     def _want(self, wanted: int) -> None:
+        if self._deaf:
+            wanted = WRITE
         if wanted != self._wanted:
             self._wanted = wanted
             self.server.poll.change(self._socket.fileno(), wanted)

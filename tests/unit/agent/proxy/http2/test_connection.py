@@ -4,13 +4,14 @@ import asyncio
 import contextlib
 import os
 import socket
+import ssl
 
 import pytest
 from hyperframe.frame import DataFrame, HeadersFrame, PingFrame, SettingsFrame
 
 from headgate.agent.proxy.asked import Limits, Refused
 from headgate.agent.proxy.http2 import connection as module
-from headgate.agent.proxy.poll import READ
+from headgate.agent.proxy.poll import READ, WRITE
 from headgate.agent.proxy.server import Patience
 from tests.e2e.http2_client import PREFACE, WIDEST, bounded
 from tests.e2e.tunnels import Deciding, Target, target_running, until
@@ -346,5 +347,45 @@ def test_each_thing_begun_has_its_own_time() -> None:
                 both.far.send(ping[5:] + ping[:5])
             await until(lambda: len(both.far.pings) == 4)
             assert not both.near.closing
+
+    asyncio.run(bounded(check()))
+
+
+class ChangingKeys:
+    """A socket inside TLS that reads nothing before it has written."""
+
+    def __init__(self, real: socket.socket, times: int) -> None:
+        self.fileno, self.close, self.send = real.fileno, real.close, real.send
+        self._real = real
+        self.times = times
+
+    def recv_into(self, buffer: memoryview) -> int:
+        if self.times:
+            self.times -= 1
+            raise ssl.SSLWantWriteError
+        return self._real.recv_into(buffer)
+
+
+def test_a_client_that_changes_keys_is_heard_again_when_it_can_be_answered() -> None:
+    async def check() -> None:
+        async with target_running() as port, connected() as both:
+            tunnel = await both.far.open(port)
+            both.near._socket = ChangingKeys(both.near._socket, 1)  # type: ignore[assignment]
+            await both.far.put(tunnel, b"hello!")
+            assert await both.far.arrived(tunnel, 6) == b"hello!"
+            assert both.near._socket.times == 0  # type: ignore[attr-defined]
+
+    asyncio.run(bounded(check()))
+
+
+def test_a_client_that_changes_keys_and_goes_is_not_asked_for_ever() -> None:
+    async def check() -> None:
+        async with connected() as both:
+            both.near._socket = ChangingKeys(both.near._socket, 2)  # type: ignore[assignment]
+            both.near._read()
+            assert both.near._wanted == WRITE
+            both.near.settle()
+            both.near.ready(READ)
+            assert not both.server.connections
 
     asyncio.run(bounded(check()))
