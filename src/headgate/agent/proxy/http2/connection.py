@@ -63,8 +63,8 @@ class Http2Connection:
 
     __slots__ = (
         "_amid", "_amid_until", "_appetite", "_deaf", "_draining", "_echoed", "_gone", "_quiet_until", "_said_end",
-        "_socket", "_stalled", "_wanted", "answering", "client_leaves", "closing", "control", "deadline", "held", "outlet",
-        "reception", "server", "shared", "streams", "window",
+        "_socket", "_stalled", "_wanted", "answering", "client_leaves", "closing", "control", "deadline", "held",
+        "outlet", "reception", "server", "shared", "streams", "window",
     )  # fmt: skip
 
     def __init__(
