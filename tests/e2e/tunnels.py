@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import trustme
 
 from headgate.agent.proxy.asked import Asked, Limits, Opened, Refused
-from headgate.agent.proxy.poll import connect
 from headgate.agent.proxy.server import TunnelServer
 from headgate.agent.proxy.tls import server_context
 from tests.e2e.scripted import PATIENCE, until
@@ -76,7 +75,7 @@ class Deciding:
         sock = socket.socket()
         sock.setblocking(False)
         try:
-            await connect(self.server.poll, sock, ("127.0.0.1", int(asked.authority.rpartition(":")[2])))
+            await self.server.connector.connect(sock, ("127.0.0.1", int(asked.authority.rpartition(":")[2])), 10)
         except BaseException as error:
             sock.close()
             if isinstance(error, OSError):

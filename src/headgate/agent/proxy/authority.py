@@ -5,6 +5,7 @@ the same: `127.1`, `0x7f.1` and `2130706433` are `127.0.0.1`. This file knows no
 """
 
 import re
+from functools import lru_cache
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from typing import Final, NamedTuple
 
@@ -59,7 +60,12 @@ def parse_authority(text: str) -> Authority | None:
 
     A host without a port is (9110 9.3.6: "the default port" is not assumed), and so is what has more than the two.
     """
-    match = _authority(text) if len(text) <= _LONGEST else None
+    return _parsed(text) if len(text) <= _LONGEST else None
+
+
+@lru_cache(maxsize=1024)  # clients ask for few origins, and for those again and again
+def _parsed(text: str) -> Authority | None:
+    match = _authority(text)
     if match is None:
         return None
     host, port = parse_host(match[1]), int(match[2])

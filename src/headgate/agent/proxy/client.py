@@ -3,6 +3,7 @@
 Of IPv6 the first 64 bits count, which is what one subscriber has.
 """
 
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import Final
 
@@ -14,6 +15,7 @@ __all__ = ["Clients", "client_of"]
 _DOMAIN: Final = "clients"
 
 
+@lru_cache(maxsize=4096)  # who asks once, asks again soon
 def client_of(host: str) -> bytes:
     """Give the bytes that stand for the client at an address: 4 of IPv4, 8 of IPv6."""
     address = ip_address(host.partition("%")[0])

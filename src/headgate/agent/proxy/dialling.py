@@ -9,9 +9,10 @@ import errno
 import os
 import socket
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from functools import partial
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 from headgate.agent.proxy.addresses import Endpoint
 from headgate.agent.proxy.refusal import Nearer, Refusal
@@ -27,8 +28,11 @@ ATTEMPT_DELAY: Final = 0.25
 MOST_ATTEMPTS: Final = 8
 """Addresses tried of a name that may have thousands: one CONNECT is not to send packets to all of them."""
 
-Connect = Callable[[socket.socket, tuple[str, int]], Awaitable[None]]
-"""Connects a non-blocking socket to an address in figures; raises `OSError`."""
+Connect = Callable[[socket.socket, tuple[str, int], float], Awaitable[None]]
+"""Connects a non-blocking socket to an address in figures, within so many seconds; raises `OSError`, and `TimeoutError`
+without a number when they are over."""
+
+_Attempt = Callable[[Endpoint], Coroutine[Any, Any, socket.socket]]
 
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _UNROUTABLE: Final = frozenset({errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
@@ -48,14 +52,13 @@ async def dial(
     "dial_refused" where every one said no, and "connections" where the system has no sockets left.
     """
     order = list(islice(interleaved(endpoints), MOST_ATTEMPTS)) if len(endpoints) > 1 else endpoints
-    connect = connect or asyncio.get_running_loop().sock_connect
     failures: list[OSError] = []
     try:
-        async with asyncio.timeout(seconds):
-            if len(order) > 1:
-                sock = await _race(order, delay, failures, connect)
-            else:
-                sock = await _only(order[0], failures, connect)
+        if len(order) > 1:
+            async with asyncio.timeout(seconds):
+                sock = await _race(order, delay, failures, partial(_connect, connect or _by_loop, seconds))
+        else:
+            sock = await _only(failures, _connect(connect or _by_loop, seconds, order[0]))
     except TimeoutError:
         raise Refusal("dial_timeout", f"{_listed(order)} did not answer within {seconds:g} s") from None
     if sock is None:
@@ -73,16 +76,23 @@ def interleaved(endpoints: Sequence[Endpoint]) -> Iterator[Endpoint]:
     yield from first[len(second) :] or second[len(first) :]
 
 
-async def _only(endpoint: Endpoint, failures: list[OSError], connect: Connect) -> socket.socket | None:
+async def _only(failures: list[OSError], attempt: Awaitable[socket.socket]) -> socket.socket | None:
     try:
-        return await _connect(endpoint, connect)
+        return await attempt
     except OSError as error:
+        if _is_late(error):
+            raise
         failures.append(error)
         return None
 
 
+def _is_late(error: OSError) -> bool:
+    """Say whether the time given was over, and not the system's patience."""
+    return isinstance(error, TimeoutError) and error.errno is None
+
+
 async def _race(
-    order: Sequence[Endpoint], delay: float, failures: list[OSError], connect: Connect
+    order: Sequence[Endpoint], delay: float, failures: list[OSError], attempt: _Attempt
 ) -> socket.socket | None:
     """Begin an attempt each time the delay is over or one failed (8305 5); None once all have."""
     loop = asyncio.get_running_loop()
@@ -92,17 +102,14 @@ async def _race(
     try:
         while coming or pending:
             if coming:
-                begun.append(loop.create_task(_connect(coming.popleft(), connect)))
+                begun.append(loop.create_task(attempt(coming.popleft())))
                 pending.add(begun[-1])
             patience = delay if coming else None
             done, pending = await asyncio.wait(pending, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
-            for attempt in done:
-                try:
-                    sock = attempt.result()
-                except OSError as error:
-                    failures.append(error)
-                else:
-                    begun.remove(attempt)
+            for one in done:
+                sock = await _only(failures, one)
+                if sock is not None:
+                    begun.remove(one)
                     return sock
         return None
     finally:
@@ -116,17 +123,22 @@ def _close(lost: "asyncio.Task[socket.socket]") -> None:
         lost.result().close()
 
 
-async def _connect(endpoint: Endpoint, connect: Connect) -> socket.socket:
+async def _connect(connect: Connect, seconds: float, endpoint: Endpoint) -> socket.socket:
     family = socket.AF_INET if endpoint.address.version == 4 else socket.AF_INET6
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.settimeout(0)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        await connect(sock, (str(endpoint.address), endpoint.port))
+        await connect(sock, (str(endpoint.address), endpoint.port), seconds)
     except BaseException:
         sock.close()
         raise
     return sock
+
+
+async def _by_loop(sock: socket.socket, address: tuple[str, int], seconds: float) -> None:
+    async with asyncio.timeout(seconds):
+        await asyncio.get_running_loop().sock_connect(sock, address)
 
 
 def _refusal(order: Sequence[Endpoint], failures: Sequence[OSError]) -> Refusal:

@@ -9,12 +9,10 @@ Where there is no epoll, `LoopPoll` does the same with what every event loop has
 
 import asyncio
 import contextlib
-import os
 import select
-import socket
 from typing import Protocol
 
-__all__ = ["READ", "WRITE", "EpollPoll", "LoopPoll", "Poll", "Ready", "connect", "new_poll"]
+__all__ = ["READ", "WRITE", "EpollPoll", "LoopPoll", "Poll", "Ready", "new_poll"]
 
 READ = 1
 """There is something to read, an end or an error included."""
@@ -111,39 +109,6 @@ class EpollPoll:
                 one.ready(events | READ if events & ~_EITHER else events)
             except Exception as error:
                 _report(self._loop, one, error)
-
-
-class _Once:
-    """Waits for one event."""
-
-    __slots__ = ("_future",)
-
-    def __init__(self, future: "asyncio.Future[None]") -> None:
-        self._future = future
-
-    def ready(self, _events: int) -> None:
-        """See `Ready`."""
-        if not self._future.done():
-            self._future.set_result(None)
-
-
-async def connect(poll: Poll, sock: socket.socket, address: tuple[str, int]) -> None:
-    """Connect a non-blocking socket to an address in figures: `sock_connect` of an event loop, at less cost.
-
-    Raises `OSError`; cancelled, it leaves the socket to its owner.
-    """
-    try:
-        sock.connect(address)
-    except BlockingIOError:
-        future = asyncio.get_running_loop().create_future()
-        poll.watch(sock.fileno(), WRITE, _Once(future))
-        try:
-            await future
-        finally:
-            poll.forget(sock.fileno())
-        error = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if error:
-            raise OSError(error, os.strerror(error)) from None
 
 
 class LoopPoll:

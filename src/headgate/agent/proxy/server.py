@@ -15,6 +15,7 @@ from typing import Protocol
 import msgspec
 
 from headgate.agent.proxy.asked import Complain, Decide
+from headgate.agent.proxy.connecting import Connector
 from headgate.agent.proxy.http1 import Http1Connection
 from headgate.agent.proxy.listening import Listener, listening_sockets
 from headgate.agent.proxy.page import Page
@@ -102,6 +103,8 @@ class TunnelServer:
         self.patience = patience or Patience()
         self.poll = new_poll()
         self.relay = Relay(self.poll, now=time.monotonic(), left=self.left)
+        self.connector = Connector(self.poll, now=self.relay.now)
+        """Connects sockets for whoever decides."""
         self.connections: set[Connection] = set()
         """Those that are no tunnels; the tunnels are the relay's."""
         self.draining = False
@@ -246,4 +249,5 @@ class TunnelServer:
         for connection in [one for one in self.connections if one.deadline <= now]:
             connection.expire()
         self.relay.look_after()
+        self.connector.look_after(now)
         self._ticking = self._loop.call_later(_TICK, self._tick)

@@ -14,7 +14,6 @@ from headgate.agent.proxy.deciding import Advising, Decision, Manners
 from headgate.agent.proxy.log import DecisionLog, Lines
 from headgate.agent.proxy.lookup import SystemLookup
 from headgate.agent.proxy.places import Places
-from headgate.agent.proxy.poll import connect
 from headgate.agent.proxy.server import TunnelServer
 from headgate.agent.proxy.tokens import Once, TokenCheck
 from headgate.agent.proxy.tokens.redis import RedisOnce
@@ -59,7 +58,7 @@ class PrefetchProxy:
             advising=advising,
             log=DecisionLog(lines, tunnels=settings.log == "all", clients=settings.log_client),
             seconds_left=lambda: self._server.seconds_left,
-            connect=lambda sock, address: connect(self._server.poll, sock, address),
+            connect=lambda *what: self._server.connector.connect(*what),  # noqa: PLW0108 - the server is made later
         )
         self._server = TunnelServer(
             self._decision.decide,

@@ -261,8 +261,17 @@ def test_families_take_turns(given: str, order: str) -> None:
 
 
 def test_another_way_of_connecting_may_be_given(run: Any, places: Places) -> None:
-    async def refused(sock: socket.socket, address: tuple[str, int]) -> None:
-        raise ConnectionRefusedError(errno.ECONNREFUSED, f"{sock.gettimeout()} {address}")
+    asked = []
 
-    assert run(refusal(dial([places.answering()], connect=refused))).reason == "dial_refused"
-    assert run(refusal(dial([places.answering(), places.answering()], connect=refused))).reason == "dial_refused"
+    async def refused(sock: socket.socket, address: tuple[str, int], seconds: float) -> None:
+        asked.append((sock.gettimeout(), address[0], seconds))
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "refused")
+
+    async def late(*_: object) -> None:
+        raise TimeoutError
+
+    for count in (1, 2):
+        endpoints = [places.answering() for _ in range(count)]
+        assert run(refusal(dial(endpoints, seconds=LONG, connect=refused))).reason == "dial_refused"
+        assert run(refusal(dial(endpoints, seconds=LONG, connect=late))).reason == "dial_timeout"
+    assert asked == [(0, "127.0.0.1", LONG)] * 3

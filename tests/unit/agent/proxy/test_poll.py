@@ -2,14 +2,13 @@
 
 import asyncio
 import contextlib
-import os
 import select
 import socket
 from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
-from headgate.agent.proxy.poll import READ, WRITE, EpollPoll, LoopPoll, Poll, connect, new_poll
+from headgate.agent.proxy.poll import READ, WRITE, EpollPoll, LoopPoll, Poll, new_poll
 
 KINDS = [LoopPoll, pytest.param(EpollPoll, marks=pytest.mark.skipif(not hasattr(select, "epoll"), reason="no epoll"))]
 pytestmark = pytest.mark.parametrize("kind", KINDS)
@@ -172,55 +171,6 @@ def test_a_mistake_is_reported_and_the_others_go_on(kind: type[Poll]) -> None:
             poll.close()
 
     asyncio.run(run())
-
-
-def test_a_socket_is_connected(kind: type[Poll]) -> None:
-    async def check(poll: Poll) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as sock:
-            sock.settimeout(0)
-            await connect(poll, sock, listener.getsockname())
-            assert sock.getpeername() == listener.getsockname()
-            told = Told()
-            poll.watch(sock.fileno(), WRITE, told)
-            await turns()
-            assert told.events
-            poll.drop(sock.fileno())
-
-    trying(kind, check)
-
-
-def test_a_refused_connection_is_an_error(kind: type[Poll]) -> None:
-    async def check(poll: Poll) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            address = listener.getsockname()
-        with socket.socket() as sock:
-            sock.settimeout(0)
-            with pytest.raises(ConnectionRefusedError, match=os.strerror(111)):
-                await connect(poll, sock, address)
-
-    trying(kind, check)
-
-
-def test_connecting_can_be_given_up(kind: type[Poll]) -> None:
-    async def check(poll: Poll) -> None:
-        with socket.socket() as listener, contextlib.ExitStack() as sockets:
-            listener.bind(("127.0.0.1", 0))
-            listener.listen(0)
-            for _ in range(4):  # more than it queues: the last ones are not answered
-                sock = sockets.enter_context(socket.socket())
-                sock.settimeout(0)
-                try:
-                    async with asyncio.timeout(0.05):
-                        await connect(poll, sock, listener.getsockname())
-                except TimeoutError:
-                    break
-            else:
-                pytest.skip("this system queues whatever comes")
-            told = Told()
-            poll.watch(sock.fileno(), READ, told)
-            poll.drop(sock.fileno())
-
-    trying(kind, check)
 
 
 def test_the_best_one_is_taken(kind: type[Poll]) -> None:
