@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-__all__ = ["Stuck", "locked", "make_memory"]
+__all__ = ["Stuck", "lock", "locked", "make_memory", "unlock"]
 
 _PAUSE: Final = 0.001
 _TRIES: Final = 100
@@ -41,15 +41,26 @@ async def locked(descriptor: int) -> AsyncIterator[None]:
     The block must not await anything: the lock is the process's, not the task's.
     """
     for _ in range(_TRIES):
-        try:
-            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            await asyncio.sleep(_PAUSE)
-        else:
+        if lock(descriptor):
             break
+        await asyncio.sleep(_PAUSE)
     else:
         raise Stuck
     try:
         yield
     finally:
-        fcntl.lockf(descriptor, fcntl.LOCK_UN)
+        unlock(descriptor)
+
+
+def lock(descriptor: int) -> bool:
+    """Take the lock, if it can be had at once; returns whether it could. `unlock` has to follow."""
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def unlock(descriptor: int) -> None:
+    """Give the lock back."""
+    fcntl.lockf(descriptor, fcntl.LOCK_UN)

@@ -8,7 +8,7 @@ import mmap
 import os
 from typing import Final
 
-from headgate.agent.proxy.memory import Stuck, locked, make_memory
+from headgate.agent.proxy.memory import Stuck, lock, locked, make_memory, unlock
 
 __all__ = ["Places", "make_places"]
 
@@ -40,13 +40,21 @@ class Places:
 
     async def take(self) -> bool:
         """Take a place, if there is one; False too where that cannot be told now."""
+        if lock(self._descriptor):  # as nearly always: it is held for a moment
+            try:
+                return self._take()
+            finally:
+                unlock(self._descriptor)
         try:
             async with locked(self._descriptor):
-                is_free = sum(self._cells) < self._most
-                self._cells[self._worker] += is_free
-                return is_free
+                return self._take()
         except Stuck:
             return False
+
+    def _take(self) -> bool:
+        is_free = sum(self._cells) < self._most
+        self._cells[self._worker] += is_free
+        return is_free
 
     def leave(self) -> None:
         """Give a place back."""
