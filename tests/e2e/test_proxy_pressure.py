@@ -5,12 +5,14 @@ import contextlib
 import os
 import resource
 import socket
+import ssl
 import struct
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from headgate.agent.proxy.http1 import Http1Connection
 from headgate.agent.proxy.server import Patience, TunnelServer
 from headgate.agent.proxy.splicing import Pipes
 from tests.e2e.tunnels import (
@@ -118,6 +120,24 @@ def test_garbage_instead_of_a_handshake_ends_the_connection(garbage: bytes, tmp_
             with contextlib.suppress(ConnectionResetError):
                 await client.rest()
             await until(lambda: not server.connections)
+
+    run(check())
+
+
+def test_a_client_that_changes_keys_and_reads_no_answer_to_that_is_left(tmp_path: Path, run: Callable) -> None:
+    def unheard(*_: object) -> int:
+        raise ssl.SSLWantWriteError
+
+    async def check() -> None:
+        async with proxy_running(tls=keys(tmp_path)) as server, client_at(server, tls=trusting()) as client:
+            await client.send(b"CONNECT ")
+            await until(lambda: [one for one in server.connections if isinstance(one, Http1Connection)])
+            [connection] = server.connections
+            connection._socket.recv_into = unheard
+            await client.send(b"a:443 ")
+            await until(lambda: not server.connections)
+            with contextlib.suppress(ConnectionError):
+                assert await client.rest() == b""
 
     run(check())
 

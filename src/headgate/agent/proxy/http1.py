@@ -8,6 +8,7 @@ is still listened to, since a client that goes has no more need of it; what it s
 import asyncio
 import math
 import socket
+import ssl
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Literal
 
@@ -92,6 +93,9 @@ class Http1Connection:
         piece = server.relay.buffer
         try:
             count = self._socket.recv_into(piece, _PIECE)
+        except ssl.SSLWantWriteError:
+            self.close()  # it changes keys and reads no answer to that
+            return
         except WOULD_BLOCK:
             return
         except OSError:

@@ -295,9 +295,22 @@ class Side:
 class TlsSide(Side):
     """A client's side inside TLS: `socket` is an `ssl.SSLSocket` that has shaken hands."""
 
-    __slots__ = ()
+    __slots__ = ("_deaf",)
 
     splices = False
+
+    def __init__(self, tunnel: "Tunnel", sock: socket.socket) -> None:
+        super().__init__(tunnel, sock)
+        self._deaf = False
+        """Whether nothing can be read before something is written."""
+
+    def ready(self, events: int) -> None:
+        """See `Ready`."""
+        if self._deaf and events & WRITE:
+            self._deaf = False
+            if not (self.ended or self.other.waits):
+                self._want(self.wanted | READ)
+        super().ready(events)
 
     def _pull(self) -> None:
         """Read record by record, for as long as they are full."""
@@ -310,6 +323,11 @@ class TlsSide(Side):
             return self.socket.recv_into(buffer, max(most, _RECORD))
         except ssl.SSLZeroReturnError:
             return 0  # what Python makes of the other's end once ours has been said
+        except ssl.SSLWantWriteError:
+            # The client changes keys, and reads no answer to that: what it sends would be told of again and again.
+            self._deaf = True
+            self._want(self.wanted & ~READ | WRITE)
+            raise
 
     def _send(self, piece: memoryview) -> int:
         sent = 0

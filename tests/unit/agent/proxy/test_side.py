@@ -2,11 +2,12 @@
 
 import os
 import socket
+import ssl
 
 import pytest
 
 from headgate.agent.proxy.poll import READ, WRITE
-from headgate.agent.proxy.side import reset
+from headgate.agent.proxy.side import TlsSide, reset
 from headgate.agent.proxy.splicing import Pipes
 from tests.unit.agent.proxy.tunnel import tunnelled
 
@@ -185,6 +186,37 @@ def test_what_was_never_written_is_not_counted() -> None:
             one.tunnel.near.ready(READ)
         one.relay.close("drained")
         assert one.told == [(0, len(one.drain(one.target)), "drained")]
+
+
+class Unheard:
+    """A client that changes keys inside TLS and reads no answer to that; before it is written nothing can be read."""
+
+    def recv_into(self, _buffer: memoryview, _most: int) -> int:
+        raise ssl.SSLWantWriteError
+
+
+def test_a_client_that_reads_no_answer_to_its_new_keys_is_not_told_of_for_ever() -> None:
+    with tunnelled() as one:
+        far = one.tunnel.far
+        near = one.tunnel.near = far.other = TlsSide(one.tunnel, one.near)
+        near.other, near.wanted = far, READ
+        near.socket = Unheard()
+        near.ready(READ)
+        assert one.wanted == [WRITE, READ]
+        near.socket = one.near
+        near.ready(WRITE)
+        assert one.wanted == [READ, READ]
+        one.client.send(b"hello")
+        near.ready(READ)
+        assert one.target.recv(100) == b"hello"
+        # Where something waits to be written at the other side, nothing is to be read here.
+        near.socket = Unheard()
+        near.ready(READ)
+        near.socket = one.near
+        one.fill(far.socket)
+        far.give(memoryview(b"x"))
+        near.ready(WRITE)
+        assert one.wanted == [0, READ | WRITE]
 
 
 def test_a_reset_closes_what_is_closed_already() -> None:
