@@ -47,7 +47,7 @@ class Http1Connection:
         self._buffer = bytearray()
         self._scanned = 0
         self._head: Head | None = None
-        self._task: asyncio.Future[Opened | Refused] | None = None
+        self._task: asyncio.Task[None] | None = None
         self._out: bytes | memoryview = b""
         self._eof = self._closing = self._gone = False
         self._wanted = READ
@@ -172,22 +172,25 @@ class Http1Connection:
             certified=is_certified(self._socket),
             draining=server.draining,
         )
-        self._task = task = asyncio.ensure_future(server.decide(asked))
-        task.add_done_callback(self._decided)
+        self._task = server.loop.create_task(self._ask(asked))
 
     # What becomes of it.
 
-    def _decided(self, task: "asyncio.Future[Opened | Refused]") -> None:
-        self._task = None
-        if task.cancelled():
-            self.close(visibly=True)
-            return
+    async def _ask(self, asked: Asked) -> None:
+        """Have it decided on, and see to the verdict here and now: a callback would be one turn of the loop more."""
         try:
-            verdict = task.result()
-        except Exception as error:
-            asyncio.get_running_loop().call_exception_handler({"message": "a decision failed", "exception": error})
+            verdict = await self._server.decide(asked)
+        except BaseException as error:
+            self._task = None
             self.close(visibly=True)
-            return
+            if not isinstance(error, Exception):
+                raise
+            self._server.loop.call_exception_handler({"message": "a decision failed", "exception": error})
+        else:
+            self._task = None
+            self._decided(verdict)
+
+    def _decided(self, verdict: Opened | Refused) -> None:
         if isinstance(verdict, Opened):
             self._open(verdict)
         elif not self._gone and self._head is not None:

@@ -113,7 +113,8 @@ class TunnelServer:
         self._most = connections
         self._upgrades = upgrades or {}
         self._listeners: list[Listener] = []
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
+        """Where everything happens."""
         self._ticking: asyncio.TimerHandle | None = None
         self._idle = asyncio.Event()
         self._deadline = 0.0
@@ -236,7 +237,7 @@ class TunnelServer:
         self.connections.discard(connection)
         self._shaking.pop(connection, None)
         if self.draining:
-            self._loop.call_soon(self.left)  # it may be a tunnel in a moment
+            self.loop.call_soon(self.left)  # it may be a tunnel in a moment
 
     def left(self) -> None:
         """See whether that was the last tunnel, if anybody waits for it."""
@@ -250,4 +251,4 @@ class TunnelServer:
             connection.expire()
         self.relay.look_after()
         self.connector.look_after(now)
-        self._ticking = self._loop.call_later(_TICK, self._tick)
+        self._ticking = self.loop.call_later(_TICK, self._tick)
