@@ -48,8 +48,13 @@ class Authority(NamedTuple):
 
     @property
     def origin(self) -> str:
-        """The origin, serialised: what its advice is asked at and remembered under."""
-        return f"https://{self.host}" if self.port == HTTPS else f"https://{self.host}:{self.port}"
+        """The origin, serialised: what its advice is asked at and remembered under, and what draws are made for.
+
+        Without a dot at the end, though to the WHATWG that is another origin: it is the same server, and who asks for
+        it by its other name gets no second draw.
+        """
+        host = self.host.removesuffix(".")
+        return f"https://{host}" if self.port == HTTPS else f"https://{host}:{self.port}"
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"

@@ -157,7 +157,10 @@ class Decision:
     async def _check_token(self, asked: Asked, authority: Authority) -> None:
         if self._tokens is None:
             return
-        token = bearer_token(asked.field("proxy-authorization"))
+        shown = [value for name, value in asked.fields if name == "proxy-authorization"]
+        if len(shown) > 1:
+            raise Refusal("token_invalid", "it is shown more than once")
+        token = bearer_token(shown[0]) if shown else None
         verdict = await self._tokens.check(token, now=self._clock(), origin=authority.origin)
         if not isinstance(verdict, Valid):
             raise Refusal(verdict)

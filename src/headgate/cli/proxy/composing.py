@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from headgate.advice import AgentIdentity
+from headgate.advice.identity import EVERY_AGENT, PREFETCH_PROXY
 from headgate.agent.advice.trust import PROTOCOL, usual_authorities
 from headgate.agent.proxy.addresses import AddressRules, parse_network
 from headgate.agent.proxy.asked import Limits
@@ -46,7 +47,11 @@ _Made = TypeVar("_Made")
 
 def check_proxy(proxy: Proxy) -> None:
     """Check all that can be checked without a socket; raises `ConfigurationError`."""
+    if proxy.brand.strip() in {"", PREFETCH_PROXY, EVERY_AGENT}:
+        raise ConfigurationError(f"proxy.brand: {proxy.brand!r} is no name of one proxy; try 'ExampleProxy'")
     _told("brand", AgentIdentity.of, proxy.brand)
+    if proxy.plaintext and "http/1.1" not in proxy.alpn:
+        raise ConfigurationError("proxy.alpn: plaintext is HTTP/1.1 alone; leave alpn out, or listen with TLS")
     hosts_of(proxy)
     clients_of(proxy)
     resolver_of(proxy, SystemLookup(), ())

@@ -197,6 +197,7 @@ def test_tokens_come_first_and_cost_no_lookup(world):
         ("token_invalid", with_token(minted(other))),
         ("token_invalid", with_token(minted(key, origin="https://elsewhere.example"))),
         ("token_expired", with_token(minted(key, now=NOW - 61))),
+        ("token_invalid", {"fields": 2 * with_token(minted(key))["fields"]}),
     ):
         verdict = refused(world, reason, **asked)
         assert verdict.status == 407
