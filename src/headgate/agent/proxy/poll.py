@@ -8,7 +8,6 @@ Where there is no epoll, `LoopPoll` does the same with what every event loop has
 """
 
 import asyncio
-import contextlib
 import select
 from typing import Protocol
 
@@ -85,8 +84,10 @@ class EpollPoll:
     def forget(self, descriptor: int) -> None:
         """See `Poll`."""
         if self._ready.pop(descriptor, None) is not None:
-            with contextlib.suppress(OSError):
+            try:  # noqa: SIM105 - this costs nothing where nothing is raised
                 self._epoll.unregister(descriptor)
+            except OSError:
+                pass  # it was closed
 
     def drop(self, descriptor: int) -> None:
         """See `Poll`."""
