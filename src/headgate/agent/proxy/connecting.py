@@ -28,7 +28,11 @@ class Connector:
         try:
             sock.connect(address)
         except BlockingIOError:
-            await self._finish(sock, seconds)
+            # A target on this machine has answered by now, and what asks again is told so.
+            try:
+                sock.connect(address)
+            except BlockingIOError:
+                await self._finish(sock, seconds)
 
     async def _finish(self, sock: socket.socket, seconds: float) -> None:
         attempt = _Attempt(asyncio.get_running_loop().create_future(), self._now + seconds)

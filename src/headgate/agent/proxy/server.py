@@ -102,8 +102,8 @@ class TunnelServer:
         """What is published now, by path."""
         self.patience = patience or Patience()
         self.poll = new_poll()
-        self.relay = Relay(self.poll, now=time.monotonic(), left=self.left)
-        self.connector = Connector(self.poll, now=self.relay.now)
+        self.relay = Relay(self.poll, now=time.monotonic() + _TICK, left=self.left)
+        self.connector = Connector(self.poll, now=time.monotonic())
         """Connects sockets for whoever decides."""
         self.connections: set[Connection] = set()
         """Those that are no tunnels; the tunnels are the relay's."""
@@ -214,6 +214,7 @@ class TunnelServer:
             connection = Handshake(self, sock, peer, tls, surplus=surplus)
         self.connections.add(connection)
         self.poll.watch(sock.fileno(), READ, connection)
+        connection.ready(READ)  # a client's first bytes are often there by now
 
     def shaken(self, sock: ssl.SSLSocket, peer: tuple[str, int], *, surplus: bool) -> None:
         """Go on with a connection that is inside TLS now, in the protocol that was agreed on."""
@@ -245,10 +246,12 @@ class TunnelServer:
             self._idle.set()
 
     def _tick(self) -> None:
-        """Move the coarse clock on, and see whose time is over: cheaper than a timer for each."""
+        """See whose time is over, cheaper than a timer for each, and move the coarse clock on."""
         self.relay.now = now = time.monotonic()
         for connection in [one for one in self.connections if one.deadline <= now]:
             connection.expire()
         self.relay.look_after()
+        # Whatever begins or moves until the next look does so before then: no time is over too early.
+        self.relay.now = now + _TICK
         self.connector.look_after(now)
         self._ticking = self.loop.call_later(_TICK, self._tick)
