@@ -9,7 +9,7 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from socket import socket
-from typing import Final
+from typing import Any, Final
 
 from headgate.advice import AdviceCache, AgentIdentity
 from headgate.advice.answer import Advice, Fetch
@@ -70,6 +70,10 @@ class OriginAdvice:
             flight = self._begin(authority, endpoints, answer if isinstance(answer, Fetch) else None)
         # Whoever waits may go; the asking is for those who come after, too.
         return await asyncio.shield(flight)
+
+    def flight(self, origin: str) -> asyncio.Future[Any] | None:
+        """Give what is done when a serialised origin has been asked, where that is under way; see `Advising`."""
+        return self._flights.get(origin)
 
     def close(self) -> None:
         """Ask no more."""

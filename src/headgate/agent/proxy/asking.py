@@ -10,7 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from ipaddress import ip_address
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -105,6 +105,10 @@ class AskedAdvice:
         if advised.advice is None:
             raise refusal or Refusal("connections", "nobody can be asked")
         return advised.advice, refusal
+
+    def flight(self, origin: str) -> asyncio.Future[Any] | None:
+        """Give what is done when the parent answers for a serialised origin, where it is asked; see `Advising`."""
+        return self._flights.get(origin)
 
     def hear(self, advised: Advised) -> None:
         """Hear the parent's answer."""

@@ -4,10 +4,11 @@ In this order, each answer with its own reason, counted and logged. What costs t
 looked up, fetched or dialled for whom an earlier question refuses.
 """
 
+import asyncio
 import socket
 import time
 from collections.abc import Callable, Sequence
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -39,6 +40,9 @@ class Advising(Protocol):
 
     async def advice(self, authority: Authority, endpoints: Sequence[Endpoint]) -> tuple[Advice, Refusal | None]:
         """Give the advice, asked for at these addresses if it has to be; and why none of them could be dialled then."""
+
+    def flight(self, origin: str) -> asyncio.Future[Any] | None:
+        """Give what is done when a serialised origin has been asked, where that is under way: whoever waits may go."""
 
 
 class Log(Protocol):
@@ -130,13 +134,21 @@ class Decision:
         try:
             if not await self._places.take():
                 raise Refusal("tunnels")
-            try:
-                sock = await self._reach(client, authority)
-            except BaseException:
-                self._places.leave()
-                raise
         except BaseException:
             self._clients.leave(client)
+            raise
+        try:
+            sock = await self._reach(client, authority)
+        except asyncio.CancelledError:
+            flight = self._advising.flight(authority.origin)
+            if flight is None:
+                self._give_back(client)
+            else:
+                # It goes on, and is still the client's: else who comes and goes could have us ask without bound.
+                flight.add_done_callback(lambda _: self._give_back(client))
+            raise
+        except BaseException:
+            self._give_back(client)
             raise
         self.counts.connected(authority.origin, ACCEPTED)
         self.counts.tunnels += 1
@@ -146,13 +158,16 @@ class Decision:
 
     def over(self, tunnel: "_Tunnel", received: int, sent: int, why: Ending) -> None:
         """Take back what a tunnel had, count it and write it down."""
-        self._places.leave()
-        self._clients.leave(tunnel.client)
+        self._give_back(tunnel.client)
         self.counts.tunnels -= 1
         self.counts.received += received
         self.counts.sent += sent
         seconds = self._clock() - tunnel.began
         self._log.closed(tunnel.asked, tunnel.authority, received, sent, why, seconds=seconds)
+
+    def _give_back(self, client: bytes) -> None:
+        self._places.leave()
+        self._clients.leave(client)
 
     async def _check_token(self, asked: Asked, authority: Authority) -> None:
         if self._tokens is None:

@@ -37,6 +37,7 @@ class World:
         self.undialled = None
         self.addresses = [HERE]
         self.hold = None
+        self.flying = None
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
         self.port = self.listener.getsockname()[1]
         self.places = Places(options.pop("places", 3), make_places(1))
@@ -67,8 +68,13 @@ class World:
     def known(self, origin, *, now):
         return self.known_of.get(origin)
 
+    def flight(self, origin):
+        return self.flying
+
     async def advice(self, authority, endpoints):
         self.did.append(f"ask {authority.origin}")
+        if self.flying is not None:
+            await asyncio.shield(self.flying)
         advice = self.advice_of.get(authority.host, None)
         return Advice(authority.origin, advice, "because", math.inf), self.undialled
 
@@ -379,6 +385,26 @@ def test_a_client_that_goes_while_it_is_thought_about_leaves_nothing_taken(world
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
+        assert world.taken() == (0, 0)
+
+    asyncio.run(go())
+
+
+def test_what_was_begun_for_a_client_that_goes_is_still_its_own(world):
+    world = world(client_tunnels=2)
+
+    async def go():
+        world.flying = asyncio.get_running_loop().create_future()
+        for _ in range(2):
+            asking = asyncio.ensure_future(world.decide())
+            await asyncio.sleep(0.02)
+            asking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asking
+        assert world.taken() == (2, 2)
+        assert (await world.decide()).reason == "client_tunnels"
+        world.flying.set_result(None)
+        await asyncio.sleep(0)
         assert world.taken() == (0, 0)
 
     asyncio.run(go())
