@@ -38,6 +38,8 @@ class Overrides:
 
     def endpoints(self, authority: Authority) -> tuple[Endpoint, ...]:
         """Give where to dial for an authority; nothing where the map does not say."""
+        if not self._entries:
+            return ()
         entry = self._entries.get(authority.name)
         if entry is None and authority.address is None:
             entry = self._entries.get(EVERY_NAME)

@@ -34,11 +34,14 @@ class Resolver:
 
         Only a name that has to be looked up makes this wait.
         """
-        if authority.address is not None:
-            self._check(authority, Endpoint(authority.address, authority.port))
         endpoints = self._overrides.endpoints(authority)
-        if not endpoints:
-            found = [authority.address] if authority.address is not None else await self._lookup(authority.host)
+        if authority.address is not None:
+            itself = Endpoint(authority.address, authority.port)
+            self._check(authority, itself)
+            if not endpoints:
+                return (itself,)
+        elif not endpoints:
+            found = await self._lookup(authority.host)
             endpoints = tuple(Endpoint(address, authority.port) for address in found)
         for endpoint in endpoints:
             self._check(authority, endpoint)
