@@ -20,6 +20,8 @@ _WORD = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
 _FIELD = _WORD + r":[\t\x20-\x7e\x80-\xff]*+\r\n"
 # 9112 3: one space, no other white space.
 _HEAD = re.compile(rf"({_WORD}) ([!-~]++) HTTP/1\.([01])\r\n((?:{_FIELD})*+)\r\n")
+_NOTED = ("host", "content-length", "transfer-encoding", "connection")
+"""The fields that mean something here."""
 _FIRST_LINE = re.compile(rb"[!-~]++ [!-~]++ HTTP/1\.[01]\r\n")
 _STRAY = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
@@ -66,31 +68,31 @@ def parse_head(raw: bytes) -> Head:
     if match is None:
         raise Malformed("the request line or a field line is malformed")
     method, target, minor, block = match.groups()
-    fields = [_field(line) for line in block.split("\r\n")[:-1]]
-    options, lengths, framed, hosts = "", [], False, 0
-    for name, value in fields:
-        if name == "host":
-            hosts += 1
-        elif name == "content-length":
-            lengths.append(value)
-        elif name == "transfer-encoding":
-            framed = True
-        elif name == "connection":
-            options += f",{value.lower()}"
-    if hosts > 1:
-        # 9112 3.2. That it is there at all is not asked of a CONNECT, whose target says everything it could.
-        raise Malformed("Host is repeated")
-    if len(lengths) > 1 or any(not value.isascii() or not value.isdecimal() for value in lengths):
-        raise Malformed("Content-Length is not one plain number")
-    members = {option.strip("\t ") for option in options.split(",")}
-    has_body = framed or any(value.strip("0") for value in lengths)
+    lines = [line.partition(":") for line in block.split("\r\n")]
+    del lines[-1]  # what is after the last CRLF: nothing
+    fields = [(name.lower(), value.strip("\t ")) for name, _, value in lines]
+    noted = [(name, value) for name, value in fields if name in _NOTED]
+    lasts, has_body = minor == "1", False
+    if len(noted) > 1 or (noted and noted[0][0] != "host"):  # few have more than that
+        lasts, has_body = _meaning(noted, lasts=lasts)
     if has_body and method == "CONNECT":
         # 9110 9.3.6: it has no content; and what follows the head would be a tunnel's to one reader, a body to another.
         raise Malformed("CONNECT with a body")
-    keep_alive = "close" not in members and (minor == "1" or "keep-alive" in members)
-    return Head(method, target, fields, keep_alive, has_body)
+    return Head(method, target, fields, lasts, has_body)
 
 
-def _field(line: str) -> tuple[str, str]:
-    name, _, value = line.partition(":")
-    return name.lower(), value.strip("\t ")
+def _meaning(noted: list[tuple[str, str]], *, lasts: bool) -> tuple[bool, bool]:
+    """Say what fields mean: whether the connection goes on, which it does or not where they say nothing, and whether a
+    body follows. Raises `Malformed`."""
+    values: dict[str, list[str]] = {name: [] for name in _NOTED}
+    for name, value in noted:
+        values[name].append(value)
+    if len(values["host"]) > 1:
+        # 9112 3.2. That it is there at all is not asked of a CONNECT, whose target says everything it could.
+        raise Malformed("Host is repeated")
+    lengths = values["content-length"]
+    if len(lengths) > 1 or not all(value.isascii() and value.isdecimal() for value in lengths):
+        raise Malformed("Content-Length is not one plain number")
+    options = {option.strip("\t ").lower() for value in values["connection"] for option in value.split(",")}
+    lasts = "close" not in options and (lasts or "keep-alive" in options)
+    return lasts, bool(values["transfer-encoding"]) or any(value.strip("0") for value in lengths)
