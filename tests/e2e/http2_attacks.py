@@ -28,22 +28,27 @@ WIDEST = (1 << 31) - 1
 PROTOCOL_ERROR, FLOW_CONTROL_ERROR, STREAM_CLOSED, FRAME_SIZE_ERROR, ENHANCE_YOUR_CALM = 1, 3, 5, 6, 11
 
 
+Bytes = Callable[[int], Iterator[bytes]]
+
+
 @dataclass(frozen=True)
 class Attack:
-    """What is sent behind the preface, given the port of a target that echoes, and the codes that may answer it."""
+    """What is sent behind the preface, given the port of a target that echoes, and how it may be answered."""
 
-    bytes: Callable[[int], Iterator[bytes]]
+    bytes: Bytes
     codes: frozenset[int]
+    word: str
+    """What is told of the reason."""
 
 
 ATTACKS: dict[str, Attack] = {}
 
 
-def attack(*codes: int) -> Callable[[Callable[[int], Iterator[bytes]]], Callable[[int], Iterator[bytes]]]:
+def attack(*codes: int, word: str = "") -> Callable[[Bytes], Bytes]:
     """Add one to the list."""
 
-    def add(made: Callable[[int], Iterator[bytes]]) -> Callable[[int], Iterator[bytes]]:
-        ATTACKS[made.__name__.replace("_", " ")] = Attack(made, frozenset(codes))
+    def add(made: Bytes) -> Bytes:
+        ATTACKS[made.__name__.replace("_", " ")] = Attack(made, frozenset(codes), word)
         return made
 
     return add
@@ -69,20 +74,20 @@ def streams() -> Iterator[int]:
     return iter(range(1, 1 << 20, 2))
 
 
-@attack(ENHANCE_YOUR_CALM)
+@attack(ENHANCE_YOUR_CALM, word="resets")
 def rapid_reset(port: int) -> Iterator[bytes]:
     for stream in streams():
         yield connect(stream, port) + RstStreamFrame(stream, error_code=8).serialize()
 
 
-@attack(ENHANCE_YOUR_CALM)
+@attack(ENHANCE_YOUR_CALM, word="mistakes")
 def rapid_reset_by_the_server(port: int) -> Iterator[bytes]:
     """Have the server reset each stream, by an error in it."""
     for stream in streams():
         yield connect(stream, port) + b"\0\0\x04\x08\0" + stream.to_bytes(4) + b"\0\0\0\0"
 
 
-@attack(ENHANCE_YOUR_CALM)
+@attack(ENHANCE_YOUR_CALM, word="mistakes")
 def rapid_end(port: int) -> Iterator[bytes]:
     """Say more behind the end of each stream."""
     for stream in streams():
@@ -90,40 +95,40 @@ def rapid_end(port: int) -> Iterator[bytes]:
         yield connect(stream, port) + data + data
 
 
-@attack(ENHANCE_YOUR_CALM)
+@attack(ENHANCE_YOUR_CALM, word="mistakes")
 def more_streams_than_there_may_be(port: int) -> Iterator[bytes]:
     for stream in streams():
         yield connect(stream, port)
 
 
-@attack(ENHANCE_YOUR_CALM)
+@attack(ENHANCE_YOUR_CALM, word="mistakes")
 def requests_that_are_no_connects(port: int) -> Iterator[bytes]:
     head = literal(b":method", b"GET") + literal(b":scheme", b"https") + literal(b":path", b"/")
     for stream in streams():
         yield HeadersFrame(stream, data=head, flags=["END_HEADERS", "END_STREAM"]).serialize()
 
 
-@attack(ENHANCE_YOUR_CALM)
+@attack(ENHANCE_YOUR_CALM, word="mistakes")
 def malformed_requests(port: int) -> Iterator[bytes]:
     for stream in streams():
         yield HeadersFrame(stream, data=literal(b"X", b"y"), flags=["END_HEADERS"]).serialize()
 
 
-@attack(ENHANCE_YOUR_CALM)
+@attack(ENHANCE_YOUR_CALM, word="header block")
 def continuation_of_one_byte(port: int) -> Iterator[bytes]:
     yield HeadersFrame(1, data=block(port)).serialize()
     while True:
         yield ContinuationFrame(1, data=b"\x10").serialize()
 
 
-@attack(ENHANCE_YOUR_CALM)
+@attack(ENHANCE_YOUR_CALM, word="header block")
 def continuation_of_nothing(port: int) -> Iterator[bytes]:
     yield HeadersFrame(1).serialize()
     while True:
         yield ContinuationFrame(1).serialize()
 
 
-@attack(ENHANCE_YOUR_CALM)
+@attack(ENHANCE_YOUR_CALM, word="header block")
 def continuation_of_much(port: int) -> Iterator[bytes]:
     yield HeadersFrame(1, data=block(port)).serialize()
     while True:
@@ -139,7 +144,7 @@ def hpack_bomb(port: int) -> Iterator[bytes]:
         yield HeadersFrame(stream, data=block(port) + b"\xbe" * 16_000, flags=["END_HEADERS"]).serialize()
 
 
-@attack(ENHANCE_YOUR_CALM)
+@attack(ENHANCE_YOUR_CALM, word="head bytes")
 def heads_that_take_long(port: int) -> Iterator[bytes]:
     """Write as many letters in Huffman's code as there may be."""
     letters = Encoder().encode([NeverIndexedHeaderTuple("x", "e" * 25_000)])
@@ -147,7 +152,7 @@ def heads_that_take_long(port: int) -> Iterator[bytes]:
         yield HeadersFrame(stream, data=block(port) + letters, flags=["END_HEADERS"]).serialize()
 
 
-@attack(ENHANCE_YOUR_CALM)
+@attack(ENHANCE_YOUR_CALM, word="header block")
 def heads_that_are_too_long(port: int) -> Iterator[bytes]:
     """Write more letters in Huffman's code than there may be."""
     letters = Encoder().encode([NeverIndexedHeaderTuple("x", "e" * 100_000)])
@@ -157,85 +162,85 @@ def heads_that_are_too_long(port: int) -> Iterator[bytes]:
             yield ContinuationFrame(stream, data=letters[start : start + 16_000]).serialize()
 
 
-@attack(ENHANCE_YOUR_CALM)
+@attack(ENHANCE_YOUR_CALM, word="settings")
 def settings_without_end(port: int) -> Iterator[bytes]:
     while True:
         yield SettingsFrame(0).serialize()
 
 
-@attack(ENHANCE_YOUR_CALM)
+@attack(ENHANCE_YOUR_CALM, word="settings")
 def settings_of_many_kinds(port: int) -> Iterator[bytes]:
     for first in range(100, 60_000, 64):
         values = b"".join(struct.pack(">HL", first + number, number) for number in range(64))
         yield b"\0\x01\x80\x04\0\0\0\0\0" + values
 
 
-@attack(ENHANCE_YOUR_CALM)
+@attack(ENHANCE_YOUR_CALM, word="settings")
 def settings_of_a_table_and_of_windows(port: int) -> Iterator[bytes]:
     for number in range(1 << 20):
         yield SettingsFrame(0, settings={1: number * 4096, 4: number}).serialize()
 
 
-@attack(ENHANCE_YOUR_CALM)
+@attack(ENHANCE_YOUR_CALM, word="pings")
 def pings(port: int) -> Iterator[bytes]:
     while True:
         yield PingFrame(0, opaque_data=b"12345678").serialize()
 
 
-@attack(ENHANCE_YOUR_CALM)
+@attack(ENHANCE_YOUR_CALM, word="pings")
 def answers_to_no_ping(port: int) -> Iterator[bytes]:
     while True:
         yield PingFrame(0, opaque_data=b"12345678", flags=["ACK"]).serialize()
 
 
-@attack(ENHANCE_YOUR_CALM)
+@attack(ENHANCE_YOUR_CALM, word="idle frames")
 def priorities(port: int) -> Iterator[bytes]:
     for stream in streams():
         yield PriorityFrame(stream, depends_on=0).serialize()
 
 
-@attack(ENHANCE_YOUR_CALM)
+@attack(ENHANCE_YOUR_CALM, word="idle frames")
 def frames_of_unknown_types(port: int) -> Iterator[bytes]:
     while True:
         yield b"\0\0\x08\xbe\0\0\0\0\x01abcdefgh"
 
 
-@attack(ENHANCE_YOUR_CALM)
+@attack(ENHANCE_YOUR_CALM, word="idle frames")
 def goaways(port: int) -> Iterator[bytes]:
     yield connect(1, port)
     while True:
         yield GoAwayFrame(0).serialize()
 
 
-@attack(ENHANCE_YOUR_CALM)
+@attack(ENHANCE_YOUR_CALM, word="empty DATA")
 def empty_data(port: int) -> Iterator[bytes]:
     yield connect(1, port)
     while True:
         yield DataFrame(1).serialize()
 
 
-@attack(ENHANCE_YOUR_CALM)
+@attack(ENHANCE_YOUR_CALM, word="empty DATA")
 def nothing_but_padding(port: int) -> Iterator[bytes]:
     yield connect(1, port)
     while True:
         yield DataFrame(1, pad_length=255, flags=["PADDED"]).serialize()
 
 
-@attack(ENHANCE_YOUR_CALM)
+@attack(ENHANCE_YOUR_CALM, word="late DATA")
 def data_for_streams_that_are_over(port: int) -> Iterator[bytes]:
     yield connect(1, port) + RstStreamFrame(1).serialize()
     while True:
         yield DataFrame(1, data=b"").serialize()
 
 
-@attack(ENHANCE_YOUR_CALM)
+@attack(ENHANCE_YOUR_CALM, word="WINDOW_UPDATE")
 def windows_opened_by_one(port: int) -> Iterator[bytes]:
     yield connect(1, port)
     while True:
         yield WindowUpdateFrame(1, window_increment=1).serialize()
 
 
-@attack(ENHANCE_YOUR_CALM)
+@attack(ENHANCE_YOUR_CALM, word="WINDOW_UPDATE")
 def windows_of_streams_that_are_over(port: int) -> Iterator[bytes]:
     yield connect(1, port) + RstStreamFrame(1).serialize()
     while True:
@@ -248,7 +253,7 @@ def the_connection_too_wide(port: int) -> Iterator[bytes]:
         yield WindowUpdateFrame(0, window_increment=WIDEST).serialize()
 
 
-@attack(ENHANCE_YOUR_CALM)
+@attack(ENHANCE_YOUR_CALM, word="mistakes")
 def streams_too_wide(port: int) -> Iterator[bytes]:
     for stream in streams():
         yield connect(stream, port) + WindowUpdateFrame(stream, window_increment=WIDEST).serialize()
@@ -330,7 +335,7 @@ def streams_in_a_falling_order(port: int) -> Iterator[bytes]:
         yield connect(stream, port)
 
 
-@attack(ENHANCE_YOUR_CALM)
+@attack(ENHANCE_YOUR_CALM, word="mistakes")
 def a_second_head_behind_the_end(port: int) -> Iterator[bytes]:
     end = DataFrame(1, flags=["END_STREAM"]).serialize()
     yield connect(1, port) + end
@@ -338,7 +343,7 @@ def a_second_head_behind_the_end(port: int) -> Iterator[bytes]:
         yield connect(1, port)
 
 
-@attack(ENHANCE_YOUR_CALM)
+@attack(ENHANCE_YOUR_CALM, word="resets")
 def streams_used_again(port: int) -> Iterator[bytes]:
     for stream in streams():
         yield connect(stream, port) + RstStreamFrame(stream).serialize() + connect(stream, port)
@@ -370,7 +375,7 @@ def a_head_that_hpack_cannot_read(port: int) -> Iterator[bytes]:
         yield HeadersFrame(stream, data=b"\xff\xff\xff\xff\xff\xff", flags=["END_HEADERS"]).serialize()
 
 
-@attack(ENHANCE_YOUR_CALM)
+@attack(ENHANCE_YOUR_CALM, word="mistakes")
 def trailers(port: int) -> Iterator[bytes]:
     for stream in streams():
         trailer = HeadersFrame(stream, data=literal(b"x", b"y"), flags=["END_HEADERS", "END_STREAM"]).serialize()

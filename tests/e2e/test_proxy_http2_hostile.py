@@ -136,6 +136,7 @@ def test_an_attack_is_ended(name: str, old_proxy: Proxy) -> None:
                 await asyncio.sleep(0)
             goaway = await client.left()
             assert goaway.error_code in attack.codes, goaway
+            assert attack.word in goaway.additional_data.decode()
 
     asyncio.run(bounded(check()))
 

@@ -199,13 +199,6 @@ class Http2Connection:
         else:
             self._want(READ | WRITE if self.outlet.waits else READ)
 
-    def go_on(self) -> None:
-        """Have those go on that had no room, the first one first, for as long as there is room."""
-        while self._stalled and self.window > 0 and self._say():
-            stream = next(iter(self._stalled))
-            del self._stalled[stream]
-            stream.go_on()
-
     def hear_echo(self, opaque: bytes) -> None:
         """Hear a ping's answer: whatever the client sent before it heard of the end has come."""
         if self._draining and opaque == _PROBE:
@@ -216,7 +209,7 @@ class Http2Connection:
         if self.closing or self._gone:
             return
         self.reception.credit()
-        self.go_on()
+        self._go_on()
         if not self._say():
             if len(self.outlet.said) > _MOST_SAID:
                 self.leave(ErrorCodes.ENHANCE_YOUR_CALM, "answers are not read")
@@ -266,6 +259,13 @@ class Http2Connection:
             self._watch_for_more()
         if ended and not self.closing:
             self._lose()
+
+    def _go_on(self) -> None:
+        """Have those go on that had no room, the first one first, for as long as there is room."""
+        while self._stalled and self.window > 0 and self._say():
+            stream = next(iter(self._stalled))
+            del self._stalled[stream]
+            stream.go_on()
 
     def _announce_end(self) -> None:
         self._draining = True

@@ -202,7 +202,6 @@ class Reception:
                 code = ErrorCodes.FLOW_CONTROL_ERROR if increment else ErrorCodes.PROTOCOL_ERROR
                 raise Violation(code, f"the connection's window cannot be opened by {increment}")
             connection.window = window
-            connection.go_on()
             return
         stream = connection.streams.get(frame.stream)
         if stream is None:

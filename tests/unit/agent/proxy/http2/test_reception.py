@@ -36,7 +36,9 @@ def test_an_attack_ends_the_connection_and_all_that_it_had(name: str) -> None:
                 with contextlib.suppress(OSError):
                     await both.far.writer.drain()
                 await asyncio.sleep(0)
-            assert both.far.goaways[-1].error_code in ATTACKS[name].codes
+            [goaway] = both.far.goaways
+            assert goaway.error_code in ATTACKS[name].codes
+            assert ATTACKS[name].word in goaway.additional_data.decode()
             both.far.writer.close()
             await until(lambda: not both.server.connections)
             assert (both.server.busy, both.server.relay.waiting) == (0, 0)
@@ -165,8 +167,13 @@ def test_a_frame_of_data_is_worth_some_answers() -> None:
 def test_settings_move_the_windows_of_all_streams() -> None:
     async def check() -> None:
         first = SettingsFrame.INITIAL_WINDOW_SIZE
-        async with target_running() as port, connected(client={"settings": {first: 10}}) as both:
-            await both.far.open(port)
+        async with target_running() as port, connected(client={"settings": {first: 10}, "generous": False}) as both:
+            tunnel = await both.far.open(port)
+            await both.far.put(tunnel, bytes(100))
+            await both.far.until(lambda: len(tunnel.received) == 10)
+            both.far.say(SettingsFrame(0, settings={first: 100}))
+            assert await both.far.arrived(tunnel, 100) == bytes(100)
+            both.far.say(WindowUpdateFrame(tunnel.number, window_increment=100))
             both.far.ask("a.example:443")
             for size in (20, 0, WIDEST, 5):
                 both.far.say(SettingsFrame(0, settings={first: size}))

@@ -20,24 +20,23 @@ CONNECT_ERROR = 10
 
 
 class AtHand(Deciding):
-    """Leads every tunnel to the same socket, whose other end is at hand."""
+    """Leads every tunnel to the same socket, whose other end is at hand; a `narrow` one is soon full."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(self, limits: Limits | None = None, *, narrow: bool = False) -> None:
         super().__init__(limits)
-        listener = socket.create_server(("127.0.0.1", 0))
-        self.target = socket.create_connection(listener.getsockname())
-        self._way, _ = listener.accept()
-        listener.close()
+        if narrow:  # not TCP, whose windows open when it pleases them
+            self._way, self.target = socket.socketpair()
+            self._way.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 13)
+        else:
+            listener = socket.create_server(("127.0.0.1", 0))
+            self.target = socket.create_connection(listener.getsockname())
+            self._way, _ = listener.accept()
+            listener.close()
         self._way.settimeout(0)
         self.target.settimeout(0)
 
     async def open(self, asked: Asked) -> Opened | Refused:
         return Opened(socket=self._way, closed=lambda *told: self.closed.append(told), limits=self.limits)
-
-    def make_small(self) -> None:
-        """Have the system keep as little as it can."""
-        self._way.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 13)
-        self.target.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 13)
 
     async def heard(self, count: int) -> bytes:
         """Read so much at the target."""
@@ -91,8 +90,7 @@ def test_many_small_frames_of_one_turn_go_on_in_order() -> None:
 
 def test_what_the_target_does_not_take_waits_and_goes_on_in_order() -> None:
     async def check() -> None:
-        deciding = AtHand()
-        deciding.make_small()
+        deciding = AtHand(narrow=True)
         async with tunnelled(deciding) as (both, _, tunnel):
             sent = await filled(both, tunnel)
             more = os.urandom(5000)
@@ -108,26 +106,37 @@ def test_what_the_target_does_not_take_waits_and_goes_on_in_order() -> None:
 
 def test_what_never_went_on_is_not_counted_as_sent() -> None:
     async def check() -> None:
-        deciding = AtHand()
-        deciding.make_small()
+        deciding = AtHand(narrow=True)
         async with tunnelled(deciding) as (both, _, tunnel):
             sent = await filled(both, tunnel)
             waiting = both.near.held
             both.far.reset(tunnel)
             await both.far.pinged()
+            assert await deciding.heard(len(sent) - waiting) == sent[: len(sent) - waiting]
+            assert await deciding.heard_end()
             assert deciding.closed == [(0, len(sent) - waiting, "client_gone")]
             assert both.server.relay.waiting == 0
 
     asyncio.run(bounded(check()))
 
 
+def test_a_reset_is_passed_on_as_a_reset() -> None:
+    async def check() -> None:
+        async with tunnelled() as (both, deciding, tunnel):
+            both.far.reset(tunnel)
+            with pytest.raises(ConnectionResetError):
+                await deciding.heard(1)
+            assert deciding.closed == [(0, 0, "client_gone")]
+
+    asyncio.run(bounded(check()))
+
+
 def test_a_target_that_goes_while_something_waits_for_it() -> None:
     async def check() -> None:
-        deciding = AtHand()
-        deciding.make_small()
+        deciding = AtHand(narrow=True)
         async with tunnelled(deciding) as (both, _, tunnel):
             await filled(both, tunnel)
-            deciding.slam()
+            deciding.target.close()
             assert await both.far.was_reset(tunnel) == CONNECT_ERROR
             assert deciding.closed[0][2] == "target_gone"
             assert both.server.relay.waiting == 0
@@ -267,5 +276,43 @@ def test_what_came_before_the_answer_goes_on_behind_it_with_its_end() -> None:
             deciding.target.close()
             await both.far.ended(tunnel)
             assert deciding.closed == [(0, 0, "ended")]
+
+    asyncio.run(bounded(check()))
+
+
+def test_a_target_that_ends_first_is_still_told_all() -> None:
+    async def check() -> None:
+        deciding = AtHand(narrow=True)
+        async with tunnelled(deciding) as (both, _, tunnel):
+            sent = await filled(both, tunnel)
+            both.far.end(tunnel)
+            deciding.target.shutdown(socket.SHUT_WR)
+            await both.far.ended(tunnel)
+            assert deciding.closed == []
+            assert await deciding.heard(len(sent)) == sent
+            assert await deciding.heard_end()
+            assert deciding.closed == [(0, len(sent), "ended")]
+
+    asyncio.run(bounded(check()))
+
+
+def test_a_target_that_reads_slowly_keeps_its_tunnel() -> None:
+    async def check() -> None:
+        deciding = AtHand(Limits(idle=10), narrow=True)
+        async with tunnelled(deciding) as (both, _, tunnel):
+            await filled(both, tunnel)
+            while both.near.held < 40_000:
+                await both.far.put(tunnel, bytes(5000))
+                await both.far.pinged()
+            for _ in range(3):
+                both.wait(9)
+                before = both.near.held
+                while both.near.held == before:
+                    await deciding.heard(1000)
+                    await asyncio.sleep(0.001)
+            assert deciding.closed == []
+            both.wait(10)
+            assert deciding.closed[0][2] == "idle"
+            assert await both.far.was_reset(tunnel) == 8
 
     asyncio.run(bounded(check()))
