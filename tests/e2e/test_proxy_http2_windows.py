@@ -12,6 +12,7 @@ import pytest
 from hyperframe.frame import SettingsFrame, WindowUpdateFrame
 
 from headgate.agent.proxy.asked import Limits
+from headgate.agent.proxy.http2.connection import Http2Connection
 from headgate.agent.proxy.http2.window import MOST_OF_A_STREAM
 from tests.e2e.http2_client import WIDEST, bounded, http2_at, http2_running
 from tests.e2e.tunnels import Deciding, Target, keys, target_running, trusting, until
@@ -213,5 +214,28 @@ def test_a_client_that_does_not_read_is_not_read_for(proxy: Callable, run: Calla
                 tunnel = await client.open(port)
                 assert await client.arrived(tunnel, 1 << 20)
             await until(lambda: server.busy <= 1)
+
+    run(check())
+
+
+def test_many_small_records_are_heard_in_one_turn(
+    proxy: Callable, run: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def check() -> None:
+        turns = 0
+        read = Http2Connection._read
+
+        def counted(self: Http2Connection) -> None:
+            nonlocal turns
+            turns += 1
+            read(self)
+
+        async with target_running() as port, proxy() as (_, client):
+            tunnel = await client.open(port)
+            monkeypatch.setattr(Http2Connection, "_read", counted)
+            for number in range(500):  # each in a record of its own
+                await client.put(tunnel, bytes([number % 256]))
+            assert await client.arrived(tunnel, 500) == bytes(number % 256 for number in range(500))
+            assert turns < 250
 
     run(check())

@@ -11,6 +11,7 @@ import pytest
 from hyperframe.frame import DataFrame, WindowUpdateFrame
 
 from headgate.agent.proxy.asked import Asked, Limits, Opened, Refused
+from headgate.agent.proxy.http2.window import FIRST_WINDOW
 from headgate.agent.proxy.poll import READ
 from tests.e2e.http2_client import Tunnel, bounded
 from tests.e2e.tunnels import Deciding, until
@@ -314,5 +315,21 @@ def test_a_target_that_reads_slowly_keeps_its_tunnel() -> None:
             both.wait(10)
             assert deciding.closed[0][2] == "idle"
             assert await both.far.was_reset(tunnel) == 8
+
+    asyncio.run(bounded(check()))
+
+
+def test_a_slow_target_holds_no_more_than_the_first_window() -> None:
+    async def check() -> None:
+        deciding = AtHand(narrow=True)
+        async with tunnelled(deciding) as (both, _, tunnel):
+            for _ in range(60):
+                await both.far.put(tunnel, bytes(min(tunnel.window, 10_000)))
+                await both.far.pinged()
+                if not tunnel.window:
+                    await deciding.heard(5000)
+            assert 0 < both.near.held <= FIRST_WINDOW
+            [stream] = both.near.streams.values()
+            assert stream.inlet.limit == FIRST_WINDOW
 
     asyncio.run(bounded(check()))
