@@ -23,7 +23,9 @@ Socket = zmq.Socket[bytes]
 NOBLOCK: Final = int(zmq.NOBLOCK)
 SNDMORE: Final = int(zmq.SNDMORE | zmq.NOBLOCK)
 
-_PORT_TRIES = 32
+_PORT_TRIES = 512
+"""Where thousands of connections have just ended, nearly every other port is taken for a minute."""
+
 _OPTIONS: tuple[tuple[int, int], ...] = (
     (zmq.LINGER, 0),  # closing never waits for a peer
     (zmq.RECONNECT_IVL, 100),
