@@ -154,7 +154,8 @@ class Http1Connection:
         if head.method != "CONNECT":
             page = None if head.has_body or self._surplus else server.page(head.method, head.target)
             if page is None:
-                self._refuse("method")
+                # What follows a body of whatever framing is not looked for.
+                self._refuse("method", last=head.has_body or not head.keep_alive)
             else:
                 last = not head.keep_alive
                 self._answer(page.message(last=last, whole=head.method != "HEAD"), last=last)
@@ -194,7 +195,7 @@ class Http1Connection:
         if isinstance(verdict, Opened):
             self._open(verdict)
         elif not self._gone and self._head is not None:
-            last = verdict.status == 400 or not self._head.keep_alive
+            last = not self._head.keep_alive
             self._answer(answer(verdict, last=last), last=last)
             self._go_on()
 
@@ -215,9 +216,9 @@ class Http1Connection:
         self._leave()
         server.relay.join(sock, opened, early)
 
-    def _refuse(self, reason: Literal["malformed", "method", "connections"]) -> None:
-        """Refuse what nobody decides on, and listen no more."""
-        self._answer(answer(self._server.complain(reason, self._peer), last=True), last=True)
+    def _refuse(self, reason: Literal["malformed", "method", "connections"], *, last: bool = True) -> None:
+        """Refuse what nobody decides on, and, after the `last`, listen no more."""
+        self._answer(answer(self._server.complain(reason, self._peer), last=last), last=last)
 
     def _answer(self, message: bytes | memoryview, *, last: bool) -> None:
         server = self._server
