@@ -62,9 +62,9 @@ class Http2Connection:
     """See the module. `surplus` is a connection too many, which is only told so."""
 
     __slots__ = (
-        "_amid", "_amid_until", "_appetite", "_deaf", "_draining", "_echoed", "_gone", "_quiet_until", "_said_end",
-        "_socket", "_stalled", "_wanted", "answering", "client_leaves", "closing", "control", "deadline", "held",
-        "outlet", "reception", "server", "shared", "streams", "window",
+        "_amid", "_amid_until", "_appetite", "_deaf", "_draining", "_echoed", "_gone", "_owes", "_quiet_until",
+        "_said_end", "_socket", "_stalled", "_wanted", "answering", "client_leaves", "closing", "control", "deadline",
+        "held", "outlet", "reception", "server", "shared", "streams", "window",
     )  # fmt: skip
 
     def __init__(
@@ -92,6 +92,7 @@ class Http2Connection:
         self.closing = False
         """Whether it was left, and what comes is thrown away."""
         self._draining = self._said_end = self._gone = False
+        self._owes = False  # whether a tunnel is over of which the client may not have everything
         self._deaf = False  # whether nothing can be read before something is written
         self._amid = 0  # what the client is amid, by a number
         self._amid_until = math.inf
@@ -108,8 +109,11 @@ class Http2Connection:
 
     @property
     def busy(self) -> int:
-        """How many tunnels there are within, those being decided on included."""
-        return sum(stream.is_tunnel for stream in self.streams.values())
+        """How many tunnels there are within, those being decided on included.
+
+        At the end of the proxy one is still counted, when all are over, for what the client may not have of them yet.
+        """
+        return sum(stream.is_tunnel for stream in self.streams.values()) or int(self._draining and self._owes)
 
     def ready(self, events: int) -> None:
         """See `Ready`."""
@@ -170,6 +174,7 @@ class Http2Connection:
         """Let go of a stream that is over, and reset it for the client, unless it knows."""
         del self.streams[stream.number]
         self._stalled.pop(stream, None)
+        self._owes = self._owes or stream.is_tunnel
         if code is not None and not self.closing:
             self.control.reset(stream.number, code)
         if not self.streams:
@@ -269,6 +274,7 @@ class Http2Connection:
 
     def _announce_end(self) -> None:
         self._draining = True
+        self._owes = self.outlet.waits
         self.outlet.said += goaway(LARGEST_STREAM, ErrorCodes.NO_ERROR, "the proxy ends") + ping(_PROBE)
         self._quiet_until = self.server.relay.now + _ROUND_TRIP
         self._schedule()
@@ -324,6 +330,7 @@ class Http2Connection:
         self._gone = self.closing = True
         for stream in list(self.streams.values()):
             stream.end("client_gone")
+        self._owes = False
         self.reception.close()
         self.outlet.drop()
         self.server.poll.forget(self._socket.fileno())

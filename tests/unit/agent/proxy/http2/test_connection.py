@@ -389,3 +389,35 @@ def test_a_client_that_changes_keys_and_goes_is_not_asked_for_ever() -> None:
             assert not both.server.connections
 
     asyncio.run(bounded(check()))
+
+
+def test_the_end_waits_until_the_client_has_everything() -> None:
+    """Where the socket were closed with something unread, what was not yet sent would be lost to a reset."""
+
+    async def check() -> None:
+        async with target_running() as port, connected() as both:
+            tunnel = await both.far.open(port)
+            assert both.near.busy == 1
+            ending = asyncio.create_task(both.server.drain(60))
+            await both.far.until(lambda: both.far.goaways)
+            await both.far.put(tunnel, b"all of it", end=True)
+            assert await both.far.ended(tunnel) == b"all of it"
+            await both.far.left()
+            assert (both.near.busy, ending.done()) == (1, False)
+            both.far.writer.close()
+            assert await ending == 0
+            assert both.near.busy == 0
+
+    asyncio.run(bounded(check()))
+
+
+def test_what_was_over_before_the_end_keeps_nobody_waiting() -> None:
+    async def check() -> None:
+        async with target_running() as port, connected() as both:
+            tunnel = await both.far.open(port)
+            await both.far.put(tunnel, b"", end=True)
+            await both.far.ended(tunnel)
+            await both.far.pinged()
+            assert await both.server.drain(60) == 0
+
+    asyncio.run(bounded(check()))
