@@ -11,6 +11,8 @@ from typing import Self
 import pytest
 
 from headgate.agent.proxy.asked import Limits
+from headgate.agent.proxy.http1 import Http1Connection
+from headgate.agent.proxy.server import TunnelServer
 from tests.e2e.tunnels import (
     Deciding,
     Shell,
@@ -52,14 +54,25 @@ def test_a_client_that_has_said_all_still_hears_the_answer(run: Callable) -> Non
     run(check())
 
 
+async def connections(server: TunnelServer) -> list[Http1Connection]:
+    """Give the connections that are no tunnels, once there are any."""
+    await until(lambda: server.connections)
+    return list(server.connections)
+
+
 def test_a_client_may_have_said_all_with_its_head(run: Callable) -> None:
     async def answer(target: Target) -> None:
         target.writer.write(await target.reader.read())
 
     async def check() -> None:
-        async with target_running(answer) as port, proxy_running() as server, client_at(server) as client:
+        deciding = Deciding()
+        deciding.waits = asyncio.Event()
+        async with target_running(answer) as port, proxy_running(deciding) as server, client_at(server) as client:
             await client.send(b"CONNECT a:%d HTTP/1.1\r\n\r\nthat is all" % port)
             client.writer.write_eof()
+            [connection] = await connections(server)
+            await until(lambda: connection._eof)
+            deciding.waits.set()
             assert (await client.rest()).endswith(b"\r\n\r\nthat is all")
 
     run(check())

@@ -37,8 +37,10 @@ def trying(check: Callable[[Connector, Counting], Awaitable[None]], kind: type[P
     async def run() -> None:
         poll = kind()
         counting = Counting(poll)
-        await check(Connector(counting, now=NOW), counting)
+        connector = Connector(counting, now=NOW)
+        await check(connector, counting)
         assert not counting.watched
+        assert not connector._attempts
         poll.close()
 
     asyncio.run(run())
