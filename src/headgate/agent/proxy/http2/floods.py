@@ -28,7 +28,7 @@ class Allowance(NamedTuple):
 
 
 ALLOWANCES: Final[Mapping[Nuisance, Allowance]] = {
-    # Streams that the client resets while their decision is under way: it is paid for, and nobody wants it.
+    # Streams that the client resets before a byte has passed: the decision is paid for, and nobody wants it.
     "resets": Allowance(100, 10),
     # Requests that are malformed or no CONNECT, streams beyond the most, errors that end a stream of ours.
     "mistakes": Allowance(100, 10),

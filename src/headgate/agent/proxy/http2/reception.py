@@ -173,9 +173,9 @@ class Reception:
             self.count("idle frames")
             return
         self._connection.control.receive(frame)
-        is_undecided = stream.task is not None
+        was_used = stream.task is None and (stream.received or stream.sent)
         stream.end("client_gone")
-        if is_undecided:
+        if not was_used:
             self.count("resets")
 
     def _hear_control(self, frame: Frame) -> None:

@@ -195,3 +195,34 @@ def test_padding_takes_room_and_gives_it_back() -> None:
             assert await both.far.arrived(tunnel, 600) == b"0123456789" * 60
 
     asyncio.run(bounded(check()))
+
+
+def test_tunnels_that_were_used_may_be_reset_as_often_as_there_are_any() -> None:
+    async def check() -> None:
+        async with target_running() as port, connected() as both:
+            for _ in range(300):
+                tunnel = await both.far.open(port)
+                await both.far.put(tunnel, b"x")
+                await both.far.arrived(tunnel, 1)
+                both.far.reset(tunnel)
+            await both.far.pinged()
+            for _ in range(101):
+                both.far.reset(await both.far.open(port))
+            assert b"too many resets" in (await both.far.left()).additional_data
+
+    asyncio.run(bounded(check()))
+
+
+def test_what_is_sent_ahead_is_no_use_of_a_tunnel() -> None:
+    async def check() -> None:
+        deciding = Deciding()
+        deciding.waits = asyncio.Event()
+        async with connected(deciding) as both:
+            for _ in range(101):
+                asked = both.far.ask("a.example:443")
+                await both.far.put(asked, b"x")
+                await both.far.pinged()
+                both.far.reset(asked)
+            assert b"too many resets" in (await both.far.left()).additional_data
+
+    asyncio.run(bounded(check()))
