@@ -113,19 +113,8 @@ def test_a_refusal_ends_a_connection_that_is_not_to_last(head: bytes, run: Calla
     run(check())
 
 
-def test_a_refusal_as_malformed_ends_the_connection(run: Callable) -> None:
-    async def check() -> None:
-        deciding = Deciding()
-        deciding.refuses["nonsense"] = Refused(status=400, reason="malformed")
-        async with proxy_running(deciding) as server, client_at(server) as client:
-            await client.send(b"CONNECT nonsense HTTP/1.1\r\n\r\n" * 2)
-            assert (await client.rest()).count(b"HTTP/1.1 400 Bad Request\r\n") == 1
-
-    run(check())
-
-
 REFUSED = {
-    "no CONNECT": (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", 405),
+    "no CONNECT, the last request": (b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", 405),
     "another request with a body": (b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello", 405),
     "a body": (b"CONNECT a:443 HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello", 400),
     "a chunked body": (b"CONNECT a:443 HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
