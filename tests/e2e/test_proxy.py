@@ -91,6 +91,7 @@ def test_what_is_refused_for_one_origin_spoils_no_other_and_keeps_the_connection
         assert client.ask(f"www.example.org:{port}").status == 200
         assert client.echoes()
         assert running.origin.echoed == 1
+        running.program.until(lambda: len(running.log()) >= 8, "eight lines of the log")
         assert [line["reason"] for line in running.log()] == [
             "port", "host", "address", "dial_refused", "advice_unreachable", "advice_disallowed", "advice_fraction",
             "advice_unreachable",
@@ -241,7 +242,8 @@ def test_only_the_authorities_named_are_trusted(tmp_path):
         other.authority.cert_pem.write_to_path(str(ca))
         with proxy(tmp_path, "--advice-ca", ca, origin=running.origin, admin=False) as stranger:
             assert stranger.ask().reason == "advice_unreachable"
-            assert "certificate is not trusted" in stranger.log()[0]["why"]
+            # A thread writes the log, in its own time.
+            assert "certificate is not trusted" in stranger.program.until(stranger.log, "line of the log")[0]["why"]
 
 
 # What is written down.
