@@ -9,6 +9,7 @@ import pytest
 from headgate.agent.proxy.asked import Refused
 from headgate.agent.proxy.http1 import Http1Connection
 from headgate.agent.proxy.page import Page
+from tests.e2e.scripted import until
 from tests.e2e.tunnels import Deciding, Shell, client_at, keys, proxy_running, target_running, trusting
 
 LARGE = 12 * 2**20
@@ -146,5 +147,28 @@ def test_what_is_no_connect_is_refused_and_ends(name: str, shell: Shell, run: Ca
         assert b"\r\nConnection: close\r\nContent-Length: 0\r\n\r\n" in answer
         assert b"Proxy-Status: headgate; " in answer
         assert not deciding.asked
+
+    run(check())
+
+
+def test_thousands_of_requests_sent_at_once_are_answered_one_by_one_and_others_in_between(run: Callable) -> None:
+    many = 4_000  # as many as are read at once
+
+    async def check() -> None:
+        deciding = Deciding()
+        async with (
+            target_running() as port,
+            proxy_running(deciding) as server,
+            client_at(server) as flood,
+            client_at(server) as bystander,
+        ):
+            pouring = asyncio.create_task(flood.send(b"G / HTTP/1.1\r\n\r\n" * many))
+            await until(lambda: deciding.complaints)
+            assert b" 200 " in await bystander.ask(port)
+            assert len(deciding.complaints) < many, "the bystander did not wait for them all"
+            for _ in range(many):
+                assert (await flood.head()).startswith(b"HTTP/1.1 405 ")
+            await pouring
+            assert b" 200 " in await flood.ask(port)
 
     run(check())
