@@ -5,6 +5,7 @@ import os
 import socket
 
 from headgate.agent.proxy.poll import WRITE, Poll
+from headgate.agent.proxy.receiving import receive_buffer
 
 __all__ = ["Connector"]
 
@@ -12,12 +13,13 @@ __all__ = ["Connector"]
 class Connector:
     """Connects sockets; `look_after` has to be called from time to time, or nothing is ever given up."""
 
-    __slots__ = ("_attempts", "_now", "_poll")
+    __slots__ = ("_attempts", "_now", "_poll", "_receives")
 
     def __init__(self, poll: Poll, *, now: float) -> None:
         self._poll = poll
         self._now = now
         self._attempts: set[_Attempt] = set()
+        self._receives = receive_buffer()
 
     async def connect(self, sock: socket.socket, address: tuple[str, int], seconds: float) -> None:
         """Connect a non-blocking socket to an address in figures.
@@ -25,6 +27,8 @@ class Connector:
         Raises `TimeoutError` without a number a little later than `seconds` from now, and `OSError`; cancelled or not,
         it leaves the socket to its owner.
         """
+        if self._receives:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receives)
         try:
             sock.connect(address)
         except BlockingIOError:

@@ -9,6 +9,7 @@ import ssl
 from typing import TYPE_CHECKING, Any
 
 from headgate.agent.proxy.poll import READ
+from headgate.agent.proxy.receiving import receive_buffer
 
 if TYPE_CHECKING:
     from headgate.agent.proxy.server import TunnelServer
@@ -130,8 +131,14 @@ class Listener:
 
 
 def prepare(sock: socket.socket) -> None:
-    """Set on a listening socket what accepted ones inherit: no delay of small pieces, and probes of silent peers."""
+    """Set on a listening socket what accepted ones inherit: no delay of small pieces, and probes of silent peers.
+
+    And how much is received ahead, which has to be known before anybody connects.
+    """
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    receives = receive_buffer()
+    if receives:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receives)
     if sock.family in {socket.AF_INET, socket.AF_INET6}:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if hasattr(socket, "TCP_KEEPIDLE"):

@@ -11,6 +11,7 @@ import pytest
 
 from headgate.agent.proxy.connecting import Connector
 from headgate.agent.proxy.poll import WRITE, EpollPoll, LoopPoll, Poll
+from headgate.agent.proxy.receiving import receive_buffer
 
 NOW = 1000.0
 
@@ -70,6 +71,7 @@ def test_a_socket_is_connected_and_its_owners(kind: type[Poll]) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener, new_socket() as sock:
             await connector.connect(sock, listener.getsockname(), 10)
             assert sock.getpeername() == listener.getsockname()
+            assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) >= receive_buffer()
             poll.watch(sock.fileno(), WRITE, object())
             poll.forget(sock.fileno())
 

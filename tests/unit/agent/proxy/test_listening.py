@@ -6,6 +6,7 @@ import socket
 import pytest
 
 from headgate.agent.proxy.listening import listening_sockets, prepare
+from headgate.agent.proxy.receiving import receive_buffer
 
 
 def test_every_address_of_a_host_has_the_same_port() -> None:
@@ -53,3 +54,4 @@ def test_accepted_sockets_inherit_what_tunnels_need() -> None:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
             assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
+            assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) >= receive_buffer()
