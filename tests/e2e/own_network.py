@@ -42,9 +42,8 @@ A, AAAA, CNAME = 1, 28, 5
 
 def is_permitted() -> bool:
     """Whether this user may have such a network."""
-    tried = subprocess.run(
-        [*UNSHARE, "ip", "link", "set", "lo", "up"], capture_output=True, timeout=PATIENCE, check=False
-    )
+    trial = "ip link set lo up && mount --bind /etc/hosts /etc/hosts"
+    tried = subprocess.run([*UNSHARE, "sh", "-c", trial], capture_output=True, timeout=PATIENCE, check=False)
     return tried.returncode == 0
 
 

@@ -1,0 +1,207 @@
+"""`headgate proxy` under attack: what it grows by meanwhile, and whether somebody else is served.
+
+The one who stands by has a tunnel, in which it sends and hears, and opens others; its target advises like any origin.
+What attackers lead to is a `Crowd` of targets, all in one thread: thousands of connections, each of which pours, is
+silent or sends back what comes.
+"""
+
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+import psutil
+
+from tests.e2e.programs import PATIENCE
+from tests.e2e.proxied import Client, Proxy, origin_running, proxy
+
+__all__ = ["GROWTH", "Besieged", "Crowd", "address", "besieged"]
+
+GROWTH = 96 << 20
+"""Bytes that no attack makes the process grow by."""
+POUR, SILENT, HELLO = b"p", b"s", b"\x16"
+PIECE = b"x" * (1 << 18)
+
+
+def address(number: int) -> str:
+    """Give an address for a client of its own: as many as are wanted."""
+    return f"127.{70 + number // 62_500}.{number // 250 % 250 + 1}.{number % 250 + 1}"
+
+
+class Crowd:
+    """Targets: what begins with `POUR` is poured at, what begins with `SILENT` is not read, all else is sent back.
+
+    Whoever speaks TLS, as one does who wants advice, is hung up on; or, with `holds`, never answered.
+    """
+
+    def __init__(self) -> None:
+        self.holds = False
+        self.poured: dict[int, int] = {}
+        """Bytes, by the number of the connection."""
+        self.taken = 0
+        """Connections that were accepted."""
+        self._listening = socket.create_server(("127.0.0.1", 0), backlog=4096)
+        self._listening.settimeout(0)
+        self.port: int = self._listening.getsockname()[1]
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listening, selectors.EVENT_READ, 0)
+        self._unheard: list[socket.socket] = []
+        self._is_closing = False
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def release(self) -> None:
+        """Hang up on those who wait for an answer, and hold nobody any more."""
+        self.holds = False
+        while self._unheard:
+            self._unheard.pop().close()
+
+    def close(self) -> None:
+        """Hang up on everybody."""
+        self._is_closing = True
+        self._thread.join(PATIENCE)
+        for sock in [*self._unheard, *[key.fileobj for key in self._selector.get_map().values()]]:
+            assert isinstance(sock, socket.socket)
+            sock.close()
+        self._selector.close()
+
+    def _serve(self) -> None:
+        while not self._is_closing:
+            for key, _ in self._selector.select(0.05):
+                sock = key.fileobj
+                assert isinstance(sock, socket.socket)
+                if sock is self._listening:
+                    self._accept()
+                else:
+                    with suppress(BlockingIOError):
+                        self._go_on(sock, key.data)
+
+    def _accept(self) -> None:
+        with suppress(BlockingIOError):
+            while True:
+                sock, _ = self._listening.accept()
+                sock.settimeout(0)
+                self.taken += 1
+                self._selector.register(sock, selectors.EVENT_READ, self.taken)
+
+    def _go_on(self, sock: socket.socket, number: int) -> None:
+        try:
+            if number in self.poured:
+                self.poured[number] += sock.send(PIECE)
+                return
+            piece = sock.recv(1 << 16)
+            begun = piece[:1]
+            if begun == POUR:
+                self.poured[number] = 0
+                self._selector.modify(sock, selectors.EVENT_WRITE, number)
+            elif begun == SILENT or (begun == HELLO and self.holds):
+                self._selector.unregister(sock)
+                self._unheard.append(sock)
+            elif begun in {b"", HELLO}:
+                self._hang_up(sock)
+            else:
+                sock.send(piece)
+        except ConnectionError:
+            self._hang_up(sock)
+
+    def _hang_up(self, sock: socket.socket) -> None:
+        self._selector.unregister(sock)
+        sock.close()
+
+
+class Besieged:
+    """A proxy under attack. `crowd` is at `to`; attackers that are kept are closed at the end."""
+
+    def __init__(self, proxy: Proxy, crowd: Crowd) -> None:
+        self.proxy = proxy
+        self.crowd = crowd
+        self.to = f"www.example.net:{crowd.port}"
+        self.kept: list[Client | socket.socket] = []
+        self.echoes = self.opened = 0
+        """What the one who stands by got back, and how many tunnels it opened."""
+        self.trouble: Exception | None = None
+        """What kept it from going on."""
+        self._process = psutil.Process(proxy.program.process.pid)
+        self.before = self.most = self._process.memory_info().rss
+        """Bytes that the process had in memory when the attack began, and at most."""
+        self._is_over = False
+        self._threads = [threading.Thread(target=run) for run in (self._stand_by, self._measure)]
+
+    def client(self, number: int = 0) -> Client:
+        """Connect, from the address of that number, and stay."""
+        client = self.proxy.client(source=address(number))
+        self.kept.append(client)
+        return client
+
+    def connect(self, number: int = 0) -> socket.socket:
+        """Connect likewise, without TLS whatever is spoken there."""
+        sock = socket.create_connection(("127.0.0.1", self.proxy.port), PATIENCE, source_address=(address(number), 0))
+        self.kept.append(sock)
+        return sock
+
+    def begin(self) -> None:
+        """Begin, once the one who stands by is served."""
+        for thread in self._threads:
+            thread.start()
+        self.wait()
+        self.before = self.most = self._process.memory_info().rss
+
+    def wait(self) -> None:
+        """Wait until the one who stands by has been served three times more."""
+        echoes, opened = self.echoes + 3, self.opened + 3
+        self.proxy.program.until(
+            lambda: self.trouble or (self.echoes >= echoes and self.opened >= opened), "service for others"
+        )
+        if self.trouble:
+            raise self.trouble
+
+    def end(self) -> None:
+        """End, and stop measuring."""
+        self._is_over = True
+        for thread in self._threads:
+            thread.join(PATIENCE)
+        for one in self.kept:
+            (one.sock if isinstance(one, Client) else one).close()
+
+    def _stand_by(self) -> None:
+        to = f"www.example.org:{self.proxy.origin.port}"
+        try:
+            with self.proxy.client(source="127.66.0.1") as client:
+                assert client.ask(to).status == 200
+                while not self._is_over:
+                    assert client.echoes()
+                    self.echoes += 1
+                    with self.proxy.client(source="127.66.0.2") as other:
+                        assert other.ask(to).status == 200
+                        assert other.echoes()
+                    self.opened += 1
+                    time.sleep(0.02)
+        except Exception as error:
+            self.trouble = error
+
+    def _measure(self) -> None:
+        while not self._is_over:
+            self.most = max(self.most, self._process.memory_info().rss)
+            time.sleep(0.02)
+
+
+@contextmanager
+def besieged(folder: Path, *flags: object, tls: bool) -> Iterator[Besieged]:
+    """Run a proxy for an attack; see at its end that it grew by little, and that the one who stands by was served."""
+    with origin_running() as origin, closing(Crowd()) as crowd:
+        own = ["--allow-port", crowd.port, "--unreachable", "permit"]
+        with proxy(folder, *own, *flags, origin=origin, tls=tls) as running:
+            siege = Besieged(running, crowd)
+            try:
+                siege.begin()
+                yield siege
+                siege.wait()
+            finally:
+                siege.end()
+            assert siege.trouble is None
+            assert siege.most - siege.before < GROWTH
+            assert "a fault of its own" not in running.program.said()
+            assert "Traceback" not in running.program.said()
