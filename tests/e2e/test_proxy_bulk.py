@@ -1,125 +1,153 @@
-"""A gigabyte in each direction at once through one tunnel of the real program, which is asked to end meanwhile."""
+"""Much goes through a tunnel, in both directions at once and while the proxy ends: every byte of it, in its place."""
 
 import asyncio
 import hashlib
-import os
+import random
+import select
+import signal
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 
 import pytest
-import uvloop
 
-from tests.e2e import programs
+from tests.e2e import proxied
+from tests.e2e.http2_client import Http2Client, Tunnel, http2_at
+from tests.e2e.programs import PATIENCE
+from tests.e2e.proxied import Proxy
 
-PIECE = os.urandom(1 << 20)
-GIGABYTE = 1 << 30
-HALF = GIGABYTE // len(PIECE) // 2
-PATIENCE = 120.0  # seconds for all of it; only ever reached by a failing test
-
-
-def pieces() -> Iterator[tuple[int, bytes]]:
-    for number in range(GIGABYTE // len(PIECE)):
-        yield number, number.to_bytes(8, "big") + PIECE[8:]
-
-
-def poured(sock: socket.socket) -> str:
-    """Send a gigabyte; returns its hash."""
-    digest = hashlib.sha256()
-    for _, piece in pieces():
-        sock.sendall(piece)
-        digest.update(piece)
-    return digest.hexdigest()
+PIECE = 1 << 18
+MUCH, LESS = 1_000_000_000, 300_000_000
+"""Bytes in each direction; in HTTP/2 less, since the client of these tests takes its time for each frame."""
+UP, DOWN = 1, 2
+PATIENT = 120
+"""Seconds for what takes ten; only ever reached by a failing test."""
+WAITS = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
-def drunk(sock: socket.socket) -> str:
-    """Receive a gigabyte; returns its hash."""
-    digest, left = hashlib.sha256(), GIGABYTE
-    buffer = memoryview(bytearray(1 << 18))
-    while left:
-        count = sock.recv_into(buffer[: min(left, len(buffer))])
-        assert count, f"cut with {left} bytes to come"
-        digest.update(buffer[:count])
-        left -= count
-    return digest.hexdigest()
+def pieces(seed: int, total: int) -> Iterator[memoryview]:
+    """Give so many bytes, no two pieces of them alike; they begin like nothing that TLS does."""
+    block = b"\0" + random.Random(seed).randbytes((1 << 21) - 1)
+    view = memoryview(block + block[:PIECE])
+    for number, start in enumerate(range(0, total, PIECE)):
+        offset = number * 4099 % len(block)
+        yield view[offset : offset + min(PIECE, total - start)]
 
 
-async def opened(port: int, target: int, *, tls: bool) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    context = None
-    if tls:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, limit=1 << 20)
-    writer.write(f"CONNECT 127.0.0.1:{target} HTTP/1.1\r\nHost: 127.0.0.1:{target}\r\n\r\n".encode())
-    head = await reader.readuntil(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 200 "), head
-    return reader, writer
+def digest(seed: int, total: int) -> str:
+    """Give the hash of what `pieces` gives."""
+    whole = hashlib.sha256()
+    for piece in pieces(seed, total):
+        whole.update(piece)
+    return whole.hexdigest()
 
 
-async def client(port: int, target: int, *, tls: bool, half: threading.Event) -> tuple[str, str]:
-    """Send and receive a gigabyte at once; returns the hashes of what was sent and of what came."""
-    reader, writer = await opened(port, target, tls=tls)
-
-    async def pour() -> str:
-        digest = hashlib.sha256()
-        for number, piece in pieces():
-            writer.write(piece)
-            await writer.drain()
-            digest.update(piece)
-            if number == HALF:
-                half.set()
-        return digest.hexdigest()
-
-    async def drink() -> str:
-        digest, left = hashlib.sha256(), GIGABYTE
-        while left:
-            piece = await reader.read(min(left, 1 << 18))
-            assert piece, f"cut with {left} bytes to come"
-            digest.update(piece)
-            left -= len(piece)
-        return digest.hexdigest()
-
-    async with asyncio.timeout(PATIENCE):
-        sent, came = await asyncio.gather(pour(), drink())
-    writer.close()
-    with suppress(OSError):  # how it ends is the other tests' matter
-        await writer.wait_closed()
-    return sent, came
+def exchange(sock: socket.socket, seed: int, total: int, midway: Callable[[], object] = lambda: None) -> str:
+    """Send that much while as much is received, whose hash is given; `midway` is called after a quarter of it."""
+    sock.settimeout(0)
+    going, received, count, buffer = pieces(seed, total), hashlib.sha256(), 0, memoryview(bytearray(PIECE))
+    piece = next(going, None)
+    while piece is not None or count < total:
+        sent = got = 0
+        try:
+            sent = sock.send(piece) if piece is not None else 0
+            piece = piece[sent:] if piece is not None and sent < len(piece) else next(going, None)
+        except WAITS:
+            pass
+        try:
+            got = sock.recv_into(buffer)
+            assert got, f"it ended after {count}"
+        except WAITS:
+            pass
+        received.update(buffer[:got])
+        if count < total // 4 <= count + got:
+            midway()
+        count += got
+        if not sent and not got:
+            assert any(select.select([sock], [] if piece is None else [sock], [], PATIENCE)), f"stuck after {count}"
+    assert count == total
+    return received.hexdigest()
 
 
-def accepted(listener: socket.socket) -> socket.socket:
-    """Take the connection of the tunnel, behind the one that asks for advice and gets none."""
-    while True:
-        sock, _ = listener.accept()
+class Origin(proxied.Origin):
+    """An origin that sends much to whoever speaks no TLS, and hears as much; `heard` has the hash."""
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.heard: list[str] = []
+        self.is_through = threading.Event()
+        super().__init__()
+
+    def _serve(self, sock: socket.socket) -> None:
         sock.settimeout(PATIENCE)
-        first = sock.recv(1, socket.MSG_PEEK)
-        if first not in {b"\x16", b""}:
-            return sock
-        sock.close()
+        if sock.recv(1, socket.MSG_PEEK) == b"\x16":
+            super()._serve(sock)
+            return
+        with sock:
+            self.heard.append(exchange(sock, DOWN, self.total))
+            self.is_through.set()
 
 
-@pytest.mark.parametrize("way", ["--plaintext", "--self-signed"])
-def test_a_gigabyte_each_way_arrives_whole_while_the_proxy_ends(way, tmp_path):
-    with (
-        socket.create_server(("127.0.0.1", 0)) as listener,
-        ThreadPoolExecutor(5) as pool,
-        programs.headgate(
-            tmp_path, "proxy", way, "--listen", "127.0.0.1:0", "--allow-address", "127.0.0.0/8", "--allow-port",
-            listener.getsockname()[1], "--unreachable", "permit", "--drain", PATIENCE,
-        ) as proxy,
-    ):  # fmt: skip
-        listener.settimeout(PATIENCE)
-        taken: Future[socket.socket] = pool.submit(accepted, listener)
-        port = int(proxy.wait_for(r"^ready \S+:(\d+)$")[1])
-        half = threading.Event()
-        near = pool.submit(uvloop.run, client(port, listener.getsockname()[1], tls=way == "--self-signed", half=half))
-        with taken.result(PATIENCE) as far:
-            down, up = pool.submit(poured, far), pool.submit(drunk, far)
-            assert half.wait(PATIENCE)
-            proxy.process.terminate()
-            assert near.result(PATIENCE) == (up.result(PATIENCE), down.result(PATIENCE))
-        assert proxy.process.wait(PATIENCE) == 0
-        assert "were cut" not in proxy.said()
+def ending(proxy: Proxy) -> Callable[[], object]:
+    """Give what has a proxy begin to end."""
+    return partial(proxy.program.process.send_signal, signal.SIGTERM)
+
+
+def ends_well(proxy: Proxy, origin: Origin) -> bool:
+    """Whether the proxy ends by itself, having counted every byte, and the origin has heard them all."""
+    assert proxy.program.process.wait(PATIENT) == 0
+    assert origin.is_through.wait(PATIENCE)
+    assert origin.heard == [digest(UP, origin.total)]
+    assert "cut" not in proxy.program.said()
+    (line,) = proxy.log()
+    assert {"accepted": 1, "received": origin.total, "sent": origin.total, "open": 0}.items() <= line.items()
+    return True
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plaintext", "tls"])
+def test_a_gigabyte_in_each_direction_while_the_proxy_ends(tls: bool, tmp_path: Path) -> None:
+    origin = Origin(MUCH)
+    with proxied.proxy(tmp_path, "--drain", PATIENT, origin=origin, tls=tls, admin=False) as proxy:
+        with proxy.client() as client:
+            assert client.ask(f"www.example.org:{origin.port}").status == 200
+            assert exchange(client.sock, UP, MUCH, ending(proxy)) == digest(DOWN, MUCH)
+            with pytest.raises(ConnectionRefusedError):
+                proxy.client()
+        assert ends_well(proxy, origin)
+    origin.close()
+
+
+async def exchange_in_h2(client: Http2Client, tunnel: Tunnel, total: int, midway: Callable[[], object]) -> str:
+    """Do as `exchange` does, in a stream."""
+
+    async def send() -> None:
+        for piece in pieces(UP, total):
+            await client.put(tunnel, bytes(piece))
+
+    sending, received = asyncio.create_task(send()), hashlib.sha256()
+    for start in range(0, total, PIECE):
+        received.update(await client.arrived(tunnel, min(PIECE, total - start)))
+        if start <= total // 4 < start + PIECE:
+            midway()
+    await sending
+    return received.hexdigest()
+
+
+def test_much_in_each_direction_of_a_stream_while_the_proxy_ends(tmp_path: Path) -> None:
+    origin = Origin(LESS)
+
+    async def talk(proxy: Proxy) -> None:
+        async with http2_at(("127.0.0.1", proxy.port), proxy.tls) as client:
+            tunnel = await client.open(f"www.example.org:{origin.port}")
+            assert await exchange_in_h2(client, tunnel, LESS, ending(proxy)) == digest(DOWN, LESS)
+            assert client.goaways[0].error_code == 0
+            client.end(tunnel)
+            await client.ended(tunnel)
+
+    with proxied.proxy(tmp_path, "--drain", PATIENT, origin=origin, admin=False) as proxy:
+        asyncio.run(talk(proxy))
+        assert ends_well(proxy, origin)
+    origin.close()
