@@ -140,12 +140,12 @@ class Decision:
         try:
             sock = await self._reach(client, authority)
         except asyncio.CancelledError:
-            flight = self._advising.flight(authority.origin)
-            if flight is None:
+            under_way = self._resolver.under_way(authority.host) or self._advising.flight(authority.origin)
+            if under_way is None:
                 self._give_back(client)
             else:
                 # It goes on, and is still the client's: else who comes and goes could have us ask without bound.
-                flight.add_done_callback(lambda _: self._give_back(client))
+                under_way.add_done_callback(lambda _: self._give_back(client))
             raise
         except BaseException:
             self._give_back(client)

@@ -57,6 +57,7 @@ class SystemLookup:
         self._running = 0
         # By ending, so that finding the next to begin looks at no more endings than can have used up their part.
         self._waiting: OrderedDict[str, OrderedDict[_Question, None]] = OrderedDict()
+        self._under_way: dict[str, _Question] = {}
         self._closed = False
 
     async def __call__(self, host: str) -> _Found:
@@ -71,6 +72,11 @@ class SystemLookup:
             raise Refusal("name", why, nearer="dns_timeout") from None
         finally:
             self._leave(question)
+
+    def under_way(self, host: str) -> asyncio.Future[None] | None:
+        """Give what is done when the thread that began last to look a name up has ended; None where none does."""
+        question = self._under_way.get(host)
+        return None if question is None else question.over
 
     def close(self) -> None:
         """Let the threads that have nothing to do end, and the others when they are done."""
@@ -105,6 +111,7 @@ class SystemLookup:
             except RuntimeError as error:
                 raise Refusal("connections", f"the system gives no more threads: {error}") from None
         self._running += 1
+        self._under_way[question.host] = question
         self._busy[question.ending] = self._busy.get(question.ending, 0) + 1
         self._work.put(question)
 
@@ -114,6 +121,9 @@ class SystemLookup:
         self._busy[question.ending] -= 1
         if not self._busy[question.ending]:
             del self._busy[question.ending]
+        if self._under_way.get(question.host) is question:
+            del self._under_way[question.host]
+        question.over.set_result(None)
         if not question.answer.done():
             if isinstance(outcome, Refusal):
                 question.answer.set_exception(outcome)
@@ -164,10 +174,12 @@ class SystemLookup:
 class _Question:
     """A name to look up."""
 
-    __slots__ = ("answer", "ending", "host", "loop")
+    __slots__ = ("answer", "ending", "host", "loop", "over")
 
     def __init__(self, host: str, loop: asyncio.AbstractEventLoop) -> None:
         self.host = host
         self.loop = loop
         self.answer: asyncio.Future[_Found] = loop.create_future()
+        self.over: asyncio.Future[None] = loop.create_future()
+        """Done when its thread has ended, whoever still waits for the answer."""
         self.ending = ".".join(host.removesuffix(".").rsplit(".", 2)[-2:])

@@ -4,7 +4,9 @@ What comes out is what is dialled, for advice and for the tunnel, and nothing lo
 changes between check and use does no harm. One forbidden address refuses the name, however many others it has.
 """
 
+from asyncio import Future
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
 
 from headgate.agent.proxy.addresses import AddressRules, Endpoint
 from headgate.agent.proxy.authority import Authority
@@ -16,7 +18,10 @@ __all__ = ["Resolver"]
 
 
 class Resolver:
-    """Resolves under `rules`; names that `overrides` have no entry for by `lookup`, which raises `Refusal`."""
+    """Resolves under `rules`; names that `overrides` have no entry for by `lookup`, which raises `Refusal`.
+
+    `under_way` gives what is done when a name is no longer being looked up, None where it is not: whoever asked may go.
+    """
 
     def __init__(
         self,
@@ -24,10 +29,13 @@ class Resolver:
         lookup: Callable[[str], Awaitable[Sequence[Address]]],
         *,
         overrides: Overrides | None = None,
+        under_way: Callable[[str], Future[None] | None] = lambda _: None,
     ) -> None:
         self._rules = rules
         self._lookup = lookup
         self._overrides = overrides or Overrides()
+        self.under_way: Final = under_way
+        """See above."""
 
     async def resolve(self, authority: Authority) -> tuple[Endpoint, ...]:
         """Give where an authority may be dialled, at least one; raises `Refusal` "address", and what the lookup does.

@@ -85,7 +85,8 @@ def resolver_of(proxy: Proxy, lookup: SystemLookup, listeners: Iterable[tuple[st
         listeners=[(ip_address(host.partition("%")[0]), port) for host, port in listeners],
         is_local=is_local,
     )
-    return Resolver(rules, lookup, overrides=_told("resolve", Overrides, proxy.resolve))
+    overrides = _told("resolve", Overrides, proxy.resolve)
+    return Resolver(rules, lookup, overrides=overrides, under_way=lookup.under_way)
 
 
 def limits_of(proxy: Proxy) -> Limits:

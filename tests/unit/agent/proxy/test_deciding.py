@@ -38,6 +38,7 @@ class World:
         self.addresses = [HERE]
         self.hold = None
         self.flying = None
+        self.looking = {}
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
         self.port = self.listener.getsockname()[1]
         self.places = Places(options.pop("places", 3), make_places(1))
@@ -49,7 +50,11 @@ class World:
             clients=self.clients,
             places=self.places,
             hosts=HostRules(deny=["denied.example"], ports=[self.port]),
-            resolver=Resolver(AddressRules(allowed, is_local=lambda address: False), self._lookup),
+            resolver=Resolver(
+                AddressRules(allowed, is_local=lambda address: False),
+                self._lookup,
+                under_way=lambda host: self.looking.get(host),
+            ),
             advising=self,
             log=self,
             seconds_left=lambda: 12.0,
@@ -390,11 +395,17 @@ def test_a_client_that_goes_while_it_is_thought_about_leaves_nothing_taken(world
     asyncio.run(go())
 
 
-def test_what_was_begun_for_a_client_that_goes_is_still_its_own(world):
+@pytest.mark.parametrize("begun", ["lookup", "question"])
+def test_what_was_begun_for_a_client_that_goes_is_still_its_own(world, begun):
     world = world(client_tunnels=2)
 
     async def go():
-        world.flying = asyncio.get_running_loop().create_future()
+        going_on = asyncio.get_running_loop().create_future()
+        if begun == "lookup":
+            world.hold = asyncio.Event()
+            world.looking["www.example.org"] = going_on
+        else:
+            world.flying = going_on
         for _ in range(2):
             asking = asyncio.ensure_future(world.decide())
             await asyncio.sleep(0.02)
@@ -403,7 +414,7 @@ def test_what_was_begun_for_a_client_that_goes_is_still_its_own(world):
                 await asking
         assert world.taken() == (2, 2)
         assert (await world.decide()).reason == "client_tunnels"
-        world.flying.set_result(None)
+        going_on.set_result(None)
         await asyncio.sleep(0)
         assert world.taken() == (0, 0)
 

@@ -151,6 +151,29 @@ def test_a_name_server_that_does_not_answer_is_not_waited_for(run: Any, server: 
     run(main())
 
 
+def test_what_nobody_waits_for_any_more_is_known_to_go_on(run: Any, server: NameServer) -> None:
+    async def main() -> None:
+        lookup = SystemLookup(getaddrinfo=server, most=1)
+        assert lookup.under_way("hang.test") is None
+        asking = asyncio.create_task(lookup("hang.test"))
+        behind = asyncio.create_task(lookup("other.test"))
+        await server.hang(1)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        under_way = lookup.under_way("hang.test")
+        assert under_way is not None
+        assert not under_way.done()
+        assert lookup.under_way("other.test") is None, "it has no thread yet"
+        server.answer_all()
+        await under_way
+        assert lookup.under_way("hang.test") is None
+        await behind
+        assert lookup.under_way("other.test") is None
+        lookup.close()
+
+    run(main())
+
+
 def test_it_holds_up_its_own_names_alone(run: Any, server: NameServer) -> None:
     async def main() -> None:
         lookup = SystemLookup(getaddrinfo=server, most=4, most_alike=2, seconds=60)
