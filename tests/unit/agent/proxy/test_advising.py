@@ -40,11 +40,13 @@ class Origin:
         self.connections = 0
         self.hold = None
         self.asked = asyncio.Event()
+        self.serving = set()
         self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.tls.sni_callback = lambda _, name, __: self.names.append(name)
         AUTHORITY.issue_cert(name).configure_cert(self.tls)
 
     async def serve(self, reader, writer):
+        self.serving.add(asyncio.current_task())
         self.connections += 1
         with suppress(OSError, asyncio.IncompleteReadError):
             self.heard.append(await reader.readuntil(b"\r\n\r\n"))
@@ -54,12 +56,16 @@ class Origin:
             writer.write(self.said)
             await writer.drain()
         writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
 
     @asynccontextmanager
     async def running(self):
         server = await asyncio.start_server(self.serve, "127.0.0.1", 0, ssl=self.tls)
         async with server:
             yield server.sockets[0].getsockname()[1]
+        if self.serving:
+            await asyncio.wait(self.serving, timeout=5)
 
 
 def trusting():
