@@ -222,7 +222,7 @@ class Streams:
     """A connection of HTTP/2 with many CONNECTs at once; bytes as they are, but for the heads of answers."""
 
     def __init__(self, siege: Besieged, number: int) -> None:
-        context = ssl.create_default_context()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         siege.proxy.origin.authority.configure_trust(context)
         context.set_alpn_protocols(["h2"])
         self.client = Client(siege.proxy.port, tls=context, source=address(number))
@@ -262,6 +262,13 @@ def test_who_asks_for_ever_new_origins_in_streams_and_goes(tmp_path: Path) -> No
             streams.client.sock.close()
         siege.wait()
         siege.crowd.release()
+
+
+def test_a_thousand_connections_with_nothing_to_say(tmp_path: Path) -> None:
+    with besieged(tmp_path, tls=True) as siege:
+        for number in range(1000):
+            Streams(siege, number)
+        siege.wait()
 
 
 def test_five_thousand_streams_with_nothing_to_say(tmp_path: Path) -> None:
