@@ -279,7 +279,7 @@ def test_a_way_that_was_opened_for_nobody_is_closed(run: Callable) -> None:
 def test_a_lost_target_is_a_lost_connection(run: Callable) -> None:
     async def go(target: Target) -> None:
         await target.reader.read(1)
-        target.writer.transport.abort()
+        target.reset()
 
     async def check() -> None:
         deciding = Deciding()

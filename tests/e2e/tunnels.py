@@ -107,6 +107,10 @@ class Target:
         while await self.reader.read(1 << 16):
             pass
 
+    def reset(self) -> None:
+        """Go, with a reset."""
+        reset(self.writer)
+
 
 @asynccontextmanager
 async def target_running(script: Script = Target.echo) -> AsyncIterator[int]:
@@ -186,10 +190,15 @@ class Client:
 
     def reset(self) -> None:
         """Go, with a reset."""
-        sock = self.writer.get_extra_info("socket")
-        if sock is not None and sock.fileno() >= 0:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self.writer.transport.abort()
+        reset(self.writer)
+
+
+def reset(writer: asyncio.StreamWriter) -> None:
+    """Close a connection so that the peer sees a reset, whatever was read of it."""
+    sock = writer.get_extra_info("socket")
+    if sock is not None and sock.fileno() >= 0:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
 
 
 @asynccontextmanager

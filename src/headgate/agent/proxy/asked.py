@@ -1,7 +1,7 @@
 """The seam of the prefetch proxy: what a CONNECT asked for, and what becomes of it.
 
 Connections are on one side of it (HTTP/1.1 and HTTP/2 heads, relaying, ends), the decision on the other (who, room,
-where, advice, dialling). Only the values below cross. Nothing here opens, reads or decides anything.
+where, advice, dialling). Only the values below cross. Nothing here opens or reads anything, or decides on a CONNECT.
 
 *Received* and *sent* are always said of the client: received is what came from the target, sent is what went there.
 """
@@ -9,7 +9,7 @@ where, advice, dialling). Only the values below cross. Nothing here opens, reads
 import math
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -18,6 +18,9 @@ __all__ = ["Asked", "Complain", "Decide", "Ending", "Limits", "Opened", "Refused
 Ending = Literal["ended", "client_gone", "target_gone", "idle", "max_seconds", "max_bytes", "byte_ratio", "drained"]
 """Why a tunnel is over: both sides said that they were done; one of them was lost before that; a limit of the
 tunnel's own; the end of the proxy."""
+
+HANDSHAKE_AND_REQUEST: Final = 1 << 14
+"""Bytes that a client may send before its ratio of received to sent is looked at."""
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +61,26 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     byte_ratio: float = 0.0
     """How many bytes a client has to have received per byte sent, once it has sent more than a handshake and a
     request are made of."""
+
+    @property
+    def count(self) -> bool:
+        """Whether bytes are limited, and to be looked at while they pass."""
+        return self.max_bytes < math.inf or self.byte_ratio > 0
+
+    def room(self, passed: int, most: int) -> int:
+        """Say how many bytes, at most so many, to read next: never 0, since only reading tells the end from more."""
+        return int(min(most, max(1, self.max_bytes - passed)))
+
+    def broken(self, received: int, sent: int, *, sending: bool) -> Literal["max_bytes", "byte_ratio"] | None:
+        """Say which limit a tunnel breaks by passing on what would make its totals these; None if it may.
+
+        The ratio is looked at when something is to be sent: what a client receives can only mend it.
+        """
+        if received + sent > self.max_bytes:
+            return "max_bytes"
+        if sending and sent > HANDSHAKE_AND_REQUEST and received < self.byte_ratio * sent:
+            return "byte_ratio"
+        return None
 
 
 class Opened(msgspec.Struct, kw_only=True):

@@ -9,7 +9,6 @@ The law of half-closed tunnels: the end of what one side says is passed on behin
 goes on. A side that is lost takes the other one with it, visibly: by a reset.
 """
 
-import math
 import socket
 import ssl
 from collections.abc import Callable
@@ -20,9 +19,6 @@ from headgate.agent.proxy.side import PIECE, Side, TlsSide, reset
 from headgate.agent.proxy.splicing import Pipes
 
 __all__ = ["Relay", "Tunnel"]
-
-_HANDSHAKE_AND_REQUEST = 1 << 14
-"""Bytes that a client may send before its ratio of received to sent is looked at."""
 
 
 class Relay:
@@ -79,7 +75,7 @@ class Tunnel:
         self.relay = relay
         self._limits = limits
         self._closed = opened.closed
-        self.bounded = limits.max_bytes < math.inf or limits.byte_ratio > 0
+        self.bounded = limits.count
         """Whether its bytes are limited, and to be looked at while they pass."""
         self.moved = relay.now
         """When, on the relay's clock, bytes passed last."""
@@ -103,18 +99,18 @@ class Tunnel:
 
     def admits(self, side: Side, count: int) -> bool:
         """Say whether so many bytes may pass to a side; if they may not, the tunnel is over."""
-        received, sent, limits = self.near.count, self.far.count, self._limits
-        if received + sent + count > limits.max_bytes:
-            self.end("max_bytes")
-            return False
-        if side is self.far and sent + count > _HANDSHAKE_AND_REQUEST and received < limits.byte_ratio * sent:
-            self.end("byte_ratio")
-            return False
-        return True
+        received, sent = self.near.count, self.far.count
+        if side is self.far:
+            why = self._limits.broken(received, sent + count, sending=True)
+        else:
+            why = self._limits.broken(received + count, sent, sending=False)
+        if why is not None:
+            self.end(why)
+        return why is None
 
     def room(self, most: int) -> int:
-        """Say how many bytes to read next: never 0, since only reading tells the end from more."""
-        return int(min(most, max(1, self._limits.max_bytes - self.near.count - self.far.count)))
+        """See `Limits.room`."""
+        return self._limits.room(self.near.count + self.far.count, most)
 
     def expire(self) -> None:
         """End: the time is over."""

@@ -100,11 +100,17 @@ def test_a_client_may_not_send_more_than_its_share() -> None:
         receive(one, 40_000)
         send(one, 3_000)
         assert not one.told
-        send(one, 3_000)
-        one.client.send(b"x")
-        if not one.told:
-            one.tunnel.near.ready(READ)
+        one.client.send(bytes(3_000))
+        one.tunnel.near.ready(READ)
         assert [why for _, _, why in one.told] == ["byte_ratio"]
+
+
+def test_a_client_may_not_send_more_than_its_share_in_one_go_either() -> None:
+    """However much of it happens to be read at once."""
+    with tunnelled(Limits(byte_ratio=2)) as one:
+        one.client.send(bytes(60_000))
+        one.tunnel.near.ready(READ)
+        assert one.told == [(0, 0, "byte_ratio")]
 
 
 @pytest.mark.parametrize("ratio", [0, 1])

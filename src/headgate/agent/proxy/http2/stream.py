@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Stream"]
 
-_HANDSHAKE_AND_REQUEST: Final = 1 << 14
-"""Bytes that a client may send before its ratio of received to sent is looked at."""
 _MOST_PIECES: Final = 64
 """Pieces written in one go; more are put together first."""
 _CODES: Final = {
@@ -83,7 +81,7 @@ class Stream:
         limits = opened.limits
         self._socket, self._closed, self._limits = opened.socket, opened.closed, limits
         self._descriptor = opened.socket.fileno()
-        self._bounded = limits.max_bytes < math.inf or limits.byte_ratio > 0
+        self._bounded = limits.count
         self._latest = now + limits.max_seconds
         self.deadline = min(now + limits.idle, self._latest)
         self._want(READ | WRITE if self._waiting else READ)
@@ -165,7 +163,7 @@ class Stream:
             self._want(self._wanted & ~READ)
             return
         if self._bounded:
-            most = int(min(most, max(1, self._limits.max_bytes - self.received - self.sent)))
+            most = self._limits.room(self.received + self.sent, most)
         outbox = connection.shared.outbox
         slots = outbox.slots(most)
         try:
@@ -279,12 +277,9 @@ class Stream:
     def _may_pass(self, *, received: int = 0, sent: int = 0) -> bool:
         """Count bytes and set the deadline anew, unless these are too many; then it is over."""
         if self._bounded:
-            if self.received + self.sent + received + sent > self._limits.max_bytes:
-                self.end("max_bytes")
-                return False
-            is_more = sent > 0 and self.sent + sent > _HANDSHAKE_AND_REQUEST
-            if is_more and self.received < self._limits.byte_ratio * self.sent:
-                self.end("byte_ratio")
+            why = self._limits.broken(self.received + received, self.sent + sent, sending=sent > 0)
+            if why is not None:
+                self.end(why)
                 return False
         self.received += received
         self.sent += sent
