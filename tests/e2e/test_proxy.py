@@ -4,7 +4,7 @@ import json
 import re
 import socket
 import ssl
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -29,9 +29,10 @@ def test_a_tunnel_to_an_origin_that_advises_nothing(tmp_path, tls):
         (head,) = running.origin.asked
         assert head.startswith("GET /.well-known/traffic-advice HTTP/1.1\r\n")
         assert "\r\nUser-Agent: headgate\r\n" in head
+        passed = {'bytes_total{direction="sent"}': 5, 'bytes_total{direction="received"}': 5}
+        running.wait_for(tunnels=1, **passed)
         client.sock.close()
-        running.wait_for(tunnels=0)
-        assert running.metrics()['headgate_proxy_bytes_total{direction="sent"}'] == 5
+        running.wait_for(tunnels=0, **passed)
 
 
 def test_a_certificate_to_try_it_out(tmp_path):
@@ -53,6 +54,20 @@ def test_the_protocols_offered_are_those_asked_for(tmp_path):
         running.tls.set_alpn_protocols(["h2", "http/1.1"])
         with running.client() as client:
             assert client.sock.selected_alpn_protocol() == "http/1.1"
+
+
+@pytest.mark.parametrize("offered", [["http/1.1"], []])
+def test_who_agrees_on_no_protocol_that_is_offered_is_not_spoken_to(tmp_path, offered):
+    with proxy(tmp_path, "--alpn", "h2") as running:
+        if offered:
+            running.tls.set_alpn_protocols(offered)
+        with running.client() as client:
+            client.send(b"CONNECT www.example.org:443 HTTP/1.1\r\nHost: www.example.org:443\r\n\r\n")
+            with suppress(ConnectionError):
+                assert client.sock.recv(1) == b""
+        running.tls.set_alpn_protocols(["h2"])
+        with running.client() as client:
+            assert client.sock.recv(3)  # the SETTINGS of a server
 
 
 # What is refused, and how.

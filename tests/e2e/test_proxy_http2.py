@@ -42,6 +42,7 @@ def test_what_is_sent_comes_back(proxy: Callable, run: Callable) -> None:
                 await client.put(tunnel, word)
                 assert await client.arrived(tunnel, len(word)) == word
             assert server.busy == 1
+            assert server.passed == (1007, 1007)
             client.end(tunnel)
             await client.ended(tunnel)
             await until(lambda: deciding.closed)

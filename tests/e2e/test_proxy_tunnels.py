@@ -41,13 +41,16 @@ def test_what_is_sent_comes_back(shell: Shell, run: Callable) -> None:
                 for word in (b"hello\n", b"x", b"y" * 1000):
                     await client.send(word)
                     assert await client.read(len(word)) == word
+                assert server.passed == (1007, 1007)
             await until(lambda: deciding.closed)
+            assert server.passed == (0, 0)
         assert deciding.closed == [(1007, 1007, "ended")]
         [asked] = deciding.asked
         assert asked.authority == f"a.example:{port}"
         assert asked.fields == [("host", f"a.example:{port}")]
         assert asked.peer[0] == "127.0.0.1"
-        assert asked.head_bytes == len(f"CONNECT a.example:{port} HTTP/1.1\r\nHost: a.example:{port}\r\n\r\n")
+        head = len(f"CONNECT a.example:{port} HTTP/1.1\r\nHost: a.example:{port}\r\n\r\n")
+        assert asked.head_bytes == head + (22 if shell.listener else 0)  # RFC 8446, 5.2
         assert not asked.certified
 
     run(check())
@@ -91,6 +94,33 @@ def test_a_head_may_be_split_anywhere(cut: int, run: Callable) -> None:
             await client.send(head[cut:])
             assert b" 200 " in await client.head()
             assert await client.read(2) == b"hi"
+
+    run(check())
+
+
+def test_what_waits_has_not_passed(shell: Shell, run: Callable) -> None:
+    """Or a count that was read would become less when the tunnel ends before it could be written."""
+
+    async def check() -> None:
+        async def read_nothing(target: Target) -> None:
+            target.writer.transport.pause_reading()
+            await asyncio.sleep(60)
+
+        deciding = Deciding()
+        async with target_running(read_nothing) as port, proxy_running(deciding, tls=shell.listener) as server:
+            async with client_at(server, tls=shell.client) as client:
+                await opened(client, port)
+                sending = asyncio.create_task(client.send(bytes(5 * LARGE)))
+                await until(lambda: server.relay.waiting or server.relay.stuck)
+                received, sent = server.passed
+                assert received == 0
+                assert sent > 0
+                sending.cancel()
+                client.reset()
+            await until(lambda: deciding.closed)
+        [(_, in_the_end, why)] = deciding.closed
+        assert why == "client_gone"
+        assert in_the_end >= sent
 
     run(check())
 

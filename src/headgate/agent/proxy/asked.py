@@ -37,7 +37,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     protocol: Literal["http/1.1", "h2"] = "http/1.1"
     """What it was asked in."""
     head_bytes: int = 0
-    """The bytes of the head as they came: before HPACK, and after TLS, was undone."""
+    """The bytes of the head as they crossed the socket: before HPACK was undone, and with what one record of TLS adds
+    to its content, wherever records begin and end."""
     certified: bool = False
     """Whether the client showed a certificate that its issuer vouched for."""
     draining: bool = False

@@ -30,9 +30,9 @@ class Counts(msgspec.Struct):
     connects: dict[str, int] = {}
     """CONNECTs by what became of them: `ACCEPTED`, or the reason of the refusal."""
     received: int = 0
-    """Bytes that clients received through tunnels that are over."""
+    """Bytes that clients received through tunnels."""
     sent: int = 0
-    """Bytes that clients sent through tunnels that are over."""
+    """Bytes that clients sent through tunnels."""
     connect_request_bytes: int = 0
     """Bytes of the heads of CONNECTs."""
     advice_request_bytes: int = 0

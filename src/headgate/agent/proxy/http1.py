@@ -16,7 +16,7 @@ from headgate.agent.proxy.asked import Asked, Opened, Refused
 from headgate.agent.proxy.head import Head, Malformed, end_of_head, parse_head
 from headgate.agent.proxy.poll import READ, WRITE
 from headgate.agent.proxy.side import WOULD_BLOCK, reset
-from headgate.agent.proxy.tls import is_certified, say_end
+from headgate.agent.proxy.tls import is_certified, record_overhead, say_end
 
 if TYPE_CHECKING:
     from headgate.agent.proxy.server import TunnelServer
@@ -84,6 +84,11 @@ class Http1Connection:
     def busy(self) -> int:
         """How many tunnels it is about to become."""
         return int(self._task is not None)
+
+    @property
+    def passed(self) -> tuple[int, int]:
+        """No bytes: once it is a tunnel, it is a connection no more."""
+        return 0, 0
 
     def drain(self) -> None:
         """Begin the end: do nothing, since the decision knows what to answer the next CONNECT."""
@@ -173,7 +178,7 @@ class Http1Connection:
             authority=head.target,
             fields=head.fields,
             peer=self._peer,
-            head_bytes=head_bytes,
+            head_bytes=head_bytes + record_overhead(self._socket),
             certified=is_certified(self._socket),
             draining=server.draining,
         )

@@ -21,7 +21,7 @@ from headgate.agent.proxy.listening import Listener, listening_sockets
 from headgate.agent.proxy.page import Page
 from headgate.agent.proxy.poll import READ, Ready, new_poll
 from headgate.agent.proxy.relay import Relay
-from headgate.agent.proxy.tls import Handshake
+from headgate.agent.proxy.tls import Handshake, say_end
 
 __all__ = ["Connection", "Patience", "TunnelServer", "Upgrade"]
 
@@ -56,6 +56,10 @@ class Connection(Ready, Protocol):
     def busy(self) -> int:
         """How many tunnels there are within it, those being decided on included."""
 
+    @property
+    def passed(self) -> tuple[int, int]:
+        """How many bytes the tunnels within it have had received and sent so far."""
+
     def expire(self) -> None:
         """Hear that its time is over."""
 
@@ -83,7 +87,8 @@ class TunnelServer:
     """Listens, and relays what `decide` lets through; `complain` gives the refusals of what is not to be decided on.
 
     At most `connections` clients at once: those beyond are told so. `upgrades` are the protocols beside HTTP/1.1, by
-    their names in ALPN; `pages` is what is published, by path. Runs on the event loop it is made on, and on no other.
+    their names in ALPN; `http1` says whether that is spoken inside TLS at all, as clients expect that agree on nothing;
+    `pages` is what is published, by path. Runs on the event loop it is made on, and on no other.
     """
 
     def __init__(
@@ -94,6 +99,7 @@ class TunnelServer:
         connections: int = 16384,
         patience: Patience | None = None,
         upgrades: dict[str, Upgrade] | None = None,
+        http1: bool = True,
         pages: Mapping[str, Page] | None = None,
     ) -> None:
         self.decide = decide
@@ -112,6 +118,7 @@ class TunnelServer:
         self._shaking: dict[Connection, None] = {}
         self._most = connections
         self._upgrades = upgrades or {}
+        self._http1 = http1
         self._listeners: list[Listener] = []
         self.loop = asyncio.get_running_loop()
         """Where everything happens."""
@@ -130,6 +137,13 @@ class TunnelServer:
     def busy(self) -> int:
         """How many tunnels there are, those being decided on included."""
         return len(self.relay.tunnels) + sum(connection.busy for connection in self.connections)
+
+    @property
+    def passed(self) -> tuple[int, int]:
+        """How many bytes clients have received and sent so far through tunnels that are open."""
+        each = [(tunnel.near.passed, tunnel.far.passed) for tunnel in self.relay.tunnels]
+        each += [connection.passed for connection in self.connections if connection.busy]
+        return sum(received for received, _ in each), sum(sent for _, sent in each)
 
     @property
     def seconds_left(self) -> float:
@@ -220,10 +234,15 @@ class TunnelServer:
         """Go on with a connection that is inside TLS now, in the protocol that was agreed on."""
         upgrade = self._upgrades.get(sock.selected_alpn_protocol() or "")
         connection: Connection
-        if upgrade is None:
+        if upgrade is not None:
+            connection = upgrade(self, sock, peer, surplus=surplus)
+        elif self._http1:
             connection = Http1Connection(self, sock, peer, surplus=surplus)
         else:
-            connection = upgrade(self, sock, peer, surplus=surplus)
+            self.poll.drop(sock.fileno())
+            say_end(sock)
+            sock.close()
+            return
         self.connections.add(connection)
         self.poll.hand_over(sock.fileno(), connection)
 

@@ -78,6 +78,11 @@ class Side:
         """Whether something waits to be written here."""
         return self._waiting is not None or self._pipe is not None
 
+    @property
+    def passed(self) -> int:
+        """Bytes read for it that do not wait to be written."""
+        return self.count - self._count_waiting()
+
     def ready(self, events: int) -> None:
         """See `Ready`."""
         if events & WRITE:
@@ -113,13 +118,11 @@ class Side:
 
     def drop(self) -> int:
         """Let go of what waits, at the tunnel's end; returns how many bytes that were."""
-        relay, dropped = self.tunnel.relay, 0
+        relay, dropped = self.tunnel.relay, self._count_waiting()
         if self._waiting is not None:
-            dropped = len(self._waiting)
             relay.waiting -= dropped
             self._waiting = None
         if self._pipe is not None:
-            dropped = self._pipe.inside
             relay.stuck.discard(self)
             relay.pipes.give_back(self._pipe)
             self._pipe = None
@@ -253,6 +256,11 @@ class Side:
         self._waiting = waiting[sent:] if sent < len(waiting) else None
         if sent:
             self.tunnel.moved = self.tunnel.relay.now
+
+    def _count_waiting(self) -> int:
+        if self._pipe is not None:
+            return self._pipe.inside
+        return 0 if self._waiting is None else len(self._waiting)
 
     def resume(self) -> None:
         """Be read again, now that nothing waits at the other side."""

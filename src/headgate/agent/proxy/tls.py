@@ -16,7 +16,7 @@ from headgate.errors import ConfigurationError
 if TYPE_CHECKING:
     from headgate.agent.proxy.server import TunnelServer
 
-__all__ = ["Handshake", "is_certified", "say_end", "server_context"]
+__all__ = ["Handshake", "is_certified", "record_overhead", "say_end", "server_context"]
 
 _HANDSHAKE = b"\x16"
 """What the first record of TLS begins with (RFC 8446, section 5.1); less cannot be said with any memory for TLS."""
@@ -56,6 +56,17 @@ def is_certified(sock: socket.socket) -> bool:
     return isinstance(sock, ssl.SSLSocket) and sock.getpeercert(binary_form=True) is not None
 
 
+def record_overhead(sock: socket.socket) -> int:
+    """Give the bytes that are received beside the content of one record: 0 without TLS.
+
+    A header of 5, and of TLS 1.3 a type and a tag of 16 (RFC 8446, 5.2); of TLS 1.2 a nonce of 8 and that tag
+    (RFC 5288), with other ciphers a few less.
+    """
+    if not isinstance(sock, ssl.SSLSocket):
+        return 0
+    return 22 if sock.version() == "TLSv1.3" else 29
+
+
 def say_end(sock: socket.socket) -> None:
     """Say that nothing more is coming, inside TLS and below it; whatever comes in is not to be read as TLS any more."""
     with contextlib.suppress(OSError, ValueError):
@@ -72,6 +83,8 @@ class Handshake:
 
     busy = 0
     """No tunnel depends on it."""
+    passed = (0, 0)
+    """Nor has any passed anything."""
 
     def __init__(
         self,

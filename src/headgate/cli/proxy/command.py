@@ -27,7 +27,7 @@ __all__ = ["proxy"]
 @click.option("--token-key", "token_keys", metavar="F", multiple=True, help="Ask for a token of this key; repeatable.")
 @click.option("--token-store", metavar="URL", help="Redis that several proxies remember tokens in.")
 @click.option("--client-ca", metavar="F", help="Ask clients for a certificate signed by one of these, PEM.")
-@click.option("--client-rate", type=RATE, help="'10/s burst 20' for each client's CONNECTs, or off.  [default: off]")
+@click.option("--client-rate", type=RATE, help="Of each client, in each worker: '10/s burst 20', off.  [default: off]")
 @click.option("--client-tunnels", type=COUNT, metavar="N", help="Of each client, in each worker.  [default: 256]")
 @click.option("--max-connections", type=COUNT, metavar="N", help="Of clients, in each worker.  [default: 16384]")
 @click.option("--max-tunnels", type=COUNT, metavar="N", help="At once, over all workers.  [default: 16384]")

@@ -27,7 +27,7 @@ def proxy_metrics(state: ProxyState) -> Iterator[Metric]:
     yield GaugeMetricFamily("headgate_proxy_tunnels", "Tunnels that are open.", counts.tunnels)
     passed = CounterMetricFamily(
         "headgate_proxy_bytes",
-        "Bytes that clients received and sent in tunnels that are over.",
+        "Bytes that clients received and sent in tunnels.",
         labels=["direction"],
     )
     passed.add_metric(["received"], counts.received)

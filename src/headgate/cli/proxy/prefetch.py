@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from socket import socket
 
+import msgspec
+
 from headgate.agent.proxy.deciding import Advising, Decision, Manners
 from headgate.agent.proxy.log import DecisionLog, Lines
 from headgate.agent.proxy.lookup import SystemLookup
@@ -65,6 +67,7 @@ class PrefetchProxy:
             self._decision.complain,
             connections=settings.max_connections,
             upgrades=upgrades_of(settings),
+            http1="http/1.1" in settings.alpn,
             pages=pages_of(settings),
         )
         self._accepting = False
@@ -94,7 +97,10 @@ class PrefetchProxy:
     @property
     def state(self) -> WorkerState:
         """What was counted."""
-        return WorkerState(self._decision.counts, self._lines.dropped, self._cut)
+        # A tunnel's bytes are counted when it is over; those of the tunnels that are open come on top.
+        counts, (received, sent) = self._decision.counts, self._server.passed
+        counts = msgspec.structs.replace(counts, received=counts.received + received, sent=counts.sent + sent)
+        return WorkerState(counts, self._lines.dropped, self._cut)
 
     def renew(self) -> None:
         """Read the certificate, the token keys and what is published again; what is wrong leaves all as it is."""

@@ -1,12 +1,14 @@
 """The context of a TLS listener; handshakes themselves are seen through in tests/e2e."""
 
+import socket
 import ssl
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import trustme
 
-from headgate.agent.proxy.tls import server_context
+from headgate.agent.proxy.tls import record_overhead, server_context
 from headgate.errors import ConfigurationError
 
 
@@ -42,3 +44,31 @@ def test_files_that_cannot_be_used_are_named(files: tuple[str, str], tmp_path: P
     other.write_bytes(trustme.CA().issue_cert("localhost").private_key_pem.bytes())
     with pytest.raises(ConfigurationError, match=r"other\.pem"):
         server_context(files[0], str(other))
+
+
+def shaken(files: tuple[str, str], version: ssl.TLSVersion) -> tuple[ssl.SSLSocket, ssl.SSLSocket]:
+    """Give both ends of a connection inside TLS."""
+    near, far = socket.socketpair()
+    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+    trusting.maximum_version = version
+    client = trusting.wrap_socket(far, do_handshake_on_connect=False)
+    with ThreadPoolExecutor() as other:
+        shaking = other.submit(client.do_handshake)
+        server = server_context(*files).wrap_socket(near, server_side=True)
+        shaking.result()
+    return server, client
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_record_takes_so_many_bytes_more_than_what_is_in_it(files: tuple[str, str], version: ssl.TLSVersion) -> None:
+    server, client = shaken(files, version)
+    with server, client:
+        client.send(b"x" * 100)
+        record = socket.socket.recv(server, 1000, socket.MSG_PEEK)
+        assert len(record) == 100 + record_overhead(server)
+
+
+def test_without_tls_there_are_no_records() -> None:
+    with socket.socket() as sock:
+        assert record_overhead(sock) == 0

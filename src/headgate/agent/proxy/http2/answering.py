@@ -1,6 +1,7 @@
 """What becomes of a request: a CONNECT is decided on, and is a tunnel or refused; anything else may get a page."""
 
 import asyncio
+import socket
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Literal
@@ -14,6 +15,7 @@ from headgate.agent.proxy.http2.publication import Publication
 from headgate.agent.proxy.http2.request import Request, read_request
 from headgate.agent.proxy.http2.stream import Stream
 from headgate.agent.proxy.side import reset
+from headgate.agent.proxy.tls import is_certified, record_overhead
 
 if TYPE_CHECKING:
     from headgate.agent.proxy.http2.connection import Http2Connection
@@ -24,12 +26,15 @@ __all__ = ["Answering"]
 class Answering:
     """Answers the requests of one connection. With `surplus` it is one too many, and is only told so."""
 
-    __slots__ = ("_certified", "_connection", "_peer", "_surplus")
+    __slots__ = ("_certified", "_connection", "_overhead", "_peer", "_surplus")
 
-    def __init__(self, connection: "Http2Connection", peer: tuple[str, int], *, certified: bool, surplus: bool) -> None:
+    def __init__(
+        self, connection: "Http2Connection", sock: socket.socket, peer: tuple[str, int], *, surplus: bool
+    ) -> None:
         self._connection = connection
         self._peer = peer
-        self._certified = certified
+        self._certified = is_certified(sock)
+        self._overhead = record_overhead(sock)
         self._surplus = surplus
 
     def begin(self, number: int, lines: Sequence[tuple[bytes, bytes]], *, head_bytes: int, is_ended: bool) -> None:
@@ -60,7 +65,7 @@ class Answering:
             fields=request.fields,
             peer=self._peer,
             protocol="h2",
-            head_bytes=head_bytes,
+            head_bytes=head_bytes + self._overhead,
             certified=self._certified,
             draining=connection.server.draining,
         )

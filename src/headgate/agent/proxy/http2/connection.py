@@ -27,7 +27,7 @@ from headgate.agent.proxy.http2.stream import Stream
 from headgate.agent.proxy.http2.window import FIRST_WINDOW
 from headgate.agent.proxy.poll import READ, WRITE
 from headgate.agent.proxy.side import WOULD_BLOCK
-from headgate.agent.proxy.tls import is_certified, say_end
+from headgate.agent.proxy.tls import say_end
 
 if TYPE_CHECKING:
     from headgate.agent.proxy.server import TunnelServer
@@ -76,7 +76,7 @@ class Http2Connection:
         self.outlet = Outlet(sock, server.relay)
         self.control = Control(self.outlet.said)
         self.reception = Reception(self)
-        self.answering = Answering(self, peer, certified=is_certified(sock), surplus=surplus)
+        self.answering = Answering(self, sock, peer, surplus=surplus)
         self.streams: dict[int, Stream] = {}
         """Those that are decided on or tunnels, by their numbers."""
         self._stalled: dict[Stream, None] = {}  # they have more to send than there is room for, in order
@@ -114,6 +114,12 @@ class Http2Connection:
         At the end of the proxy one is still counted, when all are over, for what the client may not have of them yet.
         """
         return sum(stream.is_tunnel for stream in self.streams.values()) or int(self._draining and self._owes)
+
+    @property
+    def passed(self) -> tuple[int, int]:
+        """How many bytes the tunnels within have had received and sent so far."""
+        streams = self.streams.values()
+        return sum(stream.received for stream in streams), sum(stream.passed_on for stream in streams)
 
     def ready(self, events: int) -> None:
         """See `Ready`."""

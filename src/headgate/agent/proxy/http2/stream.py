@@ -76,6 +76,11 @@ class Stream:
         self._wanted = 0
         self._latest = math.inf
 
+    @property
+    def passed_on(self) -> int:
+        """Bytes the client has sent that do not wait to be written to the target."""
+        return self.sent - len(self._waiting)
+
     def open(self, opened: Opened, now: float) -> None:
         """Become a tunnel."""
         limits = opened.limits
@@ -141,8 +146,8 @@ class Stream:
         connection = self._connection
         if self.task is not None:
             self.task.cancel()
-        dropped = len(self._waiting)
-        self._hold(-dropped)
+        sent = self.passed_on
+        self._hold(-len(self._waiting))
         self._waiting = bytearray()
         self._pieces = []
         connection.forget(self, code or _CODES.get(why))
@@ -150,7 +155,7 @@ class Stream:
             connection.server.poll.forget(self._descriptor)
             (reset if why in {"client_gone", "target_gone"} else socket.socket.close)(self._socket)
             self._socket = None
-            self._closed(self.received, self.sent - dropped, why)
+            self._closed(self.received, sent, why)
         connection.server.left()
 
     # From the target to the client.
