@@ -111,7 +111,7 @@ class AdvisedProxy:
     def refused(self, asked, authority, refusal):
         """Write nothing down."""
 
-    def closed(self, asked, authority, received, sent, why, *, seconds):
+    def closed(self, peer, authority, received, sent, why, *, seconds):
         """Write nothing down."""
 
     async def connect(self, client="192.0.2.1", *, host=NAMES[0], fields=(), port=None):

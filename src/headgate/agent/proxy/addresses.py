@@ -57,6 +57,10 @@ class AddressRules:
             return None
         return what_is(address)
 
+    def may_change(self, port: int) -> bool:
+        """Say whether what is forbidden at this port is another question each time: which addresses are our own."""
+        return port in self._wildcards
+
     def _is_own(self, place: Address, port: int) -> bool:
         if place.is_unspecified or place in self._own[port]:
             return True  # systems take a connection to the unspecified address for one to themselves

@@ -41,20 +41,22 @@ class Authority(NamedTuple):
     address: Address | None
     """What the host is where it is no name."""
 
-    @property
-    def name(self) -> str:
-        """The host without brackets and without a dot at its end: what rules name, and a certificate is for."""
-        return self.host.strip("[]").removesuffix(".")
+    name: str
+    """The host without brackets and without a dot at its end: what rules name, and a certificate is for."""
 
-    @property
-    def origin(self) -> str:
-        """The origin, serialised: what its advice is asked at and remembered under, and what draws are made for.
+    origin: str
+    """The origin, serialised: what its advice is asked at and remembered under, and what draws are made for.
 
-        Without a dot at the end, though to the WHATWG that is another origin: it is the same server, and who asks for
-        it by its other name gets no second draw.
-        """
-        host = self.host.removesuffix(".")
-        return f"https://{host}" if self.port == HTTPS else f"https://{host}:{self.port}"
+    Without a dot at the end, though to the WHATWG that is another origin: it is the same server, and who asks for it by
+    its other name gets no second draw.
+    """
+
+    @classmethod
+    def of(cls, host: str, port: int) -> "Authority":
+        """Make it of a host as the parser writes it, and a port."""
+        undotted = host.removesuffix(".")
+        origin = f"https://{undotted}" if port == HTTPS else f"https://{undotted}:{port}"
+        return cls(host, port, _literal(host), undotted.strip("[]"), origin)
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
@@ -76,7 +78,7 @@ def _parsed(text: str) -> Authority | None:
     host, port = parse_host(match[1]), int(match[2])
     if host is None or not 1 <= port <= 65_535:
         return None
-    return Authority(host, port, _literal(host))
+    return Authority.of(host, port)
 
 
 def parse_host(text: str) -> str | None:

@@ -52,9 +52,9 @@ class Log(Protocol):
         """Write down a CONNECT that was refused."""
 
     def closed(
-        self, asked: Asked, authority: Authority, received: int, sent: int, why: Ending, *, seconds: float
+        self, peer: tuple[str, int], authority: Authority, received: int, sent: int, why: Ending, *, seconds: float
     ) -> None:
-        """Write down a tunnel that is over, which was open for so many seconds."""
+        """Write down a tunnel of the client at that address that is over, and was open for so many seconds."""
 
 
 class Manners(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,8 +152,7 @@ class Decision:
             raise
         self.counts.connected(authority.origin, ACCEPTED)
         self.counts.tunnels += 1
-        lasting = msgspec.structs.replace(asked, fields=())  # neither a token is kept, nor what nobody needs any more
-        tunnel = _Tunnel(self, lasting, authority, client, began=self._clock())
+        tunnel = _Tunnel(self, asked.peer, authority, client, began=self._clock())
         return Opened(socket=sock, closed=tunnel.closed, limits=self._manners.limits)
 
     def over(self, tunnel: "_Tunnel", received: int, sent: int, why: Ending) -> None:
@@ -163,7 +162,7 @@ class Decision:
         self.counts.received += received
         self.counts.sent += sent
         seconds = self._clock() - tunnel.began
-        self._log.closed(tunnel.asked, tunnel.authority, received, sent, why, seconds=seconds)
+        self._log.closed(tunnel.peer, tunnel.authority, received, sent, why, seconds=seconds)
 
     def _give_back(self, client: bytes) -> None:
         self._places.leave()
@@ -214,13 +213,15 @@ class Decision:
 
 
 class _Tunnel:
-    """What is to be known when a tunnel is over: little, for there are thousands."""
+    """What is to be known when a tunnel is over: little, for there are thousands, and no token shown for it."""
 
-    __slots__ = ("_decision", "asked", "authority", "began", "client")
+    __slots__ = ("_decision", "authority", "began", "client", "peer")
 
-    def __init__(self, decision: Decision, asked: Asked, authority: Authority, client: bytes, *, began: float) -> None:
+    def __init__(
+        self, decision: Decision, peer: tuple[str, int], authority: Authority, client: bytes, *, began: float
+    ) -> None:
         self._decision = decision
-        self.asked = asked
+        self.peer = peer
         self.authority = authority
         self.client = client
         self.began = began

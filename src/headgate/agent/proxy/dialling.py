@@ -34,6 +34,8 @@ without a number when they are over."""
 
 _Attempt = Callable[[Endpoint], Coroutine[Any, Any, socket.socket]]
 
+_NON_BLOCKING: Final = socket.SOCK_STREAM | getattr(socket, "SOCK_NONBLOCK", 0)
+"""Where the system can make a socket so at once, that is one call of it less."""
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _UNROUTABLE: Final = frozenset({errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
@@ -54,16 +56,17 @@ async def dial(
     order = list(islice(interleaved(endpoints), MOST_ATTEMPTS)) if len(endpoints) > 1 else endpoints
     failures: list[OSError] = []
     try:
-        if len(order) > 1:
-            async with asyncio.timeout(seconds):
-                sock = await _race(order, delay, failures, partial(_connect, connect or _by_loop, seconds))
-        else:
-            sock = await _only(failures, _connect(connect or _by_loop, seconds, order[0]))
-    except TimeoutError:
-        raise Refusal("dial_timeout", f"{_listed(order)} did not answer within {seconds:g} s") from None
-    if sock is None:
-        raise _refusal(order, failures)
-    return sock
+        if len(order) == 1:
+            return await _connect(connect or _by_loop, seconds, order[0])
+        async with asyncio.timeout(seconds):
+            sock = await _race(order, delay, failures, partial(_connect, connect or _by_loop, seconds))
+        if sock is not None:
+            return sock
+    except OSError as error:
+        if _is_late(error):
+            raise Refusal("dial_timeout", f"{_listed(order)} did not answer within {seconds:g} s") from None
+        failures.append(error)
+    raise _refusal(order, failures)
 
 
 def interleaved(endpoints: Sequence[Endpoint]) -> Iterator[Endpoint]:
@@ -125,9 +128,10 @@ def _close(lost: "asyncio.Task[socket.socket]") -> None:
 
 async def _connect(connect: Connect, seconds: float, endpoint: Endpoint) -> socket.socket:
     family = socket.AF_INET if endpoint.address.version == 4 else socket.AF_INET6
-    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock = socket.socket(family, _NON_BLOCKING)
     try:
-        sock.settimeout(0)
+        if sock.gettimeout() != 0:
+            sock.settimeout(0)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         await connect(sock, (str(endpoint.address), endpoint.port), seconds)
     except BaseException:

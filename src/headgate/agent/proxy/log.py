@@ -159,12 +159,12 @@ class DecisionLog:
             reason=refusal.reason,
             status=refusal.answer.status,
             why=refusal.why[:_LONGEST_CLAUSE],
-            client=self._client(asked),
+            client=self._client(asked.peer),
         )
         self._lines.write(msgspec.json.encode(line))
 
     def closed(
-        self, asked: Asked, authority: Authority, received: int, sent: int, why: Ending, *, seconds: float
+        self, peer: tuple[str, int], authority: Authority, received: int, sent: int, why: Ending, *, seconds: float
     ) -> None:
         """Write down a tunnel that is over."""
         if self._tunnels:
@@ -175,12 +175,12 @@ class DecisionLog:
                 sent=sent,
                 seconds=_rounded(max(0.0, seconds)),  # the clock may have been set back
                 why=why,
-                client=self._client(asked),
+                client=self._client(peer),
             )
             self._lines.write(msgspec.json.encode(line))
 
-    def _client(self, asked: Asked) -> str:
-        return asked.peer[0] if self._clients else ""
+    def _client(self, peer: tuple[str, int]) -> str:
+        return peer[0] if self._clients else ""
 
 
 class Tally:

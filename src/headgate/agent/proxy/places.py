@@ -40,6 +40,8 @@ class Places:
 
     async def take(self) -> bool:
         """Take a place, if there is one; False too where that cannot be told now."""
+        if len(self._cells) == 1:
+            return self._take()  # nobody else is there to take one at this moment
         if lock(self._descriptor):  # as nearly always: it is held for a moment
             try:
                 return self._take()

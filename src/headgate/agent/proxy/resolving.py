@@ -16,6 +16,9 @@ from headgate.agent.proxy.refusal import Refusal
 
 __all__ = ["Resolver"]
 
+_MOST_SETTLED: Final = 1024
+"""Authorities remembered, which are the clients' to name."""
+
 
 class Resolver:
     """Resolves under `rules`; names that `overrides` have no entry for by `lookup`, which raises `Refusal`.
@@ -33,6 +36,7 @@ class Resolver:
     ) -> None:
         self._rules = rules
         self._lookup = lookup
+        self._settled: dict[str, tuple[Endpoint, ...]] = {}
         self._overrides = overrides or Overrides()
         self.under_way: Final = under_way
         """See above."""
@@ -42,18 +46,34 @@ class Resolver:
 
         Only a name that has to be looked up makes this wait.
         """
+        settled = self._settled.get(authority.origin)
+        if settled is not None:
+            return settled
         endpoints = self._overrides.endpoints(authority)
+        if authority.address is None and not endpoints:
+            found = await self._lookup(authority.host)
+            endpoints = tuple(Endpoint(address, authority.port) for address in found)
+            self._check_all(authority, endpoints)
+            return endpoints
         if authority.address is not None:
             itself = Endpoint(authority.address, authority.port)
             self._check(authority, itself)
-            if not endpoints:
-                return (itself,)
-        elif not endpoints:
-            found = await self._lookup(authority.host)
-            endpoints = tuple(Endpoint(address, authority.port) for address in found)
+            endpoints = endpoints or (itself,)
+        self._check_all(authority, endpoints)
+        self._settle(authority, endpoints)
+        return endpoints
+
+    def _settle(self, authority: Authority, endpoints: tuple[Endpoint, ...]) -> None:
+        """Remember what nothing but the configuration says, as the addresses of this machine do not."""
+        ports = {authority.port, *(endpoint.port for endpoint in endpoints)}
+        if not any(map(self._rules.may_change, ports)):
+            if len(self._settled) >= _MOST_SETTLED:
+                self._settled.clear()
+            self._settled[authority.origin] = endpoints
+
+    def _check_all(self, authority: Authority, endpoints: Sequence[Endpoint]) -> None:
         for endpoint in endpoints:
             self._check(authority, endpoint)
-        return endpoints
 
     def _check(self, authority: Authority, endpoint: Endpoint) -> None:
         forbidden = self._rules.forbids(endpoint.address, endpoint.port)

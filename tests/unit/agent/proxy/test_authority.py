@@ -29,7 +29,8 @@ from headgate.http.origin import serialised_origin
 )
 def test_a_name_is_what_the_parser_makes_of_it(text: str, host: str, port: int) -> None:
     authority = parse_authority(text)
-    assert authority == Authority(host, port, None)
+    assert authority == Authority.of(host, port)
+    assert authority.address is None
     assert authority is not None
     # A dot at the end makes another origin to the WHATWG, and none to us: the same server, and no second draw.
     assert authority.origin == serialised_origin(f"https://{host.rstrip('.')}:{port}")
@@ -95,8 +96,8 @@ def test_what_is_no_host_and_port_is_malformed(text: str) -> None:
 def test_a_name_may_be_as_long_as_names_are() -> None:
     longest = ".".join(["a" * 63] * 3 + ["b" * 61])
     assert len(longest) == 253
-    assert parse_authority(f"{longest}:443") == Authority(longest, 443, None)
-    assert parse_authority(f"{longest}.:443") == Authority(f"{longest}.", 443, None)
+    assert parse_authority(f"{longest}:443") == Authority.of(longest, 443)
+    assert parse_authority(f"{longest}.:443") == Authority.of(f"{longest}.", 443)
     assert parse_authority(f"{longest}b:443") is None
 
 

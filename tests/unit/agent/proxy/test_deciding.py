@@ -86,7 +86,7 @@ class World:
     def refused(self, asked, authority, refusal):
         self.log.append((None if authority is None else authority.origin, refusal.reason))
 
-    def closed(self, asked, authority, received, sent, why, *, seconds):
+    def closed(self, peer, authority, received, sent, why, *, seconds):
         self.log.append((authority.origin, received, sent, why))
 
     async def decide(self, host="www.example.org", port=None, **asked):

@@ -153,7 +153,7 @@ def test_a_refusal_is_a_line(clients: bool, named: dict[str, str]) -> None:
     log = DecisionLog(lines, clients=clients, clock=lambda: 1.23456)
     log.refused(ASKED, authority(), Refusal("port", "port 25 is not open"))
     log.refused(Asked(authority="", peer=ASKED.peer), None, Refusal("malformed"))
-    log.closed(ASKED, authority(), 1, 2, "ended", seconds=3)
+    log.closed(ASKED.peer, authority(), 1, 2, "ended", seconds=3)
     assert lines.lines == [
         {
             "event": "refused", "time": 1.235, "origin": "https://www.example.org", "reason": "port", "status": 403,
@@ -167,8 +167,8 @@ def test_a_refusal_is_a_line(clients: bool, named: dict[str, str]) -> None:
 def test_a_tunnel_is_a_line_where_all_is_asked_for(clients: bool, named: dict[str, str]) -> None:
     lines = Written()
     log = DecisionLog(lines, tunnels=True, clients=clients, clock=lambda: 2.0)
-    log.closed(ASKED, authority(), 10, 20, "idle", seconds=0.98765)
-    log.closed(ASKED, authority(), 0, 0, "client_gone", seconds=-5.0)
+    log.closed(ASKED.peer, authority(), 10, 20, "idle", seconds=0.98765)
+    log.closed(ASKED.peer, authority(), 0, 0, "client_gone", seconds=-5.0)
     first, second = lines.lines
     assert first == {
         "event": "tunnel", "time": 2.0, "origin": "https://www.example.org", "received": 10, "sent": 20,

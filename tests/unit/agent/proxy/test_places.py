@@ -45,6 +45,17 @@ def test_so_many_are_taken_and_no_more(places):
     asyncio.run(take())
 
 
+def test_one_worker_alone_takes_no_more_either():
+    async def take():
+        alone = Places(2, make_places(1))
+        assert [await alone.take() for _ in range(3)] == [True, True, False]
+        alone.leave()
+        assert [await alone.take() for _ in range(2)] == [True, False]
+        alone.close()
+
+    asyncio.run(take())
+
+
 def test_workers_share_them(places):
     async def take():
         one, other = places(2, 0), places(2, 1)

@@ -113,3 +113,40 @@ def test_what_the_lookup_refuses_is_refused() -> None:
 
     rules = AddressRules(is_local=lambda address: False)
     assert refused(Resolver(rules, fail), "www.test:443").reason == "name"
+
+
+def test_what_is_no_question_is_asked_once() -> None:
+    """What the configuration says does not change; the addresses of this machine do."""
+    local: set[Address] = set()
+    rules = AddressRules(
+        [parse_network("127.0.0.0/8")], listeners=[(ip_address("0.0.0.0"), PORT)], is_local=local.__contains__
+    )
+    made = Resolver(rules, Lookup(), overrides=Overrides(["moved.test=127.0.0.1:8443", "*=127.0.0.1"]))
+    texts = ["a.test:443", "a.test:8444", "127.0.0.2:443", "moved.test:443", f"b.test:{PORT}", f"127.0.0.3:{PORT}"]
+    endpoints = [resolve(made, text) for text in texts]
+    assert endpoints == [
+        ["127.0.0.1:443"], ["127.0.0.1:8444"], ["127.0.0.2:443"], ["127.0.0.1:8443"], ["127.0.0.1:8443"],
+        ["127.0.0.3:8443"],
+    ]  # fmt: skip
+    assert [resolve(made, text) for text in texts] == endpoints
+    local.update({ip_address("127.0.0.1"), ip_address("127.0.0.3")})
+    assert [resolve(made, text) for text in texts[:3]] == endpoints[:3]
+    for text in texts[3:]:
+        assert refused(made, text).why.endswith("where the proxy itself listens")
+
+
+def test_what_was_looked_up_is_no_more_remembered_than_what_was_refused() -> None:
+    lookup = Lookup(["93.184.216.34"], ["127.0.0.1"], ["93.184.216.34"])
+    made = resolver(lookup)
+    assert resolve(made, "www.test:443") == ["93.184.216.34:443"]
+    for _ in range(2):
+        assert refused(made, "127.0.0.1:443").reason == "address"
+    assert refused(made, "www.test:443").reason == "address"
+    assert resolve(made, "www.test:443") == ["93.184.216.34:443"]
+
+
+def test_clients_fill_no_memory_with_addresses() -> None:
+    made = resolver(Lookup())
+    for number in range(3000):
+        resolve(made, f"93.184.{number // 256}.{number % 256}:443")
+    assert len(made._settled) <= 1024
