@@ -1,7 +1,8 @@
 """Minting: what the referring site does."""
 
+import re
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from headgate.errors import ConfigurationError
 from headgate.http.origin import serialised_origin
@@ -12,6 +13,8 @@ __all__ = ["Entropy", "mint", "target_origin"]
 
 Entropy: TypeAlias = Callable[[int], bytes]
 """Gives as many bytes as it is asked for, none of which anybody can guess: `os.urandom`."""
+
+_LAST_DOT: Final = re.compile(r"\.(?=(?::[0-9]+)?\Z)")
 
 
 def mint(key: Key, *, now: float, ttl: float, entropy: Entropy, origin: str | None = None) -> str:
@@ -32,9 +35,10 @@ def mint(key: Key, *, now: float, ttl: float, entropy: Entropy, origin: str | No
 def target_origin(url: str) -> str:
     """Give the origin of an https URL, as the proxy will know it; raises `ConfigurationError` for any other text.
 
-    A CONNECT names a host and a port, and https is what is spoken there.
+    A CONNECT names a host and a port, and https is what is spoken there. A dot at the end of the host is dropped: it is
+    the same server, and the proxy knows it by one name.
     """
     origin = serialised_origin(url)
     if origin is None or not origin.startswith("https://"):
         raise ConfigurationError(f"{url!r} is no https origin; try https://example.com")
-    return origin
+    return _LAST_DOT.sub("", origin)

@@ -45,6 +45,9 @@ def test_a_ttl_that_the_key_does_not_allow(key, entropy, ttl):
         ("https://user:password@example.com:8443/", "https://example.com:8443"),
         ("https://0x7f.1", "https://127.0.0.1"),
         ("https://bücher.example", "https://xn--bcher-kva.example"),
+        ("https://example.com./a", "https://example.com"),
+        ("https://example.com.:8443", "https://example.com:8443"),
+        ("https://[::1]:8443", "https://[::1]:8443"),
     ],
 )
 def test_the_origin_of_a_url_is_what_counts(url, origin):

@@ -3,6 +3,7 @@ import os
 
 import pytest
 
+from headgate.agent.proxy.authority import parse_authority
 from headgate.agent.proxy.tokens import TokenCheck
 from headgate.errors import ConfigurationError
 from headgate.token import Valid, mint
@@ -64,3 +65,22 @@ def test_it_has_keys_and_closes_what_remembers():
     assert once.closed
     with pytest.raises(ConfigurationError, match="no key"):
         TokenCheck([], once)
+
+
+@pytest.mark.parametrize(
+    ("url", "authority"),
+    [
+        ("https://a.example/next", "A.EXAMPLE:443"),
+        ("https://a.example./next", "a.example.:443"),
+        ("https://a.example/next", "a.example.:443"),
+        ("https://a.example.:8443", "a.example:8443"),
+        ("https://127.1:8443", "127.0.0.1:8443"),
+        ("https://[0::1]/", "[::1]:443"),
+    ],
+)
+def test_a_bound_token_is_for_the_origin_as_a_connect_names_it(url, authority):
+    bound = mint(KEY, now=NOW, ttl=60, entropy=os.urandom, origin=url)
+    verdict = asyncio.run(
+        TokenCheck([KEY], Remembering(None)).check(bound, now=NOW, origin=parse_authority(authority).origin)
+    )
+    assert isinstance(verdict, Valid)
