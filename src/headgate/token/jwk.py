@@ -19,13 +19,13 @@ from headgate.token.minting import Entropy
 if TYPE_CHECKING:
     from headgate.token.ed25519 import Ed25519Key
 
-__all__ = ["LONGEST_TTL", "new_key", "read_keys", "write_keys"]
+__all__ = ["LONGEST_FILE", "LONGEST_TTL", "new_key", "read_keys", "write_keys"]
 
 LONGEST_TTL: Final = 7 * 86_400
 """Seconds that a key may let its tokens be good for: proxies remember each of them so long."""
 
-_LONGEST: Final = 65_536
-"""Bytes of a key file."""
+LONGEST_FILE: Final = 65_536
+"""Bytes of a key file: nobody need read more of one than one byte beyond these."""
 
 _ALGORITHMS: Final = {"oct": ("HS256",), "OKP": ("EdDSA", "Ed25519")}
 """The names that `alg` may have for each `kty`, if it is there; RFC 9864 renames the one for Ed25519."""
@@ -60,8 +60,8 @@ def read_keys(content: bytes) -> tuple[Key, ...]:
     Raises `ConfigurationError` with a sentence that quotes nothing of it, for what is no such file or has no such keys,
     and `MissingExtra` for Ed25519 where there is no cryptography.
     """
-    if len(content) > _LONGEST:
-        raise ConfigurationError(f"a key file has at most {_LONGEST} bytes")
+    if len(content) > LONGEST_FILE:
+        raise ConfigurationError(f"a key file has at most {LONGEST_FILE} bytes")
     try:
         read = msgspec.json.decode(content)
         is_set = isinstance(read, dict) and "keys" in read

@@ -30,10 +30,10 @@ _TTL = 600
 
 def keys_in(file: str) -> "tuple[Key, ...]":
     """Read a key file; raises `ConfigurationError` that names it."""
-    from headgate.token import read_keys
+    from headgate.token.jwk import LONGEST_FILE, read_keys
 
     with unreadable(file), click.open_file(file, "rb") as opened:
-        content = opened.read()
+        content = opened.read(LONGEST_FILE + 1)
     try:
         return read_keys(content)
     except ConfigurationError as error:
