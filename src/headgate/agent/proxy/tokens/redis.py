@@ -76,10 +76,14 @@ def _client(url: str) -> "Redis":
     if importlib.util.find_spec("redis") is None:
         raise MissingExtra("redis", "remembering tokens in Redis")
     from redis.asyncio import BlockingConnectionPool, Redis
+    from redis.exceptions import RedisError
 
     try:
         # A pool of one's own does not ask twice, unlike a client's: asked again, Redis would call a new token shown.
-        pool = BlockingConnectionPool.from_url(url, max_connections=_CONNECTIONS)
-    except ValueError:
+        # In version 2 of its protocol there are no messages that were not asked for, so that the pool looks whether
+        # Redis has closed an idle connection before it is asked over that.
+        pool = BlockingConnectionPool.from_url(url, max_connections=_CONNECTIONS, protocol=2)
+        pool.make_connection()  # type: ignore[no-untyped-call]  # which opens nothing, and knows all options
+    except (ValueError, TypeError, RedisError):
         raise ConfigurationError("the token store is no URL of a Redis; try redis://127.0.0.1:6379/0") from None
     return Redis.from_pool(pool)

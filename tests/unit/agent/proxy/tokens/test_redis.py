@@ -147,6 +147,20 @@ def test_a_redis_that_comes_back_is_asked_again(tmp_path, fresh, monkeypatch):
 
 
 @needs_redis
+def test_a_connection_that_redis_closed_meanwhile_costs_no_tunnel(url, fresh):
+    async def scenario():
+        async with remembering(url) as once, Redis.from_url(url) as client:
+            # Two at once have a connection each.
+            assert await asyncio.gather(*(once.use(fresh(NOW + 60), now=NOW) for _ in range(2))) == [None, None]
+            assert len(await client.client_list()) == 3
+            await client.client_kill_filter(_type="normal", skipme=True)
+            assert len(await client.client_list()) == 1
+            assert await asyncio.gather(*(once.use(fresh(NOW + 60), now=NOW) for _ in range(2))) == [None, None]
+
+    run(scenario())
+
+
+@needs_redis
 def test_a_redis_that_hangs_is_not_waited_for_and_its_late_answers_are_nobodys(redis_server, url, fresh, monkeypatch):
     monkeypatch.setattr(room, "_HOLD", 0.0)
 
@@ -286,7 +300,18 @@ def test_patience_is_for_all_that_has_to_be_said_together(redis_server, fresh):
     run(scenario())
 
 
-@pytest.mark.parametrize("url", ["", "127.0.0.1:6379", "http://127.0.0.1:6379", "redis://127.0.0.1:port"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "127.0.0.1:6379",
+        "http://127.0.0.1:6379",
+        "redis://127.0.0.1:port",
+        "redis://127.0.0.1:6379/0?no_option=1",
+        "redis://127.0.0.1:6379/0?protocol=9",
+        "rediss://127.0.0.1:6379/0?ssl_cert_reqs=sometimes",
+    ],
+)
 def test_what_is_no_url_of_a_redis(url):
     with pytest.raises(ConfigurationError, match="try redis://") as caught:
         RedisOnce(url)
