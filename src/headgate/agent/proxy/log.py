@@ -205,7 +205,7 @@ class Tally:
             open=counts.tunnels,
             received=received,
             sent=sent,
-            seconds=_rounded(now - told),
+            seconds=_rounded(max(0.0, now - told)),  # as above
         )
         return msgspec.json.encode(line)
 

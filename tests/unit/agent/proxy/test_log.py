@@ -196,3 +196,5 @@ def test_what_was_let_through_is_told_as_counts_and_only_where_there_was_any() -
     counts.connects["accepted"] += 1
     line = json.loads(tally.line(counts, now=290.5) or b"")
     assert (line["accepted"], line["open"], line["received"], line["sent"], line["seconds"]) == (1, 0, 7, 3, 10.5)
+    counts.sent += 1
+    assert json.loads(tally.line(counts, now=200.0) or b"")["seconds"] == 0.0  # the clock was set back
