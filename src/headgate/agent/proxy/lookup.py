@@ -8,6 +8,7 @@ All counts are kept on the event loop; threads only take work and report.
 """
 
 import asyncio
+import errno
 import queue
 import socket
 import threading
@@ -28,6 +29,8 @@ LOOKUP_TIMEOUT: Final = 6.0
 _IDLE_KEPT: Final = 4
 """Threads that stay when there is nothing to look up."""
 
+_EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
 _Found: TypeAlias = tuple[Address, ...]
 
 
@@ -36,7 +39,7 @@ class SystemLookup:
 
     Of at most `most` threads, names that end in the same two labels have at most `most_alike`; whoever finds none free
     waits, and within `seconds` of having asked there is an answer. Raises `Refusal` "name", and "connections" where the
-    system gives no more threads. For one event loop.
+    system gives no more threads, or no file to ask a name server with. For one event loop.
     """
 
     def __init__(
@@ -167,8 +170,15 @@ class SystemLookup:
                 with suppress(ValueError):  # nothing but an address is an answer
                     addresses[ip_address(str(sockaddr[0]).partition("%")[0])] = None
         except Exception as error:  # whatever it is: a thread that died of it would keep its place for good
-            return Refusal("name", f"{host} does not resolve: {getattr(error, 'strerror', None) or error}")
+            why = f"{host} does not resolve: {getattr(error, 'strerror', None) or error}"
+            return Refusal("connections" if _is_ours(error) else "name", why)
         return tuple(addresses) if addresses else Refusal("name", f"{host} has no address")
+
+
+def _is_ours(error: Exception) -> bool:
+    """Say whether a lookup failed for what this process lacks, whose fault no name is."""
+    # A resolver's own errors have numbers of their own, which mean something else.
+    return isinstance(error, OSError) and not isinstance(error, socket.gaierror) and error.errno in _EXHAUSTED
 
 
 class _Question:

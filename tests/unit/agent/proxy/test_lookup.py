@@ -1,6 +1,8 @@
 """Threads that ask the system's resolver: real names of this machine's, and name servers that do not answer."""
 
 import asyncio
+import errno
+import os
 import socket
 import subprocess
 import sys
@@ -104,6 +106,8 @@ def test_every_address_comes_once_in_order_and_without_its_zone(run: Any) -> Non
     [
         socket.gaierror(socket.EAI_NONAME, "Name or service not known"),
         socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"),
+        # On some systems a resolver's own numbers are others' for what a process lacks.
+        socket.gaierror(errno.EMFILE, "Bad hints"),
         OSError(5, "Input/output error"),
         UnicodeError("label too long"),
         MemoryError(),
@@ -291,6 +295,22 @@ def test_a_system_out_of_threads_is_the_proxys_load(run: Any, monkeypatch: pytes
                 await lookup("localhost")
         assert raised.value.reason == "connections"
         assert await lookup("localhost")
+        lookup.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
+def test_a_system_out_of_files_is_the_proxys_load(run: Any, number: int) -> None:
+    def fail(*_: Any, **__: Any) -> list[Any]:
+        raise OSError(number, os.strerror(number))
+
+    async def main() -> None:
+        lookup = SystemLookup(getaddrinfo=fail)
+        with pytest.raises(Refusal) as raised:
+            await lookup("a.test")
+        assert (raised.value.reason, raised.value.answer.status) == ("connections", 503)
+        assert raised.value.why == f"a.test does not resolve: {os.strerror(number)}"
         lookup.close()
 
     run(main())
