@@ -73,8 +73,7 @@ class Record:
         if result is not UNREACHABLE:
             self._advice = Advice(self._origin, result, reason, fresh_until)
             self._stored = Stored.of(self._advice, response, now=now)
-        elif not is_late or self._advice is None:
-            # That nothing came is no news, late, to whom it did not come either.
+        elif self._advice is None or not self._is_no_news(response, now, is_late=is_late):
             hold_until = ASAP if retry_release(response.fields, now=now) == ASAP else fresh_until
             last = None if self._stored is None else self._stored.stands
             self._advice = Advice(self._origin, result, reason, fresh_until, hold_until, last)
@@ -98,6 +97,10 @@ class Record:
         self._stored = self._stored.renewed(response.fields, now=now)
         self._advice = self._stored.advice
         return self._advice
+
+    def _is_no_news(self, response: AdviceResponse, now: float, *, is_late: bool) -> bool:
+        """Say whether a failure says nothing: late, or that nothing came to this fetch while another one's is fresh."""
+        return is_late or (response.status == NETWORK_ERROR.status and self.fresh(now) is not None)
 
     def _is_waited_for(self, now: float) -> bool:
         return self._flight is not None and 0 < self._flight.give_up - now <= PATIENCE

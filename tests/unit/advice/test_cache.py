@@ -80,6 +80,27 @@ class TestSingleFlight:
         assert cache.received(first, NETWORK_ERROR, now=NOW + 101) == known
         assert cache.ask(ORIGIN, now=NOW + 101) == known
 
+    def test_that_nothing_came_does_not_undo_what_came_late_meanwhile(self, cache: AdviceCache) -> None:
+        first = cache.ask(ORIGIN, now=NOW)
+        cache.ask(ORIGIN, now=NOW + PATIENCE)
+        second = cache.ask(ORIGIN, now=NOW + 100)
+        assert isinstance(first, Fetch)
+        assert isinstance(second, Fetch)
+        known = cache.received(first, response(), now=NOW + 101)
+        assert cache.received(second, NETWORK_ERROR, now=NOW + 102) == known
+        assert cache.ask(ORIGIN, now=NOW + 102) == known
+
+    def test_what_an_origin_says_later_counts_even_so(self, cache: AdviceCache) -> None:
+        first = cache.ask(ORIGIN, now=NOW)
+        cache.ask(ORIGIN, now=NOW + PATIENCE)
+        second = cache.ask(ORIGIN, now=NOW + 100)
+        assert isinstance(first, Fetch)
+        assert isinstance(second, Fetch)
+        cache.received(first, response(), now=NOW + 101)
+        busy = cache.received(second, response(None, ("Retry-After", "30"), status=503), now=NOW + 102)
+        assert (busy.result, busy.hold_until) == (UNREACHABLE, NOW + 132)
+        assert cache.ask(ORIGIN, now=NOW + 103) == busy
+
     def test_a_late_report_leaves_the_next_flight_in_the_air(self, cache: AdviceCache) -> None:
         first = cache.ask(ORIGIN, now=NOW)
         assert isinstance(first, Fetch)
