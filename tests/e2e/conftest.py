@@ -2,10 +2,13 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
 import uvloop
+
+from tests.e2e.tunnels import Shell, keys, trusting
 
 pytest.register_assert_rewrite("tests.e2e.polite_laws")
 
@@ -24,3 +27,9 @@ def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, None]],
         assert errors == []
 
     return run_it
+
+
+@pytest.fixture(params=["plain", "tls"])
+def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Shell:
+    """Give what is needed without TLS, and with it."""
+    return Shell(keys(tmp_path), trusting()) if request.param == "tls" else Shell(None, None)

@@ -26,15 +26,6 @@ from tests.e2e.tunnels import (
     until,
 )
 
-LARGE = 12 * 2**20
-"""Bytes: far more than what all buffers between two programs hold, so that both kinds of relaying are seen."""
-
-
-@pytest.fixture(params=["plain", "tls"])
-def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Shell:
-    """Give what is needed without TLS, and with it."""
-    return Shell(keys(tmp_path), trusting()) if request.param == "tls" else Shell(None, None)
-
 
 def test_a_client_that_has_said_all_still_hears_the_answer(run: Callable) -> None:
     async def answer(target: Target) -> None:

@@ -4,32 +4,21 @@ import asyncio
 import hashlib
 import os
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from headgate.agent.proxy.poll import LoopPoll
 from tests.e2e.tunnels import (
+    LARGE,
     Deciding,
     Shell,
     Target,
     client_at,
-    keys,
     opened,
     proxy_running,
     target_running,
-    trusting,
     until,
 )
-
-LARGE = 12 * 2**20
-"""Bytes: far more than what all buffers between two programs hold, so that both kinds of relaying are seen."""
-
-
-@pytest.fixture(params=["plain", "tls"])
-def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Shell:
-    """Give what is needed without TLS, and with it."""
-    return Shell(keys(tmp_path), trusting()) if request.param == "tls" else Shell(None, None)
 
 
 def test_what_is_sent_comes_back(shell: Shell, run: Callable) -> None:

@@ -22,6 +22,7 @@ from headgate.agent.proxy.tls import server_context
 from tests.e2e.scripted import PATIENCE, until
 
 __all__ = [
+    "LARGE",
     "Client",
     "Deciding",
     "Shell",
@@ -35,6 +36,8 @@ __all__ = [
     "until",
 ]
 
+LARGE = 12 * 2**20
+"""Bytes: far more than what all buffers between two programs hold, so that both kinds of relaying are seen."""
 STATUS = {"malformed": 400, "method": 405, "connections": 503}
 
 Script = Callable[["Target"], Awaitable[None]]

@@ -1,40 +1,21 @@
 """`headgate get`, against a server that does as it is told."""
 
 import io
-import json
 import sys
 import threading
 from contextlib import contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import NamedTuple
 
 import pytest
-
-from headgate.cli import main
 
 DISALLOWS = b'[{"user_agent":"*","disallow":true}]'
 WANTS_ALL = b'[{"user_agent":"*"}]'
 
 
-class Ran(NamedTuple):
-    code: int
-    out: bytes
-    err: str
-
-    @property
-    def json(self):
-        return json.loads(self.out)
-
-
 @pytest.fixture
-def run(capsysbinary):
-    def run(*arguments):
-        with pytest.raises(SystemExit) as caught:
-            main(["get", *map(str, arguments)])
-        said = capsysbinary.readouterr()
-        return Ran(caught.value.code, said.out, said.err.decode())
-
-    return run
+def run(headgate):
+    return partial(headgate, "get")
 
 
 class Site:

@@ -1,42 +1,16 @@
-import io
-import json
-import sys
-from typing import NamedTuple
+from functools import partial
 
 import pytest
 
 from headgate.bundle import BundleWriter
-from headgate.cli import main
 
 BASE = "https://example.com/"
 
 
-class Ran(NamedTuple):
-    code: int
-    out: bytes
-    err: str
-
-    @property
-    def json(self):
-        return json.loads(self.out)
-
-    @property
-    def lines(self):
-        return [json.loads(line) for line in self.out.splitlines()]
-
-
 @pytest.fixture
-def run(capsysbinary, monkeypatch):
-    """Run `headgate bundle` in this process, as the program would end."""
-
-    def run(*arguments, stdin=b""):
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        with pytest.raises(SystemExit) as caught:
-            main(["bundle", *map(str, arguments)])
-        said = capsysbinary.readouterr()
-        return Ran(caught.value.code, said.out, said.err.decode())
-
-    return run
+def run(headgate):
+    """Run `headgate bundle`."""
+    return partial(headgate, "bundle")
 
 
 @pytest.fixture

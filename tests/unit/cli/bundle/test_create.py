@@ -25,7 +25,7 @@ def out(tmp_path):
 def lines_of(run, bundle):
     told = run("list", bundle, "--json", "--profile", "compat")
     assert told.code == 0
-    return {(line["url"], line["variant_key"]): line for line in told.lines}
+    return {(line["url"], line["variant_key"]): line for line in told.objects}
 
 
 def test_a_directory(run, folder, out):

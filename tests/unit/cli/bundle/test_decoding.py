@@ -98,7 +98,7 @@ def test_extract_tells_of_what_was_changed_and_goes_on(run, broken, tmp_path):
 def test_what_is_stored_is_listed_and_kept(run, signed, broken, tmp_path):
     with open_bundle(signed) as bundle:
         stored = bundle.response(BASE)
-    listed = next(line for line in run("list", signed, "--json").lines if line["url"] == BASE)
+    listed = next(line for line in run("list", signed, "--json").objects if line["url"] == BASE)
     assert listed["headers"] == stored.stored_headers
     assert listed["headers"]["content-encoding"] == "mi-sha256-03"
     assert listed["payload_length"] == len(stored.payload) > len(LONG)

@@ -41,7 +41,7 @@ def test_what_lists_and_what_extracts_agree(run, make, tmp_path):
     site = make({BASE: b"home", BASE + "x": {"payload": b"", "status": 404}})
     run("extract", site, "-o", tmp_path / "out")
     names = ("url", "variant_key", "status", "headers")
-    listed = [{name: line[name] for name in names} for line in run("list", site, "--json").lines]
+    listed = [{name: line[name] for name in names} for line in run("list", site, "--json").objects]
     assert listed == [{name: entry[name] for name in names} for entry in extracted(tmp_path / "out")[0]]
 
 
@@ -167,13 +167,13 @@ def test_headers_that_many_urls_share_do_not_fill_the_disk(run, tmp_path):
     assert not (tmp_path / "out").exists()
     path.write_bytes(parts.sharing(2_000, parts.RESPONSES[0]).written())
     assert run("extract", path, "-o", tmp_path / "out").code == 0
-    assert len(run("list", path, "--json").lines) == 2_000
+    assert len(run("list", path, "--json").objects) == 2_000
 
 
 def test_responses_inside_one_another_do_not_fill_the_disk(run, tmp_path):
     path = tmp_path / "nested.wbn"
     path.write_bytes(parts.nested(50).written())
-    assert len(run("list", path, "--json").lines) == 50
+    assert len(run("list", path, "--json").objects) == 50
     told = run("extract", path, "-o", tmp_path / "out")
     assert (told.code, told.err.count("\n")) == (1, 1)
     assert "lie inside one another" in told.err

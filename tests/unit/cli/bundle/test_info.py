@@ -60,8 +60,8 @@ def test_a_length_beyond_64_bits_is_a_number_all_the_same(run, tmp_path):
 
 def test_relative_urls_stand_as_they_are_or_have_a_base(run, make):
     site = make({"/": b"home", "/x": b"other"}, version="b2", primary_url=None, relative_urls=True)
-    assert [line["url"] for line in run("list", site, "--json").lines] == ["/", "/x"]
-    lines = run("list", site, "--json", "--base-url", "HTTPS://Example.com/a/b").lines
+    assert [line["url"] for line in run("list", site, "--json").objects] == ["/", "/x"]
+    lines = run("list", site, "--json", "--base-url", "HTTPS://Example.com/a/b").objects
     assert [line["url"] for line in lines] == [BASE, BASE + "x"]
     assert run("get", site, "/x").out == b"other"
     assert run("get", site, BASE + "x", "--base-url", BASE).out == b"other"

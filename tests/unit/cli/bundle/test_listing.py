@@ -25,7 +25,7 @@ def site(make):
 
 
 def test_urls_as_they_lie_in_the_file_and_variants_as_they_are_in_the_index(run, site):
-    lines = run("list", site, "--json").lines
+    lines = run("list", site, "--json").objects
     assert [(line["url"], line["variant_key"]) for line in lines] == [
         (BASE + "z", None),
         (BASE + "page", "en"),
@@ -39,7 +39,7 @@ def test_urls_as_they_lie_in_the_file_and_variants_as_they_are_in_the_index(run,
 
 
 def test_every_field_of_a_line(run, site):
-    line = run("list", site, "--json").lines[0]
+    line = run("list", site, "--json").objects[0]
     with open_bundle(site) as bundle:
         location = bundle.metadata.requests[BASE + "z"]
     assert line == {
@@ -52,14 +52,14 @@ def test_every_field_of_a_line(run, site):
 def test_responses_inside_one_another_are_listed_and_not_hashed(run, tmp_path, flags):
     path = tmp_path / "nested.wbn"
     path.write_bytes(parts.nested(50).written())
-    assert (run("list", path, *flags).code, len(run("list", path, "--json").lines)) == (0, 50)
+    assert (run("list", path, *flags).code, len(run("list", path, "--json").objects)) == (0, 50)
     told = run("list", path, "--digest", *flags)
     assert (told.code, told.out, told.err.count("\n")) == (1, b"", 1)
     assert "lie inside one another" in told.err
 
 
 def test_digests_are_those_of_the_payloads(run, site):
-    found = [line["payload_sha256"] for line in run("list", site, "--json", "--digest").lines]
+    found = [line["payload_sha256"] for line in run("list", site, "--json", "--digest").objects]
     assert found == [hashlib.sha256(payload).hexdigest() for payload in (b"<p>", b"shared", b"fr", b"shared", b"")]
 
 
@@ -75,7 +75,7 @@ def test_a_refused_response_hides_no_other(run, site, tmp_path):
     site.write_bytes(content[:at] + b"2x0" + content[at + 3 :])
     told = run("list", site, "--json", "--digest")
     assert (told.code, told.err) == (1, "")
-    bad, *others = told.lines
+    bad, *others = told.objects
     assert set(bad) == {
         "url", "variant_key", "offset", "length", "error", "message", "step", "fallback_url", "error_offset",
     }  # fmt: skip
@@ -92,12 +92,12 @@ def test_a_refused_response_hides_no_other(run, site, tmp_path):
 
 
 def test_exactly_the_responses_that_were_cut_are_refused(run, site):
-    whole = run("list", site, "--json").lines
+    whole = run("list", site, "--json").objects
     content = site.read_bytes()
     last = whole[-1]
     for length in range(whole[0]["offset"], len(content)):
         site.write_bytes(content[:length])
-        lines = run("list", site, "--json").lines
+        lines = run("list", site, "--json").objects
         cut = [line["offset"] + line["length"] > length for line in whole]
         assert [("error" in line) for line in lines] == cut
         assert run("info", site, "--json").code == 0

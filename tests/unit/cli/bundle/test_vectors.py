@@ -43,15 +43,15 @@ def test_list(run, real):
     told = run("list", path, "--json", "--digest", "--profile", "compat")
     assert (told.code, told.err) == (0, "")
     content = path.read_bytes()
-    for line in told.lines:
+    for line in told.objects:
         start, length = line.pop("offset"), line.pop("length")
         assert content[start] == 0x82
         size = line["payload_length"]
         payload = content[start + length - size : start + length]
         assert hashlib.sha256(payload).hexdigest() == line["payload_sha256"]
         assert line in case["responses"]
-    assert len(told.lines) == len(case["responses"])
-    assert keys_by_url(told.lines) == keys_by_url(case["responses"])
+    assert len(told.objects) == len(case["responses"])
+    assert keys_by_url(told.objects) == keys_by_url(case["responses"])
 
 
 def keys_by_url(lines):
@@ -70,10 +70,10 @@ def test_the_default_profile(run, real):
             assert has_step(told.json["step"], case["strict"]["steps"])
         return
     told = run("list", path, "--json")
-    refused = [line["url"] for line in told.lines if "error" in line]
+    refused = [line["url"] for line in told.objects if "error" in line]
     assert refused == case["strict"]["refused_responses"]
     assert told.code == (1 if refused else 0)
-    assert len(told.lines) == len(case["responses"])
+    assert len(told.objects) == len(case["responses"])
 
 
 def has_step(step, steps):
@@ -97,7 +97,7 @@ def ok(run, path, case, *flags):
     assert {name: told.json[name] for name in given} == given
     listed = run("list", path, "--json", *flags)
     assert listed.code == 0
-    assert not any("error" in line for line in listed.lines)
+    assert not any("error" in line for line in listed.objects)
 
 
 def refused(kinds, fallbacks):
@@ -122,7 +122,7 @@ def one_response(run, path, case, *flags):
     assert run("info", path, "--json", *flags).code == 0
     listed = run("list", path, "--json", *flags)
     assert listed.code == 1
-    lines = {line["url"]: line for line in listed.lines}
+    lines = {line["url"]: line for line in listed.objects}
     assert set(lines) == {FALLBACK, f"{FALLBACK}manifest"}
     bad = lines[FALLBACK]
     assert bad["error"] == "response"

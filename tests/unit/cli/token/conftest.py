@@ -1,39 +1,12 @@
-import io
-import json
-import sys
-from typing import NamedTuple
+from functools import partial
 
 import pytest
 
-from headgate.cli import main
-
-
-class Ran(NamedTuple):
-    code: int
-    out: bytes
-    err: str
-
-    @property
-    def json(self):
-        return json.loads(self.out)
-
-    @property
-    def lines(self):
-        return self.out.decode().splitlines()
-
 
 @pytest.fixture
-def run(capsysbinary, monkeypatch):
-    """Run `headgate token` in this process, as the program would end."""
-
-    def run(*arguments, stdin=b""):
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        with pytest.raises(SystemExit) as caught:
-            main(["token", *map(str, arguments)])
-        said = capsysbinary.readouterr()
-        return Ran(caught.value.code, said.out, said.err.decode())
-
-    return run
+def run(headgate):
+    """Run `headgate token`."""
+    return partial(headgate, "token")
 
 
 @pytest.fixture
