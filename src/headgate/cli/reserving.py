@@ -16,12 +16,15 @@ _NOT_HERE: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
 @contextmanager
 def reserved(address: Address) -> Iterator[list[tuple[str, int]]]:
-    """Have every address of a host while inside; gives them in figures, with the true port. Raises `OSError`.
+    """Have every address of a host while inside, of "*" those of both families; gives them in figures, with the true
+    port. Raises `OSError`.
 
     A socket that only wants to share would be let in beside another program's: so first one is bound that does not. The
     one that stays is bound and never listens; it keeps a port that the system chose.
     """
-    found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    found = socket.getaddrinfo(
+        None if address.host == "*" else address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
     bound: list[tuple[str, int]] = []
     missing: OSError | None = None
     with ExitStack() as kept:

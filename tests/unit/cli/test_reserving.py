@@ -40,6 +40,13 @@ def test_an_address_that_others_share_is_not_to_be_had():
         pass
 
 
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="there is no IPv6 here")
+def test_every_address_there_is_has_the_same_port():
+    with reserved(Address("*", 0)) as found:
+        assert {host for host, _ in found} == {"0.0.0.0", "::"}
+        assert len({port for _, port in found}) == 1
+
+
 def test_every_address_of_a_host_has_the_same_port(monkeypatch):
     found = [(socket.AF_INET, 1, 6, "", ("127.0.0.1", 0)), (socket.AF_INET, 1, 6, "", ("127.0.0.2", 0))]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)

@@ -28,12 +28,16 @@ _EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
 async def listening_sockets(host: str, port: int, *, reuse_port: bool) -> list[socket.socket]:
-    """Listen at every address of `host` that this machine has; with port 0 all have the same free one.
+    """Listen at every address of `host` that this machine has, of "*" at all of both families, each with a socket.
+
+    With port 0 all have the same free one.
 
     Raises `OSError`.
     """
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    found = await loop.getaddrinfo(
+        None if host == "*" else host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
     sockets: list[socket.socket] = []
     missing: OSError | None = None
     try:

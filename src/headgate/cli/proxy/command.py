@@ -14,7 +14,12 @@ __all__ = ["proxy"]
 
 @click.command()
 @CONFIG
-@click.option("--listen", type=ADDRESS, metavar="HOST:PORT", help="Where clients connect.  [default: 127.0.0.1:8443]")
+@click.option(
+    "--listen",
+    type=ADDRESS,
+    metavar="HOST:PORT",
+    help="Where clients connect; [::] is IPv6 alone, * both.  [default: 127.0.0.1:8443]",
+)
 @click.option("--cert", metavar="F", help="TLS certificate chain, PEM; with --key. SIGHUP reads both again.")
 @click.option("--key", metavar="F", help="Private key of --cert, PEM.")
 @click.option("--self-signed", is_flag=True, default=None, help="Make a certificate, for trying it out.")

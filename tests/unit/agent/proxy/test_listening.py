@@ -21,6 +21,17 @@ def test_every_address_of_a_host_has_the_same_port() -> None:
             sock.close()
 
 
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="there is no IPv6 here")
+def test_both_families_are_listened_to_by_sockets_of_their_own() -> None:
+    sockets = asyncio.run(listening_sockets("*", 0, reuse_port=False))
+    try:
+        assert {sock.getsockname()[0] for sock in sockets} == {"0.0.0.0", "::"}
+        assert len({sock.getsockname()[1] for sock in sockets}) == 1
+    finally:
+        for sock in sockets:
+            sock.close()
+
+
 def test_several_workers_may_share_a_port() -> None:
     [first] = asyncio.run(listening_sockets("127.0.0.1", 0, reuse_port=True))
     with first:
