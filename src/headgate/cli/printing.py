@@ -11,7 +11,7 @@ import click
 from headgate.cli.terminal import harmless
 from headgate.errors import ConfigurationError
 
-__all__ = ["counted", "end_with_no", "json_line", "print_json", "size_of", "styled", "unreadable"]
+__all__ = ["counted", "end_with_no", "json_line", "print_bytes", "print_json", "size_of", "styled", "unreadable"]
 
 _UNITS = ("kB", "MB", "GB", "TB", "PB", "EB")
 
@@ -25,7 +25,14 @@ def json_line(value: Any) -> bytes:
 
 def print_json(value: Any) -> None:
     """Print one JSON value on a line of its own, in UTF-8 whatever the terminal speaks."""
-    sys.stdout.buffer.write(json_line(value))
+    print_bytes(json_line(value))
+
+
+def print_bytes(content: bytes) -> None:
+    """Print bytes as they are, and all of them: without a buffer (PYTHONUNBUFFERED) the system takes what it can."""
+    rest = memoryview(content)
+    while rest:
+        rest = rest[sys.stdout.buffer.write(rest) :]
 
 
 def end_with_no() -> NoReturn:

@@ -1,13 +1,13 @@
 """`headgate token new-key`: a key to mint and check tokens with."""
 
 import os
-import sys
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from headgate.cli.printing import print_bytes
 from headgate.cli.terminal import harmless
 from headgate.errors import ConfigurationError
 
@@ -62,7 +62,7 @@ def _write(files: list[tuple[str, bytes, int]]) -> None:
     with ExitStack() as undone:
         for name, content, mode in files:
             if name == "-":
-                sys.stdout.buffer.write(content)
+                print_bytes(content)
                 continue
             try:
                 descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
