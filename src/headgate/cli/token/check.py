@@ -50,5 +50,6 @@ def check(*, token: str, file: str, origin: str | None, is_json: bool) -> None:
 
 
 def _first_line() -> str:
-    with click.open_file("-") as stdin:
-        return str(stdin.readline(_LONGEST_LINE)).strip()
+    with click.open_file("-", "rb") as stdin:
+        # A character for a byte: what is no text is no token either, and that is said of it.
+        return bytes(stdin.readline(_LONGEST_LINE)).decode("latin-1").strip()

@@ -54,3 +54,5 @@ def test_standard_input_keeps_tokens_out_of_the_list_of_processes(run, key, toke
     assert run("check", "--key", key, "-", stdin=f"{token()}\n".encode()).code == 0
     assert run("check", "--key", key, "-", stdin=b"A" * 100_000).code == 1
     assert run("check", "--key", key, "-").code == 1
+    told = run("check", "--key", key, "-", stdin=b"\xff\xfe\x80 no text\n")
+    assert (told.code, told.out.partition(b":")[0], told.err) == (1, b"token_invalid", "")
