@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import trustme
 
 from tests.e2e import programs
 from tests.e2e.proxied import proxy, sources
@@ -200,6 +201,19 @@ def test_sighup_with_a_wrong_file_leaves_all_as_it_is(tmp_path, workers):
         assert "NL" in feed_of(running)
         assert certificates(running) == first
         assert running.ask().status == 200
+
+
+@WORKERS
+def test_sighup_with_a_wrong_file_of_the_clients_leaves_all_as_it_is(tmp_path, workers):
+    clients = tmp_path / "clients.pem"
+    trustme.CA().cert_pem.write_to_path(str(clients))
+    flags = ["--self-signed", "--listen", "127.0.0.1:0", "--client-ca", clients, "--workers", workers]
+    with programs.headgate(tmp_path, "proxy", *flags) as running:
+        assert running.ready
+        clients.write_text("nobody\n")
+        running.process.send_signal(signal.SIGHUP)
+        running.wait_for(r"^headgate: client CA '\S+clients.pem' cannot be used .*; what is in force stays as it is$")
+        assert "read again" not in running.said()
 
 
 def test_sighup_names_what_needs_a_restart(tmp_path):

@@ -15,7 +15,7 @@ from headgate.agent.proxy.counts import Counts, merged
 from headgate.agent.proxy.places import Places, make_places
 from headgate.cli.channel import Configure
 from headgate.cli.crew import Crew, Member
-from headgate.cli.proxy.composing import check_proxy
+from headgate.cli.proxy.composing import check_proxy, listener_context
 from headgate.cli.proxy.front import Front, live
 from headgate.cli.proxy.messages import Assignment, FromWorker, Renew, WorkerState
 from headgate.cli.proxy.wish import Wish
@@ -81,7 +81,10 @@ class Workers:
 
     def renew(self) -> None:
         """Have all workers read their files again, unless what is read is wrong."""
-        check_proxy(self._front.settings)
+        settings, files = self._front.settings, self._share.files
+        check_proxy(settings)
+        if files is not None:
+            listener_context(settings, *files)  # of a certificate that is made here, too: the clients' is read with it
         self._crew.send(Renew())
 
     async def end(self, seconds: float) -> int:
