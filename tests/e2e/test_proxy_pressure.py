@@ -270,6 +270,24 @@ def test_far_too_many_connections_are_only_closed(run: Callable, monkeypatch: py
     run(check())
 
 
+def test_those_too_many_take_nobodys_place(shell: Shell, run: Callable) -> None:
+    async def check() -> None:
+        async with target_running() as port, proxy_running(tls=shell.listener, connections=1) as server:
+            async with client_at(server, tls=shell.client) as first:
+                await opened(first, port)
+                async with client_at(server, tls=shell.client) as too_many:  # it has shaken hands, and says nothing
+                    await until(lambda: server.connections)
+                    first.reset()
+                    await until(lambda: not server.relay.tunnels)
+                    async with client_at(server, tls=shell.client) as next_one:
+                        await opened(next_one, port)
+                        assert (await too_many.ask(port)).startswith(b"HTTP/1.1 503 ")
+            await until(lambda: not server.connections)
+            assert not server._surplus
+
+    run(check())
+
+
 def test_having_no_descriptors_left_is_survived(run: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headgate.agent.proxy.listening._PAUSE", 0.05)
 

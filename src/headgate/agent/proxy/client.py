@@ -13,6 +13,10 @@ from headgate.limit import Domain, Gatekeeper, Rule
 __all__ = ["Clients", "client_of"]
 
 _DOMAIN: Final = "clients"
+_MOST_CLIENTS: Final = 100_000
+"""Clients whose rate is remembered at a time: 60 MiB, where each has come as fast as 50 at once."""
+_LOOKS: Final = 4
+"""Clients looked at with each CONNECT, to forget those whom nothing holds any more: more leave than can come."""
 
 
 @lru_cache(maxsize=4096)  # who asks once, asks again soon
@@ -30,11 +34,17 @@ class Clients:
     def __init__(self, *, tunnels: int, rule: Rule | None = None) -> None:
         self._most = tunnels
         self._open: dict[bytes, int] = {}
-        self._gate = None if rule is None else Gatekeeper.embedded([Domain(_DOMAIN, (rule,))], max_delay=0.0)
+        self._gate = None if rule is None else _gate(rule)
 
     def admit(self, client: bytes, *, now: float) -> None:
-        """Take a CONNECT of a client in; raises `Refusal` for one too many. `leave` is called once it is over."""
+        """Take a CONNECT of a client in; raises `Refusal` for one too many. `leave` is called once it is over.
+
+        `now` is of a clock that is never set.
+        """
         if self._gate is not None:
+            self._gate.forget(now=now, most=_LOOKS)
+            if self._gate.master is not None:
+                self._gate.master.forget(now=now, most=_LOOKS)
             verdict = self._gate.admit(_DOMAIN, client, now=now)
             if verdict.release > now:
                 raise Refusal("client_rate", pause=verdict.release - now)
@@ -49,3 +59,7 @@ class Clients:
             self._open[client] = left
         else:
             del self._open[client]
+
+
+def _gate(rule: Rule) -> Gatekeeper:
+    return Gatekeeper.embedded([Domain(_DOMAIN, (rule,))], max_delay=0.0, max_identifiers=_MOST_CLIENTS)

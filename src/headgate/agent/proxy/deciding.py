@@ -23,7 +23,7 @@ from headgate.agent.proxy.counts import ACCEPTED, Counts
 from headgate.agent.proxy.dialling import CONNECT_TIMEOUT, Connect, dial
 from headgate.agent.proxy.hosts import HostRules
 from headgate.agent.proxy.places import Places
-from headgate.agent.proxy.refusal import DEFAULT_PAUSE, Refusal
+from headgate.agent.proxy.refusal import DEFAULT_PAUSE, NEARER, Refusal
 from headgate.agent.proxy.resolving import Resolver
 from headgate.agent.proxy.tokens import TokenCheck
 from headgate.token import Valid
@@ -87,6 +87,7 @@ class Decision:
         seconds_left: Callable[[], float] = lambda: DEFAULT_PAUSE,
         connect: Connect | None = None,
         clock: Callable[[], float] = time.time,
+        steady: Callable[[], float] = time.monotonic,
     ) -> None:
         self.counts = Counts()
         """What was counted so far."""
@@ -101,6 +102,7 @@ class Decision:
         self._seconds_left = seconds_left
         self._connect = connect
         self._clock = clock
+        self._steady = steady  # for what is between two instants, whatever becomes of the clock that tells the time
 
     async def decide(self, asked: Asked) -> Opened | Refused:
         """Decide on a CONNECT; see `Decide`."""
@@ -129,7 +131,7 @@ class Decision:
             raise Refusal("draining", pause=self._seconds_left())
         await self._check_token(asked, authority)
         client = client_of(asked.peer[0])
-        self._clients.admit(client, now=self._clock())
+        self._clients.admit(client, now=self._steady())
         # Whatever comes between, the cancelling of this included, gives back what was taken.
         try:
             if not await self._places.take():
@@ -139,20 +141,12 @@ class Decision:
             raise
         try:
             sock = await self._reach(client, authority)
-        except asyncio.CancelledError:
-            under_way = self._resolver.under_way(authority.host) or self._advising.flight(authority.origin)
-            if under_way is None:
-                self._give_back(client)
-            else:
-                # It goes on, and is still the client's: else who comes and goes could have us ask without bound.
-                under_way.add_done_callback(lambda _: self._give_back(client))
-            raise
-        except BaseException:
-            self._give_back(client)
+        except BaseException as error:
+            self._give_back_in_time(client, authority, error)
             raise
         self.counts.connected(authority.origin, ACCEPTED)
         self.counts.tunnels += 1
-        tunnel = _Tunnel(self, asked.peer, authority, client, began=self._clock())
+        tunnel = _Tunnel(self, asked.peer, authority, client, began=self._steady())
         return Opened(socket=sock, closed=tunnel.closed, limits=self._manners.limits)
 
     def over(self, tunnel: "_Tunnel", received: int, sent: int, why: Ending) -> None:
@@ -161,8 +155,23 @@ class Decision:
         self.counts.tunnels -= 1
         self.counts.received += received
         self.counts.sent += sent
-        seconds = self._clock() - tunnel.began
+        seconds = self._steady() - tunnel.began
         self._log.closed(tunnel.peer, tunnel.authority, received, sent, why, seconds=seconds)
+
+    def _give_back_in_time(self, client: bytes, authority: Authority, error: BaseException) -> None:
+        """Take back what a client had who is refused or gone, once nothing goes on that was begun for it.
+
+        Else who comes and goes, or waits in vain, could have us ask without bound.
+        """
+        under_way: asyncio.Future[Any] | None = None
+        if isinstance(error, asyncio.CancelledError):
+            under_way = self._resolver.under_way(authority.host) or self._advising.flight(authority.origin)
+        elif isinstance(error, Refusal) and error.answer is NEARER["dns_timeout"]:
+            under_way = self._resolver.under_way(authority.host)
+        if under_way is None:
+            self._give_back(client)
+        else:
+            under_way.add_done_callback(lambda _: self._give_back(client))
 
     def _give_back(self, client: bytes) -> None:
         self._places.leave()

@@ -115,6 +115,7 @@ class TunnelServer:
         """Those that are no tunnels; the tunnels are the relay's."""
         self.draining = False
         """Whether the end has begun."""
+        self._surplus: set[Connection] = set()
         self._shaking: dict[Connection, None] = {}
         self._most = connections
         self._upgrades = upgrades or {}
@@ -215,9 +216,9 @@ class TunnelServer:
 
     def enter(self, sock: socket.socket, peer: tuple[str, int], tls: ssl.SSLContext | None) -> None:
         """Take a new connection in; or not, where there are too many."""
-        taken = len(self.connections) + len(self.relay.tunnels)
-        surplus = taken >= self._most
-        if taken >= self._most + _SPARE:
+        # Those that are only told so take nobody's place.
+        surplus = len(self.connections) + len(self.relay.tunnels) - len(self._surplus) >= self._most
+        if surplus and len(self._surplus) >= _SPARE:
             self.complain("connections", peer)
             sock.close()
             return
@@ -226,7 +227,7 @@ class TunnelServer:
             connection = Http1Connection(self, sock, peer, surplus=surplus)
         else:
             connection = Handshake(self, sock, peer, tls, surplus=surplus)
-        self.connections.add(connection)
+        self._take_in(connection, surplus=surplus)
         self.poll.watch(sock.fileno(), READ, connection)
         connection.ready(READ)  # a client's first bytes are often there by now
 
@@ -243,8 +244,13 @@ class TunnelServer:
             say_end(sock)
             sock.close()
             return
-        self.connections.add(connection)
+        self._take_in(connection, surplus=surplus)
         self.poll.hand_over(sock.fileno(), connection)
+
+    def _take_in(self, connection: Connection, *, surplus: bool) -> None:
+        self.connections.add(connection)
+        if surplus:
+            self._surplus.add(connection)
 
     def shake(self, connection: Connection) -> None:
         """Hear that a connection has begun to shake hands; too many at once, and the one that has for longest ends."""
@@ -255,6 +261,7 @@ class TunnelServer:
     def leave(self, connection: Connection) -> None:
         """Let go of a connection that is over, or has become a tunnel."""
         self.connections.discard(connection)
+        self._surplus.discard(connection)
         self._shaking.pop(connection, None)
         if self.draining:
             self.loop.call_soon(self.left)  # it may be a tunnel in a moment

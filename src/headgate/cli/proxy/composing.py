@@ -27,7 +27,7 @@ from headgate.cli.printing import unreadable
 from headgate.config.proxy import Proxy
 from headgate.errors import ConfigurationError
 from headgate.limit import Rule
-from headgate.token import Key, read_keys
+from headgate.token import Checker, Key, read_keys
 
 __all__ = [
     "check_proxy",
@@ -137,6 +137,8 @@ def keys_of(proxy: Proxy) -> tuple[Key, ...]:
             keys += read_keys(content)
         except ConfigurationError as error:
             raise ConfigurationError(f"{file}: {error}") from None
+    if keys:
+        Checker(keys)  # files that are each in order may contradict one another
     return tuple(keys)
 
 

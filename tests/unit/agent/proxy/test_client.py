@@ -1,7 +1,10 @@
 """Who a client is, and what one may do at a time."""
 
+from contextlib import suppress
+
 import pytest
 
+from headgate.agent.proxy import client as room
 from headgate.agent.proxy.client import Clients, client_of
 from headgate.agent.proxy.refusal import Refusal
 from headgate.limit import Rule
@@ -66,3 +69,22 @@ def test_whoever_comes_too_fast_takes_no_place():
     clients.leave(b"one")
     refused(clients, b"one", now=1000.0)
     assert clients._open == {}
+
+
+def test_a_rate_that_holds_nobody_any_more_is_forgotten():
+    clients = Clients(tunnels=1, rule=Rule.parse("1/s"))
+    for number in range(2_000):
+        for _ in range(2):
+            with suppress(Refusal):
+                clients.admit(b"%d" % number, now=5.0 + number)
+                clients.leave(b"%d" % number)
+    assert len(clients._gate.master) + clients._gate._size < 100
+
+
+def test_strangers_fill_no_more_than_there_is_room_for(monkeypatch):
+    monkeypatch.setattr(room, "_MOST_CLIENTS", 64)
+    clients = Clients(tunnels=1, rule=Rule.parse("1/h"))
+    for number in range(1_000):
+        clients.admit(b"%d" % number, now=5.0)
+        clients.leave(b"%d" % number)
+    assert len(clients._gate.master) <= 64

@@ -31,11 +31,13 @@ class World:
     def __init__(self, **options):
         self.did = []
         self.now = NOW
+        self.steady = 5.0
         self.log = []
         self.advice_of = {}
         self.known_of = {}
         self.undialled = None
         self.addresses = [HERE]
+        self.no_name = Refusal("name")
         self.hold = None
         self.flying = None
         self.looking = {}
@@ -59,6 +61,7 @@ class World:
             log=self,
             seconds_left=lambda: 12.0,
             clock=lambda: self.now,
+            steady=lambda: self.steady,
             **options,
         )
 
@@ -67,7 +70,7 @@ class World:
         if self.hold is not None:
             await self.hold.wait()
         if not self.addresses:
-            raise Refusal("name")
+            raise self.no_name
         return self.addresses
 
     def known(self, origin, *, now):
@@ -233,6 +236,15 @@ def test_each_client_has_its_rate_and_its_tunnels(world):
     verdict = refused(world, "client_rate")
     assert (verdict.status, dict(verdict.fields)["retry-after"]) == (429, "10")
     opened(world, peer=("192.0.2.2", 1)).socket.close()
+
+
+def test_a_rate_is_by_no_clock_that_can_be_set(world):
+    world = world(rule=Rule.parse("1 per 10s"))
+    opened(world).socket.close()
+    world.now -= 86_400.0
+    assert dict(refused(world, "client_rate").fields)["retry-after"] == "10"
+    world.steady += 10.0
+    opened(world).socket.close()
 
 
 def test_room_is_made_sure_of_before_anything_is_looked_up(world):
@@ -414,6 +426,23 @@ def test_what_was_begun_for_a_client_that_goes_is_still_its_own(world, begun):
                 await asking
         assert world.taken() == (2, 2)
         assert (await world.decide()).reason == "client_tunnels"
+        going_on.set_result(None)
+        await asyncio.sleep(0)
+        assert world.taken() == (0, 0)
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_what_was_begun_for_a_client_that_waits_in_vain_is_still_its_own(world, late):
+    world = world(client_tunnels=2)
+
+    async def go():
+        going_on = world.looking["www.example.org"] = asyncio.get_running_loop().create_future()
+        world.no_name = Refusal("name", nearer="dns_timeout" if late else None)
+        world.addresses = []
+        assert [(await world.decide()).reason for _ in range(2)] == ["name"] * 2
+        assert world.taken() == ((2, 2) if late else (0, 0))
         going_on.set_result(None)
         await asyncio.sleep(0)
         assert world.taken() == (0, 0)

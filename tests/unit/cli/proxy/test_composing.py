@@ -107,6 +107,14 @@ def test_the_keys_of_all_files_check(folder):
     assert keys_of(Proxy()) == ()
 
 
+def test_keys_of_two_files_that_contradict_one_another(folder):
+    for name, most in (("a", 60), ("b", 120)):
+        key = new_key("hmac-sha256", entropy=bytes, max_ttl=most)
+        (folder / name).write_bytes(write_keys([key]))
+    with pytest.raises(ConfigurationError, match="with two values of max_ttl"):
+        keys_of(Proxy(token_keys=("a", "b")))
+
+
 def test_what_is_published(folder):
     (folder / "feed").write_bytes(b"192.0.2.0/24,NL,,,\n")
     pages = pages_of(Proxy(geofeed="feed", geofeed_path="/x"))
