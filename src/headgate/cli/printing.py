@@ -29,10 +29,8 @@ def print_json(value: Any) -> None:
 
 
 def print_bytes(content: bytes) -> None:
-    """Print bytes as they are, and all of them: without a buffer (PYTHONUNBUFFERED) the system takes what it can."""
-    rest = memoryview(content)
-    while rest:
-        rest = rest[sys.stdout.buffer.write(rest) :]
+    """Print bytes as they are."""
+    sys.stdout.buffer.write(content)
 
 
 def end_with_no() -> NoReturn:
@@ -48,7 +46,8 @@ def unreadable(file: str) -> Iterator[None]:
         yield
     except OSError as error:
         said = error.strerror or str(error)
-        raise ConfigurationError(f"{harmless(file)}: {said}; name a file that can be read") from None
+        name = harmless(file) or "a file without a name"
+        raise ConfigurationError(f"{name}: {said}; name a file that can be read") from None
 
 
 def counted(count: int, noun: str) -> str:

@@ -5,17 +5,21 @@ goes wrong ends here in one sentence on stderr: exit 0 done, 1 the answer is no,
 and 141 for an interrupt and a closed pipe. Never a traceback, unless HEADGATE_TRACEBACK asks for one.
 """
 
+import errno
 import importlib
 import io
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, NoReturn
+from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 import click
 
 from headgate import __version__
 from headgate.errors import ConfigurationError, HeadgateError, LinkError
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 __all__ = ["Program", "main", "program"]
 
@@ -76,10 +80,35 @@ def program() -> None:
     """
 
 
+class _Whole(io.BufferedIOBase):
+    """Standard output without a buffer (PYTHONUNBUFFERED): at once, and all of it, not what the system takes of it."""
+
+    def __init__(self, raw: io.RawIOBase) -> None:
+        self.raw = raw
+        self.fileno, self.isatty = raw.fileno, raw.isatty  # type: ignore[method-assign]
+
+    def writable(self) -> bool:
+        """Say yes."""
+        return True
+
+    def write(self, content: "ReadableBuffer") -> int:
+        """Write."""
+        rest = whole = memoryview(content).cast("B")
+        while rest:
+            count = self.raw.write(rest)
+            if count is None:
+                raise BlockingIOError(errno.EAGAIN, "standard output takes nothing now")
+            rest = rest[count:]
+        return len(whole)
+
+
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the program with `arguments`, by default those of the process, and exit."""
     _open_what_was_closed()
     if isinstance(sys.stdout, io.TextIOWrapper):
+        if isinstance(sys.stdout.buffer, io.RawIOBase):
+            encoding = sys.stdout.encoding
+            sys.stdout = io.TextIOWrapper(_Whole(sys.stdout.detach()), encoding, write_through=True)
         # What a terminal's encoding lacks is escaped, as on stderr, and is no reason to fail.
         sys.stdout.reconfigure(errors="backslashreplace")
     sys.exit(_run(arguments))

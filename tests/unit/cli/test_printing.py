@@ -1,11 +1,8 @@
 """headgate.cli.printing."""
 
-import io
-import sys
-
 import pytest
 
-from headgate.cli.printing import print_json, size_of
+from headgate.cli.printing import size_of
 
 
 @pytest.mark.parametrize(
@@ -24,25 +21,3 @@ from headgate.cli.printing import print_json, size_of
 )
 def test_sizes_are_readable(count, text):
     assert size_of(count) == text
-
-
-class Narrow(io.RawIOBase):
-    """Takes a few bytes at a time, as a system may that is not asked through a buffer."""
-
-    def __init__(self):
-        self.taken = b""
-
-    def writable(self):
-        return True
-
-    def write(self, content):
-        piece = bytes(content[:3])
-        self.taken += piece
-        return len(piece)
-
-
-def test_nothing_is_left_out_where_output_has_no_buffer(monkeypatch):
-    narrow = Narrow()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(narrow, write_through=True))
-    print_json({"name": "bücher"})
-    assert narrow.taken == '{"name":"bücher"}\n'.encode()

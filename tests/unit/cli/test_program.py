@@ -1,3 +1,4 @@
+import io
 import pathlib
 import shlex
 import subprocess
@@ -98,3 +99,33 @@ def test_a_stream_that_was_closed_before_it_began_is_no_fault(arguments, code):
     command = f"exec {shlex.join(PROGRAM)} {arguments}"
     done = subprocess.run(["sh", "-c", command], capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (code, b"")
+
+
+class Narrow(io.RawIOBase):
+    """Takes a few bytes at a time, as a system may that is not asked through a buffer."""
+
+    def __init__(self):
+        self.taken = b""
+
+    def writable(self):
+        return True
+
+    def write(self, content):
+        piece = bytes(content[:3])
+        self.taken += piece
+        return len(piece)
+
+
+@pytest.mark.parametrize("words", [["--version"], ["advice", "parse", "-", "--identity", "A,*"], ["config", "schema"]])
+def test_nothing_is_left_out_where_output_has_no_buffer(monkeypatch, words):
+    def printed(buffer):
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(buffer, "utf-8", write_through=True))
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'[{"user_agent":"*","fraction":0.5}]')))
+        with pytest.raises(SystemExit):
+            main(words)
+        return buffer.getvalue() if isinstance(buffer, io.BytesIO) else buffer.taken
+
+    narrow = Narrow()
+    whole = printed(io.BytesIO())
+    assert len(whole) > 3
+    assert printed(narrow) == whole

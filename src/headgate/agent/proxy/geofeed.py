@@ -26,7 +26,7 @@ _region = re.compile(r"([A-Za-z]{2})-[A-Za-z0-9]{1,3}").fullmatch  # 2.1.1.3: IS
 def check_geofeed(content: bytes) -> int:
     """Give how many entries a feed has, at least one; raises `ConfigurationError` that names the line that is off."""
     if len(content) > LONGEST:
-        raise ConfigurationError(f"a geofeed of {len(content)} bytes is too long; {LONGEST} are the most")
+        raise ConfigurationError(f"it is too long: a geofeed has at most {LONGEST} bytes")
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -13,7 +13,7 @@ from headgate.agent.advice.trust import PROTOCOL, usual_authorities
 from headgate.agent.proxy.addresses import AddressRules, parse_network
 from headgate.agent.proxy.asked import Limits
 from headgate.agent.proxy.client import Clients
-from headgate.agent.proxy.geofeed import KIND, check_geofeed
+from headgate.agent.proxy.geofeed import KIND, LONGEST, check_geofeed
 from headgate.agent.proxy.hosts import HostRules
 from headgate.agent.proxy.interfaces import is_local
 from headgate.agent.proxy.lookup import SystemLookup
@@ -28,6 +28,7 @@ from headgate.config.proxy import Proxy
 from headgate.errors import ConfigurationError
 from headgate.limit import Rule
 from headgate.token import Checker, Key, read_keys
+from headgate.token.jwk import LONGEST_FILE
 
 __all__ = [
     "check_proxy",
@@ -132,7 +133,7 @@ def keys_of(proxy: Proxy) -> tuple[Key, ...]:
     """Read the keys that tokens may be of; none where no token is asked for."""
     keys: list[Key] = []
     for file in proxy.token_keys:
-        content = _read(file)
+        content = _read(file, LONGEST_FILE)
         try:
             keys += read_keys(content)
         except ConfigurationError as error:
@@ -146,7 +147,7 @@ def pages_of(proxy: Proxy) -> dict[str, Page]:
     """Read what is published, by path."""
     if not proxy.geofeed:
         return {}
-    content = _read(proxy.geofeed)
+    content = _read(proxy.geofeed, LONGEST)
     try:
         check_geofeed(content)
     except ConfigurationError as error:
@@ -154,9 +155,10 @@ def pages_of(proxy: Proxy) -> dict[str, Page]:
     return {proxy.geofeed_path: Page(KIND, content)}
 
 
-def _read(file: str) -> bytes:
-    with unreadable(file):
-        return Path(file).read_bytes()
+def _read(file: str, most: int) -> bytes:
+    """Read a file, and no more of one that is too long than tells so."""
+    with unreadable(file), Path(file).open("rb") as opened:
+        return opened.read(most + 1)
 
 
 def _told(name: str, made: Callable[..., _Made], *given: Any, **named: Any) -> _Made:
