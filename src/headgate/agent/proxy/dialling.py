@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any, Final
 
 from headgate.agent.proxy.addresses import Endpoint
-from headgate.agent.proxy.refusal import Nearer, Refusal
+from headgate.agent.proxy.refusal import EXHAUSTED, Nearer, Refusal
 
 __all__ = ["ATTEMPT_DELAY", "Connect", "CONNECT_TIMEOUT", "MOST_ATTEMPTS", "dial", "interleaved"]
 
@@ -36,7 +36,6 @@ _Attempt = Callable[[Endpoint], Coroutine[Any, Any, socket.socket]]
 
 _NON_BLOCKING: Final = socket.SOCK_STREAM | getattr(socket, "SOCK_NONBLOCK", 0)
 """Where the system can make a socket so at once, that is one call of it less."""
-_EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _UNROUTABLE: Final = frozenset({errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
 
@@ -150,7 +149,7 @@ def _refusal(order: Sequence[Endpoint], failures: Sequence[OSError]) -> Refusal:
     numbers = {failure.errno for failure in failures}
     # Not the loops' own words, which hide what the system said behind the address.
     said = "; ".join(sorted({os.strerror(number) if number else "no reason given" for number in numbers}))
-    if numbers & _EXHAUSTED:
+    if numbers & EXHAUSTED:
         return Refusal("connections", f"{_listed(order)} cannot be dialled: {said}")
     if errno.ETIMEDOUT in numbers:
         return Refusal("dial_timeout", f"{_listed(order)}: {said}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.agent.proxy.poll import READ
 from headgate.agent.proxy.receiving import receive_buffer
+from headgate.agent.proxy.refusal import EXHAUSTED
 
 if TYPE_CHECKING:
     from headgate.agent.proxy.server import TunnelServer
@@ -24,7 +25,6 @@ _PAUSE = 0.5
 _PROBE_AFTER = 60
 """Seconds of silence until the system asks whether a client is still there."""
 _NOT_HERE = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
-_EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
 async def listening_sockets(host: str, port: int, *, reuse_port: bool) -> list[socket.socket]:
@@ -99,7 +99,7 @@ class Listener:
             except BlockingIOError:
                 return
             except OSError as error:
-                if error.errno in _EXHAUSTED:
+                if error.errno in EXHAUSTED:
                     self._pause()
                     return
                 continue  # that one is gone already

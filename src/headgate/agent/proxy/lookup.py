@@ -8,7 +8,6 @@ All counts are kept on the event loop; threads only take work and report.
 """
 
 import asyncio
-import errno
 import queue
 import socket
 import threading
@@ -19,7 +18,7 @@ from ipaddress import ip_address
 from typing import Any, Final, TypeAlias
 
 from headgate.agent.proxy.prefixes import Address
-from headgate.agent.proxy.refusal import Refusal
+from headgate.agent.proxy.refusal import EXHAUSTED, Refusal
 
 __all__ = ["LOOKUP_TIMEOUT", "SystemLookup"]
 
@@ -28,8 +27,6 @@ LOOKUP_TIMEOUT: Final = 6.0
 
 _IDLE_KEPT: Final = 4
 """Threads that stay when there is nothing to look up."""
-
-_EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 _Found: TypeAlias = tuple[Address, ...]
 
@@ -178,7 +175,7 @@ class SystemLookup:
 def _is_ours(error: Exception) -> bool:
     """Say whether a lookup failed for what this process lacks, whose fault no name is."""
     # A resolver's own errors have numbers of their own, which mean something else.
-    return isinstance(error, OSError) and not isinstance(error, socket.gaierror) and error.errno in _EXHAUSTED
+    return isinstance(error, OSError) and not isinstance(error, socket.gaierror) and error.errno in EXHAUSTED
 
 
 class _Question:

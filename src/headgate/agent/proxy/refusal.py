@@ -6,6 +6,7 @@ minutes, for every origin. The same word is counted and logged.
 """
 
 import enum
+import errno
 from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple, TypeAlias
 
@@ -13,7 +14,7 @@ from headgate.agent.proxy.asked import Refused
 from headgate.errors import HeadgateError
 from headgate.http import sf_string, whole_seconds
 
-__all__ = ["ANSWERS", "DEFAULT_PAUSE", "NEARER", "Answer", "Nearer", "Reason", "Refusal", "Retry"]
+__all__ = ["ANSWERS", "DEFAULT_PAUSE", "EXHAUSTED", "NEARER", "Answer", "Nearer", "Reason", "Refusal", "Retry"]
 
 # fmt: off
 Reason: TypeAlias = Literal[
@@ -29,6 +30,9 @@ Nearer: TypeAlias = Literal["dns_timeout", "destination_ip_unroutable"]
 
 DEFAULT_PAUSE: Final = 5.0
 """Seconds until the proxy may be asked again, where nobody knows better."""
+
+EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+"""Numbers of errors that say what this system lacks, and no other does: "connections", whatever was being tried."""
 
 
 class Retry(enum.Enum):
