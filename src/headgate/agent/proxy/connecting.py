@@ -5,7 +5,7 @@ import os
 import socket
 
 from headgate.agent.proxy.poll import WRITE, Poll
-from headgate.agent.proxy.receiving import receive_buffer
+from headgate.agent.proxy.transport import hurry_on_loopback, receive_buffer
 
 __all__ = ["Connector"]
 
@@ -29,6 +29,7 @@ class Connector:
         """
         if self._receives:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receives)
+        hurry_on_loopback(sock, address[0])
         try:
             sock.connect(address)
         except BlockingIOError:

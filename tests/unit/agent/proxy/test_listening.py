@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from headgate.agent.proxy.listening import listening_sockets, prepare
-from headgate.agent.proxy.receiving import receive_buffer
+from headgate.agent.proxy.transport import receive_buffer
 
 
 def test_every_address_of_a_host_has_the_same_port() -> None:
@@ -66,3 +66,4 @@ def test_accepted_sockets_inherit_what_tunnels_need() -> None:
             assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
             assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) >= receive_buffer()
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0") == b"reno"
