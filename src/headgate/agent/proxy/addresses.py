@@ -7,7 +7,8 @@ form the address has. This file opens no socket; what is local is asked of a fun
 
 from collections.abc import Callable, Iterable
 from ipaddress import ip_network
-from typing import NamedTuple
+
+import msgspec
 
 from headgate.agent.proxy.prefixes import Address, Network, places_of, what_is
 from headgate.errors import ConfigurationError
@@ -15,14 +16,19 @@ from headgate.errors import ConfigurationError
 __all__ = ["AddressRules", "Endpoint", "parse_network"]
 
 
-class Endpoint(NamedTuple):
+class Endpoint(msgspec.Struct, frozen=True):
     """Where a connection is made to."""
 
     address: Address
     port: int
+    host: str = ""
+    """The address in figures, which is how the system is told of it."""
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "host", str(self.address))
 
     def __str__(self) -> str:
-        return f"{self.address}:{self.port}" if self.address.version == 4 else f"[{self.address}]:{self.port}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 class AddressRules:

@@ -134,7 +134,7 @@ class AskedAdvice:
         if self._is_closed:
             self.hear(Advised(self._number, None, None))
         else:
-            listed = tuple((str(endpoint.address), endpoint.port) for endpoint in endpoints)
+            listed = tuple((endpoint.host, endpoint.port) for endpoint in endpoints)
             self._send(Want(self._number, str(authority), listed))
         return flight
 

@@ -126,13 +126,13 @@ def _close(lost: "asyncio.Task[socket.socket]") -> None:
 
 
 async def _connect(connect: Connect, seconds: float, endpoint: Endpoint) -> socket.socket:
-    family = socket.AF_INET if endpoint.address.version == 4 else socket.AF_INET6
+    family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
     sock = socket.socket(family, _NON_BLOCKING)
     try:
         if sock.gettimeout() != 0:
             sock.settimeout(0)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        await connect(sock, (str(endpoint.address), endpoint.port), seconds)
+        await connect(sock, (endpoint.host, endpoint.port), seconds)
     except BaseException:
         sock.close()
         raise

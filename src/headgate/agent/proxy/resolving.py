@@ -78,4 +78,4 @@ class Resolver:
     def _check(self, authority: Authority, endpoint: Endpoint) -> None:
         forbidden = self._rules.forbids(endpoint.address, endpoint.port)
         if forbidden is not None:
-            raise Refusal("address", f"{authority} is at {endpoint.address}, which is {forbidden}")
+            raise Refusal("address", f"{authority} is at {endpoint.host}, which is {forbidden}")
