@@ -1,13 +1,17 @@
 """Connecting sockets by the poll that tunnels are relayed by: what event loops can do as well, at twice the cost."""
 
 import asyncio
+import errno
 import os
 import socket
+from typing import Final
 
 from headgate.agent.proxy.poll import WRITE, Poll
 from headgate.agent.proxy.transport import hurry_on_loopback, receive_buffer
 
 __all__ = ["Connector"]
+
+_UNDER_WAY: Final = frozenset({errno.EINPROGRESS, errno.EALREADY, errno.EWOULDBLOCK})
 
 
 class Connector:
@@ -30,14 +34,14 @@ class Connector:
         if self._receives:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receives)
         hurry_on_loopback(sock, address[0])
-        try:
-            sock.connect(address)
-        except BlockingIOError:
+        error = sock.connect_ex(address)
+        if error in _UNDER_WAY:
             # A target on this machine has answered by now, and what asks again is told so.
-            try:
-                sock.connect(address)
-            except BlockingIOError:
-                await self._finish(sock, seconds)
+            error = sock.connect_ex(address)
+        if error in _UNDER_WAY:
+            await self._finish(sock, seconds)
+        elif error:
+            raise OSError(error, os.strerror(error))
 
     async def _finish(self, sock: socket.socket, seconds: float) -> None:
         attempt = _Attempt(asyncio.get_running_loop().create_future(), self._now + seconds)
