@@ -63,7 +63,7 @@ def _who(proxy: Proxy) -> str:
 def _unreachable(proxy: Proxy) -> str:
     agents = f'for {proxy.brand}, "prefetch-proxy" and "*"'
     if proxy.unreachable == "permit":
-        return f"{agents}; an origin that cannot say what it advises is let through"
+        return f"{agents}; an origin that cannot say what it advises is let through, unless what it said before refuses"
     return f"{agents}; an origin that cannot say what it advises is held"
 
 

@@ -42,7 +42,9 @@ __all__ = ["proxy"]
 @click.option("--allow-address", "allow_addresses", type=CIDR, multiple=True, help="Dialled although it is not global.")
 @click.option("--resolve", metavar="HOST=ADDRESS[:PORT]", multiple=True, help="Not looked up; * for every other name.")
 @click.option("--advice-ca", metavar="F", help="Trust these authorities alone when asking for advice, PEM.")
-@click.option("--unreachable", type=click.Choice(["hold", "permit"]), help="Origins without an answer. [default: hold]")
+@click.option(
+    "--unreachable", type=click.Choice(["hold", "permit"]), help="Origins that cannot be asked.  [default: hold]"
+)
 @click.option("--unreachable-hold", type=SECONDS, metavar="S", help="Until they are asked again.  [default: 60]")
 @click.option("--idle", type=SECONDS, metavar="S", help="Ends a tunnel that nothing moves in.  [default: 300]")
 @click.option("--max-seconds", type=SECONDS, metavar="S", help="Ends every tunnel.  [default: off]")
