@@ -161,7 +161,8 @@ class Decision:
     def _give_back_in_time(self, client: bytes, authority: Authority, error: BaseException) -> None:
         """Take back what a client had who is refused or gone, once nothing goes on that was begun for it.
 
-        Else who comes and goes, or waits in vain, could have us ask without bound.
+        Else who comes and goes, or waits in vain, could have us ask without bound. But a refusal holds no place: what
+        it leaves behind counts against this client alone, and refuses nobody else.
         """
         under_way: asyncio.Future[Any] | None = None
         if isinstance(error, asyncio.CancelledError):
@@ -170,6 +171,9 @@ class Decision:
             under_way = self._resolver.under_way(authority.host)
         if under_way is None:
             self._give_back(client)
+        elif isinstance(error, Refusal):
+            self._places.leave()
+            under_way.add_done_callback(lambda _: self._clients.leave(client))
         else:
             under_way.add_done_callback(lambda _: self._give_back(client))
 

@@ -434,15 +434,22 @@ def test_what_was_begun_for_a_client_that_goes_is_still_its_own(world, begun):
 
 
 @pytest.mark.parametrize("late", [True, False])
-def test_what_was_begun_for_a_client_that_waits_in_vain_is_still_its_own(world, late):
-    world = world(client_tunnels=2)
+def test_what_was_begun_for_a_client_that_waits_in_vain_is_still_its_own_but_holds_no_place(world, late):
+    world = world(client_tunnels=2, places=2)
 
     async def go():
         going_on = world.looking["www.example.org"] = asyncio.get_running_loop().create_future()
         world.no_name = Refusal("name", nearer="dns_timeout" if late else None)
         world.addresses = []
         assert [(await world.decide()).reason for _ in range(2)] == ["name"] * 2
-        assert world.taken() == ((2, 2) if late else (0, 0))
+        assert world.taken() == ((0, 2) if late else (0, 0))
+        world.addresses = [HERE]
+        if late:
+            assert (await world.decide()).reason == "client_tunnels"
+        others = await world.decide("another.example.org", peer=("192.0.2.2", 1234))
+        assert isinstance(others, Opened)
+        others.closed(0, 0, "ended")
+        others.socket.close()
         going_on.set_result(None)
         await asyncio.sleep(0)
         assert world.taken() == (0, 0)
