@@ -2,6 +2,7 @@
 
 import calendar
 import re
+from typing import Final
 
 __all__ = ["http_date"]
 
@@ -20,19 +21,40 @@ _DATES = [
 ]
 
 
-def http_date(value: bytes) -> int | None:
-    """Read an HTTP-date as seconds since 1970; None for what is none."""
+_YEAR: Final = 365.2425 * 86400
+_LAST: Final = 2e11
+"""Seconds since 1970 up to which centuries are told apart: further on a year has more than four digits."""
+
+
+def http_date(value: bytes, *, now: float | None = None) -> int | None:
+    """Read an HTTP-date as seconds since 1970; None for what is none, and for one before 1970.
+
+    A year of two digits is of the century that `now` makes it, in seconds since 1970; without that, from 1970 to 2069.
+    """
     for pattern in _DATES:
         match = pattern.fullmatch(value)
         if match is None:
             continue
-        day, year = int(match["day"]), int(match["year"])
-        if len(match["year"]) == 2:
-            # 9110 5.6.7 asks which century is less than 50 years ahead: as good as asked once and for all.
-            year += 2000 if year < 70 else 1900
-        month = _MONTHS.index(match["month"]) + 1
-        hour, minute, second = (int(match[name]) for name in ("hour", "minute", "second"))
-        if not (year >= 1970 and 1 <= day <= calendar.monthrange(year, month)[1] and hour < 24 and second <= 60):
-            return None
-        return calendar.timegm((year, month, day, hour, minute, second))
+        if len(match["year"]) == 4:
+            return _seconds(match, int(match["year"]))
+        return _of_two_digits(match, int(match["year"]), now)
     return None
+
+
+def _of_two_digits(match: re.Match[bytes], digits: int, now: float | None) -> int | None:
+    """Take the year in the past that has these digits where another is more than 50 years ahead (9110 5.6.7)."""
+    if now is None:
+        return _seconds(match, digits + (2000 if digits < 70 else 1900))
+    furthest = min(max(now, 0.0), _LAST) + 50 * _YEAR
+    latest = 1971 + int(furthest // _YEAR)
+    year = latest - (latest - digits) % 100
+    seconds = _seconds(match, year)
+    return seconds if seconds is not None and seconds <= furthest else _seconds(match, year - 100)
+
+
+def _seconds(match: re.Match[bytes], year: int) -> int | None:
+    month, day = _MONTHS.index(match["month"]) + 1, int(match["day"])
+    hour, minute, second = (int(match[name]) for name in ("hour", "minute", "second"))
+    if not (year >= 1970 and 1 <= day <= calendar.monthrange(year, month)[1] and hour < 24 and second <= 60):
+        return None
+    return calendar.timegm((year, month, day, hour, minute, second))

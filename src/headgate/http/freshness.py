@@ -68,10 +68,10 @@ def _lifetime(said: dict[str, str], fields: Pairs, now: float) -> float | None:
     expires, dates = lines_of(fields, "expires"), lines_of(fields, "date")
     if not expires:
         return None
-    until = _date(expires[0])
+    until = _date(expires[0], now)
     if until is None:
         return 0  # 5.3: above all the invalid value "0", which means the past
-    date = _date(dates[0]) if dates else None
+    date = _date(dates[0], now) if dates else None
     return min(max(0.0, until - (now if date is None else date)), MOST_SECONDS)
 
 
@@ -92,5 +92,5 @@ def _unquoted(value: str) -> str:
     return value[1:-1].replace("\\", "")
 
 
-def _date(value: str) -> int | None:
-    return http_date(value.strip("\t ").encode("latin-1", "replace"))
+def _date(value: str, now: float) -> int | None:
+    return http_date(value.strip("\t ").encode("latin-1", "replace"), now=now)

@@ -15,5 +15,5 @@ def retry_after(value: str, *, now: float) -> float:
     text = value.strip("\t ")
     if text.isascii() and text.isdigit():
         return advance(now, float(text))
-    date = http_date(text.encode("latin-1", "replace"))
+    date = http_date(text.encode("latin-1", "replace"), now=now)
     return ASAP if date is None or date <= now else float(date)

@@ -31,3 +31,26 @@ from headgate.http.date import http_date
 )
 def test_dates(value, seconds):
     assert http_date(value) == seconds
+
+
+NOW = 1_763_683_200  # 2025-11-21 00:00:00
+
+
+@pytest.mark.parametrize(
+    ("value", "now", "seconds"),
+    [
+        (b"Friday, 21-Nov-25 00:02:00 GMT", NOW, NOW + 120),
+        (b"Wednesday, 21-Nov-74 00:00:00 GMT", NOW, 3_309_984_000),
+        (b"Saturday, 21-Nov-76 00:00:00 GMT", NOW, 217_382_400),
+        (b"Sunday, 06-Nov-94 08:49:37 GMT", NOW, 784_111_777),
+        (b"Sunday, 06-Nov-94 08:49:37 GMT", 5.0, 784_111_777),
+        (b"Wednesday, 31-Dec-69 23:58:20 GMT", 5.0, None),
+        (b"Friday, 21-Nov-25 00:02:00 GMT", 5.0, None),
+        (b"Tuesday, 29-Feb-00 00:00:00 GMT", 2_524_608_000, 951_782_400),
+        (b"Sunday, 01-Jan-00 00:00:00 GMT", float("inf"), 199_755_504_000),
+        (b"Monday, 01-Jan-03 00:00:00 GMT", 2_619_213_840, 4_197_052_800),
+        (b"Sun, 06 Nov 1994 08:49:37 GMT", NOW, 784_111_777),
+    ],
+)
+def test_years_of_two_digits_are_at_most_50_years_ahead(value, now, seconds):
+    assert http_date(value, now=now) == seconds

@@ -75,6 +75,7 @@ def test_directives_are_gathered_from_all_lines() -> None:
         ([("Expires", HOUR_LATER), ("Date", "yesterday")], 3600),
         ([("Expires", HOUR_LATER), ("Date", "Sun, 06 Nov 1994 09:19:37 GMT")], 1800),
         ([("Expires", "Sunday, 06-Nov-94 09:49:37 GMT"), ("Date", "Sun Nov  6 08:49:37 1994")], 3600),
+        ([("Expires", "Thursday, 06-Nov-69 08:49:37 GMT")], 0),
         ([("Expires", f" {HOUR_LATER}\t")], 3600),
         ([("Expires", DATE), ("Date", DATE)], 0),
         ([("Expires", DATE), ("Date", HOUR_LATER)], 0),

@@ -55,6 +55,11 @@ def test_a_date_is_compared_with_the_time_given(monkeypatch: pytest.MonkeyPatch)
     assert retry_after("Sun, 06 Nov 1994 08:49:37 GMT", now=5.0) == 784_111_777.0
 
 
+def test_a_year_of_two_digits_is_of_the_century_of_the_time_given() -> None:
+    assert retry_after("Tuesday, 31-Dec-69 23:58:20 GMT", now=1_763_683_200) == 3_155_759_900.0
+    assert retry_after("Wednesday, 31-Dec-69 23:58:20 GMT", now=5.0) == ASAP
+
+
 @given(st.floats(0, 4e9), st.integers(0, 10**15))
 def test_seconds_are_never_later_than_they_say(now: float, seconds: int) -> None:
     release = retry_after(str(seconds), now=now)
