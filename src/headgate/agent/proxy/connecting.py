@@ -11,6 +11,7 @@ from headgate.agent.proxy.transport import hurry_on_loopback, receive_buffer
 
 __all__ = ["Connector"]
 
+_CONNECTED: Final = frozenset({0, errno.EISCONN})  # what POSIX allows the second time
 _UNDER_WAY: Final = frozenset({errno.EINPROGRESS, errno.EALREADY, errno.EWOULDBLOCK})
 
 
@@ -40,7 +41,7 @@ class Connector:
             error = sock.connect_ex(address)
         if error in _UNDER_WAY:
             await self._finish(sock, seconds)
-        elif error:
+        elif error not in _CONNECTED:
             raise OSError(error, os.strerror(error))
 
     async def _finish(self, sock: socket.socket, seconds: float) -> None:

@@ -34,7 +34,7 @@ class Counts(msgspec.Struct):
     sent: int = 0
     """Bytes that clients sent through tunnels."""
     connect_request_bytes: int = 0
-    """Bytes of the heads of CONNECTs."""
+    """Bytes of the heads of CONNECTs, as they crossed the socket."""
     advice_request_bytes: int = 0
     """Bytes that were written to sockets to ask for advice, TLS included."""
     advice_fetches: dict[str, int] = {}

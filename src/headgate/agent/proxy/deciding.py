@@ -151,7 +151,8 @@ class Decision:
 
     def over(self, tunnel: "_Tunnel", received: int, sent: int, why: Ending) -> None:
         """Take back what a tunnel had, count it and write it down."""
-        self._give_back(tunnel.client)
+        self._places.leave()
+        self._clients.leave(tunnel.client)
         self.counts.tunnels -= 1
         self.counts.received += received
         self.counts.sent += sent
@@ -159,27 +160,21 @@ class Decision:
         self._log.closed(tunnel.peer, tunnel.authority, received, sent, why, seconds=seconds)
 
     def _give_back_in_time(self, client: bytes, authority: Authority, error: BaseException) -> None:
-        """Take back what a client had who is refused or gone, once nothing goes on that was begun for it.
+        """Take back what a client had who is refused or gone.
 
-        Else who comes and goes, or waits in vain, could have us ask without bound. But a refusal holds no place: what
-        it leaves behind counts against this client alone, and refuses nobody else.
+        Its place at once, which nobody else is to want for. But what goes on that was begun for it is still the
+        client's: else who comes and goes, or waits in vain, could have us ask without bound.
         """
+        self._places.leave()
         under_way: asyncio.Future[Any] | None = None
         if isinstance(error, asyncio.CancelledError):
             under_way = self._resolver.under_way(authority.host) or self._advising.flight(authority.origin)
         elif isinstance(error, Refusal) and error.answer is NEARER["dns_timeout"]:
             under_way = self._resolver.under_way(authority.host)
         if under_way is None:
-            self._give_back(client)
-        elif isinstance(error, Refusal):
-            self._places.leave()
-            under_way.add_done_callback(lambda _: self._clients.leave(client))
+            self._clients.leave(client)
         else:
-            under_way.add_done_callback(lambda _: self._give_back(client))
-
-    def _give_back(self, client: bytes) -> None:
-        self._places.leave()
-        self._clients.leave(client)
+            under_way.add_done_callback(lambda _: self._clients.leave(client))
 
     async def _check_token(self, asked: Asked, authority: Authority) -> None:
         if self._tokens is None:

@@ -173,7 +173,7 @@ class DecisionLog:
                 origin=authority.origin,
                 received=received,
                 sent=sent,
-                seconds=_rounded(max(0.0, seconds)),  # the clock may have been set back
+                seconds=_rounded(seconds),
                 why=why,
                 client=self._client(peer),
             )

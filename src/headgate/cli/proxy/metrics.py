@@ -45,6 +45,8 @@ def proxy_metrics(state: ProxyState) -> Iterator[Metric]:
         counts.advice_request_bytes,
     )
     yield CounterMetricFamily(
-        "headgate_proxy_connect_request_bytes", "Bytes of the heads of CONNECTs.", counts.connect_request_bytes
+        "headgate_proxy_connect_request_bytes",
+        "Bytes of the heads of CONNECTs, with TLS.",
+        counts.connect_request_bytes,
     )
     yield CounterMetricFamily("headgate_proxy_log_dropped", "Lines of the log that nobody read in time.", state.dropped)

@@ -21,6 +21,7 @@ __all__ = ["RedisOnce"]
 
 _PREFIX: Final = "headgate:token:"
 _CONNECTIONS: Final = 16
+_PROTOCOL: Final = 2
 _HOLD: Final = 1.0
 """Seconds for which Redis is not asked after it failed, so that nobody else waits for it."""
 
@@ -82,8 +83,10 @@ def _client(url: str) -> "Redis":
         # A pool of one's own does not ask twice, unlike a client's: asked again, Redis would call a new token shown.
         # In version 2 of its protocol there are no messages that were not asked for, so that the pool looks whether
         # Redis has closed an idle connection before it is asked over that.
-        pool = BlockingConnectionPool.from_url(url, max_connections=_CONNECTIONS, protocol=2)
+        pool = BlockingConnectionPool.from_url(url, max_connections=_CONNECTIONS, protocol=_PROTOCOL)
         pool.make_connection()  # type: ignore[no-untyped-call]  # which opens nothing, and knows all options
     except (ValueError, TypeError, RedisError):
         raise ConfigurationError("the token store is no URL of a Redis; try redis://127.0.0.1:6379/0") from None
+    if str(pool.connection_kwargs["protocol"]) != str(_PROTOCOL):
+        raise ConfigurationError(f"the token store is asked by protocol {_PROTOCOL}; leave that out of its URL")
     return Redis.from_pool(pool)

@@ -300,6 +300,11 @@ def test_patience_is_for_all_that_has_to_be_said_together(redis_server, fresh):
     run(scenario())
 
 
+def test_there_is_one_protocol_to_ask_by():
+    with pytest.raises(ConfigurationError, match="protocol 2; leave that out"):
+        RedisOnce("redis://127.0.0.1:6379/0?protocol=3")
+
+
 @pytest.mark.parametrize(
     "url",
     [
@@ -308,7 +313,6 @@ def test_patience_is_for_all_that_has_to_be_said_together(redis_server, fresh):
         "http://127.0.0.1:6379",
         "redis://127.0.0.1:port",
         "redis://127.0.0.1:6379/0?no_option=1",
-        "redis://127.0.0.1:6379/0?protocol=9",
         "rediss://127.0.0.1:6379/0?ssl_cert_reqs=sometimes",
     ],
 )
