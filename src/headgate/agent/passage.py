@@ -12,7 +12,6 @@ Nothing in here sleeps, locks for long or opens a socket. A transport of any lib
         ...                                              # let go of the response: the request is sent again
 """
 
-from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
@@ -26,7 +25,7 @@ from headgate.http.origin import serialised_origin
 from headgate.http.retry_after import retry_after
 from headgate.http.url import parse_url, resolve, without_fragment
 from headgate.release import ASAP, Status, judge
-from headgate.throttle.fields import Headers
+from headgate.throttle.fields import Headers, pairs_of
 
 if TYPE_CHECKING:
     from headgate.agent.courtesy import Courtesy
@@ -199,7 +198,7 @@ def _said(advice: Advice, release: float) -> str:
 
 
 def _lines(headers: Headers, name: str) -> list[str]:
-    pairs: Iterable[tuple[str | bytes, str | bytes]] = headers.items() if isinstance(headers, Mapping) else headers
+    pairs = pairs_of(headers)
     return [_text(value) for given, value in pairs if len(given) == len(name) and _text(given).lower() == name]
 
 

@@ -5,15 +5,23 @@ This file knows nothing of targets and counts; what the values mean is decided e
 
 from collections.abc import Iterable, Mapping
 from operator import itemgetter
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
-__all__ = ["Fields", "Headers", "Words"]
+__all__ = ["Fields", "Headers", "Words", "pairs_of"]
 
 _Pairs: TypeAlias = Iterable[tuple[str, str]] | Iterable[tuple[bytes, bytes]]
 
-Headers: TypeAlias = Mapping[str, str] | _Pairs
+
+class _WithItems(Protocol):
+    """What some libraries have that is no mapping, such as the headers of `http.client`."""
+
+    def items(self) -> Iterable[tuple[str, str]]:
+        """Give pairs, one for each line."""
+
+
+Headers: TypeAlias = Mapping[str, str] | _WithItems | _Pairs
 """A response's fields: a mapping, or pairs, one for each line; names in any case."""
 
 _OPT_OUT: Final = "exponential-throttling"
@@ -50,7 +58,7 @@ class Fields:
             return None if self._silent.issuperset(headers) else self._looked_at(headers.items())
         if isinstance(headers, list):
             return None if self._silent.issuperset(map(_NAME, headers)) else self._looked_at(headers)
-        return _spoken(headers.items() if isinstance(headers, Mapping) else headers)
+        return _spoken(pairs_of(headers))
 
     def _looked_at(self, pairs: _Pairs) -> Words | None:
         found = _spoken(pairs)
@@ -63,6 +71,12 @@ class Fields:
             self._silent.clear()
         # One of the three may have said nothing only because its value does not.
         self._silent.update(name for name in names if len(name) <= _LONGEST_NAME and _text(name).lower() not in _NAMES)
+
+
+def pairs_of(headers: Headers) -> _Pairs:
+    """Give fields as pairs."""
+    items = getattr(headers, "items", None)
+    return headers if items is None else items()  # type: ignore[return-value]
 
 
 def _spoken(pairs: _Pairs) -> Words | None:

@@ -1,3 +1,4 @@
+from http.client import HTTPMessage
 from types import MappingProxyType
 
 import pytest
@@ -10,8 +11,11 @@ ORDINARY = {"Date": "x", "content-encoding": "br", "X-Content-Type-Options": "no
 def forms(headers):
     """Give every way to hand fields over."""
     pairs = list(headers.items())
+    message = HTTPMessage()
+    for name, value in pairs:
+        message[name] = value
     raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in pairs]
-    return [headers, MappingProxyType(headers), pairs, tuple(pairs), iter(pairs), raw, iter(raw)]
+    return [headers, MappingProxyType(headers), message, pairs, tuple(pairs), iter(pairs), raw, iter(raw)]
 
 
 @pytest.mark.parametrize("spelled", [str.lower, str.upper, str.title])
