@@ -4,7 +4,7 @@ import json
 import re
 import socket
 import ssl
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -56,18 +56,15 @@ def test_the_protocols_offered_are_those_asked_for(tmp_path):
             assert client.sock.selected_alpn_protocol() == "http/1.1"
 
 
-@pytest.mark.parametrize("offered", [["http/1.1"], []])
-def test_who_agrees_on_no_protocol_that_is_offered_is_not_spoken_to(tmp_path, offered):
+def test_who_agrees_on_no_protocol_speaks_the_one_that_needs_no_agreement(tmp_path):
     with proxy(tmp_path, "--alpn", "h2") as running:
-        if offered:
-            running.tls.set_alpn_protocols(offered)
         with running.client() as client:
-            client.send(b"CONNECT www.example.org:443 HTTP/1.1\r\nHost: www.example.org:443\r\n\r\n")
-            with suppress(ConnectionError):
-                assert client.sock.recv(1) == b""
-        running.tls.set_alpn_protocols(["h2"])
+            assert client.sock.selected_alpn_protocol() is None
+            assert client.ask(f"www.example.org:{running.origin.port}").status == 200
+            assert client.echoes()
+        running.tls.set_alpn_protocols(["h2", "http/1.1"])
         with running.client() as client:
-            assert client.sock.recv(3)  # the SETTINGS of a server
+            assert client.sock.selected_alpn_protocol() == "h2"
 
 
 # What is refused, and how.

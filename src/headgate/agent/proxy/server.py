@@ -21,7 +21,7 @@ from headgate.agent.proxy.listening import Listener, listening_sockets
 from headgate.agent.proxy.page import Page
 from headgate.agent.proxy.poll import READ, Ready, new_poll
 from headgate.agent.proxy.relay import Relay
-from headgate.agent.proxy.tls import Handshake, say_end
+from headgate.agent.proxy.tls import Handshake
 
 __all__ = ["Connection", "Patience", "TunnelServer", "Upgrade"]
 
@@ -87,8 +87,7 @@ class TunnelServer:
     """Listens, and relays what `decide` lets through; `complain` gives the refusals of what is not to be decided on.
 
     At most `connections` clients at once: those beyond are told so. `upgrades` are the protocols beside HTTP/1.1, by
-    their names in ALPN; `http1` says whether that is spoken inside TLS at all, as clients expect that agree on nothing;
-    `pages` is what is published, by path. Runs on the event loop it is made on, and on no other.
+    their names in ALPN; `pages` is what is published, by path. Runs on the event loop it is made on, and on no other.
     """
 
     def __init__(
@@ -99,7 +98,6 @@ class TunnelServer:
         connections: int = 16384,
         patience: Patience | None = None,
         upgrades: dict[str, Upgrade] | None = None,
-        http1: bool = True,
         pages: Mapping[str, Page] | None = None,
     ) -> None:
         self.decide = decide
@@ -119,7 +117,6 @@ class TunnelServer:
         self._shaking: dict[Connection, None] = {}
         self._most = connections
         self._upgrades = upgrades or {}
-        self._http1 = http1
         self._listeners: list[Listener] = []
         self.loop = asyncio.get_running_loop()
         """Where everything happens."""
@@ -237,13 +234,8 @@ class TunnelServer:
         connection: Connection
         if upgrade is not None:
             connection = upgrade(self, sock, peer, surplus=surplus)
-        elif self._http1:
+        else:  # and for who has agreed on nothing, whatever was offered
             connection = Http1Connection(self, sock, peer, surplus=surplus)
-        else:
-            self.poll.drop(sock.fileno())
-            say_end(sock)
-            sock.close()
-            return
         self._take_in(connection, surplus=surplus)
         self.poll.hand_over(sock.fileno(), connection)
 

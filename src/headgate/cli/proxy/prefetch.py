@@ -67,7 +67,6 @@ class PrefetchProxy:
             self._decision.complain,
             connections=settings.max_connections,
             upgrades=upgrades_of(settings),
-            http1="http/1.1" in settings.alpn,
             pages=pages_of(settings),
         )
         self._accepting = False
