@@ -77,7 +77,7 @@ class Proxy(Section, frozen=True):
     max_bytes: Count = 0
     """Bytes that a tunnel may carry, both directions together; 0 sets no bound."""
     byte_ratio: Annotated[float, Meta(ge=0, le=1_000_000)] = 0.0
-    """Bytes a client has to have received for each one it sent, once it has sent more than 16 KiB; 0 asks for none."""
+    """Bytes a client has to have received for each one it sent beyond 16 KiB; 0 asks for none."""
     drain: SecondsOrNone = 30.0
     """Seconds that open tunnels may take to end after SIGTERM."""
     log: Literal["refusals", "all"] = "refusals"

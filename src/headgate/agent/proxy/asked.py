@@ -20,7 +20,7 @@ Ending = Literal["ended", "client_gone", "target_gone", "idle", "max_seconds", "
 tunnel's own; the end of the proxy."""
 
 HANDSHAKE_AND_REQUEST: Final = 1 << 14
-"""Bytes that a client may send before its ratio of received to sent is looked at."""
+"""Bytes that a client may be ahead of its ratio of received to sent by: it speaks first, and before each answer."""
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,8 +60,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_bytes: float = math.inf
     """Bytes, both directions together."""
     byte_ratio: float = 0.0
-    """How many bytes a client has to have received per byte sent, once it has sent more than a handshake and a
-    request are made of."""
+    """How many bytes a client has to have received for each one sent, those of a handshake and a request left out."""
 
     @property
     def count(self) -> bool:
@@ -79,7 +78,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         """
         if received + sent > self.max_bytes:
             return "max_bytes"
-        if sending and sent > HANDSHAKE_AND_REQUEST and received < self.byte_ratio * sent:
+        if sending and received < self.byte_ratio * (sent - HANDSHAKE_AND_REQUEST):
             return "byte_ratio"
         return None
 

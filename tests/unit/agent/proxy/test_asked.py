@@ -26,9 +26,9 @@ def test_nothing_but_silence_is_limited_unless_it_is_asked_for() -> None:
         (Limits(max_bytes=10), 4, 7, True, "max_bytes"),
         (Limits(max_bytes=10), 5, 6, False, "max_bytes"),
         (Limits(byte_ratio=2), 0, 16_384, True, None),
-        (Limits(byte_ratio=2), 32_770, 16_385, True, None),
-        (Limits(byte_ratio=2), 32_769, 16_385, True, "byte_ratio"),
-        (Limits(byte_ratio=2), 32_769, 16_385, False, None),
+        (Limits(byte_ratio=2), 100, 16_434, True, None),
+        (Limits(byte_ratio=2), 100, 16_435, True, "byte_ratio"),
+        (Limits(byte_ratio=2), 100, 16_435, False, None),
     ],
 )
 def test_limits_say_what_would_break_them(

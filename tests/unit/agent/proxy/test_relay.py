@@ -97,10 +97,10 @@ def test_what_is_sent_ahead_is_limited_too() -> None:
 def test_a_client_may_not_send_more_than_its_share() -> None:
     with tunnelled(Limits(byte_ratio=2)) as one:
         send(one, 1 << 14)  # a handshake, a request
-        receive(one, 40_000)
-        send(one, 3_000)
+        receive(one, 4_000)
+        send(one, 2_000)
         assert not one.told
-        one.client.send(bytes(3_000))
+        one.client.send(b"x")
         one.tunnel.near.ready(READ)
         assert [why for _, _, why in one.told] == ["byte_ratio"]
 
@@ -111,6 +111,14 @@ def test_a_client_may_not_send_more_than_its_share_in_one_go_either() -> None:
         one.client.send(bytes(60_000))
         one.tunnel.near.ready(READ)
         assert one.told == [(0, 0, "byte_ratio")]
+
+
+def test_a_client_that_is_answered_in_turn_is_judged_by_what_it_was_answered() -> None:
+    with tunnelled(Limits(byte_ratio=1)) as one:
+        for _ in range(20):
+            send(one, 10_000)
+            receive(one, 10_000)
+        assert not one.told
 
 
 @pytest.mark.parametrize("ratio", [0, 1])

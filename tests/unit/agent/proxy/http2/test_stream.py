@@ -228,8 +228,8 @@ def test_reading_once_more_than_there_is_does_no_harm() -> None:
         (Limits(max_bytes=1000), 400, 600, None),
         (Limits(max_bytes=1000), 400, 601, "max_bytes"),
         (Limits(byte_ratio=1), 16_384, 0, None),
-        (Limits(byte_ratio=1), 16_385, 16_385, None),
-        (Limits(byte_ratio=1), 16_385, 16_384, "byte_ratio"),
+        (Limits(byte_ratio=1), 26_384, 10_000, None),
+        (Limits(byte_ratio=1), 26_385, 10_000, "byte_ratio"),
         (Limits(byte_ratio=1), 30_000, 0, "byte_ratio"),
     ],
 )
