@@ -6,36 +6,21 @@ import os
 import socket
 import struct
 from collections.abc import Callable
-from functools import partial
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hyperframe.frame import DataFrame, SettingsFrame
 
 from headgate.agent.proxy.asked import Opened, Refused
-from tests.e2e.http2_client import Http2Client, bounded, http2_running
-from tests.e2e.tunnels import Deciding, Target, keys, target_running, until
+from tests.e2e.http2_client import Http2Client
+from tests.e2e.tunnels import Deciding, Target, target_running, until
 
 CONNECT_ERROR, CANCEL, STREAM_CLOSED, PROTOCOL_ERROR = 10, 8, 5, 1
 
 
-@pytest.fixture
-def run(run: Callable) -> Callable:
-    """Run a test on each event loop, not for ever."""
-    return lambda coroutine: run(bounded(coroutine))
-
-
-@pytest.fixture
-def proxy(tmp_path: Path) -> Callable[..., Any]:
-    """The function that runs a proxy and connects a client to it."""
-    return partial(http2_running, keys(tmp_path))
-
-
-def test_what_is_sent_comes_back(proxy: Callable, run: Callable) -> None:
+def test_what_is_sent_comes_back(http2: Callable, run: Callable) -> None:
     async def check() -> None:
         deciding = Deciding()
-        async with target_running() as port, proxy(deciding) as (server, client):
+        async with target_running() as port, http2(deciding) as (server, client):
             tunnel = await client.open(port, ("proxy-authorization", "Bearer x"))
             assert tunnel.fields == {}
             for word in (b"hello\n", b"x", b"y" * 1000):
@@ -57,7 +42,7 @@ def test_what_is_sent_comes_back(proxy: Callable, run: Callable) -> None:
     run(check())
 
 
-def test_many_tunnels_share_a_connection(proxy: Callable, run: Callable) -> None:
+def test_many_tunnels_share_a_connection(http2: Callable, run: Callable) -> None:
     async def one(client: Http2Client, port: int, number: int) -> None:
         payload = os.urandom(20_000 + 10_000 * number)
         tunnel = await client.open(port)
@@ -66,7 +51,7 @@ def test_many_tunnels_share_a_connection(proxy: Callable, run: Callable) -> None
 
     async def check() -> None:
         deciding = Deciding()
-        async with target_running() as port, proxy(deciding) as (_, client):
+        async with target_running() as port, http2(deciding) as (_, client):
             assert client.settings[SettingsFrame.MAX_CONCURRENT_STREAMS] >= 100
             await asyncio.gather(*(one(client, port, number) for number in range(30)))
             await until(lambda: len(deciding.closed) == 30)
@@ -77,10 +62,10 @@ def test_many_tunnels_share_a_connection(proxy: Callable, run: Callable) -> None
 
 
 @pytest.mark.parametrize("frame_size", [1, 100, 16_384, 60_000])
-def test_bulk_comes_through_whole_in_frames_of_any_size(frame_size: int, proxy: Callable, run: Callable) -> None:
+def test_bulk_comes_through_whole_in_frames_of_any_size(frame_size: int, http2: Callable, run: Callable) -> None:
     async def check() -> None:
         payload = os.urandom(min(4 << 20, frame_size * 4000))
-        async with target_running() as port, proxy() as (_, client):
+        async with target_running() as port, http2() as (_, client):
             tunnel = await client.open(port)
             sent = 0
             while sent < len(payload):
@@ -97,9 +82,9 @@ def test_bulk_comes_through_whole_in_frames_of_any_size(frame_size: int, proxy: 
     run(check())
 
 
-def test_padding_is_not_passed_on_and_is_counted(proxy: Callable, run: Callable) -> None:
+def test_padding_is_not_passed_on_and_is_counted(http2: Callable, run: Callable) -> None:
     async def check() -> None:
-        async with target_running() as port, proxy() as (_, client):
+        async with target_running() as port, http2() as (_, client):
             tunnel = await client.open(port)
             for number in range(1000):
                 frame = DataFrame(tunnel.number, data=b"%04d" % number, pad_length=255, flags=["PADDED"])
@@ -113,7 +98,7 @@ def test_padding_is_not_passed_on_and_is_counted(proxy: Callable, run: Callable)
     run(check())
 
 
-def test_either_side_may_end_first(proxy: Callable, run: Callable) -> None:
+def test_either_side_may_end_first(http2: Callable, run: Callable) -> None:
     async def last_word(target: Target) -> None:
         target.writer.write(await target.reader.read() + b"!")
 
@@ -127,7 +112,7 @@ def test_either_side_may_end_first(proxy: Callable, run: Callable) -> None:
         async with (
             target_running(last_word) as late,
             target_running(first_word) as early,
-            proxy(deciding) as (_, client),
+            http2(deciding) as (_, client),
         ):
             tunnel = await client.open(late)
             await client.put(tunnel, b"hello", end=True)
@@ -141,23 +126,23 @@ def test_either_side_may_end_first(proxy: Callable, run: Callable) -> None:
     run(check())
 
 
-def test_a_connect_may_be_all_that_a_client_says(proxy: Callable, run: Callable) -> None:
+def test_a_connect_may_be_all_that_a_client_says(http2: Callable, run: Callable) -> None:
     async def speak(target: Target) -> None:
         assert await target.reader.read() == b""
         target.writer.write(b"news")
 
     async def check() -> None:
-        async with target_running(speak) as port, proxy() as (_, client):
+        async with target_running(speak) as port, http2() as (_, client):
             assert await client.ended(client.ask(port, ended=True)) == b"news"
 
     run(check())
 
 
-def test_what_is_sent_ahead_of_the_answer_belongs_to_the_tunnel(proxy: Callable, run: Callable) -> None:
+def test_what_is_sent_ahead_of_the_answer_belongs_to_the_tunnel(http2: Callable, run: Callable) -> None:
     async def check() -> None:
         deciding = Deciding()
         deciding.waits = asyncio.Event()
-        async with target_running() as port, proxy(deciding) as (_, client):
+        async with target_running() as port, http2(deciding) as (_, client):
             tunnel = client.ask(port)
             await client.put(tunnel, b"early", end=True)
             await client.pinged()
@@ -168,12 +153,12 @@ def test_what_is_sent_ahead_of_the_answer_belongs_to_the_tunnel(proxy: Callable,
 
 
 @pytest.mark.parametrize("is_ended", [False, True])
-def test_a_refusal_leaves_the_others_alone(is_ended: bool, proxy: Callable, run: Callable) -> None:
+def test_a_refusal_leaves_the_others_alone(is_ended: bool, http2: Callable, run: Callable) -> None:
     async def check() -> None:
         deciding = Deciding()
         fields = [("Retry-After", "0"), ("Proxy-Status", "headgate; error=http_request_denied")]
         deciding.refuses["no.example:443"] = Refused(status=403, fields=fields, reason="host")
-        async with target_running() as port, proxy(deciding) as (server, client):
+        async with target_running() as port, http2(deciding) as (server, client):
             tunnel = await client.open(port)
             refused = client.ask("no.example:443", ended=is_ended)
             assert await client.answered(refused) == 403
@@ -206,10 +191,10 @@ CONNECT = [(":method", "CONNECT"), (":authority", "a:443")]
         ([*CONNECT, ("x", "y" * 20_000)], 400),
     ],
 )
-def test_what_is_no_connect_is_told_so(lines: list, status: int, proxy: Callable, run: Callable) -> None:
+def test_what_is_no_connect_is_told_so(lines: list, status: int, http2: Callable, run: Callable) -> None:
     async def check() -> None:
         deciding = Deciding()
-        async with target_running() as port, proxy(deciding) as (_, client):
+        async with target_running() as port, http2(deciding) as (_, client):
             tunnel = await client.open(port)
             wrong = client.request(lines)
             assert await client.answered(wrong) == status
@@ -221,10 +206,10 @@ def test_what_is_no_connect_is_told_so(lines: list, status: int, proxy: Callable
     run(check())
 
 
-def test_trailers_end_a_tunnel(proxy: Callable, run: Callable) -> None:
+def test_trailers_end_a_tunnel(http2: Callable, run: Callable) -> None:
     async def check() -> None:
         deciding = Deciding()
-        async with target_running() as port, proxy(deciding) as (_, client):
+        async with target_running() as port, http2(deciding) as (_, client):
             tunnel = await client.open(port)
             client.say(client.head(tunnel.number, [("x", "y")], "END_STREAM"))
             assert await client.was_reset(tunnel) == PROTOCOL_ERROR
@@ -240,9 +225,9 @@ async def swallow_and_wait(target: Target) -> None:
     await asyncio.Event().wait()
 
 
-def test_data_behind_the_end_is_an_error_of_that_stream(proxy: Callable, run: Callable) -> None:
+def test_data_behind_the_end_is_an_error_of_that_stream(http2: Callable, run: Callable) -> None:
     async def check() -> None:
-        async with target_running(swallow_and_wait) as port, proxy() as (_, client):
+        async with target_running(swallow_and_wait) as port, http2() as (_, client):
             tunnel = await client.open(port)
             client.end(tunnel)
             client.say(DataFrame(tunnel.number, data=b"more"))
@@ -252,7 +237,7 @@ def test_data_behind_the_end_is_an_error_of_that_stream(proxy: Callable, run: Ca
     run(check())
 
 
-def test_a_reset_reaches_the_target_as_a_reset(proxy: Callable, run: Callable) -> None:
+def test_a_reset_reaches_the_target_as_a_reset(http2: Callable, run: Callable) -> None:
     async def check() -> None:
         deciding = Deciding()
         ends: list[BaseException | None] = []
@@ -263,7 +248,7 @@ def test_a_reset_reaches_the_target_as_a_reset(proxy: Callable, run: Callable) -
             except ConnectionResetError as error:
                 ends.append(error)
 
-        async with target_running(listen) as port, proxy(deciding) as (_, client):
+        async with target_running(listen) as port, http2(deciding) as (_, client):
             tunnel, other = await client.open(port), await client.open(port)
             await client.put(tunnel, b"hello")
             await client.pinged()
@@ -276,7 +261,7 @@ def test_a_reset_reaches_the_target_as_a_reset(proxy: Callable, run: Callable) -
     run(check())
 
 
-def test_a_reset_of_the_target_reaches_the_client(proxy: Callable, run: Callable) -> None:
+def test_a_reset_of_the_target_reaches_the_client(http2: Callable, run: Callable) -> None:
     async def check() -> None:
         deciding = Deciding()
 
@@ -285,7 +270,7 @@ def test_a_reset_of_the_target_reaches_the_client(proxy: Callable, run: Callable
             linger = struct.pack("ii", 1, 0)
             target.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
 
-        async with target_running(slam) as port, proxy(deciding) as (_, client):
+        async with target_running(slam) as port, http2(deciding) as (_, client):
             tunnel = await client.open(port)
             await client.put(tunnel, b"hello, and more")
             assert await client.was_reset(tunnel) == CONNECT_ERROR
@@ -295,10 +280,10 @@ def test_a_reset_of_the_target_reaches_the_client(proxy: Callable, run: Callable
     run(check())
 
 
-def test_a_client_that_goes_takes_all_its_tunnels_along(proxy: Callable, run: Callable) -> None:
+def test_a_client_that_goes_takes_all_its_tunnels_along(http2: Callable, run: Callable) -> None:
     async def check() -> None:
         deciding = Deciding()
-        async with target_running() as port, proxy(deciding) as (server, client):
+        async with target_running() as port, http2(deciding) as (server, client):
             for _ in range(3):
                 await client.open(port)
             client.writer.transport.abort()
@@ -310,11 +295,11 @@ def test_a_client_that_goes_takes_all_its_tunnels_along(proxy: Callable, run: Ca
 
 
 @pytest.mark.parametrize("goes", ["reset", "gone"])
-def test_a_decision_that_nobody_waits_for_is_cancelled(goes: str, proxy: Callable, run: Callable) -> None:
+def test_a_decision_that_nobody_waits_for_is_cancelled(goes: str, http2: Callable, run: Callable) -> None:
     async def check() -> None:
         deciding = Deciding()
         deciding.waits = asyncio.Event()
-        async with proxy(deciding) as (server, client):
+        async with http2(deciding) as (server, client):
             tunnel = client.ask("a.example:443")
             await until(lambda: deciding.asked)
             assert server.busy == 1
@@ -329,7 +314,7 @@ def test_a_decision_that_nobody_waits_for_is_cancelled(goes: str, proxy: Callabl
     run(check())
 
 
-def test_a_decision_that_comes_too_late_leaves_nothing_open(proxy: Callable, run: Callable) -> None:
+def test_a_decision_that_comes_too_late_leaves_nothing_open(http2: Callable, run: Callable) -> None:
     async def check() -> None:
         here, there = socket.socketpair()
         here.setblocking(False)
@@ -341,7 +326,7 @@ def test_a_decision_that_comes_too_late_leaves_nothing_open(proxy: Callable, run
             return Opened(socket=here, closed=lambda *told: deciding.closed.append(told))
 
         deciding.open = stubborn  # type: ignore[method-assign, assignment]
-        async with proxy(deciding) as (_, client):
+        async with http2(deciding) as (_, client):
             tunnel = client.ask("a.example:443")
             await until(lambda: deciding.asked)
             client.reset(tunnel)
@@ -353,11 +338,11 @@ def test_a_decision_that_comes_too_late_leaves_nothing_open(proxy: Callable, run
     run(check())
 
 
-def test_a_decision_that_fails_ends_its_stream_alone(proxy: Callable) -> None:
+def test_a_decision_that_fails_ends_its_stream_alone(http2: Callable) -> None:
     async def check() -> None:
         deciding, told = Deciding(), []
         asyncio.get_running_loop().set_exception_handler(lambda _, what: told.append(what["message"]))
-        async with target_running() as port, proxy(deciding) as (_, client):
+        async with target_running() as port, http2(deciding) as (_, client):
             tunnel = await client.open(port)
             assert await client.was_reset(client.ask("a.example:none")) == 2  # INTERNAL_ERROR
             await client.put(tunnel, b"x")

@@ -3,17 +3,14 @@
 import asyncio
 import os
 from collections.abc import Callable
-from functools import partial
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hyperframe.frame import GoAwayFrame, SettingsFrame, WindowUpdateFrame
 
 from headgate.agent.proxy.page import Page
 from headgate.agent.proxy.server import Patience
-from tests.e2e.http2_client import WIDEST, bounded, http2_at, http2_running
-from tests.e2e.tunnels import Deciding, keys, target_running, trusting
+from tests.e2e.http2_client import WIDEST, bounded, http2_at
+from tests.e2e.tunnels import Deciding, target_running, trusting
 
 FIRST = 65_535
 """Bytes of a window of which nothing has been said."""
@@ -21,23 +18,11 @@ REFUSED_STREAM, CANCEL = 7, 8
 GET = [(":method", "GET"), (":scheme", "https"), (":path", "/"), (":authority", "a")]
 
 
-@pytest.fixture
-def run(run: Callable) -> Callable:
-    """Run a test on each event loop, not for ever."""
-    return lambda coroutine: run(bounded(coroutine))
-
-
-@pytest.fixture
-def proxy(tmp_path: Path) -> Callable[..., Any]:
-    """The function that runs a proxy and connects a client to it."""
-    return partial(http2_running, keys(tmp_path))
-
-
-def test_more_streams_than_there_may_be_are_refused(proxy: Callable, run: Callable) -> None:
+def test_more_streams_than_there_may_be_are_refused(http2: Callable, run: Callable) -> None:
     async def check() -> None:
         deciding = Deciding()
         deciding.waits = asyncio.Event()
-        async with target_running() as port, proxy(deciding) as (server, client):
+        async with target_running() as port, http2(deciding) as (server, client):
             most = client.settings[SettingsFrame.MAX_CONCURRENT_STREAMS]
             asked = [client.ask(port) for _ in range(most)]
             assert await client.was_reset(client.ask(port)) == REFUSED_STREAM
@@ -53,10 +38,10 @@ def test_more_streams_than_there_may_be_are_refused(proxy: Callable, run: Callab
     run(check())
 
 
-def test_the_end_lets_tunnels_go_on_and_refuses_new_ones(proxy: Callable, run: Callable) -> None:
+def test_the_end_lets_tunnels_go_on_and_refuses_new_ones(http2: Callable, run: Callable) -> None:
     async def check() -> None:
         deciding = Deciding()
-        async with target_running() as port, proxy(deciding) as (server, client):
+        async with target_running() as port, http2(deciding) as (server, client):
             tunnel = await client.open(port)
             ending = asyncio.create_task(server.drain(30))
             await client.until(lambda: client.goaways)
@@ -77,10 +62,10 @@ def test_the_end_lets_tunnels_go_on_and_refuses_new_ones(proxy: Callable, run: C
     run(check())
 
 
-def test_the_end_cuts_what_does_not_end(proxy: Callable, run: Callable) -> None:
+def test_the_end_cuts_what_does_not_end(http2: Callable, run: Callable) -> None:
     async def check() -> None:
         deciding = Deciding()
-        async with target_running() as port, proxy(deciding) as (server, client):
+        async with target_running() as port, http2(deciding) as (server, client):
             tunnels = [await client.open(port) for _ in range(3)]
             assert await server.drain(0.2) == 3
             last = await client.left()
@@ -91,11 +76,11 @@ def test_the_end_cuts_what_does_not_end(proxy: Callable, run: Callable) -> None:
     run(check())
 
 
-def test_a_connection_without_a_tunnel_does_not_keep_the_end_waiting(proxy: Callable, run: Callable) -> None:
+def test_a_connection_without_a_tunnel_does_not_keep_the_end_waiting(http2: Callable, run: Callable) -> None:
     async def check() -> None:
         async with (
             target_running() as port,
-            proxy() as (server, client),
+            http2() as (server, client),
             http2_at(server.addresses[0], trusting()) as other,
         ):
             tunnel = await client.open(port)
@@ -108,9 +93,9 @@ def test_a_connection_without_a_tunnel_does_not_keep_the_end_waiting(proxy: Call
     run(check())
 
 
-def test_a_client_that_leaves_is_let_go_when_its_tunnels_are_over(proxy: Callable, run: Callable) -> None:
+def test_a_client_that_leaves_is_let_go_when_its_tunnels_are_over(http2: Callable, run: Callable) -> None:
     async def check() -> None:
-        async with target_running() as port, proxy() as (_, client):
+        async with target_running() as port, http2() as (_, client):
             tunnel = await client.open(port)
             client.say(GoAwayFrame(0))
             await client.put(tunnel, b"x")
@@ -122,9 +107,9 @@ def test_a_client_that_leaves_is_let_go_when_its_tunnels_are_over(proxy: Callabl
     run(check())
 
 
-def test_a_quiet_client_is_left(proxy: Callable, run: Callable) -> None:
+def test_a_quiet_client_is_left(http2: Callable, run: Callable) -> None:
     async def check() -> None:
-        async with target_running() as port, proxy(patience=Patience(quiet=0.5)) as (_, client):
+        async with target_running() as port, http2(patience=Patience(quiet=0.5)) as (_, client):
             tunnel = await client.open(port)
             await asyncio.sleep(1)
             client.end(tunnel)
@@ -134,10 +119,10 @@ def test_a_quiet_client_is_left(proxy: Callable, run: Callable) -> None:
     run(check())
 
 
-def test_a_connection_too_many_is_told_so(proxy: Callable, run: Callable) -> None:
+def test_a_connection_too_many_is_told_so(http2: Callable, run: Callable) -> None:
     async def check() -> None:
         deciding = Deciding()
-        async with target_running() as port, proxy(deciding, connections=1) as (server, client):
+        async with target_running() as port, http2(deciding, connections=1) as (server, client):
             async with http2_at(server.addresses[0], trusting()) as surplus:
                 assert await surplus.answered(surplus.ask(port)) == 503
                 assert (await surplus.left()).error_code == 0
@@ -147,11 +132,11 @@ def test_a_connection_too_many_is_told_so(proxy: Callable, run: Callable) -> Non
     run(check())
 
 
-def test_pages_are_shown_as_the_windows_allow(proxy: Callable, run: Callable) -> None:
+def test_pages_are_shown_as_the_windows_allow(http2: Callable, run: Callable) -> None:
     async def check() -> None:
         body = os.urandom(200_000)
         pages = {"/feed": Page("text/csv", body), "/none": Page("text/plain", b"")}
-        async with target_running() as port, proxy(pages=pages, client={"generous": False}) as (server, client):
+        async with target_running() as port, http2(pages=pages, client={"generous": False}) as (server, client):
             tunnel = await client.open(port)
             asked = {path: [*GET[:2], (":path", path), GET[3]] for path in ("/feed", "/feed?x", "/none", "/other")}
             shown = client.request(asked["/feed"], ended=True)
@@ -175,7 +160,7 @@ def test_pages_are_shown_as_the_windows_allow(proxy: Callable, run: Callable) ->
 
 
 @pytest.mark.needs("nghttp", "h2load", "curl")
-def test_other_programs_find_nothing_wrong(proxy: Callable) -> None:
+def test_other_programs_find_nothing_wrong(http2: Callable) -> None:
     async def said(*words: str) -> str:
         pipe = asyncio.subprocess.PIPE
         started = await asyncio.create_subprocess_exec(*words, stdout=pipe, stderr=pipe)
@@ -185,7 +170,7 @@ def test_other_programs_find_nothing_wrong(proxy: Callable) -> None:
     async def check() -> None:
         async with (
             target_running() as port,
-            proxy(pages={"/feed": Page("text/csv", bytes(300_000))}) as (server, client),
+            http2(pages={"/feed": Page("text/csv", bytes(300_000))}) as (server, client),
         ):
             tunnel = await client.open(port)
             url = f"https://127.0.0.1:{server.addresses[0][1]}"

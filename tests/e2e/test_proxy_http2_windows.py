@@ -4,9 +4,6 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable
-from functools import partial
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hyperframe.frame import SettingsFrame, WindowUpdateFrame
@@ -14,24 +11,12 @@ from hyperframe.frame import SettingsFrame, WindowUpdateFrame
 from headgate.agent.proxy.asked import Limits
 from headgate.agent.proxy.http2.connection import Http2Connection
 from headgate.agent.proxy.http2.window import MOST_OF_A_STREAM
-from tests.e2e.http2_client import WIDEST, bounded, http2_at, http2_running
-from tests.e2e.tunnels import Deciding, Target, keys, target_running, trusting, until
+from tests.e2e.http2_client import WIDEST, http2_at
+from tests.e2e.tunnels import Deciding, Target, target_running, trusting, until
 
 FIRST = 65_535
 """Bytes of a window of which nothing has been said."""
 CANCEL = 8
-
-
-@pytest.fixture
-def run(run: Callable) -> Callable:
-    """Run a test on each event loop, not for ever."""
-    return lambda coroutine: run(bounded(coroutine))
-
-
-@pytest.fixture
-def proxy(tmp_path: Path) -> Callable[..., Any]:
-    """The function that runs a proxy and connects a client to it."""
-    return partial(http2_running, keys(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -43,10 +28,10 @@ def proxy(tmp_path: Path) -> Callable[..., Any]:
         (Limits(byte_ratio=2.0), "byte_ratio"),
     ],
 )
-def test_a_tunnel_keeps_to_its_limits(limits: Limits, why: str, proxy: Callable, run: Callable) -> None:
+def test_a_tunnel_keeps_to_its_limits(limits: Limits, why: str, http2: Callable, run: Callable) -> None:
     async def check() -> None:
         deciding = Deciding(limits)
-        async with target_running() as port, proxy(deciding) as (_, client):
+        async with target_running() as port, http2(deciding) as (_, client):
             tunnel = await client.open(port)
             deciding.limits = Limits()
             other = await client.open(port)
@@ -64,9 +49,9 @@ def test_a_tunnel_keeps_to_its_limits(limits: Limits, why: str, proxy: Callable,
     run(check())
 
 
-def test_bytes_keep_an_idle_tunnel_alive(proxy: Callable, run: Callable) -> None:
+def test_bytes_keep_an_idle_tunnel_alive(http2: Callable, run: Callable) -> None:
     async def check() -> None:
-        async with target_running() as port, proxy(Deciding(Limits(idle=1.0))) as (_, client):
+        async with target_running() as port, http2(Deciding(Limits(idle=1.0))) as (_, client):
             tunnel = await client.open(port)
             for _ in range(8):
                 await asyncio.sleep(0.2)
@@ -81,9 +66,9 @@ async def never_reads(target: Target) -> None:
     await asyncio.Event().wait()
 
 
-def test_a_tunnel_that_stands_still_holds_little_and_nobody_up(proxy: Callable, run: Callable) -> None:
+def test_a_tunnel_that_stands_still_holds_little_and_nobody_up(http2: Callable, run: Callable) -> None:
     async def check() -> None:
-        async with target_running(never_reads) as still, target_running() as port, proxy() as (server, client):
+        async with target_running(never_reads) as still, target_running() as port, http2() as (server, client):
             stuck = [await client.open(still) for _ in range(3)]
             while any(tunnel.window for tunnel in stuck):
                 for tunnel in stuck:
@@ -102,11 +87,11 @@ def test_a_tunnel_that_stands_still_holds_little_and_nobody_up(proxy: Callable, 
     run(check())
 
 
-def test_a_tunnel_that_never_moved_holds_no_more_than_the_first_window(proxy: Callable, run: Callable) -> None:
+def test_a_tunnel_that_never_moved_holds_no_more_than_the_first_window(http2: Callable, run: Callable) -> None:
     async def check() -> None:
         deciding = Deciding()
         deciding.waits = asyncio.Event()
-        async with target_running() as port, proxy(deciding) as (server, client):
+        async with target_running() as port, http2(deciding) as (server, client):
             tunnel = client.ask(port)
             await client.put(tunnel, bytes(FIRST))
             await client.pinged()
@@ -120,9 +105,9 @@ def test_a_tunnel_that_never_moved_holds_no_more_than_the_first_window(proxy: Ca
     run(check())
 
 
-def test_windows_widen_while_bytes_flow(proxy: Callable, run: Callable) -> None:
+def test_windows_widen_while_bytes_flow(http2: Callable, run: Callable) -> None:
     async def check() -> None:
-        async with target_running(Target.swallow) as port, proxy() as (_, client):
+        async with target_running(Target.swallow) as port, http2() as (_, client):
             tunnel = await client.open(port)
             widest = 0
             for _ in range(100):
@@ -134,7 +119,7 @@ def test_windows_widen_while_bytes_flow(proxy: Callable, run: Callable) -> None:
     run(check())
 
 
-def test_a_target_is_not_read_ahead_of_its_client(proxy: Callable, run: Callable) -> None:
+def test_a_target_is_not_read_ahead_of_its_client(http2: Callable, run: Callable) -> None:
     async def check() -> None:
         payload = os.urandom(1 << 20)
 
@@ -143,7 +128,7 @@ def test_a_target_is_not_read_ahead_of_its_client(proxy: Callable, run: Callable
             await target.writer.drain()
             await target.reader.read()
 
-        async with target_running(pour) as port, proxy(client={"generous": False}) as (server, client):
+        async with target_running(pour) as port, http2(client={"generous": False}) as (server, client):
             tunnel = await client.open(port)
             await client.until(lambda: len(tunnel.received) == FIRST)
             other = client.ask(port)  # the connection's window is used up, and it can be answered all the same
@@ -162,7 +147,7 @@ def test_a_target_is_not_read_ahead_of_its_client(proxy: Callable, run: Callable
     run(check())
 
 
-def test_settings_move_the_windows_of_streams_that_are_open(proxy: Callable, run: Callable) -> None:
+def test_settings_move_the_windows_of_streams_that_are_open(http2: Callable, run: Callable) -> None:
     async def check() -> None:
         async def pour(target: Target) -> None:
             target.writer.write(b"x" * 200_000)
@@ -170,7 +155,7 @@ def test_settings_move_the_windows_of_streams_that_are_open(proxy: Callable, run
 
         size = SettingsFrame.INITIAL_WINDOW_SIZE
         ungenerous = {"generous": False, "settings": {size: 10}}
-        async with target_running(pour) as port, proxy(client=ungenerous) as (_, client):
+        async with target_running(pour) as port, http2(client=ungenerous) as (_, client):
             client.say(WindowUpdateFrame(0, window_increment=1 << 20))
             tunnel = await client.open(port)
             await client.until(lambda: len(tunnel.received) == 10)
@@ -189,7 +174,7 @@ def test_settings_move_the_windows_of_streams_that_are_open(proxy: Callable, run
     run(check())
 
 
-def test_a_client_that_does_not_read_is_not_read_for(proxy: Callable, run: Callable) -> None:
+def test_a_client_that_does_not_read_is_not_read_for(http2: Callable, run: Callable) -> None:
     async def check() -> None:
         poured = 0
 
@@ -200,7 +185,7 @@ def test_a_client_that_does_not_read_is_not_read_for(proxy: Callable, run: Calla
                 await target.writer.drain()
                 poured += 1 << 16
 
-        async with target_running(pour) as port, proxy() as (server, client):
+        async with target_running(pour) as port, http2() as (server, client):
             settings = {SettingsFrame.INITIAL_WINDOW_SIZE: WIDEST}
             async with http2_at(server.addresses[0], trusting(), settings=settings) as deaf:
                 for _ in range(5):
@@ -219,7 +204,7 @@ def test_a_client_that_does_not_read_is_not_read_for(proxy: Callable, run: Calla
 
 
 def test_many_small_records_are_heard_in_one_turn(
-    proxy: Callable, run: Callable, monkeypatch: pytest.MonkeyPatch
+    http2: Callable, run: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def check() -> None:
         turns = 0
@@ -230,7 +215,7 @@ def test_many_small_records_are_heard_in_one_turn(
             turns += 1
             read(self)
 
-        async with target_running() as port, proxy() as (_, client):
+        async with target_running() as port, http2() as (_, client):
             tunnel = await client.open(port)
             monkeypatch.setattr(Http2Connection, "_read", counted)
             for number in range(500):  # each in a record of its own
