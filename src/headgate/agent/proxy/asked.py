@@ -19,7 +19,7 @@ Ending = Literal["ended", "client_gone", "target_gone", "idle", "max_seconds", "
 """Why a tunnel is over: both sides said that they were done; one of them was lost before that; a limit of the
 tunnel's own; the end of the proxy."""
 
-HANDSHAKE_AND_REQUEST: Final = 1 << 14
+_HANDSHAKE_AND_REQUEST: Final = 1 << 14
 """Bytes that a client may be ahead of its ratio of received to sent by: it speaks first, and before each answer."""
 
 
@@ -63,7 +63,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """How many bytes a client has to have received for each one sent, those of a handshake and a request left out."""
 
     @property
-    def count(self) -> bool:
+    def are_of_bytes(self) -> bool:
         """Whether bytes are limited, and to be looked at while they pass."""
         return self.max_bytes < math.inf or self.byte_ratio > 0
 
@@ -78,7 +78,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         """
         if received + sent > self.max_bytes:
             return "max_bytes"
-        if sending and received < self.byte_ratio * (sent - HANDSHAKE_AND_REQUEST):
+        if sending and received < self.byte_ratio * (sent - _HANDSHAKE_AND_REQUEST):
             return "byte_ratio"
         return None
 

@@ -30,9 +30,7 @@ _NOT_HERE = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
 async def listening_sockets(host: str, port: int, *, reuse_port: bool) -> list[socket.socket]:
     """Listen at every address of `host` that this machine has, of "*" at all of both families, each with a socket.
 
-    With port 0 all have the same free one.
-
-    Raises `OSError`.
+    With port 0 all have the same free one. Raises `OSError`.
     """
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(

@@ -205,7 +205,7 @@ class Tally:
             open=counts.tunnels,
             received=received,
             sent=sent,
-            seconds=_rounded(max(0.0, now - told)),  # as above
+            seconds=_rounded(max(0.0, now - told)),  # the clock may have been set back
         )
         return msgspec.json.encode(line)
 

@@ -75,7 +75,7 @@ class Tunnel:
         self.relay = relay
         self._limits = limits
         self._closed = opened.closed
-        self.bounded = limits.count
+        self.bounded = limits.are_of_bytes
         """Whether its bytes are limited, and to be looked at while they pass."""
         self.moved = relay.now
         """When, on the relay's clock, bytes passed last."""

@@ -86,7 +86,7 @@ class Stream:
         limits = opened.limits
         self._socket, self._closed, self._limits = opened.socket, opened.closed, limits
         self._descriptor = opened.socket.fileno()
-        self._bounded = limits.count
+        self._bounded = limits.are_of_bytes
         self._latest = now + limits.max_seconds
         self.deadline = min(now + limits.idle, self._latest)
         self._want(READ | WRITE if self._waiting else READ)
