@@ -97,16 +97,16 @@ class Program:
 
 
 @contextmanager
-def headgate(folder, *arguments, environment=None, err=None):
+def headgate(folder, *arguments, environment=None, err=None, module="headgate"):
     """Run `headgate` with these arguments in an empty folder; ended, however the test ends.
 
-    With `err` its stderr is that socket, and `Program` knows nothing of what it says.
+    With `err` its stderr is that socket, and `Program` knows nothing of what it says. `module` is run in its place.
     """
     number = len(list(folder.glob("headgate-*.err")))
     log, out = folder / f"headgate-{number}.err", folder / f"headgate-{number}.out"
     with log.open("wb") as written, out.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "headgate", *map(str, arguments)],
+            [sys.executable, "-m", module, *map(str, arguments)],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=err or written,

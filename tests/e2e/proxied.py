@@ -219,8 +219,11 @@ class Proxy:
 
 
 @contextmanager
-def proxy(folder, *arguments, origin=None, tls=True, admin=True):
-    """Run a proxy that every name leads from to the origin, on ports the system chooses, until it is ready."""
+def proxy(folder, *arguments, origin=None, tls=True, admin=True, **how):
+    """Run a proxy that every name leads from to the origin, on ports the system chooses, until it is ready.
+
+    `how` is for `programs.headgate`.
+    """
     with ExitStack() as stack:
         origin = origin or stack.enter_context(origin_running())
         ca = folder / "ca.pem"
@@ -241,6 +244,6 @@ def proxy(folder, *arguments, origin=None, tls=True, admin=True):
             context.set_alpn_protocols(["http/1.1"])
         else:
             words += ["--plaintext"]
-        running = stack.enter_context(headgate(folder, "proxy", *words, *arguments))
+        running = stack.enter_context(headgate(folder, "proxy", *words, *arguments, **how))
         assert running.ready
         yield Proxy(running, origin, context)

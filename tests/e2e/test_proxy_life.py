@@ -91,6 +91,20 @@ def test_workers_ask_an_origin_once_between_them(tmp_path):
         assert len(running.origin.asked) == 1
 
 
+@WORKERS
+def test_an_unexpected_error_while_advice_is_fetched_is_answered(tmp_path, workers):
+    root = str(Path(__file__).parents[2])
+    defect = {"module": "tests.e2e.failing_advice", "environment": {"PYTHONPATH": root}}
+    with proxy(tmp_path, "--workers", workers, **defect) as running:
+        for _ in range(2):  # the second is answered in the same way: no fetch is taken to be still under way
+            answer = running.ask()
+            assert (answer.status, answer.reason) == (503, "internal")
+            assert int(answer.fields["retry-after"]) > 0
+        running.wait_for(tunnels=0)
+        assert "an injected defect" in running.program.said()
+        assert "Traceback" not in running.program.said()
+
+
 def test_workers_draw_alike(tmp_path):
     with proxy(tmp_path, "--workers", 2, admin=False) as running:
         running.origin.advise("www.example.org", {"user_agent": "*", "fraction": 0.5})

@@ -65,9 +65,9 @@ class OriginAdvice:
         answer = self._cache.ask(origin, now=self._clock())
         if isinstance(answer, Advice):
             return answer, None
-        flight = self._flights.get(origin)
-        if isinstance(answer, Fetch) or flight is None:
-            flight = self._begin(authority, endpoints, answer if isinstance(answer, Fetch) else None)
+        if isinstance(answer, Fetch):
+            self._begin(answer, authority, endpoints)
+        flight = self._flights[origin]
         # Whoever waits may go; the asking is for those who come after, too.
         return await asyncio.shield(flight)
 
@@ -80,11 +80,8 @@ class OriginAdvice:
         for flight in list(self._flights.values()):
             flight.cancel()
 
-    def _begin(
-        self, authority: Authority, endpoints: Sequence[Endpoint], fetch: Fetch | None
-    ) -> "asyncio.Task[tuple[Advice, Refusal | None]]":
+    def _begin(self, fetch: Fetch, authority: Authority, endpoints: Sequence[Endpoint]) -> None:
         origin = authority.origin
-        assert fetch is not None, "what is in flight has a task until it lands"
         flight = asyncio.ensure_future(self._fly(fetch, authority, endpoints))
         self._flights[origin] = flight
 
@@ -97,14 +94,27 @@ class OriginAdvice:
                 task.exception()  # told to whoever waits, if anybody still does
 
         flight.add_done_callback(landed)
-        return flight
 
     async def _fly(
         self, fetch: Fetch, authority: Authority, endpoints: Sequence[Endpoint]
     ) -> tuple[Advice, Refusal | None]:
+        """Run one fetch. Raises only `Refusal`, for a failure of our own; the next to ask fetches again then."""
+        try:
+            return await self._ask(fetch, authority, endpoints)
+        except Refusal:
+            self._cache.abandoned(fetch)
+            raise
+        except Exception as error:
+            self._cache.abandoned(fetch)
+            told = {"message": f"fetching the advice of {fetch.origin} failed", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(told)
+            raise Refusal("internal", "its advice could not be fetched") from error
+
+    async def _ask(
+        self, fetch: Fetch, authority: Authority, endpoints: Sequence[Endpoint]
+    ) -> tuple[Advice, Refusal | None]:
         response, undialled = await self._fetch(fetch, authority, endpoints)
         if undialled is not None and undialled.reason == "connections":
-            self._cache.abandoned(fetch)  # no fault of the origin's
             raise undialled
         advice = self._cache.received(fetch, response, now=self._clock())
         tally(self._counts.advice_fetches, _kind(advice))

@@ -10,19 +10,22 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from ipaddress import ip_address
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from headgate.advice.answer import Advice
+from headgate.advice.fetching import TIMEOUT
 from headgate.advice.freshness import MOST
 from headgate.agent.proxy.addresses import Endpoint
 from headgate.agent.proxy.authority import Authority, parse_authority
 from headgate.agent.proxy.deciding import Advising
 from headgate.agent.proxy.refusal import NEARER, Nearer, Reason, Refusal
 
-__all__ = ["Advised", "AskedAdvice", "Want", "answer_to"]
+__all__ = ["REPLY_TIMEOUT", "Advised", "AskedAdvice", "Want", "answer_to"]
 
+REPLY_TIMEOUT: Final = 2 * TIMEOUT
+"""Seconds that a worker waits for its parent: longer than any fetch takes, so that it ends only a wait for nothing."""
 _MOST_ORIGINS: Final = 10_000
 
 
@@ -56,25 +59,44 @@ class Advised(msgspec.Struct, frozen=True, tag=True):
 
 
 async def answer_to(want: Want, advising: Advising) -> Advised:
-    """Give a worker what it wants."""
-    authority = parse_authority(want.authority)
-    assert authority is not None, "it is of our own writing"
-    endpoints = [Endpoint(ip_address(address), port) for address, port in want.endpoints]
+    """Answer a worker, whatever happens meanwhile; only `CancelledError` is raised."""
     try:
+        authority = parse_authority(want.authority)
+        assert authority is not None, "the worker has parsed it"
+        endpoints = [Endpoint(ip_address(address), port) for address, port in want.endpoints]
         advice, undialled = await advising.advice(authority, endpoints)
     except Refusal as refusal:
         return Advised(want.number, None, _packed(refusal))
+    except Exception as error:
+        told = {"message": f"answering a worker about {want.authority} failed", "exception": error}
+        asyncio.get_running_loop().call_exception_handler(told)
+        return Advised(want.number, None, _packed(Refusal("internal", "its advice could not be looked up")))
     return Advised(want.number, advice, None if undialled is None else _packed(undialled))
 
 
-class AskedAdvice:
-    """A worker's end: what origins advise, asked of the parent with `send`; see `Advising`. For one event loop."""
+class _Question(NamedTuple):
+    """A `Want` that the parent has not answered yet."""
 
-    def __init__(self, send: Callable[[Want], None], *, clock: Callable[[], float] = time.time) -> None:
+    origin: str
+    answer: asyncio.Future[Advised]
+    timer: asyncio.TimerHandle
+    """Ends the wait for the answer."""
+
+
+class AskedAdvice:
+    """A worker's end: what origins advise, asked of the parent with `send`; see `Advising`. For one event loop.
+
+    A parent that has not answered after `timeout` seconds is not waited for any longer.
+    """
+
+    def __init__(
+        self, send: Callable[[Want], None], *, timeout: float = REPLY_TIMEOUT, clock: Callable[[], float] = time.time
+    ) -> None:
         self._send = send
+        self._timeout = timeout
         self._clock = clock
         self._copies: OrderedDict[str, Advice] = OrderedDict()
-        self._wanted: dict[int, tuple[str, asyncio.Future[Advised]]] = {}
+        self._wanted: dict[int, _Question] = {}
         self._flights: dict[str, asyncio.Future[Advised]] = {}
         self._number = 0
         self._is_closed = False
@@ -111,8 +133,12 @@ class AskedAdvice:
         return self._flights.get(origin)
 
     def hear(self, advised: Advised) -> None:
-        """Hear the parent's answer."""
-        origin, flight = self._wanted.pop(advised.number)
+        """Hear the parent's answer; one that comes after the timeout is ignored."""
+        question = self._wanted.pop(advised.number, None)
+        if question is None:
+            return
+        origin, flight, timer = question
+        timer.cancel()
         del self._flights[origin]
         if advised.advice is not None:
             self._copies[origin] = advised.advice
@@ -128,8 +154,11 @@ class AskedAdvice:
 
     def _want(self, authority: Authority, endpoints: Sequence[Endpoint]) -> "asyncio.Future[Advised]":
         self._number += 1
-        flight: asyncio.Future[Advised] = asyncio.get_running_loop().create_future()
-        self._wanted[self._number] = authority.origin, flight
+        loop = asyncio.get_running_loop()
+        flight: asyncio.Future[Advised] = loop.create_future()
+        no_answer = Advised(self._number, None, _packed(Refusal("internal", "the parent process did not answer")))
+        timer = loop.call_later(self._timeout, self.hear, no_answer)
+        self._wanted[self._number] = _Question(authority.origin, flight, timer)
         self._flights[authority.origin] = flight
         if self._is_closed:
             self.hear(Advised(self._number, None, None))

@@ -20,9 +20,9 @@ __all__ = ["ANSWERS", "DEFAULT_PAUSE", "EXHAUSTED", "NEARER", "Answer", "Nearer"
 Reason: TypeAlias = Literal[
     "advice_disallowed", "advice_fraction", "advice_unreachable", "port", "host", "address", "name", "dial_refused",
     "dial_timeout", "token_missing", "token_invalid", "token_expired", "token_replayed", "client_rate",
-    "tokens", "client_tunnels", "tunnels", "connections", "draining", "malformed", "method",
+    "tokens", "client_tunnels", "tunnels", "connections", "internal", "draining", "malformed", "method",
 ]
-"""The words for why; "tokens" is that nobody can tell now whether a token was shown before."""
+"""The words for why; "tokens" is that the replay store does not answer, "internal" an unexpected error of the proxy."""
 # fmt: on
 
 Nearer: TypeAlias = Literal["dns_timeout", "destination_ip_unroutable"]
@@ -71,6 +71,7 @@ ANSWERS: Final[Mapping[Reason, Answer]] = {
     "client_tunnels": Answer(429, "http_request_denied", Retry.LATER),
     "tunnels": Answer(503, "connection_limit_reached", Retry.LATER),
     "connections": Answer(503, "connection_limit_reached", Retry.LATER),
+    "internal": Answer(503, "proxy_internal_error", Retry.LATER),
     "draining": Answer(503, "http_request_denied", Retry.LATER),
     "malformed": Answer(400, "http_request_error", Retry.UNSAID),
     "method": Answer(405, "http_request_error", Retry.UNSAID),

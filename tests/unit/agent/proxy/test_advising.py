@@ -275,6 +275,28 @@ def test_no_socket_of_our_own_is_no_fault_of_the_origin_s(monkeypatch):
     asyncio.run(ask())
 
 
+def test_an_unexpected_error_is_reported_and_answered_and_the_next_to_ask_fetches_again(monkeypatch):
+    async def fail(*_args, **_named):
+        raise LookupError("a defect")
+
+    async def ask():
+        origin, proxy, reported = Origin(), Proxy(), []
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, told: reported.append(told["exception"]))
+        async with origin.running() as port:
+            with monkeypatch.context() as patch:
+                patch.setattr(module, "exchange", fail)
+                for _ in range(2):
+                    with pytest.raises(Refusal) as caught:
+                        await proxy.ask(port)
+                    assert (caught.value.reason, caught.value.answer.status) == ("internal", 503)
+            assert [str(error) for error in reported] == ["a defect"] * 2
+            advice, _ = await proxy.ask(port)
+            assert advice.entry.fraction == 0.5
+        assert proxy.advising._flights == {}
+
+    asyncio.run(ask())
+
+
 def test_closing_ends_what_is_under_way():
     async def ask():
         origin, proxy = Origin(), Proxy()

@@ -14,6 +14,7 @@ from headgate.agent.proxy.authority import parse_authority
 from headgate.agent.proxy.refusal import Refusal
 
 NOW = 1_000_000.0
+PATIENCE = 20.0  # seconds; only ever reached by a failing test
 HERE = Endpoint(ip_address("127.0.0.1"), 8443)
 THERE = Endpoint(ip_address("2001:db8::1"), 443)
 
@@ -25,14 +26,14 @@ def advice(result=AdviceEntry(fraction=0.5), *, origin="https://www.example.org"
 class Parent:
     """Advises with whatever it is told to, and takes a message over the wire each way."""
 
-    def __init__(self, *answers):
+    def __init__(self, *answers, **options):
         self.answers = list(answers)
         self.asked = []
         self.hold = asyncio.Event()
         self.hold.set()
         self.now = NOW
         self.tasks = []
-        self.worker = AskedAdvice(self.send, clock=lambda: self.now)
+        self.worker = AskedAdvice(self.send, clock=lambda: self.now, **options)
 
     def send(self, want):
         self.tasks.append(asyncio.ensure_future(self.answer(over_the_wire(want))))
@@ -47,7 +48,7 @@ class Parent:
         self.asked.append((authority, list(endpoints)))
         await self.hold.wait()
         answer = self.answers.pop(0)
-        if isinstance(answer, Refusal):
+        if isinstance(answer, Exception):
             raise answer
         return answer
 
@@ -59,9 +60,9 @@ def over_the_wire(message):
     return msgspec.msgpack.decode(msgspec.msgpack.encode(message), type=Want | Advised)
 
 
-def run(check, *answers):
+def run(check, *answers, **options):
     async def main():
-        parent = Parent(*answers)
+        parent = Parent(*answers, **options)
         await check(parent)
         await asyncio.gather(*parent.tasks)
 
@@ -153,6 +154,34 @@ def test_a_parent_that_is_gone_leaves_nobody_waiting():
         parent.tasks = []
 
     run(check, (advice(), None))
+
+
+def test_an_unexpected_error_of_the_parent_is_answered():
+    async def check(parent):
+        with pytest.raises(Refusal) as caught:
+            await asyncio.wait_for(parent.ask(), PATIENCE)
+        assert (caught.value.reason, caught.value.retry_after) == ("internal", 5)
+        assert await parent.ask() == (advice(), None)
+
+    run(check, LookupError("a defect"), (advice(), None))
+
+
+def test_a_parent_that_does_not_answer_is_waited_for_no_longer_than_the_timeout():
+    async def check(parent):
+        parent.hold.clear()
+        asking = [asyncio.ensure_future(parent.ask()) for _ in range(2)]
+        for waiting in asking:
+            with pytest.raises(Refusal) as caught:
+                await asyncio.wait_for(waiting, PATIENCE)
+            assert caught.value.reason == "internal"
+        assert len(parent.asked) == 1
+        assert parent.worker.flight("https://www.example.org") is None
+        parent.hold.set()
+        await asyncio.gather(*parent.tasks)  # the late answer is ignored
+        parent.worker = AskedAdvice(parent.send, clock=lambda: parent.now)
+        assert await parent.ask() == (advice(), None)
+
+    run(check, (advice(), None), (advice(), None), timeout=0.0)
 
 
 def test_only_so_many_origins_are_kept_and_the_first_to_go_is_the_one_not_asked_for_longest():

@@ -33,7 +33,12 @@ MEANT: dict[str, list[Refusal]] = {
         Refusal("token_replayed"),
     ],
     "the client's own rate": [Refusal("client_rate", pause=1.2), Refusal("client_tunnels")],
-    "--max-tunnels reached": [Refusal("tunnels", pause=0.0), Refusal("connections"), Refusal("tokens")],
+    "--max-tunnels reached": [
+        Refusal("tunnels", pause=0.0),
+        Refusal("connections"),
+        Refusal("tokens"),
+        Refusal("internal"),
+    ],
     "draining": [Refusal("draining", pause=29.5)],
     "authority or header section malformed": [Refusal("malformed")],
     "not CONNECT": [Refusal("method")],

@@ -1,0 +1,18 @@
+"""`headgate`, with a defect injected: whenever it fetches advice, the code that does so raises an unexpected exception.
+
+Workers are processes of their own and run the true code; in a proxy that has some, only the parent fetches advice.
+"""
+
+from headgate.agent.proxy import advising
+from headgate.cli.program import main
+
+
+async def fail(*_args, **_named):
+    """Take the place of the fetch."""
+    raise LookupError("an injected defect")
+
+
+advising.exchange = fail
+
+if __name__ == "__main__":
+    main()
