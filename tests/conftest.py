@@ -19,6 +19,7 @@ from tests import servers
 hypothesis.settings.register_profile("headgate", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("headgate")
 
+MAX_ID_LENGTH = 40
 MISSING = "missing server"
 missing_servers = pytest.StashKey[Counter[str]]()
 
@@ -35,6 +36,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.fail(sentence, pytrace=False)
     item.user_properties += [(MISSING, server) for server in missing]
     pytest.skip(sentence)
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Name long or binary values by their argument: ids are short, and the same in every process that collects them."""
+    if isinstance(val, bytes):
+        is_readable = val.isascii() and val.decode("ascii").isprintable()
+    else:
+        is_readable = not isinstance(val, str) or val.isprintable()
+    if isinstance(val, bytes | str) and not (is_readable and len(val) <= MAX_ID_LENGTH):
+        return argname  # pytest numbers those that are named alike
+    return None
 
 
 def pytest_configure(config: pytest.Config) -> None:
