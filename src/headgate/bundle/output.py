@@ -39,18 +39,18 @@ class Output:
         self._write = write
         self._total = total
         self._progress = progress
-        self._parts: list[bytes | memoryview] = []
+        self._parts: list[bytes] = []
         self._gathered = 0
         self._written = 0
 
     def put(self, piece: bytes | memoryview) -> None:
-        """Write `piece`, now or with its neighbours; a large one is written before this returns."""
+        """Write `piece`, now or with its neighbours; the caller may reuse its buffer when this returns."""
         length = len(piece)
         if length >= _AT_ONCE:
             self.flush()
             self._now(piece)
             return
-        self._parts.append(piece)
+        self._parts.append(bytes(piece))
         self._gathered += length
         if self._gathered >= COPIED:
             self.flush()

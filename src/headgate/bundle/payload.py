@@ -74,7 +74,7 @@ def measured(payload: object, length: int | None, spool: Callable[[], Spool]) ->
 def chunks(payload: Measured) -> Iterator[bytes | memoryview]:
     """Yield the payload's bytes; `HeadgateError` where there are not exactly as many as were measured.
 
-    What is yielded for a large file is only valid until the next chunk is asked for.
+    What is yielded for a file is only valid until the next chunk is asked for.
     """
     match payload:
         case File():
@@ -126,25 +126,20 @@ def _file_chunks(file: File) -> Iterator[bytes | memoryview]:
         raise HeadgateError(f"cannot read the payload {file.path}: {error.strerror}") from error
 
 
-def _read(handle: int, file: File) -> Iterator[bytes | memoryview]:
-    """Yield the file's bytes, and ask for one more than there should be: a file that grew is told of."""
-    if file.length < COPIED:
-        small = os.read(handle, file.length + 1)
-        if len(small) == file.length:
-            yield small
-            return
-        raise _changed(file, len(small))
+def _read(handle: int, file: File) -> Iterator[memoryview]:
+    """Yield the file's bytes, through one buffer; each read may be short, and none at all means the end of the file.
+
+    The buffer is a byte longer than a small file, so that a file that grew is noticed.
+    """
     left = file.length
-    buffer = bytearray(COPIED)
-    whole = memoryview(buffer)
-    while True:
-        taken = os.readv(handle, [whole])
-        if taken > left or (not taken and left):
+    buffer = memoryview(bytearray(min(COPIED, file.length + 1)))
+    while taken := os.readv(handle, [buffer]):
+        if taken > left:
             raise _changed(file, file.length - left + taken)
-        if not taken:
-            return
         left -= taken
-        yield whole[:taken]
+        yield buffer[:taken]
+    if left:
+        raise _changed(file, file.length - left)
 
 
 def _changed(file: File, found: int) -> HeadgateError:

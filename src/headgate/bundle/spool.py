@@ -43,7 +43,7 @@ class Spool:
         return Piece(self, offset, end - offset)
 
     def read(self, offset: int, length: int) -> bytes:
-        """Give the bytes there, fewer where the file ends sooner."""
+        """Give the bytes there: at least one, but maybe fewer than asked for, unless the file ends at `offset`."""
         return os.pread(self._file.fileno(), length, offset)
 
     def _write(self, chunk: bytes, offset: int) -> None:
@@ -65,9 +65,10 @@ class Piece(Struct, frozen=True):
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield the bytes in chunks."""
-        end = self.offset + self.length
-        for offset in range(self.offset, end, CHUNK):
-            yield self.spool.read(offset, min(CHUNK, end - offset))
+        offset, end = self.offset, self.offset + self.length
+        while offset < end and (chunk := self.spool.read(offset, min(CHUNK, end - offset))):
+            yield chunk
+            offset += len(chunk)
 
 
 def _no_room(error: OSError) -> HeadgateError:

@@ -60,7 +60,9 @@ class OpenFile:
 
     def read(self, offset: int, length: int) -> bytes:
         """Read exactly those bytes; raises `OSError` when the file is another by now."""
-        data = os.pread(self.raw.fileno(), length, offset)
+        data, handle = b"", self.raw.fileno()
+        while len(data) < length and (more := os.pread(handle, length - len(data), offset + len(data))):
+            data += more
         if len(data) < length or not self.is_as_opened():
             raise OSError("the file has been written to since it was opened")
         return data

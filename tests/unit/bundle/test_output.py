@@ -204,3 +204,12 @@ def test_no_path_for_a_bundle(tmp_path):
         check_target(tmp_path)
     with pytest.raises(ConfigurationError, match="there is no directory"):
         check_target(tmp_path / "gone" / "out")
+
+
+def test_a_buffer_can_be_reused_for_the_next_piece():
+    target, buffer = io.BytesIO(), bytearray(5)
+    with opened(target, 10) as output:
+        for content in (b"first", b"other"):
+            buffer[:] = content
+            output.put(memoryview(buffer))
+    assert target.getvalue() == b"firstother"

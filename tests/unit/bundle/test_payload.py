@@ -1,8 +1,10 @@
+import io
 import os
 from pathlib import Path
 
 import pytest
 
+from headgate.bundle.output import opened
 from headgate.bundle.payload import COPIED, File, chunks, measured
 from headgate.bundle.spool import Piece, Spool
 from headgate.errors import ConfigurationError, HeadgateError
@@ -57,6 +59,39 @@ def test_a_file_that_changed_is_told_of(tmp_path, size, change):
     path.write_bytes(bytes(size))
     waiting, _ = kept(path)
     path.write_bytes(bytes(size + change))
+    with pytest.raises(HeadgateError, match=f"payload had {size} bytes when it was added and .* now"):
+        copied(waiting)
+
+
+def read_in_pieces(monkeypatch, most):
+    """Let the system read at most `most` bytes at a time, as network and FUSE file systems may."""
+    read, readv = os.read, os.readv
+    monkeypatch.setattr(os, "read", lambda handle, length: read(handle, min(length, most)))
+    monkeypatch.setattr(os, "readv", lambda handle, buffers: readv(handle, [memoryview(buffers[0])[:most]]))
+
+
+@pytest.mark.parametrize("most", [1_000, 65_535, 65_536, COPIED - 1])
+@pytest.mark.parametrize("size", [1, 1_000, 1_001, COPIED - 1, COPIED, COPIED + 1, 3 * COPIED + 17])
+def test_a_file_that_is_read_in_short_pieces_is_written_whole(tmp_path, monkeypatch, size, most):
+    path = tmp_path / "payload"
+    path.write_bytes(os.urandom(size))
+    read_in_pieces(monkeypatch, most)
+    waiting, _ = kept(path)
+    target = io.BytesIO()
+    with opened(target, size) as output:
+        for chunk in chunks(waiting):
+            output.put(chunk)
+    assert target.getvalue() == path.read_bytes()
+
+
+@pytest.mark.parametrize("change", [-1, 1])
+@pytest.mark.parametrize("size", [10_000, COPIED + 5])
+def test_a_change_is_noticed_in_short_pieces(tmp_path, monkeypatch, size, change):
+    path = tmp_path / "payload"
+    path.write_bytes(bytes(size))
+    waiting, _ = kept(path)
+    path.write_bytes(bytes(size + change))
+    read_in_pieces(monkeypatch, 1_000)
     with pytest.raises(HeadgateError, match=f"payload had {size} bytes when it was added and .* now"):
         copied(waiting)
 

@@ -68,3 +68,11 @@ def test_what_is_written_by_and_by_is_written_whole(monkeypatch: pytest.MonkeyPa
     write = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda handle, view, offset: write(handle, view[:2], offset))
     assert b"".join(Spool().keep([b"abcdefg"])) == b"abcdefg"
+
+
+def test_what_is_read_in_short_pieces_is_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = os.urandom(2 * CHUNK + 7)
+    piece = Spool().keep([content])
+    read = os.pread
+    monkeypatch.setattr(os, "pread", lambda handle, length, offset: read(handle, min(length, 999), offset))
+    assert b"".join(piece) == content

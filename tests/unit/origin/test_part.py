@@ -29,6 +29,14 @@ def test_a_read_that_the_file_is_too_short_for_is_an_error(path):
         OpenFile(path).read(5, 6)
 
 
+def test_a_read_in_short_pieces_is_whole(path, monkeypatch):
+    read = os.pread
+    monkeypatch.setattr(os, "pread", lambda handle, length, offset: read(handle, min(length, 3), offset))
+    assert OpenFile(path).read(1, 8) == b"12345678"
+    with pytest.raises(OSError, match="written to"):
+        OpenFile(path).read(5, 6)
+
+
 def test_a_file_that_is_cut_or_written_to_is_an_error(path):
     for change in (lambda: os.truncate(path, 5), lambda: path.write_bytes(b"9876543210")):
         file = OpenFile(path)
