@@ -219,3 +219,25 @@ def test_however_often_it_fails_the_release_is_within_the_maximum(failures, draw
         throttle.response_received("http://a.example/", 503, {}, now=0.0)
     assert max(0.0, throttle.release_time("http://a.example/", now=0.0)) <= 900.0
     assert math.isfinite(throttle.explain("http://a.example/", now=0.0).release) or failures == 0
+
+
+CLOCK = st.sampled_from([0.0, 0.3, 1.0, -0.3, -1.0, 900.0, 3_600.0, -3_600.0, 86_400.0]) | st.floats(-1e6, 1e6)
+CLOCK_STEPS = st.lists(
+    st.tuples(CLOCK, st.sampled_from(URLS), STATUSES, st.sampled_from([None, None, 5, 120, 1000]), BUCKETS), max_size=40
+)
+
+
+@settings(max_examples=300)
+@given(policy=POLICIES, steps=CLOCK_STEPS, looks=st.lists(CLOCK, max_size=5), coalesce=st.booleans())
+def test_whatever_the_clock_does_no_hold_is_longer_than_its_maximum(policy, steps, looks, coalesce):
+    throttle, now, longest = Throttle(policy, draw=lambda: 0.0, coalesce=coalesce), 1.8e9, 0
+    for step, url, status, seconds, bucket in [*steps, *((look, URLS[0], None, None, None) for look in looks)]:
+        now += step
+        if status is not None:
+            longest = max(longest, seconds or 0)
+            throttle.response_received(url, status, headers_of(seconds and str(seconds), bucket), now=now)
+        for asked in URLS:
+            found = throttle.explain(asked, now=now)
+            assert found.backoff - now <= policy.maximum_backoff
+            assert found.retry_after - now <= longest
+            assert throttle.release_time(asked, now=now) - now <= max(policy.maximum_backoff, longest)

@@ -68,14 +68,16 @@ class Policy:
         `effective_failure_count` is the failure count less `num_errors_to_ignore`, and may be negative. However great
         it is, the delay is at most `maximum_backoff`.
         """
-        if effective_failure_count <= 0:
+        if effective_failure_count <= 0 or not self.initial_backoff:
             return 0.0  # "A special case makes delay == 0 for effective_failure_count."
         try:
             # a) delay = initial_backoff_ms*multiply_factor^effective_failure_count
             delay = self.initial_backoff * self.multiply_factor ** (
                 effective_failure_count - self.first_delay_is_initial
             )
-        except OverflowError:
+        except OverflowError:  # raised by the power; a product that is too great is infinite
+            delay = math.inf
+        if delay == math.inf:
             return self.maximum_backoff
         # b) delay -= rand[0,1) * jitter_factor * delay
         delay -= draw * self.jitter_factor * delay

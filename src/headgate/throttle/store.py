@@ -37,6 +37,8 @@ class Store:
         """Targets and buckets, those forgotten and not yet dropped included."""
         self.evicted = 0
         """Live holds dropped for want of room."""
+        self.clock_steps = 0
+        """Entries moved back in time with a clock that was set back."""
         self._was_thin = False
         """Whether the last pass for room spared the live holds, and so made less of it than it might have."""
         self._most = most
@@ -67,7 +69,7 @@ class Store:
         entry = self.find(target, now=now)
         if entry is None:
             self._make_room(now)
-            entry = Entry(now)
+            entry = Entry(now, noted=now)
             self.put(target, entry)
         return entry
 
@@ -98,7 +100,7 @@ class Store:
             return
         if not self._has_place(target.origin, now):
             return
-        bucket = Entry(now)
+        bucket = Entry(now, noted=now)
         wider = self.bucket(Target(target.origin + path, target.origin, path), now=now)
         if wider is not None:
             bucket.absorb(wider[1])
@@ -162,15 +164,17 @@ class Store:
         return rank <= _HEALTHY
 
     def _is_spent(self, entry: Entry, now: float) -> bool:
+        """Say whether an entry is forgotten, once its instants have followed the clock; asked before any use of one."""
+        if now < entry.noted:
+            self.clock_steps += entry.follow_clock(now)
         return now - entry.release >= (self._failing_lifetime if entry.count > 0 else self._healthy_lifetime)
 
     def _rank(self, entry: Entry, now: float) -> int:
-        release, is_failing = entry.release, entry.count > 0
-        if release > now:
-            return _HELD
         if self._is_spent(entry, now):
             return _SPENT
-        return _RELEASED if is_failing else _HEALTHY
+        if entry.release > now:
+            return _HELD
+        return _RELEASED if entry.count > 0 else _HEALTHY
 
     def _make_room(self, now: float) -> None:
         """Where there is none, drop what is forgotten or else a sixteenth of everything: one pass for many arrivals.

@@ -95,6 +95,11 @@ class Throttle:
         """Live holds dropped for want of room."""
         return self._store.evicted
 
+    @property
+    def clock_steps(self) -> int:
+        """Targets and buckets whose holds were moved back in time with a clock that was set back."""
+        return self._store.clock_steps
+
     def release_time(self, url: str, *, now: float, interactive: bool = False) -> float:
         """Give the instant before which `url` must not be asked for; `ASAP` when it may be asked for at once.
 
@@ -267,7 +272,7 @@ class Throttle:
         store = self._store
         entry = store.open(target, now=now) if release > now else store.find(target, now=now)
         if entry is not None:
-            entry.retry_after = max(entry.retry_after, release)
+            entry.retry_after_until(release, now)
 
     def _count_failure(self, target: Target, now: float, sent: float | None) -> None:
         if self._opted_out(target):
@@ -293,4 +298,4 @@ class Throttle:
         effective = entry.failures - self.policy.num_errors_to_ignore
         delay = self.policy.delay(effective, self._draw()) if effective > 0 else 0.0
         # d) release_time = max(now + delay, release_time)
-        entry.backoff = max(advance(now, delay), entry.backoff)
+        entry.back_off_until(advance(now, delay), now)

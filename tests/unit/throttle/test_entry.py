@@ -1,6 +1,6 @@
 import pytest
 
-from headgate.release import ASAP
+from headgate.release import ASAP, NEVER
 from headgate.throttle.entry import Entry
 
 
@@ -42,9 +42,23 @@ def test_the_release_is_the_later_horizon():
     assert Entry(ASAP).release == ASAP
 
 
+def test_a_clock_set_back_moves_every_instant_and_one_that_goes_on_none():
+    entry = Entry(108.0, count=3, retry_after=130.0, failed=99.0, noted=100.0)
+    assert not entry.follow_clock(100.0)
+    assert entry == Entry(108.0, count=3, retry_after=130.0, failed=99.0, noted=100.0)
+    assert entry.follow_clock(60.0)
+    assert entry == Entry(68.0, count=3, retry_after=90.0, failed=59.0, noted=60.0)
+
+
+def test_what_is_not_set_stays_so_whatever_the_clock_does():
+    entry = Entry(ASAP, retry_after=NEVER, noted=100.0)
+    entry.follow_clock(60.0)
+    assert entry == Entry(ASAP, retry_after=NEVER, noted=60.0)
+
+
 def test_to_absorb_is_to_take_the_greatest_and_the_latest():
-    entry = Entry(5.0, count=2, retry_after=9.0, failed=1.0)
-    entry.absorb(Entry(7.0, count=1, retry_after=3.0, failed=4.0))
-    assert entry == Entry(7.0, count=2, retry_after=9.0, failed=4.0)
+    entry = Entry(5.0, count=2, retry_after=9.0, failed=1.0, noted=2.0)
+    entry.absorb(Entry(7.0, count=1, retry_after=3.0, failed=4.0, noted=4.0))
+    assert entry == Entry(7.0, count=2, retry_after=9.0, failed=4.0, noted=4.0)
     entry.absorb(Entry(6.0, count=8, retry_after=10.0))
-    assert entry == Entry(7.0, count=8, retry_after=10.0, failed=4.0)
+    assert entry == Entry(7.0, count=8, retry_after=10.0, failed=4.0, noted=4.0)

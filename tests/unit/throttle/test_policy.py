@@ -91,3 +91,18 @@ def test_numbers_that_make_no_policy_are_named(name, value):
 
 def test_the_edges_make_one():
     assert Policy(jitter_factor=1, multiply_factor=1, num_errors_to_ignore=0, entry_lifetime=0).delay(9, 0.0) == 0.7
+
+
+@pytest.mark.parametrize("effective", [1, 2_200, 10**400])
+def test_an_initial_backoff_of_nothing_stays_nothing(effective):
+    assert Policy(initial_backoff=0).delay(effective, 0.5) == 0.0
+
+
+@pytest.mark.parametrize("draw", [0.0, 0.5])
+@pytest.mark.parametrize("jitter_factor", [0.0, 0.5])
+def test_a_product_too_great_for_a_float_saturates(draw, jitter_factor):
+    assert Policy(initial_backoff=100, multiply_factor=1e308, jitter_factor=jitter_factor).delay(1, draw) == 900.0
+
+
+def test_the_greatest_jitter_takes_all_but_what_the_draw_leaves():
+    assert Policy(jitter_factor=1).delay(1, 0.75) == pytest.approx(0.245)

@@ -111,7 +111,7 @@ class TestBuckets:
         put(shelves, "/m/a", "http://www.example.co", count=8)
         shelves.declare(target("/m/c"), "/m", now=0.0)
         entry = shelves.find(target("/m/new"), now=0.0)
-        assert entry == Entry(7.0, count=4, retry_after=5.0)
+        assert entry == Entry(7.0, count=4, retry_after=5.0, noted=0.0)
         assert shelves.find(target("/m"), now=0.0) is entry is shelves.open(target("/m/a"), now=0.0)
         assert shelves.find(target("/mm"), now=0.0).failures == 6
         assert shelves.size == 4
@@ -129,7 +129,7 @@ class TestBuckets:
         shelves.declare(target("/m/a"), "/m", now=0.0)
         put(shelves, "/m/b", count=3)
         shelves.declare(target("/m/c"), "/m", now=900.0)
-        assert shelves.find(target("/m/c"), now=900.0) == Entry(900.0)
+        assert shelves.find(target("/m/c"), now=900.0) == Entry(900.0, noted=900.0)
         assert shelves.size == 1
 
     def test_the_longest_match_wins_in_whatever_order_they_were_declared(self):
@@ -156,7 +156,7 @@ class TestBuckets:
         wide = put(shelves, "/a/b/c", count=9, backoff=99.0, retry_after=50.0)
         shelves.declare(target("/a/b/c"), "/a/b", now=0.0)
         narrow = shelves.find(target("/a/b/c"), now=0.0)
-        assert narrow == Entry(99.0, count=9, retry_after=50.0)
+        assert narrow == Entry(99.0, count=9, retry_after=50.0, noted=0.0)
         assert narrow is not wide
         assert shelves.find(target("/a/c"), now=0.0) is wide
 

@@ -493,3 +493,67 @@ class TestExplain:
         fail(throttle, times=3)
         found = throttle.explain(X, now=NOW + 1)
         assert (found.release, found.held, found.reason) == (pytest.approx(NOW + 0.98), False, "free")
+
+
+class TestAClockThatIsSetBack:
+    def test_a_backoff_lasts_as_long_as_it_did(self):
+        throttle = throttled()
+        fail(throttle, times=3)
+        assert waits(throttle, now=NOW - 3_600) == pytest.approx(0.98)
+        assert waits(throttle, now=NOW - 3_599) == 0.0
+        assert waits(throttle, now=NOW) == 0.0
+        assert throttle.clock_steps == 1
+
+    @pytest.mark.parametrize("value", ["600", "Fri, 21 Nov 2025 00:10:00 GMT"])
+    def test_so_does_a_retry_after(self, value):
+        throttle = throttled()
+        succeed(throttle, headers={"Retry-After": value})
+        assert waits(throttle) == 600.0
+        assert waits(throttle, now=NOW - 3_600) == 600.0
+        assert waits(throttle, now=NOW - 3_001) == 1.0
+        assert waits(throttle, now=NOW - 3_000) == 0.0
+
+    def test_one_that_never_ends_still_does_not(self):
+        throttle = throttled()
+        succeed(throttle, headers={"Retry-After": "9" * 400})
+        assert throttle.release_time(X, now=NOW - 3_600) == NEVER
+
+    def test_a_success_makes_no_hold(self):
+        throttle = throttled()
+        fail(throttle)
+        succeed(throttle, now=NOW + 600)
+        assert waits(throttle, now=NOW) == 0.0
+
+    def test_failures_go_on_counting_and_backing_off(self):
+        throttle = throttled()
+        fail(throttle, times=3)
+        fail(throttle, now=NOW - 3_600)
+        assert failures(throttle, now=NOW - 3_600) == 4
+        assert waits(throttle, now=NOW - 3_600) == pytest.approx(1.372)
+
+    def test_members_of_a_bucket_are_held_as_long_as_they_were(self):
+        throttle = throttled()
+        fail(throttle, "http://a.example/m/a", 3)
+        fail(throttle, "http://a.example/m/b", now=NOW - 3_600, headers={"DDoS-Bucket-With": "/m"})
+        assert waits(throttle, "http://a.example/m/c", now=NOW - 3_600) == pytest.approx(1.372)
+
+    def test_a_target_is_forgotten_a_lifetime_after_that(self):
+        throttle = throttled()
+        fail(throttle, times=3)
+        assert throttle.forget(now=NOW - 3_600) == 0
+        assert throttle.forget(now=NOW - 3_600 + 901) == 1
+
+    def test_failures_side_by_side_are_told_apart_as_before(self):
+        throttle = throttled(coalesce=True)
+        fail(throttle, sent=NOW - 1)
+        fail(throttle, now=NOW - 3_600, sent=NOW - 3_600 - 1)
+        assert failures(throttle, now=NOW - 3_600) == 1
+        fail(throttle, now=NOW - 3_590, sent=NOW - 3_595)
+        assert failures(throttle, now=NOW - 3_590) == 2
+
+    def test_what_is_released_by_then_stays_released(self):
+        throttle = throttled()
+        fail(throttle, times=3)
+        assert waits(throttle, now=NOW + 10) == 0.0
+        assert waits(throttle, now=NOW + 9) == 0.0
+        assert throttle.clock_steps == 0
