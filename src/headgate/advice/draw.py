@@ -1,16 +1,20 @@
 """The one draw a connection gets (traffic-advice.txt, section 7).
 
 Chance is the caller's. For a proxy, which cannot know that a client asks again, there is a draw that depends on who
-asks and of whom, so that asking again changes nothing.
+asks, of whom, and in which ten minutes: a retry gains nothing, and no client is refused for ever.
 """
 
 import hashlib
 import hmac
+import math
 from typing import Final
 
 from headgate.advice.result import AdviceEntry
 
-__all__ = ["epoch", "permits", "sticky_draw"]
+__all__ = ["DRAW_PERIOD", "permits", "sticky_draw"]
+
+DRAW_PERIOD: Final = 600.0
+"""Seconds for which a sticky draw is the same."""
 
 _STEPS: Final = 1 << 53
 
@@ -25,19 +29,15 @@ def permits(entry: AdviceEntry, draw: float) -> bool:
     return not entry.disallowed and draw <= entry.fraction
 
 
-def sticky_draw(key: bytes, client: bytes, origin: str, epoch: str) -> float:
-    """Give the number drawn for a client and an origin while the origin's advice is what it is: the same each time.
+def sticky_draw(key: bytes, client: bytes, origin: str, *, now: float) -> float:
+    """Give the number drawn for a client and an origin: the same until `now` is in another `DRAW_PERIOD`.
 
-    It is uniform over all who ask, more than 0 and at most 1, so that a fraction of 0 permits nobody. `key` is secret
-    and random, of 16 bytes or more, and shared by all who shall draw alike; `epoch` is from `epoch`.
+    It is uniform over all who ask, more than 0 and at most 1, so that a fraction of 0 permits nothing. `key` is secret
+    and random, of 16 bytes or more, and shared by all processes that draw alike, whose clocks agree.
     """
-    said = [client, origin.encode("utf-8", "surrogatepass"), epoch.encode()]
+    period = math.floor(now / DRAW_PERIOD)
+    said = [client, origin.encode("utf-8", "surrogatepass"), str(period).encode()]
     # Each part with its length, so that no two triples are one text.
     message = b"".join(len(part).to_bytes(8, "big") + part for part in said)
     digest = hmac.new(key, message, hashlib.sha256).digest()
     return ((int.from_bytes(digest[:8], "big") >> 11) + 1) / _STEPS
-
-
-def epoch(entry: AdviceEntry) -> str:
-    """Name the content of an entry: another epoch if and only if another is advised, however often it is fetched."""
-    return f"{entry.disallowed} {entry.fraction!r}"

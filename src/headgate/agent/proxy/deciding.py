@@ -1,4 +1,4 @@
-"""What becomes of a CONNECT: who asks, is there room, where does it go, does the origin want it, can it be reached.
+"""What becomes of a CONNECT: how often, who asks, is there room, where to, does the origin want it, can it be reached.
 
 In this order, each answer with its own reason, counted and logged. What costs the least is asked first, and nothing is
 looked up, fetched or dialled for whom an earlier question refuses.
@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from headgate.advice.answer import Advice
-from headgate.advice.draw import epoch, permits, sticky_draw
+from headgate.advice.draw import permits, sticky_draw
 from headgate.advice.result import UNREACHABLE
 from headgate.agent.proxy.addresses import Endpoint
 from headgate.agent.proxy.asked import Asked, Ending, Limits, Opened, Refused
@@ -129,11 +129,12 @@ class Decision:
     async def _decide(self, asked: Asked, authority: Authority) -> Opened:
         if asked.draining:
             raise Refusal("draining", pause=self._seconds_left())
-        await self._check_token(asked, authority)
         client = client_of(asked.peer[0])
+        # Before the token: a dictionary is cheaper than a signature, or than the question to Redis.
         self._clients.admit(client, now=self._steady())
         # Whatever comes between, the cancelling of this included, gives back what was taken.
         try:
+            await self._check_token(asked, authority)
             if not await self._places.take():
                 raise Refusal("tunnels")
         except BaseException:
@@ -214,8 +215,8 @@ class Decision:
             return
         if entry.disallowed:
             raise Refusal("advice_disallowed")
-        # The same client gets the same draw as long as the origin advises the same: asking again changes nothing.
-        draw = sticky_draw(self._manners.key, client, authority.origin, epoch(entry))
+        # The same client gets the same draw for ten minutes: asking again changes nothing, and lasts not for ever.
+        draw = sticky_draw(self._manners.key, client, authority.origin, now=self._clock())
         if not permits(entry, draw):
             raise Refusal("advice_fraction", f"a fraction of {entry.fraction:g} is wanted")
 

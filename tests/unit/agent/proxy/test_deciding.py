@@ -194,7 +194,54 @@ class Shown:
         pass
 
 
-def test_tokens_come_first_and_cost_no_lookup(world):
+class Counting(TokenCheck):
+    """Counts the tokens that it checks."""
+
+    def __init__(self, keys, once):
+        super().__init__(keys, once)
+        self.checked = 0
+
+    async def check(self, token, *, now, origin):
+        self.checked += 1
+        return await super().check(token, now=now, origin=origin)
+
+
+def test_a_client_over_its_rate_or_its_tunnels_costs_no_check_of_a_token(world):
+    key = new_key("hmac-sha256", entropy=lambda count: b"1" * count)
+    tokens = Counting([key], Shown())
+    world = world(tokens=tokens, rule=Rule.parse("1 per 10s burst 2"), client_tunnels=1)
+    refused(world, "token_missing")  # which counts: it is the client's rate, whatever becomes of the CONNECT
+    token = mint(key, now=NOW, ttl=60.0, origin=None, entropy=lambda count: b"a" * count)
+    opened(world, fields=[("proxy-authorization", f"Bearer {token}")]).socket.close()
+    assert tokens.checked == 2
+    refused(world, "client_rate")
+    world.steady += 10
+    refused(world, "client_tunnels")
+    assert tokens.checked == 2
+
+
+def test_a_client_that_goes_while_its_token_is_checked_leaves_nothing_taken(world):
+    class Slow(Shown):
+        async def use(self, valid, *, now):
+            await asyncio.get_running_loop().create_future()
+
+    key = new_key("hmac-sha256", entropy=lambda count: b"1" * count)
+    world = world(tokens=TokenCheck([key], Slow()))
+    token = mint(key, now=NOW, ttl=60.0, origin=None, entropy=lambda count: b"a" * count)
+
+    async def go():
+        asking = asyncio.ensure_future(world.decide(fields=[("proxy-authorization", f"Bearer {token}")]))
+        await asyncio.sleep(0)
+        assert world.taken() == (0, 1)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        assert world.taken() == (0, 0)
+
+    asyncio.run(go())
+
+
+def test_tokens_cost_no_lookup(world):
     key, other = (new_key("hmac-sha256", entropy=lambda count, seed=seed: seed * count) for seed in (b"1", b"2"))
     world = world(tokens=TokenCheck([key], Shown()))
 
@@ -337,19 +384,27 @@ def test_known_advice_that_refuses_saves_the_name_server_the_question(world):
     refused(world, "address")
 
 
-def test_a_fraction_of_the_clients_is_let_through_and_it_is_always_the_same_ones(world):
+def test_a_fraction_of_the_clients_is_let_through_and_the_same_ones_for_ten_minutes(world):
     world = world(places=10_000)
     world.advice_of["www.example.org"] = AdviceEntry(fraction=0.1)
 
     async def let_through():
         return {n for n in range(1000) if await passes(world, f"198.51.{n // 250}.{n % 250}")}
 
+    world.now = NOW // 600 * 600
     first = asyncio.run(let_through())
     assert 60 < len(first) < 140
+    world.now += 599.9
     assert asyncio.run(let_through()) == first
-    # Other advice, other draws.
-    world.advice_of["www.example.org"] = AdviceEntry(fraction=0.11)
-    assert not first <= asyncio.run(let_through())
+    # More is wanted, more comes: whoever was let through still is.
+    world.advice_of["www.example.org"] = AdviceEntry(fraction=0.2)
+    assert first < asyncio.run(let_through())
+    # After ten minutes chance decides anew, so that no client is refused for ever.
+    world.advice_of["www.example.org"] = AdviceEntry(fraction=0.1)
+    world.now += 0.1
+    second = asyncio.run(let_through())
+    assert 60 < len(second) < 140
+    assert len(first & second) < 30
 
 
 def test_neighbours_behind_one_subscriber_draw_alike(world):
