@@ -21,7 +21,7 @@ Whatever reaches a person is one of these, and its text alone tells them what to
 
 import math
 from datetime import UTC, datetime
-from typing import ClassVar
+from typing import Any, ClassVar
 
 __all__ = [
     "BundleError",
@@ -41,7 +41,21 @@ __all__ = [
 
 
 class HeadgateError(Exception):
-    """The root: catching it catches all that headgate raises on purpose."""
+    """The root: catching it catches all that headgate raises on purpose.
+
+    Each can be pickled and copied, so that it reaches the parent of a worker process, with all its attributes.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Exception's own calls the class with `args`, which are not what every class here is made with.
+        return _restore, (type(self), self.args), self.__dict__
+
+
+def _restore(cls: type[HeadgateError], args: tuple[Any, ...]) -> HeadgateError:
+    """Make an error without calling its `__init__`; its attributes follow."""
+    error = cls.__new__(cls, *args)
+    error.args = args  # OSError's `__new__` does not set them where a subclass has an `__init__`
+    return error
 
 
 class ConfigurationError(HeadgateError):
@@ -80,7 +94,7 @@ class BundleError(HeadgateError, ValueError):
         self.step = step
         """The steps of the document that refuse it, outermost first: "3.3 step 19.2", "3.3.1 step 1, 3.5.3 step 3"."""
         self.offset = offset
-        """Where: bytes from the first byte of the bundle."""
+        """Where: bytes from the first byte of the file, stream or resource; what precedes the bundle there counts."""
         self.fallback_url = fallback_url
         """A URL to try instead; None before it is known (3.3 step 6), and where the format has none."""
 
@@ -118,7 +132,7 @@ class NoContact(HeadgateError):
 
     def __init__(self, release_time: float, reason: str, target: str, now: float) -> None:
         # Not handed on to a library's own class: each has another idea of what it is made with.
-        self.args = release_time, reason, target, now  # which an OSError would not keep, and cannot be pickled without
+        self.args = release_time, reason, target, now  # an OSError would not keep them
         self.release_time = release_time
         """The instant before which the request must not go: seconds since 1970, infinite where that is never."""
         self.reason = reason
