@@ -1,8 +1,12 @@
-"""Where a bundle's bytes are: in memory, in a file that is mapped there, or in a seekable file of somebody else's."""
+"""Where a bundle's bytes are: in memory, in a file that is mapped there, or in a seekable file that the caller opened.
+
+Several threads may read at once.
+"""
 
 import mmap
 import os
 import stat
+import threading
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -55,25 +59,28 @@ class _Memory:
 
 
 class _File:
-    """A seekable binary file of somebody else's."""
+    """A seekable binary file that the caller opened."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
+        # The file has one position: a thread that reads must not find it where another has just put it.
+        self._position = threading.Lock()
         self.size = file.seek(0, os.SEEK_END)
 
     def read(self, offset: int, length: int) -> memoryview:
         left = min(length, self.size - offset)
         if left <= 0:
             return memoryview(b"")
-        self._file.seek(offset)
         parts = []
-        while left > 0 and (part := self._file.read(left)):
-            parts.append(part)
-            left -= len(part)
+        with self._position:
+            self._file.seek(offset)
+            while left > 0 and (part := self._file.read(left)):
+                parts.append(part)
+                left -= len(part)
         return memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
 
     def close(self) -> None:
-        """Whoever opened it closes it."""
+        """Leave the file open: the caller opened it."""
 
 
 def _map(path: Path) -> _Memory:

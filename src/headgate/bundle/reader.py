@@ -68,7 +68,8 @@ def open_bundle(
     With `from_end` the bundle is found by the length at its end (2.2.1), behind whatever it was appended to; else it
     begins at the first byte, or behind an integrity block there. Raises `FormatError`, `VersionError` and, for a file
     that cannot be read, `OSError`. A file that is cut short while it is mapped ends the process that reads it there:
-    replace such a file by renaming, or open it yourself and give the file.
+    replace such a file by renaming, or open it yourself and give the file. Threads may share the bundle; a file that
+    was given must not be moved to another position by other code meanwhile.
     """
     holder = hold(source)
     try:

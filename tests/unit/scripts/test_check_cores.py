@@ -61,6 +61,13 @@ def test_a_core_may_use_what_is_pure(source: str, tmp_path: Path) -> None:
     assert check(tmp_path, f"__all__ = []\n{source}\n") == []
 
 
+def test_a_module_may_use_what_is_allowed_to_it_alone(tmp_path: Path) -> None:
+    (tmp_path / "bundle").mkdir()
+    for name in ("holder.py", "index.py"):
+        (tmp_path / "bundle" / name).write_text("__all__ = []\nimport threading\n")
+    assert [finding.path.name for finding in check_tree(tmp_path)] == ["index.py"]
+
+
 def test_every_module_names_what_it_offers(tmp_path: Path) -> None:
     (sentence,) = check(tmp_path, "rate = 1\n", is_core=False)
     assert "no __all__" in sentence
