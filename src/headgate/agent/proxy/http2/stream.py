@@ -112,6 +112,8 @@ class Stream:
 
     def deliver(self) -> None:
         """Pass on what came in this turn, its end as well."""
+        if self.over:
+            return  # it ended in this turn; 9113 5.1: no frame may be sent on it any more
         pieces, self._pieces = self._pieces, []
         if pieces and not (self._may_pass(sent=sum(map(len, pieces))) and self._pass_on(pieces)):
             return

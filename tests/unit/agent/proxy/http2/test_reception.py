@@ -70,6 +70,28 @@ def test_what_is_about_streams_that_are_over_is_passed_over(frames: list) -> Non
     asyncio.run(bounded(check()))
 
 
+@pytest.mark.parametrize("ending", ["reset", "trailers"])
+def test_no_window_is_opened_for_a_stream_that_ends_in_the_same_read(ending: str) -> None:
+    """9113 5.1: "An endpoint MUST NOT send frames other than PRIORITY on a closed stream." """
+
+    async def check() -> None:
+        async with target_running() as port, connected() as both:
+            tunnel = await both.far.open(port)
+            both.far.say(DataFrame(tunnel.number, data=bytes(16_000)))
+            await both.far.pinged()
+            both.far.say(DataFrame(tunnel.number, data=bytes(4_000)))
+            await both.far.pinged()
+            assert tunnel.window == FIRST_WINDOW  # it is opened anew after half of it, which the next frame reaches
+            end = both.far.head(tunnel.number, [("more", "1")], "END_STREAM")
+            last = RstStreamFrame(tunnel.number, error_code=8) if ending == "reset" else end
+            both.far.say(DataFrame(tunnel.number, data=bytes(13_000)), last)
+            await both.far.pinged()
+            assert both.deciding.closed
+            assert tunnel.window == FIRST_WINDOW
+
+    asyncio.run(bounded(check()))
+
+
 def test_late_data_is_given_back_to_the_connections_window() -> None:
     async def check() -> None:
         async with target_running() as port, connected() as both:
