@@ -18,8 +18,8 @@ _MILLISECONDS = {"ms": 1, "s": 1_000, "sec": 1_000, "second": 1_000, "min": 60_0
 _MILLISECONDS |= {"h": 3_600_000, "hour": 3_600_000, "d": 86_400_000, "day": 86_400_000}
 _PLURALS = {"secs": "sec", "seconds": "second", "mins": "min", "minutes": "minute", "hours": "hour", "days": "day"}
 _TEXT = re.compile(
-    r"\s*(?P<count>[0-9]{1,9})\s*(?:/|per\b|per(?=[0-9]))\s*(?P<periods>[0-9]{1,9})?\s*(?P<unit>[a-z]+?)"
-    r"(?:\s*burst\s*(?P<burst>[0-9]{1,9}))?\s*",
+    r"\s*+(?P<count>[0-9]{1,9})\s*+(?:/|per\b|per(?=[0-9]))\s*+(?P<periods>[0-9]{1,9})?\s*+(?P<unit>[a-z]+?)"
+    r"(?:\s*+burst\s*+(?P<burst>[0-9]{1,9}))?\s*+",
     re.IGNORECASE,
 )
 

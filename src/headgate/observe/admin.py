@@ -37,7 +37,7 @@ _MAX_HEAD = 16_384
 _MAX_CONNECTIONS = 64
 _PATIENCE = 10.0
 _REQUEST_LINE = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+) (/[\x21-\x7e]*) HTTP/1\.([01])")
-_FIELD = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*?)[ \t]*")
+_FIELD = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]++):([^\x00-\x08\x0a-\x1f\x7f]*+)")
 _HOST = re.compile(r"(?P<host>\[[0-9a-f:.]+\]|[a-z0-9_.\-]+)(?::[0-9]{1,5})?", re.IGNORECASE)
 _TEXT = "text/plain; charset=utf-8"
 
@@ -162,10 +162,10 @@ def _parsed(head: bytes) -> tuple[bytes, str, dict[bytes, bytes]]:
         field = _FIELD.fullmatch(text)
         if field is None:
             raise _Refused(400, "A header field is malformed.")
-        name = field[1].lower()
+        name, value = field[1].lower(), field[2].strip(b" \t")
         if name == b"host" and name in fields:
             raise _Refused(400, "There is more than one Host field.")
-        fields[name] = fields[name] + b", " + field[2] if name in fields else field[2]
+        fields[name] = fields[name] + b", " + value if name in fields else value
     if line[3] == b"1" and b"host" not in fields:
         raise _Refused(400, "There is no Host field.")
     if line[1] not in {b"GET", b"HEAD"}:

@@ -1,19 +1,23 @@
 """Reading `Forwarded` and `X-Forwarded-For`: the addresses in them, nearest hop first.
 
-This file knows nothing of trust. A value that is malformed as a whole has no addresses; a hop that names none
-(`unknown`, an obfuscated name, garbage) is an empty string, since whoever walks the chain must stop there. Nothing
-here raises, whatever a stranger sent.
+This file knows nothing of trust. A value that is malformed as a whole, or longer than `MAX_VALUE_SIZE`, has no
+addresses; a hop without one (`unknown`, an obfuscated name, garbage) is an empty string, and the caller must stop
+there. Nothing here raises, whatever the input, and everything takes time linear in its length.
 """
 
 import re
 from collections.abc import Iterator
 
-__all__ = ["address_in", "forwarded_hops", "x_forwarded_for_hops"]
+__all__ = ["MAX_VALUE_SIZE", "address_in", "forwarded_hops", "x_forwarded_for_hops"]
+
+MAX_VALUE_SIZE = 8192
+"""Bytes of a field value that are read: about a hundred hops. A longer value has no addresses."""
 
 # RFC 7239, section 4: forwarded-pair = token "=" ( token / quoted-string ), pairs joined by ";", elements by ",".
-_TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
-_QUOTED = rb'"(?:[\t \x21\x23-\x5B\x5D-\x7E\x80-\xFF]|\\[\t \x21-\x7E\x80-\xFF])*"'
-_STEP = re.compile(rb"[ \t]*(?:(" + _TOKEN + rb")=(" + _TOKEN + rb"|" + _QUOTED + rb"))?[ \t]*([;,]|$)")
+# Every repetition is possessive: what it has taken is never given back, so that matching takes linear time.
+_TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
+_QUOTED = rb'"(?:[\t \x21\x23-\x5B\x5D-\x7E\x80-\xFF]++|\\[\t \x21-\x7E\x80-\xFF])*+"'
+_STEP = re.compile(rb"[ \t]*+(?:(" + _TOKEN + rb")=(" + _TOKEN + rb"|" + _QUOTED + rb"))?+[ \t]*+([;,]|\Z)")
 _ESCAPED = re.compile(rb"\\(.)", re.DOTALL)
 _LONGEST_NODE = 64
 """Bytes: an IPv6 address with its zone, brackets and port fits with room to spare."""
@@ -22,8 +26,10 @@ _LONGEST_NODE = 64
 def forwarded_hops(value: bytes) -> Iterator[str]:
     """Yield the `for` of each element of `Forwarded`, last element first (RFC 7239, section 5.2).
 
-    The whole value must parse: a quote left open by a stranger could otherwise swallow what a proxy added after it.
+    The whole value must parse: a quote that a client left open could otherwise swallow what a proxy added after it.
     """
+    if len(value) > MAX_VALUE_SIZE:
+        return
     hops: list[str] = []
     pairs: dict[bytes, bytes] = {}
     position, repeated = 0, False
@@ -46,12 +52,12 @@ def forwarded_hops(value: bytes) -> Iterator[str]:
 
 def x_forwarded_for_hops(value: bytes) -> Iterator[str]:
     """Yield each address of `X-Forwarded-For`, last first, reading no further than asked; empty members are none."""
-    rest = value
-    while rest:
-        rest, _, member = rest.rpartition(b",")
-        member = member.strip()
-        if member:
+    end = len(value) if len(value) <= MAX_VALUE_SIZE else -1
+    while end >= 0:
+        comma = value.rfind(b",", 0, end)
+        if member := value[comma + 1 : end].strip():
             yield address_in(member)
+        end = comma
 
 
 def address_in(node: bytes) -> str:

@@ -24,7 +24,7 @@ CLOCKS_DIFFER: Final = 60.0
 """Seconds that two machines' clocks may be apart: by so much a token may expire later than its key allows, as it looks
 from here. To the other side nothing is given: an expired token is expired, and who mints gives it time enough."""
 
-_bearer = re.compile(r"(?i:bearer)(?: +(.*))?").fullmatch
+_bearer = re.compile(r"(?i:bearer)(?: ++(.*+))?").fullmatch
 
 
 class Valid(Struct, frozen=True):

@@ -90,6 +90,8 @@ def test_head_has_no_body_but_its_length():
         (get("/livez", more=" folded\r\n"), 400),
         (get("/livez", more="A: b\nB: c\r\n"), 400),
         (get("/livez", more="A: \x00\r\n"), 400),
+        (get("/livez", more="A:" + " " * 14_000 + "\x01\r\n"), 400),
+        (get("/livez", more="Content-Length: \t 0 \t \r\n"), 200),
         (b"GET /livez HTTP/1.1\r\n\r\n", 400),
         (b"GET /livez HTTP/1.0\r\n\r\n", 200),
         (b"GET /livez HTTP/2.0\r\nHost: localhost\r\n\r\n", 400),

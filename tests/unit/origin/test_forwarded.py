@@ -1,6 +1,6 @@
 import pytest
 
-from headgate.origin.forwarded import address_in, forwarded_hops, x_forwarded_for_hops
+from headgate.origin.forwarded import MAX_VALUE_SIZE, address_in, forwarded_hops, x_forwarded_for_hops
 
 
 @pytest.mark.parametrize(
@@ -51,8 +51,13 @@ def test_x_forwarded_for_is_read_from_its_right_end(value: bytes, hops: list[str
     assert list(x_forwarded_for_hops(value)) == hops
 
 
-def test_x_forwarded_for_is_read_no_further_than_asked() -> None:
-    assert next(x_forwarded_for_hops(b"," * 1_000_000 + b"192.0.2.1")) == "192.0.2.1"
+def test_a_value_has_a_bound() -> None:
+    longest, hop = b"," * (MAX_VALUE_SIZE - 9), b"192.0.2.1"
+    assert list(x_forwarded_for_hops(longest + hop)) == ["192.0.2.1"]
+    assert list(x_forwarded_for_hops(longest + b"," + hop)) == []
+    longest = b"," * (MAX_VALUE_SIZE - 13)
+    assert list(forwarded_hops(longest + b"for=" + hop)) == ["192.0.2.1"]
+    assert list(forwarded_hops(longest + b",for=" + hop)) == []
 
 
 @pytest.mark.parametrize(

@@ -96,4 +96,5 @@ def _value(value: str) -> str:
     if any(character > "\xff" for character in value):
         value = value.encode("utf-8", "replace").decode("latin-1")
     # A tool that joins fields by line breaks means a list.
-    return _CONTROLS.sub(" ", re.sub(r"\s*[\r\n]+\s*", ", ", value.strip())).strip()
+    lines = (line.strip() for line in value.replace("\r", "\n").split("\n"))
+    return _CONTROLS.sub(" ", ", ".join(line for line in lines if line)).strip()
