@@ -91,12 +91,42 @@ def test_what_a_trusted_proxy_says_is_continued(run: Callable) -> None:
                 b"Host: site.example:8080",
                 b'Forwarded: for=9.9.9.9, for=127.0.0.1;host="site.example:8080";proto=http',
                 b"X-Forwarded-For: 9.9.9.9, 127.0.0.1",
-                b"X-Forwarded-Host: other, site.example:8080",
-                b"X-Forwarded-Proto: http",
+                b"X-Forwarded-Host: other",
+                b"X-Forwarded-Proto: https",
                 b"Via: 1.1 before, 1.1 headgate",
                 b"X-Real-IP: 7.7.7.7",
                 b"X-Forwarded-Port: 444",
             }
+
+    run(check())
+
+
+@pytest.mark.parametrize(
+    ("said", "proto", "host"),
+    [
+        (b"", b"http", b"site.example:8080"),
+        (b"X-Forwarded-Proto: HTTPS\r\nX-Forwarded-Host: [2001:db8::1]:443\r\n", b"https", b"[2001:db8::1]:443"),
+        (b"X-Forwarded-Proto: wss\r\n", b"wss", b"site.example:8080"),
+        # Of several, only the last is certainly the proxy's: what stands before it may be a client's.
+        (b"X-Forwarded-Proto: http\r\nX-Forwarded-Proto: https\r\n", b"https", b"site.example:8080"),
+        (b"X-Forwarded-Proto: http, https\r\nX-Forwarded-Host: forged, other\r\n", b"https", b"other"),
+        # What is not a scheme or a host is replaced.
+        (b"X-Forwarded-Proto: https,\r\nX-Forwarded-Host: other, \r\n", b"http", b"site.example:8080"),
+        (b"X-Forwarded-Proto: gopher\r\nX-Forwarded-Host: a b\r\n", b"http", b"site.example:8080"),
+        (b"X-Forwarded-Proto:\r\nX-Forwarded-Host: user@other\r\n", b"http", b"site.example:8080"),
+        (b"X_Forwarded_Proto: https\r\nX_Forwarded_Host: other\r\n", b"http", b"site.example:8080"),
+    ],
+)
+def test_a_trusted_proxy_s_scheme_and_host_reach_the_origin_as_one_value(
+    said: bytes, proto: bytes, host: bytes, run: Callable
+) -> None:
+    async def check() -> None:
+        async with served(trusted=["127.0.0.0/8"]) as (_, gateway), agent_at(gateway) as agent:
+            reply = await agent.ask(GET + said + b"\r\n")
+            found = [line for line in lines(reply.body) if line.lower().replace(b"_", b"-").startswith(b"x-forwarded-")]
+            assert sorted(found) == [
+                b"X-Forwarded-For: 127.0.0.1", b"X-Forwarded-Host: " + host, b"X-Forwarded-Proto: " + proto,
+            ]  # fmt: skip
 
     run(check())
 

@@ -1,23 +1,24 @@
 """What the origin is sent: the agent's fields, less those of this hop, plus who asked (9110 7.6, RFC 7239).
 
-This file knows nothing of sockets. What a stranger says about earlier hops is replaced by what is known here; what a
-trusted proxy says is continued.
+This file knows nothing of sockets. What an untrusted peer says about earlier hops is replaced by what is known here.
+What a trusted proxy says is continued: `Forwarded`, `X-Forwarded-For` and `Via` get one more element, and
+`X-Forwarded-Proto` and `X-Forwarded-Host`, of which origins read one value, are passed on.
 """
 
 from collections.abc import Mapping
 
 from headgate.origin.gateway.answer import HOP_BY_HOP
-from headgate.origin.gateway.grammar import Request
+from headgate.origin.gateway.grammar import Request, is_host_and_port
 
 __all__ = ["Peer", "forwarded_head"]
 
-_CONTINUED = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"via"})
+_CONTINUED = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"via"})
+_SCHEMES = frozenset({b"http", b"https", b"ws", b"wss"})
 _ALWAYS_DROPPED = HOP_BY_HOP | {
     b"host",  # written first
     b"content-length",  # written anew
     b"expect",  # written anew, where a body follows
     b"trailer",  # trailers of requests are dropped
-    b"x-forwarded-proto",  # always ours
     b"proxy",  # "httpoxy": CGI and its kin would make it HTTP_PROXY
 }
 
@@ -54,15 +55,26 @@ class Peer:
             if host
             else b"for=%b;proto=%b" % (node, scheme),
             b"X-Forwarded-For": address,
-            b"X-Forwarded-Host": host,
             b"Via": b"1.%d headgate" % minor,
         }
-        lines = [b"X-Forwarded-Proto: %b\r\n" % scheme]
+        proto = _last(earlier, b"x-forwarded-proto").lower()
+        lines = [b"X-Forwarded-Proto: %b\r\n" % (proto if proto in _SCHEMES else scheme)]
+        earlier_host = _last(earlier, b"x-forwarded-host")
+        if forwarded_host := earlier_host if is_host_and_port(earlier_host) else host:
+            lines.append(b"X-Forwarded-Host: %b\r\n" % forwarded_host)
         for name, value in own.items():
             links = [link for link in (*earlier.get(name.lower(), ()), value) if link]
             if links:
                 lines.append(b"%b: %b\r\n" % (name, b", ".join(links)))
         return b"".join(lines)
+
+
+def _last(earlier: Mapping[bytes, list[bytes]], name: bytes) -> bytes:
+    """Return the last member of a field, empty where there is none.
+
+    A proxy that adds to what it was sent adds at the end: only the last member is certainly its own.
+    """
+    return earlier.get(name, [b""])[-1].rpartition(b",")[2].strip(b"\t ")
 
 
 def forwarded_head(request: Request, peer: Peer, authority: bytes) -> bytes:

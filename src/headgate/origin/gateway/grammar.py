@@ -19,6 +19,7 @@ __all__ = [
     "check_length",
     "cut_head",
     "field_lines",
+    "is_host_and_port",
     "lines_named",
     "options",
     "parse_request",
@@ -136,6 +137,11 @@ def options(values: list[bytes]) -> frozenset[bytes]:
     return members
 
 
+def is_host_and_port(value: bytes) -> bool:
+    """Say whether `value` is what Host may hold: one host, and perhaps a port."""
+    return _HOST.fullmatch(value) is not None
+
+
 def check_length(value: bytes) -> int:
     """Read a Content-Length: digits only, at most 18, one value (9110 8.6); raises `Refusal`."""
     if not _LENGTH.fullmatch(value):
@@ -243,7 +249,7 @@ def _read_special(request: Request, special: Mapping[bytes, list[bytes]]) -> Non
 
 
 def _read_host(request: Request, host: bytes) -> None:
-    if not _HOST.fullmatch(host):
+    if not is_host_and_port(host):
         raise Refusal(400, "Host is not one host and port")
     request.host = host
 
