@@ -11,9 +11,10 @@ import io
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import click
+from click.core import ParameterSource
 
 from headgate import __version__
 from headgate.errors import ConfigurationError, HeadgateError, LinkError
@@ -55,6 +56,7 @@ class Program(click.Group):
         module, attribute = self.find(cmd_name)
         command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command)
+        _reject_empty_values(command)
         return command
 
     def find(self, name: str) -> tuple[str, str]:
@@ -65,6 +67,34 @@ class Program(click.Group):
         """Write the commands' sentences without importing any."""
         with formatter.section("Commands"):
             formatter.write_dl(list(self.sentences.items()))
+
+
+class _Text(click.ParamType[str]):
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Take any text but an empty one; a default may be."""
+        given = ctx is not None and param is not None and ctx.get_parameter_source(param.name or "")
+        if value == "" and given is ParameterSource.COMMANDLINE:
+            self.fail("empty; give a value, or leave the option out", param, ctx)
+        return str(value)
+
+
+_TEXT = _Text()
+
+
+def _reject_empty_values(command: click.Command) -> None:
+    """Make every text option of a command refuse an empty value.
+
+    It comes from a shell variable that is not set, and code that takes it for a missing option would ignore
+    `--trust "$ROOTS"`. Arguments may be empty: a URL relative to another, a token to check.
+    """
+    for parameter in command.params:
+        if isinstance(parameter, click.Option) and parameter.type is click.STRING:
+            parameter.type = _TEXT
+    if isinstance(command, click.Group):
+        for nested in command.commands.values():
+            _reject_empty_values(nested)
 
 
 @click.group(

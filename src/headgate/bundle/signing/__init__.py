@@ -15,8 +15,8 @@ from headgate.bundle.output import Progress, Target, check_target, opened
 from headgate.bundle.payload import Promised
 from headgate.bundle.reader import Bundle
 from headgate.bundle.responses import Responses
-from headgate.bundle.signing.result import Reason, Signature, Verification
-from headgate.errors import HeadgateError, MissingExtra
+from headgate.bundle.signing.result import Kind, Reason, Signature, Verification
+from headgate.errors import ConfigurationError, HeadgateError, MissingExtra
 
 if TYPE_CHECKING:
     from headgate.bundle.signing.vouching import Vouched
@@ -35,12 +35,26 @@ __all__ = [
 _COPIED = 1 << 20
 
 
-def verify_bundle(bundle: Bundle, *, now: float, trust: bytes | None = None) -> Verification:
+def verify_bundle(
+    bundle: Bundle,
+    *,
+    now: float,
+    trust: bytes | None = None,
+    any_certificate: bool = False,
+    web_bundle_id: str | None = None,
+) -> Verification:
     """Verify every signature of a bundle at the time `now`; valid if there is one at least and all of them are.
 
-    `trust` is PEM with the roots that certificates must lead to, or with the certificates themselves; without it nobody
-    asks where they lead. What a stranger wrote is never an exception: it is a reason.
+    `trust` is PEM with the roots that certificates must lead to, or with the certificates themselves. Without it no
+    certificate is trusted, unless `any_certificate` accepts all of them. `web_bundle_id` is the id that the integrity
+    block must have; without it a block by any key is valid, for the id that comes from that key. With `trust` there
+    must be a signature by a certificate, and with `web_bundle_id` an integrity block.
+
+    Invalid signatures are results with a reason, never exceptions. Raises `ConfigurationError` for a `trust` that has
+    no certificates, and for one beside `any_certificate`.
     """
+    if trust is not None and any_certificate:
+        raise ConfigurationError("trust and any_certificate exclude each other; give one of them")
     block = bundle.integrity_block
     if block is None and not bundle.metadata.vouched_subsets:
         return Verification(valid=False, web_bundle_id=None, signatures=())
@@ -49,13 +63,21 @@ def verify_bundle(bundle: Bundle, *, now: float, trust: bytes | None = None) -> 
     from headgate.bundle.signing.chain import read_certificate_chain
     from headgate.bundle.signing.vouched import verify_vouched
 
-    roots = None if trust is None else read_certificate_chain(trust)
+    roots = () if trust is None else read_certificate_chain(trust)
     signatures = (
-        *(verify_block(block, bundle.raw) if block is not None else ()),
-        *verify_vouched(bundle, now=now, trust=roots),
+        *(verify_block(block, bundle.raw, web_bundle_id=web_bundle_id) if block is not None else ()),
+        *verify_vouched(bundle, now=now, trust=None if any_certificate else roots),
     )
+    if web_bundle_id is not None and block is None:
+        signatures += (_missing("integrity-block", "an integrity block is missing, and so a web bundle id"),)
+    if trust is not None and not bundle.metadata.vouched_subsets:
+        signatures += (_missing("vouched-subset", "no certificate signed the bundle, so roots say nothing about it"),)
     valid = bool(signatures) and all(signature.valid for signature in signatures)
     return Verification(valid, block.web_bundle_id if block is not None else None, signatures)
+
+
+def _missing(kind: Kind, sentence: str) -> Signature:
+    return Signature(kind, valid=False, reason=f"{Reason.NO_SIGNATURE}: {sentence}")
 
 
 def sign_bundle(

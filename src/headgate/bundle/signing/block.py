@@ -13,6 +13,8 @@ __all__ = ["id_of", "remove_signature", "sign_block", "verify_block"]
 
 _SIGNATURE_LENGTH: Final = {"ed25519PublicKey": 64}
 """Bytes of a signature, of the kinds that have a length."""
+_UNCHECKED: Final = ("whether the key was lost or revoked: keys of integrity blocks never expire",)
+_UNCHECKED_ID: Final = "whether the web bundle id is the expected one: anyone can sign with a key of their own"
 
 
 def sign_block(
@@ -56,8 +58,13 @@ def remove_signature(block: IntegrityBlock, key: keys.PrivateKey | keys.PublicKe
     return write_block(block.prefix, [entry.item for entry in left]) if left else b""
 
 
-def verify_block(block: IntegrityBlock, bundle: memoryview) -> tuple[Signature, ...]:
-    """Verify every signature of a block over everything that stands behind it, and whom they say the bundle to be.
+def verify_block(
+    block: IntegrityBlock, bundle: memoryview, *, web_bundle_id: str | None = None
+) -> tuple[Signature, ...]:
+    """Verify every signature of a block over all that follows it, and that one of its keys makes its web bundle id.
+
+    With `web_bundle_id` the block must have this id. Without it, valid says that the holder of the key which the id
+    comes from signed the whole file, and nothing about who that is.
 
     The explainer passes over signatures of a kind that is not known. Here nothing that was not checked is valid: else
     one byte of the kind's name, changed, would take a signature away without a trace.
@@ -67,15 +74,26 @@ def verify_block(block: IntegrityBlock, bundle: memoryview) -> tuple[Signature, 
     if not block.signatures:
         return (_invalid(Reason.NO_SIGNATURE, "the integrity block has no signature"),)
     digest = _hash(bundle)
-    found = [_verify(entry, digest, block) for entry in block.signatures]
-    if block.web_bundle_id not in map(id_of, block.signatures):
-        fault = f"the web bundle id {str(block.web_bundle_id)[:80]!r} comes from none of the block's keys"
+    unchecked = _UNCHECKED if web_bundle_id is not None else (_UNCHECKED_ID, *_UNCHECKED)
+    found = [_verify(entry, digest, block, unchecked) for entry in block.signatures]
+    fault = _fault_of_id(block, web_bundle_id)
+    if fault:
         wrong = _invalid(Reason.WRONG_WEB_BUNDLE_ID, fault)
         return tuple(wrong if signature.valid else signature for signature in found)
     return tuple(found)
 
 
-def _verify(entry: IntegritySignature, digest: bytes, block: IntegrityBlock) -> Signature:
+def _fault_of_id(block: IntegrityBlock, expected: str | None) -> str:
+    """Say what is wrong with the block's web bundle id; empty where nothing is."""
+    shown = repr(str(block.web_bundle_id)[:80])
+    if block.web_bundle_id not in map(id_of, block.signatures):
+        return f"the web bundle id {shown} comes from none of the block's keys"
+    if expected is not None and block.web_bundle_id != expected:
+        return f"the web bundle id is {shown}, expected {expected[:80]!r}"
+    return ""
+
+
+def _verify(entry: IntegritySignature, digest: bytes, block: IntegrityBlock, unchecked: tuple[str, ...]) -> Signature:
     attribute = _kind_of(entry)
     if attribute is None:
         return _invalid(Reason.UNKNOWN_KIND, "the signature is neither by Ed25519 nor by P-256, and was not checked")
@@ -87,7 +105,7 @@ def _verify(entry: IntegritySignature, digest: bytes, block: IntegrityBlock) -> 
     if not keys.holds(public_key, entry.signature, _message(digest, block.signed, entry.attributes)):
         fault = f"the key of {keys.web_bundle_id(public_key)} did not sign these bytes"
         return _invalid(Reason.BAD_SIGNATURE, fault)
-    return Signature("integrity-block", valid=True)
+    return Signature("integrity-block", valid=True, unchecked=unchecked)
 
 
 def _message(digest: bytes, block: bytes, attributes: bytes) -> bytes:

@@ -5,9 +5,10 @@ from typing import Literal
 
 from msgspec import Struct
 
-__all__ = ["Kind", "Reason", "Signature", "Verification"]
+__all__ = ["Kind", "Reason", "Result", "Signature", "Verification"]
 
 Kind = Literal["integrity-block", "vouched-subset"]
+Result = Literal["valid", "untrusted", "not-valid", "not-signed"]
 
 
 class Reason(StrEnum):
@@ -16,7 +17,7 @@ class Reason(StrEnum):
     BLOCK_VERSION = "block-version"
     """The integrity block is of version 1b, which was given up."""
     NO_SIGNATURE = "no-signature"
-    """The integrity block's list of signatures is empty."""
+    """The integrity block's list of signatures is empty, or a kind of signature that was asked for is missing."""
     UNKNOWN_KIND = "unknown-kind"
     """The signature is of a kind that is not known here, and was not checked."""
     BAD_KEY = "bad-key"
@@ -24,7 +25,7 @@ class Reason(StrEnum):
     BAD_SIGNATURE = "bad-signature"
     """The key did not sign this: the bundle, the block, the attributes or the signed subset was changed."""
     WRONG_WEB_BUNDLE_ID = "wrong-web-bundle-id"
-    """The block's web bundle id comes from none of its keys."""
+    """The block's web bundle id comes from none of its keys, or is not the expected one."""
 
     AUTHORITY_OUT_OF_RANGE = "authority-out-of-range"
     CERTIFICATE_UNREADABLE = "certificate-unreadable"
@@ -43,8 +44,6 @@ class Reason(StrEnum):
     VALIDITY_URL_NOT_HTTPS = "validity-url-not-https"
     VALIDITY_URL_ELSEWHERE = "validity-url-elsewhere"
     """The certificate does not name the validity URL's host."""
-    UNTRUSTED = "untrusted"
-    """The certificate is not trusted, nor does it lead to a trusted root; looked for only where roots are given."""
     HOST_NOT_COVERED = "host-not-covered"
     """The certificate does not name the URL's host."""
     NOT_IN_BUNDLE = "not-in-bundle"
@@ -58,6 +57,9 @@ class Reason(StrEnum):
     NO_DIGEST = "no-digest"
     """The signed headers have no Digest of the kind that the signature asks for."""
     WRONG_DIGEST = "wrong-digest"
+    UNTRUSTED = "untrusted"
+    """Everything else holds, but the certificate is not trusted and does not lead to a trusted root, or no roots were
+    given."""
 
 
 class Signature(Struct, frozen=True):
@@ -77,7 +79,18 @@ class Verification(Struct, frozen=True):
     """A bundle's signatures. Who else may have signed it is not told: anybody can take a signature out of a bundle."""
 
     valid: bool
-    """There is a signature, and there is none that is not valid."""
+    """At least one signature is present, and every signature is valid."""
     web_bundle_id: str | None
     """Whom the integrity block claims the bundle to be, valid or not."""
     signatures: tuple[Signature, ...]
+
+    @property
+    def result(self) -> Result:
+        """The answer in one word; `untrusted` when trust is all that is missing."""
+        if self.valid:
+            return "valid"
+        reasons = [signature.reason for signature in self.signatures if signature.reason]
+        if not reasons:
+            return "not-signed"
+        untrusted = f"{Reason.UNTRUSTED}: "
+        return "untrusted" if all(reason.startswith(untrusted) for reason in reasons) else "not-valid"

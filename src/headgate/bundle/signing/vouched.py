@@ -1,7 +1,7 @@
 """Verifying the signatures section (3.3.3): the document leaves what makes a signature valid to its readers.
 
 What is checked here is what the signed exchanges draft and the reference verifier check, and that the certificate
-speaks for the URLs' hosts. Whether it leads to a trusted root is asked only where roots are given.
+speaks for the URLs' hosts. Without roots a signature is untrusted, unless the caller accepts any certificate.
 """
 
 import hashlib
@@ -55,11 +55,12 @@ class _Signer(Struct, frozen=True):
 
 
 def verify_vouched(
-    bundle: Bundle, *, now: float, trust: Sequence[AugmentedCertificate] | None = None
+    bundle: Bundle, *, now: float, trust: Sequence[AugmentedCertificate] | None = ()
 ) -> tuple[Signature, ...]:
     """Verify each vouched subset by itself, at the time `now`; a certificate must be one of `trust`, or lead to one.
 
-    A bundle without any has an empty result. Raises nothing for what a stranger wrote.
+    With None any certificate is accepted. A bundle without vouched subsets has an empty result. Raises
+    nothing for invalid signatures: they are results.
     """
     verifier = _Verifier(bundle, now, trust)
     return tuple(verifier.verify(vouched) for vouched in bundle.metadata.vouched_subsets)
@@ -77,17 +78,17 @@ class _Verifier:
 
     def verify(self, vouched: VouchedSubset) -> Signature:
         urls: tuple[str, ...] = ()
-        unchecked = _UNCHECKED if self._trust else (_UNCHECKED_ROOT, *_UNCHECKED)
+        unchecked = (_UNCHECKED_ROOT, *_UNCHECKED) if self._trust is None else _UNCHECKED
         try:
             signer = self._signer(vouched)
             subset = _subset(vouched, signer)
             urls = tuple(subset.subset_hashes)
             self._check_times(subset, signer)
             _check_validity_url(subset, signer)
-            self._check_trust(subset, signer)
             self._check_extent()
             for url, entry in subset.subset_hashes.items():
                 self._check_url(url, entry, signer)
+            self._check_trust(subset, signer)  # last: an untrusted signature is right otherwise
         except _Wrong as wrong:
             return Signature("vouched-subset", valid=False, reason=str(wrong), urls=urls, unchecked=unchecked)
         return Signature("vouched-subset", valid=True, urls=urls, unchecked=unchecked)
@@ -125,9 +126,11 @@ class _Verifier:
             raise _Wrong(Reason.CERTIFICATE_EXPIRED, f"it was valid to {certificate.not_valid_after_utc:%FT%TZ}")
 
     def _check_trust(self, subset: SignedSubset, signer: _Signer) -> None:
-        if not self._trust or any(root.der == signer.certificate.der for root in self._trust):
-            # Who trusts this very certificate need not be told where it leads; its dates and names are checked anyway.
+        if self._trust is None or any(root.der == signer.certificate.der for root in self._trust):
+            # A certificate that is trusted itself needs no chain; its dates and names are checked anyway.
             return
+        if not self._trust:
+            raise _Wrong(Reason.UNTRUSTED, "no trusted roots were given")
         store = verification.Store([root.certificate for root in self._trust])
         policy = verification.PolicyBuilder().store(store).time(datetime.fromtimestamp(self._now, UTC))
         others = [certificate for certificate in self._readable() if certificate.der != signer.certificate.der]

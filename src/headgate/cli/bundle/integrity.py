@@ -76,7 +76,7 @@ def remove(*, source: Reading, key: str | None, out: str | None) -> None:
 
     target = target_of(_into(source, out))
     with source.opened() as bundle, meter("writing", bundle.raw) as progress:
-        secret, passphrase = (read_secret(key), passphrase_of(key)) if key else (None, None)
+        secret, passphrase = (read_secret(key), passphrase_of(key)) if key is not None else (None, None)
         remove_integrity(bundle, target, key=secret, passphrase=passphrase, progress=progress)
 
 

@@ -21,25 +21,35 @@ __all__ = ["verify"]
 @click.option(
     "--trust",
     metavar="C",
-    help="PEM: the roots that certificates must lead to, or the very certificates that sign, such as one signed by "
-    "itself; else nobody asks where they lead.",
+    help="PEM: trusted root certificates, or the signing certificates themselves, such as a self-signed one. Without "
+    "it no certificate is trusted.",
 )
+@click.option("--any-certificate", is_flag=True, help="Accept every certificate, self-signed ones too.")
+@click.option("--web-bundle-id", metavar="ID", help="The web bundle id that the integrity block must have.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def verify(*, source: Reading, trust: str | None, as_json: bool) -> None:
+def verify(
+    *, source: Reading, trust: str | None, any_certificate: bool, web_bundle_id: str | None, as_json: bool
+) -> None:
     """Verify the signatures of a bundle: those of its integrity block, and those that vouch for its responses.
 
-    The exit code is 0 only where there is at least one signature and all of them hold. Anybody can take a signature
-    out of a bundle: what holds says who signed, not that nobody else did.
+    Exit code 0: there is at least one signature, and every one is valid. A signature that vouches for responses needs
+    a trusted root (--trust), and is untrusted without. An integrity block needs none: it is valid if the key that the
+    web bundle id comes from signed the whole file; whether this is the id you expect only --web-bundle-id checks.
+    Removed signatures cannot be detected.
 
     \b
-    headgate bundle verify app.swbn
+    headgate bundle verify app.swbn --web-bundle-id 4tkrnsmftl4ggvvdkfth3piainqragus2qbhf7rlz2a3wo3rh4wqaaic
     headgate bundle verify signed.wbn --trust roots.pem --json
     """
-    roots = read_secret(trust) if trust else None
+    if trust is not None and any_certificate:
+        raise click.UsageError("--trust and --any-certificate exclude each other; give one of them")
+    roots = read_secret(trust) if trust is not None else None
     from headgate.bundle.signing import verify_bundle
 
     with source.opened(as_json=as_json) as bundle, progress("verifying", None):
-        found = verify_bundle(bundle, now=time.time(), trust=roots)
+        found = verify_bundle(
+            bundle, now=time.time(), trust=roots, any_certificate=any_certificate, web_bundle_id=web_bundle_id
+        )
     if as_json:
         print_json(_fields(found))
     else:
@@ -49,21 +59,17 @@ def verify(*, source: Reading, trust: str | None, as_json: bool) -> None:
 
 
 def _fields(found: "Verification") -> dict[str, Any]:
-    return {
-        "valid": found.valid,
-        "web_bundle_id": found.web_bundle_id,
-        "signatures": [
-            {"kind": signature.kind, "valid": signature.valid, "reason": signature.reason}
-            for signature in found.signatures
-        ],
-    }
+    import msgspec
+
+    fields: dict[str, Any] = msgspec.to_builtins(found)
+    return {"result": found.result, **fields}
 
 
 def _lines(name: str, found: "Verification") -> list[str]:
     """Write the answer for people."""
     if not found.signatures:
         return [styled(f"{name}: not signed", fg="red", bold=True)]
-    answer = styled("valid", fg="green", bold=True) if found.valid else styled("not valid", fg="red", bold=True)
+    answer = styled(found.result.replace("-", " "), fg="green" if found.valid else "red", bold=True)
     lines = [f"{name}: {answer}"]
     if found.web_bundle_id is not None:
         lines.append(f"web bundle id: {harmless(found.web_bundle_id)}")

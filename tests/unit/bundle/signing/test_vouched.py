@@ -22,7 +22,7 @@ HASHES = forging.hashes(b"one")
 
 
 def found(bundle: Bundle, now: float = signers.NOW) -> Signature:
-    (signature,) = verify_vouched(bundle, now=now)
+    (signature,) = verify_vouched(bundle, now=now, trust=None)
     return signature
 
 
@@ -208,10 +208,10 @@ def test_seven_days_are_not_too_long() -> None:
 
 def test_each_signature_stands_for_itself() -> None:
     bundle = opened(vouch(), vouch(key=signers.p256(2)), vouch(subset_hashes={OTHER_URL: SUBSET_HASHES[OTHER_URL]}))
-    results = verify_vouched(bundle, now=signers.NOW)
+    results = verify_vouched(bundle, now=signers.NOW, trust=None)
     assert [signature.valid for signature in results] == [True, False, True]
     # An intermediary can take one out, and the others are none the worse.
-    assert [signature.valid for signature in verify_vouched(opened(vouch()), now=signers.NOW)] == [True]
+    assert [signature.valid for signature in verify_vouched(opened(vouch()), now=signers.NOW, trust=None)] == [True]
 
 
 def test_no_byte_of_what_was_signed_can_change() -> None:
@@ -291,3 +291,12 @@ def test_a_certificate_that_leads_to_no_root_is_not_trusted() -> None:
     assert code(trusted(LEAF)) == Reason.UNTRUSTED
     other = signers.root(signers.p256(3))
     assert code(trusted(signers.certificate(issuer=(other, signers.p256(3))), other)) == Reason.UNTRUSTED
+
+
+def test_without_any_root_nothing_is_trusted() -> None:
+    (signature,) = verify_vouched(opened(vouch()), now=signers.NOW)
+    assert code(signature) == Reason.UNTRUSTED
+
+
+def test_untrusted_means_that_everything_else_holds() -> None:
+    assert code(trusted(LEAF, subset_hashes={URL: [b"", *forging.hashes(b"two")]})) == Reason.WRONG_HEADER_SHA256

@@ -42,19 +42,32 @@ def test_signed_responses_hold_until_one_is_changed(run, site, keys, tmp_path):
     told = vouch(run, site, keys, "-o", out)
     assert (told.code, told.out) == (0, b"")
     assert told.err.startswith(f"{out}: 2 URLs vouched for until ")
-    assert run("verify", out, "--json").json == {
+    trust = ("--trust", keys / "chain.pem")
+    assert run("verify", out, *trust, "--json").json == {
+        "result": "valid",
         "valid": True,
         "web_bundle_id": None,
-        "signatures": [{"kind": "vouched-subset", "valid": True, "reason": None}],
+        "signatures": [
+            {
+                "kind": "vouched-subset",
+                "valid": True,
+                "reason": None,
+                "urls": [BASE, BASE + "x"],
+                "unchecked": [
+                    "whether the certificate was revoked, is in a log, or was issued for signing exchanges",
+                    "whether responses that no signature covers are the author's",
+                ],
+            }
+        ],
     }
     info = run("info", out, "--json").json
     assert (info["authorities"], info["vouched_subsets"], info["requests"]) == (1, 1, 3)
-    shown = run("verify", out)
+    shown = run("verify", out, *trust)
     assert shown.code == 0
     assert shown.out.decode().splitlines()[:2] == [f"{out}: valid", "vouched-subset over 2 URLs: valid"]
     out.write_bytes(out.read_bytes().replace(b"home", b"hole"))
-    changed = run("verify", out, "--json")
-    assert (changed.code, changed.json["valid"]) == (1, False)
+    changed = run("verify", out, *trust, "--json")
+    assert (changed.code, changed.json["valid"], changed.json["result"]) == (1, False, "not-valid")
     assert changed.json["signatures"][0]["reason"].startswith("wrong-digest: ")
     assert b"not valid: wrong-digest: " in run("verify", out).out
 
@@ -62,7 +75,7 @@ def test_signed_responses_hold_until_one_is_changed(run, site, keys, tmp_path):
 def test_a_second_signature_stands_beside_the_first(run, site, keys, tmp_path):
     assert vouch(run, site, keys, "-o", site).code == 0  # over the file that is read
     assert vouch(run, site, keys, "-o", site, "--date", "-1h").code == 0
-    assert [one["valid"] for one in run("verify", site, "--json").json["signatures"]] == [True, True]
+    assert [one["valid"] for one in run("verify", site, "--any-certificate", "--json").json["signatures"]] == [True] * 2
 
 
 @pytest.mark.parametrize(
@@ -80,7 +93,7 @@ def test_dates(run, site, keys, tmp_path, flags, reason):
     told = {"now": now, "tomorrow": now + 86_400}
     moments = {name: f"{datetime.fromtimestamp(when, UTC):%Y-%m-%dT%H:%M:%SZ}" for name, when in told.items()}
     assert vouch(run, site, keys, "-o", site, *(flag.format(**moments) for flag in flags)).code == 0
-    (signature,) = run("verify", site, "--json").json["signatures"]
+    (signature,) = run("verify", site, "--any-certificate", "--json").json["signatures"]
     assert (signature["reason"] or "").partition(":")[0] == (reason or "")
 
 
@@ -90,7 +103,7 @@ def test_the_certificate_may_be_in_cbor(run, site, keys, tmp_path):
     chain = read_certificate_chain((keys / "chain.pem").read_bytes())
     (keys / "chain.pem").write_bytes(write_chain(chain))
     assert vouch(run, site, keys, "-o", site).code == 0
-    assert run("verify", site).code == 0
+    assert run("verify", site, "--trust", keys / "chain.pem").code == 0
 
 
 def test_trust(run, site, keys, tmp_path):
@@ -100,7 +113,53 @@ def test_trust(run, site, keys, tmp_path):
     assert told.code == 1
     assert told.json["signatures"][0]["reason"].startswith("untrusted: ")
     assert run("verify", site, "--trust", keys / "chain.pem").code == 0  # signed by itself, and trusted itself
-    assert "not checked: whether the certificate leads to a trusted root" in run("verify", site).out.decode()
+
+
+def test_without_roots_a_certificate_is_untrusted(run, site, keys):
+    assert vouch(run, site, keys, "-o", site).code == 0
+    told = run("verify", site, "--json")
+    assert (told.code, told.json["result"], told.json["valid"]) == (1, "untrusted", False)
+    assert [one["reason"] for one in told.json["signatures"]] == ["untrusted: no trusted roots were given"]
+    told = run("verify", site)
+    assert (told.code, told.out.decode().splitlines()[0]) == (1, f"{site}: untrusted")
+    accepted = run("verify", site, "--any-certificate")
+    assert (accepted.code, accepted.out.decode().splitlines()[0]) == (0, f"{site}: valid")
+    assert "not checked: whether the certificate leads to a trusted root" in accepted.out.decode()
+
+
+@pytest.mark.parametrize("flags", [("--trust", ""), ("--trust", "/dev/null"), ("--trust", "C", "--any-certificate")])
+def test_trust_that_names_no_certificates_is_wrong_use(run, site, keys, flags):
+    assert vouch(run, site, keys, "-o", site).code == 0
+    told = run("verify", site, *(keys / "chain.pem" if flag == "C" else flag for flag in flags))
+    assert (told.code, told.out, told.err.count("\n")) == (2, b"", 1)
+
+
+def test_roots_say_nothing_about_an_integrity_block(run, site, keys):
+    """Else a bundle signed again with any key would be valid beside roots that have nothing to do with it."""
+    assert run("integrity", "add", site, "--key", keys / "ed.pem").code == 0
+    told = run("verify", site, "--trust", keys / "chain.pem", "--json")
+    assert (told.code, told.json["result"]) == (1, "not-valid")
+    assert [one["valid"] for one in told.json["signatures"]] == [True, False]
+    assert told.json["signatures"][1]["reason"].startswith("no-signature: no certificate signed the bundle")
+
+
+def test_the_expected_web_bundle_id(run, site, keys):
+    assert vouch(run, site, keys, "-o", keys / "vouched.wbn").code == 0
+    assert run("integrity", "add", site, "--key", keys / "ed.pem").code == 0
+    found = run("verify", site, "--json").json
+    name = found["web_bundle_id"]
+    told = run("verify", site, "--web-bundle-id", name, "--json")
+    assert (told.code, told.json["result"]) == (0, "valid")
+    sentence = "whether the web bundle id is the expected one: anyone can sign with a key of their own"
+    assert sentence in found["signatures"][0]["unchecked"]
+    assert sentence not in told.json["signatures"][0]["unchecked"]
+    for other in ("a" * 56, name.upper()):
+        told = run("verify", site, "--web-bundle-id", other, "--json")
+        assert (told.code, told.json["result"]) == (1, "not-valid")
+        assert told.json["signatures"][0]["reason"].startswith(f"wrong-web-bundle-id: the web bundle id is '{name}'")
+    told = run("verify", keys / "vouched.wbn", "--any-certificate", "--web-bundle-id", name, "--json")
+    assert (told.code, told.json["result"]) == (1, "not-valid")
+    assert told.json["signatures"][1]["reason"].startswith("no-signature: an integrity block is missing")
 
 
 @pytest.mark.parametrize("command", ["sign", "integrity"])
@@ -114,9 +173,21 @@ def test_an_integrity_block(run, site, keys, tmp_path, command):
     assert told == (0, b"", f"{out}: signed as web bundle {name}\n")
     assert out.read_bytes().endswith(before)
     assert run("verify", out, "--json").json == {
+        "result": "valid",
         "valid": True,
         "web_bundle_id": name,
-        "signatures": [{"kind": "integrity-block", "valid": True, "reason": None}],
+        "signatures": [
+            {
+                "kind": "integrity-block",
+                "valid": True,
+                "reason": None,
+                "urls": [],
+                "unchecked": [
+                    "whether the web bundle id is the expected one: anyone can sign with a key of their own",
+                    "whether the key was lost or revoked: keys of integrity blocks never expire",
+                ],
+            }
+        ],
     }
     assert run("list", out, "--json").out == run("list", site, "--json").out
     assert run("integrity", "remove", out, "-o", out).code == 0
@@ -200,7 +271,10 @@ def test_any_byte_that_changes_is_seen(run, tmp_path):
 
 def test_what_is_not_signed_is_not_valid(run, site):
     told = run("verify", site, "--json")
-    assert (told.code, told.json) == (1, {"valid": False, "web_bundle_id": None, "signatures": []})
+    assert (told.code, told.json) == (
+        1,
+        {"result": "not-signed", "valid": False, "web_bundle_id": None, "signatures": []},
+    )
     assert run("verify", site) == (1, f"{site}: not signed\n".encode(), "")
     for command in ("show", "remove"):
         told = run("integrity", command, site)
