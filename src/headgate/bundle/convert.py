@@ -6,6 +6,7 @@ share one, stays. Only the index and the small sections are written anew.
 
 import re
 from collections.abc import Iterator, Mapping
+from operator import attrgetter
 from typing import Final
 
 from msgspec import Struct
@@ -21,7 +22,7 @@ from headgate.bundle.payload import COPIED, Promised
 from headgate.bundle.reader import Bundle
 from headgate.bundle.responses import Responses
 from headgate.bundle.variants import parse_variants, variant_keys
-from headgate.errors import ConfigurationError, HeadgateError, ResponseError
+from headgate.errors import ConfigurationError, HeadgateError
 from headgate.http.url import parse_url, resolve
 
 __all__ = ["convert", "rebase"]
@@ -176,20 +177,19 @@ class _Copy:
 
     def _responses(self) -> tuple[Responses, Mapping[Location, int]]:
         """Give the responses in the order of their locations, and the ordinal for each location."""
+        urls: dict[Location, str] = {}
+        for url, _, location in self._bundle.locations():
+            urls.setdefault(location, url)
         responses = Responses()
         ordinals: dict[Location, int] = {}
-        for exchange in self._bundle.exchanges():
-            if exchange.location in ordinals:
-                continue
-            response = exchange.response
-            if isinstance(response, ResponseError):
-                raise response
+        for location in sorted(urls, key=attrgetter("offset")):
+            response = self._bundle.load(location)
             headers: Mapping[str, str] = response.stored_headers
             if self._move is not None:
-                headers = self._move.headers(headers, exchange.url)
+                headers = self._move.headers(headers, urls[location])
             written, size = header_map(encoded_fields(response.status, headers)), len(response.payload)
-            ordinals[exchange.location] = len(responses)
-            responses.append(written, Promised(_Stored(self._bundle, exchange.location), size), size)
+            ordinals[location] = len(responses)
+            responses.append(written, Promised(_Stored(self._bundle, location), size), size)
         return responses, ordinals
 
     def _index(self, version: Version, ordinals: Mapping[Location, int]) -> Mapping[str, int | Several]:
@@ -204,8 +204,9 @@ class _Copy:
                 raise HeadgateError(f"{url} has variants, and b2 has none; the bundle stays {self._metadata.version}")
             else:
                 # A value that an axis has twice makes a key twice, and takes two places.
-                keys = variant_keys(parse_variants(found.variants) or ())
-                places = [ordinals[found.locations[key]] for key in keys]
+                keys = variant_keys(axis.values for axis in parse_variants(found.variants) or ())
+                locations = found.locations
+                places = [ordinals[locations[key]] for key in keys]
                 index[url] = Several(found.variants.encode("latin-1"), places)
         return index
 

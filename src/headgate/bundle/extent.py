@@ -4,6 +4,7 @@ Nothing in the document keeps the index from placing a response inside another (
 number of large ones. Whoever copies, writes or hashes them all asks here first. One that keys share is one.
 """
 
+from headgate.bundle.metadata import Location, Negotiated
 from headgate.bundle.reader import Bundle
 from headgate.errors import HeadgateError
 
@@ -16,7 +17,9 @@ def check_extent(bundle: Bundle) -> None:
     Of a bundle that was cut those count that are there as a whole: nobody can load the others.
     """
     size = bundle.size
-    locations = {location for _, _, location in bundle.locations()}
+    locations: set[Location] = set()
+    for found in bundle.metadata.requests.values():
+        locations.update(found.locations.in_order() if isinstance(found, Negotiated) else (found,))
     total = sum(one.length for one in locations if one.offset + one.length <= size)
     if total > size:
         raise HeadgateError(

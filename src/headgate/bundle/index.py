@@ -7,6 +7,7 @@ holds both ways equal.
 
 import re
 import string
+from array import array
 from operator import add
 from typing import Final
 
@@ -15,7 +16,14 @@ from msgspec import Struct
 from headgate.bundle.cbor import ARRAY, MAP, CborError, Items
 from headgate.bundle.metadata import Location, Negotiated, Section
 from headgate.bundle.section import SectionError, section_url
-from headgate.bundle.variants import MOST_KEY_TEXT, MOST_KEYS, count_keys, measure_keys, parse_variants, variant_keys
+from headgate.bundle.variants import (
+    MOST_KEY_TEXT,
+    MOST_KEYS,
+    MOST_KEYS_IN_ALL,
+    count_keys,
+    measure_keys,
+    parse_variants,
+)
 from headgate.http.url import is_normal
 
 __all__ = ["Index", "IndexRules", "read_entry", "read_index"]
@@ -53,6 +61,7 @@ def read_index(source: bytes, rules: IndexRules) -> Index:
     requests: Index = {}
     key = b""
     untried = True
+    variant_keys = 0
     for left in range(items.head(MAP), 0, -1):
         start = items.position
         # The keys are in order, so those of 24 bytes and more come last, and are nearly all of a usual index.
@@ -62,7 +71,10 @@ def read_index(source: bytes, rules: IndexRules) -> Index:
                 break
         key = items.key(items.text, key)[1]
         items.position = start
-        read_entry(items, rules, requests)
+        variant_keys += read_entry(items, rules, requests)
+        if variant_keys > MOST_KEYS_IN_ALL:
+            # Ours, as the bounds of one URL are.
+            raise SectionError(f"more than {MOST_KEYS_IN_ALL} variant keys in all", "3.3.1 step 4.4.2", start)
     items.end()
     return requests
 
@@ -116,8 +128,11 @@ def _are_normal(urls: list[str]) -> bool:
     )
 
 
-def read_entry(items: Items, rules: IndexRules, requests: Index) -> None:
-    """Take one entry, the document's way; raises `SectionError` only once the whole entry has been taken."""
+def read_entry(items: Items, rules: IndexRules, requests: Index) -> int:
+    """Take one entry, the document's way, and give the number of its variant keys.
+
+    Raises `SectionError` only once the whole entry has been taken.
+    """
     start = items.position
     text = items.text()
     variants, locations = _read_value(items, rules)
@@ -131,8 +146,9 @@ def read_entry(items: Items, rules: IndexRules, requests: Index) -> None:
         if len(locations) != 1:
             raise SectionError(f"{len(locations)} locations without a Variants value", "3.3.1 step 4.3.1", start)
         requests[url] = _in_stream(locations[0], rules, start)
-    else:
-        requests[url] = _negotiated(variants, locations, rules, start)
+        return 0
+    requests[url] = _negotiated(variants, locations, rules, start)
+    return len(locations)
 
 
 def _read_value(items: Items, rules: IndexRules) -> tuple[bytes, list[tuple[int, int]]]:
@@ -166,10 +182,11 @@ def _negotiated(value: bytes, locations: list[tuple[int, int]], rules: IndexRule
         raise SectionError(
             f"variant keys of {size} characters, where {MOST_KEY_TEXT} are taken", "3.3.1 step 4.4.2", start
         )
-    keys = variant_keys(axes)
-    return Negotiated(
-        text, {key: _in_stream(location, rules, start) for key, location in zip(keys, locations, strict=True)}
-    )
+    places = array("Q")
+    for location in locations:
+        found = _in_stream(location, rules, start)
+        places.extend((found.offset, found.length))
+    return Negotiated(text, places)
 
 
 def _in_stream(location: tuple[int, int], rules: IndexRules, start: int) -> Location:

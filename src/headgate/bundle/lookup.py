@@ -4,9 +4,10 @@ The metadata is enough to tell, so whatever holds the bytes, here or behind a ne
 """
 
 from collections.abc import Mapping
+from itertools import islice
 
 from headgate.bundle.metadata import Location, Metadata, Negotiated
-from headgate.bundle.variants import parse_key, parse_variants, select_key, write_key
+from headgate.bundle.variants import parse_variants, select_key
 from headgate.errors import NotInBundle
 from headgate.http.url import parse_url, without_fragment
 
@@ -22,8 +23,7 @@ def locate(metadata: Metadata, url: str, variant_key: str | None = None) -> Loca
         if variant_key is not None:
             raise NotInBundle(f"{url} has no variants, so no variant key {variant_key!r}")
         return found
-    values = parse_key(variant_key or "")
-    location = found.locations.get(write_key(values)) if values else None
+    location = found.locations.get(variant_key or "")
     if location is None:
         fault = f"has no variant {variant_key!r}" if variant_key else "has variants"
         raise NotInBundle(f"{url} {fault}; name one of {_keys(found)}, or select one by request headers")
@@ -38,7 +38,7 @@ def select_location(metadata: Metadata, url: str, request_headers: Mapping[str, 
     found = _find(metadata, url)
     if isinstance(found, Location):
         return found
-    key = select_key(parse_variants(found.variants) or (), found.locations, request_headers)
+    key = select_key(parse_variants(found.variants) or (), request_headers)
     if key is None:
         raise NotInBundle(f"{url} has no variant that the request accepts, only {_keys(found)}")
     return found.locations[key]
@@ -56,4 +56,4 @@ def _find(metadata: Metadata, url: str) -> Location | Negotiated:
 
 
 def _keys(found: Negotiated) -> str:
-    return ", ".join(list(found.locations)[:_KEYS_NAMED])
+    return ", ".join(islice(found.locations, _KEYS_NAMED))

@@ -1,9 +1,14 @@
 """What a bundle says of itself before its first response: value types, filled in by the parser (2.2)."""
 
-from collections.abc import Mapping
+import math
+from array import array
+from collections.abc import ItemsView, Iterable, Iterator, Mapping
+from itertools import product
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
+
+from headgate.bundle.variants import Axis, parse_key, parse_variants, variant_keys
 
 __all__ = [
     "Location",
@@ -11,6 +16,7 @@ __all__ = [
     "Negotiated",
     "Profile",
     "Section",
+    "VariantLocations",
     "Version",
     "VouchedSubset",
 ]
@@ -28,13 +34,72 @@ class Location(Struct, frozen=True, gc=False):
     length: int
 
 
+class VariantLocations(Mapping[str, Location]):
+    """From variant key (`gzip;en`) to location, in row-major order; two keys may share one location.
+
+    Keys are made when they are asked for. Each repeats its values, and a location takes as little as two bytes in an
+    index, so a mapping with all of them would take a hundred times the bytes that untrusted input spends on it.
+    """
+
+    __slots__ = ("_places", "_steps")
+
+    def __init__(self, axes: Iterable[Axis], places: "array[int]") -> None:
+        self._places = places
+        self._steps: list[dict[str, int]] = []
+        """For each axis, from value to what it adds to a key's place; of a value that is there twice, the later."""
+        step = len(places) // 2
+        for axis in axes:
+            step //= len(axis.values)
+            self._steps.append({value: index * step for index, value in enumerate(axis.values)})
+
+    def __getitem__(self, key: str) -> Location:
+        """Give the location of a key, however it is written."""
+        values = parse_key(key) or ()
+        if len(values) != len(self._steps):
+            raise KeyError(key)
+        return self._location(sum(steps[value] for steps, value in zip(self._steps, values, strict=True)))
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the keys, each once."""
+        return variant_keys(self._steps)
+
+    def __len__(self) -> int:
+        """Count the keys."""
+        return math.prod(map(len, self._steps))
+
+    def items(self) -> ItemsView[str, Location]:
+        """Give the keys with their locations."""
+        return _Items(self)
+
+    def in_order(self) -> Iterator[Location]:
+        """Yield the location of each key."""
+        return map(self._location, map(sum, product(*(steps.values() for steps in self._steps))))
+
+    def _location(self, place: int) -> Location:
+        return Location(self._places[2 * place], self._places[2 * place + 1])
+
+
+class _Items(ItemsView[str, Location]):
+    """Keys with their locations, without looking each key up."""
+
+    _mapping: VariantLocations
+
+    def __iter__(self) -> Iterator[tuple[str, Location]]:
+        return zip(self._mapping, self._mapping.in_order(), strict=True)
+
+
 class Negotiated(Struct, frozen=True):
     """The responses for a URL with content negotiation: its Variants value, and one location for each variant key."""
 
     variants: str
     """The Variants field value, such as `Accept-Encoding;gzip;br, Accept-Language;en;fr`."""
-    locations: Mapping[str, Location]
-    """From variant key (`gzip;en`) to location, in row-major order; two keys may share one location."""
+    places: "array[int]"
+    """Offset and length of each response, in row-major order of the keys."""
+
+    @property
+    def locations(self) -> VariantLocations:
+        """The locations by variant key."""
+        return VariantLocations(parse_variants(self.variants) or (), self.places)
 
 
 class Section(Struct, frozen=True):

@@ -9,6 +9,7 @@ from headgate.bundle.layout import Several
 from headgate.bundle.variants import (
     MOST_KEY_TEXT,
     MOST_KEYS,
+    MOST_KEYS_IN_ALL,
     Axis,
     count_keys,
     measure_keys,
@@ -40,6 +41,7 @@ class Placing:
     def __init__(self) -> None:
         self._urls: dict[str, int | _Negotiation] = {}
         self._relative: dict[str, str] = {}
+        self._variant_keys = 0
 
     def __contains__(self, url: str) -> bool:
         return url in self._urls
@@ -71,6 +73,11 @@ class Placing:
                 raise ConfigurationError(f"there is no variant {key}; the keys are {_some(negotiation.ordinals)}")
             if negotiation.ordinals[key] is not None:
                 raise ConfigurationError(f"the variant {key} is there already")
+        if known is None:
+            variant_keys = self._variant_keys + len(negotiation.ordinals)
+            if variant_keys > MOST_KEYS_IN_ALL:
+                raise ConfigurationError(f"{variant_keys} variant keys in all; a bundle holds {MOST_KEYS_IN_ALL}")
+            self._variant_keys = variant_keys
         negotiation.ordinals.update(chosen)
         self._urls[url] = negotiation
 
@@ -111,7 +118,7 @@ def parse_axes(variants: str) -> tuple[Axis, ...]:
 def _negotiation(variants: str | None) -> _Negotiation:
     if variants is None:
         raise ConfigurationError("there is a variant key and no `variants`; give that with the first response")
-    return _Negotiation(variants, dict.fromkeys(variant_keys(parse_axes(variants))))
+    return _Negotiation(variants, dict.fromkeys(variant_keys(axis.values for axis in parse_axes(variants))))
 
 
 def _normal(key: str) -> str:

@@ -15,7 +15,7 @@ from headgate.bundle.familiar import FamiliarHeads
 from headgate.bundle.holder import Holder, Source, hold
 from headgate.bundle.integrity import IntegrityBlock, integrity_parser
 from headgate.bundle.lookup import locate, select_location
-from headgate.bundle.metadata import Location, Metadata, Profile
+from headgate.bundle.metadata import Location, Metadata, Negotiated, Profile
 from headgate.bundle.need import Parser, run
 from headgate.bundle.parser import FIRST_READ, NOSNIFF, metadata_parser, read_usual_response, response_parser
 from headgate.errors import BundleError, ResponseError
@@ -142,7 +142,7 @@ class Bundle:
         return self.load(select_location(self.metadata, url, request_headers))
 
     def exchanges(self) -> Iterator[StoredExchange]:
-        """Yield every URL and variant key with its response, in the order of the file; a refused one as its error."""
+        """Yield every URL and variant key with its response, ordered as `locations`; a refused one as its error."""
         last: Location | None = None
         response: Response | ResponseError
         for url, variant_key, location in self.locations():
@@ -155,14 +155,16 @@ class Bundle:
             yield StoredExchange(url, variant_key, location, response)
 
     def locations(self) -> Iterator[tuple[str, str | None, Location]]:
-        """Yield every URL and variant key with its location, in the order of the file; of one location, row-major."""
-        listed: list[tuple[str, str | None, Location]] = []
-        for url, found in self.metadata.requests.items():
+        """Yield every URL and variant key with its location.
+
+        URLs come in the order in which their first responses are in the file, the variants of one in row-major order.
+        """
+        for url, found in sorted(self.metadata.requests.items(), key=_first_offset):
             if isinstance(found, Location):
-                listed.append((url, None, found))
+                yield url, None, found
             else:
-                listed += [(url, key, location) for key, location in found.locations.items()]
-        yield from sorted(listed, key=lambda entry: entry[2].offset)
+                for key, location in found.locations.items():
+                    yield url, key, location
 
     def load(self, location: Location) -> Response:
         """Load the response at a location of `metadata.requests` (3.4); raises `ResponseError`."""
@@ -201,3 +203,8 @@ class Bundle:
         except BundleError as error:
             error.offset += start
             raise
+
+
+def _first_offset(entry: tuple[str, Location | Negotiated]) -> int:
+    found = entry[1]
+    return found.offset if isinstance(found, Location) else min(found.places[::2])

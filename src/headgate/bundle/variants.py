@@ -6,8 +6,8 @@ strings. How a value is chosen is the draft's section 4; how the values of one a
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice, product
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import Final
 
 from msgspec import Struct
@@ -17,6 +17,7 @@ from headgate.errors import ConfigurationError
 
 __all__ = [
     "MOST_KEYS",
+    "MOST_KEYS_IN_ALL",
     "MOST_KEY_TEXT",
     "Axis",
     "count_keys",
@@ -31,6 +32,9 @@ __all__ = [
 
 MOST_KEYS: Final = 10_000
 """Variant keys that one URL may have here."""
+
+MOST_KEYS_IN_ALL: Final = 1_000_000
+"""Variant keys that all URLs of a bundle may have here together."""
 
 MOST_KEY_TEXT: Final = 1 << 20
 """Characters that the variant keys of one URL may have here, all together.
@@ -105,17 +109,16 @@ def measure_keys(axes: Sequence[Axis]) -> int:
     return min(values + count * (len(axes) - 1), _MOST_COUNTED)
 
 
-def variant_keys(axes: Iterable[Axis]) -> list[str]:
-    """Make the possible variant keys, in row-major order (3.3.1 step 4.4.2).
+def variant_keys(axes: Iterable[Iterable[str]]) -> Iterator[str]:
+    """Yield the possible variant keys of axes with these values, in row-major order (3.3.1 step 4.4.2).
 
-    A value that an axis has twice gives the same key twice. Strangers' axes can have any number of keys, of any length:
-    ask `count_keys` and `measure_keys` first.
+    A value that an axis has twice gives the same key twice.
     """
-    return list(map(";".join, product(*(tuple(map(_write, axis.values)) for axis in axes))))
+    return map(";".join, product(*(map(_write, values) for values in axes)))
 
 
-def select_key(axes: Sequence[Axis], locations: Mapping[str, object], request_headers: Mapping[str, str]) -> str | None:
-    """Choose the key in `locations` that answers a request best, by section 4 of the draft; None where none does.
+def select_key(axes: Sequence[Axis], request_headers: Mapping[str, str]) -> str | None:
+    """Choose the key that answers a request best, by section 4 of the draft; None where none does.
 
     The names in `request_headers` come in any case. An axis on a field that no mechanism here is for leaves nothing to
     choose by, so there is no key then: a key must have a value for each axis (section 3).
@@ -125,38 +128,20 @@ def select_key(axes: Sequence[Axis], locations: Mapping[str, object], request_he
         known = name.lower()
         fields[known] = f"{fields[known]}, {value}" if known in fields else value
     sorters: dict[str, Sorter] = {}
-    sorted_variants: list[list[str]] = []
+    chosen: list[str] = []
     for axis in axes:
         name = axis.name.lower()
         if name not in MECHANISMS:
             return None
         if name not in sorters:
             sorters[name] = MECHANISMS[name](fields.get(name))
-        sorted_variants.append(list(dict.fromkeys(sorters[name](axis.values))))
-    return _first_possible_key(sorted_variants, locations)
-
-
-def _first_possible_key(facets: Sequence[Sequence[str]], locations: Mapping[str, object]) -> str | None:
-    """Give the first of the Possible Keys (section 4.1) that is in `locations`, without making them all.
-
-    The first of them is nearly always there. Where so many are not that the keys in `locations` are fewer than those
-    left to try, these are ranked instead.
-    """
-    possible = product(*([_write(value) for value in values] for values in facets))
-    for key in map(";".join, islice(possible, len(locations))):
-        if key in locations:
-            return key
-    if next(possible, None) is None:
-        return None
-    places = [{value: place for place, value in enumerate(values)} for values in facets]
-    found: list[tuple[list[int], str]] = []
-    for key in locations:
-        values = parse_key(key)
-        if values is not None and len(values) == len(places):
-            ranks = [place[value] for place, value in zip(places, values, strict=True) if value in place]
-            if len(ranks) == len(places):
-                found.append((ranks, key))
-    return min(found)[1] if found else None
+        # A bundle has a response for each combination of values. So the first of the Possible Keys (section 4.1) that
+        # it has is made of each axis's first value; only identity may be sorted in without being a value.
+        best = next((value for value in sorters[name](axis.values) if value in axis.values), None)
+        if best is None:
+            return None
+        chosen.append(best)
+    return write_key(chosen)
 
 
 def _parse(text: str) -> list[list[str]] | None:

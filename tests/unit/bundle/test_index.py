@@ -1,5 +1,7 @@
 """headgate.bundle.index."""
 
+import sys
+
 import pytest
 
 from headgate.bundle.cbor import CborError
@@ -136,6 +138,31 @@ class TestVariants:
         with pytest.raises(SectionError, match="1048576 are taken") as caught:
             read_index(index({URLS[0]: entry(*locations, variants=most + b"b")}), RULES)
         assert caught.value.step == "3.3.1 step 4.4.2"
+
+    def test_what_is_held_of_variants_grows_with_the_bytes_of_the_index_and_not_with_the_text_of_the_keys(self):
+        hundred = ";".join(f"v{number}" for number in range(100))
+        value = f"a;{hundred}, b;{'b' * 100}".encode()
+        source = index({f"{URLS[0]}{number:03}": entry(*[(0, 0)] * 100, variants=value) for number in range(200)})
+        found = read_index(source, RULES)
+        assert sum(map(held, found.values())) < 8 * len(source)
+        assert len(found[f"{URLS[0]}199"].locations) == 100
+        assert found[f"{URLS[0]}199"].locations[f"v99;{'b' * 100}"] == Location(1_000, 0)
+
+    def test_variant_keys_are_bounded_in_all(self, monkeypatch):
+        monkeypatch.setattr("headgate.bundle.index.MOST_KEYS_IN_ALL", 8)
+        entries = {url: entry(*[(0, 1)] * 4, variants=self.VALUE) for url in URLS[:3]} | {URLS[3]: entry((0, 1))}
+        assert read_index(index({url: entries[url] for url in (URLS[0], URLS[1], URLS[3])}), RULES)
+        with pytest.raises(SectionError, match="more than 8 variant keys in all") as caught:
+            read_index(index(entries), RULES)
+        assert caught.value.step == "3.3.1 step 4.4.2"
+
+
+def held(found: Negotiated) -> int:
+    """Count the bytes of an index entry and of everything it refers to."""
+    parts = [getattr(found, name) for name in found.__struct_fields__]
+    for part in parts:
+        parts += [*part, *part.values()] if isinstance(part, dict) else part if isinstance(part, tuple | list) else ()
+    return sys.getsizeof(found) + sum(map(sys.getsizeof, parts))
 
 
 class TestB2:

@@ -111,3 +111,13 @@ def test_values_that_are_no_tokens_are_quoted():
     placing = placed("en", variants=variants)
     placing.place_variant(URL, 1, None, '"*"')
     assert placing.finish()[URL].ordinals == [0, 1]
+
+
+def test_variant_keys_are_bounded_in_all(monkeypatch):
+    monkeypatch.setattr("headgate.bundle.placing.MOST_KEYS_IN_ALL", 11)
+    placing = placed("br;en")
+    with pytest.raises(ConfigurationError, match="12 variant keys in all; a bundle holds 11"):
+        placing.place_variant(f"{URL}other", 1, VARIANTS, "br;en")
+    assert f"{URL}other" not in placing
+    placing.place_variant(f"{URL}small", 1, "Accept;a/b;a/c", ["a/b", "a/c"])
+    placing.place_variant(URL, 2, VARIANTS, "br;fr")

@@ -83,8 +83,10 @@ def test_half_a_megabyte_of_anything_is_answered() -> None:
 
 def test_the_documents_example_is_in_row_major_order() -> None:
     """3.3.1 of bundled-exchanges-01, both of its lists."""
-    assert variant_keys([ENCODINGS, LANGUAGES]) == ["gzip;en", "gzip;fr", "gzip;ja", "br;en", "br;fr", "br;ja"]
-    assert variant_keys([LANGUAGES, ENCODINGS]) == ["en;gzip", "en;br", "fr;gzip", "fr;br", "ja;gzip", "ja;br"]
+    keys = " ".join(variant_keys([ENCODINGS.values, LANGUAGES.values]))
+    assert keys == "gzip;en gzip;fr gzip;ja br;en br;fr br;ja"
+    keys = " ".join(variant_keys([LANGUAGES.values, ENCODINGS.values]))
+    assert keys == "en;gzip en;br fr;gzip fr;br ja;gzip ja;br"
 
 
 def test_keys_are_counted_and_measured_without_making_them() -> None:
@@ -132,10 +134,10 @@ def test_what_no_string_can_hold_is_refused_with_a_sentence(value: str) -> None:
         write_variants([Axis("a", (value,))])
 
 
-def choose(variants: str, request: dict[str, str], keys: list[str] | None = None) -> str | None:
+def choose(variants: str, request: dict[str, str]) -> str | None:
     axes = parse_variants(variants)
     assert axes is not None
-    return select_key(axes, dict.fromkeys(variant_keys(axes) if keys is None else keys), request)
+    return select_key(axes, request)
 
 
 @pytest.mark.parametrize(
@@ -156,28 +158,18 @@ def test_the_documents_example_is_chosen_from(request_headers: dict[str, str], k
     assert choose(EXAMPLE, request_headers) == key
 
 
-def test_the_first_axis_counts_most() -> None:
-    """Variants 2: "a cache ... will honour the client's preferences for Accept-Encoding before ... Accept-Language"."""
-    request = {"accept-encoding": "gzip, br;q=0.5", "accept-language": "fr, en;q=0.5"}
-    keys = ["gzip;en", "br;fr"]
-    assert choose("Accept-Encoding;gzip;br, Accept-Language;en;fr", request, keys) == "gzip;en"
-    keys = ["en;gzip", "fr;br"]
-    assert choose("Accept-Language;en;fr, Accept-Encoding;gzip;br", request, keys) == "fr;br"
-
-
-def test_the_possible_keys_are_tried_in_their_order() -> None:
-    """Variants 4.3: fr;gzip, fr;identity, en;gzip, en;identity."""
+def test_each_axis_is_chosen_by_its_own_field() -> None:
+    """Variants 4.1: the first of the Possible Keys has the first of each axis's sorted values."""
     request = {"accept-language": "fr;q=1.0, en;q=0.1", "accept-encoding": "gzip"}
-    possible = ["fr;gzip", "fr;identity", "en;gzip", "en;identity"]
-    for first, key in enumerate(possible):
-        others = ["de;gzip", "fr;br", "en;br"]
-        assert choose("Accept-Language;en;fr;de, Accept-Encoding;gzip;br", request, possible[first:] + others) == key
-    assert choose("Accept-Language;en;fr;de, Accept-Encoding;gzip;br", request, ["de;gzip", "fr;br"]) is None
+    assert choose("Accept-Language;en;fr;de, Accept-Encoding;gzip;br", request) == "fr;gzip"
+    assert choose("Accept-Encoding;gzip;br, Accept-Language;en;fr;de", request) == "gzip;fr"
 
 
-def test_a_variant_that_is_missing_is_not_replaced_by_one_that_is_not_accepted() -> None:
-    """Variants 4.3.1: "prefers German; will not accept English"."""
-    assert choose("Accept-Language;en;fr;de", {"accept-language": "de;q=1.0, es;q=0.8"}, ["fr", "en"]) is None
+def test_identity_is_chosen_only_where_it_is_a_value() -> None:
+    """Variants A.2 step 4: identity is sorted in "if it is not present", also where there is no such response."""
+    assert choose("Accept-Encoding;gzip;identity", {}) == "identity"
+    assert choose("Accept-Encoding;gzip", {}) is None
+    assert choose("Accept-Encoding;gzip", {"accept-encoding": "identity, gzip;q=0.5"}) == "gzip"
 
 
 def test_variants_that_do_not_overlap_the_request_give_the_default() -> None:
@@ -189,53 +181,14 @@ def test_an_axis_that_no_mechanism_is_for_leaves_nothing_to_choose_by() -> None:
     request = {"accept-language": "en", "cookie": "a", "dpr": "b"}
     for name in ("Cookie", "DPR", "Accept-Languages", '"Accept Language"', '""'):
         assert choose(f"Accept-Language;en, {name};a;b", request) is None
-        assert choose(f"Accept-Language;en, {name};a;b", request, ["en", "en;a"]) is None
 
 
 def test_an_axis_without_values_makes_no_key() -> None:
     assert choose("Accept-Language", {}) is None
     assert choose("Accept", {"accept": "*/*"}) is None
-    # Save for identity, which need not be listed.
-    assert choose("Accept-Encoding", {}, ["identity"]) == "identity"
+    assert choose("Accept-Encoding", {}) is None
 
 
 def test_field_names_are_compared_without_regard_to_case_and_their_values_combined() -> None:
-    keys = ["en", "fr", "de"]
     for request in ({"Accept-Language": "de", "accept-language": "fr;q=0.1"}, {"ACCEPT-LANGUAGE": "fr;q=0.1,de"}):
-        assert choose("aCCEPT-lANGUAGE;en;fr;de", request, keys) == "de"
-
-
-class Tried(dict[str, None]):
-    """Locations that remember which keys they were asked for."""
-
-    def __init__(self, keys: list[str]) -> None:
-        super().__init__(dict.fromkeys(keys))
-        self.keys_tried: list[str] = []
-
-    def __contains__(self, key: object) -> bool:
-        self.keys_tried.append(str(key))
-        return super().__contains__(key)
-
-
-def test_no_key_is_tried_twice_nor_more_of_them_than_there_are_locations() -> None:
-    axes = [Axis("Accept-Encoding", ("br", "br", "gzip", "br")), Axis("Accept-Language", ("en", "en-GB", "en"))]
-    request = {"accept-encoding": "br, BR;q=0.5, gzip, *", "accept-language": "*, en, en-GB"}
-    possible = ["br;en", "br;en-GB", "gzip;en", "gzip;en-GB", "identity;en", "identity;en-GB"]
-    locations = Tried([*"abcdefgh", "identity;en-GB"])
-    assert select_key(axes, locations, request) == "identity;en-GB"
-    assert locations.keys_tried == possible
-    locations = Tried(["a", "b", "identity;en-GB"])
-    assert select_key(axes, locations, request) == "identity;en-GB"
-    assert locations.keys_tried == possible[:3]
-
-
-def test_more_possible_keys_than_there_are_locations_are_not_all_made() -> None:
-    """Thirty axes with an identity each that has no location: 2**30 possible keys, the last of which is there."""
-    variants = ", ".join(["Accept-Encoding;gzip"] * 30)
-    request = {"accept-encoding": "identity, gzip;q=0.5"}
-    assert choose(variants, request) == ";".join(["gzip"] * 30)
-    near = ";".join(["gzip"] * 29 + ["identity"])
-    last = ";".join(["identity"] * 28 + ["gzip"] * 2)
-    assert choose(variants, request, [";".join(["gzip"] * 30), "gzip", "?", near, last]) == last
-    assert choose(variants, request, ["gzip", ";".join(["br"] * 30), "\x00"]) is None
-    assert choose(variants, request, []) is None
+        assert choose("aCCEPT-lANGUAGE;en;fr;de", request) == "de"

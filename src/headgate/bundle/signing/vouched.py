@@ -166,7 +166,7 @@ class _Verifier:
             raise _Wrong(Reason.HOST_NOT_COVERED, f"the certificate does not name the host of {shown}")
         negotiated = isinstance(found, Negotiated)
         variants = found.variants.encode("latin-1") if isinstance(found, Negotiated) else b""
-        locations = list(found.locations.values()) if isinstance(found, Negotiated) else [found]
+        locations = list(found.locations.in_order()) if isinstance(found, Negotiated) else [found]
         if entry.variants != variants:
             has = "other variants" if negotiated else "no variants"
             raise _Wrong(

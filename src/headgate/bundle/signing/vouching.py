@@ -182,7 +182,8 @@ class _Storing:
         self._signed = frozenset(urls)
         self._proofs: dict[Location, mice.Proven | None] = {}
         self._known: dict[tuple[Location, bool], int] = {}
-        self._ordinals = {(url, key): self._ordinal(url, location) for url, key, location in bundle.locations()}
+        listed = sorted(bundle.locations(), key=lambda entry: entry[2].offset)
+        self._ordinals = {(url, key): self._ordinal(url, location) for url, key, location in listed}
 
     def subset(self, url: str, found: Location | Negotiated) -> Subset:
         """Give what is signed of a URL."""
@@ -196,7 +197,7 @@ class _Storing:
         if isinstance(found, Location):
             return self._ordinals[url, None]
         # A value that an axis has twice makes a key twice, and takes two places.
-        keys = variant_keys(parse_variants(found.variants) or ())
+        keys = variant_keys(axis.values for axis in parse_variants(found.variants) or ())
         return Several(found.variants.encode("latin-1"), [self._ordinals[url, key] for key in keys])
 
     def _ordinal(self, url: str, location: Location) -> int:

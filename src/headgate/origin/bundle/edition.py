@@ -129,7 +129,7 @@ class Edition:
 
     def _locations(self) -> Iterator[Location]:
         for found in self.metadata.requests.values():
-            yield from found.locations.values() if isinstance(found, Negotiated) else (found,)
+            yield from found.locations.in_order() if isinstance(found, Negotiated) else (found,)
 
     def _run(self, parser: Parser[_Result]) -> _Result:
         """Drive a parser; offsets in its refusals are then those of the file."""

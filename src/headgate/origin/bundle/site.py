@@ -95,7 +95,7 @@ class Site:
             if name in _ACCEPTS:
                 known, text = _ACCEPTS[name], value.decode("latin-1")
                 accepts[known] = f"{accepts[known]}, {text}" if known in accepts else text
-        key = select_key(self._axes_of(url, found), found.locations, accepts)
+        key = select_key(self._axes_of(url, found), accepts)
         if key is None:
             raise NotAcceptable("none of its variants is acceptable")
         return key
