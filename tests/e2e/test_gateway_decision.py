@@ -173,6 +173,18 @@ def test_routes_and_identity_are_asked_of_every_request(run: Callable) -> None:
     run(check())
 
 
+def test_a_repeated_identifying_field_makes_no_fresh_identifier(run: Callable) -> None:
+    async def check() -> None:
+        async with served(rule="1/h burst 1", identify=header("X-Api-Key")) as (_, gateway), agent_at(gateway) as agent:
+            keys = [b"X-Api-Key: alice\r\nX-Api-Key: junk%d\r\n" % number for number in range(3)]
+            asked = [GET[:-2] + lines + b"\r\n" for lines in [*keys, b"X-Api-Key: alice\r\n"]]
+            assert [(await agent.ask(request)).status for request in asked] == [200, 503, 503, 200]
+            # The repeated field counted for the address.
+            assert (await agent.ask(GET)).status == 503
+
+    run(check())
+
+
 def test_traffic_advice_is_answered_here_and_never_limited(run: Callable) -> None:
     advice = document([Entry("*", disallow=True)])
 

@@ -81,7 +81,8 @@ class Gate(Section, frozen=True):
     workers: Annotated[int, Meta(ge=1, le=256)] = 1
     """Processes that share the listener; they share one master too."""
     identify: str = "client-address"
-    """Who a request is from: client-address, or header:NAME, which falls back to the address."""
+    """Who a request is from: client-address, or header:NAME, which falls back to the address where it is absent or
+    repeated. A header that nothing in front of the gate has authenticated is not an identity."""
     trusted_proxies: tuple[str, ...] = ()
     """Addresses and CIDRs of your own proxies, and unix: only these are believed about whom they forward for."""
     ipv6_prefix: Annotated[int, Meta(ge=1, le=128)] = 64

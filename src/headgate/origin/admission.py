@@ -33,7 +33,7 @@ class Reading(Generic[R]):
     """The address at the other end, empty when it has none."""
 
     field: Callable[[bytes], Callable[[R], bytes | None]]
-    """From a field's name, in lower case, to the function that gives its value."""
+    """From a field's name, in lower case, to the function that gives its value; None when absent or repeated."""
 
     head: Callable[[R], Head]
     """All of it: dearer than the other two."""

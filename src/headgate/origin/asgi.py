@@ -77,7 +77,7 @@ class GatekeeperMiddleware:
         elif accounting.status is _DELAYED:
             await _Delayed(self._gatekeeper, accounting, receive).serve(self.app, scope, send)
         else:
-            response = self._rejections(accounting, now=now, accept=_accept(scope))
+            response = self._rejections(accounting, now=now, accept=field_of(scope["headers"], b"accept"))
             await (_refuse if scope["type"] == "http" else _refuse_websocket)(response, scope, receive, send)
 
 
@@ -167,17 +167,16 @@ def _peer(scope: Scope) -> str:
 
 def _field(name: bytes) -> Callable[[Scope], bytes | None]:
     def read(scope: Scope) -> bytes | None:
-        # Written out, not `field_of`: for a header that identifies it is most of what the middleware costs.
+        # Written out: for a header that identifies it is most of what the middleware costs.
         found: bytes | None = None
         for field_name, value in scope["headers"]:
             if field_name == name:
-                found = value if found is None else found + b", " + value
+                if found is not None:
+                    return None
+                found = value
         return found
 
     return read
-
-
-_accept = _field(b"accept")
 
 
 def _head(scope: Scope) -> Head:

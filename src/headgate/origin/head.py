@@ -35,11 +35,13 @@ class Head(msgspec.Struct):
         """
         return field_of(self.fields, name)
 
+    def single_field(self, name: bytes) -> bytes | None:
+        """Return the value of the field `name` (lower case), or None when it is absent or has more than one line."""
+        values = [value for field_name, value in self.fields if field_name == name]
+        return values[0] if len(values) == 1 else None
+
 
 def field_of(fields: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
     """Return the value of the field `name` among field lines; see `Head.field`."""
-    found: bytes | None = None
-    for field_name, value in fields:
-        if field_name == name:
-            found = value if found is None else b"%b, %b" % (found, value)
-    return found
+    values = [value for field_name, value in fields if field_name == name]
+    return b", ".join(values) if values else None

@@ -67,6 +67,9 @@ def client_address(
 def header(name: bytes | str, fallback: Identify | None = None) -> Identify:
     """Identify by the value of the field `name`; by `fallback`, the client address, when it is absent or empty.
 
+    A field that is there more than once counts as absent: an application reads one of its lines, and with all of them
+    as its identifier a client would have a new budget for each line that it adds. Use only a field that something in
+    front of this has authenticated; any client can send any value of another one.
     A value longer than 255 bytes counts as its SHA-256: a longer identifier cannot be named in a control message.
     """
     text = name.encode() if isinstance(name, str) else name
@@ -95,9 +98,9 @@ def short_identifier(value: bytes) -> bytes:
 
 
 class Header:
-    """What `header` makes: reads the field `name`, in lower case, and asks `fallback` where it says nothing.
+    """What `header` makes: reads the field `name`, in lower case; `fallback` identifies where it is absent or repeated.
 
-    A front door that can look up one field cheaply does that, and calls `of` with what it found.
+    A front door that can look up one field cheaply does that, and calls `of` with the value of its only line.
     """
 
     def __init__(self, name: bytes, fallback: Identify) -> None:
@@ -106,7 +109,7 @@ class Header:
 
     def __call__(self, head: Head, /) -> bytes:
         """Return the field's value as an identifier, or what the fallback says."""
-        return self.of(head.field(self.name)) or self.fallback(head)
+        return self.of(head.single_field(self.name)) or self.fallback(head)
 
     @staticmethod
     def of(value: bytes | None) -> bytes | None:

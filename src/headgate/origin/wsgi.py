@@ -100,12 +100,10 @@ def _field(name: bytes) -> "Callable[[WSGIEnvironment], bytes | None]":
 
     def read(environ: "WSGIEnvironment") -> bytes | None:
         value = environ.get(variable)
-        return None if value is None else _raw(value)
+        # Servers join the lines of a repeated field with a comma; what has one may be repeated.
+        return None if value is None or "," in value else _raw(value)
 
     return read
-
-
-_accept = _field(b"accept")
 
 
 def _head(environ: "WSGIEnvironment") -> Head:

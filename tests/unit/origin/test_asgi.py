@@ -94,6 +94,20 @@ def test_an_accepted_request_reaches_the_application_with_the_servers_own_callab
     assert gatekeeper.totals["default"].accepted == 1
 
 
+def test_a_repeated_identifying_header_makes_no_fresh_identifier():
+    gatekeeper = Gatekeeper.embedded([Domain("default", (Rule.parse("1/h burst 1"),))])
+    statuses = []
+    for number in range(3):
+        fields = [(b"x-api-key", b"alice"), (b"x-api-key", b"junk%d" % number)]
+        server = Server(*BODY)
+        serve(App(), gatekeeper, server, scope(headers=fields), identify="header:X-Api-Key")
+        statuses.append(server.sent[0]["status"])
+    assert statuses == [200, 503, 503]
+    server = Server(*BODY)
+    serve(App(), gatekeeper, server, scope(headers=fields[:1]), identify="header:X-Api-Key")
+    assert server.sent[0]["status"] == 200
+
+
 @pytest.mark.parametrize("kind", ["lifespan", "something.new"])
 def test_other_scopes_pass_and_are_not_counted(kind):
     app, gatekeeper = App(), Gatekeeper()

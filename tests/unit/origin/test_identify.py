@@ -110,6 +110,15 @@ def test_a_missing_or_empty_header_falls_back(value: bytes | None) -> None:
     assert header("X-Api-Key", client_address(ipv6_prefix=48))(head("2001:db8::1", **fields)) == b"2001:db8::/48"
 
 
+@pytest.mark.parametrize("second", [b"junk", b"", b"alice"])
+def test_a_repeated_header_falls_back(second: bytes) -> None:
+    """Applications read one of the lines; joined, each second line would make a fresh identifier of one customer."""
+    for lines in ([b"alice", second], [second, b"alice"]):
+        repeated = Head(b"GET", b"/", b"a", [(b"x-api-key", line) for line in lines], "192.0.2.1")
+        assert header("X-Api-Key")(repeated) == b"192.0.2.1"
+        assert header("X-Other", header("X-Api-Key"))(repeated) == b"192.0.2.1"
+
+
 def test_a_header_is_its_own_bytes() -> None:
     assert header("X-Api-Key")(head(x_api_key=b" \xff\xfe ")) == b"\xff\xfe"
 

@@ -71,6 +71,16 @@ def test_a_rejected_request_is_answered_here():
     assert fields["Content-Length"] == str(len(body))
 
 
+@pytest.mark.parametrize("joined", ["alice,{}", "alice, {}", "{},alice"])
+def test_a_repeated_identifying_header_makes_no_fresh_identifier(joined):
+    """Servers join the lines of a field with a comma (PEP 3333 leaves it to them), so a comma counts as repeated."""
+    gatekeeper = Gatekeeper.embedded([Domain("default", (Rule.parse("1/h burst 1"),))])
+    requests = [environ(HTTP_X_API_KEY=joined.format(f"junk{number}")) for number in range(2)]
+    statuses = [call(App(), gatekeeper, request, identify="header:X-Api-Key")[0][:3] for request in requests]
+    assert statuses == ["200", "503"]
+    assert call(App(), gatekeeper, environ(HTTP_X_API_KEY="alice"), identify="header:X-Api-Key")[0][:3] == "200"
+
+
 def test_head_is_refused_without_content():
     status, fields, body = call(App(), held(NEVER), environ(REQUEST_METHOD="HEAD"), rejections=Rejections(status=429))
     assert status == "429 Too Many Requests"
