@@ -93,7 +93,9 @@ def proxy(folder: Path, targets: Sequence[int], *words: str | Path) -> Iterator[
     """Run ours, which may go to these ports of this machine."""
     port = servers.free_port()
     limits = [
-        word for name in ("client-tunnels", "max-tunnels", "max-connections") for word in (f"--{name}", str(MANY))
+        word
+        for name in ("client-connections", "client-tunnels", "max-tunnels", "max-connections")
+        for word in (f"--{name}", str(MANY))
     ]
     reach = [word for target in targets for word in ("--allow-port", str(target))]
     allowed = ["--allow-address", "127.0.0.0/8", "--unreachable", "permit", "--unreachable-hold", "86400"]

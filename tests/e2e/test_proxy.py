@@ -192,6 +192,17 @@ def test_more_connections_than_may_be_are_told_so(tmp_path):
         assert client.ask(f"www.example.org:{running.origin.port}").status == 200
 
 
+def test_more_connections_of_one_client_than_it_may_have_are_closed_before_the_handshake(tmp_path):
+    with proxy(tmp_path, "--client-connections", 1) as running, running.client() as client:
+        assert client.ask("www.example.org:25").status == 403
+        with pytest.raises(OSError):  # noqa: PT011  # a reset or an end, within the handshake
+            running.client()
+        assert running.ask(source="127.0.0.2").status == 200
+        assert client.ask(f"www.example.org:{running.origin.port}").status == 200
+        assert running.ask().status == 200  # the tunnel is none of its connections any more
+        assert running.metrics()['headgate_proxy_connects_total{reason="client_connections",result="refused"}'] == 1
+
+
 def test_the_proxy_is_never_dialled_through_itself(tmp_path):
     with origin_running() as origin:
         listen, admin = free_port(), free_port()

@@ -46,6 +46,9 @@ class Proxy(Section, frozen=True):
     """URL of a Redis that remembers, for several proxies, which tokens were shown; empty for this proxy's memory."""
     max_connections: _Most = 16_384
     """Connections of clients at once, tunnels included, in each worker."""
+    client_connections: Count = 256
+    """Connections of each client at once, in each worker, HTTP/1.1 tunnels not counted; 0 sets no bound. A client is an
+    IPv4 address, or the first 64 bits of an IPv6 one: where a load balancer hides these, use 0."""
     client_rate: str = "off"
     """The rule for each client's CONNECTs, such as 10/s burst 20, in each worker; off for none."""
     client_tunnels: _Most = 256

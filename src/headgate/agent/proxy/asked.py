@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 import msgspec
 
-__all__ = ["Asked", "Complain", "Decide", "Ending", "Limits", "Opened", "Refused"]
+__all__ = ["Asked", "Complain", "Complaint", "Decide", "Ending", "Limits", "Opened", "Refused"]
 
 Ending = Literal["ended", "client_gone", "target_gone", "idle", "max_seconds", "max_bytes", "byte_ratio", "drained"]
 """Why a tunnel is over: both sides said that they were done; one of them was lost before that; a limit of the
@@ -111,6 +111,9 @@ Decide = Callable[[Asked], Awaitable[Opened | Refused]]
 """Decides on one CONNECT. It is cancelled when the client goes while it thinks, and then leaves nothing open; it never
 raises anything else."""
 
-Complain = Callable[[Literal["malformed", "method", "connections"], tuple[str, int]], Refused]
+Complaint = Literal["malformed", "method", "connections", "client_connections"]
+"""Why a connection or a request is refused before any decision."""
+
+Complain = Callable[[Complaint, tuple[str, int]], Refused]
 """Gives the refusal of what no decision is asked about, for the client at that address, and counts it: a head that is
-wrong, a method that is not served, a connection too many."""
+wrong, a method that is not served, a connection too many, of all clients or of this one."""

@@ -16,7 +16,7 @@ from headgate.advice.answer import Advice
 from headgate.advice.draw import permits, sticky_draw
 from headgate.advice.result import UNREACHABLE
 from headgate.agent.proxy.addresses import Endpoint
-from headgate.agent.proxy.asked import Asked, Ending, Limits, Opened, Refused
+from headgate.agent.proxy.asked import Asked, Complaint, Ending, Limits, Opened, Refused
 from headgate.agent.proxy.authority import Authority, parse_authority
 from headgate.agent.proxy.client import Clients, client_of
 from headgate.agent.proxy.counts import ACCEPTED, Counts
@@ -116,7 +116,7 @@ class Decision:
             self._note(asked, authority, refusal)
             return refusal.refused
 
-    def complain(self, reason: Literal["malformed", "method", "connections"], peer: tuple[str, int]) -> Refused:
+    def complain(self, reason: Complaint, peer: tuple[str, int]) -> Refused:
         """Refuse what is not decided on; see `Complain`."""
         refusal = Refusal(reason)
         self._note(Asked(authority="", peer=peer), None, refusal)

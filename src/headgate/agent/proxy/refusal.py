@@ -20,7 +20,8 @@ __all__ = ["ANSWERS", "DEFAULT_PAUSE", "EXHAUSTED", "NEARER", "Answer", "Nearer"
 Reason: TypeAlias = Literal[
     "advice_disallowed", "advice_fraction", "advice_unreachable", "port", "host", "address", "name", "dial_refused",
     "dial_timeout", "token_missing", "token_invalid", "token_expired", "token_replayed", "client_rate",
-    "tokens", "client_tunnels", "tunnels", "connections", "internal", "draining", "malformed", "method",
+    "tokens", "client_tunnels", "client_connections", "tunnels", "connections", "internal", "draining", "malformed",
+    "method",
 ]
 """The words for why; "tokens" is that the replay store does not answer, "internal" an unexpected error of the proxy."""
 # fmt: on
@@ -69,6 +70,7 @@ ANSWERS: Final[Mapping[Reason, Answer]] = {
     "tokens": Answer(503, "proxy_internal_error", Retry.LATER),
     "client_rate": Answer(429, "http_request_denied", Retry.LATER),
     "client_tunnels": Answer(429, "http_request_denied", Retry.LATER),
+    "client_connections": Answer(429, "http_request_denied", Retry.LATER),
     "tunnels": Answer(503, "connection_limit_reached", Retry.LATER),
     "connections": Answer(503, "connection_limit_reached", Retry.LATER),
     "internal": Answer(503, "proxy_internal_error", Retry.LATER),

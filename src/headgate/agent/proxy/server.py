@@ -6,6 +6,7 @@ connection that waits. Who may have a tunnel, and where to, is the decision's; s
 
 import asyncio
 import contextlib
+import math
 import socket
 import ssl
 import time
@@ -15,6 +16,7 @@ from typing import Protocol
 import msgspec
 
 from headgate.agent.proxy.asked import Complain, Decide
+from headgate.agent.proxy.client import client_of
 from headgate.agent.proxy.connecting import Connector
 from headgate.agent.proxy.http1 import Http1Connection
 from headgate.agent.proxy.listening import Listener, listening_sockets
@@ -23,12 +25,14 @@ from headgate.agent.proxy.poll import READ, Ready, new_poll
 from headgate.agent.proxy.relay import Relay
 from headgate.agent.proxy.tls import Handshake
 
-__all__ = ["Connection", "Patience", "TunnelServer", "Upgrade"]
+__all__ = ["CLIENT_CONNECTIONS", "Connection", "Patience", "TunnelServer", "Upgrade"]
 
 _TICK = 0.25
 """Seconds between two looks at whose time is over."""
 _SPARE = 256
 """Connections beyond the most that are told so; those beyond these are only closed."""
+CLIENT_CONNECTIONS = 256
+"""Connections of one client at once, unless another bound is given."""
 _MOST_SHAKING = 1024
 """Connections that shake hands at once: they take three times the memory of those that have done."""
 
@@ -86,7 +90,8 @@ class Upgrade(Protocol):
 class TunnelServer:
     """Listens, and relays what `decide` lets through; `complain` gives the refusals of what is not to be decided on.
 
-    At most `connections` clients at once: those beyond are told so. `upgrades` are the protocols beside HTTP/1.1, by
+    At most `connections` at once: clients beyond are told so. One client has at most `client_connections`, HTTP/1.1
+    tunnels not counted (0: no bound); further ones are closed at once. `upgrades` are the protocols beside HTTP/1.1, by
     their names in ALPN; `pages` is what is published, by path. Runs on the event loop it is made on, and on no other.
     """
 
@@ -96,6 +101,7 @@ class TunnelServer:
         complain: Complain,
         *,
         connections: int = 16384,
+        client_connections: int = CLIENT_CONNECTIONS,
         patience: Patience | None = None,
         upgrades: dict[str, Upgrade] | None = None,
         pages: Mapping[str, Page] | None = None,
@@ -114,6 +120,9 @@ class TunnelServer:
         self.draining = False
         """Whether the end has begun."""
         self._surplus: set[Connection] = set()
+        self._most_of_a_client = client_connections or math.inf
+        self._clients: dict[Connection, bytes] = {}
+        self._client_connections: dict[bytes, int] = {}
         self._shaking: dict[Connection, None] = {}
         self._most = connections
         self._upgrades = upgrades or {}
@@ -213,7 +222,12 @@ class TunnelServer:
 
     def enter(self, sock: socket.socket, peer: tuple[str, int], tls: ssl.SSLContext | None) -> None:
         """Take a new connection in; or not, where there are too many."""
-        # Those that are only told so take nobody's place.
+        client = client_of(peer[0])
+        if self._client_connections.get(client, 0) >= self._most_of_a_client:
+            self.complain("client_connections", peer)
+            sock.close()
+            return
+        # Those that are only told so take no other connection's place.
         surplus = len(self.connections) + len(self.relay.tunnels) - len(self._surplus) >= self._most
         if surplus and len(self._surplus) >= _SPARE:
             self.complain("connections", peer)
@@ -224,7 +238,7 @@ class TunnelServer:
             connection = Http1Connection(self, sock, peer, surplus=surplus)
         else:
             connection = Handshake(self, sock, peer, tls, surplus=surplus)
-        self._take_in(connection, surplus=surplus)
+        self._take_in(connection, client, surplus=surplus)
         self.poll.watch(sock.fileno(), READ, connection)
         connection.ready(READ)  # a client's first bytes are often there by now
 
@@ -236,11 +250,13 @@ class TunnelServer:
             connection = upgrade(self, sock, peer, surplus=surplus)
         else:  # and for who has agreed on nothing, whatever was offered
             connection = Http1Connection(self, sock, peer, surplus=surplus)
-        self._take_in(connection, surplus=surplus)
+        self._take_in(connection, client_of(peer[0]), surplus=surplus)
         self.poll.hand_over(sock.fileno(), connection)
 
-    def _take_in(self, connection: Connection, *, surplus: bool) -> None:
+    def _take_in(self, connection: Connection, client: bytes, *, surplus: bool) -> None:
         self.connections.add(connection)
+        self._clients[connection] = client
+        self._client_connections[client] = self._client_connections.get(client, 0) + 1
         if surplus:
             self._surplus.add(connection)
 
@@ -255,6 +271,11 @@ class TunnelServer:
         self.connections.discard(connection)
         self._surplus.discard(connection)
         self._shaking.pop(connection, None)
+        client = self._clients.pop(connection, None)
+        if client is not None:
+            left = self._client_connections.pop(client) - 1
+            if left:
+                self._client_connections[client] = left
         if self.draining:
             self.loop.call_soon(self.left)  # it may be a tunnel in a moment
 

@@ -34,6 +34,12 @@ __all__ = ["proxy"]
 @click.option("--client-ca", metavar="F", help="Ask clients for a certificate signed by one of these, PEM.")
 @click.option("--client-rate", type=RATE, help="Of each client, in each worker: '10/s burst 20', off.  [default: off]")
 @click.option("--client-tunnels", type=COUNT, metavar="N", help="Of each client, in each worker.  [default: 256]")
+@click.option(
+    "--client-connections",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Connections of each client, in each worker; 0 for no limit.  [default: 256]",
+)
 @click.option("--max-connections", type=COUNT, metavar="N", help="Of clients, in each worker.  [default: 16384]")
 @click.option("--max-tunnels", type=COUNT, metavar="N", help="At once, over all workers.  [default: 16384]")
 @click.option("--allow-port", "allow_ports", type=PORT, metavar="P", multiple=True, help="Beside 443; repeatable.")

@@ -66,6 +66,7 @@ class PrefetchProxy:
             self._decision.decide,
             self._decision.complain,
             connections=settings.max_connections,
+            client_connections=settings.client_connections,
             upgrades=upgrades_of(settings),
             pages=pages_of(settings),
         )

@@ -32,7 +32,11 @@ MEANT: dict[str, list[Refusal]] = {
         Refusal("token_expired"),
         Refusal("token_replayed"),
     ],
-    "the client's own rate": [Refusal("client_rate", pause=1.2), Refusal("client_tunnels")],
+    "the client's own rate": [
+        Refusal("client_rate", pause=1.2),
+        Refusal("client_tunnels"),
+        Refusal("client_connections"),
+    ],
     "--max-tunnels reached": [
         Refusal("tunnels", pause=0.0),
         Refusal("connections"),
