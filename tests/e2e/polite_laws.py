@@ -15,7 +15,7 @@ from typing import Protocol
 import pytest
 import trustme
 
-from headgate.agent import Courtesy, NoContact
+from headgate.agent import Courtesy, NoContact, passage
 from headgate.throttle import Policy, Throttle
 from tests.e2e.polite_origin import ADVICE, Answer, Origin, running
 
@@ -23,6 +23,7 @@ NOW = 1_800_000_000.0
 DRAFT = Policy(jitter_factor=0)
 SOON = Policy(num_errors_to_ignore=0, initial_backoff=0.05, multiply_factor=1, jitter_factor=0)
 MORE_THAN_IS_READ = 4 * 2**20
+PAUSE = 0.05
 
 
 class Client(Protocol):
@@ -52,6 +53,12 @@ def origin():
     """Run an origin."""
     with running() as origin:
         yield origin
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch):
+    """Make the pause before a retry shorter than the least there is, in every test of a module that has this."""
+    monkeypatch.setattr(passage, "retry_pause", lambda *_, **__: PAUSE)
 
 
 class Laws:
@@ -215,6 +222,16 @@ class Laws:
             assert len(connections) == (1 if self.reuses_connections else 3)
             origin.say("/", status, status, status, 200)
             assert client.ask(f"{origin.url}/")[0] == status
+
+    @pytest.mark.parametrize("status", [503, 429])
+    @pytest.mark.parametrize("interactive", [False, True])
+    def test_a_retry_is_never_sent_at_once(self, origin, status, interactive):
+        origin.say("/", status, Answer(status, {"Retry-After": "0"}), 200)
+        with self.client(courtesy(retry=2)) as client:
+            assert client.ask(f"{origin.url}/", interactive=interactive)[0] == 200
+        first, second, third = origin.got("/")
+        assert second.at - first.at >= PAUSE
+        assert third.at - second.at >= PAUSE
 
     @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "PUT", "DELETE", "POST", "PATCH"])
     def test_only_what_may_be_repeated_is(self, origin, method):

@@ -18,6 +18,7 @@ from tests.e2e.polite_laws import SOON, courtesy, frozen, tls_origin
 from tests.e2e.polite_origin import ADVICE, Answer
 
 origin = polite_laws.origin
+short_pauses = polite_laws.short_pauses
 
 
 class Client:

@@ -29,6 +29,7 @@ LOOPS = ["asyncio", "trio"]
 INTERACTIVE = {"headgate": {"interactive": True}}
 
 origin = polite_laws.origin
+short_pauses = polite_laws.short_pauses
 
 
 @pytest.fixture(params=LIBRARIES, ids=["httpx2", "httpx"])

@@ -19,6 +19,7 @@ from tests.e2e.polite_laws import NOW, SOON, courtesy, frozen, in_threads, tls_o
 from tests.e2e.polite_origin import Answer
 
 origin = polite_laws.origin
+short_pauses = polite_laws.short_pauses
 
 
 class Client:

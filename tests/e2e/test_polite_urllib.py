@@ -18,6 +18,7 @@ from tests.e2e.polite_laws import SOON, courtesy, frozen, in_threads, tls_origin
 from tests.e2e.polite_origin import Answer
 
 origin = polite_laws.origin
+short_pauses = polite_laws.short_pauses
 
 
 class NoRedirects(urllib.request.HTTPRedirectHandler):

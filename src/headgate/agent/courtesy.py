@@ -28,6 +28,9 @@ __all__ = ["Courtesy"]
 _PATIENCE: Final = 5.0
 """Seconds that a fork waits for whoever asks the throttle just then; more only who holds the lock and forks waits."""
 
+_MAX_DELAY_OF_RETRIES: Final = 5.0
+"""Seconds: the default of `max_delay` with `retry`. A retry always waits, so with 0 there would be none."""
+
 _INTERACTIVE: Final[ContextVar[bool]] = ContextVar("headgate_interactive", default=False)
 
 
@@ -36,8 +39,10 @@ class Courtesy:
 
     A request that is held waits where its release is within `max_delay` seconds; else it raises `NoContact`, and
     nothing is sent. With `retry`, a request with a method that may be repeated is sent up to so many times more after
-    429 or a status that counts as a failure, each time at its release time, if that is within `max_delay`; the
-    throttle's retry budget is charged for it, where it has one.
+    429 or a status that counts as a failure. Each retry waits for its release time, and for a pause of its own: 0.5 to
+    1 s, or 1 to 2 s after 429, twice as long for each further retry. Where that is more than `max_delay` seconds away,
+    the response is returned instead. The throttle's retry budget is charged for each retry, where it has one.
+    `max_delay` is 0 by default, or 5 with `retry`.
 
     With an `identity`, such as `["ExampleBot", "*"]`, each origin is asked for its traffic advice, and obeyed; without
     one, none is asked. Where `advice_clears_backoff`, an origin that has just answered that it wants all traffic is
@@ -56,23 +61,23 @@ class Courtesy:
         *,
         policy: Policy = Policy(),  # noqa: B008 - frozen
         throttle: Throttle | None = None,
-        max_delay: float = 0.0,
+        max_delay: float | None = None,
         retry: int = 0,
         advice_clears_backoff: bool = True,
         tls: SSLContext | None = None,
         clock: Callable[[], float] = time.time,
         draw: Callable[[], float] = random.random,
     ) -> None:
-        if not max_delay >= 0:
-            raise ConfigurationError(f"max_delay: {max_delay!r} is no number of seconds; try 0 or 5")
+        if max_delay is not None and not max_delay >= 0:
+            raise ConfigurationError(f"max_delay must be a non-negative number of seconds, got {max_delay!r}")
         if isinstance(retry, bool) or not isinstance(retry, int) or retry < 0:
-            raise ConfigurationError(f"retry: {retry!r} is no number of retries; try 0 or 2")
+            raise ConfigurationError(f"retry must be a non-negative number of retries, got {retry!r}")
         if throttle is not None and policy not in {Policy(), throttle.policy}:
             raise ConfigurationError("policy: the throttle has one of its own; give it to the throttle, or no throttle")
         self.throttle = Throttle(policy, draw=draw) if throttle is None else throttle
         """The throttle; whoever asks it something while requests are on their way holds `lock`."""
         self.lock = threading.Lock()
-        self.max_delay = max_delay
+        self.max_delay = max_delay if max_delay is not None else (_MAX_DELAY_OF_RETRIES if retry else 0.0)
         """Seconds that a held request may wait at most."""
         self.retry = retry
         """How often a request may be sent again at most."""

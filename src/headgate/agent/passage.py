@@ -19,6 +19,7 @@ from urllib.parse import unquote
 import msgspec
 
 from headgate.advice.answer import Advice
+from headgate.agent.retry_pause import TOO_MANY_REQUESTS, retry_pause
 from headgate.agent.wait import Pause, Wait
 from headgate.errors import NoContact
 from headgate.http.origin import serialised_origin
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["Passage", "goes_on"]
 
 _REPEATABLE: Final = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
-_TOO_MANY: Final = 429
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
 goes_on: Final[ContextVar[tuple[str, float | None, bool] | None]] = ContextVar("headgate_goes_on", default=None)
@@ -52,7 +52,7 @@ class Passage(msgspec.Struct, eq=False):
     _refusal: type[NoContact]
     _origin: str | None = None
     _draw: float | None = None
-    _not_before: float = ASAP
+    _retry_in: float = 0.0
     _since: float | None = None
     _sent: float = ASAP
     _waited: float = 0.0
@@ -71,14 +71,20 @@ class Passage(msgspec.Struct, eq=False):
 
         Raises `NoContact`, or the `refusal` that stands for it, when its release is later than it may wait for.
         """
+        if self._retry_in > 0:
+            # Seconds, not an instant: neither a clock that is set nor one that stands still changes them.
+            pause = Pause(self._retry_in)
+            self._retry_in -= pause.seconds
+            return pause
         courtesy = self._courtesy
-        now = courtesy.clock()
         courtesy.lock.acquire()  # `with` takes twice as long, which is seen here and where a response is received
         try:
+            # Inside of the lock, so that the throttle's instants come in the order of the clock's.
+            now = courtesy.clock()
             release = courtesy.throttle.release_time(self._url, now=now, interactive=self.interactive)
         finally:
             courtesy.lock.release()
-        if release > now or courtesy.asking is not None or self._not_before > now:
+        if release > now or courtesy.asking is not None:
             wait = self._hold(release, now)
             if wait is not None:
                 return wait
@@ -91,10 +97,10 @@ class Passage(msgspec.Struct, eq=False):
     def received(self, status: int, headers: Headers) -> bool:
         """Take note of the response; True when it is the last word, False when the request is to be sent again."""
         courtesy, url = self._courtesy, self._url
-        now = courtesy.clock()
         throttle = courtesy.throttle
         courtesy.lock.acquire()
         try:
+            now = courtesy.clock()
             throttle.response_received(url, status, headers, now=now, sent=self._sent)
         finally:
             courtesy.lock.release()
@@ -106,11 +112,12 @@ class Passage(msgspec.Struct, eq=False):
             if throttle.retries_left(url) < 1:
                 return True
             release = throttle.release_time(url, now=now, interactive=self.interactive)
-        # This machine is never held, and an interactive request neither; but nobody is asked again too early.
-        self._not_before = max((retry_after(value, now=now) for value in _lines(headers, "retry-after")), default=ASAP)
+        # Whatever the throttle allows, a repeated request waits for its own pause and the response's Retry-After.
+        pause = retry_pause(status, retries=self._tries - 1, draw=throttle.draw())
+        asked = (retry_after(value, now=now) for value in _lines(headers, "retry-after"))
+        self._retry_in = max([pause, release - now, *(instant - now for instant in asked)])
         self._since, self._waited = None, 0.0
-        verdict = judge(max(release, self._not_before), now=now, max_delay=courtesy.max_delay)
-        return verdict is Status.REJECTED
+        return self._retry_in > courtesy.max_delay
 
     def lost(self) -> None:
         """Take note that no response came, which counts for nothing; whoever sends it anew has the draw it had."""
@@ -118,11 +125,11 @@ class Passage(msgspec.Struct, eq=False):
             goes_on.set((_plain(parse_url(self._url)), self._draw, self.interactive))
 
     def _is_worth_another(self, status: int) -> bool:
-        failed = status == _TOO_MANY or status in self._courtesy.throttle.policy.failure_statuses
+        failed = status == TOO_MANY_REQUESTS or status in self._courtesy.throttle.policy.failure_statuses
         return failed and self._repeatable and self._method.upper() in _REPEATABLE
 
     def _hold(self, release: float, now: float) -> Wait | None:
-        """Give what to wait for, of the throttle, the advice and the last response's Retry-After."""
+        """Give what to wait for, of the throttle and the advice."""
         holds = []
         may_ask = True
         if release > now:
@@ -137,8 +144,6 @@ class Passage(msgspec.Struct, eq=False):
             holds.append((advised, _said(advice, advised), advice.origin))
         elif advice is not None:
             return advice
-        if self._not_before > now:
-            holds.append((self._not_before, "retry-after", self._target()))
         release, reason, target = max(holds, default=(ASAP, "", ""))
         return self._pause(release, reason, target, now) if release > now else None
 

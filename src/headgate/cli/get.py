@@ -34,8 +34,8 @@ _WORTH_TELLING = 0.05
 @fields("A field of the request; repeated: several.")
 @identity(required=False)
 @CA
-@click.option("--max-delay", type=float, metavar="S", default=0.0, help="Seconds to wait at most where asked to.")
-@click.option("--retry", type=int, metavar="N", default=0, help="Ask again so often at most, when that is due.")
+@click.option("--max-delay", type=float, metavar="S", help="Wait at most S seconds at once; 0, or 5 with --retry.")
+@click.option("--retry", type=int, metavar="N", default=0, help="Send the request again at most N times.")
 @click.option("-o", "--output", "out", metavar="OUT", default="", help="For the body; else, or as -, standard output.")
 @click.option("--explain", is_flag=True, help="Say on stderr what is asked, answered and waited for, and why.")
 @click.option("--json", "is_json", is_flag=True, help="Print one JSON object; the body goes to OUT alone.")
@@ -43,8 +43,9 @@ def get(*, url: str, out: str, explain: bool, is_json: bool, **asked: Any) -> No
     """Fetch URL as a polite agent does, and print the body.
 
     With --identity the origin is asked for its traffic advice first, and obeyed. A server that fails or is busy is
-    asked again only with --retry, at the time it gives in Retry-After or that the backoff makes, and only where that is
-    within --max-delay. Redirects are followed, each like a request of its own. Every run starts with no memory.
+    asked again only with --retry: after a pause of 0.5 to 1 second (1 to 2 after 429), twice as long for each further
+    retry, and not before the time in Retry-After. Where that is more than --max-delay away, it is not made.
+    Redirects are followed, each like a request of its own. Every run starts with no memory.
 
     The exit code is 0 for a status below 400, and 1 from 400 up, or when nothing may be sent.
 
@@ -89,7 +90,7 @@ async def _fetch(
     fields: tuple[tuple[str, str], ...],
     identity: "AgentIdentity | None",
     ca: str | None,
-    max_delay: float,
+    max_delay: float | None,
     retry: int,
 ) -> None:
     from headgate.agent import Courtesy

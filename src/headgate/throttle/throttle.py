@@ -70,9 +70,10 @@ class Throttle:
                 raise ConfigurationError(f"{name}: {most!r} leaves no room; try 10000")
         self.policy = policy
         """The backoff policy in force."""
+        self.draw = draw
+        """The chance of every jitter."""
         self.opt_outs_evicted = 0
         """Hosts whose opting out was forgotten for want of room."""
-        self._draw = draw
         self._hold_localhost = hold_localhost
         self._coalesce = coalesce
         self._failures = policy.failure_statuses
@@ -161,7 +162,7 @@ class Throttle:
             return
         for entry in self._store.of_origin(serialised):
             if entry.backoff > now:
-                entry.backoff = min(entry.backoff, now + _SPREAD * self._draw())
+                entry.backoff = min(entry.backoff, now + _SPREAD * self.draw())
 
     def reset(self) -> None:
         """Forget targets, buckets and spent retries, and keep the opt-outs: the network has changed."""
@@ -296,6 +297,6 @@ class Throttle:
     def _back_off(self, entry: Entry, now: float) -> None:
         """Set the release time after a failure (section 5, a to d)."""
         effective = entry.failures - self.policy.num_errors_to_ignore
-        delay = self.policy.delay(effective, self._draw()) if effective > 0 else 0.0
+        delay = self.policy.delay(effective, self.draw()) if effective > 0 else 0.0
         # d) release_time = max(now + delay, release_time)
         entry.back_off_until(advance(now, delay), now)

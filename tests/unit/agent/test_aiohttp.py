@@ -18,6 +18,8 @@ from headgate.errors import MissingExtra
 from headgate.throttle import Policy, Throttle
 from tests.unit.agent.addresses import TARGETS
 
+pytestmark = pytest.mark.usefixtures("short_pauses")
+
 URL = "https://example.com/path"
 
 

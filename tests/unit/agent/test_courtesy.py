@@ -17,11 +17,11 @@ URL = "https://example.com/path"
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"max_delay": -1}, "max_delay: -1 is no number of seconds; try 0 or 5"),
-        ({"max_delay": float("nan")}, "max_delay: nan is no number"),
-        ({"retry": -1}, "retry: -1 is no number of retries; try 0 or 2"),
-        ({"retry": 1.5}, "retry: 1.5 is no number"),
-        ({"retry": True}, "retry: True is no number"),
+        ({"max_delay": -1}, "max_delay must be a non-negative number of seconds, got -1"),
+        ({"max_delay": float("nan")}, "max_delay must be a non-negative number of seconds, got nan"),
+        ({"retry": -1}, "retry must be a non-negative number of retries, got -1"),
+        ({"retry": 1.5}, "retry must be a non-negative number of retries, got 1.5"),
+        ({"retry": True}, "retry must be a non-negative number of retries, got True"),
         ({"identity": "ExampleBot"}, "is one text"),
         ({"identity": ["*"]}, "is not at least a brand name and '*'"),
         ({"identity": []}, "is not at least"),

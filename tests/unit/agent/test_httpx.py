@@ -18,6 +18,8 @@ from headgate.errors import ConfigurationError
 from headgate.throttle import Policy, Throttle
 from tests.unit.agent.addresses import TARGETS
 
+pytestmark = pytest.mark.usefixtures("short_pauses")
+
 URL = "https://example.com/path"
 HALF = b'[{"user_agent":"*","fraction":0.5}]'
 

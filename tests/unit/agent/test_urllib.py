@@ -16,6 +16,8 @@ from headgate.errors import ConfigurationError
 from headgate.throttle import Policy, Throttle
 from tests.unit.agent.addresses import TARGETS
 
+pytestmark = pytest.mark.usefixtures("short_pauses")
+
 URL = "http://example.com/path"
 
 

@@ -120,6 +120,20 @@ def test_a_busy_server_is_asked_again_when_it_says(run, site):
     assert lines[2] == f"GET {site.url}/: 200"
 
 
+@pytest.mark.parametrize("status", [503, 429])
+def test_a_retry_waits_although_the_server_does_not_ask_for_it(run, site, status):
+    site.answer("/", (status, {}, b"busy"), (200, {}, b"well"))
+    ran = run(site.url, "--retry", 1, "--json")
+    first, second = ran.json["attempts"]
+    assert second["sent"] - first["sent"] >= (0.5 if status == 503 else 1.0)
+
+
+def test_a_retry_whose_pause_is_longer_than_it_may_wait_is_not_made(run, site):
+    site.answer("/", (503, {}, b"busy"), (200, {}, b"well"))
+    assert run(site.url, "--retry", 3, "--max-delay", 0.4).out == b"busy"
+    assert site.paths == ["/"]
+
+
 def test_what_a_program_needs_to_begin_is_no_waiting(run, site, monkeypatch):
     site.answer("/", (200, {}, b""))
     monkeypatch.setattr("headgate.cli.get._WORTH_TELLING", 0.0)
@@ -200,9 +214,9 @@ def test_redirects_without_end_are_an_error(run, site):
     [
         (["ftp://example.com/"], "ftp://example.com/ is no http or https URL; try https://example.com/"),
         (["example.com"], "example.com is no http or https URL"),
-        (["http://127.0.0.1:1/", "--max-delay", "nan"], "max_delay: nan is no number of seconds"),
-        (["http://127.0.0.1:1/", "--max-delay", "-1"], "max_delay: -1.0 is no number of seconds"),
-        (["http://127.0.0.1:1/", "--retry", "-1"], "retry: -1 is no number of retries"),
+        (["http://127.0.0.1:1/", "--max-delay", "nan"], "max_delay must be a non-negative number of seconds, got nan"),
+        (["http://127.0.0.1:1/", "--max-delay", "-1"], "max_delay must be a non-negative number of seconds, got -1.0"),
+        (["http://127.0.0.1:1/", "--retry", "-1"], "retry must be a non-negative number of retries, got -1"),
         (["http://127.0.0.1:1/", "--identity", "ExampleBot"], "is not at least a brand name and '*'"),
         (["http://127.0.0.1:1/", "-H", "no field"], "'no field' is no header field"),
         (["http://127.0.0.1:1/", "-o", "/no/such/folder/out"], "there is no directory"),
