@@ -188,7 +188,7 @@ class Gate:
         while True:
             await asyncio.sleep(_LOOK_EVERY)
             if self._shelf is not None:
-                await self._shelf.renew()
+                self._shelf.look()
 
     def _new_gatekeeper(self, tree: Configuration, composed: Composition, link: GatekeeperLink | None) -> Gatekeeper:
         gatekeeper = gatekeeper_of(tree, composed.domains, link.account if link is not None else None)

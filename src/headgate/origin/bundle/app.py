@@ -46,7 +46,7 @@ class BundleApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection of the server."""
         if scope["type"] == "http":
-            await self._publication.renew()
+            self._publication.look()
             fields = list(scope["headers"])
             response = self._storefront.answer(
                 scope["method"].encode(), field_of(fields, b"host") or b"", _target(scope), fields

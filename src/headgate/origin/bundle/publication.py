@@ -19,8 +19,9 @@ _EVERY = 1.0
 class Publication:
     """The newest edition of the bundle at `path` that could be read.
 
-    A file that is replaced is noticed within a second of being asked for (`renew`); one that cannot be read leaves
-    the edition in force and is told to `complain`, once. Raises `BundleError` and `OSError` when there is no first one.
+    A replaced file is noticed within a second of being asked for (`look`), and loaded in the background: no request
+    waits for it. One that cannot be read leaves the edition in force, and `complain` is called once. Raises
+    `BundleError` and `OSError` when there is no first one.
     """
 
     def __init__(
@@ -40,35 +41,57 @@ class Publication:
         self._seen: FileState | None = self.edition.state
         self._complaint = ""
         self._look_at = 0.0
-        self._looking = False
+        self._loading: asyncio.Task[None] | None = None
 
     @property
     def is_current(self) -> bool:
         """Whether the file at the path is the one that is served."""
         return _state(self.absolute) == self.edition.state
 
-    async def renew(self, *, at_once: bool = False) -> None:
-        """Look whether there is another edition, at most once a second unless `at_once`; a thread reads it."""
+    def look(self, *, at_once: bool = False) -> None:
+        """Look at the file, at most once a second unless `at_once`, and begin to load it if it is another.
+
+        Needs a running event loop. One load is under way at a time.
+        """
         now = time.monotonic()
-        if self._looking or (now < self._look_at and not at_once):
+        if self._load_under_way() is not None or (now < self._look_at and not at_once):
             return
         self._look_at = now + _EVERY
         state = _state(self.absolute)
-        if state == self._seen:
-            return
-        self._looking = True
+        if state != self._seen:
+            self._loading = asyncio.get_running_loop().create_task(self._load(state))
+
+    async def renew(self, *, at_once: bool = False) -> None:
+        """Look at the file, and wait for the load that is under way, if any; a cancelled wait does not end the load."""
+        self.look(at_once=at_once)
+        loading = self._load_under_way()
+        if loading is not None:
+            await asyncio.shield(loading)
+
+    def _load_under_way(self) -> "asyncio.Task[None] | None":
+        loading = self._loading
+        # A task whose loop was closed under it never ends.
+        if loading is None or loading.done() or loading.get_loop().is_closed():
+            return None
+        return loading
+
+    async def _load(self, state: FileState | None) -> None:
+        """Take the file as it is now; a thread reads it. `state` is what was seen of it before."""
         try:
             edition = await asyncio.to_thread(_opened, self.absolute, self.profile)
-        except (BundleError, OSError) as error:
-            self._refuse(getattr(error, "strerror", None) or str(error))
+        except BundleError as error:
+            self._seen = state
+            self._refuse(str(error))
+        except (OSError, MemoryError, RuntimeError) as error:
+            # Not seen, so that it is tried again: memory, threads or descriptors may be available later.
+            self._refuse(getattr(error, "strerror", None) or str(error) or type(error).__name__)
         else:
+            self._seen = edition.state
             self._take(edition)
-        finally:
-            self._seen, self._looking = state, False
 
     def _take(self, edition: Edition) -> None:
         if self.edition.is_whole and not edition.is_whole:
-            # Somebody writes it, or stopped writing it.
+            # It is being written, or writing it was given up.
             self._refuse("the file ends before the bundle does")
             return
         self.edition, self._complaint = edition, ""

@@ -55,10 +55,10 @@ class Shelf:
         self.publications = {*self.published.values(), *(lifeboat.publication for lifeboat in self.lifeboats)}
         """All of them."""
 
-    async def renew(self) -> None:
-        """Look whether there are other editions: see `Publication.renew`."""
+    def look(self) -> None:
+        """Look for replaced files, and begin to load them: see `Publication.look`."""
         for publication in self.publications:
-            await publication.renew()
+            publication.look()
 
     def publish(self, request: Request) -> Response | None:
         """Answer a request for a bundle that is published; None for a path where none is."""

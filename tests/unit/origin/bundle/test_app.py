@@ -1,12 +1,13 @@
 import asyncio
 import logging
 import os
+import threading
 from typing import Any
 
 import pytest
 
 from headgate.errors import FormatError
-from headgate.origin.bundle import BundleApp
+from headgate.origin.bundle import BundleApp, Edition
 from tests.webbundles import PAGE
 
 LONG = b"0123456789abcdef" * 50_000
@@ -153,13 +154,44 @@ def test_another_bundle_is_noticed_and_none_is_logged(bundle, caplog):
     app = BundleApp(path, unpack=True)
     assert serve(app, scope()).body == b"one"
     bundle({"url": "/", "payload": b"two"}, name="two.wbn").rename(path)
-    app._publication._look_at = 0.0
+    asyncio.run(app._publication.renew(at_once=True))
     assert serve(app, scope()).body == b"two"
     path.write_bytes(b"none")
-    app._publication._look_at = 0.0
     with caplog.at_level(logging.WARNING):
+        asyncio.run(app._publication.renew(at_once=True))
         assert serve(app, scope()).status == 503  # overwritten, not replaced: what was served is no more
     assert "what was served before is served on" in caplog.text
+
+
+def test_no_request_waits_for_a_replaced_file_to_be_loaded(bundle, monkeypatch):
+    path = bundle({"url": "/", "payload": b"one"})
+    app = BundleApp(path, unpack=True)
+    bundle({"url": "/", "payload": b"two"}, name="two.wbn").rename(path)
+    started, release = threading.Event(), threading.Event()
+
+    def opened(path, profile):
+        started.set()
+        assert release.wait(30)
+        return Edition(path, profile=profile)
+
+    monkeypatch.setattr("headgate.origin.bundle.publication._opened", opened)
+
+    async def once() -> None:
+        for _ in range(3):
+            server = Server()
+            await app(scope(), server.receive, server.send)
+            assert server.body == b"one"
+        assert await asyncio.to_thread(started.wait, 30)
+        server = Server()
+        await app(scope(), server.receive, server.send)
+        assert server.body == b"one"
+        release.set()
+        await app._publication.renew()
+        server = Server()
+        await app(scope(), server.receive, server.send)
+        assert server.body == b"two"
+
+    asyncio.run(once())
 
 
 def test_a_file_that_is_no_bundle_is_refused_at_once(tmp_path):

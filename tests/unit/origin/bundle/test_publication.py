@@ -1,9 +1,12 @@
 import asyncio
 import shutil
+import threading
+from pathlib import Path
 
 import pytest
 
 from headgate.errors import FormatError
+from headgate.origin.bundle import publication as publication_module
 from headgate.origin.bundle.publication import Publication
 
 
@@ -92,6 +95,116 @@ def test_it_looks_once_a_second_and_not_twice_at_once(bundle, monkeypatch):
         asyncio.run(publication.renew())
     # The first look finds no state there and opens the file: 100.0, 101.0 and 102.5 are looks.
     assert looks == [100.0, 101.0, 102.5]
+
+
+@pytest.fixture
+def opening(monkeypatch):
+    """Hold every opening of a file until `release` is set; `begun` counts them."""
+
+    class Opening:
+        def __init__(self):
+            self.begun = 0
+            self.started, self.release = threading.Event(), threading.Event()
+
+        def __call__(self, path, profile):
+            self.begun += 1
+            self.started.set()
+            assert self.release.wait(30)
+            return opened(path, profile)
+
+        async def begins(self):
+            assert await asyncio.to_thread(self.started.wait, 30)
+
+    opened = publication_module._opened
+    held = Opening()
+    monkeypatch.setattr(publication_module, "_opened", held)
+    yield held
+    held.release.set()
+
+
+@pytest.fixture
+def replaced(bundle):
+    """Give a publication whose file has been replaced."""
+    publication = Publication(bundle({"url": "/", "payload": b"one"}))
+    replace(Path(publication.absolute), bundle({"url": "/", "payload": b"two"}, name="two.wbn").read_bytes())
+    return publication
+
+
+def test_a_cancelled_wait_ends_neither_the_load_nor_the_next_one(replaced, opening):
+    async def cancel_one():
+        first = replaced.edition
+        waiting = asyncio.create_task(replaced.renew(at_once=True))
+        await opening.begins()
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert replaced.edition is first
+        opening.release.set()
+        await replaced.renew(at_once=True)
+        assert replaced.edition is not first
+
+    asyncio.run(cancel_one())
+    assert opening.begun == 1
+
+
+def test_a_load_that_is_cancelled_itself_is_begun_again(replaced, opening):
+    """As when the loop that a load was begun in ends: the next to look may be in another."""
+
+    async def begin():
+        replaced.look(at_once=True)
+        await opening.begins()
+        opening.release.set()
+
+    first = replaced.edition
+    asyncio.run(begin())
+    if replaced.edition is first:  # else the thread was quicker than the end of the loop
+        assert renewed(replaced) is not first
+
+
+def test_looking_waits_for_nothing_and_loads_once(replaced, opening):
+    async def look():
+        first = replaced.edition
+        for _ in range(10):
+            replaced.look(at_once=True)
+            await asyncio.sleep(0)
+        await opening.begins()
+        assert replaced.edition is first
+        opening.release.set()
+        await replaced.renew()
+        assert replaced.edition is not first
+
+    asyncio.run(look())
+    assert opening.begun == 1
+
+
+@pytest.mark.parametrize("error", [OSError(24, "Too many open files"), MemoryError(), RuntimeError("no thread")])
+def test_what_only_this_machine_lacked_is_tried_again(replaced, complaints, monkeypatch, error):
+    replaced._complain = complaints.append
+    first = replaced.edition
+
+    def fail(path, profile):
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(publication_module, "_opened", fail)
+        assert renewed(replaced) is first
+        assert renewed(replaced) is first
+    assert len(complaints) == 1
+    assert renewed(replaced) is not first
+
+
+def test_a_file_replaced_between_the_look_and_its_opening_is_read_once(replaced, bundle, monkeypatch):
+    again = bundle({"url": "/", "payload": b"three"}, name="three.wbn")
+
+    def opened_late(path, profile, opened=publication_module._opened):
+        again.rename(path)
+        return opened(path, profile)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(publication_module, "_opened", opened_late)
+        third = renewed(replaced)
+    assert replaced.is_current
+    assert renewed(replaced) is third
 
 
 def test_a_path_keeps_its_meaning_when_the_program_goes_elsewhere(bundle, tmp_path, monkeypatch):
