@@ -21,7 +21,7 @@ class Publication:
 
     A replaced file is noticed within a second of being asked for (`look`), and loaded in the background: no request
     waits for it. One that cannot be read leaves the edition in force, and `complain` is called once. Raises
-    `BundleError` and `OSError` when there is no first one.
+    `BundleError` and `OSError` where the first one cannot be read.
     """
 
     def __init__(
