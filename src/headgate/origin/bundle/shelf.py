@@ -18,6 +18,8 @@ _RESCUED = frozenset({b"GET", b"HEAD"})
 # Fetched for somebody, not for anybody (9111 3.5); or only in a state that the bundle knows nothing of.
 _NOT_RESCUED = frozenset({b"authorization", b"if-match", b"if-unmodified-since"})
 _IGNORED = frozenset({b"range", b"if-range"})
+_FIRST_ERROR = 400
+"""A stored status from here on is not an answer: the agent gets the rejection, which says when to ask again."""
 
 
 class Lifeboat:
@@ -31,18 +33,19 @@ class Lifeboat:
         self._site = Site(self._edition, for_lifeboat, hosts=self._hosts)
 
     def rescue(self, request: Request, fields: list[tuple[bytes, bytes]]) -> Response | None:
-        """Give the stored response, or None for a request that the bundle has no response for, or none it may send."""
+        """Give the stored response, or None for a request that the bundle has no success or redirect for."""
         if self.publication.edition is not self._edition:
             self._edition = self.publication.edition
             self._site = Site(self._edition, for_lifeboat, hosts=self._hosts)
         try:
             found = self._site.representation(request.host, request.target, fields)
-            response = respond(found, request.method, fields) if found is not None else None
+            if found is None or found.status >= _FIRST_ERROR:
+                return None
+            response = respond(found, request.method, fields)
         except (HeadgateError, OSError):
             return None
-        if response is not None:
-            # `Shelf.rescue` lets nobody ask for a part.
-            response.fields = [field for field in response.fields if field[0] != b"accept-ranges"]
+        # `Shelf.rescue` drops Range.
+        response.fields = [field for field in response.fields if field[0] != b"accept-ranges"]
         return response
 
 

@@ -44,10 +44,10 @@ def test_a_bundle_is_at_its_path_for_every_host_and_nothing_else_is(bundle):
 @pytest.mark.parametrize("method", [b"GET", b"HEAD"])
 def test_a_rejected_get_is_answered_as_stored(shelf, method):
     stored = HTML | {"age": "9", "warning": "x", "cache-control": "max-age=99", "retry-after": "9", "etag": '"a"'}
-    boat = shelf({"url": "/missing", "status": 404, "headers": stored, "payload": b"not here"})
-    response = boat.rescue(request(b"/missing", method=method))
-    assert response.status == 404
-    assert response.body == (b"not here" if method == b"GET" else b"")
+    boat = shelf({"url": "/there", "status": 203, "headers": stored, "payload": b"it is it"})
+    response = boat.rescue(request(b"/there", method=method))
+    assert response.status == 203
+    assert response.body == (b"it is it" if method == b"GET" else b"")
     assert dict(response.fields) == {
         b"content-type": b"text/html",
         b"cache-control": b"no-cache",
@@ -56,6 +56,24 @@ def test_a_rejected_get_is_answered_as_stored(shelf, method):
         b"x-content-type-options": b"nosniff",
         b"content-length": b"8",
     }
+
+
+@pytest.mark.parametrize("status", [200, 201, 204, 301, 302, 307, 308, 399])
+def test_stored_successes_and_redirects_are_answers(shelf, status):
+    assert shelf({"url": "/", "status": status, "payload": b""}).rescue(request()).status == status
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 429, 500, 502, 503, 504, 599])
+def test_a_stored_error_is_not_an_answer_to_a_rejected_request(shelf, status):
+    """The agent is told to come back instead: 503 with Retry-After, which a stored error does not have."""
+    stored = HTML | {"retry-after": "9"}
+    assert shelf({"url": "/", "status": status, "headers": stored, "payload": b"x"}).rescue(request()) is None
+
+
+def test_a_later_lifeboat_answers_where_an_earlier_one_has_an_error(bundle):
+    first = Publication(bundle({"url": "/", "status": 500, "payload": b"x"}, name="first.wbn"))
+    second = Publication(bundle({"url": "/", "payload": b"fine"}, name="second.wbn"))
+    assert Shelf({}, [Lifeboat(first), Lifeboat(second)]).rescue(request()).body == b"fine"
 
 
 @pytest.mark.parametrize(
