@@ -45,8 +45,9 @@ class Courtesy:
     `max_delay` is 0 by default, or 5 with `retry`.
 
     With an `identity`, such as `["ExampleBot", "*"]`, each origin is asked for its traffic advice, and obeyed; without
-    one, none is asked. Where `advice_clears_backoff`, an origin that has just answered that it wants all traffic is
-    sent requests again within ten seconds, whatever the backoff had in mind; its Retry-After stands. `tls` is whom to
+    one, none is asked. With `advice_clears_backoff`, the backoff of an origin that has just answered that it wants all
+    traffic ends within ten seconds; its `Retry-After` stands. That is for origins whose advice comes from the
+    application itself: a static file on a CDN wants all traffic while the application behind it fails. `tls` is whom to
     trust for that answer instead of the usual authorities.
 
     `throttle` is one of the caller's, for other bounds than the usual or to share it between processes; then the policy
@@ -63,7 +64,7 @@ class Courtesy:
         throttle: Throttle | None = None,
         max_delay: float | None = None,
         retry: int = 0,
-        advice_clears_backoff: bool = True,
+        advice_clears_backoff: bool = False,
         tls: SSLContext | None = None,
         clock: Callable[[], float] = time.time,
         draw: Callable[[], float] = random.random,
