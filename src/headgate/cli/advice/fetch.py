@@ -27,8 +27,8 @@ def fetch(*, origin: str, identity: "AgentIdentity", ca: str | None, is_json: bo
     own. The exit code is 0 where there is advice for the agent, and 1 where there is none.
 
     \b
-    headgate advice fetch https://example.com --identity 'ExampleBot,*'
-    headgate advice fetch https://example.com --identity 'ExampleBot,*' --json | jq .result.fraction
+    headgate advice fetch https://example.com --identity ExampleBot
+    headgate advice fetch https://example.com --identity ExampleBot --json | jq .result.fraction
     """
     told = _fetched(origin, identity, trusted(ca))
     if is_json:

@@ -22,11 +22,12 @@ class _Identity(click.ParamType["AgentIdentity"]):
     name = "identity"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> "AgentIdentity":
-        """Read names with commas between them."""
+        """Read one name, or names with commas between them."""
         from headgate.advice import AgentIdentity
 
+        names = [name.strip() for name in value.split(",")]
         try:
-            return AgentIdentity(name.strip() for name in value.split(","))
+            return AgentIdentity(names if len(names) > 1 else names[0])
         except ConfigurationError as error:
             self.fail(str(error), param, ctx)
 
@@ -36,9 +37,9 @@ def identity(*, required: bool = True) -> Callable[..., Any]:
     return click.option(
         "--identity",
         type=_Identity(),
-        metavar="A,B,*",
+        metavar="NAME",
         required=required,
-        help="The agent's names, the most specific first and * last: 'ExampleBot,*'.",
+        help="The agent's name, or several, the most specific first and * last: 'ExampleProxy,prefetch-proxy,*'.",
     )
 
 
