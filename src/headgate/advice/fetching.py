@@ -4,7 +4,6 @@ Whoever has sockets sends an `AdviceRequest` once, follows no redirect, and give
 `needs_body` whether to read on behind the head. Nothing here sends, waits, or raises on what a stranger answered.
 """
 
-from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 import msgspec
@@ -19,11 +18,11 @@ from headgate.http.media_type import extract_essence
 from headgate.http.origin import is_potentially_trustworthy, serialised_origin
 
 __all__ = [
-    "MOST_BYTES", "NETWORK_ERROR", "TIMEOUT", "AdviceRequest", "AdviceResponse", "Interpretation",
+    "MAX_BODY_BYTES", "NETWORK_ERROR", "TIMEOUT", "AdviceRequest", "AdviceResponse", "Interpretation",
     "advice_request", "interpret", "interpret_fully", "needs_body", "traffic_advice_url",
 ]  # fmt: skip
 
-MOST_BYTES: Final = 512 * 1024
+MAX_BODY_BYTES: Final = 512 * 1024
 """Of a body, behind its content coding. One that is longer did not arrive whole."""
 
 TIMEOUT: Final = 5.0
@@ -94,7 +93,7 @@ def traffic_advice_url(origin: str) -> str | None:
     return serialised + PATH  # 4
 
 
-def advice_request(origin: str, identity: Iterable[str]) -> AdviceRequest | None:
+def advice_request(origin: str, identity: AgentIdentity) -> AdviceRequest | None:
     """Give the request to make for the traffic advice of an origin; None where it may not be asked.
 
     It is small, so that whoever can make an agent ask gains nothing by it (section 8.3), and says nothing of anybody
@@ -104,7 +103,7 @@ def advice_request(origin: str, identity: Iterable[str]) -> AdviceRequest | None
     if url is None:
         return None
     # Field values are bytes; a brand name that is not ASCII is sent in UTF-8, one character for a byte.
-    brand = AgentIdentity(identity).brand.strip().encode("utf-8", "replace").decode("latin-1")
+    brand = identity.brand.strip().encode("utf-8", "replace").decode("latin-1")
     # A document this short is not worth a coding, and what is not encoded cannot be a bomb.
     return AdviceRequest(url, (("Accept", MEDIA_TYPE), ("Accept-Encoding", "identity"), ("User-Agent", brand)))
 
@@ -114,12 +113,12 @@ def needs_body(status: int, fields: Pairs) -> bool:
     return _by_head(status, fields) is None
 
 
-def interpret(response: AdviceResponse, identity: Iterable[str]) -> AdviceResult:
+def interpret(response: AdviceResponse, identity: AgentIdentity) -> AdviceResult:
     """Give the traffic advice result of a response for the agent of this `identity`."""
     return interpret_fully(response, identity).result
 
 
-def interpret_fully(response: AdviceResponse, identity: Iterable[str]) -> Interpretation:
+def interpret_fully(response: AdviceResponse, identity: AgentIdentity) -> Interpretation:
     """Give the same, and the reason. The comments number the steps of processResponseEndOfBody."""
     early = _by_head(response.status, response.fields)
     if early is not None:
@@ -127,8 +126,8 @@ def interpret_fully(response: AdviceResponse, identity: Iterable[str]) -> Interp
     body = response.body
     if body is None:
         return Interpretation(None, _because("the body did not arrive whole", response.failure))  # 1
-    if len(body) > MOST_BYTES:
-        return Interpretation(None, f"the body is longer than {MOST_BYTES} bytes")
+    if len(body) > MAX_BODY_BYTES:
+        return Interpretation(None, f"the body is longer than {MAX_BODY_BYTES} bytes")
     result = parse_advice_bytes(body, identity)  # 2, 3
     return Interpretation(result, _lack(body) if result is None else _said(result))
 

@@ -32,7 +32,7 @@ _WORTH_TELLING = 0.05
 @click.command(short_help="One polite fetch.")
 @click.argument("url", metavar="URL")
 @fields("A field of the request; repeated: several.")
-@identity(required=False)
+@identity(default=None)
 @CA
 @click.option("--max-delay", type=float, metavar="S", help="Wait at most S seconds at once; 0, or 5 with --retry.")
 @click.option("--retry", type=int, metavar="N", default=0, help="Send the request again at most N times.")
@@ -50,7 +50,7 @@ def get(*, url: str, out: str, explain: bool, is_json: bool, **asked: Any) -> No
     The exit code is 0 for a status below 400, and 1 from 400 up, or when nothing may be sent.
 
     \b
-    headgate get https://example.com/ --identity ExampleBot --explain
+    headgate get https://example.com/ --identity 'ExampleBot,*' --explain
     headgate get https://example.com/feed.json -o feed.json --retry 3 --max-delay 60
     headgate get https://example.com/ --json | jq .status
     """

@@ -4,7 +4,7 @@ import pytest
 
 from headgate.advice import MEDIA_TYPE, AgentIdentity
 from headgate.advice.fetching import (
-    MOST_BYTES,
+    MAX_BODY_BYTES,
     NETWORK_ERROR,
     AdviceRequest,
     AdviceResponse,
@@ -119,13 +119,13 @@ def test_the_media_type_is_the_one_or_the_body_is_not_read(content_type: list[st
     assert interpret(AdviceResponse(200, fields, HALF), IDENTITY) == (AdviceEntry(fraction=0.5) if is_read else None)
 
 
-@pytest.mark.parametrize("body", [None, b"", b"{}", b"[]", b"[", HALF[:-1], HALF + b" " * (MOST_BYTES - len(HALF) + 1)])
+@pytest.mark.parametrize("body", [None, b"", b"{}", b"[]", b"[", HALF[:-1], HALF.ljust(MAX_BODY_BYTES + 1)])
 def test_a_body_that_is_not_whole_or_not_advice_is_none(body: bytes | None) -> None:
     assert interpret(AdviceResponse(200, TYPED, body), IDENTITY) is None
 
 
 def test_a_body_may_be_as_long_as_is_allowed() -> None:
-    body = HALF + b" " * (MOST_BYTES - len(HALF))
+    body = HALF + b" " * (MAX_BODY_BYTES - len(HALF))
     assert interpret(AdviceResponse(200, TYPED, body), IDENTITY) == AdviceEntry(fraction=0.5)
 
 
@@ -142,7 +142,7 @@ def test_a_body_may_be_as_long_as_is_allowed() -> None:
         (AdviceResponse(200, [], None), "missing"),
         (AdviceResponse(200, [("content-type", "a/" + "b" * 10_000)], None), "not application/trafficadvice+json"),
         (AdviceResponse(200, TYPED, None), "did not arrive whole"),
-        (AdviceResponse(200, TYPED, b" " * (MOST_BYTES + 1)), "longer than 524288 bytes"),
+        (AdviceResponse(200, TYPED, b" " * (MAX_BODY_BYTES + 1)), "longer than 524288 bytes"),
         (AdviceResponse(200, TYPED, b"["), "not JSON"),
         (AdviceResponse(200, TYPED, b"{}"), "not a list"),
         (AdviceResponse(200, TYPED, b"[]"), "no entry is for this agent"),

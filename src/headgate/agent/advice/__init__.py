@@ -5,6 +5,6 @@ a megabyte, whatever answers. It needs no HTTP library, so that a program with a
 """
 
 from headgate.agent.advice.beginning import MOST_AT_ONCE, MOST_WAITING, begin_fetch
-from headgate.agent.advice.fetching import fetch_advice
+from headgate.agent.advice.fetcher import fetch_advice
 
 __all__ = ["MOST_AT_ONCE", "MOST_WAITING", "begin_fetch", "fetch_advice"]

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from headgate.advice.fetching import MOST_BYTES, NETWORK_ERROR, TIMEOUT, AdviceRequest, AdviceResponse, needs_body
+from headgate.advice.fetching import MAX_BODY_BYTES, NETWORK_ERROR, TIMEOUT, AdviceRequest, AdviceResponse, needs_body
 from headgate.agent.advice.connection import connected
 from headgate.agent.advice.content import content
 from headgate.agent.advice.deadline import Deadline
@@ -56,8 +56,8 @@ def fetch_until(
             status, fields = reader.head()
             came = AdviceResponse(status, fields, None)
             if wanted(status, fields):
-                body = reader.body(most=MOST_BYTES)
-                came = came._replace(body=content(body, fields, most=MOST_BYTES, deadline=deadline))
+                body = reader.body(most=MAX_BODY_BYTES)
+                came = came._replace(body=content(body, fields, most=MAX_BODY_BYTES, deadline=deadline))
     except TimeoutError:
         return came._replace(failure=str(deadline))
     except Broken as error:

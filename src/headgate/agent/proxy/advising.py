@@ -5,10 +5,14 @@ all workers: where there are several, this is in their parent, and `asking` brin
 """
 
 import asyncio
+import socket
 import ssl
+import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from socket import socket
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
 from typing import Any, Final
 
 from headgate.advice import AdviceCache, AgentIdentity
@@ -16,11 +20,12 @@ from headgate.advice.answer import Advice, Fetch
 from headgate.advice.fetching import NETWORK_ERROR, TIMEOUT, AdviceResponse
 from headgate.advice.freshness import UNREACHABLE_FOR
 from headgate.advice.result import UNREACHABLE, AdviceEntry
+from headgate.agent.advice.fetcher import Streams, exchange
 from headgate.agent.proxy.addresses import Endpoint
 from headgate.agent.proxy.authority import Authority
 from headgate.agent.proxy.counts import Counts, tally
-from headgate.agent.proxy.dialling import dial
-from headgate.agent.proxy.exchange import exchange
+from headgate.agent.proxy.dialling import MOST_ATTEMPTS, dial, interleaved
+from headgate.agent.proxy.prefixes import Address
 from headgate.agent.proxy.refusal import Refusal
 
 __all__ = ["OriginAdvice"]
@@ -28,7 +33,12 @@ __all__ = ["OriginAdvice"]
 _MOST_ORIGINS: Final = 20_000
 """Origins whose advice is remembered: up to 3.5 KiB each, where strangers fill the memory on purpose."""
 
-Dial = Callable[[Sequence[Endpoint]], Awaitable[socket]]
+MAX_FETCHES_PER_ADDRESS: Final = 32
+"""Fetches that are made at once over connections to one address, however many origins are there."""
+
+_TCP_INFO_SIZE: Final = 256
+_BYTES_SENT: Final = slice(200, 208)
+"""Where `tcpi_bytes_sent` is in Linux's `struct tcp_info`, since version 4.19."""
 
 
 class OriginAdvice:
@@ -53,6 +63,7 @@ class OriginAdvice:
         self._tls = tls
         self._counts = counts
         self._clock = clock
+        self._fetching: Counter[Address] = Counter()
         self._flights: dict[str, asyncio.Task[tuple[Advice, Refusal | None]]] = {}
 
     def known(self, origin: str, *, now: float) -> Advice | None:
@@ -113,12 +124,30 @@ class OriginAdvice:
     async def _ask(
         self, fetch: Fetch, authority: Authority, endpoints: Sequence[Endpoint]
     ) -> tuple[Advice, Refusal | None]:
-        response, undialled = await self._fetch(fetch, authority, endpoints)
+        with self._counted(endpoints):
+            response, undialled = await self._fetch(fetch, authority, endpoints)
         if undialled is not None and undialled.reason == "connections":
             raise undialled
         advice = self._cache.received(fetch, response, now=self._clock())
         tally(self._counts.advice_fetches, _kind(advice))
         return advice, undialled
+
+    @contextmanager
+    def _counted(self, endpoints: Sequence[Endpoint]) -> Iterator[None]:
+        """Count a fetch for each address that may be dialled; raises `Refusal` where one has too many.
+
+        The owner of a domain can have any number of names, all of them at the address of a third party.
+        """
+        addresses = {endpoint.address for endpoint in islice(interleaved(endpoints), MOST_ATTEMPTS)}
+        for address in addresses:
+            if self._fetching[address] >= MAX_FETCHES_PER_ADDRESS:
+                raise Refusal("advice_unreachable", f"{MAX_FETCHES_PER_ADDRESS} origins at {address} are being asked")
+        self._fetching.update(addresses)
+        try:
+            yield
+        finally:
+            self._fetching.subtract(addresses)
+            self._fetching = +self._fetching  # without those that have none left
 
     async def _fetch(
         self, fetch: Fetch, authority: Authority, endpoints: Sequence[Endpoint]
@@ -129,16 +158,22 @@ class OriginAdvice:
             sock = await dial(endpoints, seconds=TIMEOUT)
         except Refusal as refusal:
             return NETWORK_ERROR._replace(failure=refusal.why), refusal
-        with sock:
-            try:
-                async with asyncio.timeout_at(until):
-                    asked = exchange(sock, fetch.request, tls=self._tls, name=authority.name, sent=self._count)
-                    return await asked, None
-            except TimeoutError:
-                return NETWORK_ERROR._replace(failure=f"not within {TIMEOUT:g} s"), None
 
-    def _count(self, sent: int) -> None:
-        self._counts.advice_request_bytes += sent
+        async def connect() -> Streams:
+            return await asyncio.open_connection(sock=sock, ssl=self._tls, server_hostname=authority.name)
+
+        with sock:
+            left = max(0.0, until - loop.time())
+            return await exchange(connect, fetch.request, seconds=left, closing=self._count), None
+
+    def _count(self, connection: asyncio.StreamWriter) -> None:
+        self._counts.advice_request_bytes += bytes_sent(connection.get_extra_info("socket"))
+
+
+def bytes_sent(sock: Any) -> int:
+    """Return how many bytes a TCP connection has sent, TLS included; 0 where the system does not tell."""
+    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_SIZE)
+    return int.from_bytes(info[_BYTES_SENT], sys.byteorder)
 
 
 def _kind(advice: Advice) -> str:

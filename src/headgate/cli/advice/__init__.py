@@ -25,7 +25,7 @@ class _Advice(Program):
         return f"headgate.cli.advice.{module}", attribute
 
 
-@click.group(cls=_Advice, epilog="Start with: headgate advice fetch https://example.com --identity ExampleBot")
+@click.group(cls=_Advice, epilog="Start with: headgate advice fetch https://example.com")
 def advice() -> None:
     """Read, fetch and check traffic advice: how much automated traffic an origin wants.
 

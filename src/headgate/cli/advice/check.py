@@ -1,6 +1,7 @@
 """`headgate advice check`: all that is wrong or unwise in the traffic advice that an origin serves."""
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -37,6 +38,10 @@ def check(*, what: str, content_type: str | None, ca: str | None, is_json: bool)
     headgate advice check https://example.com
     """
     if "://" not in what:
+        if what != "-" and not Path(what).exists():
+            raise ConfigurationError(
+                f"{harmless(what)}: no such file; for an origin give its URL, https://{harmless(what)}"
+            )
         report = _of_file(what, content_type)
     elif content_type is None:
         report = _of_origin(what, trusted(ca))

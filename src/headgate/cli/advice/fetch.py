@@ -23,14 +23,16 @@ __all__ = ["fetch"]
 def fetch(*, origin: str, identity: "AgentIdentity", ca: str | None, is_json: bool) -> None:
     """Fetch an origin's traffic advice, with one request, and print what it advises the agent with these names.
 
-    ORIGIN is a URL, of which the scheme, the host and the port count. Only https origins are asked, and this machine's
-    own. The exit code is 0 where there is advice for the agent, and 1 where there is none.
+    ORIGIN is a URL, of which the scheme, the host and the port count; without a scheme it is an https origin. Only
+    https origins are asked, and this machine's own. The exit code is 0 where there is advice for the agent, and 1
+    where there is none.
 
     \b
-    headgate advice fetch https://example.com --identity ExampleBot
-    headgate advice fetch https://example.com --identity ExampleBot --json | jq .result.fraction
+    headgate advice fetch https://example.com
+    headgate advice fetch https://example.com --identity 'ExampleBot,*'
+    headgate advice fetch https://example.com --identity 'ExampleBot,*' --json | jq .result.fraction
     """
-    told = _fetched(origin, identity, trusted(ca))
+    told = _fetched(origin if "://" in origin else f"https://{origin}", identity, trusted(ca))
     if is_json:
         print_json(told)
     else:
@@ -49,7 +51,7 @@ def _fetched(origin: str, identity: "AgentIdentity", tls: Any) -> dict[str, Any]
     told: dict[str, Any] = {"origin": serialised_origin(origin), "url": None, "result": None, "fresh_for": None}
     request = advice_request(origin, identity)
     if told["origin"] is None:
-        return {**told, "reason": "that is no URL with an origin; try https://example.com"}
+        return {**told, "reason": "not a URL with an origin; expected a form such as https://example.com"}
     if request is None:
         return {**told, "reason": "only https origins are asked, and this machine's own"}
     response = fetch_advice(request, tls=tls)

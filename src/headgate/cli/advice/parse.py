@@ -19,11 +19,12 @@ __all__ = ["parse"]
 def parse(*, file: str, identity: "AgentIdentity") -> None:
     """Print what a traffic advice document advises the agent with these names: an entry, or null where that is nothing.
 
-    The document is read as the standards say: a document that is no JSON advises nothing, and is no failure.
+    The document is read as the standards say: one that is not JSON advises nothing, and is not an error.
 
     \b
+    headgate advice parse traffic-advice.json
     headgate advice parse traffic-advice.json --identity 'ExampleProxy,prefetch-proxy,*'
-    curl -s https://example.com/.well-known/traffic-advice | headgate advice parse - --identity ExampleBot
+    curl -s https://example.com/.well-known/traffic-advice | headgate advice parse - --identity 'ExampleBot,*'
     """
     from headgate.advice.parsing import parse_advice_bytes
 

@@ -16,30 +16,40 @@ if TYPE_CHECKING:
 __all__ = ["CA", "as_json", "document_of", "identity", "trusted"]
 
 _LONGEST = 16 << 20
+_BRAND = "headgate"
+"""The brand name of this program, where it is not given another."""
 
 
 class _Identity(click.ParamType["AgentIdentity"]):
     name = "identity"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> "AgentIdentity":
-        """Read one name, or names with commas between them."""
+        """Read names with commas between them; `*`, which every agent goes by, may be left out."""
         from headgate.advice import AgentIdentity
+        from headgate.advice.identity import EVERY_AGENT
 
+        if isinstance(value, AgentIdentity):
+            return value
         names = [name.strip() for name in value.split(",")]
+        if names == [EVERY_AGENT]:
+            names = [_BRAND, EVERY_AGENT]
+        elif names[-1] != EVERY_AGENT:
+            names.append(EVERY_AGENT)
         try:
-            return AgentIdentity(names if len(names) > 1 else names[0])
+            return AgentIdentity(names)
         except ConfigurationError as error:
             self.fail(str(error), param, ctx)
 
 
-def identity(*, required: bool = True) -> Callable[..., Any]:
-    """Give a command --identity: who asks."""
+def identity(*, default: str | None = "*") -> Callable[..., Any]:
+    """Give a command --identity: the names that the agent goes by."""
+    told = "" if default is None else " Default: *, which stands for every agent."
     return click.option(
         "--identity",
         type=_Identity(),
-        metavar="NAME",
-        required=required,
-        help="The agent's name, or several, the most specific first and * last: 'ExampleProxy,prefetch-proxy,*'.",
+        metavar="A,B,*",
+        default=default,
+        help=f"The agent's names, the most specific first: 'ExampleBot,*'. A missing * is added.{told}",
     )
 
 

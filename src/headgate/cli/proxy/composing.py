@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from headgate.advice import AgentIdentity
 from headgate.advice.identity import EVERY_AGENT, PREFETCH_PROXY
-from headgate.agent.advice.trust import PROTOCOL, usual_authorities
+from headgate.agent.advice.fetcher import PROTOCOL, default_context
 from headgate.agent.proxy.addresses import AddressRules, parse_network
 from headgate.agent.proxy.asked import Limits
 from headgate.agent.proxy.client import Clients
@@ -103,7 +103,7 @@ def limits_of(proxy: Proxy) -> Limits:
 def trust_of(proxy: Proxy) -> ssl.SSLContext:
     """Give the TLS context in which origins are asked for advice: of the file's authorities alone, if there is one."""
     if not proxy.advice_ca:
-        return usual_authorities()
+        return default_context()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.set_alpn_protocols([PROTOCOL])
     try:

@@ -9,15 +9,12 @@ from ipaddress import ip_address
 import pytest
 import trustme
 
-from headgate.advice.fetching import NETWORK_ERROR, advice_request
-from headgate.advice.identity import AgentIdentity
 from headgate.advice.result import UNREACHABLE
 from headgate.agent.proxy import advising as module
 from headgate.agent.proxy.addresses import Endpoint
 from headgate.agent.proxy.advising import OriginAdvice
 from headgate.agent.proxy.authority import parse_authority
 from headgate.agent.proxy.counts import Counts
-from headgate.agent.proxy.exchange import exchange
 from headgate.agent.proxy.refusal import Refusal
 
 AUTHORITY = trustme.CA()
@@ -170,10 +167,10 @@ def test_where_nobody_answers_the_first_is_told_so_and_the_others_that_the_origi
         (b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "none", "status 404"),
         (b"HTTP/1.1 503 No\r\nRetry-After: 600\r\n\r\n", "unreachable", "status 503"),
         (b"HTTP/1.1 302 Found\r\nLocation: https://elsewhere.example/\r\n\r\n", "none", "redirects are not followed"),
-        (b"SSH-2.0-OpenSSH\r\n", "unreachable", "what came is no response of HTTP"),
-        (b"", "unreachable", "closed before a response"),
-        (GIVEN % (1000, HALF), "none", "it was cut"),
-        (b"HTTP/1.1 200 OK\r\nX: " + b"x" * 200_000, "unreachable", "a line of it is too long"),
+        (b"SSH-2.0-OpenSSH\r\n", "unreachable", "invalid HTTP/1.1 response"),
+        (b"", "unreachable", "invalid HTTP/1.1 response"),
+        (GIVEN % (1000, HALF), "none", "closed connection without sending complete message body"),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"x" * 200_000, "unreachable", "Receive buffer too long"),
     ],
 )
 def test_whatever_an_origin_answers_is_an_answer(said, kind, why):
@@ -329,25 +326,32 @@ def test_a_response_may_come_in_any_pieces(pieces):
 
         origin.serve = serve
         async with origin.running() as port:
-            sock = socket.create_connection(("127.0.0.1", port))
-            sock.setblocking(False)
-            request = advice_request(f"https://www.example.org:{port}", AgentIdentity.of("Toll"))
-            with sock:
-                came = await exchange(sock, request, tls=trusting(), name="www.example.org", sent=lambda count: None)
-        assert (came.status, came.body, came.failure) == (200, HALF, "")
+            advice, undialled = await Proxy().ask(port)
+        assert (advice.entry.fraction, undialled) == (0.5, None)
 
     asyncio.run(ask())
 
 
-def test_a_name_that_no_certificate_can_be_for_is_no_fault_of_ours():
+def test_origins_at_one_address_are_not_all_asked_at_once(monkeypatch):
+    monkeypatch.setattr(module, "MAX_FETCHES_PER_ADDRESS", 3)
+
     async def ask():
-        here, there = socket.socketpair()
-        with here, there:
-            here.setblocking(False)
-            request = advice_request("https://www.example.org", AgentIdentity.of("Toll"))
-            name = "a" * 300
-            came = await exchange(here, request, tls=trusting(), name=name, sent=lambda count: None)
-        assert came[:3] == NETWORK_ERROR[:3]
-        assert came.failure
+        origin, proxy = Origin(name="*.example.org"), Proxy()
+        origin.hold = asyncio.Event()
+        async with origin.running() as port:
+            asking = []
+            for number in range(3):
+                origin.asked.clear()
+                asking.append(asyncio.ensure_future(proxy.ask(port, f"{number}.example.org")))
+                await origin.asked.wait()
+            with pytest.raises(Refusal, match=r"3 origins at 127\.0\.0\.1 are being asked") as caught:
+                await proxy.ask(port, "more.example.org")
+            assert (caught.value.reason, caught.value.retry_after) == ("advice_unreachable", 0)
+            origin.hold.set()
+            await asyncio.gather(*asking)
+            # That was not the origin's fault: it is asked as soon as there is room, and nothing is kept.
+            advice, _ = await proxy.ask(port, "more.example.org")
+            assert advice.entry.fraction == 0.5
+            assert not proxy.advising._fetching
 
     asyncio.run(ask())

@@ -105,9 +105,7 @@ def test_only_the_origin_of_a_url_counts(run, origin):
     assert "password" not in "".join(origin.heard)
 
 
-@pytest.mark.parametrize(
-    "url", ["ws://127.0.0.1:{}", "ftp://127.0.0.1:{}", "file://127.0.0.1:{}/", "127.0.0.1:{}", "x"]
-)
+@pytest.mark.parametrize("url", ["ws://127.0.0.1:{}", "ftp://127.0.0.1:{}", "file://127.0.0.1:{}/", "a b"])
 def test_what_may_not_be_asked_is_not(run, origin, url):
     told = run("fetch", url.format(origin.port), "--identity", IDENTITY, "--json")
     assert told.code == 1
@@ -156,7 +154,22 @@ def test_a_document_behind_the_wrong_media_type_is_checked_too(run, origin):
     assert [finding["code"] for finding in told.json["findings"]] == ["media_type", "not_a_list"]
 
 
-def test_what_is_no_url_is_told_so(run):
-    told = run("fetch", "nonsense", "--identity", "A,*", "--json")
+def test_a_text_that_is_not_a_url_is_said_to_be_none(run):
+    told = run("fetch", "non sense", "--identity", "A,*", "--json")
     assert (told.code, told.json["origin"], told.json["result"]) == (1, None, None)
-    assert told.json["reason"] == "that is no URL with an origin; try https://example.com"
+    assert told.json["reason"] == "not a URL with an origin; expected a form such as https://example.com"
+
+
+def test_without_an_identity_it_is_what_every_agent_is_advised(run, origin):
+    origin.answer(b'[{"user_agent":"ExampleBot","disallow":true},{"user_agent":"*","fraction":0.5}]')
+    assert run("fetch", origin.url, "--json").json["result"] == {"disallowed": False, "fraction": 0.5}
+    assert run("fetch", origin.url, "--identity", "*", "--json").json["result"]["fraction"] == 0.5
+    assert run("fetch", origin.url, "--identity", "ExampleBot", "--json").json["result"]["disallowed"]
+    told = run("fetch", origin.url, "--identity", "Other, ExampleBot", "--json")
+    assert told.json["result"]["disallowed"]
+    assert ["User-Agent: headgate\r\n" in heard for heard in origin.heard] == [True, True, False, False]
+
+
+def test_an_origin_without_a_scheme_is_an_https_origin(run):
+    told = run("fetch", "127.0.0.1:1", "--json")
+    assert (told.json["origin"], told.json["result"]) == ("https://127.0.0.1:1", "unreachable")
