@@ -1,6 +1,8 @@
 """Who may use `headgate proxy`, what it publishes, what is required of it, and how a wrong use is told."""
 
 import re
+import signal
+import ssl
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -9,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e import programs
-from tests.e2e.proxied import proxy
+from tests.e2e.proxied import Client, proxy
 
 WORKERS = pytest.mark.parametrize("workers", [1, 2])
 
@@ -152,7 +154,7 @@ def run(folder, *words):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "no certificate: add --cert F and --key F, or --self-signed"),
+        (["--listen", "0.0.0.0:0"], "no certificate: add --cert F and --key F, or --self-signed"),
         (["--cert", "a.pem"], "come together"),
         (["--cert", "a.pem", "--key", "b.pem"], "'a.pem'"),
         (["--self-signed", "--plaintext"], "two ways"),
@@ -181,6 +183,18 @@ def test_a_wrong_use_is_one_sentence(tmp_path, words, said):
     assert said in complaint
     assert complaint.count("\n") == 1
     assert "Traceback" not in complaint
+
+
+def test_without_a_flag_it_serves_on_loopback_with_a_certificate_of_its_own(tmp_path):
+    with programs.headgate(tmp_path, "proxy", "--listen", "127.0.0.1:0") as running:
+        assert running.ready["address"].startswith("https://127.0.0.1:")
+        assert "self-signed certificate" in running.said()
+        untrusting = ssl.create_default_context()
+        untrusting.check_hostname, untrusting.verify_mode = False, ssl.CERT_NONE
+        with Client(running.port, tls=untrusting) as client:
+            assert client.ask("www.example.org:25").reason == "port"
+        running.process.send_signal(signal.SIGHUP)
+        assert "a restart is needed" not in running.wait_for(r"read again.*$")[0]
 
 
 def test_plaintext_beyond_loopback_where_somebody_insists(tmp_path):

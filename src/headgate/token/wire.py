@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from headgate.token import base64url
 
-__all__ = ["ID_LENGTH", "LONGEST_TOKEN", "Head", "joined", "signed", "split"]
+__all__ = ["ID_LENGTH", "LONGEST_TOKEN", "Head", "is_bound", "joined", "signed", "split"]
 
 LONGEST_TOKEN: Final = 128
 """Characters: a head and the longest signature that there is. What is longer is not looked into."""
@@ -52,6 +52,12 @@ def signed(head: bytes, origin: str) -> bytes:
 def joined(head: bytes, signature: bytes) -> str:
     """Write a token."""
     return base64url.encode(head + signature)
+
+
+def is_bound(token: str) -> bool:
+    """Say whether a text, be it genuine or not, has the form of a token for one origin."""
+    parts = split(token)
+    return parts is not None and parts[0].is_bound
 
 
 def split(token: str) -> tuple[Head, bytes, bytes] | None:

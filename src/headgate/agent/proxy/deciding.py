@@ -118,7 +118,7 @@ class Decision:
 
     def complain(self, reason: Complaint, peer: tuple[str, int]) -> Refused:
         """Refuse what is not decided on; see `Complain`."""
-        refusal = Refusal(reason)
+        refusal = Refusal(reason, "only CONNECT is served" if reason == "method" else "")
         self._note(Asked(authority="", peer=peer), None, refusal)
         return refusal.refused
 

@@ -27,7 +27,7 @@ def self_signed(host: str) -> Iterator[tuple[str, str]]:
     Raises `MissingExtra` without the package cryptography.
     """
     if find_spec("cryptography") is None:
-        raise MissingExtra("sign", "--self-signed")
+        raise MissingExtra("sign", "a self-signed certificate")
     with tempfile.TemporaryDirectory(prefix="headgate-") as folder:
         cert, key = Path(folder) / "cert.pem", Path(folder) / "key.pem"
         certificate, secret = _made(host)

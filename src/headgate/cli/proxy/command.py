@@ -22,7 +22,12 @@ __all__ = ["proxy"]
 )
 @click.option("--cert", metavar="F", help="TLS certificate chain, PEM; with --key. SIGHUP reads both again.")
 @click.option("--key", metavar="F", help="Private key of --cert, PEM.")
-@click.option("--self-signed", is_flag=True, default=None, help="Make a certificate, for trying it out.")
+@click.option(
+    "--self-signed",
+    is_flag=True,
+    default=None,
+    help="Make a certificate, for trying it out; the default on loopback.",
+)
 @click.option("--plaintext", is_flag=True, default=None, help="No TLS, HTTP/1.1 alone; on loopback, or --insecure.")
 @click.option("--insecure", is_flag=True, default=None, help="Let --plaintext listen beyond loopback.")
 @click.option("--alpn", type=ALPN, metavar="h2,http/1.1", help="Protocols to offer in TLS.  [default: both]")
@@ -70,7 +75,7 @@ def proxy(*, file: str | None, conformance: bool, **flags: Any) -> None:
     can stand in the [proxy] table of a configuration file (see: headgate config show); flags override it.
 
     \b
-    try it:       headgate proxy --self-signed
+    try it:       headgate proxy
                   curl --proxy-insecure --proxy https://127.0.0.1:8443 https://www.example.org/
     for a site:   headgate token new-key -o key.json
                   headgate proxy --listen 0.0.0.0:443 --cert chain.pem --key key.pem \\

@@ -36,6 +36,7 @@ __all__ = ["Body", "Front", "live"]
 
 _TALLY_EVERY: Final = 60.0
 _DRAW_KEY: Final = 32
+_SELF_SIGNED: Final = "self-signed certificate, for trying it out: tell clients to accept it (curl --proxy-insecure)"
 _READ_AGAIN: Final = "the certificate, the token keys and the geofeed read again"
 
 
@@ -118,6 +119,8 @@ class Front:
         settings = self.settings
         scheme = "http" if settings.plaintext else "https"
         admin = f"http://{Address(*self._admin.addresses[0])}" if self._admin.addresses else "none"
+        if settings.self_signed:
+            self.lines.say(f"headgate: {_SELF_SIGNED}")
         self.lines.say(f"headgate: brand {_word(settings.brand)} workers {settings.workers} admin {admin}")
         # Whoever waits for this line takes the address from it: it has no other.
         self.lines.say(f"ready {scheme}://{self.address}")

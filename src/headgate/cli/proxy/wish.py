@@ -1,6 +1,7 @@
 """What was asked for on the command line, laid over the file each time the file is read."""
 
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.cli.config import configuration
@@ -27,7 +28,10 @@ class Wish:
     flags: dict[str, Any] = field(default_factory=dict)
 
     def read(self) -> "tuple[Proxy, str | None]":
-        """Read the file and lay the flags over it; give the table and the file's name, if there is one."""
+        """Read the file and lay the flags over it; give the table and the file's name, if there is one.
+
+        On loopback, where a certificate is not given and nothing else is asked for, one is made.
+        """
         from msgspec.structs import replace
 
         from headgate.config.reading import check
@@ -38,13 +42,29 @@ class Wish:
             aside |= _WAYS[way]
         proxy = replace(tree.proxy, **(aside | self.flags))
         check(replace(tree, proxy=proxy))
+        if not _has_way(proxy) and _is_loopback(proxy.listen):
+            proxy = replace(proxy, self_signed=True)
         return proxy, name
 
 
 def require_way(proxy: "Proxy") -> None:
     """Raise `ConfigurationError` where it is not said how clients are listened to."""
-    if not (proxy.cert or proxy.self_signed or proxy.plaintext):
+    if not _has_way(proxy):
         raise ConfigurationError(
             "no certificate: add --cert F and --key F, or --self-signed to try it out; "
             "there is --plaintext for what ends TLS on this machine"
         )
+
+
+def _has_way(proxy: "Proxy") -> bool:
+    return bool(proxy.cert or proxy.self_signed or proxy.plaintext)
+
+
+def _is_loopback(listen: str) -> bool:
+    from headgate.config import Address
+
+    host = Address.parse(listen).host
+    try:
+        return ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return host == "localhost"

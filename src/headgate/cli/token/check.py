@@ -33,6 +33,7 @@ def check(*, token: str, file: str, origin: str | None, is_json: bool) -> None:
     """
     from headgate.token import Checker, Valid
     from headgate.token.minting import target_origin
+    from headgate.token.wire import is_bound
 
     checker = Checker(keys_in(file))
     now = time.time()
@@ -43,6 +44,8 @@ def check(*, token: str, file: str, origin: str | None, is_json: bool) -> None:
         print_json({"result": "valid" if valid else found, "expires": valid and valid.expires})
     elif valid:
         click.echo(f"valid for {valid.expires - now:.0f} s, {'this origin alone' if valid.is_bound else 'any origin'}")
+    elif origin is None and is_bound(shown):
+        click.echo(f"{found}: it is for one origin; name that with --origin")
     else:
         click.echo(f"{found}: {_SENTENCES[str(found)]}")
     if valid is None:

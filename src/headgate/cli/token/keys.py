@@ -13,10 +13,18 @@ from headgate.errors import ConfigurationError
 if TYPE_CHECKING:
     from headgate.token import Key
 
-__all__ = ["KEY", "TTL", "keys_in", "minting_key", "ttl_of"]
+__all__ = ["KEY", "KEY_FILE", "TTL", "keys_in", "minting_key", "ttl_of"]
+
+KEY_FILE = "key.json"
+"""The key file that is made and read where none is named."""
 
 KEY: Callable[..., Any] = click.option(
-    "--key", "file", metavar="F", required=True, help="The key file, as new-key writes it; - is standard input."
+    "--key",
+    "file",
+    metavar="F",
+    default=KEY_FILE,
+    show_default=True,
+    help="The key file, as new-key writes it; - is standard input.",
 )
 """Which keys."""
 
@@ -32,12 +40,19 @@ def keys_in(file: str) -> "tuple[Key, ...]":
     """Read a key file; raises `ConfigurationError` that names it."""
     from headgate.token.jwk import LONGEST_FILE, read_keys
 
-    with unreadable(file), click.open_file(file, "rb") as opened:
-        content = opened.read(LONGEST_FILE + 1)
+    name = harmless(file)
+    with unreadable(file):
+        try:
+            with click.open_file(file, "rb") as opened:
+                content = opened.read(LONGEST_FILE + 1)
+        except FileNotFoundError as error:
+            raise ConfigurationError(
+                f"{name}: {error.strerror}; make a key with: headgate token new-key -o {name}"
+            ) from None
     try:
         return read_keys(content)
     except ConfigurationError as error:
-        raise ConfigurationError(f"{harmless(file)}: {error}") from None
+        raise ConfigurationError(f"{name}: {error}") from None
 
 
 def minting_key(file: str) -> "Key":

@@ -9,6 +9,7 @@ import click
 
 from headgate.cli.printing import print_bytes
 from headgate.cli.terminal import harmless
+from headgate.cli.token.keys import KEY_FILE
 from headgate.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -21,7 +22,15 @@ _PUBLIC = 0o644
 
 
 @click.command("new-key", short_help="A key to mint and check tokens with.")
-@click.option("-o", "--output", "out", metavar="F", required=True, help="The key file to make; - is standard output.")
+@click.option(
+    "-o",
+    "--output",
+    "out",
+    metavar="F",
+    default=KEY_FILE,
+    show_default=True,
+    help="The key file to make; - is standard output.",
+)
 @click.option(
     "--algorithm", type=click.Choice(["hmac-sha256", "ed25519"]), default="hmac-sha256", show_default=True, help="How."
 )

@@ -53,6 +53,19 @@ def test_a_flag_is_held_to_the_bounds_of_its_key(flags, said):
         Wish(None, flags).read()
 
 
+@pytest.mark.parametrize("listen", ["127.0.0.1:0", "127.3.2.1:8443", "[::1]:8443", "localhost:8443"])
+def test_on_loopback_a_certificate_is_made_where_none_is_given(listen):
+    settings, _ = Wish(None, {"listen": listen}).read()
+    assert settings == Proxy(listen=listen, self_signed=True)
+    assert not Wish(None, {"listen": listen, "plaintext": True}).read()[0].self_signed
+    assert not Wish(None, {"listen": listen, "cert": "a.pem", "key": "b.pem"}).read()[0].self_signed
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:8443", ":8443", "[::]:8443", "*:8443", "192.0.2.1:8443", "example.com:1"])
+def test_beyond_loopback_no_certificate_is_made_unasked(listen):
+    assert not Wish(None, {"listen": listen}).read()[0].self_signed
+
+
 def test_there_has_to_be_a_way():
     with pytest.raises(ConfigurationError, match="--self-signed"):
         require_way(Proxy())

@@ -29,6 +29,16 @@ def test_a_key_is_its_owners_alone_whatever_the_umask(run, tmp_path, umask):
     assert (key.algorithm, key.can_mint, key.max_ttl) == ("hmac-sha256", True, 86_400)
 
 
+def test_key_json_is_the_key_file_where_none_is_named(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run("new-key").code == 0
+    assert mode(tmp_path / "key.json") == 0o600
+    assert run("new-key").code == 2  # it is never overwritten
+    (token,) = run("mint").lines
+    assert run("check", token).code == 0
+    assert run("rules", "--proxy", "https://p.example", "https://example.org/").code == 0
+
+
 def test_two_halves_for_two_machines(run, halves):
     site, proxy = halves
     (private,), (public,) = (read_keys(file.read_bytes()) for file in halves)
