@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import ssl
@@ -346,6 +347,18 @@ def is_running(pid):
         return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_limit_of_open_files_is_raised(tmp_path, origin, workers):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))  # what is started inherits it
+    try:
+        with programs.gate(tmp_path, "--origin", origin.url, *RULE, "--workers", workers) as gate:
+            for pid in (gate.process.pid, *gate.children()):
+                assert resource.prlimit(pid, resource.RLIMIT_NOFILE) == (hard, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_nothing_of_the_workers_bus_stays_behind(tmp_path, origin):

@@ -5,9 +5,11 @@ again.
 """
 
 import asyncio
+import resource
 import signal
 import sys
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 from headgate.config.tree import Loop
@@ -28,10 +30,19 @@ def say(sentence: str) -> None:
 def run(main: Callable[[], Coroutine[Any, Any, int]], *, loop: Loop = "auto") -> int:
     """Run what `main` gives to its end; `auto` is uvloop where that is installed, else asyncio's own loop.
 
-    Raises `MissingExtra` when uvloop is asked for by name and not installed.
+    From then on this process, and those it starts, may open as many files as the system allows. Raises `MissingExtra`
+    when uvloop is asked for by name and not installed.
     """
+    _raise_file_limit()
     with asyncio.Runner(loop_factory=_loop_factory(loop)) as runner:
         return runner.run(main())
+
+
+def _raise_file_limit() -> None:
+    """Raise the soft limit of open files, which is often 1024, to the hard one: a proxied connection takes two."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):  # some systems report a hard limit that they do not grant
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _loop_factory(loop: Loop) -> Callable[[], asyncio.AbstractEventLoop] | None:

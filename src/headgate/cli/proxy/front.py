@@ -5,10 +5,9 @@
 
 import asyncio
 import os
-import resource
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager, suppress
+from contextlib import AsyncExitStack, contextmanager
 from ipaddress import ip_address
 from typing import Final, Protocol
 
@@ -159,7 +158,6 @@ async def live(wish: Wish, start: Callable[[Front, AsyncExitStack], Awaitable[Bo
     """Serve until a signal ends it, with the body that `start` gives once that accepts; returns the exit code."""
     settings, _ = wish.read()
     check_proxy(settings)
-    _raise_file_limit()
     async with AsyncExitStack() as closing:
         front = Front(settings, closing)
         # From here on a signal ends it in good order, however far it has come.
@@ -216,13 +214,6 @@ def _certified(settings: Proxy, host: str) -> Iterator[tuple[str, str] | None]:
             yield files
     else:
         yield None if settings.plaintext else (settings.cert, settings.key)
-
-
-def _raise_file_limit() -> None:
-    """Let this process, and those it starts, open as many files as the system allows: each tunnel takes two."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(OSError, ValueError):  # some say they allow more than they do
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _word(text: str) -> str:
