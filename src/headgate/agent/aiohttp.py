@@ -54,13 +54,14 @@ class Middleware:
         while True:
             while (wait := passage.wait()) is not None:
                 await wait.settle()
-            try:
+            with passage:
                 response = await handler(request)
-            except aiohttp.ClientError:
-                passage.lost()  # the session may send it anew by itself
+            try:
+                if getattr(response, "from_cache", False) or passage.received(response.status, response.headers):
+                    return response
+            except BaseException:
+                response.close()
                 raise
-            if getattr(response, "from_cache", False) or passage.received(response.status, response.headers):
-                return response
             await _let_go(response)
 
 

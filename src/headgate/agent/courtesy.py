@@ -18,7 +18,7 @@ from headgate.advice import AgentIdentity
 from headgate.advice.answer import Advice
 from headgate.advice.result import UNREACHABLE
 from headgate.agent.asking import Asking
-from headgate.agent.passage import Passage, goes_on
+from headgate.agent.passage import Passage, carried_over
 from headgate.agent.sharing.forking import FORKS
 from headgate.errors import ConfigurationError, NoContact
 from headgate.throttle import Explanation, Policy, Throttle
@@ -110,8 +110,8 @@ class Courtesy:
         not `repeatable`. `refusal` is what is raised when it is held.
         """
         passage = Passage(self, method, url, interactive or _INTERACTIVE.get(), repeatable, refusal)
-        if goes_on.get() is not None:
-            passage.go_on()
+        if carried_over.get() is not None:
+            passage.take_over()
         return passage
 
     @contextmanager

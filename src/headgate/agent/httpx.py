@@ -70,13 +70,14 @@ class Transport(BaseTransport):
                     wait.block()
             except NoContact as held:
                 raise _held(held, request) from None
-            try:
+            with passage:
                 response = (self._inner or self._begun(request)).handle_request(request)
+            try:
+                if _is_last(passage, response):
+                    return response
             except BaseException:
-                passage.lost()  # whoever sends it anew does so with the same draw
+                response.close()
                 raise
-            if _is_last(passage, response):
-                return response
             with suppress(Exception), closing(response):  # what is wrong with it is the next one's to show
                 if _is_short(response):
                     for _ in response.stream:
@@ -121,13 +122,14 @@ class AsyncTransport(AsyncBaseTransport):
                 raise _held(held, request) from None
             if self._inner is None:
                 self._inner = library_of(request).AsyncHTTPTransport()
-            try:
+            with passage:
                 response = await self._inner.handle_async_request(request)
+            try:
+                if _is_last(passage, response):
+                    return response
             except BaseException:
-                passage.lost()  # whoever sends it anew does so with the same draw
+                await response.aclose()
                 raise
-            if _is_last(passage, response):
-                return response
             with suppress(Exception):  # what is wrong with it is the next one's to show
                 async with aclosing(response):
                     if _is_short(response):

@@ -6,14 +6,16 @@ Nothing in here sleeps, locks for long or opens a socket. A transport of any lib
     while True:
         while (wait := passage.wait()) is not None:      # raises NoContact
             wait.block()                                 # or: await wait.settle()
-        response = ...
+        with passage:
+            response = ...
         if passage.received(response.status, response.headers):
             return response
         ...                                              # let go of the response: the request is sent again
 """
 
+from contextlib import suppress
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import unquote
 
 import msgspec
@@ -31,13 +33,19 @@ from headgate.throttle.fields import Headers, pairs_of
 if TYPE_CHECKING:
     from headgate.agent.courtesy import Courtesy
 
-__all__ = ["Passage", "goes_on"]
+__all__ = ["Passage", "carried_over"]
 
 _REPEATABLE: Final = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
-goes_on: Final[ContextVar[tuple[str, float | None, bool] | None]] = ContextVar("headgate_goes_on", default=None)
-"""What the next request of this thread or task has of the last one, if it is for this URL: its draw, and its user."""
+_CarriedOver: TypeAlias = tuple[str, float | None, bool]
+
+carried_over: Final[ContextVar[list[_CarriedOver] | None]] = ContextVar("headgate_carried_over", default=None)
+"""The draw and the interactive flag for the next request of this thread or task, if it is for the URL beside them.
+
+In a list, which the request that takes them empties: tasks begun in the meantime have a copy of the context and with it
+the same list, and a draw is for one request.
+"""
 
 
 class Passage(msgspec.Struct, eq=False):
@@ -58,13 +66,22 @@ class Passage(msgspec.Struct, eq=False):
     _waited: float = 0.0
     _tries: int = 0
 
-    def go_on(self) -> None:
-        """Take over what the last request of this thread or task has left, if it was left to this one."""
-        left = goes_on.get()
-        goes_on.set(None)
-        if left is not None and left[0] == _plain(parse_url(self._url)):
-            self._draw = left[1]
-            self.interactive |= left[2]
+    def __enter__(self) -> None:
+        """Begin to send the request."""
+
+    def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
+        """Keep the draw for the next request, if it is the same one sent again because no response came."""
+        if error is not None and (self._draw is not None or self.interactive):
+            carried_over.set([(_plain(parse_url(self._url)), self._draw, self.interactive)])
+
+    def take_over(self) -> None:
+        """Take the draw and the interactive flag that the last request left, if they are for this URL."""
+        left = carried_over.get()
+        carried_over.set(None)
+        if left and left[0][0] == _plain(parse_url(self._url)):
+            with suppress(IndexError):  # another thread with the same list has taken them
+                _, self._draw, interactive = left.pop()
+                self.interactive |= interactive
 
     def wait(self) -> Wait | None:
         """Give what to wait for before asking this again; None when the request is to be sent now.
@@ -119,11 +136,6 @@ class Passage(msgspec.Struct, eq=False):
         self._since, self._waited = None, 0.0
         return self._retry_in > courtesy.max_delay
 
-    def lost(self) -> None:
-        """Take note that no response came, which counts for nothing; whoever sends it anew has the draw it had."""
-        if self._draw is not None or self.interactive:
-            goes_on.set((_plain(parse_url(self._url)), self._draw, self.interactive))
-
     def _is_worth_another(self, status: int) -> bool:
         failed = status == TOO_MANY_REQUESTS or status in self._courtesy.throttle.policy.failure_statuses
         return failed and self._repeatable and self._method.upper() in _REPEATABLE
@@ -172,7 +184,7 @@ class Passage(msgspec.Struct, eq=False):
         target = resolve(_in_unicode(locations[0]), base) if base is not None and locations else None
         if target is not None:
             draw = self._draw if serialised_origin(target) == self._origin else None
-            goes_on.set((_plain(target), draw, self.interactive))
+            carried_over.set([(_plain(target), draw, self.interactive)])
 
     def _target(self) -> str:
         """Name what is held where nothing but this request is."""

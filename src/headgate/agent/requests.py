@@ -74,9 +74,14 @@ class Adapter(HTTPAdapter):
             except Held as held:
                 held.request = request
                 raise
-            response = forward(request, *args, **options)
-            if getattr(response, "from_cache", False) or passage.received(response.status_code, _fields(response)):
-                return response
+            with passage:
+                response = forward(request, *args, **options)
+            try:
+                if getattr(response, "from_cache", False) or passage.received(response.status_code, _fields(response)):
+                    return response
+            except BaseException:
+                response.close()
+                raise
             with closing(response), suppress(Exception):  # what is wrong with it is the next one's to show
                 response.raw.read(_SHORT, decode_content=False)
 

@@ -50,11 +50,16 @@ class Handler(BaseHandler):
         while True:
             while (wait := passage.wait()) is not None:
                 wait.block()
-            response = self._opened(request)
+            with passage:
+                response = self._opened(request)
             if response is None or getattr(response, "from_cache", False):
                 return response
-            if passage.received(response.status, response.headers.items()):
-                return response
+            try:
+                if passage.received(response.status, response.headers.items()):
+                    return response
+            except BaseException:
+                response.close()
+                raise
             response.close()
 
     https_open = http_open

@@ -44,8 +44,10 @@ def request(method="GET", url=URL, body=b"", **headers):
 
 
 def response(status=200, *lines, body=(), **attributes):
-    made = SimpleNamespace(status=status, headers=CIMultiDict(lines), content=Content(*body), released=False)
+    made = SimpleNamespace(status=status, headers=CIMultiDict(lines), content=Content(*body))
+    made.released = made.closed = False
     made.release = lambda: setattr(made, "released", True)
+    made.close = lambda: setattr(made, "closed", True)
     vars(made).update(attributes)
     return made
 
@@ -60,7 +62,7 @@ class Wire:
     async def __call__(self, request):
         self.sent.append(request)
         answer = self.answers.pop(0)
-        if isinstance(answer, Exception):
+        if isinstance(answer, BaseException):
             raise answer
         return answer
 
@@ -121,6 +123,27 @@ def test_one_may_be_for_requests_that_a_user_waits_for():
     polite = courtesy()
     sent(polite, Wire(response(200, ("Retry-After", "60"))), request())
     assert sent(polite, Wire(response(204)), request(), interactive=True).status == 204
+
+
+@pytest.mark.parametrize("error", [aiohttp.ClientError(), TimeoutError(), asyncio.CancelledError(), ValueError()])
+def test_what_got_no_response_keeps_its_draw_when_it_is_sent_again(half_wanted, error):
+    middleware, wire = Middleware(half_wanted(0.9, 0.1)), Wire(error, response(204))
+
+    async def again():
+        with pytest.raises(type(error)):
+            await middleware(request(), wire)
+        assert (await middleware(request(), wire)).status == 204
+        with pytest.raises(Held):
+            await middleware(request(), wire)
+
+    asyncio.run(again())
+
+
+def test_a_response_that_cannot_be_noted_is_closed(broken):
+    answer = response(200)
+    with pytest.raises(RuntimeError):
+        sent(broken, Wire(answer), request())
+    assert answer.closed
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,7 @@ import httpx
 import httpx2
 import pytest
 
-from headgate.advice.fetching import AdviceResponse
-from headgate.agent import Courtesy, NoContact, advice
+from headgate.agent import Courtesy, NoContact
 from headgate.agent.httpx import AsyncTransport, Transport
 from headgate.errors import ConfigurationError
 from headgate.throttle import Policy, Throttle
@@ -21,7 +20,6 @@ from tests.unit.agent.addresses import TARGETS
 pytestmark = pytest.mark.usefixtures("short_pauses")
 
 URL = "https://example.com/path"
-HALF = b'[{"user_agent":"*","fraction":0.5}]'
 
 
 @pytest.fixture(params=[httpx2, httpx], ids=["httpx2", "httpx"])
@@ -321,14 +319,18 @@ def test_an_error_counts_for_nothing_and_is_the_inner_one_s(library, sending):
     assert polite.explain(URL).failures == 0
 
 
-def test_what_got_no_response_keeps_its_draw_for_whoever_sends_it_anew(library, sending, monkeypatch):
-    advised = AdviceResponse(200, [("Content-Type", "application/trafficadvice+json")], HALF)
-    monkeypatch.setattr(advice, "begin_fetch", lambda request, *, tls, done: done(advised))
-    draws = iter([0.9, 0.1])  # from (0, 1]: 0.1, of the half that is wanted, and 0.9
-    polite = courtesy(identity=["ExampleBot", "*"], draw=lambda: next(draws))
+def test_what_got_no_response_keeps_its_draw_when_it_is_sent_again(library, sending, half_wanted):
+    polite = half_wanted(0.9, 0.1)  # from (0, 1]: 0.1, of the half that is wanted, and 0.9
     wire = Wire(library.ReadError("lost"), library.Response(200))
     lost, sent, held = sending.send_all(polite, wire, [library.Request("GET", URL) for _ in range(3)])
     assert (type(lost), sent.status_code, held.reason) == (library.ReadError, 200, "advice_fraction")
+
+
+def test_a_response_that_cannot_be_noted_is_closed(library, sending, broken):
+    body = Body(b"body")
+    with pytest.raises((StopIteration, RuntimeError)):
+        sending.send(broken, Wire(library.Response(200, stream=body)), library.Request("GET", URL))
+    assert body.is_closed
 
 
 def test_a_mark_passes_what_is_held(library, sending):

@@ -458,20 +458,49 @@ def test_only_the_very_next_request_is_what_a_redirect_led_to(world):
     contextvars.Context().run(hops)
 
 
-def test_a_request_that_got_no_response_keeps_its_draw_when_it_is_sent_anew(world):
+@pytest.mark.parametrize("error", [OSError(), TimeoutError(), KeyboardInterrupt()])
+def test_a_request_that_got_no_response_keeps_its_draw_when_it_is_sent_again(world, error):
     def again() -> None:
         courtesy = polite(world)
         world.advice = HALF
         world.draws = iter([0.9])
-        passage = courtesy.passage("GET", URL)
-        while (wait := passage.wait()) is not None:
-            wait.block()
-        passage.lost()
+        lose(courtesy, error)
         world.go(courtesy, GOOD)
         world.draws = iter([0.1])
         held(world, courtesy)
 
     contextvars.Context().run(again)
+
+
+def lose(courtesy, error) -> None:
+    """Begin a request for which no response comes."""
+    passage = courtesy.passage("GET", URL)
+    while (wait := passage.wait()) is not None:
+        wait.block()
+    with pytest.raises(type(error)), passage:
+        raise error
+
+
+@pytest.mark.parametrize("leaves", ["redirect", "no response"])
+def test_a_draw_is_carried_over_to_one_request_however_many_tasks_begin_after_it(world, leaves):
+    def before() -> list[contextvars.Context]:
+        world.draws = iter([0.9])
+        if leaves == "redirect":
+            world.go(courtesy, (302, {"Location": URL}), interactive=True)  # which is not followed
+        else:
+            lose(courtesy, OSError())
+        return [contextvars.copy_context() for _ in range(3)]
+
+    def asks_for_another() -> None:
+        world.go(courtesy, GOOD, url="https://example.com/other")
+
+    courtesy = polite(world)
+    world.advice = HALF
+    tasks = contextvars.Context().run(before)
+    world.draws = iter([0.9, 0.1, 0.1])
+    tasks[0].run(asks_for_another)  # which leaves it to the others
+    tasks[1].run(world.go, courtesy, GOOD)
+    tasks[2].run(held, world, courtesy)
 
 
 @pytest.mark.parametrize("location", ["/next", "https://www.example.com/next"])

@@ -35,7 +35,10 @@ class Wire(BaseAdapter):
 
     def send(self, request, *args, **options):
         self.sent.append((request, args, options))
-        return self.answers.pop(0)
+        answer = self.answers.pop(0)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
 
     def close(self):
         self.is_closed = True
@@ -87,6 +90,23 @@ def test_the_error_is_both_and_has_the_request():
     assert (str(again), again.args, again.request.body) == (str(held), held.args, "body")
     assert isinstance(again, Held)
     assert len(wire.sent) == 1
+
+
+@pytest.mark.parametrize("error", [requests.ConnectionError(), requests.Timeout(), KeyboardInterrupt()])
+def test_what_got_no_response_keeps_its_draw_when_it_is_sent_again(half_wanted, error):
+    adapter = Adapter(half_wanted(0.9, 0.1), Wire(error, response(204)))
+    with pytest.raises(type(error)):
+        adapter.send(prepared())
+    assert adapter.send(prepared()).status_code == 204
+    with pytest.raises(Held):
+        adapter.send(prepared())
+
+
+def test_a_response_that_cannot_be_noted_is_closed(broken):
+    answer = response(200)
+    with pytest.raises(StopIteration):
+        Adapter(broken, Wire(answer)).send(prepared())
+    assert answer.raw.closed
 
 
 def test_the_lines_of_a_field_are_read_where_there_are_some():

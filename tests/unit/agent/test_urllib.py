@@ -32,7 +32,10 @@ class Wire(urllib.request.BaseHandler):
 
     def http_open(self, request):
         self.sent.append(request)
-        return self.answers.pop(0)
+        answer = self.answers.pop(0)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
 
     https_open = http_open
 
@@ -73,6 +76,23 @@ def test_the_error_is_both(scheme):
     again = pickle.loads(pickle.dumps(held))
     assert (type(again), str(again), again.args) == (Held, str(held), held.args)
     assert len(wire.sent) == 1
+
+
+@pytest.mark.parametrize("error", [urllib.error.URLError("lost"), TimeoutError(), KeyboardInterrupt()])
+def test_what_got_no_response_keeps_its_draw_when_it_is_sent_again(half_wanted, error):
+    made = opener(half_wanted(0.9, 0.1), Wire(error, response(204)))
+    with pytest.raises(type(error)):
+        made.open("https://example.com/")
+    assert made.open("https://example.com/").status == 204
+    with pytest.raises(Held):
+        made.open("https://example.com/")
+
+
+def test_a_response_that_cannot_be_noted_is_closed(broken):
+    answer = response(200)
+    with pytest.raises(StopIteration):
+        opener(broken, Wire(answer)).open(URL)
+    assert answer.closed
 
 
 def test_every_line_of_a_field_is_read():
