@@ -4,6 +4,7 @@ import asyncio
 import ssl
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -11,7 +12,7 @@ import trustme
 from headgate.config.tree import Bounds, Timeouts
 from headgate.errors import ConfigurationError
 from headgate.origin.gateway import TlsKeys
-from tests.e2e.scripted import Agent, agent_at, echo, read_request, served, until
+from tests.e2e.scripted import Agent, agent_at, echo, read_request, says, served, until
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 
@@ -41,6 +42,41 @@ def test_a_head_that_comes_in_drops_has_no_more_time(run: Callable) -> None:
             dripping = asyncio.create_task(drip())
             assert (await agent.response()).status == 408
             dripping.cancel()
+
+    run(check())
+
+
+@pytest.mark.parametrize("before", [0, 1, 3])
+def test_empty_lines_in_pieces_do_not_prolong_the_time_for_a_head(before: int, run: Callable) -> None:
+    async def check() -> None:
+        async with served(timeouts=Timeouts(header=0.1)) as (_, gateway), agent_at(gateway) as agent:
+            for _ in range(before):
+                assert (await agent.ask(GET)).status == 200
+
+            async def drip() -> None:
+                while True:
+                    for piece in (b"\r", b"\n"):
+                        await agent.send(piece)
+                        await asyncio.sleep(0.01)
+
+            dripping = asyncio.create_task(drip())
+            await agent.rest()
+            dripping.cancel()
+
+    run(check())
+
+
+@pytest.mark.parametrize("pieces", [(GET[:5], GET[5:]), (b"\r", b"\n", GET)])
+def test_each_request_has_the_whole_time_for_its_head(pieces: tuple[bytes, ...], run: Callable) -> None:
+    async def check() -> None:
+        async with served(timeouts=Timeouts(header=0.5, idle=3600)) as (_, gateway), agent_at(gateway) as agent:
+            assert (await agent.ask(GET)).status == 200
+            for piece in pieces:
+                await agent.send(piece)
+                await asyncio.sleep(0.01)
+            assert (await agent.response()).status == 200
+            await agent.send(GET[:5])
+            assert (await agent.response()).status == 408
 
     run(check())
 
@@ -75,6 +111,55 @@ def test_connections_over_the_bound_are_told_so(run: Callable) -> None:
             await until(lambda: not gateway.connections)
             async with agent_at(gateway) as four:
                 assert (await four.ask(GET)).status == 200
+
+    run(check())
+
+
+def test_connections_of_one_client_have_a_bound(run: Callable) -> None:
+    async def check() -> None:
+        async with served(bounds=Bounds(connections_per_client=2)) as (_, gateway):
+            async with agent_at(gateway) as one, agent_at(gateway) as two, agent_at(gateway) as three:
+                assert (await three.response()).status == 503
+                assert await three.rest() == b""
+                assert gateway.counts["crowded_client"] == 1
+                async with agent_at(gateway, local_addr=("127.0.0.2", 0)) as other:
+                    for agent in (one, two, other):
+                        assert (await agent.ask(GET)).status == 200
+            await until(lambda: not gateway.connections)
+            async with agent_at(gateway) as one, agent_at(gateway) as two:
+                for agent in (one, two):
+                    assert (await agent.ask(GET)).status == 200
+
+    run(check())
+
+
+@pytest.mark.parametrize("settings", [{"trusted": ["127.0.0.1"]}, {"bounds": Bounds(connections_per_client=0)}])
+def test_trusted_proxies_have_as_many_connections_as_they_like(settings: dict[str, Any], run: Callable) -> None:
+    settings = {"bounds": Bounds(connections_per_client=1)} | settings
+
+    async def check() -> None:
+        async with served(**settings) as (_, gateway), agent_at(gateway) as one, agent_at(gateway) as two:
+            for agent in (one, two):
+                assert (await agent.ask(GET)).status == 200
+
+    run(check())
+
+
+def test_a_tunnel_counts_as_a_connection_of_its_client(run: Callable) -> None:
+    head = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+    switching = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+
+    async def check() -> None:
+        async with served(says(switching), bounds=Bounds(connections_per_client=1)) as (_, gateway):
+            async with agent_at(gateway) as tunnel:
+                await tunnel.send(head)
+                assert await tunnel.reader.readexactly(len(switching)) == switching
+                async with agent_at(gateway) as other:
+                    assert (await other.response()).status == 503
+            await until(lambda: not gateway.tunnels)
+            async with agent_at(gateway) as tunnel:
+                await tunnel.send(head)
+                assert await tunnel.reader.readexactly(len(switching)) == switching
 
     run(check())
 

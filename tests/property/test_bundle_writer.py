@@ -11,7 +11,7 @@ from headgate.bundle.convert import convert, rebase
 from headgate.bundle.reader import open_bundle, parse_metadata
 from headgate.bundle.untrusted import Untrusted
 from headgate.bundle.writer import BundleWriter
-from headgate.errors import ConfigurationError, HeadgateError
+from headgate.errors import ConfigurationError, FormatError, HeadgateError
 from headgate.http.url import parse_url
 
 PAGE = "https://example.com/"
@@ -177,6 +177,39 @@ def test_converting_loses_nothing(added, version, other, sections):
             assert held(converted) == held(bundle)
             assert convert(converted, back, version=version) == []
     assert back.getvalue() == source
+
+
+@given(
+    st.lists(
+        st.sampled_from([PAGE, "a", "./a", "/", "?x", "https://other.example/", "urn:x"]), min_size=1, unique=True
+    ),
+    st.sampled_from([None, PAGE, "a"]),
+    st.sampled_from([None, PAGE, "https://base.example/b/"]),
+    VERSIONS,
+    st.sampled_from([None, PAGE, "https://base.example/b/a"]),
+    st.sampled_from([None, PAGE, "https://base.example/b/a"]),
+)
+@example(["a"], None, None, "b1", PAGE, None)
+def test_what_is_converted_is_refused_or_read(urls, stored_primary, base_url, version, primary_url, manifest_url):
+    """A strict reader takes what was written without a base of its own, and nothing is written of what is refused."""
+    source, target = io.BytesIO(), io.BytesIO()
+    try:
+        with BundleWriter(source, version="b2", primary_url=stored_primary, relative_urls=True) as writer:
+            for url in urls:
+                writer.add(url, headers={"content-type": "a/b"}, payload=url.encode())
+        opened = open_bundle(source.getvalue(), base_url=base_url)
+    except (ConfigurationError, FormatError):
+        return  # two of the URLs are one
+    with opened as bundle:
+        try:
+            convert(bundle, target, version=version, primary_url=primary_url, manifest_url=manifest_url)
+        except HeadgateError:
+            assert target.getvalue() == b""
+            return
+        with open_bundle(target.getvalue()) as converted:
+            assert converted.metadata.version == version
+            if primary_url is None:  # which relative URLs of a b2 bundle are then read against
+                assert held(converted) == held(bundle)
 
 
 @given(exchanges(), VERSIONS)

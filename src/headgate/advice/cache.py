@@ -6,6 +6,7 @@ not for several threads: the shell that has some, locks.
 """
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import Final
 
 from headgate.advice.answer import Advice, Answer, Fetch
@@ -35,14 +36,14 @@ class AdviceCache:
 
     def __init__(
         self,
-        identity: AgentIdentity,
+        identity: Iterable[str],
         *,
         most_origins: int = MOST_ORIGINS,
         unreachable_for: float = UNREACHABLE_FOR,
     ) -> None:
         if most_origins < 1:
             raise ConfigurationError(f"most_origins is {most_origins}; one origin is the least there can be")
-        self.identity = identity
+        self.identity = AgentIdentity(identity)
         self.evicted = 0
         """Origins that were dropped to make room."""
         self._most_origins = most_origins

@@ -4,6 +4,7 @@ Whoever has sockets sends an `AdviceRequest` once, follows no redirect, and give
 `needs_body` whether to read on behind the head. Nothing here sends, waits, or raises on what a stranger answered.
 """
 
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 import msgspec
@@ -93,7 +94,7 @@ def traffic_advice_url(origin: str) -> str | None:
     return serialised + PATH  # 4
 
 
-def advice_request(origin: str, identity: AgentIdentity) -> AdviceRequest | None:
+def advice_request(origin: str, identity: Iterable[str]) -> AdviceRequest | None:
     """Give the request to make for the traffic advice of an origin; None where it may not be asked.
 
     It is small, so that whoever can make an agent ask gains nothing by it (section 8.3), and says nothing of anybody
@@ -103,7 +104,7 @@ def advice_request(origin: str, identity: AgentIdentity) -> AdviceRequest | None
     if url is None:
         return None
     # Field values are bytes; a brand name that is not ASCII is sent in UTF-8, one character for a byte.
-    brand = identity.brand.strip().encode("utf-8", "replace").decode("latin-1")
+    brand = AgentIdentity(identity).brand.strip().encode("utf-8", "replace").decode("latin-1")
     # A document this short is not worth a coding, and what is not encoded cannot be a bomb.
     return AdviceRequest(url, (("Accept", MEDIA_TYPE), ("Accept-Encoding", "identity"), ("User-Agent", brand)))
 
@@ -113,12 +114,12 @@ def needs_body(status: int, fields: Pairs) -> bool:
     return _by_head(status, fields) is None
 
 
-def interpret(response: AdviceResponse, identity: AgentIdentity) -> AdviceResult:
+def interpret(response: AdviceResponse, identity: Iterable[str]) -> AdviceResult:
     """Give the traffic advice result of a response for the agent of this `identity`."""
     return interpret_fully(response, identity).result
 
 
-def interpret_fully(response: AdviceResponse, identity: AgentIdentity) -> Interpretation:
+def interpret_fully(response: AdviceResponse, identity: Iterable[str]) -> Interpretation:
     """Give the same, and the reason. The comments number the steps of processResponseEndOfBody."""
     early = _by_head(response.status, response.fields)
     if early is not None:

@@ -15,30 +15,37 @@ EVERY_AGENT: Final = "*"
 
 
 class AgentIdentity(tuple[str, ...]):
-    """The names an agent goes by, the most specific first: `AgentIdentity(["ExampleBot", "*"])`.
+    """The names an agent goes by, the most specific first: `AgentIdentity(["ExampleBot", "prefetch-proxy", "*"])`.
 
-    Raises `ConfigurationError` for what is no identity: "It must contain at least two elements, and the last must be
-    "*"" (section 3). A name that could not stand in a field of HTTP is none either.
+    One text is a brand name: `AgentIdentity("ExampleBot")` is `AgentIdentity(["ExampleBot", "*"])`. Raises
+    `ConfigurationError` for names that make no identity: "It must contain at least two elements, and the last must be
+    "*"" (section 3). No name may contain what cannot be sent in a field of HTTP.
     """
 
     __slots__ = ()
 
     def __new__(cls, names: Iterable[str]) -> Self:
         """Check the names, and keep them."""
+        if isinstance(names, cls):
+            return names
         if isinstance(names, str):
-            raise ConfigurationError(
-                f"the agent identity {names!r} is one text; give a list, such as ['ExampleBot', '*']"
-            )
+            if "," in names:
+                raise ConfigurationError(
+                    f"the agent identity {names!r} must be one name or a list of names, such as ['ExampleBot', '*']"
+                )
+            names = [names, EVERY_AGENT]
         identity = super().__new__(cls, names)
         for name in identity:
-            if not (isinstance(name, str) and name.strip()):
-                raise ConfigurationError(f"the agent identity {_shown(identity)} has a name that is none: {name!r}")
+            if not isinstance(name, str):
+                raise ConfigurationError(f"the agent identity {_shown(identity)} must contain texts, got {name!r}")
+            if not name.strip():
+                raise ConfigurationError(f"the agent identity {_shown(identity)} contains an empty name")
             if any(character < " " or character == "\x7f" for character in name):
-                raise ConfigurationError(f"{name!r} has a control character; no agent is called that")
+                raise ConfigurationError(f"the agent identity {_shown(identity)} contains a control character")
         if len(identity) < 2 or identity[-1] != EVERY_AGENT:
             raise ConfigurationError(
-                f"the agent identity {_shown(identity)} is not at least a brand name and '*' at the end;"
-                " try 'ExampleBot' and '*'"
+                f"the agent identity {_shown(identity)} must be a brand name, other names if any, and '*' at the end,"
+                " such as ['ExampleBot', '*']"
             )
         return identity
 

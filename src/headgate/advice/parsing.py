@@ -1,5 +1,7 @@
 """Reading a traffic advice document (traffic-advice.txt, section 6)."""
 
+from collections.abc import Iterable
+
 from headgate.advice.identity import AgentIdentity
 from headgate.advice.json import decode_utf8, parse_json
 from headgate.advice.result import AdviceEntry
@@ -7,11 +9,13 @@ from headgate.advice.result import AdviceEntry
 __all__ = ["parse_advice", "parse_advice_bytes"]
 
 
-def parse_advice(text: str, identity: AgentIdentity) -> AdviceEntry | None:
+def parse_advice(text: str, identity: Iterable[str]) -> AdviceEntry | None:
     """Give the entry of the document that is for the agent of this `identity`; None where there is none.
 
-    Never raises, whatever the text is. The numbers are those of section 6's steps.
+    No text raises an error; `ConfigurationError` is raised for names that make no `AgentIdentity`. The numbers are
+    those of section 6's steps.
     """
+    identity = AgentIdentity(identity)
     try:
         parsed = parse_json(text)
     except ValueError:
@@ -37,6 +41,6 @@ def parse_advice(text: str, identity: AgentIdentity) -> AdviceEntry | None:
     return AdviceEntry(best_match.get("disallow") is True, abs(fraction))
 
 
-def parse_advice_bytes(data: bytes, identity: AgentIdentity) -> AdviceEntry | None:
+def parse_advice_bytes(data: bytes, identity: Iterable[str]) -> AdviceEntry | None:
     """Give the same of a document as it arrives: in UTF-8 (section 5, processResponseEndOfBody steps 2 and 3)."""
     return parse_advice(decode_utf8(data), identity)

@@ -44,10 +44,12 @@ class Courtesy:
     the response is returned instead. The throttle's retry budget is charged for each retry, where it has one.
     `max_delay` is 0 by default, or 5 with `retry`.
 
-    With an `identity`, such as `["ExampleBot", "*"]`, each origin is asked for its traffic advice, and obeyed; without
-    one, none is asked. Where `advice_clears_backoff`, an origin that has just answered that it wants all traffic is
-    sent requests again within ten seconds, whatever the backoff had in mind; its Retry-After stands. `tls` is whom to
-    trust for that answer instead of the usual authorities.
+    With an `identity`, each origin is asked for its traffic advice, and obeyed; without one, none is asked. It is a
+    brand name such as `"ExampleBot"`, or a list of names: `["ExampleBot", "*"]` means the same. With
+    `advice_clears_backoff`, the backoff of an origin that has just answered that it wants all traffic ends within ten
+    seconds; its `Retry-After` stands. That is for origins whose advice comes from the application itself: a static file
+    on a CDN wants all traffic while the application behind it fails. `tls` is whom to trust for that answer instead of
+    the usual authorities.
 
     `throttle` is one of the caller's, for other bounds than the usual or to share it between processes; then the policy
     is its own, and a plain `Throttle` belongs to one courtesy. `clock` gives seconds since 1970, and `draw` numbers
@@ -63,7 +65,7 @@ class Courtesy:
         throttle: Throttle | None = None,
         max_delay: float | None = None,
         retry: int = 0,
-        advice_clears_backoff: bool = True,
+        advice_clears_backoff: bool = False,
         tls: SSLContext | None = None,
         clock: Callable[[], float] = time.time,
         draw: Callable[[], float] = random.random,

@@ -9,15 +9,17 @@ from headgate.http.url import has_credentials, has_fragment, parse_url, resolve,
 __all__ = ["Addresses"]
 
 _SOMEWHERE: Final = "https://bundle.invalid/1/2/3/4/"
-"""What a relative URL is tried against: where the bundle will be is not known here."""
+"""What a relative URL is tried against without an absolute primary URL: where the bundle will be is not known here."""
 
 
 class Addresses:
     """Turns URLs as given into URLs as stored."""
 
-    def __init__(self, rules: Untrusted | None, *, relative: bool) -> None:
+    def __init__(self, rules: Untrusted | None, *, relative: bool, primary_url: str | None = None) -> None:
+        """Readers resolve relative URLs against `primary_url` where that is absolute, so it is done here too."""
         self._rules = rules
         self._relative = relative
+        self._base = parse_url(primary_url or "") or _SOMEWHERE
 
     def primary(self, url: str) -> str:
         """Give the primary URL as stored: of a bundle made by its author it may have a fragment (3.3 step 6)."""
@@ -36,7 +38,7 @@ class Addresses:
         stored = parse_url(url)
         whole = stored
         if stored is None and self._relative:
-            stored, whole = url, resolve(url, _SOMEWHERE)
+            stored, whole = url, resolve(url, self._base)
         if stored is None or whole is None:
             raise ConfigurationError(f"{url[:200]!r} is no absolute URL; one begins with https:// or the like")
         if has_credentials(whole):  # which are nobody's business, so they are not repeated
@@ -47,5 +49,5 @@ class Addresses:
 
     def identity(self, stored: str) -> str:
         """Give what two stored URLs have in common when readers take them for one, wherever the bundle is."""
-        whole = (resolve(stored, _SOMEWHERE) or stored) if self._relative else stored
+        whole = (resolve(stored, self._base) or stored) if self._relative else stored
         return without_fragment(whole) if has_fragment(whole) else whole

@@ -1,7 +1,7 @@
 """Make another bundle of one that is there: in another version of the format, or for another origin.
 
 Responses are copied as they are stored, header map and payload, one at a time; the order they stand in, and which keys
-share one, stays. Only the index and the small sections are written anew.
+share one, stays. Only the index and the small sections are written anew, by the same checks as those of a new bundle.
 """
 
 import re
@@ -12,18 +12,19 @@ from typing import Final
 from msgspec import Struct
 
 from headgate.bundle.addresses import Addresses
-from headgate.bundle.cbor import decode, encode, text
+from headgate.bundle.cbor import decode
 from headgate.bundle.extent import check_extent
 from headgate.bundle.headers import encoded_fields, header_map
 from headgate.bundle.layout import Form, Several
-from headgate.bundle.metadata import Location, Section, Version
+from headgate.bundle.metadata import Location, Metadata, Section, Version
+from headgate.bundle.outline import outline
 from headgate.bundle.output import Progress, Target, check_target
 from headgate.bundle.payload import COPIED, Promised
 from headgate.bundle.reader import Bundle
 from headgate.bundle.responses import Responses
 from headgate.bundle.variants import parse_variants, variant_keys
 from headgate.errors import ConfigurationError, HeadgateError
-from headgate.http.url import parse_url, resolve
+from headgate.http.url import parse_url, resolve, without_fragment
 
 __all__ = ["convert", "rebase"]
 
@@ -46,23 +47,25 @@ def convert(
     """Write `bundle` to `target` in another version; give a sentence for each thing that is not as it was.
 
     `primary_url` and `manifest_url` take the place of the bundle's own. A bundle with variants cannot become b2, one
-    without a manifest not draft-01, one without a primary URL neither draft-01 nor b1, one whose responses lie inside
-    one another nothing at all: `HeadgateError` says so. Raises `ResponseError` for a response that cannot be read, and
-    what writing raises.
+    with relative URLs, without a manifest or without a primary URL neither draft-01 nor b1, one whose responses overlap
+    nothing at all: `HeadgateError` says so. Open the bundle with a base URL to make its URLs absolute. Raises
+    `ResponseError` for a response that cannot be read, and what writing raises.
 
     Signatures stay true between b1 and draft-01: what they sign, URLs, Variants values, header maps and payloads, is
     copied as it is. b2 has no section for them, and loses them.
     """
     check_target(target)
+    metadata = bundle.metadata
     addresses = Addresses(None, relative=False)
-    primary = bundle.metadata.primary_url if primary_url is None else addresses.primary(primary_url)
-    manifest = bundle.metadata.manifest_url
+    primary, manifest = metadata.primary_url, metadata.manifest_url
+    if primary_url is not None:
+        primary = addresses.primary(primary_url)
+        if version == "b2":
+            _check_contained("primary", primary, metadata, primary)
     if manifest_url is not None:
         manifest = addresses.stored(manifest_url)
-        if manifest not in bundle.metadata.requests:
-            # 3.3.2: "The URL MUST refer to the one or more response(s) contained in the bundle itself."
-            raise ConfigurationError(f"the manifest URL {manifest} is not in the bundle; name one that is")
-    return _Copy(bundle, None).write(target, version, primary, manifest, progress)
+        _check_contained("manifest", manifest, metadata, primary)
+    return _Copy(bundle, version, None).write(target, primary, manifest, progress)
 
 
 def rebase(
@@ -80,7 +83,7 @@ def rebase(
     move = _Move(_origin_to_move(metadata.primary_url, of), _lone_origin(to))
     primary = metadata.primary_url and move.url(metadata.primary_url)
     manifest = metadata.manifest_url and move.url(metadata.manifest_url)
-    return _Copy(bundle, move).write(target, metadata.version, primary, manifest, progress)
+    return _Copy(bundle, metadata.version, move).write(target, primary, manifest, progress)
 
 
 class _Move(Struct, frozen=True):
@@ -120,51 +123,83 @@ class _Stored(Struct, frozen=True):
 class _Copy:
     """A bundle that is written again."""
 
-    def __init__(self, bundle: Bundle, move: _Move | None) -> None:
+    def __init__(self, bundle: Bundle, version: Version, move: _Move | None) -> None:
         self._bundle = bundle
         self._metadata = bundle.metadata
+        self._version: Version = version
         self._move = move
         self._remarks: list[str] = []
         if bundle.integrity_block is not None:
             self._remarks.append("the integrity block is left out: it signs the bytes of before")
 
-    def write(
-        self, target: Target, version: Version, primary: str | None, manifest: str | None, progress: Progress | None
-    ) -> list[str]:
+    def write(self, target: Target, primary: str | None, manifest: str | None, progress: Progress | None) -> list[str]:
         """Write it, and give the remarks."""
         check_extent(self._bundle)
-        if primary is None and version != "b2":
-            raise HeadgateError(f"the bundle names no primary URL, and {version} must; give it one")
-        if manifest is None and version == "draft-01":
-            raise HeadgateError("the bundle names no manifest, and draft-01 must; give it one with manifest_url")
-        if manifest is None and version == "b1":
+        if self._version != self._metadata.version:
+            primary = self._contained("primary", primary)
+            manifest = self._contained("manifest", manifest)
+            self._check_named(primary, manifest)
+        elif manifest is None and self._version == "b1":
             self._remarks.append("there is no manifest section, so strict readers refuse the bundle (3.3 step 24)")
-        made = {"index": b""}
-        if manifest is not None:
-            made["manifest"] = text(manifest)
-        if primary is not None and version == "b2":
-            made["primary"] = text(primary)
-        form = Form(version, primary, self._sections(version, made))
-        responses, ordinals = self._responses()
-        responses.write(target, form, self._index(version, ordinals), progress)
+        try:
+            form = self._form(primary, manifest)
+            responses, ordinals = self._responses()
+            index = self._index(ordinals, Addresses(None, relative=self._version == "b2", primary_url=primary))
+        except ConfigurationError as error:
+            # What the bundle has, not what the caller asked for.
+            raise HeadgateError(f"the bundle cannot be written as {self._version}: {error}") from error
+        responses.write(target, form, index, progress)
         return self._remarks
 
-    def _sections(self, version: Version, made: Mapping[str, bytes]) -> dict[str, bytes]:
-        """Give the sections in the order they were in, and before them those that are new."""
-        stored = [section for section in self._metadata.sections[:-1] if self._stays(section.name, version)]
-        left_out = {section.name for section in self._metadata.sections[:-1]} - {section.name for section in stored}
-        sections = dict(made)
-        for section in stored:
-            sections.pop(section.name, None)
-            if section.name in made:
-                sections[section.name] = made[section.name]
-            elif section.name != "critical":
-                sections[section.name] = self._item(section)
-            elif critical := [name for name in decode(self._item(section)) if name not in left_out]:
-                sections["critical"] = encode(critical)
-        return sections
+    def _contained(self, what: str, url: str | None) -> str | None:
+        """Give the primary or manifest URL; None where b2, which can do without, would point out of the bundle."""
+        if self._version != "b2" or url is None or without_fragment(url) in self._metadata.requests:
+            return url
+        self._remarks.append(f"the {what} URL {url} is left out: it is not in the bundle")
+        return None
 
-    def _stays(self, name: str, version: Version) -> bool:
+    def _check_named(self, primary: str | None, manifest: str | None) -> None:
+        """Refuse what b1 and draft-01 cannot have."""
+        if self._version == "b2":
+            return
+        urls = (url for url in (primary, manifest, *self._metadata.requests) if url is not None)
+        relative = next((url for url in urls if parse_url(url) is None), None)
+        if relative is not None:
+            raise HeadgateError(
+                f"the bundle has relative URLs such as {relative[:200]!r}, and {self._version} has absolute ones only; "
+                "say with base_url (--base-url) what they are relative to"
+            )
+        if primary is None:
+            raise HeadgateError(
+                f"the bundle lacks a primary URL, which {self._version} must have; set primary_url (--primary-url)"
+            )
+        if manifest is None or manifest not in self._metadata.requests:
+            fault = "lacks a manifest" if manifest is None else f"does not contain its manifest {manifest}"
+            raise HeadgateError(
+                f"the bundle {fault}, which {self._version} must have; set manifest_url (--manifest-url)"
+            )
+
+    def _form(self, primary: str | None, manifest: str | None) -> Form:
+        """Give the sections in the order they were in, and before them those that are new."""
+        version, named = self._version, {"manifest": manifest}
+        if version == "b2":
+            named["primary"] = primary
+        stored = {section.name: section for section in self._metadata.sections[:-1] if self._stays(section.name)}
+        left_out = {section.name for section in self._metadata.sections[:-1]} - stored.keys()
+        critical: list[str] = []
+        others: dict[str, bytes] = {}
+        for name, section in stored.items():
+            if name == "critical":
+                critical = [each for each in decode(self._item(section)) if each not in left_out]
+            elif name != "index" and name not in named:
+                others[name] = self._item(section)
+        absent = {name for name, url in named.items() if url is None} | ({"critical"} if not critical else set())
+        made = [name for name, url in named.items() if url is not None and name not in stored]
+        order = [*made, *(name for name in stored if name not in absent)]
+        return outline(version, primary, manifest, critical, others, order=order)
+
+    def _stays(self, name: str) -> bool:
+        version = self._version
         if name == "signatures" and (version == "b2" or self._move is not None):
             why = "b2 has none" if self._move is None else "they sign the URLs of before"
             self._remarks.append(f"the signatures are left out: {why}")
@@ -192,15 +227,18 @@ class _Copy:
             responses.append(written, Promised(_Stored(self._bundle, location), size), size)
         return responses, ordinals
 
-    def _index(self, version: Version, ordinals: Mapping[Location, int]) -> Mapping[str, int | Several]:
+    def _index(self, ordinals: Mapping[Location, int], addresses: Addresses) -> Mapping[str, int | Several]:
         index: dict[str, int | Several] = {}
+        known: set[str] = set()
         for stored, found in self._metadata.requests.items():
-            url = stored if self._move is None else self._move.url(stored)
-            if url in index:
-                raise HeadgateError(f"{url} would be there twice: the bundle has responses of both origins for it")
+            url = addresses.stored(stored if self._move is None else self._move.url(stored))
+            identity = addresses.identity(url)
+            if identity in known:
+                raise HeadgateError(f"{identity} would be there twice: two URLs of the bundle would become this one")
+            known.add(identity)
             if isinstance(found, Location):
                 index[url] = ordinals[found]
-            elif version == "b2":
+            elif self._version == "b2":
                 raise HeadgateError(f"{url} has variants, and b2 has none; the bundle stays {self._metadata.version}")
             else:
                 # A value that an axis has twice makes a key twice, and takes two places.
@@ -209,6 +247,14 @@ class _Copy:
                 places = [ordinals[locations[key]] for key in keys]
                 index[url] = Several(found.variants.encode("latin-1"), places)
         return index
+
+
+def _check_contained(what: str, url: str, metadata: Metadata, primary: str | None) -> None:
+    # 3.3.2: "The URL MUST refer to the one or more response(s) contained in the bundle itself."
+    # b2's document says the same of its primary section.
+    addresses = Addresses(None, relative=True, primary_url=primary)
+    if addresses.identity(url) not in set(map(addresses.identity, metadata.requests)):
+        raise ConfigurationError(f"the {what} URL {url} is not in the bundle; name one that is")
 
 
 def _origin(url: str) -> str | None:

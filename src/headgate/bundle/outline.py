@@ -1,6 +1,6 @@
 """The sections that a bundle to be written has besides its exchanges: checked, completed and put in order."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from headgate.bundle.cbor import CborError, Items, encode, text
@@ -13,8 +13,8 @@ __all__ = ["KNOWN", "outline"]
 
 KNOWN: Final = frozenset({"index", "manifest", "critical", "signatures", "responses"})
 """The names in the document's registry (6.2)."""
-_OURS: Final = frozenset({"index", "manifest", "critical", "responses", "primary"})
-"""Sections that have an argument of their own, or are made of the exchanges."""
+_OURS: Final = frozenset({"index", "manifest", "critical", "responses"})
+"""Sections that have an argument of their own, or are made of the exchanges; in b2 also "primary"."""
 
 
 def outline(
@@ -38,8 +38,9 @@ def outline(
         items["manifest"] = text(manifest_url)
     if critical:
         items["critical"] = encode([_checked_name(name) for name in critical])
+    ours = _OURS | {"primary"} if version == "b2" else _OURS
     for name, item in sections.items():
-        _check_section(_checked_name(name), item)
+        _check_section(_checked_name(name), item, ours)
         items[name] = bytes(item)
     items["index"] = b""
     if order is not None:
@@ -47,8 +48,8 @@ def outline(
     return Form(version, primary_url, items)
 
 
-def _check_section(name: str, item: bytes) -> None:
-    if name in _OURS:
+def _check_section(name: str, item: bytes, ours: Collection[str]) -> None:
+    if name in ours:
         raise ConfigurationError(f"the section {name!r} is made of the bundle's own arguments; do not give its bytes")
     try:
         if name == "signatures":

@@ -62,7 +62,7 @@ class BundleWriter:
         self._target = target
         self._progress = progress
         self._rules = (Untrusted() if untrusted is True else untrusted) or None
-        self._addresses = Addresses(self._rules, relative=relative_urls)
+        self._addresses = Addresses(self._rules, relative=relative_urls, primary_url=primary_url)
         self._primary_url = None if primary_url is None else self._addresses.primary(primary_url)
         self._manifest_url = None if manifest_url is None else self._addresses.stored(manifest_url)
         self._critical = (critical,) if isinstance(critical, str) else tuple(critical)

@@ -50,7 +50,7 @@ def get(*, url: str, out: str, explain: bool, is_json: bool, **asked: Any) -> No
     The exit code is 0 for a status below 400, and 1 from 400 up, or when nothing may be sent.
 
     \b
-    headgate get https://example.com/ --identity 'ExampleBot,*' --explain
+    headgate get https://example.com/ --identity ExampleBot --explain
     headgate get https://example.com/feed.json -o feed.json --retry 3 --max-delay 60
     headgate get https://example.com/ --json | jq .status
     """

@@ -23,7 +23,8 @@ Collect: TypeAlias = Callable[[_State], Iterable[Metric]]
 
 _OUTCOMES = ("accepted", "delayed", "rejected")
 _HELP = {
-    "gateway_crowded": "Connections closed because every place was taken.",
+    "gateway_crowded": "Connections answered 503: connection limit reached.",
+    "gateway_crowded_client": "Connections answered 503: connection limit of their client address reached.",
     "gateway_lifeboat": "Rejected requests answered from a bundle instead.",
     "gateway_refused": "Requests refused because they were no plain HTTP.",
     "gateway_retried": "Requests sent to the origin a second time: its idle connection had closed.",

@@ -22,9 +22,9 @@ URL = "https://example.com/path"
         ({"retry": -1}, "retry must be a non-negative number of retries, got -1"),
         ({"retry": 1.5}, "retry must be a non-negative number of retries, got 1.5"),
         ({"retry": True}, "retry must be a non-negative number of retries, got True"),
-        ({"identity": "ExampleBot"}, "is one text"),
-        ({"identity": ["*"]}, "is not at least a brand name and '*'"),
-        ({"identity": []}, "is not at least"),
+        ({"identity": "ExampleBot,*"}, "must be one name or a list of names"),
+        ({"identity": ["*"]}, "['*'] must be a brand name, other names if any, and '*' at the end"),
+        ({"identity": []}, "[] must be a brand name"),
         ({"policy": Policy.chromium(), "throttle": Throttle()}, "policy: the throttle has one of its own"),
     ],
 )
@@ -43,6 +43,7 @@ def test_the_policy_is_the_throttle_s():
 def test_only_an_agent_with_an_identity_asks_for_advice():
     assert Courtesy().asking is None
     assert Courtesy(identity=["ExampleBot", "*"]).asking is not None
+    assert Courtesy("ExampleBot").asking is not None
 
 
 def failing(courtesy: Courtesy, times: int, url: str = URL) -> None:

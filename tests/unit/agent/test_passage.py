@@ -563,8 +563,17 @@ def outage(world, **options) -> Courtesy:
     return courtesy
 
 
-def test_an_origin_that_wants_all_traffic_is_taken_at_its_word(world):
+def test_advice_ends_no_backoff_unless_asked_for_and_a_held_request_asks_for_none(world):
+    # A static file on a CDN says nothing of the application behind it.
     courtesy = outage(world)
+    world.advice = ALL
+    asked = len(world.asked)
+    assert held(world, courtesy).release_time > world.now + 100
+    assert len(world.asked) == asked
+
+
+def test_an_origin_that_wants_all_traffic_may_be_taken_at_its_word(world):
+    courtesy = outage(world, advice_clears_backoff=True)
     assert held(world, courtesy).reason == "backoff"
     world.now += 60
     world.advice = ALL
@@ -577,22 +586,14 @@ def test_an_origin_that_wants_all_traffic_is_taken_at_its_word(world):
 
 @pytest.mark.parametrize("advice", [HALF, NONE, AdviceResponse(404, [], None), NETWORK_ERROR])
 def test_one_that_does_not_say_so_is_not(world, advice):
-    courtesy = outage(world)
+    courtesy = outage(world, advice_clears_backoff=True)
     world.advice = advice
     held(world, courtesy)
     assert courtesy.explain(URL).backoff > world.now + 100
 
 
-def test_the_clearing_can_be_left_off_and_then_a_held_request_asks_nobody(world):
-    courtesy = outage(world, advice_clears_backoff=False)
-    world.advice = ALL
-    asked = len(world.asked)
-    assert held(world, courtesy).release_time > world.now + 100
-    assert len(world.asked) == asked
-
-
 def test_a_retry_after_is_never_cleared_and_nobody_is_asked_while_it_holds(world):
-    courtesy = outage(world)
+    courtesy = outage(world, advice_clears_backoff=True)
     world.go(courtesy, (503, {"Retry-After": "100000"}), interactive=True)
     world.advice = ALL
     world.now += 60

@@ -19,6 +19,7 @@ VECTORS = Path(__file__).parents[2] / "vectors" / "bundle"
 PAGE, MANIFEST = "https://example.com/", "https://example.com/manifest.webmanifest"
 OTHER = "https://other.example"
 TEXT = {"content-type": "text/plain"}
+WITHOUT_MANIFEST = VECTORS / "cases" / "bad_no_manifest.wbn"
 
 
 def converted(source, version, *, remarks=None, **options):
@@ -91,32 +92,90 @@ def test_b2_has_the_primary_url_in_a_section():
     assert converted(there, "b1") == source
 
 
-def test_b1_without_a_manifest_is_remarked():
+@pytest.mark.parametrize("version", ["b1", "draft-01"])
+def test_b1_and_draft_01_need_a_manifest(version):
     source = VECTORS / "small_b2.wbn"
-    there = converted(source, "b1", remarks=[NO_MANIFEST])
-    assert held(there) == held(source)
-    assert sections(there) == {}
-    with pytest.raises(HeadgateError, match="names no manifest, and draft-01 must"):
-        converted(source, "draft-01")
+    with pytest.raises(HeadgateError, match=rf"lacks a manifest, which {version} must have; .* \(--manifest-url\)"):
+        converted(source, version)
     asked = f"{PAGE}assets/9e3779b1/file-1.js?v=1"
-    assert sections(converted(source, "draft-01", manifest_url=asked)) == {"manifest": asked}
+    there = converted(source, version, manifest_url=asked)
+    assert sections(there) == {"manifest": asked}
+    assert held(there) == held(source)
 
 
-def test_a_manifest_that_is_asked_for_is_in_the_bundle():
+def test_a_bundle_without_a_manifest_stays_so_in_its_own_version():
+    source = WITHOUT_MANIFEST.read_bytes()
+    assert converted(source, "b1", remarks=[NO_MANIFEST]) == source
+    assert rebased(rebased(source, remarks=[NO_MANIFEST]), "https://test.example.com", remarks=[NO_MANIFEST]) == source
+
+
+def test_the_manifest_is_in_the_bundle():
     """3.3.2: "The URL MUST refer to the one or more response(s) contained in the bundle itself." """
-    with pytest.raises(ConfigurationError, match=r"https://example.com/none is not in the bundle"):
+    with pytest.raises(ConfigurationError, match=r"manifest URL https://example.com/none is not in the bundle"):
         converted(VECTORS / "small_b2.wbn", "b1", manifest_url="https://example.com/none")
-    # What says so already is not ours to refuse: its readers take it.
-    kept = converted(VECTORS / "cases" / "ok_minimal.wbn", "draft-01")
-    assert sections(kept) == {"manifest": "https://test.example.com/manifest"}
+    # The manifest section stands before the index.
+    absent = MANIFEST.replace("manifest", "nowhere_", 1)
+    source = written((PAGE, {}), (MANIFEST, {}), version="b1", manifest_url=MANIFEST)
+    elsewhere = source.replace(MANIFEST.encode(), absent.encode(), 1)
+    with pytest.raises(HeadgateError, match=rf"does not contain its manifest {absent}, which draft-01 must"):
+        converted(elsewhere, "draft-01")
+    remark = f"the manifest URL {absent} is left out: it is not in the bundle"
+    assert "manifest" not in sections(converted(elsewhere, "b2", remarks=[remark]))
+
+
+def test_the_primary_url_of_b2_is_in_the_bundle():
+    """Of b2's primary section the same is asked; in b1 it is a fallback, and may be anywhere."""
+    elsewhere = written((PAGE, {}), version="b1", primary_url=OTHER, manifest_url=PAGE)
+    remark = f"the primary URL {OTHER}/ is left out: it is not in the bundle"
+    assert "primary" not in sections(converted(elsewhere, "b2", remarks=[remark]))
+    with pytest.raises(ConfigurationError, match=rf"primary URL {OTHER}/x is not in the bundle"):
+        converted(elsewhere, "b2", primary_url=f"{OTHER}/x")
+    with open_bundle(converted(elsewhere, "draft-01")) as bundle:
+        assert bundle.metadata.primary_url == f"{OTHER}/"
 
 
 def test_b1_without_a_primary_url_is_refused():
     source = written((PAGE, {}), version="b2", primary_url=None)
-    with pytest.raises(HeadgateError, match="names no primary URL, and b1 must"):
-        converted(source, "b1")
-    with open_bundle(converted(source, "b1", primary_url=f"{PAGE}#top", remarks=[NO_MANIFEST]), profile="compat") as b1:
+    with pytest.raises(HeadgateError, match="lacks a primary URL, which b1 must have"):
+        converted(source, "b1", manifest_url=PAGE)
+    with open_bundle(converted(source, "b1", primary_url=f"{PAGE}#top", manifest_url=PAGE)) as b1:
         assert b1.metadata.primary_url == f"{PAGE}#top"
+
+
+RELATIVE = written(
+    ("a.css", {"payload": b"a"}), ("/", {}), ("../m", {}), version="b2", primary_url=None, relative_urls=True
+)
+
+
+@pytest.mark.parametrize("version", ["b1", "draft-01"])
+def test_relative_urls_need_a_base_outside_of_b2(version):
+    absolute = {"primary_url": PAGE, "manifest_url": f"{PAGE}m"}
+    for named in ({"primary_url": PAGE}, absolute | {"manifest_url": PAGE}):
+        with pytest.raises(HeadgateError, match=rf"relative URLs such as '[^']+', and {version} .* \(--base-url\)"):
+            converted(RELATIVE, version, **named)
+    target = io.BytesIO()
+    with open_bundle(RELATIVE, base_url=f"{PAGE}b/c") as bundle:
+        assert convert(bundle, target, version=version, **absolute) == []
+    with open_bundle(target.getvalue()) as bundle:
+        assert sorted(bundle.metadata.requests) == [PAGE, f"{PAGE}b/a.css", f"{PAGE}m"]
+        assert bytes(bundle.response(f"{PAGE}b/a.css").payload) == b"a"
+
+
+def test_relative_urls_stay_relative_in_b2():
+    assert converted(RELATIVE, "b2") == RELATIVE
+    with open_bundle(converted(RELATIVE, "b2", primary_url=PAGE)) as bundle:
+        assert sorted(bundle.metadata.requests) == [PAGE, f"{PAGE}a.css", f"{PAGE}m"]
+    with pytest.raises(ConfigurationError, match=r"primary URL https://example.com/b is not in the bundle"):
+        converted(RELATIVE, "b2", primary_url=f"{PAGE}b")
+
+
+def test_a_section_that_is_not_deterministic_cbor_is_not_written():
+    """A section with a name that readers do not know is stepped over, whatever is in it; the writer refuses it."""
+    source = written((PAGE, {}), version="b1", manifest_url=PAGE, sections={"x": encode([["a"]])})
+    broken = source.replace(encode([["a"]]), encode([[]]) + b"\xff\xff")
+    assert broken != source
+    with pytest.raises(HeadgateError, match=r"cannot be written as draft-01: the section 'x' is no determin"):
+        converted(broken, "draft-01")
 
 
 def test_variants_are_refused_for_b2():
@@ -188,7 +247,7 @@ def test_critical_names_what_is_there():
     alone = written((PAGE, {}), critical=["signatures"], **options)
     assert "critical" not in sections(converted(alone, "b2", remarks=[NO_B2_SIGNATURES]))
     primary = written((PAGE, {}), version="b2", critical=["primary", "index"])
-    assert sections(converted(primary, "b1", remarks=[NO_MANIFEST])) == {"critical": ["index"]}
+    assert sections(converted(primary, "b1", manifest_url=PAGE)) == {"manifest": PAGE, "critical": ["index"]}
 
 
 @pytest.mark.parametrize("version", ["b1", "draft-01", "b2"])

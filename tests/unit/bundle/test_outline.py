@@ -75,7 +75,11 @@ def test_a_section_may_nest_as_deep_as_it_likes():
 @pytest.mark.parametrize("name", ["index", "manifest", "critical", "responses", "primary"])
 def test_sections_of_ours_are_not_given_in_bytes(name):
     with pytest.raises(ConfigurationError, match="is made of the bundle's own arguments"):
-        made(sections={name: b"\x80"})
+        made("b2", sections={name: b"\x80"})
+
+
+def test_a_section_that_is_called_primary_is_any_section_outside_of_b2():
+    assert made(sections={"primary": b"\x80"}).sections["primary"] == b"\x80"
 
 
 @pytest.mark.parametrize("name", ["\ud800", b"x", 1, ""])

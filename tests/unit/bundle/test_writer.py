@@ -305,3 +305,14 @@ def test_progress_ends_with_the_whole():
     told = []
     bundle = whole(progress=lambda done, total: told.append((done, total)))
     assert told[-1] == (len(bundle), len(bundle))
+
+
+@pytest.mark.parametrize(
+    ("primary", "url", "fault"), [(PAGE, "/", "is there already"), ("urn:x:y", "a.css", "is no absolute URL")]
+)
+def test_relative_urls_are_relative_to_an_absolute_primary_url(primary, url, fault):
+    """Readers resolve them against it: what they would refuse then is refused at once."""
+    writer = begun(version="b2", primary_url=primary, relative_urls=True)
+    writer.add(primary, headers=HTML)
+    with pytest.raises(ConfigurationError, match=fault):
+        writer.add(url, headers=HTML)

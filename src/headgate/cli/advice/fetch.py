@@ -29,8 +29,8 @@ def fetch(*, origin: str, identity: "AgentIdentity", ca: str | None, is_json: bo
 
     \b
     headgate advice fetch https://example.com
-    headgate advice fetch https://example.com --identity 'ExampleBot,*'
-    headgate advice fetch https://example.com --identity 'ExampleBot,*' --json | jq .result.fraction
+    headgate advice fetch https://example.com --identity ExampleBot
+    headgate advice fetch https://example.com --identity ExampleBot --json | jq .result.fraction
     """
     told = _fetched(origin if "://" in origin else f"https://{origin}", identity, trusted(ca))
     if is_json:

@@ -24,7 +24,7 @@ def parse(*, file: str, identity: "AgentIdentity") -> None:
     \b
     headgate advice parse traffic-advice.json
     headgate advice parse traffic-advice.json --identity 'ExampleProxy,prefetch-proxy,*'
-    curl -s https://example.com/.well-known/traffic-advice | headgate advice parse - --identity 'ExampleBot,*'
+    curl -s https://example.com/.well-known/traffic-advice | headgate advice parse - --identity ExampleBot
     """
     from headgate.advice.parsing import parse_advice_bytes
 

@@ -24,7 +24,7 @@ class _Identity(click.ParamType["AgentIdentity"]):
     name = "identity"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> "AgentIdentity":
-        """Read names with commas between them; `*`, which every agent goes by, may be left out."""
+        """Read one name, or names with commas between them."""
         from headgate.advice import AgentIdentity
         from headgate.advice.identity import EVERY_AGENT
 
@@ -32,24 +32,23 @@ class _Identity(click.ParamType["AgentIdentity"]):
             return value
         names = [name.strip() for name in value.split(",")]
         if names == [EVERY_AGENT]:
-            names = [_BRAND, EVERY_AGENT]
-        elif names[-1] != EVERY_AGENT:
-            names.append(EVERY_AGENT)
+            names = [_BRAND]
         try:
-            return AgentIdentity(names)
+            return AgentIdentity(names if len(names) > 1 else names[0])
         except ConfigurationError as error:
             self.fail(str(error), param, ctx)
 
 
 def identity(*, default: str | None = "*") -> Callable[..., Any]:
     """Give a command --identity: the names that the agent goes by."""
-    told = "" if default is None else " Default: *, which stands for every agent."
+    told = "" if default is None else " Default: *, every agent."
     return click.option(
         "--identity",
         type=_Identity(),
-        metavar="A,B,*",
+        metavar="NAME",
         default=default,
-        help=f"The agent's names, the most specific first: 'ExampleBot,*'. A missing * is added.{told}",
+        help="The agent's name, or several, the most specific first and * last: 'ExampleProxy,prefetch-proxy,*'."
+        + told,
     )
 
 

@@ -32,11 +32,12 @@ def convert(
     """Write the same exchanges in another version of the format.
 
     Responses are copied byte for byte. Signatures of responses survive between b1 and draft-01, and are left out of
-    b2, which has no variants either. An integrity block is left out: the bytes it signs are others now.
+    b2, which has no variants either. b1 and draft-01 need a primary URL, a manifest and absolute URLs: --base-url
+    resolves those of a b2 that has relative ones. An integrity block is left out: the bytes it signs are others now.
 
     \b
-    headgate bundle convert old.wbn --version b2 -o new.wbn
-    headgate bundle convert --profile compat old.wbn --version b1 --manifest-url https://example.com/m.json -o new.wbn
+    headgate bundle convert --profile compat old.wbn --version b2 -o new.wbn
+    headgate bundle convert new.wbn --version b1 --manifest-url https://example.com/manifest.json -o old.wbn
     """
     from headgate.bundle.convert import convert as converted
 

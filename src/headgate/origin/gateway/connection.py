@@ -34,13 +34,15 @@ class AgentConnection(asyncio.Protocol):
     """See the module."""
 
     __slots__ = (
-        "_buffer", "_busy", "_closing", "_delay", "_eof", "_held", "_identifier", "_memo", "_peer",
-        "_plan", "_policy", "_scanned", "_slow", "_thrown_away", "_transport", "_writable", "deadline", "exchange",
-        "gateway", "keep",
+        "_buffer", "_busy", "_closing", "_delay", "_eof", "_head_begun", "_held", "_identifier", "_memo", "_peer",
+        "_plan", "_policy", "_scanned", "_slow", "_thrown_away", "_transport", "_writable", "client", "deadline",
+        "exchange", "gateway", "keep",
     )  # fmt: skip
 
     def __init__(self, gateway: "Gateway") -> None:
         self.gateway = gateway
+        self.client = b""
+        """What the gateway counts its connection under; empty when it is not counted."""
         self.exchange: Exchange | Sending | None = None
         """The request under way at the origin, or the file that answers it from here."""
         self.deadline = math.inf
@@ -49,7 +51,7 @@ class AgentConnection(asyncio.Protocol):
         """Whether the connection goes on after the response under way."""
         self._buffer = bytearray()
         self._scanned = 0
-        self._busy = self._closing = self._eof = self._held = self._slow = False
+        self._busy = self._closing = self._eof = self._head_begun = self._held = self._slow = False
         self._writable = True
         self._delay: Delay | None = None
         self._thrown_away: BodyReader | None = None
@@ -67,8 +69,8 @@ class AgentConnection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self._meet(self.gateway.policy)
         self.deadline = self.gateway.pool.now + self.gateway.timeouts.header
-        if not self.gateway.enter(self):
-            self._send_last(gateway_problem(503, "every connection is taken"))
+        if reason := self.gateway.enter(self, self._peer):
+            self._turn_away(gateway_problem(503, reason))
 
     def connection_lost(self, _error: Exception | None) -> None:
         """End: see `asyncio.Protocol`."""
@@ -114,6 +116,7 @@ class AgentConnection(asyncio.Protocol):
         if data == self._memo and not self._busy and not self._buffer and self._writable:
             plan = self._plan
             if plan.policy is self.gateway.policy:
+                self._head_begun = False
                 self._decide(plan)
                 return
         exchange = self.exchange
@@ -264,7 +267,7 @@ class AgentConnection(asyncio.Protocol):
                 if head is None:
                     self._wait_for_head()
                     return
-                self._scanned = 0
+                self._scanned, self._head_begun = 0, False
                 request = parse_request(head, bounds)
             except Refusal as refusal:
                 self._refuse(refusal)
@@ -277,7 +280,9 @@ class AgentConnection(asyncio.Protocol):
             self._go_on()
 
     def _wait_for_head(self) -> None:
-        if self._buffer and not self._scanned:
+        # Once for each request: an empty line before it, however often and in however many pieces, gives no more time.
+        if self._buffer and not self._head_begun:
+            self._head_begun = True
             self.deadline = self.gateway.pool.now + self.gateway.timeouts.header
         self._scanned = len(self._buffer)
 
@@ -393,6 +398,14 @@ class AgentConnection(asyncio.Protocol):
             self.release_reading()
             if self._transport.can_write_eof():
                 self._transport.write_eof()
+
+    def _turn_away(self, response: Response) -> None:
+        """Answer a connection that there is no room for, and close it: it is not counted, and nothing waits for it."""
+        self._closing = self._busy = True
+        self.write([message(response, keep=False)])
+        self._transport.close()
+        # With TLS, close() waits for the client.
+        asyncio.get_running_loop().call_later(LINGER, self._transport.abort)
 
     def _close(self) -> None:
         self._closing = self._busy = True

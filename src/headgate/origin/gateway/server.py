@@ -13,6 +13,7 @@ from headgate.config.address import is_host
 from headgate.config.tree import Bounds, Timeouts
 from headgate.errors import ConfigurationError
 from headgate.limit import Gatekeeper
+from headgate.origin.gateway.clients import ClientConnections
 from headgate.origin.gateway.connection import AgentConnection
 from headgate.origin.gateway.forwarding import Peer
 from headgate.origin.gateway.local import ALLOW, advice_response, answering_advice
@@ -36,7 +37,8 @@ class Gateway:
     seconds; `local` answers what else is answered here, the gatekeeper unasked, and `lifeboat` the rejected requests
     that it has an answer for. `trusted` lists the CIDRs of the operator's own proxies: what they say about earlier
     hops is continued, what others say is replaced. `observe(event)` is told of what is out of the ordinary: `refused`,
-    `retried`, `unreachable`, `slow`, `truncated`, `crowded`, `lifeboat`; the same are counted in `counts`.
+    `retried`, `unreachable`, `slow`, `truncated`, `crowded`, `crowded_client`, `lifeboat`; the same are counted
+    in `counts`.
 
     Runs on the event loop that `start` is called on, and on no other. Raises `ConfigurationError` for an origin that
     is not a plain http URL.
@@ -65,6 +67,8 @@ class Gateway:
         """How often each event out of the ordinary happened."""
         self.connections: set[AgentConnection] = set()
         self.tunnels: set[TunnelEnd] = set()
+        self.clients = ClientConnections(self.bounds.connections_per_client)
+        """How many of both each client has."""
         self.allow = ALLOW
         """What Allow says of a method that is never served."""
         self.draining = False
@@ -153,17 +157,25 @@ class Gateway:
 
     # What connections call.
 
-    def enter(self, connection: AgentConnection) -> bool:
-        """Count a connection in; returns whether there is room for it."""
+    def enter(self, connection: AgentConnection, peer: Peer) -> str:
+        """Count a connection in; returns why there is no room for it, empty when there is."""
+        if len(self.connections) + len(self.tunnels) // 2 >= self.bounds.connections:
+            self.note("crowded")
+            return "connection limit reached"
+        # One load balancer, or one unix socket, stands for many clients.
+        if peer.address and not peer.trusted:
+            connection.client = self.clients.enter(peer.address)
+            if not connection.client:
+                self.note("crowded_client")
+                return "connection limit of this client address reached"
         self.connections.add(connection)
-        if len(self.connections) + len(self.tunnels) // 2 <= self.bounds.connections:
-            return True
-        self.note("crowded")
-        return False
+        return ""
 
     def leave(self, connection: AgentConnection) -> None:
         """Count a connection out."""
         self.connections.discard(connection)
+        self.clients.leave(connection.client)
+        connection.client = b""
         self.left()
 
     def left(self) -> None:

@@ -19,11 +19,13 @@ _PROBE_AFTER = 60
 class TunnelEnd(asyncio.Protocol):
     """One of the two connections of a tunnel: what it receives goes out at the `other`."""
 
-    __slots__ = ("_ended", "_gateway", "other", "transport")
+    __slots__ = ("_ended", "_gateway", "client", "other", "transport")
 
     def __init__(self, gateway: "Gateway") -> None:
         self._gateway = gateway
         self._ended = False
+        self.client = b""
+        """What the gateway counts the tunnel under, at the agent's end."""
         self.transport = cast("asyncio.Transport", None)
         self.other = cast("TunnelEnd", None)
 
@@ -54,6 +56,7 @@ class TunnelEnd(asyncio.Protocol):
     def connection_lost(self, _error: Exception | None) -> None:
         """End the other side too, after what is still to be sent there."""
         self._gateway.tunnels.discard(self)
+        self._gateway.clients.leave(self.client)
         self._gateway.left()
         if not self.other.transport.is_closing():
             self.other.transport.close()
@@ -64,6 +67,7 @@ def join(agent: "AgentConnection", origin: "OriginConnection", greeting: bytes) 
     near, far = TunnelEnd(agent.gateway), TunnelEnd(agent.gateway)
     near.other, far.other = far, near
     agent.gateway.tunnels |= {near, far}
+    near.client, agent.client = agent.client, b""
     far.transport = origin.hand_over(far)
     near.transport, early = agent.hand_over(near)
     for end in (near, far):

@@ -165,7 +165,7 @@ def test_without_an_identity_it_is_what_every_agent_is_advised(run, origin):
     assert run("fetch", origin.url, "--json").json["result"] == {"disallowed": False, "fraction": 0.5}
     assert run("fetch", origin.url, "--identity", "*", "--json").json["result"]["fraction"] == 0.5
     assert run("fetch", origin.url, "--identity", "ExampleBot", "--json").json["result"]["disallowed"]
-    told = run("fetch", origin.url, "--identity", "Other, ExampleBot", "--json")
+    told = run("fetch", origin.url, "--identity", "Other, ExampleBot, *", "--json")
     assert told.json["result"]["disallowed"]
     assert ["User-Agent: headgate\r\n" in heard for heard in origin.heard] == [True, True, False, False]
 

@@ -33,8 +33,10 @@ def test_a_command_says_its_flags_and_shows_examples(run, command):
     [
         ([], "Usage: headgate advice"),
         (["nope"], "no such command"),
-        (["parse", "--identity", "A\nB"], "has a control character"),
-        (["parse", "--identity", "A,,*"], "a name that is none"),
+        (["parse", "--identity", "A\nB"], "contains a control character"),
+        (["parse", "--identity", "Example,Bot"], "must be a brand name, other names if any"),
+        (["parse", "--identity", ""], "contains an empty name"),
+        (["parse", "--identity", "A,,*"], "contains an empty name"),
         (["parse", "--identity", "A,*", "/nowhere/at.all"], "/nowhere/at.all: No such file or directory"),
         (["parse", "--identity", "A,*", "/"], "/: Is a directory"),
         (["fetch", "--identity", "A,*"], "missing argument 'ORIGIN'"),

@@ -1,6 +1,6 @@
 import pytest
 
-from headgate.bundle import open_bundle
+from headgate.bundle import BundleWriter, open_bundle
 from tests.malformed import parts
 
 BASE = "https://example.com/"
@@ -41,11 +41,26 @@ def test_what_is_lost_or_lacking_is_said(run, make, tmp_path):
     refused = run("convert", plain, "--version", "b1", "-o", tmp_path / "out.wbn")
     assert (refused.code, refused.err.count("\n")) == (1, 1)
     assert not (tmp_path / "out.wbn").exists()
-    told = run("convert", plain, "--version", "b1", "--primary-url", BASE, "-o", tmp_path / "out.wbn")
-    assert told.code == 0
-    assert "strict readers refuse" in told.err
+    refused = run("convert", plain, "--version", "b1", "--primary-url", BASE, "-o", tmp_path / "out.wbn")
+    assert (refused.code, refused.err.count("\n")) == (1, 1)
+    assert "--manifest-url" in refused.err
+    assert not (tmp_path / "out.wbn").exists()
     whole = ("--primary-url", BASE, "--manifest-url", BASE)
     assert run("convert", plain, "--version", "draft-01", *whole, "-o", tmp_path / "out.wbn") == (0, b"", "")
+
+
+def test_relative_urls_are_resolved_or_refused(run, tmp_path):
+    relative, out = tmp_path / "relative.wbn", tmp_path / "out.wbn"
+    with BundleWriter(relative, version="b2", relative_urls=True) as writer:
+        writer.add("a.css", headers=TYPE, payload=b"a")
+    absolute = ("--primary-url", BASE, "--manifest-url", BASE + "a.css", "-o", out)
+    refused = run("convert", relative, "--version", "b1", "--primary-url", BASE, "-o", out)
+    assert (refused.code, refused.err.count("\n")) == (1, 1)
+    assert "'a.css'" in refused.err
+    assert "--base-url" in refused.err
+    assert not out.exists()
+    assert run("convert", "--base-url", BASE, relative, "--version", "b1", *absolute) == (0, b"", "")
+    assert run("get", out, BASE + "a.css").out == b"a"
 
 
 def test_variants_do_not_fit_into_b2(run, make, tmp_path):
