@@ -45,8 +45,8 @@ def main(entries: int, how: str) -> None:
         before = resident()
         master = fill(entries)
         used = resident() - before
-    histories = master._books["api"].histories.values()
-    recorded = {len(history) - 1 for history in histories}
+    pieces = master._books["api"].histories.pieces()
+    recorded = {len(history) - 1 for piece in pieces for _, history in piece}
     print(json.dumps({"each": used / IDENTIFIERS, "identifiers": len(master), "entries": sorted(recorded)}))
 
 

@@ -123,7 +123,7 @@ class TestLogic:
         for number in range(50):
             subject.account(accepted(100.0 + number / 100), 100.0 + number / 100)
         (book,) = subject._books.values()
-        assert len(book.histories[b"alice"]) - 1 == 3
+        assert len(book.histories.get(b"alice")) - 1 == 3
 
 
 class TestProtocol:

@@ -1,7 +1,5 @@
 """Configuration to objects: the one place where the rooms below are put together. Nothing here opens a socket."""
 
-import sys
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from headgate import advice
@@ -9,7 +7,6 @@ from headgate.cli.shelving import shelf_of
 from headgate.config import Configuration, DomainSection
 from headgate.errors import ConfigurationError
 from headgate.limit import Domain, Gatekeeper, Master
-from headgate.limit.accounting import DelayUntil
 from headgate.limit.gatekeeper import Account, spacing
 from headgate.origin import Identify, Rejections, Route, Routes, parse_identify
 from headgate.origin.gateway import Gateway, TlsKeys
@@ -24,7 +21,6 @@ __all__ = [
     "compose",
     "gatekeeper_of",
     "gateway_of",
-    "inherit",
     "kept_domains",
     "require_gate",
 ]
@@ -128,13 +124,3 @@ def kept_domains(tree: Configuration, old: Composition, new: Composition) -> set
     if tree.gate.master.startswith("tcp://"):
         return names
     return names - {domain.name for domain in set(new.domains) - set(old.domains)}
-
-
-def inherit(new: Gatekeeper, old: Gatekeeper, kept: Iterable[str], *, now: float) -> None:
-    """Give a gatekeeper what another knows: totals, the holds of the domains `kept`, and what its master knows."""
-    new.totals, new.evicted = old.totals, old.evicted
-    if new.master is not None and old.master is not None:
-        new.master.adopt(old.master)
-    for name in kept:
-        for identifier, release in old.top(name, now=now, most=sys.maxsize):
-            new.obey(DelayUntil(name, identifier, release))

@@ -15,7 +15,6 @@ from headgate.cli.composing import (
     compose,
     gatekeeper_of,
     gateway_of,
-    inherit,
     kept_domains,
     require_gate,
 )
@@ -32,9 +31,10 @@ from headgate.origin.gateway import TlsKeys
 
 __all__ = ["Gate", "frozen_changes"]
 
-_FORGET_EVERY = 1.0
+_FORGET_EVERY = 0.1
 _LOOK_EVERY = 1.0
-_FORGET_AT_ONCE = 10_000
+_FORGET_AT_ONCE = 1_000
+"""Holds, and histories, examined at a time; it takes a millisecond or two."""
 _MOST_HELD = 10
 _GREETING = 0.25
 _GLANCES = 50
@@ -124,7 +124,7 @@ class Gate:
         if link is not None and names != {domain.name for domain in self._composed.domains}:
             old_link, link = link, _linked(tree, composed)
         gatekeeper = self._new_gatekeeper(tree, composed, link)
-        inherit(gatekeeper, self.gatekeeper, kept_domains(tree, self._composed, composed), now=time.time())
+        gatekeeper.adopt(self.gatekeeper, kept_domains(tree, self._composed, composed))
         if old_link is not None and link is not None:
             old_link.close()
             link.start(asyncio.get_running_loop())

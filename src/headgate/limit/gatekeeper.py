@@ -5,19 +5,22 @@ local information to decide the disposition of each request instead of consultin
 Fault-Tolerance).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from heapq import heappop, heappush, nlargest
-from itertools import islice
 
 from headgate.limit.accounting import Accounting, DelayUntil, Totals
 from headgate.limit.domain import Domain
 from headgate.limit.master import Master
-from headgate.release import ASAP, NEVER, Status, advance, judge
+from headgate.limit.table import SHIFT, Table, Tables
+from headgate.release import ASAP, Status, advance, judge
 
 __all__ = ["Account", "Gatekeeper"]
 
 # Bound once: looking a member up in its Enum costs a fifth of a decision.
 _ACCEPTED, _DELAYED, _REJECTED = Status.ACCEPTED, Status.DELAYED, Status.REJECTED
+
+_TICK = 0.0625
+"""Seconds within which holds that end are not told apart when one has to make room."""
 
 Account = Callable[[Accounting, float], DelayUntil | None]
 """Where a gatekeeper's accounting goes: an embedded master's `account`, or a link's, which answers later."""
@@ -30,8 +33,8 @@ class Gatekeeper:
     inside is told directly (see `embedded`); with neither, the gatekeeper only obeys. A hold of at most `max_delay`
     seconds is a delay while fewer than `max_delayed` requests are delayed at once; anything else held is rejected.
     `spacing` gives, for domains whose rule is known here, the seconds between two requests delayed under it, so that
-    those who wait are not all released at one instant. At most `max_holds` holds are kept; when there is no room the
-    oldest are dropped (counted in `evicted`).
+    those who wait are not all released at one instant. At most `max_holds` holds are kept; one more takes the place of
+    one that is over or, when none is, of the one that ends next (counted in `evicted`).
     """
 
     def __init__(
@@ -48,18 +51,14 @@ class Gatekeeper:
         """Seconds; a longer hold is a rejection."""
         self.totals: dict[str, Totals] = {}
         """How many requests of each domain met each verdict."""
-        self.evicted = 0
-        """Holds dropped for want of room."""
         self.master = master
         """The master inside, where there is one."""
         self._account = account
         self._weigh = master.weigh if master is not None else None
         self._max_delayed = max_delayed
         self._spacing = dict(spacing or {})
-        self._max_holds = max_holds
-        self._holds: dict[str, dict[bytes, float]] = {}
-        self._size = 0
-        self._sweep: Iterator[tuple[str, bytes]] = iter(())
+        self._tables: Tables[float] = Tables(max_holds)
+        self._holds: dict[str, Table[float]] = {}
         self._seen = ASAP
         self._places: dict[float, int] = {}
         self._departures: list[float] = []
@@ -85,6 +84,11 @@ class Gatekeeper:
         )
 
     @property
+    def evicted(self) -> int:
+        """Holds in force that were dropped to make room."""
+        return self._tables.evicted
+
+    @property
     def delayed(self) -> int:
         """How many requests are delayed: those whose time had not come, and who had not left, at the last request."""
         return self._delayed
@@ -103,7 +107,7 @@ class Gatekeeper:
         except KeyError:
             totals = self.totals[domain] = Totals()
         holds = self._holds.get(domain)
-        release = holds.get(identifier, ASAP) if holds else ASAP
+        release = holds.shards[hash(identifier) >> SHIFT].get(identifier, ASAP) if holds is not None else ASAP
         if release <= now:
             status, release = _ACCEPTED, now
             totals.accepted += 1
@@ -160,58 +164,53 @@ class Gatekeeper:
         """Hold an identifier until a release time; one earlier than it already has changes nothing."""
         self._hold(control.domain, control.identifier, control.release)
 
+    def adopt(self, other: "Gatekeeper", domains: Iterable[str]) -> None:
+        """Take over what another gatekeeper knows: its totals, what its master knows, and the holds in `domains`.
+
+        For rules that change while requests come in; the other one is not to be used any more. Where there are more
+        holds than this one keeps, they go as new ones come.
+        """
+        self.totals, self._seen = other.totals, other._seen  # noqa: SLF001 - another one of this class
+        self._tables.evicted = other.evicted
+        for name in domains:
+            holds = other._holds.get(name)  # noqa: SLF001 - another one of this class
+            if holds is not None:
+                self._holds[name] = self._tables.include(holds)
+        if self.master is not None and other.master is not None:
+            self.master.adopt(other.master)
+
     def _hold(self, domain: str, identifier: bytes, release: float) -> None:
-        known = self._holds.get(domain, {}).get(identifier)
+        holds = self._holds.get(domain)
+        if holds is None:
+            # A release is its own expiry.
+            holds = self._holds[domain] = self._tables.include(Table(float, _TICK))
+        known = holds.get(identifier)
         if known is None:
-            if self._size >= self._max_holds:
-                self._make_room()
-            self._holds.setdefault(domain, {})[identifier] = release
-            self._size += 1
+            self._tables.add(holds, identifier, release, self._seen)
         elif release > known:
-            self._holds[domain][identifier] = release
+            holds.put(identifier, release)
 
     def held(self, domain: str, identifier: bytes, *, now: float) -> float:
         """Give the release time in force for `identifier`, `ASAP` when nothing holds it."""
-        release = self._holds.get(domain, {}).get(identifier, ASAP)
-        return release if release > now else ASAP
+        holds = self._holds.get(domain)
+        release = holds.get(identifier) if holds is not None else None
+        return release if release is not None and release > now else ASAP
 
     def top(self, domain: str, *, now: float, most: int = 10) -> list[tuple[bytes, float]]:
         """Give the identifiers held longest in `domain` with their release times, at most `most`."""
-        held = ((release, name) for name, release in self._holds.get(domain, {}).items() if release > now)
+        holds = self._holds.get(domain)
+        pieces = holds.pieces() if holds is not None else ()
+        held = ((release, name) for piece in pieces for name, release in piece if release > now)
         return [(name, release) for release, name in nlargest(most, held)]
 
     def forget(self, *, now: float, most: int | None = None) -> int:
         """Drop the holds that are over; give how many. Places whose time has come are free too.
 
-        With `most`, look at no more than that many, and go on from there the next time: a shell that calls this from
-        an event loop never stops it for long.
+        With `most`, no more than that many are examined: those that should be over first. A shell that calls this
+        from an event loop never stops it for long.
         """
         self._free_places(now)
-        before = self._size
-        steps = list(islice(self._sweep, most)) if most is not None else self._names()
-        if not steps:
-            self._sweep = iter(self._names())
-            steps = list(islice(self._sweep, most))
-        for domain, identifier in steps:
-            holds = self._holds[domain]
-            if holds.get(identifier, NEVER) <= now:
-                del holds[identifier]
-                self._size -= 1
-        return before - self._size
-
-    def _names(self) -> list[tuple[str, bytes]]:
-        return [(domain, identifier) for domain, holds in self._holds.items() for identifier in holds]
-
-    def _make_room(self) -> None:
-        """Drop what is over, and else the oldest sixteenth of the fullest domain: one pass instead of many."""
-        if self.forget(now=self._seen) > self._max_holds // 64:
-            return
-        holds = max(self._holds.values(), key=len)
-        oldest = list(islice(holds, len(holds) // 16 + 1))
-        for name in oldest:
-            del holds[name]
-        self._size -= len(oldest)
-        self.evicted += len(oldest)
+        return self._tables.forget(now, most)
 
 
 def spacing(domains: Iterable[Domain]) -> dict[str, float]:

@@ -44,8 +44,8 @@ class Algorithm(Protocol):
         """Add a request that counts at `moment`; give the next release time, `ASAP` when the next may go at once."""
         ...
 
-    def spent(self, history: "array[float]", now: float) -> bool:
-        """Say whether nothing in `history` can bear on a request from `now` on."""
+    def expiry(self, history: "array[float]") -> float:
+        """Return the instant from which nothing in `history` can bear on a request."""
         ...
 
 
@@ -85,9 +85,9 @@ class Log:
                 release = max(release, advance(now if now > last else last, interval))
         return release
 
-    def spent(self, history: "array[float]", now: float) -> bool:
-        """Nothing published is in force and the greatest timestamp has left the longest window."""
-        return history[PUBLISHED] <= now and history[-1] <= now - self._window
+    def expiry(self, history: "array[float]") -> float:
+        """Nothing published is in force any more and the greatest timestamp has left the longest window."""
+        return max(history[PUBLISHED], advance(history[-1], self._window))
 
 
 class Gcra:
@@ -111,9 +111,9 @@ class Gcra:
             release = max(release, advance(arrival, tolerance))
         return release if release > now else ASAP
 
-    def spent(self, history: "array[float]", now: float) -> bool:
-        """Every theoretical arrival time has passed."""
-        return max(history) <= now
+    def expiry(self, history: "array[float]") -> float:
+        """Every theoretical arrival time has passed; what was published ends no later."""
+        return max(history)
 
 
 class Smockron:
@@ -156,9 +156,10 @@ class Smockron:
                 release = max(release, following / 1_000)
         return release
 
-    def spent(self, history: "array[float]", now: float) -> bool:
+    def expiry(self, history: "array[float]") -> float:
         """The original's database would have forgotten every rule's value, and nothing published is in force."""
-        return history[PUBLISHED] <= now and max(history[3::3]) < now * 1_000
+        # After its expiry, not at it, and `record` reads an expiry with some slack: two microseconds more cover both.
+        return max(history[PUBLISHED], (max(history[3::3]) + 2 * _MICROSECOND) / 1_000)
 
 
 ALGORITHMS: dict[AlgorithmName, type[Algorithm]] = {"log": Log, "gcra": Gcra, "smockron": Smockron}

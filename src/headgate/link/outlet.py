@@ -8,7 +8,6 @@ all domains for which it will receive traffic". A new one is answered with the h
 
 import time
 from collections.abc import Callable, Iterator
-from itertools import islice
 
 import zmq
 
@@ -37,7 +36,7 @@ class Outlet:
         self._counters = counters
         self._clock = clock
         self._due: dict[str, float] = {}
-        self._resending: dict[str, Iterator[DelayUntil]] = {}
+        self._resending: dict[str, Iterator[tuple[list[DelayUntil], bool]]] = {}
         self._resent_at: dict[str, float] = {}
         self._paused_until = 0.0
         self.change(master)
@@ -85,18 +84,19 @@ class Outlet:
         for name in [name for name, due in self._due.items() if due <= moment and name not in self._resending]:
             del self._due[name]
             self._resent_at[name] = moment
-            self._resending[name] = self._master.holds(name, now=self._clock())
+            self._resending[name] = self._master.hold_pieces(name, now=self._clock(), most=_PIECE)
         if moment < self._paused_until:
             return
-        for name, holds in list(self._resending.items()):
-            piece = list(islice(holds, _PIECE))
+        for name, pieces in list(self._resending.items()):
+            piece, more = next(pieces, ([], False))
             for control in piece:
                 self.publish(name, control.identifier, control.release)
             self._counters.resent += len(piece)
-            if len(piece) < _PIECE:
+            if not more:
                 del self._resending[name]
-            # A subscriber's queue has to empty meanwhile.
-            self._paused_until = moment + _PAUSE
+            if piece:
+                # A subscriber's queue has to empty meanwhile.
+                self._paused_until = moment + _PAUSE
 
     def due(self) -> float:
         """Give the monotonic seconds at which `resend` has something to do; infinity when it has not."""

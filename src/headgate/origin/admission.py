@@ -15,10 +15,10 @@ from headgate.origin.routes import Routes
 
 __all__ = ["FORGET_EVERY", "Reading", "forget", "questions"]
 
-FORGET_EVERY = 10.0
+FORGET_EVERY = 1.0
 """Seconds between two times that a middleware lets its gatekeeper forget what is over."""
 
-_FORGET_AT_ONCE = 10_000
+_FORGET_AT_ONCE = 1_000
 
 R = TypeVar("R")
 

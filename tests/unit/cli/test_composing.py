@@ -1,6 +1,6 @@
 import pytest
 
-from headgate.cli.composing import check_composition, compose, gatekeeper_of, inherit, kept_domains, require_gate
+from headgate.cli.composing import check_composition, compose, gatekeeper_of, kept_domains, require_gate
 from headgate.config import parse
 from headgate.errors import ConfigurationError
 from headgate.limit.accounting import DelayUntil
@@ -75,11 +75,11 @@ def test_a_domain_that_stays_keeps_its_holds_histories_and_totals():
     old = gatekeeper(RULED.format("a", "1/min burst 3"))
     assert statuses(old, "a", 0.0, 1.0) == [Status.ACCEPTED] * 2
     new = gatekeeper(RULED.format("a", "1/min burst 3") + RULED.format("b", "1/s"))
-    inherit(new, old, ["a"], now=1.0)
+    new.adopt(old, ["a"])
     # Its history goes on: the third is the last that may pass.
     assert statuses(new, "a", 2.0, 3.0) == [Status.ACCEPTED, Status.REJECTED]
     newer = gatekeeper(RULED.format("a", "1/min burst 3"))
-    inherit(newer, new, ["a"], now=4.0)
+    newer.adopt(new, ["a"])
     assert statuses(newer, "a", 5.0) == [Status.REJECTED]
     assert (newer.totals["a"].accepted, newer.totals["a"].rejected) == (3, 2)
     assert newer.master is not None
@@ -91,7 +91,7 @@ def test_a_domain_whose_rules_change_starts_afresh_but_keeps_its_totals():
     old = gatekeeper(RULED.format("a", "1/d burst 1"))
     assert statuses(old, "a", 0.0, 1.0) == [Status.ACCEPTED, Status.REJECTED]
     new = gatekeeper(RULED.format("a", "2/d burst 2"))
-    inherit(new, old, [], now=1.0)
+    new.adopt(old, [])
     assert statuses(new, "a", 2.0, 3.0, 4.0) == [Status.ACCEPTED, Status.ACCEPTED, Status.REJECTED]
     assert new.totals["a"].accepted == 3
 
@@ -109,5 +109,5 @@ def test_holds_outlive_a_change_of_rules_only_where_a_master_elsewhere_made_them
 def test_holds_of_a_domain_that_met_no_request_yet_are_inherited():
     old, new = gatekeeper(RULED.format("a", "1/s")), gatekeeper(RULED.format("a", "1/s"))
     old.obey(DelayUntil("a", b"x", 9.0))
-    inherit(new, old, ["a"], now=1.0)
+    new.adopt(old, ["a"])
     assert new.held("a", b"x", now=1.0) == 9.0

@@ -150,7 +150,7 @@ class TestBounds:
         for number in range(1_000):
             gatekeeper.obey(hold(b"%d" % number, 1e9, f"domain{number % 2}"))
             assert gatekeeper.forget(now=0.0) == 0
-            assert gatekeeper._size <= 160
+            assert gatekeeper._tables.size <= 160
         kept = [number for number in range(1_000) if gatekeeper.held(f"domain{number % 2}", b"%d" % number, now=0) > 0]
         assert 140 <= len(kept) <= 160
         assert gatekeeper.evicted == 1_000 - len(kept)

@@ -42,8 +42,8 @@ def test_a_history_is_spent_when_it_can_hold_nobody(name):
         release = algorithm.record(history, 100.0, 100.0)
     history[PUBLISHED] = release
     assert release > 100.0
-    assert not algorithm.spent(history, 100.5)
-    assert algorithm.spent(history, 200.0)
+    assert algorithm.expiry(history) > 100.5
+    assert algorithm.expiry(history) <= 200.0
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -52,7 +52,7 @@ def test_what_a_spent_history_is_asked_next_it_answers_as_a_new_one(name):
     for _ in range(3):
         algorithm.record(old, 100.0, 100.0)
     now = 100.0
-    while not algorithm.spent(old, now):
+    while algorithm.expiry(old) > now:
         now += 0.125
     for _ in range(5):
         assert algorithm.record(old, now, now) == algorithm.record(new, now, now)

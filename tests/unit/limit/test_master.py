@@ -103,11 +103,11 @@ class TestBounds:
     """What strangers can grow."""
 
     def test_spent_histories_are_forgotten(self):
-        master = Master([Domain("api", ONE), Domain("free")])
+        master = Master([Domain("api", (Rule.parse("1 per 10s burst 1"),)), Domain("free")])
         for number in range(10):
             master.account(accepted(b"%d" % number, 100.0 + number), 100.0 + number)
-        assert master.forget(now=106.0) == 6
-        assert len(master) == 4
+        assert master.forget(now=116.5) == 7
+        assert len(master) == 3
 
     def test_forgetting_in_steps_looks_at_every_history_in_turn(self):
         master = Master([Domain("api", ONE)])
@@ -140,3 +140,26 @@ def test_wrong_clocks_are_survived(moment):
     master = Master([Domain("api", ONE)])
     release = master.weigh("api", Status.ACCEPTED, b"alice", moment, 100.0)
     assert release == (ASAP if moment < 99 else moment + 1)
+
+
+def test_holds_come_in_pieces_that_look_at_a_bounded_part_of_the_histories():
+    master = Master([Domain("api", (Rule.parse("1/min burst 2"),))])
+    for number in range(20_000):
+        master.account(accepted(b"%d" % number, 100.0), 100.0)
+        if number % 2_000 == 0:
+            master.account(accepted(b"%d" % number, 100.0), 100.0)
+    pieces = list(master.hold_pieces("api", now=100.0, most=3))
+    assert sorted(control.identifier for piece, _ in pieces for control in piece) == sorted(
+        b"%d" % number for number in range(0, 20_000, 2_000)
+    )
+    assert all(len(piece) <= 3 for piece, _ in pieces)
+    assert [more for _, more in pieces] == [True] * (len(pieces) - 1) + [False]
+    assert len(pieces) > 20_000 // 5_000, "though ten holds would fit into four"
+
+
+def test_a_piece_of_holds_is_as_long_as_it_may_be():
+    master = Master([Domain("api", ONE)])
+    for number in range(500):
+        master.account(accepted(b"%d" % number, 100.0), 100.0)
+    assert [len(piece) for piece, _ in master.hold_pieces("api", now=100.0, most=200)] == [200, 200, 100]
+    assert list(master.hold_pieces("nowhere", now=100.0, most=200)) == []

@@ -78,7 +78,7 @@ def test_a_rate_that_holds_nobody_any_more_is_forgotten():
             with suppress(Refusal):
                 clients.admit(b"%d" % number, now=5.0 + number)
                 clients.leave(b"%d" % number)
-    assert len(clients._gate.master) + clients._gate._size < 100
+    assert len(clients._gate.master) + clients._gate._tables.size < 100
 
 
 def test_strangers_fill_no_more_than_there_is_room_for(monkeypatch):

@@ -1,0 +1,145 @@
+"""Tables of expiring values; entries examined are counted by the function that gives their expiry."""
+
+import pytest
+
+from headgate.limit.table import EXAMINED_AT_ONCE, SHARDS, Table, Tables
+from headgate.release import ASAP, NEVER
+
+
+class Examined:
+    """An expiry function, for values that are their own expiry, which counts its calls."""
+
+    def __init__(self):
+        self.count = 0
+
+    def __call__(self, value):
+        self.count += 1
+        return value
+
+    def during(self, call, *arguments):
+        """Return how many entries are examined during a call."""
+        before = self.count
+        call(*arguments)
+        return self.count - before
+
+
+def filled(most, expiries, tick=1.0):
+    """Return tables, one table of them and what counts: an entry `b"0"`, `b"1"`, … for each of the expiries."""
+    examined = Examined()
+    tables = Tables(most)
+    table = tables.include(Table(examined, tick))
+    for number, expiry in enumerate(expiries):
+        tables.add(table, b"%d" % number, expiry, 0.0)
+    return tables, table, examined
+
+
+def names(table):
+    return sorted(name for piece in table.pieces() for name, _ in piece)
+
+
+def test_an_entry_is_there_until_it_has_expired():
+    tables, table, _ = filled(10, [5.0, 6.0])
+    assert (table.get(b"0"), table.get(b"1"), table.get(b"2")) == (5.0, 6.0, None)
+    assert (tables.forget(4.9), tables.forget(5.0), tables.forget(5.0)) == (0, 1, 0)
+    assert (names(table), table.size, tables.size) == ([b"1"], 1, 1)
+
+
+def test_an_entry_goes_with_its_tick_never_before_its_expiry():
+    tables, table, _ = filled(10, [4.1, 4.9, 5.0], tick=1.0)
+    assert tables.forget(4.95) == 0
+    assert tables.forget(5.0) == 3
+    assert table.size == 0
+
+
+def test_a_new_entry_examines_two_that_are_due_while_there_is_room():
+    tables, table, examined = filled(100, [1.0] * 10)
+    assert examined.during(tables.add, table, b"new", 9.0, 2.0) == 2 + 1
+    assert table.size == 9
+
+
+def test_a_new_entry_examines_none_that_is_not_due():
+    tables, table, examined = filled(100, [3.0] * 10)
+    assert examined.during(tables.add, table, b"new", 9.0, 2.0) == 1
+
+
+def test_room_is_made_by_examining_so_many_entries_at_most_and_then_one_goes_in_force():
+    """Here all have been prolonged, so that none of those due can go."""
+    tables, table, examined = filled(100, [1.0] * 100)
+    for number in range(100):
+        table.put(b"%d" % number, 50.0)
+    assert examined.during(tables.add, table, b"new", 50.0, 2.0) == EXAMINED_AT_ONCE + 2
+    assert (tables.size, tables.evicted) == (100, 1)
+    assert table.get(b"new") == 50.0
+
+
+def test_a_prolonged_entry_moves_on_and_the_next_one_goes():
+    tables, table, _ = filled(3, [1.0, 2.0, 9.0])
+    table.put(b"0", 8.0)
+    tables.add(table, b"new", 9.0, 3.0)
+    assert names(table) == [b"0", b"2", b"new"]
+    assert tables.evicted == 0
+
+
+@pytest.mark.parametrize("most", [None, 0, 1, 3, 10])
+def test_forgetting_examines_no_more_than_it_may(most):
+    tables, table, examined = filled(100, [1.0] * 5 + [9.0] * 5)
+    other = tables.include(Table(examined, 1.0))
+    tables.add(other, b"0", 1.0, 0.0)
+    expected = 6 if most is None else min(6, most)
+    assert examined.during(tables.forget, 2.0, most) == expected
+    assert tables.size == table.size + other.size == 11 - expected
+
+
+def test_an_expiry_just_behind_its_tick_does_not_come_round_for_ever():
+    """The float after 0.9, divided by 0.1, is 9 exactly: its tick begins before it."""
+    tables, table, examined = filled(10, [0.9000000000000001], tick=0.1)
+    assert examined.during(tables.forget, 0.9, 10) == 1
+    assert (tables.size, table.is_due(0.9)) == (1, False)
+    assert tables.forget(1.1) == 1
+
+
+def test_instants_without_end_are_kept_in_order_too():
+    tables, table, _ = filled(3, [NEVER, 5.0, ASAP])
+    assert tables.forget(0.0) == 1
+    assert (tables.forget(9e14), tables.forget(9e15)) == (1, 0)
+    assert names(table) == [b"0"]
+
+
+def test_the_table_that_has_most_gives_way():
+    tables, table, examined = filled(4, [9.0] * 3)
+    other = tables.include(Table(examined, 1.0))
+    tables.add(other, b"0", 5.0, 0.0)
+    tables.add(other, b"1", 9.0, 0.0)
+    assert (table.size, other.size) == (2, 2)
+
+
+def test_what_has_expired_goes_from_whichever_table():
+    tables, table, examined = filled(4, [9.0] * 3)
+    other = tables.include(Table(examined, 1.0))
+    tables.add(other, b"0", 1.0, 0.0)
+    tables.add(table, b"new", 9.0, 2.0)
+    assert (table.size, other.size, tables.evicted) == (4, 0, 0)
+
+
+def test_an_expired_entry_that_is_not_due_yet_is_not_counted_as_evicted():
+    tables, table, _ = filled(1, [1.5])
+    tables.add(table, b"new", 9.0, 1.75)
+    assert (names(table), tables.evicted) == ([b"new"], 0)
+
+
+def test_entries_are_spread_over_all_shards():
+    _, table, _ = filled(100_000, [9.0] * 50_000)
+    sizes = [len(shard) for shard in table.shards]
+    assert len(sizes) == SHARDS
+    assert sum(sizes) == table.size == 50_000
+    assert max(sizes) < 3 * 50_000 / SHARDS
+
+
+def test_a_table_may_change_between_two_pieces():
+    tables, table, _ = filled(1_000, [5.0] * 500)
+    seen = 0
+    for piece in table.pieces():
+        seen += len(piece)
+        if seen:
+            tables.forget(6.0)
+    assert 0 < seen < 500
