@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import os
 import resource
 import socket
@@ -60,15 +61,19 @@ def test_a_head_that_does_not_come_is_not_waited_for(beginning: bytes, shell: Sh
     run(check())
 
 
-def test_a_head_that_comes_byte_by_byte_is_not_waited_for_either(run: Callable) -> None:
+@pytest.mark.parametrize("pieces", [[b"x"], [b"\r", b"\n"], [b"\r\n"]])
+def test_a_head_that_comes_byte_by_byte_is_not_waited_for_either(pieces: list[bytes], run: Callable) -> None:
     async def check() -> None:
         async with proxy_running(patience=HASTE) as server, client_at(server) as client:
             ending = asyncio.create_task(client.rest())
             with contextlib.suppress(ConnectionError):
-                while not ending.done():
-                    await client.send(b"x")
+                for piece in itertools.cycle(pieces):
+                    if ending.done():
+                        break
+                    await client.send(piece)
                     await asyncio.sleep(0.02)
-            await asyncio.gather(ending, return_exceptions=True)
+            with contextlib.suppress(ConnectionError):
+                await ending
             await until(lambda: not server.connections)
 
     run(check())

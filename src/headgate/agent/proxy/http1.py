@@ -35,8 +35,8 @@ class Http1Connection:
     """See the module. `surplus` is a connection too many, which is only told so."""
 
     __slots__ = (
-        "_buffer", "_closing", "_eof", "_gone", "_head", "_out", "_peer", "_scanned", "_server", "_socket", "_surplus",
-        "_task", "_wanted", "deadline",
+        "_buffer", "_closing", "_eof", "_gone", "_head", "_head_begun", "_out", "_peer", "_scanned", "_server",
+        "_socket", "_surplus", "_task", "_wanted", "deadline",
     )  # fmt: skip
 
     def __init__(
@@ -51,7 +51,7 @@ class Http1Connection:
         self._head: Head | None = None
         self._task: asyncio.Task[None] | None = None
         self._out: bytes | memoryview = b""
-        self._eof = self._closing = self._gone = False
+        self._eof = self._closing = self._gone = self._head_begun = False
         self._wanted = READ
         self.deadline = server.relay.now + server.patience.quiet
         """When, on the coarse clock, `expire` is due."""
@@ -111,7 +111,9 @@ class Http1Connection:
         if not count:
             self._hear_end()
         elif not self._closing:
-            if not self._buffer and self._task is None:
+            # Once for each request: empty lines before it, however often, give no more time.
+            if not self._head_begun and self._task is None:
+                self._head_begun = True
                 self.deadline = server.relay.now + server.patience.head
             self._buffer += piece[:count]
             self._go_on()
@@ -148,7 +150,7 @@ class Http1Connection:
                 if self._eof:
                     self.close()
                 return False
-            self._scanned = 0
+            self._scanned, self._head_begun = 0, False
             raw = bytes(buffer[:end])
             del buffer[:end]
             head = parse_head(raw)
