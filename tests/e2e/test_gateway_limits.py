@@ -117,7 +117,7 @@ def test_connections_over_the_bound_are_told_so(run: Callable) -> None:
 
 def test_connections_of_one_client_have_a_bound(run: Callable) -> None:
     async def check() -> None:
-        async with served(bounds=Bounds(connections_per_client=2)) as (_, gateway):
+        async with served(bounds=Bounds(client_connections=2)) as (_, gateway):
             async with agent_at(gateway) as one, agent_at(gateway) as two, agent_at(gateway) as three:
                 assert (await three.response()).status == 503
                 assert await three.rest() == b""
@@ -133,9 +133,9 @@ def test_connections_of_one_client_have_a_bound(run: Callable) -> None:
     run(check())
 
 
-@pytest.mark.parametrize("settings", [{"trusted": ["127.0.0.1"]}, {"bounds": Bounds(connections_per_client=0)}])
+@pytest.mark.parametrize("settings", [{"trusted": ["127.0.0.1"]}, {"bounds": Bounds(client_connections=0)}])
 def test_trusted_proxies_have_as_many_connections_as_they_like(settings: dict[str, Any], run: Callable) -> None:
-    settings = {"bounds": Bounds(connections_per_client=1)} | settings
+    settings = {"bounds": Bounds(client_connections=1)} | settings
 
     async def check() -> None:
         async with served(**settings) as (_, gateway), agent_at(gateway) as one, agent_at(gateway) as two:
@@ -150,7 +150,7 @@ def test_a_tunnel_counts_as_a_connection_of_its_client(run: Callable) -> None:
     switching = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
 
     async def check() -> None:
-        async with served(says(switching), bounds=Bounds(connections_per_client=1)) as (_, gateway):
+        async with served(says(switching), bounds=Bounds(client_connections=1)) as (_, gateway):
             async with agent_at(gateway) as tunnel:
                 await tunnel.send(head)
                 assert await tunnel.reader.readexactly(len(switching)) == switching

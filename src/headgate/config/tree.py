@@ -67,7 +67,7 @@ class Bounds(Section, frozen=True):
     """Bytes in a request's body; more is 413. 0 sets no bound."""
     connections: Annotated[int, Meta(ge=1, le=1_000_000)] = 10_000
     """Connections of agents at once, in each worker; one more is answered 503 and closed."""
-    connections_per_client: Count = 1_024
+    client_connections: Count = 1_024
     """Connections of one client address at once, in each worker; one more is answered 503 and closed. IPv6 addresses
     count by their /64 network, trusted proxies not at all. 0 sets no bound."""
 

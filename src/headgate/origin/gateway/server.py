@@ -67,7 +67,7 @@ class Gateway:
         """How often each event out of the ordinary happened."""
         self.connections: set[AgentConnection] = set()
         self.tunnels: set[TunnelEnd] = set()
-        self.clients = ClientConnections(self.bounds.connections_per_client)
+        self.clients = ClientConnections(self.bounds.client_connections)
         """How many of both each client has."""
         self.allow = ALLOW
         """What Allow says of a method that is never served."""
