@@ -42,7 +42,10 @@ def http_date(value: bytes, *, now: float | None = None) -> int | None:
 
 
 def _of_two_digits(match: re.Match[bytes], digits: int, now: float | None) -> int | None:
-    """Take the year in the past that has these digits where another is more than 50 years ahead (9110 5.6.7)."""
+    """Return the date in the past with these digits where the next one is more than 50 years ahead (9110 5.6.7).
+
+    A year is 365.2425 days here, so exactly 50 calendar years may be up to a day more or less.
+    """
     if now is None:
         return _seconds(match, digits + (2000 if digits < 70 else 1900))
     furthest = min(max(now, 0.0), _LAST) + 50 * _YEAR

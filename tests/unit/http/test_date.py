@@ -54,3 +54,20 @@ NOW = 1_763_683_200  # 2025-11-21 00:00:00
 )
 def test_years_of_two_digits_are_at_most_50_years_ahead(value, now, seconds):
     assert http_date(value, now=now) == seconds
+
+
+FIFTY_YEARS = 50 * 31_556_952  # of 365.2425 days each
+IN_2075, IN_1975 = 3_326_572_800, 170_812_800
+
+
+@pytest.mark.parametrize(
+    ("now", "seconds"),
+    [
+        (IN_2075 - FIFTY_YEARS + 1, IN_2075),
+        (IN_2075 - FIFTY_YEARS, IN_2075),
+        (IN_2075 - FIFTY_YEARS - 0.001, IN_1975),
+        (IN_2075 - FIFTY_YEARS - 1, IN_1975),
+    ],
+)
+def test_a_date_exactly_50_years_ahead_is_not_more_than_50_years_ahead(now, seconds):
+    assert http_date(b"Saturday, 01-Jun-75 00:00:00 GMT", now=now) == seconds
