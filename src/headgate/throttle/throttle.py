@@ -35,6 +35,9 @@ _SPREAD: Final = 10.0
 UNCOUNTED: Final = frozenset({502, 504})
 """Somebody on the way could not reach the server: neither a failure of its nor a success."""
 
+_MAX_DECLARED: Final = 4
+"""Buckets that one response may declare. Each one looks through all targets of its origin."""
+
 _UNEARNED: Final = UNCOUNTED | {429}
 """What is no failure, and earns no retry either."""
 
@@ -261,7 +264,7 @@ class Throttle:
                 del self._opt_outs[next(iter(self._opt_outs))]
                 self.opt_outs_evicted += 1
             self._opt_outs[host] = None
-        for value in words.buckets:
+        for value in words.buckets[:_MAX_DECLARED]:
             path = value.lower() if self.policy.lower_case_path else value
             # section 4: the current response is a match for the path that it declares
             if path.startswith("/") and path_matches(path, target.path):

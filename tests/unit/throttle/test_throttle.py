@@ -557,3 +557,12 @@ class TestAClockThatIsSetBack:
         assert waits(throttle, now=NOW + 10) == 0.0
         assert waits(throttle, now=NOW + 9) == 0.0
         assert throttle.clock_steps == 0
+
+
+def test_a_response_declares_four_buckets_at_most():
+    # Each one looks through all targets of the origin: a server could stop its clients for seconds with one response.
+    throttle = throttled()
+    paths = ["/a", "/a/b", "/a/b/c", "/a/b/c/d", "/a/b/c/d/e", "/"]
+    fail(throttle, "http://a.example/a/b/c/d/e/f", headers=[("DDoS-Bucket-With", path) for path in paths])
+    found = [throttle.explain("http://a.example" + path, now=NOW).bucket for path in paths]
+    assert found == ["/a", "/a/b", "/a/b/c", "/a/b/c/d", "/a/b/c/d", None]
