@@ -122,6 +122,9 @@ class VersionError(BundleError):
 class FetchError(HeadgateError):
     """What was asked for over HTTP cannot be had, or not be trusted; the message names the URL."""
 
+    retry_after: str = ""
+    """The Retry-After of the answer that is the reason; empty where it had none, or where there was no answer."""
+
 
 class NotInBundle(HeadgateError, LookupError):
     """The bundle holds no response for that URL, variant key or request."""

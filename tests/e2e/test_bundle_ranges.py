@@ -221,7 +221,7 @@ def test_a_response_that_breaks_off_under_the_client(library):
     with (
         serving(cut) as server,
         RangeBundle.open(server.url) as bundle,
-        library.Client(transport=BundleTransport(bundle)) as client,
+        library.Client(transport=BundleTransport(bundle, origins=[SITE])) as client,
         pytest.raises(FetchError),
     ):
         client.get(f"{SITE}/large")

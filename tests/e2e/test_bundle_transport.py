@@ -104,9 +104,12 @@ def test_a_bundle_that_is_not_served_as_one(site, reading, library, path):
     with pytest.raises(FetchError, match=r"site\.wbn: (served as|a bundle served without)"):
         reading.open(site.url + path)
     assert len(reading.open(site.url + path, require_nosniff=False).requests) == 8
-    with library.Client(transport=BundleTransport(site.url + path)) as client, pytest.raises(FetchError):
+    with (
+        library.Client(transport=BundleTransport(site.url + path, origins=[SITE])) as client,
+        pytest.raises(FetchError),
+    ):
         client.get(f"{SITE}/")
-    with library.Client(transport=BundleTransport(site.url + path, require_nosniff=False)) as client:
+    with library.Client(transport=BundleTransport(site.url + path, origins=[SITE], require_nosniff=False)) as client:
         assert client.get(f"{SITE}/").content == b"<p>home"
 
 
@@ -125,7 +128,7 @@ def test_a_bundle_that_is_replaced_meanwhile(site, folder):
 def test_transports_over_ranges_and_the_network_behind_them(site, library):
     with (
         RangeBundle.open(site.url + "/site.wbn") as bundle,
-        library.Client(transport=BundleTransport(bundle), follow_redirects=True) as client,
+        library.Client(transport=BundleTransport(bundle, origins=[SITE]), follow_redirects=True) as client,
     ):
         assert client.get(f"{SITE}/moved").content == b"<p>home"
         assert client.get(f"{SITE}/page").content == PAGE
@@ -143,14 +146,16 @@ def test_transports_of_asynchronous_clients(site, library):
     async def check():
         async with (
             await AsyncRangeBundle.open(site.url + "/site.wbn") as bundle,
-            library.AsyncClient(transport=AsyncBundleTransport(bundle), follow_redirects=True) as client,
+            library.AsyncClient(
+                transport=AsyncBundleTransport(bundle, origins=[SITE]), follow_redirects=True
+            ) as client,
         ):
             many = await asyncio.gather(*(client.get(f"{SITE}/{name}") for name in ("moved", "page", "large", "last")))
             assert [response.content for response in many] == [b"<p>home", PAGE, LARGE, b"the last"]
             part = await client.get(f"{SITE}/large", headers={"Range": "bytes=-5"})
             assert part.content == LARGE[-5:]
             assert (await client.get(site.url + "/site.wbn")).content == BUNDLE
-        async with library.AsyncClient(transport=AsyncBundleTransport(site.url + "/moved/")) as client:
+        async with library.AsyncClient(transport=AsyncBundleTransport(site.url + "/moved/", origins=[SITE])) as client:
             assert (await client.get(f"{SITE}/last")).content == b"the last"
 
     asyncio.run(check())
@@ -179,7 +184,7 @@ def test_several_threads_read_one_bundle(tmp_path):
     wrong: list[str] = []
     with serving(honest(BUNDLE)) as server, RangeBundle.open(server.url) as remote:
         for bundle in (remote, path):
-            with httpx2.Client(transport=BundleTransport(bundle), follow_redirects=True) as client:
+            with httpx2.Client(transport=BundleTransport(bundle, origins=[SITE]), follow_redirects=True) as client:
 
                 def ask(client=client) -> None:
                     for name, content in [("moved", b"<p>home"), ("large", LARGE), ("last", b"the last")] * 5:

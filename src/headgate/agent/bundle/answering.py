@@ -5,27 +5,30 @@ Nothing here sends anything.
 
 import re
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, Final
 
 from msgspec import Struct
 
 from headgate.agent.bundle.download import Download
+from headgate.agent.bundle.fetch_backoff import FetchBackoff
 from headgate.agent.bundle.matching import Answer, Wanted, answered, wanted
 from headgate.agent.bundle.opened import CHUNK, RemoteBundle, StreamedResponse
-from headgate.agent.bundle.parts import Fields, check_served
+from headgate.agent.bundle.parts import Fields, check_served, unexpected_status
 from headgate.agent.library import Request, byte_stream, library_of
 from headgate.bundle.decoded import DecodedResponse, OpenedBundle, decode
 from headgate.bundle.lookup import select_location
 from headgate.bundle.metadata import Location, Metadata, Profile
 from headgate.bundle.reader import Bundle, Response, Source, open_bundle
 from headgate.bundle.sources.left_out import Tell
-from headgate.errors import ConfigurationError, FetchError, NotInBundle, ResponseError
+from headgate.errors import ConfigurationError, FetchError, NoContact, NotInBundle, ResponseError
 from headgate.http.url import parse_url
 
 __all__ = ["Answering", "Asked", "Origins", "not_stored", "response", "skipping"]
 
 _WEB: Final = re.compile(r"https?://", re.IGNORECASE)
+_ANY: Final = "*"
 
 
 class Asked(Struct, frozen=True):
@@ -37,14 +40,32 @@ class Asked(Struct, frozen=True):
 
 
 class Origins:
-    """The origins that a bundle may answer for: those named, or all."""
+    """The origins that a bundle may answer for: those named, `*` for all, or without a name its own.
 
-    def __init__(self, named: Collection[str] | None) -> None:
-        self._named = None if named is None else frozenset(map(_named_origin, named))
+    `source` is the URL that it comes from, whose origin is its own; a bundle that is not from the network, with an
+    empty one, answers for all.
+    """
+
+    def __init__(self, named: Collection[str] | None, source: str) -> None:
+        self._is_own = named is None and bool(source)
+        if named is None:
+            named = [_origin(source)] if source else [_ANY]
+        elif isinstance(named, str):
+            named = [named]
+        self._any = _ANY in named
+        self._named = frozenset(_named_origin(name) for name in named if name != _ANY)
 
     def allow(self, url: str) -> bool:
         """Say whether the bundle may answer for a URL."""
-        return self._named is None or _origin(url) in self._named
+        return self._any or _origin(url) in self._named
+
+    def check_source(self, asked: str, url: str) -> None:
+        """Refuse a bundle that answers for its own origin and came from `url`, another one than was asked."""
+        if self._is_own and not self.allow(url):
+            raise FetchError(
+                f"{asked}: redirected to {url}, which is another origin; "
+                "name the origins that the bundle may answer for (origins=)"
+            )
 
 
 class Answering:
@@ -60,6 +81,8 @@ class Answering:
         origins: Collection[str] | None,
         max_bytes: int,
         tell: Tell,
+        clock: Callable[[], float],
+        draw: Callable[[], float],
     ) -> None:
         self.tell = tell
         self.url = source if isinstance(source, str) and _WEB.match(source) else ""
@@ -69,8 +92,11 @@ class Answering:
         self._profile: Profile = profile
         self._base_url = base_url
         self._require_nosniff = require_nosniff
-        self._origins = Origins(origins)
+        self._origins = Origins(origins, source.url if isinstance(source, RemoteBundle) else self.url)
         self._max_bytes = max_bytes
+        self._clock = clock
+        self._draw = draw
+        self._backoff = FetchBackoff()
         self._is_ours = not isinstance(source, (Bundle, RemoteBundle))
         if isinstance(source, (Bundle, RemoteBundle)):
             self.bundle = source
@@ -90,10 +116,30 @@ class Answering:
             return None
         return Asked(url, asks, library_of(request))
 
+    @contextmanager
+    def fetching(self) -> Iterator[None]:
+        """Remember what a fetch inside fails with; raise `FetchError` at once while that holds the next one back.
+
+        What is wrong with a single response is not a failure of the fetch, and neither is a request that was not sent.
+        """
+        sent = self._clock()
+        self._backoff.check(now=sent)
+        try:
+            yield
+        except (NoContact, ResponseError):
+            raise
+        except Exception as error:
+            asked = error.retry_after if isinstance(error, FetchError) else ""
+            why = str(error) if isinstance(error, FetchError) else f"{self.url}: {error}"
+            self._backoff.failed(why, asked, sent=sent, now=self._clock(), draw=self._draw())
+            raise
+        self._backoff.succeeded()
+
     def download(self, url: str, status: int, fields: Fields) -> Download:
         """Judge the head of the answer that a bundle comes in, and give what keeps its body."""
+        self._origins.check_source(self.url, url)
         if status != 200:
-            raise FetchError(f"{url}: answered {status}, where a bundle was asked for")
+            raise unexpected_status(url, status, fields)
         check_served(url, fields, require_nosniff=self._require_nosniff)
         return Download(url, fields, most=self._max_bytes)
 
@@ -172,11 +218,11 @@ def _in_chunks(found: DecodedResponse, start: int, stop: int) -> Iterator[bytes]
 
 
 def _origin(url: str) -> str:
-    """Give a URL's scheme, host and port; what is no URL is its own origin, which is nobody's."""
+    """Give a URL's scheme, host and port; a text that is not a URL is its own origin, which no request has."""
     return "/".join((parse_url(url) or url).split("/", 3)[:3])
 
 
 def _named_origin(text: str) -> str:
     if parse_url(text) is None:
-        raise ConfigurationError(f"{text!r} is no origin; one is https://example.com")
+        raise ConfigurationError(f"invalid origin {text!r}; expected a URL such as https://example.com, or *")
     return _origin(text)

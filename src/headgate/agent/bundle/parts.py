@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, Protocol
 
 from headgate.errors import FetchError
 
-__all__ = ["MEDIA_TYPE", "Ask", "Counted", "Fields", "Resource", "check_served"]
+__all__ = ["MEDIA_TYPE", "Ask", "Counted", "Fields", "Resource", "check_served", "unexpected_status"]
 
 MEDIA_TYPE: Final = "application/webbundle"
 
@@ -73,7 +73,7 @@ class Resource:
         if not is_first and status in (200, 412, 416):
             raise self._changed()
         if status not in (200, 206):
-            raise FetchError(f"{self.url}: answered {status}, where a bundle was asked for")
+            raise unexpected_status(self.url, status, fields)
         if is_first:
             check_served(self.url, fields, require_nosniff=self._require_nosniff)
         self._check_coding(fields)
@@ -129,6 +129,13 @@ class Counted:
         """Raise `FetchError` where too little came."""
         if self._received < self._length:
             raise FetchError(f"{self._url}: ended after {self._received} of {self._length} bytes; try again")
+
+
+def unexpected_status(url: str, status: int, fields: Fields) -> FetchError:
+    """Make the error for an answer that is not a bundle's; it keeps the Retry-After."""
+    error = FetchError(f"{url}: answered {status}, where a bundle was asked for")
+    error.retry_after = fields.get("retry-after", "")
+    return error
 
 
 def check_served(url: str, fields: Fields, *, require_nosniff: bool) -> None:

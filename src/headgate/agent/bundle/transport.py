@@ -5,8 +5,10 @@
 breaks a step of the document included.
 """
 
+import random
 import threading
-from collections.abc import AsyncIterator, Collection, Iterator
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import AsyncExitStack, ExitStack
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -41,10 +43,13 @@ class BundleTransport(BaseTransport):
     URLs of a b2 bundle are relative to, by default where it was fetched from.
 
     A bundle that is fetched must be served as `application/webbundle` with `X-Content-Type-Options: nosniff`, or is
-    refused with a `FetchError` (5.2), unless `require_nosniff` is false. It answers for every URL in it, as the
-    document has it; with `origins`, such as `https://example.com`, for those alone. `max_bytes` bounds what is kept: a
-    bundle that is fetched, and a response out of a `RangeBundle` that was signed, which is checked to its end before
-    any of it is given. `tell` is given a sentence about each response that the network has to give instead.
+    refused with a `FetchError` (5.2), unless `require_nosniff` is false. A bundle from the network answers for its own
+    origin alone, signed or not; one that is here answers for every URL in it. `origins` names others, such as
+    `["https://example.com"]`, or `*` for all. A fetch that fails raises, and is repeated after a backoff or the
+    server's Retry-After; until then its error is raised again. `max_bytes` bounds what is kept: a bundle that is
+    fetched, and a response out of a `RangeBundle` that was signed, which is checked to its end before any of it is
+    given. `tell` is given a sentence about each response that the network has to give instead. `clock` gives seconds
+    since 1970, and `draw` numbers from [0, 1).
     """
 
     def __init__(
@@ -59,6 +64,8 @@ class BundleTransport(BaseTransport):
         max_bytes: int = MOST_BYTES,
         timeout: float = TIMEOUT,
         tell: Tell = silent,
+        clock: Callable[[], float] = time.time,
+        draw: Callable[[], float] = random.random,
     ) -> None:
         if isinstance(bundle, AsyncRangeBundle):
             raise ConfigurationError("an AsyncRangeBundle needs an AsyncBundleTransport")
@@ -70,6 +77,8 @@ class BundleTransport(BaseTransport):
             origins=origins,
             max_bytes=max_bytes,
             tell=tell,
+            clock=clock,
+            draw=draw,
         )
         self._inner = inner
         self._timeout = timeout
@@ -113,11 +122,13 @@ class BundleTransport(BaseTransport):
             return None
         with ExitStack() as stack:
             try:
-                stored = stack.enter_context(bundle.stream(location))
+                with self._answering.fetching():
+                    stored = stack.enter_context(bundle.stream(location))
                 if is_coded(stored.stored_headers):
                     with self._answering.keeping(asked, stored) as download:
-                        for chunk in stored.chunks:
-                            download.add(chunk)
+                        with self._answering.fetching():
+                            for chunk in stored.chunks:
+                                download.add(chunk)
                         whole = Response(stored.status, stored.stored_headers, memoryview(download.mapped()))
                     return self._answering.answer(asked, bundle, location, whole)
             except (ResponseError, FetchError) as error:
@@ -134,6 +145,7 @@ class BundleTransport(BaseTransport):
                 return self._answering.bundle
             client = library.Client(transport=self._behind(library), headers={"User-Agent": USER_AGENT})
             with (
+                self._answering.fetching(),
                 Fetcher(client, timeout=self._timeout).get(self._answering.url, {}) as reply,
                 self._answering.download(reply.url, reply.status, reply.fields) as download,
             ):
@@ -163,6 +175,8 @@ class AsyncBundleTransport(AsyncBaseTransport):
         max_bytes: int = MOST_BYTES,
         timeout: float = TIMEOUT,
         tell: Tell = silent,
+        clock: Callable[[], float] = time.time,
+        draw: Callable[[], float] = random.random,
     ) -> None:
         if isinstance(bundle, RangeBundle):
             raise ConfigurationError("a RangeBundle needs a BundleTransport")
@@ -174,6 +188,8 @@ class AsyncBundleTransport(AsyncBaseTransport):
             origins=origins,
             max_bytes=max_bytes,
             tell=tell,
+            clock=clock,
+            draw=draw,
         )
         self._inner = inner
         self._timeout = timeout
@@ -217,11 +233,13 @@ class AsyncBundleTransport(AsyncBaseTransport):
             return None
         async with AsyncExitStack() as stack:
             try:
-                stored = await stack.enter_async_context(bundle.stream(location))
+                with self._answering.fetching():
+                    stored = await stack.enter_async_context(bundle.stream(location))
                 if is_coded(stored.stored_headers):
                     with self._answering.keeping(asked, stored) as download:
-                        async for chunk in stored.chunks:
-                            download.add(chunk)
+                        with self._answering.fetching():
+                            async for chunk in stored.chunks:
+                                download.add(chunk)
                         whole = Response(stored.status, stored.stored_headers, memoryview(download.mapped()))
                     return self._answering.answer(asked, bundle, location, whole)
             except (ResponseError, FetchError) as error:
@@ -240,11 +258,12 @@ class AsyncBundleTransport(AsyncBaseTransport):
             if self._answering.bundle is not None:
                 return self._answering.bundle
             client = library.AsyncClient(transport=self._behind(library), headers={"User-Agent": USER_AGENT})
-            async with AsyncFetcher(client, timeout=self._timeout).get(self._answering.url, {}) as reply:
-                with self._answering.download(reply.url, reply.status, reply.fields) as download:
-                    async for chunk in reply.achunks(decoded=True):
-                        download.add(chunk)
-                    return self._answering.open(reply.url, download)
+            with self._answering.fetching():
+                async with AsyncFetcher(client, timeout=self._timeout).get(self._answering.url, {}) as reply:
+                    with self._answering.download(reply.url, reply.status, reply.fields) as download:
+                        async for chunk in reply.achunks(decoded=True):
+                            download.add(chunk)
+                        return self._answering.open(reply.url, download)
 
     def _behind(self, library: ModuleType) -> Any:
         if self._inner is None:

@@ -134,7 +134,7 @@ def test_a_transport_over_ranges_asks_the_network_for_what_is_of_no_use():
     with (
         httpx2.Client(transport=network(SMALL)) as client,
         RangeBundle.open(URL, client=client) as bundle,
-        httpx2.Client(transport=BundleTransport(bundle, behind, tell=told.append)) as asking,
+        httpx2.Client(transport=BundleTransport(bundle, behind, origins=SITE, tell=told.append)) as asking,
     ):
         assert asking.get(f"{SITE}/broken").status_code == 299
         assert asking.get(f"{SITE}/other").status_code == 299
@@ -145,7 +145,9 @@ def test_a_transport_over_ranges_asks_the_network_for_what_is_of_no_use():
         async with (
             httpx2.AsyncClient(transport=network(SMALL)) as client,
             await AsyncRangeBundle.open(URL, client=client) as bundle,
-            httpx2.AsyncClient(transport=AsyncBundleTransport(bundle, behind, tell=told.append)) as asking,
+            httpx2.AsyncClient(
+                transport=AsyncBundleTransport(bundle, behind, origins=SITE, tell=told.append)
+            ) as asking,
         ):
             assert (await asking.get(f"{SITE}/broken")).status_code == 299
             assert (await asking.get(f"{SITE}/other")).status_code == 299

@@ -62,7 +62,7 @@ class Asking:
         self.told = []
 
     def __call__(self, content, url, *, method="GET", fields=(), **options):
-        options = {"tell": self.told.append, **options}
+        options = {"tell": self.told.append, "origins": [SITE], **options}
         behind = httpx2.MockTransport(lambda request: httpx2.Response(299, content=b"from the network"))
         given = {"method": method, "url": f"{SITE}{url}", "headers": dict(fields)}
         if self.is_async:
@@ -147,7 +147,7 @@ def test_a_refusal_says_where_behind_what_stands_before_the_bundle(ranges):
     with (
         httpx2.Client(transport=server(content, ranges=ranges)) as fetching,
         RangeBundle.open(URL, client=fetching) as bundle,
-        httpx2.Client(transport=BundleTransport(bundle, behind, tell=told.append)) as client,
+        httpx2.Client(transport=BundleTransport(bundle, behind, origins=[SITE], tell=told.append)) as client,
     ):
         assert client.get(f"{SITE}/page", headers={"Accept-Language": "fr"}).status_code == 299
     place = int(told[0].partition(" at byte ")[2].split()[0])
@@ -163,6 +163,17 @@ def test_a_response_that_is_too_long_to_be_kept_comes_from_the_network(ask, kind
         assert response.status_code == 299
         assert f"more than the {most} bytes that may be kept" in ask.told[0]
     assert ask(SIGNED, "/last", max_bytes=most).content == b"last"
+
+
+def test_a_response_that_is_too_long_is_no_reason_to_leave_the_server_alone():
+    behind = httpx2.MockTransport(lambda request: httpx2.Response(299))
+    with (
+        httpx2.Client(transport=server(SIGNED, ranges=True)) as fetching,
+        RangeBundle.open(URL, client=fetching) as bundle,
+        httpx2.Client(transport=BundleTransport(bundle, behind, origins=[SITE], max_bytes=len(LONG))) as client,
+    ):
+        assert client.get(f"{SITE}/long").status_code == 299
+        assert client.get(f"{SITE}/last").content == b"last"
 
 
 @pytest.mark.parametrize(("most", "said"), [(1 << 20, "ReadError: gone"), (150_000, "more than the 150000 bytes")])
@@ -186,7 +197,9 @@ def test_a_server_that_breaks_off_leaves_it_to_the_network(most, said):
     with (
         httpx2.Client(transport=httpx2.MockTransport(answer)) as fetching,
         RangeBundle.open(URL, client=fetching) as bundle,
-        httpx2.Client(transport=BundleTransport(bundle, behind, max_bytes=most, tell=told.append)) as client,
+        httpx2.Client(
+            transport=BundleTransport(bundle, behind, origins="*", max_bytes=most, tell=told.append)
+        ) as client,
     ):
         assert client.get(f"{SITE}/long").status_code == 299
     assert said in told[0]

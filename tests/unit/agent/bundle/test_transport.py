@@ -10,6 +10,7 @@ from headgate.errors import ConfigurationError, FetchError, FormatError
 from tests.e2e.bundle_site import LARGE, PAGE, SERVED, SITE
 
 FROM = "headgate-source"
+CDN = "https://cdn.example/x.wbn"
 
 
 def test_a_response_out_of_the_bundle(asker, content):
@@ -107,12 +108,54 @@ def test_who_wants_no_network_gets_none(asker, content):
 
 
 def test_the_origins_that_it_may_answer_for(asker, content):
-    for origins in ([SITE], [f"{SITE}:443/path"], None):
+    for origins in ([SITE], SITE, [f"{SITE}:443/path"], ["https://other.example", "*"], "*", None):
         assert asker.get(content, f"{SITE}/", origins=origins).status_code == 200
     for origins in (["http://site.example"], ["https://site.example:8443"], []):
         assert asker.get(content, f"{SITE}/", origins=origins).status_code == 299
-    with pytest.raises(ConfigurationError, match="'site' is no origin"):
+    with pytest.raises(ConfigurationError, match="invalid origin 'site'; expected a URL such as"):
         asker.get(content, f"{SITE}/", origins=["site"])
+
+
+def test_a_bundle_from_the_network_answers_for_its_own_origin_alone(asker, content):
+    network, fetched = served(content)
+    network = network(asker.library)
+    own = f"{SITE}:443/below/site.wbn"
+    assert asker.get(own, f"{SITE}/last", network=network).content == b"the last"
+    fetched.clear()
+    for source in (CDN, "http://site.example/site.wbn", "https://site.example:8443/site.wbn"):
+        asker.get(source, f"{SITE}/last", network=network)
+    assert fetched == [f"{SITE}/last"] * 3, "what it may not answer for is no reason to fetch it"
+    assert asker.get(CDN, f"{SITE}/last", network=network, origins=[SITE]).content == b"the last"
+    assert asker.get(CDN, f"{SITE}/last", network=network, origins="*").content == b"the last"
+
+
+def test_a_bundle_that_another_origin_sends_answers_for_nobody_unnamed(asker, content):
+    """The first server says where the bundle is; whose responses are in it only the user can say."""
+
+    def network(request):
+        if request.url.host == "site.example":
+            return asker.library.Response(302, headers={"Location": "https://cdn.example/y.wbn"})
+        return asker.library.Response(200, headers=SERVED, content=content)
+
+    source = f"{SITE}/site.wbn"
+    with pytest.raises(FetchError, match=r"redirected to https://cdn\.example/y\.wbn, which is another origin"):
+        asker.get(source, f"{SITE}/last", network=network)
+    assert asker.get(source, f"{SITE}/last", network=network, origins=[SITE]).content == b"the last"
+
+
+def test_a_bundle_that_is_read_by_ranges_answers_for_its_own_origin_alone(asker, content):
+    def network(request):
+        return asker.library.Response(200, headers=SERVED, content=content)
+
+    def opened(url):
+        if not asker.is_async:
+            return RangeBundle.open(url, client=asker.library.Client(transport=asker.library.MockTransport(network)))
+        client = asker.library.AsyncClient(transport=asker.library.MockTransport(network))
+        return asyncio.run(AsyncRangeBundle.open(url, client=client))
+
+    assert asker.get(opened(f"{SITE}/site.wbn"), f"{SITE}/last").content == b"the last"
+    assert asker.get(opened(CDN), f"{SITE}/last").status_code == 299
+    assert asker.get(opened(CDN), f"{SITE}/last", origins=[SITE]).content == b"the last"
 
 
 def test_a_bundle_may_be_a_path_an_open_one_or_bytes(asker, content, tmp_path):
@@ -152,10 +195,10 @@ def served(content, **changed):
 def test_a_bundle_is_fetched_once_and_with_the_first_request_it_could_answer(asker, content):
     network, fetched = served(content)
     network = network(asker.library)
-    assert asker.get("https://cdn.example/x.wbn", f"{SITE}/", network=network).content == b"<p>home"
+    assert asker.get(CDN, f"{SITE}/", origins="*", network=network).content == b"<p>home"
     assert fetched == ["https://cdn.example/x.wbn", "https://cdn.example/y.wbn"]
     fetched.clear()
-    asker.get("https://cdn.example/x.wbn", f"{SITE}/", network=network, method="POST")
+    asker.get(CDN, f"{SITE}/", origins="*", network=network, method="POST")
     assert fetched == [f"{SITE}/"]
 
 
@@ -166,8 +209,8 @@ def test_a_bundle_that_is_not_served_as_one_is_refused_unless_told_otherwise(ask
     network, fetched = served(content, **changed)
     network = network(asker.library)
     with pytest.raises(FetchError, match=r"^https://cdn\.example/y\.wbn: "):
-        asker.get("https://cdn.example/x.wbn", f"{SITE}/", network=network)
-    lax = asker.get("https://cdn.example/x.wbn", f"{SITE}/", network=network, require_nosniff=False)
+        asker.get(CDN, f"{SITE}/", origins="*", network=network)
+    lax = asker.get(CDN, f"{SITE}/", origins="*", network=network, require_nosniff=False)
     assert lax.content == b"<p>home"
     assert f"{SITE}/" not in fetched
 
@@ -177,13 +220,13 @@ def test_a_bundle_that_cannot_be_fetched_is_told_of(asker, content):
         return asker.library.Response(404)
 
     with pytest.raises(FetchError, match="answered 404, where a bundle was asked for"):
-        asker.get("https://cdn.example/x.wbn", f"{SITE}/", network=network)
+        asker.get(CDN, f"{SITE}/", origins="*", network=network)
     network, _ = served(content)
     with pytest.raises(FetchError, match="more than the 1000 bytes"):
-        asker.get("https://cdn.example/x.wbn", f"{SITE}/", network=network(asker.library), max_bytes=1000)
+        asker.get(CDN, f"{SITE}/", origins="*", network=network(asker.library), max_bytes=1000)
     network, _ = served(b"not a bundle at all")
     with pytest.raises(FormatError):
-        asker.get("https://cdn.example/x.wbn", f"{SITE}/", network=network(asker.library))
+        asker.get(CDN, f"{SITE}/", origins="*", network=network(asker.library))
 
 
 def test_many_at_once_fetch_one_bundle(content):
@@ -196,7 +239,9 @@ def test_many_at_once_fetch_one_bundle(content):
         return answer(request)
 
     results = []
-    with httpx2.Client(transport=BundleTransport("https://cdn.example/y.wbn", httpx2.MockTransport(waits))) as client:
+    with httpx2.Client(
+        transport=BundleTransport("https://cdn.example/y.wbn", origins=[SITE], inner=httpx2.MockTransport(waits))
+    ) as client:
         threads = [
             threading.Thread(target=lambda: results.append(client.get(f"{SITE}/last").content)) for _ in range(8)
         ]
@@ -212,7 +257,9 @@ def test_many_at_once_fetch_one_bundle(content):
             await asyncio.sleep(0.01)
             return answer(request)
 
-        transport = AsyncBundleTransport("https://cdn.example/y.wbn", httpx2.MockTransport(awaits))
+        transport = AsyncBundleTransport(
+            "https://cdn.example/y.wbn", origins=[SITE], inner=httpx2.MockTransport(awaits)
+        )
         async with httpx2.AsyncClient(transport=transport) as client:
             return await asyncio.gather(*(client.get(f"{SITE}/last") for _ in range(8)))
 

@@ -1,0 +1,235 @@
+"""A bundle URL that fails is not fetched for every request: what a real server sees of a transport."""
+
+import asyncio
+import io
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import httpx2
+import pytest
+
+from headgate.agent.bundle import AsyncBundleTransport, AsyncRangeBundle, BundleTransport, RangeBundle
+from headgate.bundle import BundleWriter
+from headgate.errors import BundleError, FetchError
+from tests.e2e.bundle_site import SERVED, Answer, Request, Server, head, honest, make_bundle, serving
+
+BUNDLE = make_bundle()
+FIRST, SECOND = 0.7 * 1.4, 0.7 * 1.4**2
+"""Seconds of the first two pauses of the backoff policy, of which a draw of 0 takes nothing off."""
+
+
+class Asker:
+    """A client of either library and kind over one transport, which lives as long as this."""
+
+    def __init__(self, library: Any, *, is_async: bool) -> None:
+        self.library = library
+        self.now = 1_800_000_000.0
+        self.told: list[str] = []
+        self._is_async = is_async
+        self._runner = asyncio.Runner()
+        self._client: Any = None
+
+    def use(self, source: str, **options: Any) -> None:
+        """Begin with the bundle at a URL, or by ranges with `ranges=True`."""
+        by_ranges = options.pop("ranges", False)
+        if by_ranges and self._is_async:
+            source = self._runner.run(AsyncRangeBundle.open(source))
+        elif by_ranges:
+            source = RangeBundle.open(source)
+        kind, client = (
+            (AsyncBundleTransport, self.library.AsyncClient)
+            if self._is_async
+            else (BundleTransport, self.library.Client)
+        )
+        given = {"clock": lambda: self.now, "draw": lambda: 0.0, "tell": self.told.append}
+        self._client = client(transport=kind(source, **given, **options))
+
+    def get(self, url: str) -> Any:
+        """Send one GET."""
+        got = self._client.get(url)
+        return self._runner.run(got) if self._is_async else got
+
+    def get_at_once(self, url: str, count: int) -> list[Any]:
+        """Send so many GETs at once, asynchronously; give what came of each."""
+
+        async def ask() -> list[Any]:
+            return await asyncio.gather(*(self._client.get(url) for _ in range(count)), return_exceptions=True)
+
+        return self._runner.run(ask())
+
+    def close(self) -> None:
+        if self._client is not None and self._is_async:
+            self._runner.run(self._client.aclose())
+        elif self._client is not None:
+            self._client.close()
+        self._runner.close()
+
+
+@pytest.fixture(params=[(httpx2, False), (httpx2, True), (httpx, False), (httpx, True)], ids=str)
+def asker(request: pytest.FixtureRequest) -> Iterator[Asker]:
+    library, is_async = request.param
+    asking = Asker(library, is_async=is_async)
+    yield asking
+    asking.close()
+
+
+def site_of(server: Server) -> bytes:
+    """Write a bundle for the server's own origin."""
+    target = io.BytesIO()
+    with BundleWriter(target, version="b2", primary_url=f"{server.url}/page") as writer:
+        writer.add(f"{server.url}/page", headers={"Content-Type": "text/plain"}, payload=b"out of the bundle")
+    return target.getvalue()
+
+
+async def refuse(_request: Request, writer: asyncio.StreamWriter) -> None:
+    writer.write(head(503, {"Content-Length": "0"}))
+
+
+async def ask_to_wait(_request: Request, writer: asyncio.StreamWriter) -> None:
+    writer.write(head(503, {"Content-Length": "0", "Retry-After": "120"}))
+
+
+async def miss(_request: Request, writer: asyncio.StreamWriter) -> None:
+    writer.write(head(404, {"Content-Length": "0"}))
+
+
+async def be_a_gateway(_request: Request, writer: asyncio.StreamWriter) -> None:
+    writer.write(head(502, {"Content-Length": "0"}))
+
+
+async def hang_up(_request: Request, writer: asyncio.StreamWriter) -> None:
+    writer.close()
+
+
+async def cut(_request: Request, writer: asyncio.StreamWriter) -> None:
+    writer.write(head(200, {**SERVED, "Content-Length": str(len(BUNDLE))}) + BUNDLE[:100])
+    writer.close()
+
+
+FAILURES: dict[str, Answer] = {
+    "503": refuse,
+    "404": miss,
+    "502": be_a_gateway,
+    "no answer": hang_up,
+    "cut": cut,
+    "no bundle": honest(b"no bundle"),
+    "bare": honest(BUNDLE, X_Content_Type_Options=""),
+}
+
+
+@contextmanager
+def changing(first: Answer) -> Iterator[tuple[Server, Callable[[Answer], None]]]:
+    """Run a server whose answer can be changed."""
+    answers = [first]
+
+    async def answer(request: Request, writer: asyncio.StreamWriter) -> None:
+        if request.path == "/site.wbn":
+            await answers[-1](request, writer)
+        else:
+            writer.write(head(299, {"Content-Length": "7"}) + b"network")
+
+    with serving(answer) as server:
+        yield server, answers.append
+
+
+@pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
+def test_a_bundle_that_cannot_be_had_is_fetched_again_after_the_backoff(asker: Asker, failure: Answer) -> None:
+    with changing(failure) as (server, becomes):
+        asker.use(f"{server.url}/site.wbn")
+        with pytest.raises((FetchError, BundleError)) as first:
+            asker.get(f"{server.url}/page")
+        for _ in range(5):
+            with pytest.raises(FetchError) as held:
+                asker.get(f"{server.url}/page")
+            assert str(first.value) in str(held.value)
+            assert str(held.value).endswith("; it may be fetched again in 1.0 s")
+        assert len(server.requests) == 1
+
+        asker.now += FIRST * 0.999
+        with pytest.raises(FetchError):
+            asker.get(f"{server.url}/page")
+        assert len(server.requests) == 1
+        asker.now += FIRST * 0.002
+        with pytest.raises((FetchError, BundleError)):
+            asker.get(f"{server.url}/page")
+        assert len(server.requests) == 2
+        asker.now += SECOND * 0.999
+        with pytest.raises(FetchError):
+            asker.get(f"{server.url}/page")
+        assert len(server.requests) == 2
+
+        becomes(honest(site_of(server)))
+        asker.now += SECOND * 0.002
+        for _ in range(3):
+            assert asker.get(f"{server.url}/page").content == b"out of the bundle"
+        assert len(server.requests) == 3
+
+
+def test_retry_after_is_honoured(asker: Asker) -> None:
+    with changing(ask_to_wait) as (server, _):
+        asker.use(f"{server.url}/site.wbn")
+        for wait, seen in [(0.0, 1), (119.0, 1), (0.9, 1), (0.2, 2), (119.0, 2)]:
+            asker.now += wait
+            with pytest.raises(FetchError, match=r"site\.wbn: answered 503"):
+                asker.get(f"{server.url}/page")
+            assert len(server.requests) == seen
+
+
+def test_a_clock_that_is_set_back_makes_no_pause_longer(asker: Asker) -> None:
+    with changing(ask_to_wait) as (server, _):
+        asker.use(f"{server.url}/site.wbn")
+        for wait, seen in [(0.0, 1), (-3600.0, 1), (119.0, 1), (1.1, 2)]:
+            asker.now += wait
+            with pytest.raises(FetchError):
+                asker.get(f"{server.url}/page")
+            assert len(server.requests) == seen
+
+
+def test_the_pause_is_never_longer_than_the_policys_longest(asker: Asker) -> None:
+    with changing(refuse) as (server, _):
+        asker.use(f"{server.url}/site.wbn")
+        for seen in range(1, 40):
+            with pytest.raises(FetchError):
+                asker.get(f"{server.url}/page")
+            assert len(server.requests) == seen
+            asker.now += 900.1
+
+
+@pytest.mark.parametrize("library", [httpx2, httpx], ids=["httpx2", "httpx"])
+def test_requests_at_once_are_one_fetch_that_fails_once(library: Any) -> None:
+    asker = Asker(library, is_async=True)
+    with changing(refuse) as (server, _):
+        asker.use(f"{server.url}/site.wbn")
+        found = asker.get_at_once(f"{server.url}/page", 20)
+        assert all(isinstance(one, FetchError) for one in found)
+        assert len(server.requests) == 1
+    asker.close()
+
+
+def test_ranges_that_fail_leave_requests_to_the_network_and_are_asked_for_again_later(asker: Asker) -> None:
+    with changing(honest(BUNDLE)) as (server, becomes):
+        asker.use(f"{server.url}/site.wbn", ranges=True, origins=["https://site.example"], inner=_network(asker))
+        assert asker.get("https://site.example/last").content == b"the last"
+        becomes(ask_to_wait)
+        before = len(server.requests)
+        for wait, seen in [(0.0, 1), (119.0, 1), (1.1, 2), (119.0, 2)]:
+            asker.now += wait
+            assert asker.get("https://site.example/last").status_code == 299
+            assert len(server.requests) - before == seen
+        assert all("answered 503" in sentence for sentence in asker.told)
+        becomes(honest(BUNDLE))
+        asker.now += 1.1
+        assert asker.get("https://site.example/last").content == b"the last"
+
+
+def test_a_response_that_is_refused_holds_no_other_back(asker: Asker) -> None:
+    with changing(honest(BUNDLE)) as (server, _):
+        asker.use(f"{server.url}/site.wbn", ranges=True, origins=["https://site.example"], inner=_network(asker))
+        assert asker.get("https://site.example/broken").status_code == 299
+        assert asker.get("https://site.example/last").content == b"the last"
+
+
+def _network(asker: Asker) -> Any:
+    return asker.library.MockTransport(lambda request: asker.library.Response(299, content=b"from the network"))
