@@ -6,11 +6,12 @@ Fault-Tolerance).
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from heapq import heappop, heappush, nlargest
+from heapq import nlargest
 
 from headgate.limit.accounting import Accounting, DelayUntil, Totals
 from headgate.limit.domain import Domain
 from headgate.limit.master import Master
+from headgate.limit.slots import DelaySlots
 from headgate.limit.table import SHIFT, Table, Tables
 from headgate.release import ASAP, Status, advance, judge
 
@@ -60,9 +61,7 @@ class Gatekeeper:
         self._tables: Tables[float] = Tables(max_holds)
         self._holds: dict[str, Table[float]] = {}
         self._seen = ASAP
-        self._places: dict[float, int] = {}
-        self._departures: list[float] = []
-        self._delayed = 0
+        self._slots = DelaySlots()
 
     @classmethod
     def embedded(
@@ -91,7 +90,7 @@ class Gatekeeper:
     @property
     def delayed(self) -> int:
         """How many requests are delayed: those whose time had not come, and who had not left, at the last request."""
-        return self._delayed
+        return self._slots.taken
 
     def admit(self, domain: str, identifier: bytes | str, *, now: float, loginfo: bytes = b"") -> Accounting:
         """Decide on one request received at `now`, seconds since 1970; account for it; give the verdict.
@@ -131,23 +130,16 @@ class Gatekeeper:
 
     def _judge_held(self, release: float, now: float) -> Status:
         """Judge a held request; a delayed one takes a place until its release."""
-        self._free_places(now)
+        slots = self._slots
+        slots.free(now)
         status = judge(release, now=now, max_delay=self.max_delay)
         if status is _DELAYED:
             # "Delayed requests consume resources, and a gatekeeper may choose to reject further requests if these
             # resources are exhausted."
-            if self._delayed >= self._max_delayed:
+            if slots.taken >= self._max_delayed:
                 return _REJECTED
-            if release not in self._places:
-                heappush(self._departures, release)
-            self._places[release] = self._places.get(release, 0) + 1
-            self._delayed += 1
+            slots.take(release)
         return status
-
-    def _free_places(self, now: float) -> None:
-        departures = self._departures
-        while departures and departures[0] <= now:
-            self._delayed -= self._places.pop(heappop(departures))
 
     def _space(self, domain: str, identifier: bytes, release: float) -> None:
         interval = self._spacing.get(domain)
@@ -156,9 +148,8 @@ class Gatekeeper:
 
     def leave(self, accounting: Accounting) -> None:
         """Free the place of a delayed request that went away before its time; at its time it is free by itself."""
-        if accounting.status is _DELAYED and self._places.get(accounting.release, 0) > 0:
-            self._places[accounting.release] -= 1
-            self._delayed -= 1
+        if accounting.status is _DELAYED:
+            self._slots.leave(accounting.release)
 
     def obey(self, control: DelayUntil) -> None:
         """Hold an identifier until a release time; one earlier than it already has changes nothing."""
@@ -167,10 +158,12 @@ class Gatekeeper:
     def adopt(self, other: "Gatekeeper", domains: Iterable[str]) -> None:
         """Take over what another gatekeeper knows: its totals, what its master knows, and the holds in `domains`.
 
-        For rules that change while requests come in; the other one is not to be used any more. Where there are more
-        holds than this one keeps, they go as new ones come.
+        For rules that change while requests come in. The other one must not be used any more, but for requests that it
+        has delayed: they count here, and those that go away may be told to either. Where there are more holds than
+        this one keeps, they go as new ones come.
         """
         self.totals, self._seen = other.totals, other._seen  # noqa: SLF001 - another one of this class
+        self._slots = other._slots  # noqa: SLF001
         self._tables.evicted = other.evicted
         for name in domains:
             holds = other._holds.get(name)  # noqa: SLF001 - another one of this class
@@ -209,7 +202,7 @@ class Gatekeeper:
         With `most`, no more than that many are examined: those that should be over first. A shell that calls this
         from an event loop never stops it for long.
         """
-        self._free_places(now)
+        self._slots.free(now)
         return self._tables.forget(now, most)
 
 

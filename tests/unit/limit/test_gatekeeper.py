@@ -91,6 +91,24 @@ class TestPlaces:
         gatekeeper.leave(self.first)
         assert gatekeeper.delayed == 2
 
+    def test_after_a_reload_those_who_wait_are_counted_still(self):
+        """Else twice as many as the bound says could wait."""
+        old = self.full()
+        new = Gatekeeper(max_delayed=2)
+        new.adopt(old, ["api"])
+        assert new.delayed == 2
+        assert new.admit("api", b"alice", now=100.0).status is Status.REJECTED
+        old.leave(self.first)
+        assert new.delayed == 1
+        assert new.admit("api", b"alice", now=100.0).status is Status.DELAYED
+
+    def test_the_default_is_1024(self):
+        gatekeeper = Gatekeeper()
+        gatekeeper.obey(hold(b"alice", 101.0))
+        statuses = [gatekeeper.admit("api", b"alice", now=100.0).status for _ in range(1_025)]
+        assert statuses == [Status.DELAYED] * 1_024 + [Status.REJECTED]
+        assert Gatekeeper.embedded([]).delayed == 0
+
 
 class TestSpacing:
     """Those who wait are not all released at one instant."""
