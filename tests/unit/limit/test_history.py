@@ -35,6 +35,19 @@ def test_several_rules_share_one_history_and_the_latest_release_wins():
     assert releases == [ASAP, pytest.approx(0.1), ASAP, 12.0]
 
 
+def test_a_log_of_several_rules_is_kept_for_the_longest_window():
+    """Were it forgotten after the shortest, an hourly limit would start afresh after a second's pause."""
+    algorithm, history = Log(rules("1/s burst 1", "2/h burst 2", "1/min burst 1")), opened()
+    algorithm.record(history, 100.0, 100.0)
+    assert algorithm.expiry(history) == 100.0 + 3_600.0
+
+
+def test_a_log_is_kept_while_what_was_published_holds():
+    algorithm, history = Log(rules("1/s burst 1")), opened()
+    history[PUBLISHED] = algorithm.record(history, 100.0, 100.0) + 60.0
+    assert algorithm.expiry(history) == 161.0
+
+
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_history_is_spent_when_it_can_hold_nobody(name):
     algorithm, history = ALGORITHMS[name](rules("1/s burst 2")), opened()

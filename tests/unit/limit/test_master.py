@@ -99,6 +99,18 @@ def test_the_holds_in_force_can_be_sent_again():
     assert list(master.holds("nowhere", now=102.0)) == []
 
 
+@pytest.mark.parametrize("algorithm", ["log", "gcra", "smockron"])
+def test_an_hourly_limit_outlives_forgetting_between_two_requests(algorithm):
+    """Beside a rule whose window is a second. Smockron lets one more through."""
+    master = Master([Domain("api", (Rule.parse("1/s burst 1"), Rule.parse("2/h burst 2")), algorithm)])
+    requests = 3 if algorithm == "smockron" else 2
+    for number in range(requests):
+        moment = 100.0 + 600 * number
+        release = master.weigh("api", Status.ACCEPTED, b"alice", moment, moment)
+        assert master.forget(now=moment + 500.0) == 0
+    assert release > moment + 500.0
+
+
 class TestBounds:
     """What strangers can grow."""
 

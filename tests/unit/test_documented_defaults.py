@@ -1,0 +1,56 @@
+"""Defaults that the documentation names are those of the code."""
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from headgate.config import Configuration
+from headgate.limit import Gatekeeper, Master
+from headgate.token.replay import MOST_TOKENS
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def default(call, name):
+    return inspect.signature(call).parameters[name].default
+
+
+@pytest.mark.parametrize(
+    ("page", "sentence", "values"),
+    [
+        (
+            "how-to/protect-a-fastapi-app.md",
+            r"up to `max_delay` seconds \(([\d,]+)\)",
+            [
+                default(Gatekeeper, "max_delay"),
+                default(Gatekeeper.embedded, "max_delay"),
+                Configuration().gate.max_delay,
+            ],
+        ),
+        (
+            "how-to/protect-a-fastapi-app.md",
+            r"at most `max_delayed` \(([\d,]+)\)",
+            [
+                default(Gatekeeper, "max_delayed"),
+                default(Gatekeeper.embedded, "max_delayed"),
+                Configuration().gate.max_delayed,
+            ],
+        ),
+        (
+            "how-to/protect-a-fastapi-app.md",
+            r"`max_identifiers`: how many clients are\s+remembered at a time \(([\d,]+),",
+            [
+                default(Master, "max_identifiers"),
+                default(Gatekeeper, "max_holds"),
+                default(Gatekeeper.embedded, "max_identifiers"),
+                Configuration().master.max_identifiers,
+            ],
+        ),
+        ("reference/token.md", r"one memory of a fixed size, for ([\d,]+) tokens", [MOST_TOKENS]),
+    ],
+)
+def test_a_default_is_what_the_documentation_says(page, sentence, values):
+    (said,) = re.findall(sentence, (DOCS / page).read_text(encoding="utf-8"))
+    assert values == [int(said.replace(",", ""))] * len(values)
