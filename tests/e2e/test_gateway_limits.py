@@ -12,7 +12,7 @@ import trustme
 from headgate.config.tree import Bounds, Timeouts
 from headgate.errors import ConfigurationError
 from headgate.origin.gateway import TlsKeys
-from tests.e2e.scripted import Agent, agent_at, echo, read_request, says, served, until
+from tests.e2e.scripted import PATIENCE, Agent, agent_at, echo, read_request, says, served, until
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 
@@ -186,6 +186,23 @@ def test_draining_finishes_what_is_under_way_and_takes_no_more(run: Callable) ->
             await draining
             with pytest.raises(OSError, match=r"refused|Connect call failed"):
                 await asyncio.open_connection(*address)
+
+    run(check())
+
+
+def test_the_end_closes_the_connections_to_the_origin(run: Callable) -> None:
+    async def check() -> None:
+        async with served() as (origin, gateway):
+            async with agent_at(gateway) as one, agent_at(gateway) as two:
+                await one.send(GET)
+                await two.send(GET)
+                for agent in (one, two):
+                    assert (await agent.response()).status == 200
+            assert origin.connections
+            assert not any(connection.ended.is_set() for connection in origin.connections)
+            await gateway.drain(1)
+            for connection in origin.connections:
+                await asyncio.wait_for(connection.ended.wait(), PATIENCE)
 
     run(check())
 

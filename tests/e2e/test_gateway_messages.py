@@ -179,6 +179,27 @@ def test_http_1_0_agents_get_what_they_understand(run: Callable) -> None:
     run(check())
 
 
+def test_an_http_1_0_agent_is_told_each_time_that_its_connection_stays(run: Callable) -> None:
+    answer = b"HTTP/1.1 200 OK\r\nDate: Tue, 15 Nov 1994 08:12:31 GMT\r\nContent-Length: 2\r\n\r\nhi"
+
+    async def check() -> None:
+        async with (
+            served(says(answer), rule="1/h burst 6") as (origin, gateway),
+            agent_at(gateway) as agent,
+            agent_at(gateway) as old,
+        ):
+            for _ in range(3):  # the same answer again and again, over the same connection of the origin
+                assert (await agent.ask(GET + b"\r\n")).field(b"connection") is None
+                reply = await old.ask(b"GET / HTTP/1.0\r\nHost: a\r\nConnection: keep-alive\r\n\r\n")
+                assert (reply.status, reply.body, reply.field(b"connection")) == (200, b"hi", b"keep-alive")
+            assert len(origin.connections) == 1
+            reply = await old.ask(b"GET / HTTP/1.0\r\nHost: a\r\nConnection: keep-alive\r\n\r\n")
+            assert (reply.status, reply.field(b"connection")) == (503, b"keep-alive")
+            assert (await agent.ask(GET + b"\r\n")).field(b"connection") is None
+
+    run(check())
+
+
 def test_an_absolute_target_becomes_a_path(run: Callable) -> None:
     async def check() -> None:
         async with served() as (_, gateway), agent_at(gateway) as agent:
