@@ -1,12 +1,12 @@
-"""Clients of a proxy, each a program of its own: `python -m bench.tunnel_load WHAT PROXY TARGET AMOUNT`.
+"""Clients of a proxy, each a program of its own: `python -m bench.tunnel_load PROTOCOL WHAT PROXY TARGET AMOUNT`.
+
+PROTOCOL is `http/1.1` or `h2`, both inside TLS, or `direct`: without a proxy. A tunnel is a TLS connection of its own.
 
 - `down` and `up` move AMOUNT bytes through one tunnel, from or to a `bulk_target`, and print the seconds that it took
   and the hash of what arrived.
-- `open` opens tunnels one after another on each of some connections, for AMOUNT seconds: connect, CONNECT, six bytes
-  there and back, close. It prints how many there were per second.
-- `echo` sends six bytes through one tunnel and back, AMOUNT times, and prints the 99th percentile in microseconds; with
-  a PROXY of 0 the target is asked itself, and it prints the median.
-- `shake` makes TLS connections, and closes them, for AMOUNT seconds; it prints how many there were per second.
+- `open` opens AMOUNT tunnels, some at once: connect, TLS, CONNECT, six bytes there and back, close. It prints the
+  seconds that it took.
+- `echo` sends six bytes through one tunnel and back, AMOUNT times, and prints the median of the microseconds.
 - `hold` keeps AMOUNT tunnels open; it prints a line once they are, and ends when its input does.
 """
 
@@ -16,142 +16,181 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from statistics import median, quantiles
+from functools import cache
+from statistics import median
+from typing import Protocol
 
 from bench.bulk_target import BLOCK, LONGEST_HASHED
+from bench.http2_tunnel import Http2Tunnel
 
 __all__ = ["main"]
 
 CLIENTS = 8
 WORD = b"hello\n"
+TWICE = memoryview(BLOCK + BLOCK)
 
 
-def tunnel(proxy: int, target: int) -> socket.socket:
-    """Open a tunnel, or connect to the target itself where there is no proxy."""
-    sock = socket.create_connection(("127.0.0.1", proxy or target))
+class Tunnel(Protocol):
+    """Where bytes are moved through."""
+
+    def read(self) -> Iterator[memoryview]:
+        """Read once; yield what came, valid until the next read."""
+
+    def send(self, payload: memoryview) -> int:
+        """Send some of it, at least one byte; returns how much."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
+class PlainTunnel:
+    """A socket with the target behind it."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._buffer = memoryview(bytearray(1 << 18))
+
+    def read(self) -> Iterator[memoryview]:
+        """Read once; see `Tunnel`."""
+        count = self._sock.recv_into(self._buffer)
+        if not count:
+            raise ConnectionError("the connection was closed")
+        yield self._buffer[:count]
+
+    def send(self, payload: memoryview) -> int:
+        """Send some of it; see `Tunnel`."""
+        return self._sock.send(payload[: 1 << 18])
+
+    def close(self) -> None:
+        """Close it; see `Tunnel`."""
+        self._sock.close()
+
+
+@cache
+def _context(protocol: str) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols([protocol])
+    return context
+
+
+def tunnel(protocol: str, proxy: int, target: int) -> Tunnel:
+    """Open a tunnel. Raises `ConnectionError`."""
+    sock = socket.create_connection(("127.0.0.1", target if protocol == "direct" else proxy))
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    if proxy:
-        sock.sendall(b"CONNECT 127.0.0.1:%d HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n" % (target, target))
-        answer = sock.recv(4096)
-        while not answer.endswith(b"\r\n\r\n"):
-            answer += sock.recv(4096)
-        if answer.split(b" ", 2)[1] != b"200":
-            raise ConnectionError(answer.decode("latin-1"))
-    return sock
+    if protocol == "direct":
+        return PlainTunnel(sock)
+    inside = _context(protocol).wrap_socket(sock)
+    if (inside.version(), inside.selected_alpn_protocol()) != ("TLSv1.3", protocol):
+        raise ConnectionError(f"{inside.version()}, {inside.selected_alpn_protocol()}")
+    authority = f"127.0.0.1:{target}"
+    if protocol == "h2":
+        return Http2Tunnel(inside, authority)
+    inside.sendall(f"CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n".encode())
+    answer = b""
+    while not answer.endswith(b"\r\n\r\n"):
+        answer += inside.recv(4096) or b"closed\r\n\r\n"
+    if answer.split(b" ", 2)[1] != b"200":
+        raise ConnectionError(answer.decode("latin-1"))
+    return PlainTunnel(inside)
 
 
-def down(proxy: int, target: int, amount: int) -> str:
+def send_all(through: Tunnel, payload: bytes) -> None:
+    """Send a little."""
+    rest = memoryview(payload)
+    while rest:
+        rest = rest[through.send(rest) :]
+
+
+def down(protocol: str, proxy: int, target: int, amount: int) -> str:
     """Receive so many bytes."""
-    with tunnel(proxy, target) as sock:
-        is_hashed = amount <= LONGEST_HASHED
-        made, buffer, rest = hashlib.sha256(), memoryview(bytearray(1 << 18)), amount
-        began = time.perf_counter()
-        sock.sendall(b"down %d\n" % amount)
-        while rest:
-            got = sock.recv_into(buffer)
-            if not got:
-                raise ConnectionError(f"{rest} bytes are missing")
-            rest -= got
-            if is_hashed:
-                made.update(buffer[:got])
-        return f"{time.perf_counter() - began} {made.hexdigest()}"
-
-
-def up(proxy: int, target: int, amount: int) -> str:
-    """Send so many bytes."""
-    with tunnel(proxy, target) as sock:
-        began, rest, block, position = time.perf_counter(), amount, memoryview(BLOCK), 0
-        sock.sendall(b"up %d\n" % amount)
-        while rest:
-            sent = sock.send(block[position : position + rest])
-            position = (position + sent) % len(block)
-            rest -= sent
-        told = sock.makefile().readline().strip()
-        return f"{time.perf_counter() - began} {told}"
-
-
-def repeated(once: Callable[[], None], amount: int) -> str:
-    """Do something for so many seconds, in some threads at once; says how often per second, unless once was in vain."""
+    through = tunnel(protocol, proxy, target)
+    made, is_hashed, rest = hashlib.sha256(), amount <= LONGEST_HASHED, amount
     began = time.perf_counter()
-
-    def go_on(_number: int) -> int:
-        count = 0
-        while time.perf_counter() < began + amount:
-            once()
-            count += 1
-        return count
-
-    with ThreadPoolExecutor(CLIENTS) as threads:
-        total = sum(threads.map(go_on, range(CLIENTS)))
-    return str(total / (time.perf_counter() - began))
+    send_all(through, b"down %d\n" % amount)
+    while rest:
+        for piece in through.read():
+            rest -= len(piece)
+            if is_hashed:
+                made.update(piece)
+    took = time.perf_counter() - began
+    through.close()
+    return f"{took} {made.hexdigest()}"
 
 
-def opened(proxy: int, target: int, amount: int) -> str:
-    """Open tunnels and close them."""
+def up(protocol: str, proxy: int, target: int, amount: int) -> str:
+    """Send so many bytes."""
+    through = tunnel(protocol, proxy, target)
+    began, rest, position = time.perf_counter(), amount, 0
+    send_all(through, b"up %d\n" % amount)
+    while rest:
+        sent = through.send(TWICE[position : position + min(rest, len(BLOCK))])
+        position = (position + sent) % len(BLOCK)
+        rest -= sent
+    told = b""
+    while not told.endswith(b"\n"):
+        told += b"".join(through.read())
+    took = time.perf_counter() - began
+    through.close()
+    return f"{took} {told.decode().strip()}"
 
-    def once() -> None:
-        with tunnel(proxy, target) as sock:
-            echo_once(sock)
 
-    return repeated(once, amount)
-
-
-def echo_once(sock: socket.socket) -> None:
+def echo_once(through: Tunnel) -> None:
     """Send a word, and see that it comes back."""
-    sock.sendall(WORD)
-    answer = sock.recv(100)
+    send_all(through, WORD)
+    answer = b""
     while len(answer) < len(WORD):
-        answer += sock.recv(100)
+        answer += b"".join(through.read())
     if answer != WORD:
         raise ConnectionError(f"{answer!r} came back")
 
 
-def echo(proxy: int, target: int, amount: int) -> str:
+def opened(protocol: str, proxy: int, target: int, amount: int) -> str:
+    """Open tunnels and close them."""
+
+    def once(_number: int) -> None:
+        through = tunnel(protocol, proxy, target)
+        echo_once(through)
+        through.close()
+
+    began = time.perf_counter()
+    with ThreadPoolExecutor(CLIENTS) as threads:
+        list(threads.map(once, range(amount)))  # raises what any of them raises
+    return str(time.perf_counter() - began)
+
+
+def echo(protocol: str, proxy: int, target: int, amount: int) -> str:
     """Measure how long a word takes."""
-    times = []
-    with tunnel(proxy, target) as sock:
-        for _ in range(amount):
-            began = time.perf_counter()
-            echo_once(sock)
-            times.append(time.perf_counter() - began)
-    return str((quantiles(times, n=100)[-1] if proxy else median(times)) * 1e6)
+    through, times = tunnel(protocol, proxy, target), []
+    for _ in range(amount):
+        began = time.perf_counter()
+        echo_once(through)
+        times.append(time.perf_counter() - began)
+    through.close()
+    return str(median(times) * 1e6)
 
 
-def shaken(proxy: int, _target: int, amount: int) -> str:
-    """Make TLS connections."""
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # what the client spends is not what is measured
-    context.set_alpn_protocols(["http/1.1"])
-
-    def once() -> None:
-        with context.wrap_socket(socket.create_connection(("127.0.0.1", proxy))) as sock:
-            if sock.version() != "TLSv1.3" or sock.selected_alpn_protocol() != "http/1.1":
-                raise ConnectionError(f"{sock.version()}, {sock.selected_alpn_protocol()}")
-
-    return repeated(once, amount)
-
-
-def hold(proxy: int, target: int, amount: int) -> str:
+def hold(protocol: str, proxy: int, target: int, amount: int) -> str:
     """Keep tunnels open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, amount + 100)), hard))
-    sockets = [tunnel(proxy, target) for _ in range(amount)]
-    print(len(sockets), flush=True)
+    tunnels = [tunnel(protocol, proxy, target) for _ in range(amount)]
+    print(len(tunnels), flush=True)
     sys.stdin.read()
-    for sock in sockets:
-        echo_once(sock)
+    for one in tunnels:
+        echo_once(one)
     return "held"
 
 
-WHAT = {"down": down, "up": up, "open": opened, "echo": echo, "shake": shaken, "hold": hold}
+WHAT = {"down": down, "up": up, "open": opened, "echo": echo, "hold": hold}
 
 
-def main(what: str, *numbers: str) -> None:
+def main(protocol: str, what: str, *numbers: str) -> None:
     """Run one client."""
-    print(WHAT[what](*(int(number) for number in numbers)))
+    print(WHAT[what](protocol, *(int(number) for number in numbers)))
 
 
 if __name__ == "__main__":
