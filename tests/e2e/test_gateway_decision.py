@@ -57,6 +57,21 @@ def test_a_delayed_request_goes_at_its_release_and_not_before(run: Callable) -> 
     run(check())
 
 
+def test_a_clock_set_back_does_not_prolong_a_delay(monkeypatch: pytest.MonkeyPatch, run: Callable) -> None:
+    wall = time.time
+
+    async def check() -> None:
+        async with served(rule="10/s burst 1") as (_, gateway), agent_at(gateway) as agent:
+            assert (await agent.ask(GET)).status == 200
+            await agent.send(GET)
+            await until(lambda: gateway.policy.gatekeeper.delayed)
+            with monkeypatch.context() as patch:
+                patch.setattr("time.time", lambda: wall() - 3600)
+                assert (await agent.response()).status == 200
+
+    run(check())
+
+
 def test_the_body_of_a_delayed_request_waits_with_it(run: Callable) -> None:
     async def check() -> None:
         async with served() as (_, gateway), agent_at(gateway) as agent:

@@ -69,7 +69,7 @@ class GatekeeperMiddleware:
         domain, identifier = question
         now = time.time()
         accounting = self._gatekeeper.admit(domain, identifier, now=now)
-        if now >= self._forget_at:
+        if not now < self._forget_at <= now + FORGET_EVERY:  # also when the clock was set back
             self._forget_at = now + FORGET_EVERY
             forget(self._gatekeeper, now=now)
         if accounting.status is _ACCEPTED:

@@ -78,7 +78,7 @@ class GatekeeperMiddleware:
     def _admit(self, domain: str, identifier: bytes, now: float) -> Accounting:
         with self._lock:
             accounting = self._gatekeeper.admit(domain, identifier, now=now)
-            if now >= self._forget_at:
+            if not now < self._forget_at <= now + FORGET_EVERY:  # also when the clock was set back
                 self._forget_at = now + FORGET_EVERY
                 forget(self._gatekeeper, now=now)
         return accounting

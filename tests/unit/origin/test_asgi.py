@@ -276,11 +276,19 @@ def test_a_peer_without_an_address_is_served_too(client):
     assert gatekeeper.totals["default"].accepted == 1
 
 
-def test_what_is_over_is_forgotten_as_requests_come():
+@pytest.mark.parametrize("step", [11.0, -3600.0])
+def test_what_is_over_is_forgotten_as_requests_come(step, monkeypatch):
+    now, server = time.time(), Server()
+    monkeypatch.setattr("time.time", lambda: now)
     gatekeeper = Gatekeeper()
-    gatekeeper.obey(DelayUntil("default", b"long ago", 1.0))
-    serve(App(), gatekeeper, Server(*BODY))
-    assert gatekeeper.forget(now=2.0) == 0
+    app = App()
+    app.read = [DISCONNECT]
+    middleware = GatekeeperMiddleware(app, gatekeeper=gatekeeper)
+    for _ in range(2):
+        gatekeeper.obey(DelayUntil("default", b"long ago", 1.0))
+        asyncio.run(middleware(scope(), server.receive, server.send))
+        assert gatekeeper.forget(now=2.0) == 0
+        now += step
 
 
 def test_no_read_stays_under_way_when_a_delayed_request_is_over():

@@ -13,12 +13,14 @@ __all__ = ["Delay"]
 class Delay:
     """Calls `release(plan)` when the time of a delayed request has come; begins at once."""
 
-    __slots__ = ("_accounting", "_plan", "_release", "_timer")
+    __slots__ = ("_accounting", "_deadline", "_plan", "_release", "_timer")
 
     def __init__(self, plan: Plan, accounting: Accounting, release: Callable[[Plan], None]) -> None:
         self._plan = plan
         self._accounting = accounting
         self._release = release
+        # The monotonic clock: a wall clock that is set back must not prolong the wait.
+        self._deadline = time.monotonic() + accounting.wait
         self._timer = self._wait(accounting.wait)
 
     def leave(self) -> None:
@@ -31,7 +33,7 @@ class Delay:
 
     def _look(self) -> None:
         """Release, but never early: loops round their timers, and some down."""
-        left = self._accounting.release - time.time()
+        left = self._deadline - time.monotonic()
         if left > 0:
             self._timer = self._wait(left)
         else:
