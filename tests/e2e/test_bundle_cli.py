@@ -13,7 +13,7 @@ import pytest
 
 from headgate.bundle import BundleWriter
 from tests import signers
-from tests.e2e import programs
+from tests.e2e import polite_origin, programs
 from tests.servers import free_port
 
 BASE = "https://example.com/"
@@ -190,7 +190,7 @@ def test_a_list_of_urls_is_fetched(tmp_path):
         words = ("create", "--urls", tmp_path / "urls.txt", "--version", "b2", "-o", tmp_path / "out.wbn")
         done = run(*words)
         assert (done.returncode, done.stderr.count(b"\n")) == (0, 1)
-        assert origin.seen == ["/a", "/b"]
+        assert origin.seen == ["/.well-known/traffic-advice", "/a", "/b"]
         piped = run(*words[:2], "-", *words[3:-1], "-", input=(tmp_path / "urls.txt").read_bytes())
         assert piped.stdout[:15] == (tmp_path / "out.wbn").read_bytes()[:15]
         assert run("list", "-", input=piped.stdout).stdout == run("list", tmp_path / "out.wbn").stdout
@@ -207,6 +207,38 @@ def test_a_list_of_urls_is_fetched(tmp_path):
     before = (tmp_path / "out.wbn").read_bytes()
     assert run(*words).returncode == 1
     assert (tmp_path / "out.wbn").read_bytes() == before
+
+
+def test_a_list_of_urls_is_fetched_as_the_origin_advises(tmp_path):
+    with polite_origin.running() as origin:
+        origin.advise('[{"user_agent": "*", "disallow": true}, {"user_agent": "ExampleBot", "fraction": 1.0}]')
+        (tmp_path / "urls.txt").write_text(f"{origin.url}/a\n{origin.url}/b\n")
+        words = ("create", "--urls", tmp_path / "urls.txt", "--version", "b2", "-o", tmp_path / "out.wbn")
+        refused = run(*words)
+        assert refused.returncode == 1
+        assert b"disallows all traffic" in refused.stderr
+        assert not (tmp_path / "out.wbn").exists()
+        assert [one.path for one in origin.asked] == [polite_origin.ADVICE]
+        taken = run(*words, "--identity", "ExampleBot")
+        assert (taken.returncode, taken.stderr.count(b"\n")) == (0, 1)
+        assert [one.path for one in origin.asked[1:]] == [polite_origin.ADVICE, "/a", "/b"]
+        assert all(one.fields["User-Agent"].startswith("ExampleBot headgate/") for one in origin.asked[2:])
+
+
+def test_a_list_of_urls_is_fetched_as_slowly_as_a_busy_server_asks(tmp_path):
+    with polite_origin.running() as origin:
+        busy = polite_origin.Answer(503, {"Retry-After": "1"})
+        origin.say("/a", busy, polite_origin.Answer())
+        origin.say("/busy", polite_origin.Answer(429, {"Retry-After": "3600"}))
+        (tmp_path / "urls.txt").write_text(f"{origin.url}/a\n{origin.url}/busy\n{origin.url}/c\n")
+        done = run("create", "--urls", tmp_path / "urls.txt", "--version", "b2", "-o", tmp_path / "out.wbn")
+    assert done.returncode == 1
+    paths = [one.path for one in origin.asked]
+    assert paths == [polite_origin.ADVICE, "/a", "/a", "/busy"]
+    assert f"left out {origin.url}/busy: answered 429".encode() in done.stderr
+    assert f"left out {origin.url}/c: not asked for: its origin is busy".encode() in done.stderr
+    listed = run("list", tmp_path / "out.wbn", "--json")
+    assert [json.loads(line)["url"] for line in listed.stdout.splitlines()] == [f"{origin.url}/a"]
 
 
 def ask(url, method="GET", **fields):

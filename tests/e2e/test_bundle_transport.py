@@ -12,6 +12,7 @@ import httpx
 import httpx2
 import pytest
 
+from headgate.agent import Courtesy
 from headgate.agent.bundle import AsyncBundleTransport, AsyncRangeBundle, BundleTransport, RangeBundle, collect
 from headgate.errors import FetchError, FormatError, ResponseError
 from tests.e2e.bundle_reading import Reading, expected, same
@@ -213,7 +214,7 @@ def test_urls_are_fetched_one_after_another_over_one_connection(library):
 
     with serving(pages) as server, library.Client() as client:
         urls = [f"{server.url}/{number}" for number in range(20)]
-        found = list(collect(urls, client=client))
+        found = list(collect(urls, client=client, courtesy=Courtesy()))
         assert [exchange.payload for exchange in found] == [f"/{number}".encode() * 1000 for number in range(20)]
         assert server.connections == 1
         assert server.requests[0].fields["accept-encoding"] == "identity"

@@ -1,27 +1,29 @@
-"""A list of URLs, fetched politely: one after another, as slowly as the servers ask, never more than was allowed."""
+"""A list of URLs, fetched politely: one after another, each when a `Courtesy` says so, within bounds."""
 
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from typing import Final, Self
 
-from headgate.agent.bundle.fetch import TIMEOUT, Fetcher
+from headgate.advice import AgentIdentity
+from headgate.agent.bundle.fetch import TIMEOUT, USER_AGENT, Fetcher, Reply
 from headgate.agent.bundle.intake import REDIRECTS, Intake, Limits, TooMuch
+from headgate.agent.courtesy import Courtesy
 from headgate.agent.library import Client
 from headgate.bundle.exchange import Exchange
 from headgate.bundle.sources.chosen import web_url
 from headgate.bundle.sources.left_out import Tell, Unfit, silent
-from headgate.errors import FetchError, MissingExtra
+from headgate.errors import FetchError, MissingExtra, NoContact
 from headgate.http.retry_after import retry_after
 from headgate.http.url import resolve
-from headgate.release import ASAP, Status, judge
 
 __all__ = ["Collection", "collect"]
 
 _MOST_HOPS: Final = 10
-_MOST_TRIES: Final = 3
+_RETRIES: Final = 2
+_MAX_DELAY: Final = 60.0
+"""Seconds that one request waits at most, by default."""
+_BRAND: Final = "headgate"
 _BUSY: Final = frozenset({429, 503})
-_PAUSE: Final = 1.0
-"""Seconds before asking a busy server again that does not say when; twice as many the next time."""
 _SHOWN: Final = 200
 
 
@@ -29,30 +31,33 @@ def collect(
     urls: Iterable[str],
     *,
     client: Client | None = None,
+    identity: Iterable[str] | None = None,
+    courtesy: Courtesy | None = None,
     tell: Tell = silent,
     limits: Limits = Limits(),  # noqa: B008 - frozen
-    max_wait: float = 60.0,
     timeout: float = TIMEOUT,
-    clock: Callable[[], float] = time.time,
-    sleep: Callable[[float], None] = time.sleep,
 ) -> "Collection":
     """Fetch URLs one after another, and yield an exchange for each, and for each redirect on the way.
 
-    `client` is one of httpx2 or httpx; without one it has its own, which keeps no cookies. A server that is busy (429,
-    503) is asked again when its `Retry-After` says so, twice at most, and not at all where that is more than `max_wait`
-    seconds from now; nor is anything else there until then. A URL that cannot be had is told of and counted, in
-    `failed`; `FetchError` is raised when none can, or when there is too much.
+    `client` is one of httpx2 or httpx; without one it has its own, which keeps no cookies. `courtesy` decides when each
+    request goes, and whether it is sent again; by default it asks each origin for its traffic advice as `identity`,
+    waits for at most 60 seconds, and sends a request that failed twice more. An origin that is still busy then (429,
+    503), with a Retry-After, is not asked for its other URLs. A URL that cannot be fetched is passed to `tell` and
+    counted, in `failed`; `FetchError` is raised when none can, or when there is too much.
     """
-    return Collection(
-        urls, Fetcher(client, timeout=timeout), Intake(limits), _Manners(max_wait, clock, sleep), tell=tell
-    )
+    names = AgentIdentity(_BRAND if identity is None else identity)
+    if courtesy is None:
+        courtesy = Courtesy(names, max_delay=_MAX_DELAY, retry=_RETRIES)
+    user_agent = USER_AGENT if names.brand == _BRAND else f"{names.brand} {USER_AGENT}"
+    fetcher = Fetcher(client, timeout=timeout, user_agent=user_agent)
+    return Collection(urls, fetcher, Intake(limits), courtesy, tell=tell)
 
 
 class Collection:
     """An iterator over the exchanges of a list of URLs."""
 
     def __init__(
-        self, urls: Iterable[str], fetcher: Fetcher, intake: Intake, manners: "_Manners", *, tell: Tell
+        self, urls: Iterable[str], fetcher: Fetcher, intake: Intake, courtesy: Courtesy, *, tell: Tell
     ) -> None:
         self.collected = 0
         """URLs of the list that were fetched so far; one that is there twice counts once."""
@@ -60,9 +65,10 @@ class Collection:
         """URLs of the list that could not be."""
         self._fetcher = fetcher
         self._intake = intake
-        self._manners = manners
+        self._courtesy = courtesy
         self._tell = tell
         self._seen: set[str] = set()
+        self._busy: set[str] = set()
         self._exchanges = self._visit_all(urls)
 
     def __iter__(self) -> Self:
@@ -82,7 +88,7 @@ class Collection:
                     yield from self._visit(address)
                 except TooMuch:
                     raise
-                except (Unfit, FetchError, MissingExtra) as error:
+                except (Unfit, FetchError, NoContact, MissingExtra) as error:
                     sentence = str(error) if str(error).startswith(url) else f"{url[:_SHOWN]}: {error}"
                     self.failed += 1
                     first = first or sentence
@@ -109,44 +115,29 @@ class Collection:
         raise Unfit(f"more than {_MOST_HOPS} redirects")
 
     def _fetch(self, address: str) -> Exchange:
-        for tries in range(_MOST_TRIES):
-            self._manners.await_turn(address)
-            with self._fetcher.get(address, {"Accept-Encoding": "identity"}, follow=False) as reply:
-                if reply.status not in _BUSY:
+        if _origin(address) in self._busy:
+            raise Unfit("not asked for: its origin is busy, and asked to be left alone")
+        passage = self._courtesy.passage("GET", address)
+        while True:
+            while (wait := passage.wait()) is not None:
+                wait.block()
+            with ExitStack() as stack:
+                with passage:
+                    getting = self._fetcher.get(address, {"Accept-Encoding": "identity"}, follow=False)
+                    reply = stack.enter_context(getting)
+                if passage.received(reply.status, reply.pairs()):
+                    self._heed(address, reply)
                     return self._intake.take(address, reply.status, reply.pairs(), reply.chunks())
-                self._manners.hold(address, reply.fields.get("retry-after", ""), tries)
-        raise Unfit(f"busy, {_MOST_TRIES} times asked")
 
-
-class _Manners:
-    """When each origin may be asked again: the release times that busy ones gave."""
-
-    def __init__(self, max_wait: float, clock: Callable[[], float], sleep: Callable[[float], None]) -> None:
-        self._max_wait = max_wait
-        self._clock = clock
-        self._sleep = sleep
-        self._releases: dict[str, float] = {}
-
-    def await_turn(self, url: str) -> None:
-        """Sleep until the URL's origin may be asked; raises `Unfit` where that is too long from now."""
-        release, now = self._releases.get(_origin(url), ASAP), self._clock()
-        verdict = judge(release, now=now, max_delay=self._max_wait)
-        if verdict is Status.REJECTED:
-            raise Unfit(f"busy, and asks to be left alone for {release - now:.0f} s; try again then")
-        if verdict is Status.DELAYED:
-            self._sleep(release - now)
-
-    def hold(self, url: str, asked: str, tries: int) -> None:
-        """Leave an origin alone for as long as it asks, or for a while that grows with every try."""
-        now, origin = self._clock(), _origin(url)
-        release = retry_after(asked, now=now)
-        if release == ASAP:
-            release = now + _PAUSE * 2**tries
-        self._releases[origin] = max(self._releases.get(origin, ASAP), release)
+    def _heed(self, address: str, reply: Reply) -> None:
+        """Leave an origin alone that is busy after all retries: its Retry-After is rarely about one URL."""
+        now = self._courtesy.clock()
+        if reply.status in _BUSY and retry_after(reply.fields.get("retry-after", ""), now=now) > now:
+            self._busy.add(_origin(address))
 
 
 def _onward(address: str, location: str) -> str:
-    """Give where a redirect leads; raises `Unfit` where nobody should follow."""
+    """Give where a redirect leads; raises `Unfit` where it must not be followed."""
     target = resolve(location, address)
     try:
         onward = web_url(target or location)

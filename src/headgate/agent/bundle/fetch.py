@@ -70,12 +70,12 @@ class AsyncReply(Reply):
 
 
 class Fetcher:
-    """Sends GETs through a client, its own if none is given."""
+    """Sends GETs through a client, or through its own, which sends `user_agent`, if none is given."""
 
-    def __init__(self, client: Client | None = None, *, timeout: float = TIMEOUT) -> None:
+    def __init__(self, client: Client | None = None, *, timeout: float = TIMEOUT, user_agent: str = USER_AGENT) -> None:
         self._library = default_library(_PURPOSE) if client is None else library_of(client)
         self._own = client is None
-        self._client: Any = client or self._library.Client(headers={"User-Agent": USER_AGENT})
+        self._client: Any = client or self._library.Client(headers={"User-Agent": user_agent.encode()})
         self._timeout = timeout
 
     @contextmanager

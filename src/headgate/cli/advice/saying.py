@@ -39,16 +39,16 @@ class _Identity(click.ParamType["AgentIdentity"]):
             self.fail(str(error), param, ctx)
 
 
-def identity(*, default: str | None = "*") -> Callable[..., Any]:
-    """Give a command --identity: the names that the agent goes by."""
-    told = "" if default is None else " Default: *, every agent."
+def identity(*, default: str | None = "*", purpose: str = "") -> Callable[..., Any]:
+    """Give a command --identity: the names that the agent goes by, and what for, if not for all that it does."""
+    told = "" if default is None and not purpose else " Default: *, every agent."
     return click.option(
         "--identity",
         type=_Identity(),
         metavar="NAME",
         default=default,
-        help="The agent's name, or several, the most specific first and * last: 'ExampleProxy,prefetch-proxy,*'."
-        + told,
+        help=f"{purpose}The agent's name, or several, the most specific first and * last: "
+        f"'ExampleProxy,prefetch-proxy,*'.{told}",
     )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from headgate.cli.advice.saying import identity
 from headgate.cli.bundle.convert import remark
 from headgate.cli.bundle.output import OUT, meter, target_of
 from headgate.cli.fields import fields, folded
@@ -16,6 +17,7 @@ from headgate.cli.terminal import harmless, progress
 from headgate.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from headgate.advice import AgentIdentity
     from headgate.bundle.exchange import Exchange
     from headgate.bundle.metadata import Version
     from headgate.bundle.writer import BundleWriter
@@ -60,6 +62,7 @@ class _Codings(click.ParamType[tuple[str, ...]]):
 @click.option("--manifest-url", metavar="U", help="The manifest's.  [default: that of the directory, if it has one]")
 @fields("A field to set in each response; repeated: several.")
 @click.option("--compress", "codings", type=_Codings(), metavar="C", help="gzip,br,zstd: variants in these codings.")
+@identity(default=None, purpose="With --urls: ")
 @OUT
 def create(
     *,
@@ -68,6 +71,7 @@ def create(
     manifest_url: str | None,
     fields: tuple[tuple[str, str], ...],
     codings: tuple[str, ...] | None,
+    identity: "AgentIdentity | None",
     out: str,
     **sources: str | None,
 ) -> None:
@@ -77,6 +81,9 @@ def create(
     manifest.webmanifest or manifest.json is found by itself. What is left out of the bundle is said on stderr: with
     --urls also each error such as a 404, which makes the exit code 1, while a HAR's or a WARC's is kept.
 
+    URLs are fetched one at a time: each origin is asked for its traffic advice first, and a server that fails or is
+    busy is asked twice more, not before the time in Retry-After, if that is within a minute.
+
     \b
     headgate bundle create --dir site --base-url https://example.com/ -o site.wbn
     headgate bundle create --dir site --base-url https://example.com/ --compress gzip,br -o site.wbn
@@ -84,7 +91,7 @@ def create(
     headgate bundle create --urls urls.txt --version b2 -o pages.wbn
     """
     target = target_of(out)
-    source = _source(out, sources)
+    source = _source(out, sources, identity)
     first, exchanges = _peeked(source.exchanges)
     from headgate.bundle import BundleWriter
     from headgate.bundle.sources import compress
@@ -106,7 +113,7 @@ def create(
         end_with_no()
 
 
-def _source(out: str, named: dict[str, str | None]) -> _Source:
+def _source(out: str, named: dict[str, str | None], identity: "AgentIdentity | None") -> _Source:
     """Find the one source that was named, and open it."""
     base_url = named.pop("base_url")
     given = {name: value for name, value in named.items() if value is not None}
@@ -118,6 +125,10 @@ def _source(out: str, named: dict[str, str | None]) -> _Source:
             "--dir needs --base-url, the URL of the directory" if base_url is None else "--base-url is for --dir alone"
         )
         raise click.UsageError(wrong)
+    if kind == "urls":
+        return _urls(value, identity)
+    if identity is not None:
+        raise click.UsageError("--identity is for --urls alone")
     return _SOURCES[kind](value, base_url or "", out)
 
 
@@ -149,15 +160,16 @@ def _warc(name: str, _base_url: str, _out: str) -> _Source:
     return _Source(name, warc(Path(name), tell=_tell))
 
 
-def _urls(name: str, _base_url: str, _out: str) -> _Source:
+def _urls(name: str, identity: "AgentIdentity | None") -> _Source:
     from headgate.agent.bundle.collect import collect
     from headgate.agent.bundle.url_list import read_url_list
 
-    collection = collect(read_url_list(Path("/dev/stdin" if name == "-" else name)), tell=_tell)
+    urls = read_url_list(Path("/dev/stdin" if name == "-" else name))
+    collection = collect(urls, identity=identity, tell=_tell)
     return _Source(name, collection, failed=lambda: collection.failed)
 
 
-_SOURCES = {"directory": _directory, "har": _har, "urls": _urls, "warc": _warc}
+_SOURCES = {"directory": _directory, "har": _har, "warc": _warc}
 
 
 def _tell(sentence: str) -> None:

@@ -1,8 +1,10 @@
 import gzip
 import zlib
+from importlib import import_module
 
 import pytest
 
+from headgate.agent import Courtesy
 from headgate.agent.bundle import Limits, collect
 from headgate.agent.bundle.fetch import USER_AGENT
 from headgate.bundle.exchange import Exchange
@@ -15,8 +17,9 @@ HTML = {"Content-Type": "text/html"}
 class Web:
     """A network of pages, the clock of whoever asks it, and all that was asked and told."""
 
-    def __init__(self, library, pages):
+    def __init__(self, library, pages, monkeypatch):
         self.library = library
+        monkeypatch.setattr("headgate.agent.wait.time.sleep", self.sleep)
         self.pages = pages
         self.asked = []
         self.slept = []
@@ -38,14 +41,15 @@ class Web:
         self.slept.append(seconds)
         self.now += seconds
 
-    def collect(self, *urls, **options):
+    def collect(self, *urls, max_delay=60.0, **options):
         client = self.library.Client(transport=self.library.MockTransport(self.answer))
-        return collect(urls, client=client, tell=self.told.append, clock=lambda: self.now, sleep=self.sleep, **options)
+        courtesy = Courtesy(max_delay=max_delay, retry=2, clock=lambda: self.now, draw=lambda: 0.0)
+        return collect(urls, client=client, courtesy=courtesy, tell=self.told.append, **options)
 
 
 @pytest.fixture
-def web(library):
-    return lambda pages: Web(library, pages)
+def web(library, monkeypatch):
+    return lambda pages: Web(library, pages, monkeypatch)
 
 
 def test_each_url_once_in_order_as_a_bundle_keeps_it(web):
@@ -142,11 +146,11 @@ def test_none_at_all_is_an_error(web):
         ("7", 7.0),
         ("0", None),
         ("Mon, 12 Jan 1970 13:47:00 GMT", 20.0),
-        ("Mon, 12 Jan 1970 13:46:00 GMT", 1.0),
-        ("", 1.0),
-        ("soon", 1.0),
-        ("-5", 1.0),
-        ("٥", 1.0),
+        ("Mon, 12 Jan 1970 13:46:00 GMT", None),
+        ("", None),
+        ("soon", None),
+        ("-5", None),
+        ("٥", None),
     ],
 )
 @pytest.mark.parametrize("status", [429, 503])
@@ -154,15 +158,16 @@ def test_a_busy_server_is_asked_again_when_it_says_so(web, status, said, slept):
     busy = (status, {"Retry-After": said.encode()}, b"")
     pages = web({"https://a.example/": [busy, (200, HTML, b"a")]})
     assert [exchange.payload for exchange in pages.collect("https://a.example/")] == [b"a"]
-    assert pages.slept == ([] if slept is None else [slept])
+    assert sum(pages.slept) == pytest.approx(slept or {429: 1.0, 503: 0.5}[status])
 
 
 def test_a_server_that_stays_busy_is_given_up_and_its_pauses_grow(web):
     busy = (503, {}, b"")
     pages = web({"https://a.example/": [busy] * 9, "https://b.example/": (200, HTML, b"b")})
     assert len(list(pages.collect("https://a.example/", "https://b.example/"))) == 1
-    assert pages.slept == [1.0, 2.0]
-    assert pages.told == ["left out https://a.example/: busy, 3 times asked"]
+    assert pages.slept == pytest.approx([0.5, 1.0])
+    assert pages.asked == ["https://a.example/"] * 3 + ["https://b.example/"]
+    assert pages.told == ["left out https://a.example/: answered 503"]
 
 
 def test_a_server_that_asks_for_too_long_is_left_alone_with_all_its_urls(web):
@@ -171,16 +176,51 @@ def test_a_server_that_asks_for_too_long_is_left_alone_with_all_its_urls(web):
         "https://a.example/2": (200, HTML, b"never asked"),
         "https://b.example/": (200, HTML, b"b"),
     })  # fmt: skip
-    collected = pages.collect("https://a.example/1", "https://a.example/2", "https://b.example/", max_wait=60.0)
+    collected = pages.collect("https://a.example/1", "https://a.example/2", "https://b.example/", max_delay=60.0)
     assert [exchange.url for exchange in collected] == ["https://b.example/"]
+    assert collected.failed == 2
     assert pages.asked == ["https://a.example/1", "https://b.example/"]
     assert pages.slept == []
-    assert [sentence.partition(": ")[2] for sentence in pages.told] == [
-        "busy, and asks to be left alone for 61 s; try again then"
-    ] * 2
-    forever = web({"https://a.example/1": (503, {"Retry-After": "9" * 400}, b"")})
-    with pytest.raises(FetchError, match="asks to be left alone for inf s"):
-        list(forever.collect("https://a.example/1"))
+    assert pages.told == [
+        "left out https://a.example/1: answered 429",
+        "left out https://a.example/2: not asked for: its origin is busy, and asked to be left alone",
+    ]
+
+
+def test_an_origin_with_one_url_that_fails_is_asked_for_the_others(web):
+    pages = web({
+        "https://a.example/1": [(503, {}, b"")] * 3,
+        "https://a.example/2": [(200, {**HTML, "Retry-After": "99"}, b"fine")],
+        "https://a.example/3": (200, HTML, b"fine too"),
+    })  # fmt: skip
+    assert len(list(pages.collect("https://a.example/1", "https://a.example/2", "https://a.example/3"))) == 2
+
+
+def test_what_is_held_is_left_out_with_the_reason(web):
+    pages = web({
+        "https://a.example/1": (200, {**HTML, "Retry-After": "61"}, b"a"),
+        "https://a.example/2": (200, {**HTML, "DDoS-Bucket-With": "/", "Retry-After": "61"}, b"b"),
+    })  # fmt: skip
+    collected = pages.collect("https://a.example/2", "https://a.example/1")
+    assert [exchange.payload for exchange in collected] == [b"b"]
+    assert pages.asked == ["https://a.example/2"]
+    (sentence,) = pages.told
+    assert sentence.startswith("left out https://a.example/1: https://a.example/* is held by its Retry-After")
+
+
+def test_the_default_courtesy_is_headgates_own(monkeypatch):
+    made = []
+
+    class Recorded(Courtesy):
+        def __init__(self, *given, **options):
+            super().__init__(*given, **options)
+            made.append(self)
+
+    monkeypatch.setattr(import_module("headgate.agent.bundle.collect"), "Courtesy", Recorded)
+    assert list(collect([])) == []
+    (courtesy,) = made
+    assert (courtesy.max_delay, courtesy.retry) == (60.0, 2)
+    assert courtesy.asking is not None
 
 
 @pytest.mark.parametrize(
@@ -241,7 +281,7 @@ def test_who_asks_says_so_and_keeps_no_cookies(library, monkeypatch):
     seen = []
 
     def answer(request):
-        seen.append((request.headers["user-agent"], request.headers.get("cookie")))
+        seen.append((dict(request.headers.raw)[b"User-Agent"].decode(), request.headers.get("cookie")))
         return library.Response(200, headers={"Set-Cookie": "a=b"}, content=b"x")
 
     client = library.Client
@@ -251,6 +291,9 @@ def test_who_asks_says_so_and_keeps_no_cookies(library, monkeypatch):
 
     monkeypatch.setattr(library, "Client", mocked)
     monkeypatch.setattr("headgate.agent.bundle.fetch.default_library", lambda purpose: library)
-    list(collect(["https://a.example/1", "https://a.example/2"]))
+    list(collect(["https://a.example/1", "https://a.example/2"], courtesy=Courtesy()))
     assert seen == [(USER_AGENT, None)] * 2
+    seen.clear()
+    list(collect(["https://a.example/1"], identity="ÉxampleBot", courtesy=Courtesy()))
+    assert seen == [(f"ÉxampleBot {USER_AGENT}", None)]
     assert USER_AGENT.startswith("headgate/")
