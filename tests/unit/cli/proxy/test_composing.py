@@ -41,7 +41,7 @@ def test_the_defaults_can_be_composed():
         ({"brand": ""}, "proxy.brand: '' is no name of one proxy"),
         ({"brand": "*"}, r"proxy.brand: '\*' is no name of one proxy"),
         ({"brand": "prefetch-proxy"}, "proxy.brand: 'prefetch-proxy' is no name of one proxy"),
-        ({"brand": "a\tb"}, "proxy.brand: 'a.tb' has a control character"),
+        ({"brand": "a\tb"}, "proxy.brand: .*contains a control character"),
         ({"plaintext": True, "alpn": ("h2",)}, "proxy.alpn: plaintext is HTTP/1.1 alone"),
         ({"allow_hosts": ("a", "*")}, r"proxy.allow_hosts: '\*'"),
         ({"deny_hosts": ("a b",)}, "proxy.deny_hosts: 'a b'"),
