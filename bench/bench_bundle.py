@@ -151,7 +151,7 @@ def written(exchanges: list[tuple[str, dict[str, str], bytes]]) -> bytes:
     """Create a bundle in memory."""
     target = io.BytesIO()
     first = exchanges[0][0]
-    with BundleWriter(target, primary_url=first, manifest_url=first) as writer:
+    with BundleWriter(target, version="b1", primary_url=first, manifest_url=first) as writer:
         for url, headers, payload in exchanges:
             writer.add(url, headers=headers, payload=payload)
     return target.getvalue()

@@ -47,7 +47,7 @@ def create(site: str, bundle: str) -> dict[str, object]:
     start = time.perf_counter()
     exchanges = read_site(Path(site))
     url, headers, payload = next(exchanges)
-    with BundleWriter(Path(bundle), primary_url=url, manifest_url=url) as writer:
+    with BundleWriter(Path(bundle), version="b1", primary_url=url, manifest_url=url) as writer:
         writer.add(url, headers=headers, payload=payload)
         for url, headers, payload in exchanges:
             writer.add(url, headers=headers, payload=payload)

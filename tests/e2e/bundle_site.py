@@ -21,7 +21,7 @@ SERVED = {"Content-Type": "application/webbundle;v=b1", "X-Content-Type-Options"
 def make_bundle(*, large: bytes = LARGE) -> bytes:
     """Write a bundle with a response of each kind; the one at /broken is refused."""
     target = io.BytesIO()
-    with BundleWriter(target, primary_url=f"{SITE}/", manifest_url=f"{SITE}/manifest") as writer:
+    with BundleWriter(target, version="b1", primary_url=f"{SITE}/", manifest_url=f"{SITE}/manifest") as writer:
         writer.add(f"{SITE}/", headers={"Content-Type": "text/html", "ETag": '"page"'}, payload=b"<p>home")
         writer.add(f"{SITE}/manifest", headers={"Content-Type": "application/manifest+json"}, payload=b"{}")
         writer.add(f"{SITE}/moved", status=301, headers={"Content-Type": "text/plain", "Location": "/"})

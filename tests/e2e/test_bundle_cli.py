@@ -34,7 +34,7 @@ def large(tmp_path_factory):
     film = folder / "film"
     with film.open("wb") as file:
         file.truncate(100 * MEGABYTE)
-    with BundleWriter(folder / "large.wbn", primary_url=BASE, manifest_url=BASE + "0") as writer:
+    with BundleWriter(folder / "large.wbn", version="b1", primary_url=BASE, manifest_url=BASE + "0") as writer:
         for number in range(1_600):
             payload = bytes(MEGABYTE // 16)
             writer.add(f"{BASE}{number}", headers={"content-type": "image/png"}, payload=payload)
@@ -91,7 +91,7 @@ def test_a_large_directory_takes_little_memory(tmp_path):
     for number in range(20):
         with (root / f"{number}.bin").open("wb") as file:
             file.truncate(10 * MEGABYTE)
-    words = ("create", "--dir", root, "--base-url", BASE, "--version", "b2", "-o", tmp_path / "out.wbn")
+    words = ("create", "--dir", root, "--base-url", BASE, "-o", tmp_path / "out.wbn")
     code, megabytes = measured(*words)
     assert code == 0
     assert megabytes < 64
@@ -121,7 +121,7 @@ def test_json_on_stdout_sentences_on_stderr():
 
 
 def test_json_is_utf_8_whatever_the_terminal_speaks(tmp_path):
-    with BundleWriter(tmp_path / "a.wbn", primary_url=BASE, manifest_url=BASE) as writer:
+    with BundleWriter(tmp_path / "a.wbn") as writer:
         writer.add(BASE, headers={"content-type": "text/plain", "x-a": "é"}, payload=b"x")
     done = run("list", tmp_path / "a.wbn", "--json", env={**os.environ, "PYTHONIOENCODING": "ascii"})
     assert json.loads(done.stdout.decode())["headers"]["x-a"] == "é"
@@ -187,7 +187,7 @@ def test_long_work_shows_its_progress_on_a_terminal(large, tmp_path, words, bar)
 def test_a_list_of_urls_is_fetched(tmp_path):
     with programs.origin() as origin:
         (tmp_path / "urls.txt").write_text(f"# a comment\n{origin.url}/a\n{origin.url}/b\n{origin.url}/a\n")
-        words = ("create", "--urls", tmp_path / "urls.txt", "--version", "b2", "-o", tmp_path / "out.wbn")
+        words = ("create", "--urls", tmp_path / "urls.txt", "-o", tmp_path / "out.wbn")
         done = run(*words)
         assert (done.returncode, done.stderr.count(b"\n")) == (0, 1)
         assert origin.seen == ["/.well-known/traffic-advice", "/a", "/b"]

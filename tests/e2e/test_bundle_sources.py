@@ -69,9 +69,10 @@ def site(tmp_path):
     return root, files
 
 
-def test_a_site_comes_back_as_it_was(site, tmp_path):
+@pytest.mark.parametrize(("version", "manifest"), [("b1", f"{BASE}manifest.webmanifest"), ("b2", None)])
+def test_a_site_comes_back_as_it_was(site, tmp_path, version, manifest):
     root, files = site
-    said = created(tmp_path / "site.wbn", "--dir", root, "--base-url", BASE)
+    said = created(tmp_path / "site.wbn", "--dir", root, "--base-url", BASE, "--version", version)
     assert "left out" in said
     assert "hidden" in said
     assert "leads out of the directory" in said
@@ -89,20 +90,20 @@ def test_a_site_comes_back_as_it_was(site, tmp_path):
     assert not found
     assert run("lint", tmp_path / "site.wbn").returncode == 0
     info = json.loads(run("info", tmp_path / "site.wbn", "--json").stdout)
-    assert (info["primary_url"], info["manifest_url"]) == (BASE, f"{BASE}manifest.webmanifest")
+    assert (info["primary_url"], info["manifest_url"]) == (BASE, manifest)
 
 
 def test_the_same_site_gives_the_same_bytes(site, tmp_path):
     root, _ = site
     for name in ["one.wbn", "two.wbn"]:
-        created(tmp_path / name, "--dir", root, "--base-url", BASE, "--compress", "gzip,br,zstd")
+        created(tmp_path / name, "--dir", root, "--base-url", BASE, "--version", "b1", "--compress", "gzip,br,zstd")
     assert (tmp_path / "one.wbn").read_bytes() == (tmp_path / "two.wbn").read_bytes()
 
 
 def test_each_reader_gets_the_coding_that_it_takes(site, tmp_path):
     root, files = site
     bundle = tmp_path / "site.wbn"
-    created(bundle, "--dir", root, "--base-url", BASE, "--compress", "gzip,br,zstd")
+    created(bundle, "--dir", root, "--base-url", BASE, "--version", "b1", "--compress", "gzip,br,zstd")
     keys = {key for url, key in listed(bundle) if url == f"{BASE}app.js"}
     assert keys == {"gzip", "br", "zstd", "identity"}
     assert {key for url, key in listed(bundle) if url == f"{BASE}logo.png"} == {None}
@@ -114,9 +115,9 @@ def test_each_reader_gets_the_coding_that_it_takes(site, tmp_path):
 def test_a_b2_bundle_is_not_compressed(site, tmp_path):
     root, _ = site
     out = tmp_path / "site.wbn"
-    done = run("create", "--dir", root, "--base-url", BASE, "--version", "b2", "--compress", "gzip", "-o", out)
+    done = run("create", "--dir", root, "--base-url", BASE, "--compress", "gzip", "-o", out)
     assert done.returncode == 2
-    assert b"b2 bundle has no variants" in done.stderr
+    assert b"add --version b1" in done.stderr
     assert not out.exists()
 
 
@@ -269,7 +270,7 @@ def test_a_large_archive_takes_little_memory(tmp_path):
             for _ in range(100):
                 file.write(bytes(MEGABYTE))
             file.write(tail + b"\r\n\r\n")
-    words = ("create", "--warc", path, "--version", "b2", "-o", tmp_path / "out.wbn")
+    words = ("create", "--warc", path, "-o", tmp_path / "out.wbn")
     assert memory(*words) < 64
     assert (tmp_path / "out.wbn").stat().st_size > 200 * MEGABYTE
 
@@ -279,5 +280,6 @@ def test_a_large_text_is_compressed_in_little_memory(tmp_path):
     with (tmp_path / "site" / "a.txt").open("wb") as file:
         for number in range(64 * 1_000):
             file.write(b"%d " % number * 150)
-    words = ("create", "--dir", tmp_path / "site", "--base-url", BASE, "--compress", "gzip", "-o", tmp_path / "out.wbn")
+    options = ("--version", "b1", "--manifest-url", BASE + "a.txt", "--compress", "gzip")
+    words = ("create", "--dir", tmp_path / "site", "--base-url", BASE, *options, "-o", tmp_path / "out.wbn")
     assert memory(*words) < 64

@@ -74,7 +74,7 @@ class Site:
         self.exchanges = [(url, self.draw.randint(100, 999), *self.message()) for url in dict.fromkeys(urls)]
         self.primary = PAGE if version == "b1" or self.draw.random() < 0.7 else None
         # wbn writes no manifest for b2
-        self.manifest = MANIFEST if MANIFEST in urls and version == "b1" else None
+        self.manifest = (MANIFEST if MANIFEST in urls else PAGE) if version == "b1" else None
         self.extra = {f"extra-{number}": self.value(3) for number in range(self.draw.choice([0, 0, 1, 12]))}
 
     def url(self, number):
@@ -154,7 +154,6 @@ def test_many_exchanges_are_the_same_bytes(wbn, version, count):
     site = Site(0, version)
     site.exchanges = [(PAGE, 200, {"content-type": "text/html"}, b"x")]
     site.exchanges += [(f"{PAGE}{number}", 200, {"Content-Type": "a/b"}, bytes(number)) for number in range(count)]
-    site.manifest = None
     assert site.written() == wbn.write(version, site.steps())
 
 
@@ -175,16 +174,17 @@ def test_wbn_reads_ours_with_no_difference(wbn, version):
 def test_sections_stand_where_they_are_put(wbn, version):
     """wbn writes sections in the order they were set, and then the index and the responses."""
     site = Site(7, version)
-    site.primary, site.manifest, site.extra = PAGE, None, {"second": 2, "first": [1]}
+    site.primary, site.extra = PAGE, {"second": 2, "first": [1]}
     steps = site.steps()
     primary = [step for step in steps if step[0] == "setPrimaryURL"]
     others = [step for step in steps if step[0] != "setPrimaryURL"]
     target = io.BytesIO()
-    names = ["second", "first"] + (["primary"] if version == "b2" else [])
+    names = ["second", "first", "primary"] if version == "b2" else ["manifest", "second", "first"]
     with BundleWriter(
         target,
         version=version,
         primary_url=PAGE,
+        manifest_url=site.manifest,
         sections={"first": encode([1]), "second": encode(2)},
         section_order=[*names, "index", "responses"],
     ) as writer:
@@ -196,7 +196,8 @@ def test_sections_stand_where_they_are_put(wbn, version):
 
 def test_a_critical_section_is_the_same_bytes_and_understood(wbn):
     target = io.BytesIO()
-    with BundleWriter(target, primary_url=PAGE, manifest_url=PAGE, critical=["manifest", "index"]) as writer:
+    options = {"version": "b1", "primary_url": PAGE, "manifest_url": PAGE, "critical": ["manifest", "index"]}
+    with BundleWriter(target, **options) as writer:
         writer.add(PAGE, headers={"content-type": "text/html"}, payload=b"<p>")
     steps = [["setPrimaryURL", PAGE], ["setManifestURL", PAGE], ["addSection", "critical", ["manifest", "index"]]]
     steps.append(["addExchange", PAGE, 200, {"content-type": "text/html"}, base64.b64encode(b"<p>").decode()])
@@ -233,7 +234,7 @@ def test_wbn_reads_relative_urls_of_ours(wbn):
 def test_wbn_reads_what_stands_beside_variants(wbn):
     """It has no variants; the other responses are none the worse."""
     target = io.BytesIO()
-    with BundleWriter(target, primary_url=PAGE) as writer:
+    with BundleWriter(target, version="b1", primary_url=PAGE, manifest_url=PAGE) as writer:
         for key in ("gzip", "br"):
             headers = {"content-type": "text/html", "content-encoding": key}
             writer.add(PAGE, headers=headers, payload=key.encode(), variants="Accept-Encoding;gzip;br", variant_key=key)
@@ -250,10 +251,10 @@ def test_wbn_reads_what_we_convert_of_its_own(wbn, version, other):
         site.primary = PAGE
         target = io.BytesIO()
         with open_bundle(wbn.write(version, site.steps()), profile="compat") as bundle:
-            convert(bundle, target, version=other)
+            convert(bundle, target, version=other, manifest_url=PAGE if other == "b1" else None)
         found = wbn.read(target.getvalue())
         assert (found["version"], found["primary"]) == (other, PAGE)
-        assert found["manifest"] == site.manifest
+        assert found["manifest"] == (PAGE if other == "b1" else site.manifest)
         assert found["responses"] == site.meant()
 
 

@@ -40,7 +40,7 @@ class BundleWriter:
         self,
         target: Target,
         *,
-        version: Version = "b1",
+        version: Version = "b2",
         primary_url: str | None = None,
         manifest_url: str | None = None,
         critical: Sequence[str] = (),
@@ -52,9 +52,10 @@ class BundleWriter:
     ) -> None:
         """Begin a bundle; raises `ConfigurationError` for what no bundle can have.
 
-        `primary_url` is asked by b1 and draft-01, `manifest_url` by draft-01. `sections` are further ones, name to CBOR
-        item; `section_order` names all of them. `relative_urls` lets b2 keep URLs as they are given. `untrusted` is the
-        checked mode: the rules for what strangers may direct (5.2).
+        b2 is what today's tools read; b1 and draft-01 have variants and signatures, and need a `primary_url` and a
+        `manifest_url`. `sections` are further ones, name to CBOR item; `section_order` names all of them.
+        `relative_urls` lets b2 keep URLs as they are given. `untrusted` is the checked mode: the rules for what
+        strangers may direct (5.2).
         """
         _check_form(version, primary_url, manifest_url, relative_urls=relative_urls)
         check_target(target)
@@ -142,8 +143,6 @@ class BundleWriter:
     def remarks(self) -> list[str]:
         """Give a sentence for each thing that was written as told, and that strict readers will not take."""
         found = []
-        if self._manifest_url is None and self._form.version == "b1":
-            found.append("there is no manifest section, so strict readers refuse the bundle (3.3 step 24)")
         if self._primary_url is not None and self._addresses.identity(self._primary_url) not in self._placing:
             found.append(f"the primary URL {self._primary_url} is not in the bundle")
         if self._untyped:
@@ -226,10 +225,10 @@ def _check_form(version: Version, primary_url: str | None, manifest_url: str | N
     if version not in VERSIONS:
         raise ConfigurationError(f"there is no version {version!r}; name one of {', '.join(VERSIONS)}")
     if primary_url is None and version != "b2":
-        raise ConfigurationError(f"a {version} bundle has a primary URL, for readers that cannot use it; name one")
-    if manifest_url is None and version == "draft-01":
+        raise ConfigurationError(f"a {version} bundle needs a primary URL; set primary_url, or write b2")
+    if manifest_url is None and version != "b2":
         # 3.3 step 24: without "manifest" the metadata is a format error.
-        raise ConfigurationError("a draft-01 bundle has a manifest; name its URL, or write b1, which can do without")
+        raise ConfigurationError(f"a {version} bundle needs a manifest; set manifest_url, or write b2")
     if relative_urls and version != "b2":
         raise ConfigurationError(f"the URLs of a {version} bundle are absolute; b2 alone has relative ones")
 

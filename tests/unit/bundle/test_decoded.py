@@ -22,7 +22,7 @@ ZIPPED = gzip.compress(LONG, mtime=0)
 
 def bundle_of(headers: Any, payload: bytes, *, status: int = 200) -> bytes:
     out = io.BytesIO()
-    with BundleWriter(out, primary_url=URL, manifest_url=URL) as writer:
+    with BundleWriter(out, version="b1", primary_url=URL, manifest_url=URL) as writer:
         writer.add(URL, status=status, headers={**TEXT, **headers}, payload=payload)
     return out.getvalue()
 

@@ -17,7 +17,7 @@ HTML, TEXT = {"content-type": "text/html"}, {"content-type": "text/plain"}
 
 
 def begun(target, **options):
-    return BundleWriter(target, primary_url=PAGE, **options)
+    return BundleWriter(target, version="b1", primary_url=PAGE, **{"manifest_url": PAGE, **options})
 
 
 def drain(descriptor):
@@ -110,6 +110,7 @@ def test_what_is_kept_of_an_exchange_does_not_grow_with_its_payload(tmp_path):
             for number in range(100):
                 writer.add(f"{PAGE}file/{number}", headers=TEXT, payload=path)
                 writer.add(f"{PAGE}part/{number}", headers=TEXT, payload=(bytes(100_000) for _ in range(10)))
+            writer.add(PAGE, headers=TEXT)
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

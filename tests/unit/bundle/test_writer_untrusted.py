@@ -14,10 +14,10 @@ TEXT = {"content-type": "text/plain"}
 
 
 def strangers(*exchanges, manifest_url=None, primary_url=PAGE, **rules):
-    """Write exchanges, each a URL and the arguments of `add`, in checked mode."""
+    """Write exchanges, each a URL and the arguments of `add`, in checked mode; the first is the default manifest."""
     target = io.BytesIO()
-    untrusted = Untrusted(**rules) if rules else True
-    with BundleWriter(target, primary_url=primary_url, manifest_url=manifest_url, untrusted=untrusted) as writer:
+    options = {"version": "b1", "primary_url": primary_url, "manifest_url": manifest_url or exchanges[0][0]}
+    with BundleWriter(target, **options, untrusted=Untrusted(**rules) if rules else True) as writer:
         for url, more in exchanges:
             writer.add(url, **more)
     return target.getvalue()
@@ -69,8 +69,8 @@ def test_strangers_headers_are_not_reflected():
 
 def test_without_the_mode_nothing_is_encoded_or_counted():
     target = io.BytesIO()
-    with BundleWriter(target, primary_url=PAGE) as writer:
+    with BundleWriter(target) as writer:
         for number in range(12):
             writer.add(f"{PAGE}[{number}]")
-    with open_bundle(target.getvalue(), profile="compat") as bundle:
+    with open_bundle(target.getvalue()) as bundle:
         assert f"{PAGE}[11]" in bundle.metadata.requests

@@ -68,7 +68,7 @@ def test_a_file_that_cannot_be_served_is_told(tmp_path, site):
 
 
 def test_a_file_of_the_published_tools_is_told_how_to_be_taken(tmp_path):
-    site = webbundles.write(tmp_path / "site.wbn", manifest_url=None)
+    site = webbundles.without_manifest(webbundles.write(tmp_path / "site.wbn"))
     with pytest.raises(ConfigurationError, match=r"manifest.*; profile compat takes it"):
         check_composition(tree(site, "lifeboat = true"))
     check_composition(tree(site, "lifeboat = true", 'profile = "compat"'))

@@ -56,12 +56,14 @@ class _Codings(click.ParamType[tuple[str, ...]]):
 @click.option("--urls", metavar="F", help="A file with a URL a line, or -; they are fetched one after another.")
 @click.option("--warc", metavar="F", help="A web archive, plain or gzip.")
 @click.option(
-    "--version", type=click.Choice(["b1", "b2", "draft-01"]), default="b1", show_default=True, help="To write."
+    "--version", type=click.Choice(["b1", "b2", "draft-01"]), default="b2", show_default=True, help="To write."
 )
 @click.option("--primary-url", metavar="U", help="The main resource.  [default: the base URL, or the first exchange's]")
 @click.option("--manifest-url", metavar="U", help="The manifest's.  [default: that of the directory, if it has one]")
 @fields("A field to set in each response; repeated: several.")
-@click.option("--compress", "codings", type=_Codings(), metavar="C", help="gzip,br,zstd: variants in these codings.")
+@click.option(
+    "--compress", "codings", type=_Codings(), metavar="C", help="gzip,br,zstd: variants in these codings; not in b2."
+)
 @identity(default=None, purpose="With --urls: ")
 @OUT
 def create(
@@ -77,19 +79,22 @@ def create(
 ) -> None:
     """Make a bundle of a directory, a HAR, a list of URLs or a WARC.
 
-    The same input gives the same bytes. In b1 a manifest is asked for by strict readers: a directory's
-    manifest.webmanifest or manifest.json is found by itself. What is left out of the bundle is said on stderr: with
-    --urls also each error such as a 404, which makes the exit code 1, while a HAR's or a WARC's is kept.
+    The same input gives the same bytes. b2 is what today's tools read. b1 and draft-01 have variants and signatures of
+    responses, and need a manifest: a directory's manifest.webmanifest or manifest.json is found by itself. What is left
+    out of the bundle is said on stderr: with --urls also each error such as a 404, which makes the exit code 1, while a
+    HAR's or a WARC's is kept.
 
     URLs are fetched one at a time: each origin is asked for its traffic advice first, and a server that fails or is
     busy is asked twice more, not before the time in Retry-After, if that is within a minute.
 
     \b
     headgate bundle create --dir site --base-url https://example.com/ -o site.wbn
-    headgate bundle create --dir site --base-url https://example.com/ --compress gzip,br -o site.wbn
+    headgate bundle create --dir site --base-url https://example.com/ --version b1 --compress gzip,br -o site.wbn
     headgate bundle create --har page.har -H 'Cache-Control: max-age=600' -o page.wbn
-    headgate bundle create --urls urls.txt --version b2 -o pages.wbn
+    headgate bundle create --urls urls.txt -o pages.wbn
     """
+    if codings and version == "b2":
+        raise click.UsageError("--compress stores variants, which b2 does not have; add --version b1")
     target = target_of(out)
     source = _source(out, sources, identity)
     first, exchanges = _peeked(source.exchanges)
@@ -97,8 +102,11 @@ def create(
     from headgate.bundle.sources import compress
 
     manifest = manifest_url or (source.manifest_url if version != "b2" else None)
-    if manifest is None and version == "draft-01":
-        raise ConfigurationError(f"{source.name} has no manifest, and draft-01 must have one; see --manifest-url")
+    if manifest is None and version != "b2":
+        raise ConfigurationError(
+            f"{source.name}: no manifest found, and a {version} bundle needs one; "
+            "name it with --manifest-url, or write b2"
+        )
     exchanges = _with_fields(exchanges, folded(fields)) if fields else exchanges
     exchanges = compress(exchanges, codings, version=version) if codings else exchanges
     primary = primary_url or _default_primary(source, first, version)

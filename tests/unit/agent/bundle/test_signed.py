@@ -19,7 +19,7 @@ ZIPPED = gzip.compress(LONG, mtime=0)
 
 def make():
     target = io.BytesIO()
-    with BundleWriter(target, primary_url=f"{SITE}/", manifest_url=f"{SITE}/") as writer:
+    with BundleWriter(target, version="b1", primary_url=f"{SITE}/", manifest_url=f"{SITE}/") as writer:
         typed = {"content-type": "text/plain"}
         writer.add(f"{SITE}/", headers={**typed, "etag": '"home"', "content-length": "4"}, payload=b"home")
         writer.add(f"{SITE}/zipped", headers={**typed, "content-encoding": "gzip"}, payload=ZIPPED)

@@ -112,7 +112,7 @@ def test_variants_are_signed_key_by_key() -> None:
 
 def test_codings_are_listed_in_the_order_they_were_applied() -> None:
     out = io.BytesIO()
-    with BundleWriter(out, primary_url=URL) as writer:
+    with BundleWriter(out, version="b1", primary_url=URL, manifest_url=URL) as writer:
         writer.add(URL, headers={"content-type": "text/plain", "content-encoding": "br"}, payload=b"squeezed")
     headers = read(signed(out.getvalue())).response(URL).stored_headers
     assert headers["content-encoding"] == "br, mi-sha256-03"
@@ -122,7 +122,7 @@ def test_codings_are_listed_in_the_order_they_were_applied() -> None:
 def test_a_content_length_is_that_of_what_is_stored(payload: bytes) -> None:
     out = io.BytesIO()
     headers = {"content-type": "text/plain", "content-length": str(len(payload))}
-    with BundleWriter(out, primary_url=URL) as writer:
+    with BundleWriter(out, version="b1", primary_url=URL, manifest_url=URL) as writer:
         writer.add(URL, headers=headers, payload=payload)
     bundle = read(signed(out.getvalue()))
     response = bundle.response(URL)
@@ -267,7 +267,7 @@ def test_an_integrity_block_is_not_broken_silently() -> None:
 )
 def test_a_digest_that_would_be_wrong_is_told_of(headers: dict[str, str], payload: bytes, words: str) -> None:
     out = io.BytesIO()
-    with BundleWriter(out, primary_url=URL) as writer:
+    with BundleWriter(out, version="b1", primary_url=URL, manifest_url=URL) as writer:
         writer.add(URL, headers={"content-type": "text/plain", **headers}, payload=payload)
     with pytest.raises(HeadgateError, match=words):
         signed(out.getvalue())

@@ -18,8 +18,8 @@ def make(tmp_path):
     """Write a bundle of URL (or tail of one) to payload, or to what `BundleWriter.add` takes; give its path."""
 
     def make(exchanges, name="made.wbn", **options):
-        options = {"primary_url": BASE, **options}
-        if options.get("version") != "b2":
+        options = {"version": "b1", "primary_url": BASE, **options}
+        if options["version"] != "b2":
             options = {"manifest_url": next(iter(exchanges), BASE), **options}
         path = tmp_path / name
         with BundleWriter(path, **options) as writer:

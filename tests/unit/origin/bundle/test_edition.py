@@ -5,6 +5,7 @@ import pytest
 from headgate.errors import FormatError, VersionError
 from headgate.http.date import http_date
 from headgate.origin.bundle.edition import Edition
+from tests import webbundles
 
 
 @pytest.mark.parametrize(("version", "v"), [("b1", b"b1"), ("b2", b"b2"), ("draft-01", b"1")])
@@ -51,7 +52,7 @@ def test_what_is_no_bundle_is_refused(tmp_path, bundle):
 
 
 def test_the_profile_says_what_is_taken(bundle):
-    path = bundle(manifest_url=None)
+    path = webbundles.without_manifest(bundle())
     with pytest.raises(FormatError, match="manifest"):
         Edition(path)
     assert Edition(path, profile="compat").metadata.manifest_url is None

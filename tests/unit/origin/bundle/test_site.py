@@ -262,7 +262,7 @@ APP = "isolated-app://aerugqztij5biqquuk3mfwpsaibuegaqcitgfchwuosuofdjabzqaaac"
 )  # fmt: skip
 def test_the_primary_url_may_be_of_any_scheme(edition, version, primary):
     stored = {"url": APP + "/", "payload": b"home"}, {"url": APP + "/a?b", "payload": b"page"}
-    options = {"version": version, "primary": primary, "manifest_url": None, "profile": "compat"}
+    options = {"version": version, "primary": primary, "manifest_url": f"{APP}/"}
     site = Site(edition(*stored, **options), for_site)
     for host in (b"", b"127.0.0.1:8080", b"localhost", b"[::1]"):
         assert payload(site, b"/", host) == b"home"
