@@ -146,7 +146,7 @@ def is_under_way(gateway: Any) -> bool:
 
 def test_an_agent_that_never_reads_is_let_go(run: Callable, huge: Path) -> None:
     async def check() -> None:
-        async with storefront(huge, timeouts=Timeouts(response=0.2)) as gateway, agent_at(gateway, limit=1024) as agent:
+        async with storefront(huge, timeouts=Timeouts(idle=0.2)) as gateway, agent_at(gateway, limit=1024) as agent:
             agent.writer.transport.pause_reading()
             await agent.send(get())
             await until(lambda: gateway.connections)

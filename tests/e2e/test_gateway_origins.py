@@ -102,7 +102,7 @@ def test_an_origin_that_sleeps_within_its_response_is_given_up(run: Callable) ->
         await reader.read()
 
     async def check() -> None:
-        async with served(sleepy, timeouts=Timeouts(response=0.1)) as (_, gateway), agent_at(gateway) as agent:
+        async with served(sleepy, timeouts=Timeouts(response_body=0.1)) as (_, gateway), agent_at(gateway) as agent:
             await agent.send(GET)
             assert (await agent.rest()).endswith(b"hello")
 

@@ -33,7 +33,7 @@ def test_the_origin_is_let_go_when_an_agent_never_reads(run: Callable) -> None:
             await writer.drain()
 
     async def check() -> None:
-        settings = {"timeouts": Timeouts(response=0.2)}
+        settings = {"timeouts": Timeouts(idle=0.2)}
         async with served(pour, **settings) as (origin, gateway), agent_at(gateway, limit=1024) as agent:
             await agent.send(GET)
             await until(lambda: origin.connections and not gateway.connections)

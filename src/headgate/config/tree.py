@@ -49,11 +49,15 @@ class Timeouts(Section, frozen=True):
     header: Seconds = 10.0
     """For the whole head of a request, from its first byte."""
     idle: Seconds = 60.0
-    """For the next request on a connection, and for the next bytes of a body."""
+    """For the next request on a connection, for the next bytes of a request's body, and for a client to take more of
+    what it is sent."""
     connect: Seconds = 5.0
     """For a connection to the origin; then 502 or 504."""
     response: Seconds = 60.0
     """For the head of the origin's response; then 504."""
+    response_body: SecondsOrNone = 300.0
+    """For the next bytes of the origin's response after its head; then the response is cut. 0 waits for ever, for event
+    streams that send nothing for longer."""
 
 
 class Bounds(Section, frozen=True):

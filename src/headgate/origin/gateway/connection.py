@@ -18,6 +18,7 @@ from headgate.origin.gateway.grammar import Request, cut_head, parse_request
 from headgate.origin.gateway.local import gateway_problem, message, turned_away
 from headgate.origin.gateway.measures import LINGER, LONGEST_MEMO, MOST_BUFFERED, MOST_PER_TURN, MOST_THROWN_AWAY
 from headgate.origin.gateway.plan import Plan, Policy, make_plan
+from headgate.origin.gateway.progress import sending_progress
 from headgate.origin.gateway.refusal import Refusal
 from headgate.origin.gateway.sending import Sending
 from headgate.origin.gateway.tunnel import reset_on_close
@@ -35,8 +36,8 @@ class AgentConnection(asyncio.Protocol):
 
     __slots__ = (
         "_buffer", "_busy", "_closing", "_delay", "_eof", "_head_begun", "_held", "_identifier", "_memo", "_peer",
-        "_plan", "_policy", "_scanned", "_slow", "_thrown_away", "_transport", "_writable", "client", "deadline",
-        "exchange", "gateway", "keep",
+        "_plan", "_policy", "_progress", "_scanned", "_slow", "_thrown_away", "_transport", "_writable", "client",
+        "deadline", "exchange", "gateway", "keep",
     )  # fmt: skip
 
     def __init__(self, gateway: "Gateway") -> None:
@@ -58,6 +59,7 @@ class AgentConnection(asyncio.Protocol):
         self._memo = b""
         self._plan = cast("Plan", None)
         self._identifier: bytes | None = None
+        self._progress: int | None = None
         self._peer = cast("Peer", None)
         self._policy = cast("Policy", None)
         self._transport = cast("asyncio.Transport", None)
@@ -100,6 +102,7 @@ class AgentConnection(asyncio.Protocol):
         """Hold the origin back: the agent reads slowly."""
         self._writable = False
         if self.exchange is not None:
+            self.watch()
             self.exchange.hold_origin()
 
     def resume_writing(self) -> None:
@@ -209,11 +212,18 @@ class AgentConnection(asyncio.Protocol):
     def watch(self) -> None:
         """Set the deadline anew: something moved."""
         gateway, exchange = self.gateway, self.exchange
-        waits = exchange is not None and exchange.waits_for_agent
-        self.deadline = gateway.pool.now + (gateway.timeouts.idle if waits else gateway.timeouts.response)
+        if exchange is not None and (exchange.waits_for_agent or not self._writable):
+            seconds = gateway.timeouts.idle
+        elif exchange is not None and exchange.begun:
+            seconds = gateway.timeouts.response_body or math.inf
+        else:
+            seconds = gateway.timeouts.response
+        self.deadline = gateway.pool.now + seconds
 
     def expire(self) -> None:
-        """Give up waiting: the deadline is over."""
+        """Give up waiting: the deadline is over. A head has no more time while an earlier response is still read."""
+        if not self._head_begun and self._is_read():
+            return
         exchange = self.exchange
         if exchange is not None and self._writable and not self._closing:
             if exchange.waits_for_agent and not self._slow:
@@ -225,6 +235,15 @@ class AgentConnection(asyncio.Protocol):
             self._refuse(Refusal(408, "the request's head does not come"))
         else:
             self._transport.abort()  # and then connection_lost() sees to what is under way at the origin
+
+    def _is_read(self) -> bool:
+        """Say whether the agent took some of what it is sent since the last look; then there is a new deadline."""
+        progress = sending_progress(self._transport)
+        moves = progress is not None and progress != self._progress
+        self._progress = progress
+        if moves:
+            self.deadline = self.gateway.pool.now + self.gateway.timeouts.idle
+        return moves
 
     def drain(self) -> None:
         """End after the response under way; at once when there is none."""

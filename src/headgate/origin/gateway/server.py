@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 import socket
 import ssl
 import time
@@ -227,4 +228,4 @@ def _trust(trusted: Iterable[str]) -> Callable[[str], bool]:
 
 
 def _seconds(timeouts: Timeouts) -> tuple[float, ...]:
-    return timeouts.header, timeouts.idle, timeouts.connect, timeouts.response
+    return timeouts.header, timeouts.idle, timeouts.connect, timeouts.response, timeouts.response_body or math.inf

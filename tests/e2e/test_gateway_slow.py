@@ -1,0 +1,125 @@
+"""Clients that read slowly and origins that pause: both are served for as long as bytes move."""
+
+import asyncio
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import trustme
+
+from headgate.config.tree import Timeouts
+from headgate.origin.gateway import Gateway
+from tests.e2e.scripted import PATIENCE, agent_at, read_request, served, until
+from tests.e2e.test_gateway_limits import keys
+
+GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+BODY = bytes(range(250)) * 1600
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(BODY) + BODY
+HASTE = Timeouts(idle=0.3, response=0.3, response_body=0.3)
+
+Contexts = tuple[ssl.SSLContext | None, ssl.SSLContext | None]
+
+
+@pytest.fixture(params=["plain", "tls"])
+def contexts(request: pytest.FixtureRequest, tmp_path: Path) -> Contexts:
+    """The listener's context and the client's."""
+    if request.param == "plain":
+        return None, None
+    authority = trustme.CA()
+    trusting = ssl.create_default_context()
+    authority.configure_trust(trusting)
+    return keys(tmp_path, authority, "a.example").context, trusting
+
+
+async def small_listener(gateway: Gateway, tls: ssl.SSLContext | None) -> int:
+    """Have the gateway listen with small buffers in the system, so that its own are what a slow client leaves full."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16_384)
+    await gateway.start(sock=listening, tls=tls)
+    port: int = listening.getsockname()[1]
+    return port
+
+
+def slow_client(port: int, tls: ssl.SSLContext | None, request: bytes, stay: threading.Event | None = None) -> bytes:
+    """Send a request and read the response at about 200 kB/s; return what came.
+
+    With `stay` only the beginning is read, and the connection stays open until that is set.
+    """
+    found, pieces = b"", 5 if stay else 1000
+    with socket.socket() as plain:
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16_384)
+        plain.settimeout(PATIENCE)
+        plain.connect(("127.0.0.1", port))
+        sock = tls.wrap_socket(plain, server_hostname="a.example") if tls else plain
+        sock.sendall(request)
+        with suppress(ConnectionError, ssl.SSLError):
+            for _ in range(pieces):
+                found += (piece := sock.recv(4096))
+                if not piece or (found.endswith(BODY[-250:]) and len(found) >= len(BODY)):
+                    break
+                time.sleep(0.02)
+        if stay:
+            stay.wait(2 * PATIENCE)
+        if tls:
+            sock.close()
+    return found
+
+
+async def answer_at_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer a head, and read on until the gateway leaves."""
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(ANSWER)
+    await reader.read()
+
+
+@pytest.mark.parametrize("more", [b"", b"Connection: close\r\n", b"Content-Length: 99999\r\n"])
+def test_a_slow_client_gets_all_of_a_response(more: bytes, contexts: Contexts, run: Callable) -> None:
+    """With the last of `more`, the origin answers before the request's body has come, and the connection ends."""
+
+    async def check() -> None:
+        async with served(answer_at_once, timeouts=HASTE) as (_, gateway):
+            port = await small_listener(gateway, contexts[0])
+            found = await asyncio.to_thread(slow_client, port, contexts[1], GET[:-2] + more + b"\r\n")
+            assert found.endswith(b"\r\n\r\n" + BODY)
+
+    run(check())
+
+
+def test_a_client_that_stops_reading_is_given_up(contexts: Contexts, run: Callable) -> None:
+    async def check() -> None:
+        timeouts = Timeouts(idle=0.3, response=0.3, response_body=0)
+        async with served(answer_at_once, timeouts=timeouts) as (_, gateway):
+            port = await small_listener(gateway, contexts[0])
+            stay = threading.Event()
+            client = asyncio.create_task(asyncio.to_thread(slow_client, port, contexts[1], GET, stay))
+            try:
+                await until(lambda: gateway.connections)
+                await until(lambda: not gateway.connections)
+            finally:
+                stay.set()
+                await client
+
+    run(check())
+
+
+@pytest.mark.parametrize("silence", [5.0, 0])
+def test_a_pause_within_a_response_has_a_timeout_of_its_own(silence: float, run: Callable) -> None:
+    async def pausing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 10\r\n\r\n")
+        for piece in (b"hello", b"world"):
+            await asyncio.sleep(0.4)
+            writer.write(piece)
+        await reader.read()
+
+    async def check() -> None:
+        timeouts = Timeouts(idle=0.1, response=0.1, response_body=silence)
+        async with served(pausing, timeouts=timeouts) as (_, gateway), agent_at(gateway) as agent:
+            assert (await agent.ask(GET)).body == b"helloworld"
+
+    run(check())
