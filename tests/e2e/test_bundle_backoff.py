@@ -67,7 +67,10 @@ class Asker:
         self._runner.close()
 
 
-@pytest.fixture(params=[(httpx2, False), (httpx2, True), (httpx, False), (httpx, True)], ids=str)
+@pytest.fixture(
+    params=[(httpx2, False), (httpx2, True), (httpx, False), (httpx, True)],
+    ids=["httpx2", "httpx2-async", "httpx", "httpx-async"],
+)
 def asker(request: pytest.FixtureRequest) -> Iterator[Asker]:
     library, is_async = request.param
     asking = Asker(library, is_async=is_async)
@@ -233,3 +236,39 @@ def test_a_response_that_is_refused_holds_no_other_back(asker: Asker) -> None:
 
 def _network(asker: Asker) -> Any:
     return asker.library.MockTransport(lambda request: asker.library.Response(299, content=b"from the network"))
+
+
+def coded_without_end(coding: str, piece: bytes) -> Answer:
+    """Send what decodes to nothing, for as long as it is read; an honest client would read 64 MiB of it."""
+
+    async def answer(_request: Request, writer: asyncio.StreamWriter) -> None:
+        writer.write(head(200, {**SERVED, "Content-Encoding": coding}))
+        if coding == "gzip":
+            writer.write(b"\x1f\x8b\x08\0\0\0\0\0\0\xff")
+        for _ in range(1024):
+            writer.write(piece * (65536 // len(piece)))
+            await writer.drain()
+        writer.close()
+
+    return answer
+
+
+EMPTY_BLOCK = b"\0\0\0\xff\xff"
+"""A stored block of deflate with nothing in it."""
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [coded_without_end("gzip", EMPTY_BLOCK), honest(BUNDLE, Content_Encoding="br")],
+    ids=["without end", "not even coded"],
+)
+def test_a_bundle_is_asked_for_uncoded_and_refused_in_a_content_coding(asker: Asker, answer: Answer) -> None:
+    """What a decoder makes of a body has no bound: nothing at all of endless bytes, or gigabytes of a few."""
+    with changing(answer) as (server, becomes):
+        asker.use(f"{server.url}/site.wbn")
+        with pytest.raises(FetchError, match=r"sent '(gzip|br)' bytes, expected them without a content coding"):
+            asker.get(f"{server.url}/page")
+        becomes(honest(site_of(server), Content_Encoding="identity"))
+        asker.now += FIRST + 0.1
+        assert asker.get(f"{server.url}/page").content == b"out of the bundle"
+        assert [request.fields["accept-encoding"] for request in server.requests] == ["identity"] * 2

@@ -15,7 +15,7 @@ from headgate.agent.bundle.download import Download
 from headgate.agent.bundle.fetch_backoff import FetchBackoff
 from headgate.agent.bundle.matching import Answer, Wanted, answered, wanted
 from headgate.agent.bundle.opened import CHUNK, RemoteBundle, StreamedResponse
-from headgate.agent.bundle.parts import Fields, check_served, unexpected_status
+from headgate.agent.bundle.parts import Fields, check_served, check_uncoded, unexpected_status
 from headgate.agent.library import Request, byte_stream, library_of
 from headgate.bundle.decoded import DecodedResponse, OpenedBundle, decode
 from headgate.bundle.lookup import select_location
@@ -141,6 +141,7 @@ class Answering:
         if status != 200:
             raise unexpected_status(url, status, fields)
         check_served(url, fields, require_nosniff=self._require_nosniff)
+        check_uncoded(url, fields)
         return Download(url, fields, most=self._max_bytes)
 
     def open(self, url: str, download: Download) -> Bundle:

@@ -48,11 +48,11 @@ class Reply:
         """Give the fields as they came, values as Latin-1."""
         return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in self._response.headers.raw]
 
-    def chunks(self, *, decoded: bool = False) -> Iterator[bytes]:
-        """Yield the body, as it was sent or with its content coding undone."""
+    def chunks(self) -> Iterator[bytes]:
+        """Yield the body as it was sent."""
         with told(self.url, library_of(self._response)):
             # Transports that play a network answer with bodies that were read already.
-            arriving = self._response.iter_bytes() if decoded or self._is_read else self._response.iter_raw()
+            arriving = self._response.iter_bytes() if self._is_read else self._response.iter_raw()
             while (chunk := self._pace.timed(arriving)) is not None:
                 yield chunk
 

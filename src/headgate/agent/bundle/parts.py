@@ -9,9 +9,22 @@ from typing import Final, NamedTuple, Protocol
 
 from headgate.errors import FetchError
 
-__all__ = ["MEDIA_TYPE", "Ask", "Counted", "Fields", "Resource", "check_served", "unexpected_status"]
+__all__ = [
+    "MEDIA_TYPE",
+    "UNCODED",
+    "Ask",
+    "Counted",
+    "Fields",
+    "Resource",
+    "check_served",
+    "check_uncoded",
+    "unexpected_status",
+]
 
 MEDIA_TYPE: Final = "application/webbundle"
+
+UNCODED: Final = {"Accept-Encoding": "identity"}
+"""The field of a request for a bundle: see `check_uncoded`."""
 
 _CONTENT_RANGE: Final = re.compile(r"bytes +([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19})", re.ASCII | re.IGNORECASE)
 _EMPTY: Final = re.compile(r"bytes +\*/0", re.ASCII | re.IGNORECASE)
@@ -53,7 +66,7 @@ class Resource:
 
     def fields(self, ask: Ask) -> dict[str, str]:
         """Give the fields of a request for a part; with If-Range where a replaced resource can be told by it."""
-        fields = {"Range": ask.range, "Accept-Encoding": "identity"}
+        fields = {"Range": ask.range, **UNCODED}
         etag = self._validators.get("etag", "")
         if etag.startswith('"'):  # RFC 9110 13.1.5: a weak one must not be sent
             fields["If-Range"] = etag
@@ -76,7 +89,7 @@ class Resource:
             raise unexpected_status(self.url, status, fields)
         if is_first:
             check_served(self.url, fields, require_nosniff=self._require_nosniff)
-        self._check_coding(fields)
+        check_uncoded(self.url, fields)
         if status == 200:
             return None
         return self._judge_part(ask, fields)
@@ -100,11 +113,6 @@ class Resource:
     def _are_others(self, fields: Fields) -> bool:
         """Whether the answer names a validator that is not the one of the first answer."""
         return any(fields.get(name, value) != value for name, value in self._validators.items())
-
-    def _check_coding(self, fields: Fields) -> None:
-        coding = fields.get("content-encoding", "identity")
-        if coding.strip().lower() != "identity":
-            raise FetchError(f"{self.url}: sent {coding!r} bytes, where their ranges were asked for uncoded")
 
     def _changed(self) -> FetchError:
         return FetchError(f"{self.url}: was replaced while it was being read; open it again")
@@ -136,6 +144,13 @@ def unexpected_status(url: str, status: int, fields: Fields) -> FetchError:
     error = FetchError(f"{url}: answered {status}, where a bundle was asked for")
     error.retry_after = fields.get("retry-after", "")
     return error
+
+
+def check_uncoded(url: str, fields: Fields) -> None:
+    """Refuse a body in a content coding: its length says nothing about how much there is to decode or to keep."""
+    coding = fields.get("content-encoding", "identity")
+    if coding.strip().lower() != "identity":
+        raise FetchError(f"{url}: sent {coding!r} bytes, expected them without a content coding")
 
 
 def check_served(url: str, fields: Fields, *, require_nosniff: bool) -> None:

@@ -18,6 +18,7 @@ from headgate.agent.bundle.async_ranges import AsyncRangeBundle
 from headgate.agent.bundle.download import MOST_BYTES
 from headgate.agent.bundle.fetch import TIMEOUT, USER_AGENT, AsyncFetcher, Fetcher
 from headgate.agent.bundle.matching import answered
+from headgate.agent.bundle.parts import UNCODED
 from headgate.agent.bundle.ranges import RangeBundle
 from headgate.agent.library import library_of
 from headgate.bundle.decoded import is_coded
@@ -146,10 +147,10 @@ class BundleTransport(BaseTransport):
             client = library.Client(transport=self._behind(library), headers={"User-Agent": USER_AGENT})
             with (
                 self._answering.fetching(),
-                Fetcher(client, timeout=self._timeout).get(self._answering.url, {}) as reply,
+                Fetcher(client, timeout=self._timeout).get(self._answering.url, UNCODED) as reply,
                 self._answering.download(reply.url, reply.status, reply.fields) as download,
             ):
-                for chunk in reply.chunks(decoded=True):
+                for chunk in reply.chunks():
                     download.add(chunk)
                 return self._answering.open(reply.url, download)
 
@@ -259,9 +260,9 @@ class AsyncBundleTransport(AsyncBaseTransport):
                 return self._answering.bundle
             client = library.AsyncClient(transport=self._behind(library), headers={"User-Agent": USER_AGENT})
             with self._answering.fetching():
-                async with AsyncFetcher(client, timeout=self._timeout).get(self._answering.url, {}) as reply:
+                async with AsyncFetcher(client, timeout=self._timeout).get(self._answering.url, UNCODED) as reply:
                     with self._answering.download(reply.url, reply.status, reply.fields) as download:
-                        async for chunk in reply.achunks(decoded=True):
+                        async for chunk in reply.achunks():
                             download.add(chunk)
                         return self._answering.open(reply.url, download)
 
