@@ -7,7 +7,7 @@ import socket
 from typing import Final
 
 from headgate.agent.proxy.poll import WRITE, Poll
-from headgate.agent.proxy.transport import hurry_on_loopback, receive_buffer
+from headgate.agent.proxy.transport import receive_buffer
 
 __all__ = ["Connector"]
 
@@ -34,7 +34,6 @@ class Connector:
         """
         if self._receives:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receives)
-        hurry_on_loopback(sock, address[0])
         error = sock.connect_ex(address)
         if error in _UNDER_WAY:
             # A target on this machine has answered by now, and what asks again is told so.

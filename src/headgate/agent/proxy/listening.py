@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.agent.proxy.poll import READ
 from headgate.agent.proxy.refusal import EXHAUSTED
-from headgate.agent.proxy.transport import hurry_on_loopback, receive_buffer
+from headgate.agent.proxy.transport import receive_buffer
 
 if TYPE_CHECKING:
     from headgate.agent.proxy.server import TunnelServer
@@ -149,7 +149,6 @@ def prepare(sock: socket.socket) -> None:
     if receives:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receives)
     if sock.family in {socket.AF_INET, socket.AF_INET6}:
-        hurry_on_loopback(sock, sock.getsockname()[0])
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if hasattr(socket, "TCP_KEEPIDLE"):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _PROBE_AFTER)

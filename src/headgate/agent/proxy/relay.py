@@ -1,12 +1,12 @@
 """A tunnel: two connected sockets, each byte of one passed on to the other, until both have said that they are done.
 
 Each socket is one `Side`, told by the poll when it can be read or written. What was read and could not be written at
-once *waits* at the side it is for, and its source is not read until it is gone: one piece at most is read ahead. After
-the first 64 KiB of a direction its bytes are spliced, and what waits, waits in a pipe. An idle tunnel owns two sides,
-two sockets, and no buffer.
+once *waits* at the side it is for, and its source is not read until it is gone: one piece at most is read ahead. An
+idle tunnel owns two sides, two sockets, and no buffer.
 
 The law of half-closed tunnels: the end of what one side says is passed on behind its last byte, and the other direction
-goes on. A side that is lost takes the other one with it, visibly: by a reset.
+goes on; but inside TLS, data that a client sends in the moment when its target ends may end the tunnel (`TlsSide`). A
+side that is lost takes the other one with it, visibly: by a reset.
 """
 
 import socket
@@ -16,7 +16,6 @@ from collections.abc import Callable
 from headgate.agent.proxy.asked import Ending, Opened
 from headgate.agent.proxy.poll import READ, Poll
 from headgate.agent.proxy.side import PIECE, Side, TlsSide, reset
-from headgate.agent.proxy.splicing import Pipes
 
 __all__ = ["Relay", "Tunnel"]
 
@@ -24,18 +23,15 @@ __all__ = ["Relay", "Tunnel"]
 class Relay:
     """What all tunnels of an event loop share; `left` is called after a tunnel is over and gone from `tunnels`."""
 
-    __slots__ = ("buffer", "left", "now", "pipes", "poll", "stuck", "tunnels", "waiting")
+    __slots__ = ("buffer", "left", "now", "poll", "tunnels", "waiting")
 
     def __init__(self, poll: Poll, *, now: float, left: Callable[[], None] = lambda: None) -> None:
         self.poll = poll
-        self.pipes = Pipes()
         self.now = now
         """A coarse clock, which somebody moves on: reading the true one at every event costs more than it tells."""
         self.buffer = memoryview(bytearray(PIECE))
         self.waiting = 0
         """Bytes that wait in memory, in all tunnels together."""
-        self.stuck: set[Side] = set()
-        """The sides for which bytes wait in a pipe."""
         self.tunnels: set[Tunnel] = set()
         self.left = left
 
@@ -49,19 +45,16 @@ class Relay:
         tunnel.start(early)
 
     def look_after(self) -> None:
-        """End the tunnels whose time is over, and take pipes from those that do not move, so that others have them."""
+        """End the tunnels whose time is over."""
         now = self.now
         for tunnel in [one for one in self.tunnels if one.moved + one.idle <= now or one.latest <= now]:
             tunnel.expire()
-        for side in list(self.stuck):
-            side.free_pipe()
 
     def close(self, why: Ending) -> int:
         """End all tunnels; returns how many there were."""
         tunnels = list(self.tunnels)
         for tunnel in tunnels:
             tunnel.end(why)
-        self.pipes.close()
         return len(tunnels)
 
 

@@ -1,29 +1,25 @@
 """One of a tunnel's two sockets: reads from here go to the other side, and what is written here came from there.
 
-Plain sockets splice; inside TLS bytes are copied, record by record. What is read and cannot be written at once waits at
-the side it is for, and the side it came from is not read until it is gone.
+What is read and cannot be written at once waits at the side it is for, and until it is gone the side it came from is
+not read.
 """
 
 import contextlib
-import os
 import socket
 import ssl
 import struct
 from typing import TYPE_CHECKING, cast
 
 from headgate.agent.proxy.poll import READ, WRITE
-from headgate.agent.proxy.splicing import Pipe
 
 if TYPE_CHECKING:
     from headgate.agent.proxy.relay import Tunnel
 
-__all__ = ["PIECE", "WOULD_BLOCK", "Side", "TlsSide", "reset", "say_close_notify"]
+__all__ = ["PIECE", "WOULD_BLOCK", "Side", "TlsSide", "reset"]
 
 WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 """What a socket says that can do nothing now."""
 
-_COPIED = 1 << 16
-"""Bytes of a direction that are copied; the rest is spliced."""
 PIECE = 1 << 18
 """Bytes copied at once, through one buffer that all tunnels share."""
 _SMALL_PIECE = 1 << 14
@@ -31,7 +27,7 @@ _SMALL_PIECE = 1 << 14
 _RECORD = 1 << 14
 """Bytes in a TLS record at most. Less is never read at once: what OpenSSL keeps back no poll tells of."""
 _MOST_WAITING = 1 << 25
-"""Bytes that may wait in memory, in all tunnels together, before pieces are small and pipes are not read out."""
+"""Bytes that may wait in memory, in all tunnels together, before pieces are small."""
 _RESET = struct.pack("ii", 1, 0)
 
 
@@ -46,12 +42,12 @@ class Side:
     """One of a tunnel's two sockets, and what waits to be written to it."""
 
     __slots__ = (
-        "_pipe", "_waiting", "_watched", "count", "descriptor", "ended", "finished", "other", "over", "socket",
+        "_waiting", "_watched", "count", "descriptor", "ended", "finished", "other", "over", "socket",
         "tunnel", "wanted",
     )  # fmt: skip
 
     is_plain = True
-    """Whether its bytes are those of the socket, so that the system can move them to and from it."""
+    """Whether its bytes are those of the socket."""
 
     def __init__(self, tunnel: "Tunnel", sock: socket.socket) -> None:
         self.tunnel = tunnel
@@ -71,12 +67,11 @@ class Side:
         self.finished = False
         """Whether it was told that the other one has."""
         self._waiting: memoryview | None = None
-        self._pipe: Pipe | None = None
 
     @property
     def waits(self) -> bool:
         """Whether something waits to be written here."""
-        return self._waiting is not None or self._pipe is not None
+        return self._waiting is not None
 
     @property
     def passed(self) -> int:
@@ -106,38 +101,18 @@ class Side:
             self._keep(bytes(piece[sent:]))
         return True
 
-    def free_pipe(self) -> None:
-        """Read out what waits in the pipe, where nothing has moved since this was last called."""
-        pipe, relay = self._pipe, self.tunnel.relay
-        if pipe is None or pipe.has_moved() or relay.waiting + pipe.inside > _MOST_WAITING:
-            return
-        self._pipe = None
-        relay.stuck.discard(self)
-        self._keep(pipe.read_out())
-        relay.pipes.give_back(pipe)
-
     def drop(self) -> int:
         """Let go of what waits, at the tunnel's end; returns how many bytes that were."""
         relay, dropped = self.tunnel.relay, self._count_waiting()
         if self._waiting is not None:
             relay.waiting -= dropped
             self._waiting = None
-        if self._pipe is not None:
-            relay.stuck.discard(self)
-            relay.pipes.give_back(self._pipe)
-            self._pipe = None
         return dropped
 
     # From here to the other side.
 
     def _pull(self) -> None:
         """Read what there is, once, and pass it on."""
-        other = self.other
-        if other.count >= _COPIED and self.is_plain and other.is_plain:
-            pipe = self.tunnel.relay.pipes.borrow()
-            if pipe is not None:
-                self._splice(pipe)
-                return
         self._copy()
 
     def _copy(self) -> int:
@@ -163,34 +138,6 @@ class Side:
         other.count += count
         tunnel.moved = relay.now
         return count if other.give(relay.buffer[:count]) else 0
-
-    def _splice(self, pipe: Pipe) -> None:
-        """Pass a piece on through a pipe, which is given back, or left with the other side."""
-        other, tunnel = self.other, self.tunnel
-        pipes = tunnel.relay.pipes
-        try:
-            count = pipe.fill(self.descriptor, tunnel.room(pipe.size) if tunnel.bounded else pipe.size)
-        except BlockingIOError:
-            pipes.give_back(pipe)
-            return
-        except OSError as error:
-            pipes.give_back(pipe)
-            if pipes.cannot(error):
-                self._copy()
-            else:
-                tunnel.lost(self)
-            return
-        if not count:
-            pipes.give_back(pipe)
-            self._hear_end()
-            return
-        if tunnel.bounded and not tunnel.admits(other, count):
-            pipes.give_back(pipe)
-            return
-        other.count += count
-        tunnel.moved = tunnel.relay.now
-        other._pipe = pipe  # noqa: SLF001 - the same class
-        other._flush()  # noqa: SLF001
 
     def _hear_end(self) -> None:
         """Pass the end on: it was read, so nothing waits before it."""
@@ -223,9 +170,7 @@ class Side:
         """Write what waits; then the other side may be read again."""
         tunnel = self.tunnel
         try:
-            if self._pipe is not None:
-                self._pour(self._pipe)
-            elif self._waiting is not None:
+            if self._waiting is not None:
                 self._send_waiting(self._waiting)
         except BlockingIOError:
             self._hold()
@@ -238,19 +183,6 @@ class Side:
         self._want(self.wanted & ~WRITE)
         self.other.resume()
 
-    def _pour(self, pipe: Pipe) -> None:
-        relay = self.tunnel.relay
-        try:
-            while pipe.inside:
-                pipe.pour(self.descriptor)
-                self.tunnel.moved = relay.now
-        except BlockingIOError:
-            relay.stuck.add(self)
-            raise
-        relay.stuck.discard(self)
-        relay.pipes.give_back(pipe)
-        self._pipe = None
-
     def _send_waiting(self, waiting: memoryview) -> None:
         sent = self._send(waiting)
         self.tunnel.relay.waiting -= sent
@@ -259,8 +191,6 @@ class Side:
             self.tunnel.moved = self.tunnel.relay.now
 
     def _count_waiting(self) -> int:
-        if self._pipe is not None:
-            return self._pipe.inside
         return 0 if self._waiting is None else len(self._waiting)
 
     def resume(self) -> None:
@@ -271,11 +201,8 @@ class Side:
     def finish(self) -> None:
         """Tell it that the other one has said all; with both told, the tunnel is over."""
         self.finished = True
-        try:  # noqa: SIM105 - this costs nothing where nothing is raised
-            self._say_end()
-        except OSError:
-            pass  # it is gone already, of which the poll will tell
-        if self.other.finished:
+        goes_on = self._say_end()
+        if self.other.finished or not goes_on:
             self.tunnel.end("ended")
 
     def _want(self, wanted: int) -> None:
@@ -299,9 +226,14 @@ class Side:
         """Send what the system takes now; raises `BlockingIOError` or nothing where that is nothing."""
         return self.socket.send(piece)
 
-    def _say_end(self) -> None:
+    def _say_end(self) -> bool:
+        """Tell the peer that nothing more is coming; returns whether the other direction can go on."""
         if not self.other.finished:  # else it is closed next, which says the same
-            self.socket.shutdown(socket.SHUT_WR)
+            try:  # noqa: SIM105 - this costs nothing where nothing is raised
+                self.socket.shutdown(socket.SHUT_WR)
+            except OSError:
+                pass  # the connection is lost already, of which the poll will tell
+        return True
 
 
 class TlsSide(Side):
@@ -348,34 +280,18 @@ class TlsSide(Side):
                 sent += self.socket.send(piece[sent:] if sent else piece)
         return sent
 
-    def _say_end(self) -> None:
-        sock = cast("ssl.SSLSocket", self.socket)
-        if self.ended:
-            with contextlib.suppress(ValueError):
-                sock.unwrap()
-        else:
-            say_close_notify(sock)
+    def _say_end(self) -> bool:
+        """Send close_notify; see `Side`.
 
-
-def say_close_notify(sock: ssl.SSLSocket) -> None:
-    """Send close_notify, and go on receiving.
-
-    Python's `unwrap` does not stop at that: it reads once to hear the peer's, and a record that it finds there instead
-    is lost. So it is made to do it on another socket, in the descriptor's place for that moment, where there is nothing
-    to read; what it has written there is what is to be sent.
-    """
-    descriptor = sock.fileno()
-    near, far = socket.socketpair()
-    with near, far:
-        far.settimeout(0)
-        true = os.dup(descriptor)
+        Python's `unwrap` then reads once, for the peer's close_notify. A record of data that it finds instead is lost,
+        and with it that direction: the tunnel ends, as it may once its target has closed (9110 9.3.6).
+        """
         try:
-            os.dup2(far.fileno(), descriptor, inheritable=False)
-            with contextlib.suppress(OSError, ValueError):
-                sock.unwrap()
-        finally:
-            os.dup2(true, descriptor, inheritable=False)
-            os.close(true)
-        near.settimeout(0)
-        with contextlib.suppress(OSError):
-            os.write(descriptor, near.recv(_RECORD))
+            cast("ssl.SSLSocket", self.socket).unwrap()
+        except WOULD_BLOCK:
+            return True
+        except ssl.SSLError:
+            return False
+        except (OSError, ValueError):
+            return True  # the connection is lost already, of which the poll will tell
+        return False  # the peer has said the same

@@ -1,6 +1,5 @@
 """One side of a tunnel: what is read, what waits, and what is waited for then."""
 
-import os
 import socket
 import ssl
 
@@ -8,10 +7,7 @@ import pytest
 
 from headgate.agent.proxy.poll import READ, WRITE
 from headgate.agent.proxy.side import TlsSide, reset
-from headgate.agent.proxy.splicing import Pipes
 from tests.unit.agent.proxy.tunnel import tunnelled
-
-SPLICES = hasattr(os, "splice")
 
 
 def test_bytes_pass() -> None:
@@ -32,19 +28,15 @@ def test_an_event_without_cause_does_nothing() -> None:
         assert one.wanted == [READ, READ]
 
 
-@pytest.mark.parametrize("pipes", [0, 32])
-def test_what_is_not_taken_is_waited_for_and_its_source_not_read(pipes: int) -> None:
+def test_what_is_not_taken_is_waited_for_and_its_source_not_read() -> None:
     with tunnelled() as one:
-        one.relay.pipes = Pipes(pipes)
         near, far = one.tunnel.near, one.tunnel.far
-        far.count = 1 << 16
         sent = 0
         while one.wanted == [READ, READ]:
             sent += one.fill(one.client)
             near.ready(READ)
         assert one.wanted == [0, READ | WRITE]
         assert far.waits
-        assert bool(one.relay.stuck) == bool(pipes and SPLICES)
         received = len(one.drain(one.target))
         while far.waits:
             far.ready(WRITE)
@@ -56,63 +48,6 @@ def test_what_is_not_taken_is_waited_for_and_its_source_not_read(pipes: int) -> 
             received += len(one.drain(one.target))
         assert received == sent
         assert one.relay.waiting == 0
-
-
-@pytest.mark.skipif(not SPLICES, reason="this system does not splice")
-def test_the_first_bytes_are_copied_and_the_rest_is_spliced() -> None:
-    with tunnelled() as one:
-        while one.tunnel.far.count < 1 << 16:
-            assert one.relay.pipes.made == 0
-            one.client.send(b"x" * 10_000)
-            one.tunnel.near.ready(READ)
-            one.drain(one.target)
-        one.client.send(b"hello")
-        one.tunnel.near.ready(READ)
-        assert one.target.recv(100) == b"hello"
-        assert one.relay.pipes.made == 1
-        one.target.send(b"the other direction is copied still")
-        one.tunnel.far.ready(READ)
-        assert one.relay.pipes.made == 1
-        pipe = one.relay.pipes.borrow()
-        assert pipe is not None
-        one.relay.pipes.give_back(pipe)
-        assert one.relay.pipes.made == 1, "it had been given back"
-
-
-@pytest.mark.skipif(not SPLICES, reason="this system does not splice")
-def test_where_these_sockets_do_not_splice_they_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    def cannot(*_: object, **__: object) -> int:
-        raise OSError(22, "invalid argument")
-
-    with tunnelled() as one:
-        monkeypatch.setattr(os, "splice", cannot)
-        one.tunnel.far.count = 1 << 20
-        one.client.send(b"hello")
-        one.tunnel.near.ready(READ)
-        assert one.target.recv(100) == b"hello"
-        assert one.relay.pipes.borrow() is None
-
-
-@pytest.mark.skipif(not SPLICES, reason="this system does not splice")
-def test_a_pipe_that_does_not_move_is_read_out() -> None:
-    with tunnelled() as one:
-        one.tunnel.far.count = 1 << 16
-        sent = 0
-        while one.wanted == [READ, READ]:
-            sent += one.fill(one.client)
-            one.tunnel.near.ready(READ)
-        assert one.relay.stuck == {one.tunnel.far}
-        one.relay.look_after()
-        assert one.relay.stuck, "it has only just come"
-        one.relay.look_after()
-        assert not one.relay.stuck
-        assert 0 < one.relay.waiting <= 1 << 20
-        received = 0
-        while received < sent:
-            received += len(one.drain(one.target))
-            one.tunnel.far.ready(WRITE)
-            one.tunnel.near.ready(READ)
-        assert received == sent
 
 
 def test_an_end_is_passed_on_and_the_other_direction_goes_on() -> None:
@@ -217,6 +152,44 @@ def test_a_client_that_reads_no_answer_to_its_new_keys_is_not_told_of_for_ever()
         far.give(memoryview(b"x"))
         near.ready(WRITE)
         assert one.wanted == [0, READ | WRITE]
+
+
+class Shutdown(socket.socket):
+    """A client inside TLS that is sent close_notify: the next read is for the peer's, and comes to `outcome`."""
+
+    outcome: Exception | None
+
+    def unwrap(self) -> None:
+        if self.outcome is not None:
+            raise self.outcome
+
+
+@pytest.mark.parametrize(
+    ("outcome", "goes_on"),
+    [
+        (ssl.SSLWantReadError(), True),  # nothing has come yet, as nearly always
+        (ssl.SSLWantWriteError(), True),
+        (None, False),  # its own close_notify was there
+        (ssl.SSLError(1, "application data after close notify"), False),  # a record that is lost now
+        (ConnectionResetError(), True),  # of which the poll tells
+    ],
+    ids=repr,
+)
+def test_a_client_inside_tls_is_told_that_its_target_has_ended(outcome: Exception | None, goes_on: bool) -> None:
+    with tunnelled() as one:
+        far = one.tunnel.far
+        near = one.tunnel.near = far.other = TlsSide(one.tunnel, one.near)
+        near.other, near.wanted = far, READ
+        near.socket = closing = Shutdown()
+        closing.outcome = outcome
+        one.target.shutdown(socket.SHUT_WR)
+        far.ready(READ)
+        assert one.told == ([] if goes_on else [(0, 0, "ended")])
+        assert one.wanted == ([READ, 0] if goes_on else [None, None])
+        near.socket = one.near
+        closing.close()
+        if not goes_on:
+            one.near.close()  # in its place the other one was closed
 
 
 def test_a_reset_closes_what_is_closed_already() -> None:

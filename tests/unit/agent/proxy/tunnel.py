@@ -105,5 +105,4 @@ def tunnelled(limits: Limits | None = None, *, early: bytes = b"") -> Iterator[T
     assert len(one.told) == 1
     assert one.left == 1
     assert one.relay.waiting == 0
-    assert not one.relay.stuck
     assert descriptors() == before
