@@ -132,7 +132,8 @@ def by_the_core(sent):
                 if one is None:
                     raise WireError("no payload")
                 status = (Status.ACCEPTED, Status.DELAYED, Status.REJECTED)[one[0]]
-                master.weigh("api", status, one[1], (one[3] if one[0] == 1 else one[2]) / 1_000, NOW)
+                counted = one[3] if one[0] == 1 else one[2]
+                master.account(Accounting("api", status, one[1], one[2] / 1_000, counted / 1_000), NOW)
             else:
                 master.account(decode_accounting(frames), NOW)
         except (WireError, IndexError):

@@ -7,7 +7,7 @@ from headgate.cli.shelving import shelf_of
 from headgate.config import Configuration, DomainSection
 from headgate.errors import ConfigurationError
 from headgate.limit import Domain, Gatekeeper, Master
-from headgate.limit.gatekeeper import Account, spacing
+from headgate.limit.gatekeeper import MAX_HOLD, Account, longest_hold, spacing
 from headgate.origin import Identify, Rejections, Route, Routes, parse_identify
 from headgate.origin.gateway import Gateway, TlsKeys
 
@@ -22,6 +22,7 @@ __all__ = [
     "gatekeeper_of",
     "gateway_of",
     "kept_domains",
+    "master_of",
     "require_gate",
 ]
 
@@ -101,16 +102,24 @@ def gateway_of(
 
 
 def gatekeeper_of(tree: Configuration, domains: tuple[Domain, ...], account: Account | None) -> Gatekeeper:
-    """Give the gatekeeper: with its master inside, unless `account` leads to one elsewhere."""
+    """Give the gatekeeper: with its master inside, unless `account` leads to one in another process."""
     gate, bound = tree.gate, tree.master.max_identifiers
+    # A master elsewhere may apply rules that this file does not have.
+    rules_are_known = gate.master == "embedded" or all(domain.rules for domain in domains)
     return Gatekeeper(
         account,
-        master=Master(domains, max_identifiers=bound) if account is None else None,
+        master=master_of(tree, domains) if account is None else None,
         max_delay=gate.max_delay,
         max_delayed=gate.max_delayed,
         spacing=spacing(domains),
         max_holds=bound,
+        max_hold=longest_hold(domains, gate.max_delay) if rules_are_known else MAX_HOLD,
     )
+
+
+def master_of(tree: Configuration, domains: tuple[Domain, ...]) -> Master:
+    """Give the master of a gate, in its process or in the parent of its workers."""
+    return Master(domains, max_identifiers=tree.master.max_identifiers, max_delay=tree.gate.max_delay)
 
 
 def kept_domains(tree: Configuration, old: Composition, new: Composition) -> set[str]:
@@ -120,7 +129,6 @@ def kept_domains(tree: Configuration, old: Composition, new: Composition) -> set
     where a master elsewhere applies the rules: it knows nothing of the change, and would not say a hold again.
     """
     names = {domain.name for domain in new.domains}
-    # The bus of the parent of several workers is no master elsewhere: it changes with them.
-    if tree.gate.master.startswith("tcp://"):
+    if tree.gate.master != "embedded":
         return names
     return names - {domain.name for domain in set(new.domains) - set(old.domains)}

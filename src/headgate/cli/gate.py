@@ -23,13 +23,13 @@ from headgate.cli.running import say
 from headgate.cli.shelving import shelf_of
 from headgate.config import Address, Configuration
 from headgate.errors import ConfigurationError
-from headgate.limit import Gatekeeper
+from headgate.limit import Gatekeeper, Master
 from headgate.link import GatekeeperLink
 from headgate.observe import DomainState, Held, State
 from headgate.observe.state import identifier_text
 from headgate.origin.gateway import TlsKeys
 
-__all__ = ["Gate", "frozen_changes"]
+__all__ = ["Gate", "GateOrders", "frozen_changes", "master_counters"]
 
 _FORGET_EVERY = 0.1
 _LOOK_EVERY = 1.0
@@ -42,17 +42,31 @@ _FROZEN = ("listen", "origin", "admin", "workers", "master", "accounting", "loop
 """Keys of the gate that only a restart can change."""
 
 
-class Gate:
-    """See the module; `tree` is what it begins with. Raises `ConfigurationError` for what cannot be composed."""
+class GateOrders(msgspec.Struct, frozen=True):
+    """What a worker among several is to be."""
 
-    def __init__(self, tree: Configuration) -> None:
+    tree: Configuration
+    """The configuration; it listens at the address that the parent has reserved."""
+    bus: str = ""
+    """The address of the parent's master; empty where the master is where `tree` says."""
+
+
+class Gate:
+    """A gateway with its gatekeeper, link and bundles, as `tree` says.
+
+    `bus` is the address of the parent's master, for a worker among several that share one; empty where the master is
+    where `tree` says. Raises `ConfigurationError` for what cannot be composed.
+    """
+
+    def __init__(self, tree: Configuration, *, bus: str = "") -> None:
         self.tree = tree
         """The configuration in force."""
+        self._bus = bus
         require_gate(tree)
         self._composed = compose(tree)
         self._shelf = shelf_of(tree, complain=_complain)
         self._keys = TlsKeys(tree.gate.tls.cert, tree.gate.tls.key) if tree.gate.tls.cert else None
-        self._link = _linked(tree, self._composed)
+        self._link = self._linked(tree, self._composed)
         try:
             self.gatekeeper = self._new_gatekeeper(tree, self._composed, self._link)
             """The gatekeeper in force."""
@@ -122,7 +136,7 @@ class Gate:
         link, old_link = self._link, None
         names = {domain.name for domain in composed.domains}
         if link is not None and names != {domain.name for domain in self._composed.domains}:
-            old_link, link = link, _linked(tree, composed)
+            old_link, link = link, self._linked(tree, composed)
         gatekeeper = self._new_gatekeeper(tree, composed, link)
         gatekeeper.adopt(self.gatekeeper, kept_domains(tree, self._composed, composed))
         if old_link is not None and link is not None:
@@ -158,18 +172,16 @@ class Gate:
             accepted=totals.accepted if totals else 0,
             delayed=totals.delayed if totals else 0,
             rejected=totals.rejected if totals else 0,
-            held=tuple(
-                Held(identifier_text(name), round(release, 3), round(release - now, 3)) for name, release in longest
-            ),
+            held=tuple(Held(identifier_text(name), round(release, 3), round(release - now, 3)) for name, release in longest),
         )
 
     def _counters(self) -> dict[str, int]:
         counters = {f"gateway_{event}": count for event, count in self._gateway.counts.items()}
         counters["holds_evicted"] = self.gatekeeper.evicted
-        master = self.gatekeeper.master
-        if master is not None:
-            counters["histories_evicted"] = master.evicted
-            counters["shadowed"] = master.shadowed
+        counters["holds_shortened"] = self.gatekeeper.shortened
+        counters["clock_steps"] = self.gatekeeper.clock.steps
+        if self.gatekeeper.master is not None:
+            counters |= master_counters(self.gatekeeper.master)
         if self._link is not None:
             counters |= {f"link_{name}": count for name, count in msgspec.structs.asdict(self._link.counters).items()}
         return counters
@@ -190,11 +202,29 @@ class Gate:
             if self._shelf is not None:
                 self._shelf.look()
 
+    def _linked(self, tree: Configuration, composed: Composition) -> GatekeeperLink | None:
+        names = [domain.name for domain in composed.domains]
+        if self._bus:
+            # Between neighbours what counts is how soon the master knows, not how little is written.
+            return GatekeeperLink(self._bus, names, accounting="frames")
+        if tree.gate.master == "embedded":
+            return None
+        return GatekeeperLink(tree.gate.master, names, accounting=tree.gate.accounting)
+
     def _new_gatekeeper(self, tree: Configuration, composed: Composition, link: GatekeeperLink | None) -> Gatekeeper:
         gatekeeper = gatekeeper_of(tree, composed.domains, link.account if link is not None else None)
         if link is not None:
             link.attach(gatekeeper)
         return gatekeeper
+
+
+def master_counters(master: Master) -> dict[str, int]:
+    """Give what a master in this process has counted, by the names of its metrics."""
+    return {
+        "histories_evicted": master.evicted,
+        "shadowed": master.shadowed,
+        "accounting_ahead": master.ahead,
+    }
 
 
 def frozen_changes(old: Configuration, new: Configuration) -> list[str]:
@@ -211,10 +241,3 @@ def _thawed(old: Configuration, new: Configuration) -> Configuration:
 
 def _complain(sentence: str) -> None:
     say(f"headgate: {sentence}")
-
-
-def _linked(tree: Configuration, composed: Composition) -> GatekeeperLink | None:
-    if tree.gate.master == "embedded":
-        return None
-    names = [domain.name for domain in composed.domains]
-    return GatekeeperLink(tree.gate.master, names, accounting=tree.gate.accounting)

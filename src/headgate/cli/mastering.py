@@ -84,6 +84,8 @@ def counts(link: MasterLink, now: float) -> dict[str, object]:
         "delayed": sum(one.delayed for one in totals.values()),
         "rejected": sum(one.rejected for one in totals.values()),
         "unknown": link.master.unknown,
+        "ahead": link.master.ahead,
+        "clock_steps": link.master.clock.steps,
         "identifiers": len(link.master),
         "domains": {name: msgspec.structs.asdict(one) for name, one in totals.items()},
         **msgspec.structs.asdict(link.counters),

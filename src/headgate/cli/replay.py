@@ -21,7 +21,7 @@ from headgate.cli.flags import SECONDS
 from headgate.cli.terminal import Advance, harmless, progress, sayable, shortened
 from headgate.limit import Domain, Gatekeeper, Master, Rule
 from headgate.limit.history import ALGORITHMS, AlgorithmName
-from headgate.release import Status
+from headgate.release import NEVER, Status
 
 __all__ = ["Log", "Outcome", "Report", "Sufferer", "replay"]
 
@@ -127,9 +127,10 @@ class Outcome:
     def __init__(self, domain: Domain, *, max_delay: float) -> None:
         self._domain = domain.name
         rules = tuple(Rule(rule.count, rule.period_ms * _UNITS, rule.burst) for rule in domain.rules)
-        self._master = Master([altered(domain, rules=rules)], max_identifiers=sys.maxsize)
+        units = max_delay * _UNITS
+        self._master = Master([altered(domain, rules=rules)], max_identifiers=sys.maxsize, max_delay=units)
         self._gatekeeper = Gatekeeper(
-            master=self._master, max_delay=max_delay * _UNITS, max_delayed=sys.maxsize, max_holds=sys.maxsize
+            master=self._master, max_delay=units, max_delayed=sys.maxsize, max_holds=sys.maxsize, max_hold=NEVER
         )
         self._delayed: Counter[bytes] = Counter()
         self._rejected: Counter[bytes] = Counter()

@@ -6,9 +6,8 @@ import sys
 
 from headgate.cli.channel import Ask, Channel, Configure, End, Ready, Told
 from headgate.cli.duty import ORPHANED, Orders, be_worker
-from headgate.cli.gate import Gate
+from headgate.cli.gate import Gate, GateOrders
 from headgate.cli.running import say
-from headgate.config import Configuration
 from headgate.errors import HeadgateError
 
 __all__ = ["main"]
@@ -16,14 +15,14 @@ __all__ = ["main"]
 
 def main() -> int:
     """Be a worker until the parent, or a SIGTERM, ends it."""
-    return be_worker(Configure[Configuration] | Ask | End, _serve)
+    return be_worker(Configure[GateOrders] | Ask | End, _serve)
 
 
 async def _serve(channel: Channel) -> int:
     first = await channel.receive()
     if not isinstance(first, Configure):
         return 0
-    gate = Gate(first.orders)
+    gate = Gate(first.orders.tree, bus=first.orders.bus)
     await gate.start(reuse_port=True)
     orders = Orders()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: orders.end(gate.tree.gate.drain))
@@ -50,7 +49,7 @@ async def _obey(channel: Channel, gate: Gate, orders: Orders) -> None:
             orders.end(message.seconds)
         elif isinstance(message, Configure):
             try:
-                gate.change(message.orders)
+                gate.change(message.orders.tree)
             except (HeadgateError, OSError) as error:
                 say(f"headgate: a worker keeps its configuration: {error}")
         else:

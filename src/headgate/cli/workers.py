@@ -13,9 +13,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from headgate.cli.channel import Configure, Failed, Ready, Told
-from headgate.cli.composing import check_composition, compose, require_gate
+from headgate.cli.composing import check_composition, compose, master_of, require_gate
 from headgate.cli.crew import Crew, Member
-from headgate.cli.gate import frozen_changes
+from headgate.cli.gate import GateOrders, frozen_changes, master_counters
 from headgate.cli.reserving import address_sentence, reserved
 from headgate.cli.running import Signals, run
 from headgate.cli.serve import Wish
@@ -72,7 +72,7 @@ class Workers:
         self._past = State(workers=0)
         self._crew = Crew(self, tree.gate.workers, loop=tree.gate.loop)
         self._link: MasterLink | None = None
-        self._bus = tree.gate.master
+        self._bus = ""
         if tree.gate.master == "embedded":
             folder = closing.enter_context(tempfile.TemporaryDirectory(prefix="headgate-"))
             self._bus = f"ipc://{Path(folder) / 'bus'}"
@@ -95,8 +95,7 @@ class Workers:
         summed = merged([self._past, *living])
         counters = dict(summed.counters)
         if self._link is not None:
-            master = self._link.master
-            counters |= {"histories_evicted": master.evicted, "shadowed": master.shadowed}
+            counters |= master_counters(self._link.master)
         return replace(summed, master=self._tree.gate.master, counters=counters)
 
     def change(self, tree: Configuration) -> list[str]:
@@ -117,13 +116,10 @@ class Workers:
         """End them all: politely, and after `seconds` not."""
         await self._crew.end(seconds)
 
-    def orders(self, number: int = 0) -> Configure[Configuration]:  # noqa: ARG002  # they all get the same
-        """Give the configuration as a worker needs it: the true port, and the master where it really is."""
-        gate = replace(self._tree.gate, listen=str(self._address), master=self._bus)
-        if self._link is not None:
-            # Between neighbours what counts is how soon the master knows, not how little is written.
-            gate = replace(gate, accounting="frames")
-        return Configure(replace(self._tree, gate=gate))
+    def orders(self, number: int = 0) -> Configure[GateOrders]:  # noqa: ARG002  # they all get the same
+        """Give the configuration as a worker needs it, with the true port, and the address of the parent's master."""
+        gate = replace(self._tree.gate, listen=str(self._address))
+        return Configure(GateOrders(replace(self._tree, gate=gate), self._bus))
 
     def heard(self, member: Member[State], message: Any) -> None:
         """Hear nothing: a gate's workers say nothing else."""
@@ -136,4 +132,4 @@ class Workers:
         self._past = merged([self._past, ended])
 
     def _new_master(self, tree: Configuration) -> Master:
-        return Master(compose(tree).domains, max_identifiers=tree.master.max_identifiers)
+        return master_of(tree, compose(tree).domains)

@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Iterable, Iterator
 
 from headgate.limit.accounting import Accounting, DelayUntil, Totals
+from headgate.limit.clock import SteadyClock
 from headgate.limit.domain import Domain
 from headgate.limit.history import ALGORITHMS, PUBLISHED, Algorithm, opened
 from headgate.limit.table import SHIFT, Table, Tables
@@ -18,6 +19,12 @@ from headgate.release import ASAP, Status
 __all__ = ["Master"]
 
 _ACCEPTED, _REJECTED = Status.ACCEPTED, Status.REJECTED
+
+_AHEAD = 1.0
+"""Seconds; a sender whose clock is ahead by more is counted."""
+
+_MAX_DELAY = 86_400.0
+"""Seconds; no gatekeeper's configuration allows a longer delay."""
 
 _EXAMINED_A_PIECE = 4_096
 """Histories looked at, or a few more, for one list of holds."""
@@ -50,16 +57,24 @@ class Master:
 
     At most `max_identifiers` histories are kept over all domains; one more takes the place of one that can hold no
     request any more or, when there is none, of the one in the fullest domain that expires next (counted in `evicted`:
-    "a fail-permissive design").
+    "a fail-permissive design"). No message reaches further into the future than `max_delay`, the longest delay of the
+    gatekeepers, whatever the sender's clock says.
     """
 
-    def __init__(self, domains: Iterable[Domain], *, max_identifiers: int = 1_000_000) -> None:
+    def __init__(
+        self, domains: Iterable[Domain], *, max_identifiers: int = 1_000_000, max_delay: float = _MAX_DELAY
+    ) -> None:
         self.domains: dict[str, Domain] = {}
         """The domains by name."""
         self.unknown = 0
         """Messages dropped because their domain is none of ours."""
         self.shadowed = 0
         """Releases worked out for domains in shadow mode, and not published."""
+        self.ahead = 0
+        """Messages from senders whose clock is ahead by more than a second."""
+        self.clock = SteadyClock()
+        """The clock of the instants in histories; it goes on when the wall clock is set back."""
+        self._max_delay = max_delay
         self._max_identifiers = max_identifiers
         self._tables: Tables[array[float]] = Tables(max_identifiers)
         self._books: dict[str, _Book] = {}
@@ -83,15 +98,28 @@ class Master:
 
     def account(self, accounting: Accounting, now: float) -> DelayUntil | None:
         """Take one accounting message that arrives at `now`; give the control to publish, or None."""
-        moment = accounting.received if accounting.status is _ACCEPTED else accounting.release
-        release = self.weigh(accounting.domain, accounting.status, accounting.identifier, moment, now)
-        return None if release == ASAP else DelayUntil(accounting.domain, accounting.identifier, release)
+        instant, behind = self.clock.read(now), self.clock.behind
+        moment = self.moment(accounting.received, accounting.release, now) + behind
+        release = self.weigh(accounting.domain, accounting.status, accounting.identifier, moment, instant)
+        return None if release == ASAP else DelayUntil(accounting.domain, accounting.identifier, release - behind)
+
+    def moment(self, received: float, release: float, now: float) -> float:
+        """Return when a request counts whose message arrives at `now`; all in seconds since 1970.
+
+        That is "the received timestamp for accepted requests, and the delayed timestamp for delayed requests":
+        `release`, which for an accepted one is `received`. No request is received after its message, so where
+        `received` is later, the sender's clock is ahead. A delay is a delay by any clock, of at most `max_delay`.
+        """
+        if received > now:
+            self.ahead += received - now > _AHEAD
+            release = now + max(0.0, release - received)
+        return release if release - now <= self._max_delay else now + self._max_delay
 
     def weigh(self, domain: str, status: Status, identifier: bytes, moment: float, now: float) -> float:
         """Take one accounting message in pieces; give the release time to publish, `ASAP` for none.
 
-        `moment` is "the received timestamp for accepted requests, and the delayed timestamp for delayed requests";
-        for a rejected one it is not looked at. `now` is when the message arrives. All in seconds since 1970.
+        `moment` is when the request counts (see `moment`); of a rejected one it is not looked at. `now` is when the
+        message arrives. All are instants of `clock`.
         """
         try:
             book = self._books[domain]
@@ -137,14 +165,16 @@ class Master:
         book = self._books.get(domain)
         if book is None or book.histories is None or not book.enforced:
             return
+        behind = self.clock.behind
+        instant = now + behind
         controls: list[DelayUntil] = []
         examined = 0
         for entries in book.histories.pieces():
             examined += len(entries)
             controls += [
-                DelayUntil(domain, identifier, history[PUBLISHED])
+                DelayUntil(domain, identifier, history[PUBLISHED] - behind)
                 for identifier, history in entries
-                if history[PUBLISHED] > now
+                if history[PUBLISHED] > instant
             ]
             while len(controls) > most or examined >= _EXAMINED_A_PIECE:
                 yield controls[:most], True
@@ -157,7 +187,8 @@ class Master:
         For rules that change while requests come in; the other one is not to be used any more. Where there are more
         histories than this one keeps, they go as new ones come.
         """
-        self.unknown, self.shadowed = other.unknown, other.shadowed
+        self.unknown, self.shadowed, self.ahead = other.unknown, other.shadowed, other.ahead
+        self.clock = other.clock
         self._tables = Tables(self._max_identifiers, evicted=other.evicted)
         for name, book in self._books.items():
             old = other._books.get(name)  # noqa: SLF001 - another one of this class
@@ -174,4 +205,4 @@ class Master:
         With `most`, no more than that many are examined: those that should have expired first. A shell that calls
         this from an event loop never stops it for long.
         """
-        return self._tables.forget(now, most)
+        return self._tables.forget(self.clock.read(now), most)

@@ -52,7 +52,8 @@ class Intake:
         """Take up to `most` messages or records, which arrive at `now`; say whether more may wait."""
         if self._discarding and not self._discard():
             return True
-        recv, names, statuses, weigh = self._socket.recv, self._names, STATUSES, self._master.weigh
+        recv, names, statuses, master = self._socket.recv, self._names, STATUSES, self._master
+        weigh, instant, behind = master.weigh, master.clock.read(now), master.clock.behind
         accounted = at = 0
         domain = word = identifier = received = delayed = b""
         try:
@@ -77,15 +78,19 @@ class Intake:
                 delayed = recv(NOBLOCK)
                 at = 5
                 sixth = recv(NOBLOCK, copy=False)
-                moment = delayed if status is _DELAYED else received
-                if sixth.more or not moment.isdigit() or len(moment) > _MOST_DIGITS or len(identifier) > _LONGEST:
+                counted = delayed if status is _DELAYED else received
+                digits = max(len(received), len(counted))
+                if sixth.more or not counted.isdigit() or digits > _MOST_DIGITS or len(identifier) > _LONGEST:
                     run = [domain, word, identifier, received, delayed, sixth.bytes]
                     most -= self._take_run(run, now, whole=5, more=sixth.more)
                     continue
                 accounted += 1
-                release = weigh(name, status, identifier, int(moment) / 1_000.0, now)
-                if release > now:
-                    self._publish(name, identifier, release)
+                moment = int(counted) / 1_000.0
+                if moment > now:
+                    moment = master.moment(int(received) / 1_000.0, moment, now)
+                release = weigh(name, status, identifier, moment + behind, instant)
+                if release > instant:
+                    self._publish(name, identifier, release - behind)
         except zmq.Again:
             # Messages arrive whole: what was read of the next is one or more that end before their sixth frame.
             if at:
@@ -134,7 +139,8 @@ class Intake:
             self._publish(control.domain, control.identifier, control.release)
 
     def _take_batch(self, name: str, payload: bytes, now: float) -> int:
-        counters, weigh = self._counters, self._master.weigh
+        counters, master = self._counters, self._master
+        weigh, instant, behind = master.weigh, master.clock.read(now), master.clock.behind
         try:
             records, bad = decode_batch(payload)
         except WireError:
@@ -144,15 +150,18 @@ class Intake:
         counters.bad_record += bad
         counters.accounted += len(records)
         for word, identifier, received, delayed, _ in records:
-            moment = delayed if word == 1 else received
+            counted = delayed if word == 1 else received
             if len(identifier) > _LONGEST:
                 counters.too_long += 1
             elif word == 1 and not delayed:
                 counters.bad_timestamp += 1
             else:
-                release = weigh(name, STATUS_OF[word], identifier, moment / 1_000.0, now)
-                if release > now:
-                    self._publish(name, identifier, release)
+                moment = counted / 1_000.0
+                if moment > now:
+                    moment = master.moment(received / 1_000.0, moment, now)
+                release = weigh(name, STATUS_OF[word], identifier, moment + behind, instant)
+                if release > instant:
+                    self._publish(name, identifier, release - behind)
         return len(records)
 
     def _more(self) -> bool:

@@ -23,6 +23,8 @@ Collect: TypeAlias = Callable[[_State], Iterable[Metric]]
 
 _OUTCOMES = ("accepted", "delayed", "rejected")
 _HELP = {
+    "accounting_ahead": "Verdicts from gatekeepers whose clock is more than a second ahead of the master's.",
+    "clock_steps": "Times the clock of this machine was set back by more than two seconds.",
     "gateway_crowded": "Connections answered 503: connection limit reached.",
     "gateway_crowded_client": "Connections answered 503: connection limit of their client address reached.",
     "gateway_lifeboat": "Rejected requests answered from a bundle instead.",
@@ -33,6 +35,7 @@ _HELP = {
     "gateway_unreachable": "Requests the origin could not be had for (502).",
     "histories_evicted": "Histories the master dropped for want of room.",
     "holds_evicted": "Holds the gatekeeper dropped for want of room.",
+    "holds_shortened": "Holds longer than the rules can make, cut: the clock may be behind the master's.",
     "link_batches": "Batches of verdicts sent to a master.",
     "link_controls": "Controls obeyed.",
     "link_dropped": "Verdicts dropped because the way to the master was full.",

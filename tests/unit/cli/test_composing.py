@@ -4,6 +4,7 @@ from headgate.cli.composing import check_composition, compose, gatekeeper_of, ke
 from headgate.config import parse
 from headgate.errors import ConfigurationError
 from headgate.limit.accounting import DelayUntil
+from headgate.limit.gatekeeper import MAX_HOLD
 from headgate.origin import Head
 from headgate.release import Status
 
@@ -97,13 +98,34 @@ def test_a_domain_whose_rules_change_starts_afresh_but_keeps_its_totals():
 
 
 @pytest.mark.parametrize(
-    ("master", "kept"), [("embedded", {"a"}), ("ipc:///tmp/bus", {"a"}), ("tcp://127.0.0.1:10004", {"a", "b", "c"})]
+    ("master", "kept"),
+    [("embedded", {"a"}), ("ipc:///tmp/bus", {"a", "b", "c"}), ("tcp://127.0.0.1:10004", {"a", "b", "c"})],
 )
 def test_holds_outlive_a_change_of_rules_only_where_a_master_elsewhere_made_them(master, kept):
     tree = parse(f'[gate]\nmaster = "{master}"\n')
     old = compose(parse(RULED.format("a", "1/s") + RULED.format("b", "1/s") + RULED.format("gone", "1/s")))
     new = compose(parse(RULED.format("a", "1/s") + RULED.format("b", "2/s") + RULED.format("c", "1/s")))
     assert kept_domains(tree, old, new) == kept
+
+
+@pytest.mark.parametrize(
+    ("master", "rules", "longest"),
+    [
+        ("embedded", ["1/s burst 2", None], 8.0),
+        ("tcp://127.0.0.1:10004", ["1/s burst 2", "1/s burst 3"], 9.0),
+        ("tcp://127.0.0.1:10004", ["1/s burst 2", None], MAX_HOLD),
+    ],
+)
+def test_a_hold_is_no_longer_than_the_rules_make_it_where_all_are_known(master, rules, longest):
+    """Here `max_delay` is 5, and a second is for clocks that differ."""
+    domains = [
+        f'[[domain]]\nname = "{name}"\n' + (f'rules = ["{rule}"]\n' if rule else "")
+        for name, rule in zip("ab", rules, strict=True)
+    ]
+    tree = parse(f'[gate]\nmaster = "{master}"\n' + "".join(domains))
+    keeper = gatekeeper_of(tree, compose(tree).domains, None if master == "embedded" else lambda *_: None)
+    keeper.obey(DelayUntil("a", b"x", 1e9))
+    assert keeper.admit("a", b"x", now=100.0).release == 100.0 + longest
 
 
 def test_holds_of_a_domain_that_met_no_request_yet_are_inherited():

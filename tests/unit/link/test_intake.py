@@ -48,7 +48,14 @@ def world(pair):
         ([*WHOLE[:5], b"api"], NOW),
         ([*WHOLE[:2], b"\xff\xfe", *WHOLE[3:]], NOW),
         ([*WHOLE[:2], b"ACCEPTED", *WHOLE[3:]], NOW),
-        ([*WHOLE[:3], b"1700000000000.5", b"", b""], NOW + 0.0005),
+        ([b"api\0", b"DELAYED", b"id", MS, b"1700000000000.5", b""], NOW + 0.0005),
+        # Of a sender whose clock is ahead by a minute, and of one whose clock, or whose delay, is past all sense.
+        ([*WHOLE[:3], b"1700000060000", b"", b""], NOW),
+        ([*WHOLE[:3], b"1700000060000.5", b"", b""], NOW),
+        ([b"api\0", b"DELAYED", b"id", b"1700000060000", b"1700000062500", b""], NOW + 2.5),
+        ([batch_topic("api"), encode_batch([(1, b"id", 1_700_000_060_000, 1_700_000_062_500, b"")])], NOW + 2.5),
+        ([*WHOLE[:3], b"999999999999999", b"", b""], NOW),
+        ([b"api\0", b"DELAYED", b"id", MS, b"999999999999999", b""], NOW + 86_400),
         ([*WHOLE[:3], b"-1", b"", b""], None),
         ([b"api\0", b"DELAYED", b"id", MS, b"1700000002500", b""], NOW + 2.5),
         ([b"api\0", b"DELAYED", b"id", b"soon", b"1700000002500", b""], None),
@@ -58,8 +65,8 @@ def world(pair):
 def test_a_message_of_the_document_is_weighed(world, message, moment):
     counted = world.receive(message)
     held = [(name, identifier, release) for name, identifier, release in world.published]
-    assert held == ([] if moment is None else [("api", message[2], moment + 60.0)])
-    if message[3] == b"soon":
+    assert held == ([] if moment is None else [("api", message[2] if len(message) > 2 else b"id", moment + 60.0)])
+    if len(message) > 3 and message[3] == b"soon":
         assert counted == {"bad_timestamp": 1}
     else:
         assert (counted, world.counters.accounted) == ({}, 1)
