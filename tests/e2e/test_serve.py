@@ -1,5 +1,6 @@
 """`headgate serve` as a process before a real origin: what passes, what is said, how it changes and how it ends."""
 
+import hashlib
 import json
 import os
 import re
@@ -92,7 +93,24 @@ def test_a_header_identifies_and_the_address_where_it_is_absent(tmp_path, origin
         assert gate.statuses(2, X_Key="a") == [200, 503]
         assert gate.statuses(2, X_Key="b") == [200, 503]
         assert gate.statuses(2) == [200, 503]
-        assert {held["identifier"] for held in gate.state()["domains"][0]["held"]} == {"a", "b", "127.0.0.1"}
+        digests = {f"sha256:{hashlib.sha256(key).hexdigest()[:16]}" for key in (b"a", b"b")}
+        assert {held["identifier"] for held in gate.state()["domains"][0]["held"]} == {*digests, "127.0.0.1"}
+
+
+def test_the_values_of_a_header_are_shown_to_who_asks_for_them(tmp_path, origin):
+    file = tmp_path / "gate.toml"
+    file.write_text(f'''[gate]
+origin = "{origin.url}"
+identify = "header:X-Key"
+show_identifiers = "clear"
+[[domain]]
+name = "default"
+rules = ["1/min burst 1"]
+''')
+    with programs.gate(tmp_path, "--config", file) as gate:
+        assert gate.get(X_Key="a").status == 200
+        (held,) = gate.state()["domains"][0]["held"]
+        assert held["identifier"] == "a"
 
 
 def test_a_response_that_does_not_come_is_504(tmp_path, origin):

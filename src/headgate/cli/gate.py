@@ -26,7 +26,7 @@ from headgate.errors import ConfigurationError
 from headgate.limit import Gatekeeper, Master
 from headgate.link import GatekeeperLink
 from headgate.observe import DomainState, Held, State
-from headgate.observe.state import identifier_text
+from headgate.observe.state import identifier_digest, identifier_text
 from headgate.origin.gateway import TlsKeys
 
 __all__ = ["Gate", "GateOrders", "frozen_changes", "master_counters"]
@@ -164,6 +164,9 @@ class Gate:
         domain = self._composed.domains[number]
         totals = self.gatekeeper.totals.get(domain.name)
         longest = self.gatekeeper.top(domain.name, now=now, most=_MOST_HELD) if held else []
+        gate = self.tree.gate
+        is_secret = gate.identify.startswith("header:") and gate.show_identifiers == "digest"
+        shown = identifier_digest if is_secret else identifier_text
         return DomainState(
             name=domain.name,
             rules=tuple(map(str, domain.rules)),
@@ -172,7 +175,7 @@ class Gate:
             accepted=totals.accepted if totals else 0,
             delayed=totals.delayed if totals else 0,
             rejected=totals.rejected if totals else 0,
-            held=tuple(Held(identifier_text(name), round(release, 3), round(release - now, 3)) for name, release in longest),
+            held=tuple(Held(shown(name), round(release, 3), round(release - now, 3)) for name, release in longest),
         )
 
     def _counters(self) -> dict[str, int]:

@@ -90,6 +90,8 @@ class Gate(Section, frozen=True):
     identify: str = "client-address"
     """Who a request is from: client-address, or header:NAME, which falls back to the address where it is absent or
     repeated. A header that nothing in front of the gate has authenticated is not an identity."""
+    show_identifiers: Literal["digest", "clear"] = "digest"
+    """How /api/state shows identifiers from a header: digest, sha256: and 16 digits of their SHA-256; or clear."""
     trusted_proxies: tuple[str, ...] = ()
     """Addresses and CIDRs of your own proxies, and unix: only these are believed about whom they forward for."""
     ipv6_prefix: Annotated[int, Meta(ge=1, le=128)] = 64

@@ -3,21 +3,24 @@
 This file knows nothing of how it is shown. Totals only grow; what is held is what held at the reading.
 """
 
+import hashlib
+import ipaddress
 from collections.abc import Iterable
 from heapq import nlargest
 
 import msgspec
 
-__all__ = ["DomainState", "Held", "State", "identifier_text", "merged"]
+__all__ = ["DomainState", "Held", "State", "identifier_digest", "identifier_text", "merged"]
 
 _MOST_HELD = 10
+_DIGITS = 16
 
 
 class Held(msgspec.Struct, frozen=True):
     """One identifier that is held."""
 
     identifier: str
-    """As text; bytes that are no UTF-8 are escaped with a backslash."""
+    """As text, bytes that are not UTF-8 escaped with a backslash; or as a digest, `sha256:` and 16 digits."""
     release: float
     """When it may go again, seconds since 1970."""
     seconds: float
@@ -58,6 +61,16 @@ class State(msgspec.Struct, frozen=True):
 def identifier_text(identifier: bytes) -> str:
     """Give an identifier as text; what is not UTF-8 is escaped with a backslash."""
     return identifier.decode("utf-8", "backslashreplace")
+
+
+def identifier_digest(identifier: bytes) -> str:
+    """Give an address as text, anything else by the first 16 hexadecimal digits of its SHA-256."""
+    text = identifier_text(identifier)
+    try:
+        ipaddress.ip_network(text)
+    except ValueError:
+        return f"sha256:{hashlib.sha256(identifier).hexdigest()[:_DIGITS]}"
+    return text
 
 
 def merged(states: Iterable[State]) -> State:

@@ -1,5 +1,5 @@
 from headgate.observe import DomainState, Held, State, merged
-from headgate.observe.state import identifier_text
+from headgate.observe.state import identifier_digest, identifier_text
 
 
 def domain(name, *held, accepted=0, delayed=0, rejected=0, rules=("1/s burst 1",)):
@@ -46,3 +46,12 @@ def test_at_most_ten_are_named():
 def test_what_is_not_utf_8_is_escaped():
     assert identifier_text(b"\xff\xfe") == r"\xff\xfe"
     assert identifier_text("grün".encode()) == "grün"
+
+
+def test_what_is_no_address_is_shown_as_a_digest():
+    """The digest is that of `printf %s KEY | sha256sum`."""
+    assert identifier_digest(b"alice") == "sha256:2bd806c97f0e00af"
+    assert identifier_digest(b"12345").startswith("sha256:")
+    assert identifier_digest(b"\xff\xfe").startswith("sha256:")
+    assert identifier_digest(b"192.0.2.1") == "192.0.2.1"
+    assert identifier_digest(b"2001:db8::/64") == "2001:db8::/64"
