@@ -113,6 +113,17 @@ rules = ["1/min burst 1"]
         assert held["identifier"] == "a"
 
 
+def test_the_file_names_the_field_in_which_proxies_name_the_client(tmp_path, origin):
+    (tmp_path / "headgate.toml").write_text(
+        f'[gate]\norigin = "{origin.url}"\nlisten = "127.0.0.1:0"\nadmin = ""\ntrusted_proxies = ["127.0.0.1"]\n'
+        'forwarding_fields = ["X-Forwarded-For"]\n[[domain]]\nname = "default"\nrules = ["1/min burst 1"]\n'
+    )
+    with programs.headgate(tmp_path, "serve", "--config", "headgate.toml") as gate:
+        # A client may send the field that the proxy does not write; it changes nothing.
+        clients = [{"X_Forwarded_For": f"192.0.2.{number}", "Forwarded": "for=198.51.100.1"} for number in (1, 2, 1)]
+        assert [gate.get(**fields).status for fields in clients] == [200, 200, 503]
+
+
 def test_a_response_that_does_not_come_is_504(tmp_path, origin):
     with programs.gate(tmp_path, "--origin", origin.url, "--rule", "9/s", "--response-timeout", "0.2") as gate:
         assert gate.get("/slow").status == 504

@@ -55,7 +55,9 @@ def compose(tree: Configuration) -> Composition:
         buckets={section.name: section.bucket for section in sections if section.bucket},
         opted_out=[section.name for section in sections if not section.exponential_throttling],
     )
-    identify = parse_identify(gate.identify, gate.trusted_proxies, ipv6_prefix=gate.ipv6_prefix)
+    identify = parse_identify(
+        gate.identify, gate.trusted_proxies, ipv6_prefix=gate.ipv6_prefix, fields=gate.forwarding_fields
+    )
     document = advice.document(tree.advice) if tree.advice else None
     return Composition(domains, routes, identify, reject, document)
 

@@ -93,7 +93,10 @@ class Gate(Section, frozen=True):
     show_identifiers: Literal["digest", "clear"] = "digest"
     """How /api/state shows identifiers from a header: digest, sha256: and 16 digits of their SHA-256; or clear."""
     trusted_proxies: tuple[str, ...] = ()
-    """Addresses and CIDRs of your own proxies, and unix: only these are believed about whom they forward for."""
+    """Addresses and CIDRs of your own proxies. Forwarding fields of any other address are replaced."""
+    forwarding_fields: tuple[Literal["Forwarded", "X-Forwarded-For"], ...] = ("Forwarded", "X-Forwarded-For")
+    """Fields in which your proxies name the client. Name those that they write and no other: where two are present and
+    disagree, the request counts as the proxy's own."""
     ipv6_prefix: Annotated[int, Meta(ge=1, le=128)] = 64
     """Bits of an IPv6 address that make one identifier: one household, one identifier."""
     max_delay: SecondsOrNone = 5.0

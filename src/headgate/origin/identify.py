@@ -28,6 +28,8 @@ _READERS: dict[bytes, Callable[[bytes], Iterator[str]]] = {
     b"x-forwarded-for": x_forwarded_for_hops,
 }
 
+_FIELDS = ("Forwarded", "X-Forwarded-For")
+
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -42,12 +44,7 @@ class Identify(Protocol):
         """Return the identifier of every request from `peer`, or None when fields can change it."""
 
 
-def client_address(
-    trusted: Iterable[str] = (),
-    *,
-    ipv6_prefix: int = 64,
-    fields: Iterable[str] = ("Forwarded", "X-Forwarded-For"),
-) -> Identify:
+def client_address(trusted: Iterable[str] = (), *, ipv6_prefix: int = 64, fields: Iterable[str] = _FIELDS) -> Identify:
     """Identify by the client's address; IPv6 by its network of `ipv6_prefix` bits, IPv4-mapped IPv6 as IPv4.
 
     `trusted` lists the CIDRs of your own proxies, and `unix` for a peer that has no address. From them, and from
@@ -76,10 +73,15 @@ def header(name: bytes | str, fallback: Identify | None = None) -> Identify:
     return Header(text.strip().lower(), fallback or client_address())
 
 
-def parse_identify(text: str, trusted: Iterable[str] = (), *, ipv6_prefix: int = 64) -> Identify:
-    """Read `client-address` or `header:NAME`; raises `ConfigurationError`, quoting `text`, for anything else."""
+def parse_identify(
+    text: str, trusted: Iterable[str] = (), *, ipv6_prefix: int = 64, fields: Iterable[str] = _FIELDS
+) -> Identify:
+    """Read `client-address` or `header:NAME`; raises `ConfigurationError`, quoting `text`, for anything else.
+
+    The other arguments are those of `client_address`.
+    """
     kind, colon, name = text.partition(":")
-    address = client_address(trusted, ipv6_prefix=ipv6_prefix)
+    address = client_address(trusted, ipv6_prefix=ipv6_prefix, fields=fields)
     if kind.strip() == "client-address" and not colon:
         return address
     if kind.strip() == "header" and is_token(name.strip()):

@@ -137,6 +137,10 @@ def test_the_texts_of_the_configuration_are_read() -> None:
     assert parse_identify("header:X-Api-Key")(request) == b"k"
     assert parse_identify("header:X-Other", PROXIES)(request) == b"192.0.2.7"
     assert parse_identify("client-address", ipv6_prefix=32)(head("2001:db8::1")) == b"2001:db8::/32"
+    both = head("10.0.0.1", x_forwarded_for=b"192.0.2.7", forwarded=b"for=9.9.9.9")
+    assert parse_identify("client-address", PROXIES)(both) == b"10.0.0.1"
+    for way in ("client-address", "header:X-Api-Key"):
+        assert parse_identify(way, PROXIES, fields=["X-Forwarded-For"])(both) == b"192.0.2.7"
 
 
 @pytest.mark.parametrize(
