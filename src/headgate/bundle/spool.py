@@ -1,7 +1,6 @@
 """Payloads kept on disk: one nameless file for any number of them, gone with the last thing that refers to it."""
 
 import os
-import tempfile
 import weakref
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
@@ -23,6 +22,8 @@ class Spool:
     """
 
     def __init__(self) -> None:
+        import tempfile  # a fifth of what importing headgate.bundle takes, for the few that spool
+
         try:
             self._file: BinaryIO = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - closed by the finalizer
         except OSError as error:

@@ -2,17 +2,28 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any, AnyStr, Final, NoReturn
 
 import click
 
 from headgate.cli.terminal import harmless
 from headgate.errors import ConfigurationError
 
-__all__ = ["counted", "end_with_no", "json_line", "print_bytes", "print_json", "size_of", "styled", "unreadable"]
+__all__ = [
+    "counted",
+    "end_with_no",
+    "json_line",
+    "print_bytes",
+    "print_in_batches",
+    "print_json",
+    "size_of",
+    "styled",
+    "unreadable",
+]
 
+_BATCH_SIZE: Final = 16 * 1024
 _UNITS = ("kB", "MB", "GB", "TB", "PB", "EB")
 
 
@@ -31,6 +42,26 @@ def print_json(value: Any) -> None:
 def print_bytes(content: bytes) -> None:
     """Print bytes as they are."""
     sys.stdout.buffer.write(content)
+
+
+def print_in_batches(lines: Iterable[AnyStr], show: Callable[[AnyStr], object], *, size: int = _BATCH_SIZE) -> None:
+    """Hand lines to `show` together, once they are of that size: to write each by itself takes longer than to make it.
+
+    Where `lines` raises, those that it gave before are shown first.
+    """
+    batch: list[AnyStr] = []
+    length = 0
+    try:
+        for line in lines:
+            batch.append(line)
+            length += len(line)
+            if length >= size:
+                show(line[:0].join(batch))
+                batch.clear()
+                length = 0
+    finally:
+        if batch:
+            show(batch[0][:0].join(batch))
 
 
 def end_with_no() -> NoReturn:

@@ -33,6 +33,8 @@ def sayable(text: bytes) -> str:
 
 def harmless(text: str) -> str:
     """Give `text` fit for a terminal: nothing in it moves a cursor, changes a colour or ends a line."""
+    if text.isprintable():
+        return text
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 

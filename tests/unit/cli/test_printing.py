@@ -2,7 +2,7 @@
 
 import pytest
 
-from headgate.cli.printing import size_of
+from headgate.cli.printing import print_in_batches, size_of
 
 
 @pytest.mark.parametrize(
@@ -21,3 +21,33 @@ from headgate.cli.printing import size_of
 )
 def test_sizes_are_readable(count, text):
     assert size_of(count) == text
+
+
+@pytest.mark.parametrize("lines", [[f"{number}\n" for number in range(10_000)], [b"%d\n" % n for n in range(10_000)]])
+def test_lines_are_shown_together(lines):
+    shown = []
+    print_in_batches(iter(lines), shown.append)
+    assert len(shown) < 10
+    assert lines[0][:0].join(shown) == lines[0][:0].join(lines)
+
+
+def test_lines_are_shown_once_they_are_of_a_size():
+    shown = []
+    print_in_batches(iter(["a\n", "b\n", "c" * 10 + "\n", "d\n"]), shown.append, size=4)
+    assert shown == ["a\nb\n", "c" * 10 + "\n", "d\n"]
+    shown.clear()
+    print_in_batches(iter(["a\n", "b\n"]), shown.append, size=0)
+    assert shown == ["a\n", "b\n"]
+    print_in_batches(iter(()), shown.append)
+    assert len(shown) == 2
+
+
+def test_what_was_given_before_an_exception_is_shown():
+    def failing():
+        yield "a\n"
+        raise ZeroDivisionError
+
+    shown = []
+    with pytest.raises(ZeroDivisionError):
+        print_in_batches(failing(), shown.append)
+    assert shown == ["a\n"]

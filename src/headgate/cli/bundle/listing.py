@@ -1,7 +1,8 @@
 """`headgate bundle list`: every response, a line each, as soon as it has been read."""
 
-import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
@@ -9,19 +10,26 @@ from headgate.cli.bundle.opening import Reading, reads
 from headgate.cli.bundle.output import slices
 from headgate.cli.bundle.showing import Allowance, told
 from headgate.cli.bundle.walking import Found, walk
-from headgate.cli.printing import counted, end_with_no, json_line, size_of, styled
+from headgate.cli.printing import (
+    counted,
+    end_with_no,
+    json_line,
+    print_bytes,
+    print_in_batches,
+    size_of,
+    styled,
+)
 from headgate.cli.terminal import harmless
 from headgate.errors import ResponseError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from headgate.bundle.metadata import Location
 
 __all__ = ["list_responses"]
 
-_ROW = "{:>7}  {:>9}  {:<28}  {}"
 _DIGEST = 64
+
+_Hasher: TypeAlias = "Callable[[Location, memoryview], str]"
 
 
 @click.command("list", short_help="Every response: URL, status, headers, where it is.")
@@ -38,48 +46,76 @@ def list_responses(*, source: Reading, as_json: bool, digest: bool) -> None:
     headgate bundle list site.wbn
     headgate bundle list --json --digest site.wbn | jq -r 'select(.error).url'
     """
-    refused = total = size = 0
-    hashed = _hasher() if digest else None
+    batch = {"size": 0} if digest else {}  # each digest may take a while, and is shown when it is there
     with source.opened(as_json=as_json) as bundle:
-        allowance = Allowance(bundle.size)
         if digest:
             from headgate.bundle.extent import check_extent
 
             check_extent(bundle)
-        if not as_json:
+        listing = _Listing(walk(bundle), Allowance(bundle.size), _hasher() if digest else None)
+        if as_json:
+            print_in_batches(listing.objects(), print_bytes, **batch)
+        else:
             click.echo(styled(_row("status", "size", "type", "URL", "sha256" if digest else None), bold=True))
-        for found in walk(bundle):
-            total += 1
-            fields = _fields(found, hashed)
-            if "error" in fields:
-                refused += 1
-            else:
-                size += fields["payload_length"]
-            if as_json:
-                sys.stdout.buffer.write(allowance.take(json_line(fields)))
-            else:
-                click.echo(allowance.take(_line(fields, with_digest=digest)))
+            print_in_batches(listing.rows(), partial(click.echo, nl=False), **batch)
     if not as_json:
-        click.echo(f"{counted(total, 'response')}, {refused} refused, {size_of(size)} of payloads", err=True)
-    if refused:
+        counts = f"{counted(listing.total, 'response')}, {listing.refused} refused, {size_of(listing.size)} of payloads"
+        click.echo(counts, err=True)
+    if listing.refused:
         end_with_no()
 
 
-def _fields(found: Found, hashed: "Callable[[Location, memoryview], str] | None") -> dict[str, Any]:
-    """Give what `--json` prints of one response; of a refused one, `error_offset` is where in the file that is."""
-    url, key, location, response = found
-    fields = {"url": url, "variant_key": key, "offset": location.offset, "length": location.length}
-    if isinstance(response, ResponseError):
-        return told(response) | {"error_offset": response.offset} | fields
-    return fields | {
-        "status": response.status,
-        "headers": response.stored_headers,
-        "payload_length": len(response.payload),
-        "payload_sha256": hashed(location, response.payload) if hashed else None,
-    }
+class _Listing:
+    """The lines of a list, and how many responses they are of."""
+
+    def __init__(self, responses: Iterable[Found], allowance: Allowance, hasher: "_Hasher | None") -> None:
+        self.refused = self.total = self.size = 0
+        self._responses = responses
+        self._allowance = allowance
+        self._hasher = hasher
+
+    def objects(self) -> Iterator[bytes]:
+        """Yield a JSON object for each response; of a refused one, `error_offset` is where in the file that is."""
+        for url, key, location, response in self._counted():
+            fields: dict[str, Any] = {"url": url, "variant_key": key}
+            fields |= {"offset": location.offset, "length": location.length}
+            if isinstance(response, ResponseError):
+                fields = told(response) | {"error_offset": response.offset} | fields
+            else:
+                fields |= {
+                    "status": response.status,
+                    "headers": response.stored_headers,
+                    "payload_length": len(response.payload),
+                    "payload_sha256": self._hasher(location, response.payload) if self._hasher else None,
+                }
+            yield self._allowance.take(json_line(fields))
+
+    def rows(self) -> Iterator[str]:
+        """Yield a row for each response."""
+        take = self._allowance.take
+        for url, key, location, response in self._counted():
+            target = harmless(url) if key is None else f"{harmless(url)}  [{harmless(key)}]"
+            digest = None if self._hasher is None else ""
+            if isinstance(response, ResponseError):
+                why = harmless(f"{target}: {response.reason} at byte {response.offset} ({response.step})")
+                yield take(styled(_row("refused", "", "", why, digest), fg="red") + "\n")
+                continue
+            if self._hasher is not None:
+                digest = self._hasher(location, response.payload)
+            media_type = harmless(response.stored_headers.get("content-type", "-").partition(";")[0].strip())
+            yield take(_row(str(response.status), size_of(len(response.payload)), media_type, target, digest) + "\n")
+
+    def _counted(self) -> Iterator[Found]:
+        for found in self._responses:
+            self.total += 1
+            if isinstance(found.response, ResponseError):
+                self.refused += 1
+            else:
+                self.size += len(found.response.payload)
+            yield found
 
 
-def _hasher() -> "Callable[[Location, memoryview], str]":
+def _hasher() -> _Hasher:
     """Give a SHA-256 that remembers the last location: many keys may share a large payload."""
     from hashlib import sha256
 
@@ -96,18 +132,7 @@ def _hasher() -> "Callable[[Location, memoryview], str]":
     return digest
 
 
-def _line(fields: dict[str, Any], *, with_digest: bool) -> str:
-    key = f"  [{harmless(fields['variant_key'])}]" if fields["variant_key"] is not None else ""
-    target = harmless(fields["url"]) + key
-    if "error" in fields:
-        why = harmless(f"{target}: {fields['message']} at byte {fields['error_offset']} ({fields['step']})")
-        return styled(_row("refused", "", "", why, "" if with_digest else None), fg="red")
-    media_type = harmless(fields["headers"].get("content-type", "-").partition(";")[0].strip())
-    digest = fields["payload_sha256"] if with_digest else None
-    return _row(str(fields["status"]), size_of(fields["payload_length"]), media_type, target, digest)
-
-
 def _row(status: str, size: str, media_type: str, target: str, digest: str | None) -> str:
     """Give a row of the table; the columns are fixed, since rows are printed as they are read."""
     first = "" if digest is None else f"{digest:<{_DIGEST}}  "
-    return first + _ROW.format(status, size, media_type, target)
+    return f"{first}{status:>7}  {size:>9}  {media_type:<28}  {target}"
