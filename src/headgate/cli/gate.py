@@ -133,16 +133,11 @@ class Gate:
         shelf = shelf_of(tree, self._shelf, complain=_complain)
         if self._keys is not None:
             self._keys.reload()
-        link, old_link = self._link, None
-        names = {domain.name for domain in composed.domains}
-        if link is not None and names != {domain.name for domain in self._composed.domains}:
-            old_link, link = link, self._linked(tree, composed)
-        gatekeeper = self._new_gatekeeper(tree, composed, link)
+        gatekeeper = self._new_gatekeeper(tree, composed, self._link)
         gatekeeper.adopt(self.gatekeeper, kept_domains(tree, self._composed, composed))
-        if old_link is not None and link is not None:
-            old_link.close()
-            link.start(asyncio.get_running_loop())
-        self.tree, self._composed, self._link, self.gatekeeper = tree, composed, link, gatekeeper
+        if self._link is not None:
+            self._link.change(domain.name for domain in composed.domains)
+        self.tree, self._composed, self.gatekeeper = tree, composed, gatekeeper
         self._shelf = shelf
         # The gateway stays, with its connections; what it decides by is another's.
         self._gateway.policy = gateway_of(tree, composed, gatekeeper, shelf).policy

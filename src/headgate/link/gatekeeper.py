@@ -98,6 +98,19 @@ class GatekeeperLink:
         """Say whom controls are for; before `start`, so that none is missed."""
         self._obeys = obeys
 
+    def change(self, domains: Iterable[str]) -> None:
+        """Carry the accounting and the controls of other domains from now on; what waits is sent first.
+
+        To be called where `start` was: in the event loop.
+        """
+        self._flush()
+        before = set(self._hearing.ways)
+        self._hearing.change(domains)
+        for name in before - set(self._hearing.ways):
+            self._control.unsubscribe(topic(name))
+        for name in set(self._hearing.ways) - before:
+            self._control.subscribe(topic(name))
+
     def account(self, accounting: Accounting, now: float) -> None:  # noqa: ARG002 - as every place accounting goes to
         """Take a verdict to the master, soon; never waits, never raises. The answer comes as a control, later."""
         waiting = self._waiting

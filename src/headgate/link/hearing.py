@@ -24,6 +24,9 @@ Way = Literal["frames", "batch", "unheard"]
 _MODES: tuple[AccountingMode, ...] = ("auto", "frames", "batch")
 _SUBSCRIBE, _UNSUBSCRIBE = b"\1", b"\0"
 
+_MOST_OTHERS = 1_000
+"""Subscriptions that concern none of the domains and are kept all the same: domains may be added."""
+
 
 class Hearing:
     """The subscriptions in force, and what they mean for each of `domains`.
@@ -34,22 +37,33 @@ class Hearing:
     def __init__(self, domains: Iterable[str], mode: AccountingMode) -> None:
         if mode not in _MODES:
             raise ConfigurationError(f"{mode!r} is no way of accounting; use {', '.join(_MODES)}")
-        self.ways: dict[str, Way] = dict.fromkeys(domains, "unheard")
+        self.ways: dict[str, Way] = {}
         """How each domain's accounting goes now."""
         self._mode = mode
-        self._topics = {name: (topic(name), batch_topic(name)) for name in self.ways}
         self._counts: Counter[bytes] = Counter()
+        self.change(domains)
+
+    def change(self, domains: Iterable[str]) -> None:
+        """Apply the subscriptions in force to other domains from now on."""
+        self._topics = {name: (topic(name), batch_topic(name)) for name in domains}
+        self._work_out()
 
     def hear(self, message: bytes) -> None:
         """Take what an XPUB socket receives: 1 or 0 and a topic, once for each peer that (un)subscribes it."""
         kind, prefix = message[:1], message[1:]
-        # What bears on no domain of ours is not kept, so a flood of topics finds little room.
-        if not any(frame.startswith(prefix) for frames in self._topics.values() for frame in frames):
-            return
-        if kind == _SUBSCRIBE:
+        is_known = prefix in self._counts
+        if kind == _SUBSCRIBE and (is_known or len(self._counts) < _MOST_OTHERS or self._concerns_ours(prefix)):
             self._counts[prefix] += 1
-        elif kind == _UNSUBSCRIBE:
-            self._counts[prefix] = max(0, self._counts[prefix] - 1)
+        elif kind == _UNSUBSCRIBE and is_known:
+            self._counts[prefix] -= 1
+            if not self._counts[prefix]:
+                del self._counts[prefix]
+        self._work_out()
+
+    def _concerns_ours(self, prefix: bytes) -> bool:
+        return any(frame.startswith(prefix) for frames in self._topics.values() for frame in frames)
+
+    def _work_out(self) -> None:
         self.ways = {name: self._way(*frames) for name, frames in self._topics.items()}
 
     def _way(self, plain: bytes, batched: bytes) -> Way:

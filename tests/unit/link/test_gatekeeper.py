@@ -212,3 +212,40 @@ def test_a_wrong_word_is_told_of():
         GatekeeperLink("127.0.0.1", ["api"], accounting="some")
     with pytest.raises(ConfigurationError, match="no address of a master"):
         GatekeeperLink("http://127.0.0.1", ["api"])
+
+
+def test_domains_change_and_no_verdict_is_lost(context):
+    """The verdicts that wait are sent, and the connection stays, so that there is no moment without a master."""
+    world = World(context, b"")
+
+    def change():
+        account(world, *[verdict(domain="web")] * 3)()
+        world.link.change(["api", "new"])
+
+    last = account(world, verdict(domain="new"), verdict(domain="web"))
+    world.run(
+        account(world, verdict()), change, last, settled=lambda: world.counters.sent + world.counters.unheard == 6
+    )
+    assert [message[0] for message in world.received()] == [b"api\0", b"web\0", b"web\0", b"web\0", b"new\0"]
+    assert world.counters.unheard == 1
+
+
+def test_controls_are_obeyed_for_the_domains_there_are_now(context):
+    world, gatekeeper = World(context, b""), Gatekeeper()
+    world.link.attach(gatekeeper)
+    subscribed = []
+
+    def heard():
+        while world.control.poll(0):
+            subscribed.append(world.control.recv())
+        return b"\1new\0" in subscribed and b"\0web\0" in subscribed
+
+    def publish():
+        assert heard()
+        for name in (b"web\0", b"new\0", b"api\0"):
+            world.control.send_multipart([name, *HOLD[1:]])
+
+    world.link.change(["api", "new"])
+    heard()
+    world.run(publish, settled=lambda: world.counters.controls == 2)
+    assert {name for name in ("api", "web", "new") if gatekeeper.held(name, b"id", now=NOW) > 0} == {"api", "new"}

@@ -55,8 +55,21 @@ def test_a_flood_of_topics_is_bounded():
     for number in range(5_000):
         hearing.hear(b"\1%d" % number)
     hearing.hear(ALL)
-    assert len(hearing._counts) == 1
+    assert len(hearing._counts) == 1_001
     assert hearing.ways == {"api": "frames"}
+    for number in range(5_000):
+        hearing.hear(b"\0%d" % number)
+    assert list(hearing._counts) == [b""]
+
+
+def test_a_domain_that_is_added_is_heard_by_who_listens_already():
+    hearing = Hearing(["api"], "auto")
+    for message in (b"\1web\0", b"\1" + batch_topic("web"), b"\1img\0"):
+        hearing.hear(message)
+    hearing.change(["api", "web"])
+    assert hearing.ways == {"api": "unheard", "web": "batch"}
+    hearing.change(["img"])
+    assert hearing.ways == {"img": "frames"}
 
 
 def test_an_unknown_mode_is_told_of():
