@@ -120,17 +120,17 @@ class Gate:
         if self._link is not None:
             self._link.close()
 
-    def change(self, tree: Configuration) -> list[str]:
-        """Put another configuration in force, as far as that can be done while agents are connected.
+    async def change(self, tree: Configuration) -> list[str]:
+        """Put another configuration in force, as far as that can be done while agents are connected; one at a time.
 
         Returns the keys that need a restart. Raises `ConfigurationError`, and leaves all as it is, for what cannot be
-        composed. TLS keys and bundles are read again in any case.
+        composed. TLS keys and bundles are read again in any case, bundles by a thread: that may take long.
         """
         frozen = frozen_changes(self.tree, tree)
         tree = _thawed(self.tree, tree)
         require_gate(tree)
         composed = compose(tree)
-        shelf = shelf_of(tree, self._shelf, complain=_complain)
+        shelf = await asyncio.to_thread(shelf_of, tree, self._shelf, complain=_complain)
         if self._keys is not None:
             self._keys.reload()
         gatekeeper = self._new_gatekeeper(tree, composed, self._link)

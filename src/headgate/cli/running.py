@@ -15,7 +15,7 @@ from typing import Any
 from headgate.config.tree import Loop
 from headgate.errors import MissingExtra
 
-__all__ = ["Signals", "run", "say"]
+__all__ = ["Reloads", "Signals", "run", "say"]
 
 
 def say(sentence: str) -> None:
@@ -55,6 +55,38 @@ def _loop_factory(loop: Loop) -> Callable[[], asyncio.AbstractEventLoop] | None:
             raise MissingExtra("uvloop", "gate.loop = 'uvloop'") from None
         return None
     return uvloop.new_event_loop
+
+
+class Reloads:
+    """Runs `reload` when asked, once at a time; asked meanwhile, once more afterwards."""
+
+    def __init__(self, reload: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._reload = reload
+        self._is_asked = self._is_ended = False
+        self._task: asyncio.Task[None] | None = None
+
+    def ask(self) -> None:
+        """Reload soon; to be called in the event loop."""
+        if self._is_ended:
+            return
+        self._is_asked = True
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        while self._is_asked:
+            self._is_asked = False
+            try:
+                await self._reload()
+            except Exception as error:
+                say(f"headgate: internal error in a reload: {type(error).__name__}: {error}")
+
+    async def end(self) -> None:
+        """Reload no more; a reload under way is cancelled."""
+        self._is_ended = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
 
 
 class Signals:

@@ -1,13 +1,13 @@
 """A gate of one process: its life from the first sentence to the last; and what a gate of several does the same way."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
 from headgate.cli.demo import SampleOrigin, leaflet
 from headgate.cli.gate import Gate
 from headgate.cli.reserving import address_sentence
-from headgate.cli.running import Signals, run, say
+from headgate.cli.running import Reloads, Signals, run, say
 from headgate.cli.serve import Wish
 from headgate.config import Address, Configuration
 from headgate.errors import ConfigurationError, HeadgateError
@@ -32,10 +32,13 @@ async def _alone(wish: Wish) -> int:
             return gate.state(held=whole)
 
         admin = await open_admin(wish, tree, closing, state, unready=gate.unready)
-        signals = Signals(lambda: read_again(wish, gate.change))
+        reloads = Reloads(lambda: read_again(wish, gate.change))
+        closing.push_async_callback(reloads.end)
+        signals = Signals(reloads.ask)
         address = await gate.start()
         announce(wish, tree, address, admin)
         await signals.asked.wait()
+        await reloads.end()
         await signals.unless_insisted(gate.end(gate.tree.gate.drain))
     return 0
 
@@ -90,11 +93,11 @@ def announce(wish: Wish, tree: Configuration, address: Address, admin: Address |
     say(f"ready {gate}")
 
 
-def read_again(wish: Wish, change: Callable[[Configuration], list[str]]) -> None:
+async def read_again(wish: Wish, change: Callable[[Configuration], Awaitable[list[str]]]) -> None:
     """Read the configuration again and put it in force; a bad one leaves the old one in force and says so."""
     try:
         tree, file = wish.read()
-        frozen = change(tree)
+        frozen = await change(tree)
     except (HeadgateError, OSError) as error:
         say(f"headgate: {error}; the configuration in force stays as it is")
         return

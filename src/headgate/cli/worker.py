@@ -7,7 +7,8 @@ import sys
 from headgate.cli.channel import Ask, Channel, Configure, End, Ready, Told
 from headgate.cli.duty import ORPHANED, Orders, be_worker
 from headgate.cli.gate import Gate, GateOrders
-from headgate.cli.running import say
+from headgate.cli.running import Reloads, say
+from headgate.config import Configuration
 from headgate.errors import HeadgateError
 
 __all__ = ["main"]
@@ -26,9 +27,12 @@ async def _serve(channel: Channel) -> int:
     await gate.start(reuse_port=True)
     orders = Orders()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: orders.end(gate.tree.gate.drain))
-    listening = asyncio.ensure_future(_obey(channel, gate, orders))
+    changes = _Changes(gate)
+    listening = asyncio.ensure_future(_obey(channel, gate, orders, changes))
     channel.send(Ready())
-    ending = asyncio.ensure_future(gate.end(await orders.seconds))
+    seconds = await orders.seconds
+    await changes.end()
+    ending = asyncio.ensure_future(gate.end(seconds))
     await asyncio.wait([ending, orders.insisted], return_when=asyncio.FIRST_COMPLETED)
     # The last word: what was counted while the last requests ended.
     channel.send(Told(gate.state(held=False)))
@@ -39,7 +43,27 @@ async def _serve(channel: Channel) -> int:
     return 0
 
 
-async def _obey(channel: Channel, gate: Gate, orders: Orders) -> None:
+class _Changes(Reloads):
+    """Puts configurations in force one after the other; of several that wait, only the last."""
+
+    def __init__(self, gate: Gate) -> None:
+        super().__init__(self._change)
+        self._gate = gate
+        self._newest = gate.tree
+
+    def put(self, tree: Configuration) -> None:
+        """Have a configuration put in force soon."""
+        self._newest = tree
+        self.ask()
+
+    async def _change(self) -> None:
+        try:
+            await self._gate.change(self._newest)
+        except (HeadgateError, OSError) as error:
+            say(f"headgate: a worker keeps its configuration: {error}")
+
+
+async def _obey(channel: Channel, gate: Gate, orders: Orders, changes: _Changes) -> None:
     """Do what the parent says until it is gone."""
     while True:
         message = await channel.receive()
@@ -48,10 +72,7 @@ async def _obey(channel: Channel, gate: Gate, orders: Orders) -> None:
         elif isinstance(message, End):
             orders.end(message.seconds)
         elif isinstance(message, Configure):
-            try:
-                gate.change(message.orders.tree)
-            except (HeadgateError, OSError) as error:
-                say(f"headgate: a worker keeps its configuration: {error}")
+            changes.put(message.orders.tree)
         else:
             orders.end(ORPHANED)
             return

@@ -17,7 +17,7 @@ from headgate.cli.composing import check_composition, compose, master_of, requir
 from headgate.cli.crew import Crew, Member
 from headgate.cli.gate import GateOrders, frozen_changes, master_counters
 from headgate.cli.reserving import address_sentence, reserved
-from headgate.cli.running import Signals, run
+from headgate.cli.running import Reloads, Signals, run
 from headgate.cli.serve import Wish
 from headgate.cli.serving import announce, open_admin, open_demo, read_again
 from headgate.config import Address, Configuration
@@ -44,10 +44,13 @@ async def _serve(wish: Wish) -> int:
         workers = Workers(tree, address, closing)
         closing.push_async_callback(workers.end, 0)
         admin = await open_admin(wish, tree, closing, workers.state, unready=workers.unready)
-        signals = Signals(lambda: read_again(wish, workers.change))
+        reloads = Reloads(lambda: read_again(wish, workers.change))
+        closing.push_async_callback(reloads.end)
+        signals = Signals(reloads.ask)
         await workers.start()
         announce(wish, tree, address, admin)
         await signals.asked.wait()
+        await reloads.end()
         await signals.unless_insisted(workers.end(tree.gate.drain))
     return 0
 
@@ -98,11 +101,12 @@ class Workers:
             counters |= master_counters(self._link.master)
         return replace(summed, master=self._tree.gate.master, counters=counters)
 
-    def change(self, tree: Configuration) -> list[str]:
-        """Put another configuration in force in all workers; returns the keys that need a restart."""
+    async def change(self, tree: Configuration) -> list[str]:
+        """Put another configuration in force in all workers, one at a time; returns the keys that need a restart."""
         frozen = frozen_changes(self._tree, tree)
         require_gate(tree)
-        check_composition(tree)
+        # In a thread: bundles are read whole, and the master that the workers share is in this loop.
+        await asyncio.to_thread(check_composition, tree)
         gate = replace(tree.gate, workers=self._tree.gate.workers, master=self._tree.gate.master)
         self._tree = replace(tree, gate=gate)
         if self._link is not None:
