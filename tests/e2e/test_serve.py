@@ -181,7 +181,9 @@ def test_a_file_says_what_flags_do_not(tmp_path, file):
 
 def test_flags_override_the_file(tmp_path, file):
     with programs.gate(tmp_path, "--config", file, "--rule", "1/min burst 4") as gate:
-        assert gate.statuses(5, Sec_Purpose="prefetch") == [200] * 4 + [503]
+        assert gate.statuses(5) == [200] * 4 + [503]
+        # The file's other domains stay.
+        assert gate.statuses(2, Sec_Purpose="prefetch") == [200, 503]
 
 
 @pytest.mark.parametrize("workers", [1, 2])

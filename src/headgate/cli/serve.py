@@ -7,9 +7,10 @@ import click
 
 from headgate.cli.config import CONFIG, configuration
 from headgate.cli.flags import ADDRESS, RULE, SECONDS
+from headgate.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from headgate.config import Configuration
+    from headgate.config import Configuration, DomainSection
 
 __all__ = ["Wish", "serve"]
 
@@ -37,7 +38,6 @@ class Wish:
         from msgspec.structs import replace
 
         from headgate.cli.demo import demonstration
-        from headgate.config import DomainSection
         from headgate.config.reading import check
 
         tree, name = (demonstration(), None) if self.demo and not self.file else configuration(self.file)
@@ -48,9 +48,30 @@ class Wish:
             gate = replace(gate, tls=replace(gate.tls, cert=self.cert or gate.tls.cert, key=self.key or gate.tls.key))
         tree = replace(tree, gate=gate)
         if self.rules:
-            tree = replace(tree, domain=(DomainSection(name="default", rules=self.rules),))
+            tree = replace(tree, domain=_with_rules(tree.domain, self.rules))
         check(tree)
         return tree, name
+
+
+def _with_rules(sections: "tuple[DomainSection, ...]", rules: tuple[str, ...]) -> "tuple[DomainSection, ...]":
+    """Give the domain `default` these rules; where there is none, add one behind the others, for all other requests.
+
+    Raises `ConfigurationError` where no request would reach it.
+    """
+    from msgspec.structs import replace
+
+    from headgate.cli.composing import CATCH_ALL
+    from headgate.config import DomainSection
+
+    if any(section.name == CATCH_ALL for section in sections):
+        return tuple(replace(one, rules=rules) if one.name == CATCH_ALL else one for one in sections)
+    for section in sections:
+        if section.takes_all:
+            raise ConfigurationError(
+                f"--rule is for requests that no domain of the file takes, and {section.name!r} takes all of them; "
+                f"leave --rule out, or name that domain {CATCH_ALL!r} to replace its rules"
+            )
+    return (*sections, DomainSection(name=CATCH_ALL, rules=rules))
 
 
 @click.command()
@@ -59,7 +80,9 @@ class Wish:
 @click.option("--origin", metavar="URL", help="Where to forward to, such as http://127.0.0.1:8000.")
 @click.option("--listen", type=ADDRESS, metavar="HOST:PORT", help="Where agents connect.  [default: 127.0.0.1:8080]")
 @click.option("--admin", type=ADDRESS, metavar="HOST:PORT", help="Health, metrics, state.  [default: 127.0.0.1:8090]")
-@click.option("--rule", "rules", type=RULE, multiple=True, help="'10/s burst 20' for all requests; repeated: all hold.")
+@click.option(
+    "--rule", "rules", type=RULE, multiple=True, help="'10/s burst 20' for the domain default; repeated: all hold."
+)
 @click.option("--identify", metavar="WHO", help="client-address (default), or header:NAME, else the address.")
 @click.option("--max-delay", type=SECONDS, help="A request held longer is rejected.  [default: 5]")
 @click.option("--response-timeout", type=SECONDS, help="For the head of the origin's response.  [default: 60]")
@@ -81,7 +104,8 @@ def serve(
     """Put a gate before an origin: a reverse proxy that limits what reaches it.
 
     Rules, domains and all else can stand in a configuration file (see: headgate config show); flags override it.
-    --rule makes one domain, default, of all requests. SIGTERM drains, SIGHUP reads the file and the certificate again.
+    --rule replaces the rules of the domain default, or makes that domain, of all requests that no other one takes.
+    SIGTERM drains, SIGHUP reads the file and the certificate again.
 
     \b
     headgate serve --demo

@@ -152,6 +152,11 @@ class DomainSection(Section, frozen=True):
     exponential_throttling: bool = True
     """false tells agents not to throttle this origin by themselves: Exponential-Throttling: disable."""
 
+    @property
+    def takes_all(self) -> bool:
+        """Whether every request belongs to it that no domain before it takes."""
+        return not (self.path_prefix or self.host or self.method or self.header)
+
     def domain(self) -> Domain:
         """Give the domain of the limit core. Raises `ConfigurationError` for a rule, name or CIDR that is none."""
         rules = tuple(Rule.parse(text) for text in self.rules)

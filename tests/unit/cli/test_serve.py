@@ -1,0 +1,52 @@
+"""What `headgate serve` makes of a file and the flags beside it."""
+
+import pytest
+
+from headgate.cli.serve import Wish
+from headgate.errors import ConfigurationError
+
+API = '[[domain]]\nname = "api"\npath_prefix = "/api/"\nrules = ["1/s"]\n'
+DEFAULT = '[[domain]]\nname = "default"\nalgorithm = "gcra"\nexempt = ["192.0.2.1"]\nrules = ["2/s"]\n'
+
+
+def domains(tmp_path, text, *rules):
+    """Give the names of the domains, in order, with their rules."""
+    file = tmp_path / "headgate.toml"
+    file.write_text(text)
+    tree, _ = Wish(str(file), rules=rules).read()
+    return {section.name: section for section in tree.domain}
+
+
+def test_a_rule_stands_beside_the_domains_of_the_file_and_behind_them(tmp_path):
+    read = domains(tmp_path, API, "9/s", "100/h")
+    assert {name: section.rules for name, section in read.items()} == {"api": ("1/s",), "default": ("9/s", "100/h")}
+    assert list(read) == ["api", "default"]
+    assert read["default"].takes_all
+
+
+def test_a_rule_replaces_those_of_the_domain_default_and_nothing_else_of_it(tmp_path):
+    read = domains(tmp_path, DEFAULT + API, "9/s")
+    assert list(read) == ["default", "api"]
+    assert (read["default"].rules, read["default"].algorithm) == (("9/s",), "gcra")
+    assert read["default"].exempt == ("192.0.2.1",)
+    assert read["api"].rules == ("1/s",)
+
+
+def test_a_rule_that_no_request_would_meet_is_refused(tmp_path):
+    with pytest.raises(ConfigurationError, match="'all' takes all of them; leave --rule out, or name that domain"):
+        domains(tmp_path, API + '[[domain]]\nname = "all"\nrules = ["1/s"]\n', "9/s")
+
+
+def test_without_a_file_a_rule_is_for_all_requests():
+    tree, _ = Wish(rules=("9/s",)).read()
+    assert [(section.name, section.rules, section.takes_all) for section in tree.domain] == [
+        ("default", ("9/s",), True)
+    ]
+
+
+def test_the_demonstration_keeps_its_queue():
+    tree, _ = Wish(demo=True, rules=("9/s",)).read()
+    assert [(section.name, section.rules) for section in tree.domain] == [
+        ("queue", ("2/s burst 2",)),
+        ("default", ("9/s",)),
+    ]
