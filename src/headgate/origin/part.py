@@ -37,12 +37,14 @@ class OpenFile:
     """A regular file as it was when it was opened; closed when nothing refers to it any more.
 
     So a response under way goes on from the file it began with, whatever stands at its path meanwhile. Raises
-    `OSError` for what cannot be opened, and for what is no regular file.
+    `OSError` for what cannot be opened, and for what is not a regular file.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - a fifo would not even open
-            raise OSError(errno.EINVAL, "it is no regular file", os.fspath(path))
+        mode = os.stat(path).st_mode  # noqa: PTH116 - a fifo would not even open
+        if not stat.S_ISREG(mode):
+            kind = "is a directory" if stat.S_ISDIR(mode) else "is not a regular file"
+            raise OSError(errno.EINVAL, kind, os.fspath(path))
         self.raw = Path(path).open("rb", buffering=0)  # noqa: SIM115 - the last reader closes it
         """The file itself; whoever reads it moves its position, which `read` does not know."""
         self.state = _state(os.fstat(self.raw.fileno()))

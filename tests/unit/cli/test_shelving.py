@@ -60,7 +60,7 @@ def test_a_file_that_cannot_be_served_is_told(tmp_path, site):
     missing = tmp_path / "none.wbn"
     with pytest.raises(ConfigurationError, match=r"bundle\[0\].file: .*none.wbn: no such file or directory; name a"):
         check_composition(tree(missing, "lifeboat = true"))
-    with pytest.raises(ConfigurationError, match="it is no regular file"):
+    with pytest.raises(ConfigurationError, match="is a directory; name a readable file"):
         check_composition(tree(tmp_path, "lifeboat = true"))
     missing.write_bytes(b"<!doctype html>")
     with pytest.raises(ConfigurationError, match=r"is no bundle that can be served: .* at byte 0 \(3.3 step 2\)$"):

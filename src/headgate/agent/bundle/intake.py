@@ -30,7 +30,7 @@ class Limits(Struct, frozen=True):
     """How much is taken at most."""
 
     max_body: int = 256 << 20
-    """Bytes of one body, its content coding undone: a larger one is left out."""
+    """Bytes of one body, both as it is sent and with its content coding undone: a larger one is left out."""
     max_total: int = 4 << 30
     """Bytes of all bodies; more is an error, for what comes then would be missing."""
 
@@ -57,7 +57,8 @@ class Intake:
         codings = [word.strip().lower() for word in headers.get("content-encoding", "").split(",")]
         codings = [coding for coding in codings if coding]
         if codings and all(coding in READABLE for coding in codings):
-            # Whoever reads the bundle may not know a coding that nobody asked for.
+            # A reader of the bundle may not know a coding that was not asked for.
+            chunks = self._within_limit(chunks)  # what is decoded may be nothing, of a body without end
             for coding in reversed(codings):
                 chunks = decoded(chunks, coding)
             headers = recoded(headers, None)
@@ -76,12 +77,18 @@ class Intake:
                 return self._spool.keep(chain(parts, chunks))
         return b"".join(parts)
 
-    def _bounded(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+    def _within_limit(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
         size = 0
         for chunk in chunks:
             size += len(chunk)
             if size > self._limits.max_body:
                 raise Unfit(f"a body of more than {self._limits.max_body} bytes")
+            yield chunk
+
+    def _bounded(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        size = 0
+        for chunk in self._within_limit(chunks):
+            size += len(chunk)
             if self._total + size > self._limits.max_total:
                 raise TooMuch(f"{self._limits.max_total} bytes are allowed for all bodies, and there are more")
             yield chunk

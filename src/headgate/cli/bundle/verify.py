@@ -54,6 +54,8 @@ def verify(
         print_json(_fields(found))
     else:
         click.echo("\n".join(_lines(source.name, found)))
+    if found.result == "untrusted" and roots is None and not as_json:
+        click.echo("headgate: --trust C names trusted roots, and --any-certificate accepts every certificate", err=True)
     if not found.valid:
         end_with_no()
 

@@ -269,6 +269,18 @@ def test_large_bodies_wait_on_disk_and_bounds_hold(web):
     assert pages.told == ["left out https://a.example/bomb: a body of more than 4194304 bytes"]
 
 
+def test_a_coded_body_that_decodes_to_nothing_has_a_bound_too(web):
+    """Of a stream without end that is all empty blocks, no decoded byte would ever be too much."""
+    blocks = b"\x1f\x8b\x08\0\0\0\0\0\0\xff" + b"\0\0\0\xff\xff" * 10_000
+    pages = web({
+        "https://a.example/": (200, {**HTML, "Content-Encoding": "gzip"}, blocks),
+        "https://b.example/": (200, HTML, b"b"),
+    })  # fmt: skip
+    collected = pages.collect("https://a.example/", "https://b.example/", limits=Limits(max_body=40_000))
+    assert [exchange.url for exchange in collected] == ["https://b.example/"]
+    assert pages.told == ["left out https://a.example/: a body of more than 40000 bytes"]
+
+
 def test_too_much_of_all_is_an_error(web):
     pages = web({f"https://a.example/{n}": (200, HTML, bytes(3 << 20)) for n in range(3)})
     collected = pages.collect(*pages.pages, limits=Limits(max_total=7 << 20))

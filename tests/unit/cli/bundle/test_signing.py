@@ -122,6 +122,7 @@ def test_without_roots_a_certificate_is_untrusted(run, site, keys):
     assert [one["reason"] for one in told.json["signatures"]] == ["untrusted: no trusted roots were given"]
     told = run("verify", site)
     assert (told.code, told.out.decode().splitlines()[0]) == (1, f"{site}: untrusted")
+    assert "--trust C names trusted roots" in told.err
     accepted = run("verify", site, "--any-certificate")
     assert (accepted.code, accepted.out.decode().splitlines()[0]) == (0, f"{site}: valid")
     assert "not checked: whether the certificate leads to a trusted root" in accepted.out.decode()
