@@ -62,7 +62,7 @@ def test_another_file_at_its_path_is_nothing_to_it(path, tmp_path):
 def test_what_is_no_regular_file_is_not_opened(tmp_path):
     os.mkfifo(tmp_path / "fifo")
     for name in ("fifo", "."):
-        with pytest.raises(OSError, match="is (a directory|not a regular file)"):
+        with pytest.raises(OSError, match=r"is (a directory|not a regular file)"):
             OpenFile(tmp_path / name)
     with pytest.raises(FileNotFoundError):
         OpenFile(tmp_path / "none")

@@ -2,8 +2,10 @@
 
 import asyncio
 import os
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 
 from headgate.bundle.metadata import Profile
 from headgate.errors import BundleError
@@ -78,7 +80,7 @@ class Publication:
     async def _load(self, state: FileState | None) -> None:
         """Take the file as it is now; a thread reads it. `state` is what was seen of it before."""
         try:
-            edition = await asyncio.to_thread(_opened, self.absolute, self.profile)
+            edition = await _opened_in_background(self.absolute, self.profile)
         except BundleError as error:
             self._seen = state
             self._refuse(str(error))
@@ -106,6 +108,21 @@ def _opened(path: str, profile: Profile) -> Edition:
     edition = Edition(path, profile=profile)
     edition.prepare()
     return edition
+
+
+async def _opened_in_background(path: str, profile: Profile) -> Edition:
+    """Do so in a daemon thread: unlike an executor's, it does not keep the process from ending while it hashes."""
+    opened: Future[Edition] = Future()
+
+    def load() -> None:
+        opened.set_running_or_notify_cancel()  # from here on it cannot be cancelled, and its result can be set
+        try:
+            opened.set_result(_opened(path, profile))
+        except BaseException as error:
+            opened.set_exception(error)
+
+    threading.Thread(target=load, name="headgate-bundle-load", daemon=True).start()
+    return await asyncio.wrap_future(opened)
 
 
 def _state(path: str) -> FileState | None:

@@ -37,7 +37,7 @@ class Representation(msgspec.Struct, frozen=True):
 def respond(representation: Representation, method: bytes, fields: Iterable[tuple[bytes, bytes]]) -> Response:
     """Answer a GET or HEAD with these `fields`, all preconditions and ranges considered.
 
-    Raises `OSError` when content that is small enough to be read at once cannot be read any more.
+    Raises `OSError` when the content cannot be read any more.
     """
     part = representation.part
     own = list(representation.fields)
@@ -82,4 +82,5 @@ def _with_content(status: int, fields: list[tuple[bytes, bytes]], part: Content,
         return Response(status, fields, b"")
     if part.length <= SMALL:
         return Response(status, fields, part.read())
+    part.read(0, 1)  # an error now is an answer; while the content is sent, it only ends the connection
     return Response(status, fields, b"", part)

@@ -161,6 +161,19 @@ def test_a_load_that_is_cancelled_itself_is_begun_again(replaced, opening):
         assert renewed(replaced) is not first
 
 
+def test_the_end_of_a_loop_does_not_wait_for_a_load(replaced, opening):
+    """Hashing a large file takes long, and a server that is asked to end has nothing to serve it to."""
+
+    async def begin():
+        replaced.look(at_once=True)
+        await opening.begins()
+
+    ending = threading.Thread(target=asyncio.run, args=[begin()], daemon=True)
+    ending.start()
+    ending.join(10)
+    assert not ending.is_alive()
+
+
 def test_looking_waits_for_nothing_and_loads_once(replaced, opening):
     async def look():
         first = replaced.edition

@@ -220,3 +220,15 @@ def test_another_edition_is_another_site(bundle):
     second = ask(front)
     assert (first.body, second.body) == (b"one", b"two")
     assert field(first, b"etag") != field(second, b"etag")
+
+
+@pytest.mark.parametrize("fields", [[], [(b"range", b"bytes=0-99999")]], ids=["whole", "part"])
+@pytest.mark.parametrize("unpack", [True, False])
+def test_long_content_of_a_file_that_was_cut_is_not_promised(bundle, unpack, fields):
+    """Else a client would get a 200 with a length, and a connection that ends before it."""
+    path = bundle({"url": "/", "payload": b"x" * 200_000})
+    front = Storefront(Publication(path), unpack=unpack)
+    assert ask(front, b"/", *fields).part is not None
+    os.truncate(path, 1000)
+    response = ask(front, b"/", *fields)
+    assert (response.status, field(response, b"retry-after")) == (503, b"1")
