@@ -147,9 +147,15 @@ def test_seconds_are_ascii_digits(text: str, seconds: int | None) -> None:
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("2147483647", 2_147_483_647), ("2147483648", 2_147_483_648), ("2147483649", 2_147_483_648),
-     ("00002147483647", 2_147_483_647), ("9" * 5_000, 2_147_483_648)],
-)  # fmt: skip
+    [
+        ("2147483647", 2_147_483_647),
+        ("2147483648", 2_147_483_648),
+        ("2147483649", 2_147_483_648),
+        ("10000000000", 2_147_483_648),
+        ("00002147483647", 2_147_483_647),
+        ("9" * 5_000, 2_147_483_648),
+    ],
+)
 def test_every_greater_number_of_seconds_counts_as_2_to_the_31(text: str, seconds: int) -> None:
     # 9111 1.2.2: "the cache MUST consider the value to be 2147483648 (2^31) or the greatest positive integer it can
     # conveniently represent"
