@@ -101,7 +101,7 @@ def test_wbn_sign_accepts_what_is_signed(wbn_sign, keys, tmp_path, bundle, names
     told = [
         {
             "key": keys[name],
-            "attribute": entry.public_keys[0][0],
+            "attribute": entry.byte_attributes[0][0],
             "attributes": entry.attributes.hex(),
             "signature": entry.signature.hex(),
         }

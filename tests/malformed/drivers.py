@@ -110,7 +110,7 @@ def from_stream(parts: Sequence[bytes], profile: Profile) -> Answer:
                     payload += event.chunk
                 case EndEvent():
                     assert begun is not None
-                    read = (begun.head.status, begun.head.headers, payload)
+                    read = (begun.head.status, begun.head.stored_headers, payload)
                     responses |= dict.fromkeys(begun.keys, read)
                     begun = None
                 case RefusedEvent():

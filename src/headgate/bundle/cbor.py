@@ -18,6 +18,7 @@ __all__ = [
     "UINT",
     "CborError",
     "Items",
+    "NotDeterministic",
     "array",
     "data",
     "decode",
@@ -57,6 +58,10 @@ class CborError(Exception):
         self.reason = reason
         self.step = step
         self.offset = offset
+
+
+class NotDeterministic(CborError):
+    """A head is well-formed, and not the one that deterministic encoding has: too long, or of indefinite length."""
 
 
 def head(major: int, argument: int) -> bytes:
@@ -127,14 +132,15 @@ def read_head(source: bytes | memoryview, position: int = 0) -> tuple[int, int, 
         return major, low, position + 1
     if low > 27:
         meant = "an indefinite length" if low == 31 else "reserved"
-        raise CborError(f"the head 0x{first:02x} is {meant}", "3.5.3 step 3", position)
+        kind = NotDeterministic if low == 31 and BYTES <= major <= MAP else CborError
+        raise kind(f"the head 0x{first:02x} is {meant}", "3.5.3 step 3", position)
     width = _WIDTHS[low]
     content = source[position + 1 : position + 1 + width]
     if len(content) < width:
         raise CborError(f"the head 0x{first:02x} is cut", "3.5.3 step 3", position)
     argument = int.from_bytes(content, "big")
     if argument < _SHORTEST[width]:
-        raise CborError(
+        raise NotDeterministic(
             f"{argument} is written in {width} bytes, which is not its shortest form", "3.5.3 step 3", position
         )
     return major, argument, position + 1 + width
@@ -219,9 +225,7 @@ class Items:
         try:
             major, argument, self.position = read_head(self.source, self.position)
         except CborError as error:
-            # An indefinite length and a longer head are well-formed, and not deterministic; the rest is not even CBOR.
-            deterministic = "indefinite" not in error.reason and "shortest" not in error.reason
-            step = "3.5.1 step 1" if deterministic else "3.5.1 step 2"
+            step = "3.5.1 step 2" if isinstance(error, NotDeterministic) else "3.5.1 step 1"
             raise CborError(error.reason, step, error.offset) from None
         return major, argument
 

@@ -47,7 +47,7 @@ class IntegritySignature(Struct, frozen=True):
     """The entry's CBOR bytes, whole."""
     attributes: bytes = b""
     """The CBOR bytes of its attributes: they are signed as they are. Empty for an entry that is no such pair."""
-    public_keys: tuple[tuple[str, bytes], ...] = ()
+    byte_attributes: tuple[tuple[str, bytes], ...] = ()
     """Every attribute that is a byte string, in order: the keys among them say what kind of signature this is."""
     signature: bytes = b""
 
@@ -183,13 +183,13 @@ def _read_signature(items: cbor.Items) -> IntegritySignature:
     try:
         entry.array(2)
         start = entry.position
-        public_keys = tuple(_byte_attributes(entry))
-        return IntegritySignature(item, item[start : entry.position], public_keys, entry.data())
+        byte_attributes = tuple(_read_byte_attributes(entry))
+        return IntegritySignature(item, item[start : entry.position], byte_attributes, entry.data())
     except cbor.CborError:
         return IntegritySignature(item)
 
 
-def _byte_attributes(entry: cbor.Items) -> list[tuple[str, bytes]]:
+def _read_byte_attributes(entry: cbor.Items) -> list[tuple[str, bytes]]:
     found: list[tuple[str, bytes]] = []
     for key in entry.entries(entry.text):
         if entry.peek() == cbor.BYTES:

@@ -15,6 +15,7 @@ from headgate.bundle.fields import FieldError, read_common_fields, read_fields
 from headgate.bundle.metadata import Location, Metadata, Profile, Section, Version
 from headgate.bundle.need import Need, Parser
 from headgate.bundle.reading import Lead, Reading, checked, known_sections, refuse
+from headgate.bundle.section import check_base_url
 from headgate.errors import ConfigurationError, FormatError, ResponseError, VersionError
 from headgate.http.url import parse_url
 
@@ -57,19 +58,25 @@ class ResponseHead(Struct, frozen=True):
     """A response up to its payload (3.4 steps 1 to 11)."""
 
     status: int
-    headers: dict[str, str]
-    """As stored: names in lower case, values as Latin-1; without the nosniff that a reader appends."""
+    stored_headers: dict[str, str]
+    """The headers as the bundle has them: names in lower case, values as Latin-1."""
     payload: Location
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers with `x-content-type-options: nosniff`, so that no media type is guessed (3.4 step 9)."""
+        return {**self.stored_headers, NOSNIFF[0]: NOSNIFF[1]}
 
 
 def metadata_parser(*, profile: Profile = "strict", base_url: str | None = None) -> Parser[Metadata]:
     """Load a bundle's metadata (3.3); raises `FormatError` and `VersionError`, and asks for no byte of a response.
 
     `base_url` is what b2's relative URLs are relative to; without it that is an absolute primary URL, and without that
-    they are kept as they stand.
+    they are kept as they stand. `ConfigurationError` for a base URL that is not one.
     """
     if profile not in get_args(Profile):
         raise ConfigurationError(f"{profile!r} is no profile of bundles; try strict or compat")
+    check_base_url(base_url)
     lead = yield from lead_parser()
     sections = yield from section_table_parser(lead)
     reading = Reading(lead, sections, profile, base_url)

@@ -32,11 +32,11 @@ class Response(Struct, frozen=True):
     stored_headers: dict[str, str]
     """The headers as the bundle has them: names in lower case, values as Latin-1."""
     payload: memoryview
-    """Valid while the bundle is open."""
+    """As stored, and not copied where the bundle is in memory or mapped; it stays valid when the bundle is closed."""
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers with `x-content-type-options: nosniff`, so that nobody guesses a media type (3.4 step 9)."""
+        """The headers with `x-content-type-options: nosniff`, so that no media type is guessed (3.4 step 9)."""
         return {**self.stored_headers, NOSNIFF[0]: NOSNIFF[1]}
 
 
@@ -186,9 +186,9 @@ class Bundle:
         if head is None:
             fallback_url = self.metadata.primary_url
             head = self._run(response_parser(location, profile=self.profile, fallback_url=fallback_url))
-        if "content-type" in head.headers:
+        if "content-type" in head.stored_headers:
             self._familiar.learn(source, head.status)
-        return head.status, head.headers, head.payload.offset - location.offset
+        return head.status, head.stored_headers, head.payload.offset - location.offset
 
     def _run(self, parser: Parser[_Result]) -> _Result:
         """Drive a parser; offsets in its refusals are then those of the file."""

@@ -2,9 +2,10 @@
 
 from typing import Final
 
+from headgate.errors import ConfigurationError
 from headgate.http.url import has_credentials, has_fragment, parse_url, resolve
 
-__all__ = ["KEPT", "SectionError", "any_url", "section_url"]
+__all__ = ["KEPT", "SectionError", "any_url", "check_base_url", "section_url"]
 
 KEPT: Final = ""
 """The base URL of whoever knows none: relative URLs are kept as they stand."""
@@ -20,6 +21,12 @@ class SectionError(Exception):
         self.reason = reason
         self.step = step
         self.offset = offset
+
+
+def check_base_url(base_url: str | None) -> None:
+    """Refuse what the caller gives as base URL and no URL can be relative to; None is none."""
+    if base_url is not None and resolve("a", base_url) is None:
+        raise ConfigurationError(f"base_url {base_url[:200]!r} is not an absolute URL such as https://example.com/")
 
 
 def section_url(text: str, base_url: str | None, step: str, offset: int) -> str:

@@ -179,7 +179,7 @@ class BundleSection(Section, frozen=True):
     hosts: tuple[str, ...] = ()
     """Further hosts whose rejected requests it answers, as its primary URL's; * for every host."""
     profile: Literal["strict", "compat"] = "strict"
-    """strict is the document's every MUST; compat takes what the published tools write."""
+    """strict refuses what the document's steps refuse; compat accepts what the published tools write."""
 
 
 class Bus(Section, frozen=True):

@@ -120,6 +120,7 @@ class TestItems:
             (b"\x78\x01a", "3.5.1 step 2"),  # not the shortest
             (b"\x41a", "3.5.1 step 5"),  # bytes
             (b"\x7c", "3.5.1 step 1"),  # reserved
+            (b"\x1f", "3.5.1 step 1"),  # an integer has no indefinite length
             (b"", "3.5.1 step 1"),
         ],
     )

@@ -57,7 +57,7 @@ def test_a_block_is_read_and_written_again() -> None:
     assert found.prefix == block_prefix(ID)
     assert found.signed == block()
     (signature,) = found.signatures
-    ((name, key),) = signature.public_keys
+    ((name, key),) = signature.byte_attributes
     assert (name, len(key), len(signature.signature)) == ("ed25519PublicKey", 32, 64)
     assert signature.attributes == cbor.encode({name: key})
     assert write_block(found.prefix, [signature.item]) == SIGNED[: found.length]
@@ -165,7 +165,7 @@ def test_the_longest_block_is_read_and_the_next_is_not() -> None:
 def test_a_block_may_nest_as_deep_as_it_fits() -> None:
     found = read(block()[:-1] + b"\x81" * 100_000 + b"\x00")
     assert found is not None
-    assert [len(entry.public_keys) for entry in found.signatures] == [0]
+    assert [len(entry.byte_attributes) for entry in found.signatures] == [0]
 
 
 @pytest.mark.parametrize(
@@ -189,8 +189,8 @@ def test_an_entry_that_is_no_signature_is_kept_and_unknown(entry: object) -> Non
     found = read(block(entry, ENTRY))
     assert found is not None
     assert found.signatures[0].item == cbor.encode(entry)
-    assert found.signatures[0].public_keys == ()
-    assert found.signatures[1].public_keys == (("ed25519PublicKey", bytes(32)),)
+    assert found.signatures[0].byte_attributes == ()
+    assert found.signatures[1].byte_attributes == (("ed25519PublicKey", bytes(32)),)
 
 
 def test_attributes_nobody_knows_are_signed_and_passed_over() -> None:
@@ -200,4 +200,4 @@ def test_attributes_nobody_knows_are_signed_and_passed_over() -> None:
     assert found.web_bundle_id == ID
     (signature,) = found.signatures
     assert signature.attributes == cbor.encode(attributes)
-    assert dict(signature.public_keys) == {"ed25519PublicKey": bytes(32), "zzzzzzzzzzzzzzzzzzz": b"more"}
+    assert dict(signature.byte_attributes) == {"ed25519PublicKey": bytes(32), "zzzzzzzzzzzzzzzzzzz": b"more"}

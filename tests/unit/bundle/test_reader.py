@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.bundle import Bundle, FormatError, VersionError, open_bundle, parse_metadata
+from headgate.bundle import Bundle, BundleWriter, FormatError, VersionError, open_bundle, parse_metadata
 from headgate.bundle.metadata import Location
 from headgate.errors import ConfigurationError, NotInBundle, ResponseError
 from tests.malformed.parts import (
@@ -295,3 +295,24 @@ class TestExchanges:
         assert [place for *_, place in bundle.locations()] == [
             Location(*place) for place in sorted((at.offset, at.length) for at in bundle.metadata.requests.values())
         ]
+
+
+@pytest.mark.parametrize("kind", ["bytes", "path", "file"])
+def test_a_payload_stays_valid_when_the_bundle_is_closed(tmp_path, kind):
+    path = tmp_path / "good.wbn"
+    path.write_bytes(GOOD)
+    with path.open("rb") as file:
+        with open_bundle({"bytes": GOOD, "path": path, "file": file}[kind]) as bundle:
+            payload = bundle.response(PRIMARY).payload
+            expected = bytes(payload)
+        assert bytes(payload) == expected
+
+
+@pytest.mark.parametrize("base_url", ["example.com", "", "/a", "urn:x:y", "https://"])
+def test_a_wrong_base_url_is_the_callers_fault_and_not_the_bundles(base_url):
+    target = io.BytesIO()
+    with BundleWriter(target, relative_urls=True) as writer:
+        writer.add("a.css", headers={"content-type": "text/css"})
+    for read in (open_bundle, parse_metadata):
+        with pytest.raises(ConfigurationError, match=rf"base_url {base_url!r} .* such as https://example.com/"):
+            read(target.getvalue(), base_url=base_url)

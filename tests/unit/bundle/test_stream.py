@@ -32,7 +32,7 @@ def told(events):
             case MetadataEvent(metadata):
                 said.append(metadata)
             case HeadEvent(keys, found):
-                said.append([keys, found.status, found.headers, b""])
+                said.append([keys, found.status, found.stored_headers, b""])
             case PayloadEvent(chunk):
                 said[-1][3] += chunk
             case EndEvent():
@@ -40,6 +40,15 @@ def told(events):
             case RefusedEvent(keys, error):
                 said.append((keys, error.step))
     return said
+
+
+def test_headers_say_nosniff_and_stored_headers_are_those_of_the_bundle():
+    """3.4 step 9, as `Bundle.response` gives them."""
+    (head, *_) = [event.head for event in read_stream([GOOD]) if isinstance(event, HeadEvent)]
+    with open_bundle(GOOD) as bundle:
+        found = bundle.response(PRIMARY)
+    assert (head.headers, head.stored_headers) == (found.headers, found.stored_headers)
+    assert head.headers == {**head.stored_headers, "x-content-type-options": "nosniff"}
 
 
 class TestMetadata:

@@ -136,7 +136,7 @@ class RemoteBundle:
         view = memoryview(source)
         head = reading.head_in(view)
         payload = view[head.payload.offset - location.offset :]
-        return Response(head.status, head.headers, payload)
+        return Response(head.status, head.stored_headers, payload)
 
 
 class HeadReading:
@@ -208,7 +208,7 @@ class HeadReading:
 
 def streamed(head: ResponseHead, chunks: _Chunks) -> StreamedResponse[_Chunks]:
     """Give the response with this head, and its payload in these chunks."""
-    return StreamedResponse(head.status, head.headers, head.payload.length, chunks)
+    return StreamedResponse(head.status, head.stored_headers, head.payload.length, chunks)
 
 
 def streamed_whole(response: Response, chunks: _Chunks) -> StreamedResponse[_Chunks]:

@@ -97,7 +97,7 @@ def _verify(entry: IntegritySignature, digest: bytes, block: IntegrityBlock, unc
     attribute = _kind_of(entry)
     if attribute is None:
         return _invalid(Reason.UNKNOWN_KIND, "the signature is neither by Ed25519 nor by P-256, and was not checked")
-    raw = dict(entry.public_keys)[attribute]
+    raw = dict(entry.byte_attributes)[attribute]
     try:
         public_key = keys.load_public_key(attribute, raw)
     except ValueError:
@@ -131,23 +131,25 @@ def _refuse_to_join(block: IntegrityBlock, bundle: memoryview, web_bundle_id: st
 
 def _kind_of(entry: IntegritySignature) -> str | None:
     """Give the attribute that names the entry's kind; None where it conforms to no kind that we know."""
-    kinds = [name for name, raw in entry.public_keys if name in keys.KEY_LENGTHS and len(raw) == keys.KEY_LENGTHS[name]]
+    kinds = [
+        name for name, raw in entry.byte_attributes if name in keys.KEY_LENGTHS and len(raw) == keys.KEY_LENGTHS[name]
+    ]
     # "The attributes must always contain exactly one of the following two entries"
-    if len(kinds) != 1 or sum(name in keys.KEY_LENGTHS for name, _ in entry.public_keys) != 1:
+    if len(kinds) != 1 or sum(name in keys.KEY_LENGTHS for name, _ in entry.byte_attributes) != 1:
         return None
     (kind,) = kinds
     return kind if len(entry.signature) == _SIGNATURE_LENGTH.get(kind, len(entry.signature)) else None
 
 
 def _is_by(entry: IntegritySignature, key: keys.PublicKey) -> bool:
-    return (keys.attribute_of(key), keys.raw_public_key(key)) in entry.public_keys
+    return (keys.attribute_of(key), keys.raw_public_key(key)) in entry.byte_attributes
 
 
 def id_of(entry: IntegritySignature) -> str | None:
     """Give the web bundle id that an entry's key has by itself; None for a kind that is not known here."""
     kind = _kind_of(entry)
     try:
-        return keys.web_bundle_id(keys.load_public_key(kind, dict(entry.public_keys)[kind])) if kind else None
+        return keys.web_bundle_id(keys.load_public_key(kind, dict(entry.byte_attributes)[kind])) if kind else None
     except ValueError:
         return None
 

@@ -49,5 +49,5 @@ class StoredResponses:
         _, header_length, begin = read_head(raw[location.offset + 1 : location.offset + 10])
         begin += location.offset + 1
         return StoredResponse(
-            head.status, head.headers, raw[begin : begin + header_length], raw[start : start + length]
+            head.status, head.stored_headers, raw[begin : begin + header_length], raw[start : start + length]
         )

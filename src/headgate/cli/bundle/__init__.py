@@ -43,5 +43,5 @@ class _Bundle(Program):
 def bundle() -> None:
     """Read, make, sign and serve bundles: many HTTP exchanges in one file (.wbn, .swbn).
 
-    Bundles are read as the document says, every MUST of it; --profile compat takes what the published tools write.
+    Bundles are read as the document says, step by step; --profile compat also accepts what the published tools write.
     """

@@ -27,7 +27,7 @@ PROFILE: Callable[..., Any] = click.option(
     type=click.Choice(["strict", "compat"]),
     default="strict",
     show_default=True,
-    help="strict: every MUST of the document; compat: what published tools write.",
+    help="strict: refuse what the document refuses; compat: accept what published tools write.",
 )
 
 _FROM_END: Callable[..., Any] = click.option(

@@ -123,7 +123,7 @@ class Edition:
 
     def _check(self, head: ResponseHead) -> Decoded | ResponseError:
         try:
-            return self._run(decoding_parser(head.headers, head.payload, fallback_url=self.metadata.primary_url))
+            return self._run(decoding_parser(head.stored_headers, head.payload, fallback_url=self.metadata.primary_url))
         except ResponseError as error:
             return error
 

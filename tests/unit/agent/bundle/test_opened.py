@@ -39,7 +39,7 @@ def test_a_head_is_read_as_it_arrives(bundle, name, size):
         if arriving.feed(piece):
             break
     head = arriving.finish(len(source))
-    assert (head.status, head.headers) == (stored.status, stored.stored_headers)
+    assert (head.status, head.stored_headers) == (stored.status, stored.stored_headers)
     assert arriving.rest() + b"".join(pieces) == stored.payload
 
 
