@@ -27,6 +27,10 @@ _LASTING = 10.0
 """Seconds after which a worker counts as having worked."""
 _PATIENCE = 1.0
 """Seconds a worker has to tell its state; what it told last counts for one that does not."""
+_START_TIMEOUT = 60.0
+"""Seconds a worker has to start; it may have bundles to read. One that is not ready then is killed."""
+_MOST_ASKED = 60
+"""Questions that a worker leaves unanswered before it is asked no more."""
 _GRACE = 2.0
 """Seconds a worker has to be gone after its time is over."""
 
@@ -78,7 +82,7 @@ class Member(Generic[_State]):
 
     async def ask(self, *, whole: bool) -> _State:
         """Give what it is doing now, or what it told last when it does not tell in time."""
-        if not self.ready:
+        if not self.ready or len(self._asked) >= _MOST_ASKED:
             return self.last
         answer: asyncio.Future[_State] = asyncio.get_running_loop().create_future()
         self._asked.append(answer)
@@ -116,7 +120,7 @@ class Crew(Generic[_State]):
     """`count` workers after one plan; see the module.
 
     `descriptors` are handed down to them under the numbers they have here; `tell` is told, in a sentence, of workers
-    that ended by themselves.
+    that ended by themselves. A worker that is not ready `start_timeout` seconds after its start is killed.
     """
 
     def __init__(
@@ -127,6 +131,7 @@ class Crew(Generic[_State]):
         loop: Loop = "auto",
         descriptors: Sequence[int] = (),
         tell: Callable[[str], None] = say,
+        start_timeout: float = _START_TIMEOUT,
     ) -> None:
         self.ending = False
         """Whether they are to end."""
@@ -135,6 +140,7 @@ class Crew(Generic[_State]):
         self._loop = loop
         self._descriptors = descriptors
         self._tell = tell
+        self._start_timeout = start_timeout
         self._running: dict[int, Member[_State]] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -215,8 +221,13 @@ class Crew(Generic[_State]):
             raise
         member = self._running[process.pid] = Member(number, process, channel, self._plan)
         member.channel.send(self._plan.orders(number))
-        await member.settle()
-        if not member.ready:
+        try:
+            async with asyncio.timeout(self._start_timeout):
+                await member.settle()
+        except TimeoutError:
+            member.failure = f"not ready {self._start_timeout:g} s after its start"
+            process.kill()
+        if member.failure or not member.ready:
             raise ConfigurationError(await self._see_off(member))
         return member
 
