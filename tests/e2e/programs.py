@@ -53,7 +53,7 @@ class Program:
     def ready(self):
         """What was said before it was ready, by name; `address` is what is ready."""
         address = self.wait_for(r"^ready (\S+)$")[1]
-        words = re.search(r"^headgate: ((?:\S+ \S+ ?)+)\nready ", self.said(), re.MULTILINE)[1].split()
+        words = re.search(r"^headgate: (.*)\nready ", self.said(), re.MULTILINE)[1].split()
         return {"address": address, **dict(zip(words[::2], words[1::2], strict=True))}
 
     @property
