@@ -27,7 +27,7 @@ from tests.e2e.http2_client import http2_at
 from tests.e2e.programs import PATIENCE, Program, headgate
 from tests.e2e.proxied import Answer, Client
 
-__all__ = ["is_permitted", "seen"]
+__all__ = ["OWN_IPV6", "is_permitted", "seen"]
 
 UNSHARE = ("unshare", "--map-root-user", "--net", "--mount")
 NAME_SERVER = "127.0.0.53"
@@ -38,6 +38,8 @@ TCP, UDP = 6, 17
 SYN, SYN_OR_ACK = 0x02, 0x12
 PACKET_OUTGOING, PACKET_STATISTICS = 4, 6
 A, AAAA, CNAME = 1, 28, 5
+OWN_IPV6 = "2606:2800:220:1:248:1893:25c8:1946"
+"""An address of an interface. Of IPv4 every address counts as one: the system sends from there what it sends there."""
 
 
 def is_permitted() -> bool:
@@ -259,6 +261,7 @@ def prepare(folder: Path) -> None:
         "ip link set lo up",
         "ip route add local 0.0.0.0/0 dev lo",
         "ip -6 route add local ::/0 dev lo",
+        f"ip -6 addr add {OWN_IPV6}/128 dev lo",
     ):
         subprocess.run(command.split(), check=True)
     for name, content in {"resolv.conf": f"nameserver {NAME_SERVER}\n", "nsswitch.conf": "hosts: files dns\n"}.items():

@@ -17,7 +17,7 @@ CASES = json.loads((Path(__file__).parents[1] / "vectors" / "proxy" / "addresses
 VECTORS = [case for case in CASES if not {"dns", "resolve"} & set(case) and case["host"] != "missing.example.org"]
 NAMED = [case for case in CASES if "dns" in case]
 
-HERE, THERE = "93.184.216.34", "2606:2800:220:1:248:1893:25c8:1946"
+HERE, THERE = "93.184.216.34", own_network.OWN_IPV6
 """Addresses that are as global as any, in this network as elsewhere; nobody far away hears of it."""
 
 MORE = (
