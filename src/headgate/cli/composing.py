@@ -1,5 +1,6 @@
 """Configuration to objects: the one place where the rooms below are put together. Nothing here opens a socket."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from headgate import advice
@@ -24,6 +25,7 @@ __all__ = [
     "kept_domains",
     "master_of",
     "require_gate",
+    "warn",
 ]
 
 CATCH_ALL = "default"
@@ -72,6 +74,14 @@ def check_composition(tree: Configuration) -> None:
     gateway_of(tree, composed, gatekeeper_of(tree, composed.domains, None))
     if tree.gate.tls.cert:
         TlsKeys(tree.gate.tls.cert, tree.gate.tls.key)
+
+
+def warn(tree: Configuration, tell: Callable[[str], None]) -> None:
+    """Tell of domains whose rules cost much."""
+    for section in tree.domain:
+        sentence = section.domain().warning
+        if sentence:
+            tell(f"headgate: warning: {sentence}")
 
 
 def require_gate(tree: Configuration) -> None:

@@ -42,7 +42,7 @@ def config() -> None:
 @CONFIG
 def check(file: str | None) -> None:
     """Say whether the file is valid, and else what would be right."""
-    from headgate.cli.composing import check_composition
+    from headgate.cli.composing import check_composition, warn
     from headgate.config.proxy import Proxy
 
     tree, name = configuration(file)
@@ -56,6 +56,7 @@ def check(file: str | None) -> None:
             check_proxy(tree.proxy)
     except ConfigurationError as error:
         raise ConfigurationError(f"{name}: {error}") from None
+    warn(tree, lambda sentence: click.echo(sentence, err=True))
     click.echo(f"{name}: valid, {len(tree.domain)} domains")
 
 

@@ -30,7 +30,8 @@ class _Domain(click.ParamType[tuple[str, tuple[str, ...]]]):
             self.fail(f"{name!r} is no name of a domain; use characters that can be printed", param, ctx)
         texts = tuple(text.strip() for text in rules.split(";"))
         try:
-            Domain(name.strip(), tuple(map(Rule.parse, texts)))
+            # What the algorithm cannot do is said once it is known.
+            Domain(name.strip(), tuple(map(Rule.parse, texts)), "gcra")
         except ConfigurationError as error:
             self.fail(str(error), param, ctx)
         return name.strip(), texts

@@ -9,6 +9,7 @@ from contextlib import suppress
 
 import msgspec
 
+from headgate.cli.composing import warn
 from headgate.cli.running import Signals, run, say
 from headgate.config import Configuration
 from headgate.errors import HeadgateError
@@ -37,6 +38,7 @@ async def _serve(read: Read, *, as_json: bool) -> int:
         link.start(loop)
         if as_json:
             counting = loop.create_task(_count(link))
+        warn(tree, say)
         accounting, control = link.endpoints
         say(f"headgate: domains {len(link.master.domains)} control {control}")
         # Whoever waits for this line takes the address from it: it has no other.
@@ -71,6 +73,7 @@ def _read_again(read: Read, link: MasterLink, listen: str) -> None:
         return
     master.adopt(link.master)
     link.change(master)
+    warn(tree, say)
     rest = "; a restart is needed for master.listen" if tree.master.listen != listen else ""
     say(f"headgate: {file} read again{rest}")
 

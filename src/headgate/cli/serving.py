@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
+from headgate.cli.composing import warn
 from headgate.cli.demo import SampleOrigin, leaflet
 from headgate.cli.gate import Gate
 from headgate.cli.reserving import address_sentence
@@ -87,6 +88,7 @@ def announce(wish: Wish, tree: Configuration, address: Address, admin: Address |
         print(leaflet(gate, admin_url, tree.gate.origin), flush=True)  # noqa: T201  # the one thing it prints
     elif admin is None and tree.gate.admin:
         say(f"headgate: {tree.gate.admin} is taken, so there is no admin listener; choose another with --admin")
+    warn(tree, say)
     gate_of = f"origin {tree.gate.origin} master {tree.gate.master} workers {tree.gate.workers}"
     say(f"headgate: {gate_of} admin {admin_url}")
     # Whoever waits for this line takes the address from it: it has no other.
@@ -98,6 +100,7 @@ async def read_again(wish: Wish, change: Callable[[Configuration], Awaitable[lis
     try:
         tree, file = wish.read()
         frozen = await change(tree)
+        warn(tree, say)
     except (HeadgateError, OSError) as error:
         say(f"headgate: {error}; the configuration in force stays as it is")
         return

@@ -132,7 +132,7 @@ class DomainSection(Section, frozen=True):
     rules: tuple[_RuleText, ...] = ()
     """Rules that all hold; none limits nothing."""
     algorithm: Literal["log", "gcra", "smockron"] = "log"
-    """log is exact, gcra keeps less, smockron does as the original master did."""
+    """log is exact and keeps as many timestamps as the burst; gcra keeps one number; smockron is the original's."""
     mode: Literal["enforce", "shadow", "off"] = "enforce"
     """enforce; shadow works everything out and holds nobody; off only counts."""
     exempt: tuple[str, ...] = ()

@@ -19,6 +19,12 @@ Mode = Literal["enforce", "shadow", "off"]
 _MODES: tuple[Mode, ...] = ("enforce", "shadow", "off")
 _MAX_NAME = 254
 
+_LONG_LOG = 10_000
+"""Timestamps of one identifier that cost little: 80 kB, and a microsecond for each request."""
+
+_LONGEST_LOG = 1_000_000
+"""Timestamps of one identifier that are still kept: 8 MB, and a tenth of a millisecond for each request."""
+
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
@@ -26,8 +32,8 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 class Domain:
     """A group of resources limited together.
 
-    Raises `ConfigurationError` for a name that cannot be a topic, an unknown algorithm or mode, or an exempt entry
-    with a slash that is no CIDR.
+    Raises `ConfigurationError` for a name that cannot be a topic, an unknown algorithm or mode, a burst too great for
+    the algorithm `log`, or an exempt entry with a slash that is no CIDR.
     """
 
     name: str
@@ -55,6 +61,11 @@ class Domain:
             )
         if self.mode not in _MODES:
             raise ConfigurationError(f"domain {self.name!r}: {self.mode!r} is no mode; use {', '.join(_MODES)}")
+        if self._log > _LONGEST_LOG:
+            raise ConfigurationError(
+                f"domain {self.name!r}: the algorithm log keeps {self._log} timestamps of each client, "
+                f"{self._log * 8 // 1_000_000} MB; use algorithm gcra, or a burst of at most {_LONGEST_LOG}"
+            )
         object.__setattr__(self, "_identifiers", frozenset(text.encode("utf-8") for text in self.exempt))
         object.__setattr__(self, "_networks", tuple(self._network(text) for text in self.exempt if "/" in text))
 
@@ -65,6 +76,21 @@ class Domain:
             raise ConfigurationError(
                 f"domain {self.name!r}: exempt entry {text!r} is no CIDR ({error}); try '192.0.2.0/24'"
             ) from None
+
+    @property
+    def _log(self) -> int:
+        """How many timestamps of one identifier are kept."""
+        return max((rule.burst for rule in self.rules), default=0) if self.algorithm == "log" else 0
+
+    @property
+    def warning(self) -> str:
+        """A sentence about rules that cost much; empty where they do not."""
+        if self._log <= _LONG_LOG:
+            return ""
+        return (
+            f"domain {self.name!r}: the algorithm log keeps {self._log} timestamps of each client, up to "
+            f"{self._log * 8 // 1_000} kB, and moves them with each request; algorithm gcra keeps one number"
+        )
 
     def exempts(self, identifier: bytes) -> bool:
         """Say whether no rule applies to `identifier`; one that is an address is looked up in the CIDRs too."""

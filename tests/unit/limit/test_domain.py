@@ -1,7 +1,7 @@
 import pytest
 
 from headgate.errors import ConfigurationError
-from headgate.limit import Domain
+from headgate.limit import Domain, Rule
 
 
 @pytest.mark.parametrize("name", ["", "a\0b", "x" * 255, "é" * 128])
@@ -40,3 +40,28 @@ def test_exempt_identifiers_and_networks(identifier, exempt):
 
 def test_without_exempt_entries_nobody_is_exempt():
     assert not Domain("api").exempts(b"10.0.0.1")
+
+
+class TestLongLogs:
+    """The algorithm log keeps a timestamp for each request of a burst."""
+
+    @pytest.mark.parametrize(
+        ("burst", "words"), [(10_000, ""), (10_001, "10001 timestamps of each client, up to 80 kB")]
+    )
+    def test_one_above_ten_thousand_is_warned_of(self, burst, words):
+        domain = Domain("api", (Rule.parse("1/s"), Rule(1, 1, burst)))
+        assert words in domain.warning
+        assert bool(words) == bool(domain.warning)
+
+    def test_one_above_a_million_is_refused(self):
+        assert Domain("api", (Rule.parse("1000000/d"),)).warning
+        with pytest.raises(
+            ConfigurationError, match="keeps 2000000 timestamps of each client, 16 MB; use algorithm gcra"
+        ):
+            Domain("api", (Rule.parse("2000000/d"),))
+        with pytest.raises(ConfigurationError):
+            Domain("api", (Rule(1, 1, 1_000_001),))
+
+    @pytest.mark.parametrize("algorithm", ["gcra", "smockron"])
+    def test_the_other_algorithms_take_any(self, algorithm):
+        assert Domain("api", (Rule.parse("999999999/s"),), algorithm).warning == ""
