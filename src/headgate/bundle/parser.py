@@ -97,7 +97,7 @@ def lead_parser() -> Parser[Lead]:
     magic = bytes((yield Need(0, 10)))
     layout = _LAYOUTS.get(magic[0]) if magic else None
     if layout is None or magic[1:] != MAGIC:
-        raise FormatError(f"{magic.hex(' ') or 'nothing'} begins no bundle", step="3.3 step 2", offset=0)
+        raise FormatError(f"not a bundle: it begins with {magic.hex(' ') or 'nothing'}", step="3.3 step 2", offset=0)
     version_item = bytes((yield Need(10, 5)))
     if len(version_item) < 5:
         raise FormatError("the version is cut", step="3.3 step 3", offset=10)

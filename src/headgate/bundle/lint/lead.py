@@ -45,7 +45,7 @@ class _Walk:
         self._array_head = source[0] if source else 0
         if self._array_head in (_B2, *_OTHERS) and source[1:10] == MAGIC:
             return 10
-        self._notes.fault(f"{source[:10].hex(' ') or 'nothing'} begins no bundle", "3.3 step 2", 0)
+        self._notes.fault(f"not a bundle: it begins with {source[:10].hex(' ') or 'nothing'}", "3.3 step 2", 0)
         try:
             array = read_any_head(source)
             magic = read_any_head(source, array.contents)

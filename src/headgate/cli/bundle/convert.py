@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headgate.cli.bundle.opening import Reading, reads
+from headgate.cli.bundle.opening import Reading, absolute, reads
 from headgate.cli.bundle.output import OUT, meter, target_of
 from headgate.cli.terminal import harmless
 
@@ -19,7 +19,7 @@ __all__ = ["convert", "rebase"]
 @reads
 @click.option("--version", type=click.Choice(["b1", "b2", "draft-01"]), required=True, help="To convert to.")
 @click.option("--primary-url", metavar="U", help="The main resource, instead of the one FILE names.")
-@click.option("--manifest-url", metavar="U", help="The manifest, instead of the one FILE names.")
+@click.option("--manifest-url", metavar="U", help="The manifest; it may be relative to the main resource.")
 @OUT
 def convert(
     *,
@@ -42,12 +42,14 @@ def convert(
     from headgate.bundle.convert import convert as converted
 
     with source.opened() as bundle, meter("converting", bundle.raw) as progress:
+        primary = primary_url and absolute(primary_url, bundle.metadata.primary_url)
+        base_url = primary or bundle.metadata.primary_url
         remarks = converted(
             bundle,
             target_of(out),
             version=version,
-            primary_url=primary_url,
-            manifest_url=manifest_url,
+            primary_url=primary,
+            manifest_url=manifest_url and absolute(manifest_url, base_url),
             progress=progress,
         )
     remark(out, remarks)

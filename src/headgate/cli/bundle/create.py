@@ -10,6 +10,7 @@ import click
 
 from headgate.cli.advice.saying import identity
 from headgate.cli.bundle.convert import remark
+from headgate.cli.bundle.opening import absolute
 from headgate.cli.bundle.output import OUT, meter, target_of
 from headgate.cli.fields import fields, folded
 from headgate.cli.printing import counted, end_with_no, size_of
@@ -58,16 +59,26 @@ class _Codings(click.ParamType[tuple[str, ...]]):
 @click.option(
     "--version", type=click.Choice(["b1", "b2", "draft-01"]), default="b2", show_default=True, help="To write."
 )
-@click.option("--primary-url", metavar="U", help="The main resource.  [default: the base URL, or the first exchange's]")
-@click.option("--manifest-url", metavar="U", help="The manifest's.  [default: that of the directory, if it has one]")
+@click.option(
+    "--primary-url",
+    metavar="U",
+    help="The main resource; it may be relative to the base URL.  [default: the base URL, or the first exchange's]",
+)
+@click.option(
+    "--manifest-url",
+    metavar="U",
+    help="The manifest; as --primary-url.  [default: that of the directory, if it has one]",
+)
 @fields("A field to set in each response; repeated: several.")
 @click.option(
     "--compress", "codings", type=_Codings(), metavar="C", help="gzip,br,zstd: variants in these codings; not in b2."
 )
 @identity(default=None, purpose="With --urls: ")
 @OUT
+@click.argument("words", nargs=-1, metavar="")
 def create(
     *,
+    words: tuple[str, ...],
     version: "Version",
     primary_url: str | None,
     manifest_url: str | None,
@@ -93,9 +104,15 @@ def create(
     headgate bundle create --har page.har -H 'Cache-Control: max-age=600' -o page.wbn
     headgate bundle create --urls urls.txt -o pages.wbn
     """
+    if words:
+        raise click.UsageError(
+            f"unexpected {words[0]!r}: name the source with an option, such as --dir {words[0]} --base-url U"
+        )
     if codings and version == "b2":
         raise click.UsageError("--compress stores variants, which b2 does not have; add --version b1")
     target = target_of(out)
+    base_url = sources["base_url"]
+    primary_url, manifest_url = (url and absolute(url, base_url) for url in (primary_url, manifest_url))
     source = _source(out, sources, identity)
     first, exchanges = _peeked(source.exchanges)
     from headgate.bundle import BundleWriter
@@ -171,6 +188,11 @@ def _warc(name: str, _base_url: str, _out: str) -> _Source:
 def _urls(name: str, identity: "AgentIdentity | None") -> _Source:
     from headgate.agent.bundle.collect import collect
     from headgate.agent.bundle.url_list import read_url_list
+
+    if name.startswith(("http://", "https://")):
+        raise ConfigurationError(
+            f"--urls takes a file with a URL a line, or - for standard input; got {harmless(name)}"
+        )
 
     urls = read_url_list(Path("/dev/stdin" if name == "-" else name))
     collection = collect(urls, identity=identity, tell=_tell)

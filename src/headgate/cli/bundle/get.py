@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headgate.cli.bundle.opening import Reading, reads
+from headgate.cli.bundle.opening import Reading, absolute, reads
 from headgate.cli.bundle.output import content, forget, target_of
 from headgate.cli.fields import fields, folded
 from headgate.cli.terminal import harmless
@@ -73,12 +73,10 @@ def get(
 
 
 def _absolute(url: str, bundle: "Bundle") -> str:
-    """Give the URL meant; one that is no URL at all stays as it is, and is not found."""
-    from headgate.http.url import parse_url, resolve, without_fragment
+    """Give the URL meant; what cannot be resolved stays as it is, and is not found."""
+    from headgate.http.url import without_fragment
 
-    base = bundle.metadata.primary_url
-    absolute = parse_url(url) or (base and resolve(url, base))
-    return without_fragment(absolute) if absolute else url
+    return without_fragment(absolute(url, bundle.metadata.primary_url))
 
 
 def _chosen(bundle: "Bundle", url: str, fields: Iterable[tuple[str, str]], variant_key: str | None) -> "Location":

@@ -12,12 +12,13 @@ import click
 from headgate.cli.bundle.showing import refusals
 from headgate.cli.printing import unreadable
 from headgate.cli.terminal import harmless
+from headgate.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from headgate.bundle import Bundle
     from headgate.bundle.metadata import Profile
 
-__all__ = ["FILE", "PROFILE", "Reading", "reads", "source_of"]
+__all__ = ["FILE", "PROFILE", "Reading", "absolute", "reads", "source_of"]
 
 FILE: Callable[..., Any] = click.argument("file", metavar="FILE|-")
 """A bundle; - is standard input."""
@@ -93,6 +94,19 @@ def reads(command: Callable[..., Any]) -> Callable[..., Any]:
     return decorated
 
 
+def absolute(url: str, base_url: str | None) -> str:
+    """Give an absolute URL for one that may be relative to `base_url`; what cannot be resolved stays as it is."""
+    from headgate.http.url import parse_url, resolve
+
+    return parse_url(url) or (base_url and resolve(url, base_url)) or url
+
+
 def source_of(file: str) -> Path | bytes:
-    """Give what `open_bundle` takes: a path or, for standard input, all that it has."""
+    """Give what `open_bundle` takes: a path or, for standard input, all that it has.
+
+    Raises `ConfigurationError` for a URL: these commands read files.
+    """
+    if file.startswith(("http://", "https://")):
+        name = harmless(file)
+        raise ConfigurationError(f"{name}: expected a file, got a URL; save it with: headgate get {name} -o FILE")
     return sys.stdin.buffer.read() if file == "-" else Path(file)

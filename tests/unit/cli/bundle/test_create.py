@@ -194,7 +194,18 @@ def test_nothing_makes_no_bundle(run, tmp_path, out):
     assert not out.exists()
 
 
+def test_urls_may_be_relative_to_the_base_url(run, folder, out):
+    flags = ("--version", "b1", "--manifest-url", "a/long.txt", "--primary-url", "/a/long.txt")
+    assert run("create", "--dir", folder, "--base-url", "https://example.com", "-o", out, *flags).code == 0
+    fields = run("info", out, "--json").json
+    assert (fields["primary_url"], fields["manifest_url"]) == (BASE + "a/long.txt",) * 2
+    assert run("convert", out, "--version", "draft-01", "--manifest-url", "/", "-o", out).code == 0
+    assert run("info", out, "--json").json["manifest_url"] == BASE
+
+
 WRONG = [
+    (["site"], "unexpected 'site': name the source with an option, such as --dir site --base-url U"),
+    (["--urls", "https://example.com/"], "--urls takes a file"),
     ([], "name one source"),
     (["--dir", "site", "--har", "x"], "name one source"),
     (["--dir", "site"], "--dir needs --base-url"),
@@ -213,7 +224,7 @@ WRONG = [
     ),
     (["--dir", "site", "--base-url", BASE, "--version", "b3"], "'b3'"),
     (["--dir", "site", "--base-url", BASE, "-H", "no field"], "is no header field"),
-    (["--dir", "site", "--base-url", BASE, "--primary-url", "/x"], "/x"),
+    (["--dir", "site", "--base-url", BASE, "--primary-url", "/x"], "https://example.com/x is not in the bundle"),
     (["--har", "nowhere.har"], "nowhere.har"),
     (["--warc", "nowhere.warc"], "nowhere.warc"),
     (["--urls", "nowhere.txt"], "nowhere.txt"),

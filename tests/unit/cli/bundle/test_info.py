@@ -77,3 +77,11 @@ def test_a_base_url_that_is_none_is_wrong_use(run, make, tmp_path, monkeypatch, 
     assert f"{base!r} is no URL that others are relative to; try https://example.com/" in told.err
     assert told.err.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("command", ["info", "list", "lint"])
+def test_a_url_is_not_a_file(run, command):
+    told = run(command, "https://example.com/site.wbn")
+    assert (told.code, told.out, told.err.count("\n")) == (2, b"", 1)
+    assert "expected a file, got a URL" in told.err
+    assert "headgate get https://example.com/site.wbn -o FILE" in told.err

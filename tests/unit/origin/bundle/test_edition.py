@@ -42,7 +42,7 @@ def test_last_modified_is_the_files_and_never_in_the_future(bundle):
 def test_what_is_no_bundle_is_refused(tmp_path, bundle):
     path = tmp_path / "page.html"
     path.write_bytes(b"<!doctype html>")
-    with pytest.raises(FormatError, match="begins no bundle"):
+    with pytest.raises(FormatError, match="not a bundle"):
         Edition(path)
     path.write_bytes(bundle().read_bytes().replace(b"b1\0\0", b"b9\0\0", 1))
     with pytest.raises(VersionError):
