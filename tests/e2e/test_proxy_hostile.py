@@ -133,7 +133,7 @@ def test_who_asks_for_ever_new_origins_and_goes(tls: bool, tmp_path: Path) -> No
                 client.send(f"CONNECT {number}.example.net:{siege.crowd.port} HTTP/1.1\r\n\r\n".encode())
                 time.sleep(0.001)
                 reset(client.sock)
-        assert siege.crowd.taken > 100
+        assert siege.crowd.taken >= 32  # as many fetches of advice as may go to one address at once
         siege.crowd.release()
 
 
