@@ -63,7 +63,8 @@ class World:
                     self.now += wait.seconds
                 else:
                     wait.block()
-            self.sent += 1
+            with passage:
+                self.sent += 1
             if passage.received(status, headers):
                 return status, headers
         raise AssertionError("asked for more than there is")
@@ -442,6 +443,24 @@ def test_a_redirect_is_known_however_a_library_quotes_it(world, location, url):
         world.draws = iter([0.9])
         world.go(courtesy, (302, [("Location" if isinstance(location, str) else b"Location", location)]))
         world.go(courtesy, GOOD, url=url)
+
+    contextvars.Context().run(hops)
+
+
+@pytest.mark.parametrize(
+    ("status", "keeps"),
+    [(301, True), (302, True), (303, True), (307, True), (308, True), (300, False), (304, False), (306, False)],
+)
+def test_only_a_redirect_leaves_a_draw(world, status, keeps):
+    def hops() -> None:
+        courtesy = polite(world)
+        world.advice = HALF
+        world.draws = iter([0.9, 0.1])
+        world.go(courtesy, (status, {"Location": "/next"}))
+        if keeps:
+            world.go(courtesy, GOOD, url="https://example.com/next")
+        else:
+            held(world, courtesy, url="https://example.com/next")
 
     contextvars.Context().run(hops)
 

@@ -50,6 +50,10 @@ def test_a_past_date_asks_for_nothing(value: str) -> None:
     assert retry_after(value, now=NOW) == ASAP
 
 
+def test_a_date_that_is_now_asks_for_nothing() -> None:
+    assert retry_after("Sun, 06 Nov 1994 08:49:37 GMT", now=784_111_777.0) == ASAP
+
+
 def test_a_date_is_compared_with_the_time_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time", lambda: pytest.fail("a core read the clock"))
     assert retry_after("Sun, 06 Nov 1994 08:49:37 GMT", now=5.0) == 784_111_777.0

@@ -12,7 +12,8 @@ from headgate.http import parameter, sf_integer, sf_string
         ("a\\b", b'"a\\\\b"'),
         ("café", b'"caf%C3%A9"'),
         ("a\r\nb", b'"a%0D%0Ab"'),
-        ("\x7f", b'"%7F"'),
+        (" ~", b'" ~"'),
+        ("\x1f\x7f", b'"%1F%7F"'),
         ("\udcff", b'"?"'),
     ],
 )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headgate.http.url import has_credentials, has_fragment, parse_url, resolve, without_fragment
+from headgate.http.url import has_credentials, has_fragment, is_normal, parse_url, resolve, without_fragment
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,7 @@ from headgate.http.url import has_credentials, has_fragment, parse_url, resolve,
 )
 def test_a_url_in_normal_form_is_given_back_itself(url: str) -> None:
     assert parse_url(url) is url
+    assert is_normal(url)
 
 
 @pytest.mark.parametrize(
