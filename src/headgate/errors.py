@@ -139,8 +139,8 @@ class NoContact(HeadgateError):
         self.release_time = release_time
         """The instant before which the request must not go: seconds since 1970, infinite where that is never."""
         self.reason = reason
-        """Who holds it: "backoff", "retry-after", "retry_budget", "advice_disallowed", "advice_fraction" or
-        "advice_unreachable"."""
+        """Who holds it: "backoff", "retry-after", "retry_budget", "advice_disallowed", "advice_fraction",
+        "advice_unreachable" or "advice_pending"."""
         self.target = target
         """What is held: a throttling target, a bucket with `*` behind its path, or an origin."""
         self.now = now
@@ -166,4 +166,5 @@ _HOLDERS = {
     "advice_disallowed": "its traffic advice, which disallows all traffic",
     "advice_fraction": "its traffic advice, which wants a fraction that this request is not of",
     "advice_unreachable": "the Retry-After it answered to the question for its traffic advice",
+    "advice_pending": "its traffic advice, which is not known yet",
 }

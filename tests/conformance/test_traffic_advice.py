@@ -23,8 +23,7 @@ from headgate.advice.freshness import DEFAULT, LEAST, MOST, fresh_for
 from headgate.advice.parsing import parse_advice_bytes
 from headgate.advice.result import UNREACHABLE, AdviceEntry
 from headgate.agent import Courtesy, NoContact
-from headgate.agent import advice as asking
-from headgate.agent.advice import fetch_advice
+from headgate.agent.advice.fetcher import fetch_advice
 from headgate.errors import ConfigurationError
 from headgate.limit import Rule
 from headgate.origin.gateway.grammar import Request
@@ -56,14 +55,15 @@ NOTHING_WANTED = b'[{"user_agent":"*","disallow":true}]'
 
 
 @pytest.fixture
-def courteous(monkeypatch):
+def courteous():
     """Make a courtesy whose every origin answers with the document given to it; its clock is `now`, a list of one."""
 
     def make(body, **options):
-        monkeypatch.setattr(asking, "begin_fetch", lambda request, *, tls, done: done(response(body=body)))
         now = [NOW]
         throttle = Throttle(Policy(jitter_factor=0))
-        return Courtesy(["ExampleBot", "*"], throttle=throttle, clock=lambda: now[0], **options), now
+        courtesy = Courtesy(["ExampleBot", "*"], throttle=throttle, clock=lambda: now[0], **options)
+        courtesy.advice._default = lambda _, report: report(response(body=body))
+        return courtesy, now
 
     return make
 

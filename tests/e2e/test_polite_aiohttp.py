@@ -293,18 +293,19 @@ def test_https_and_its_advice(run):
     trust = polite_laws.trusting(authority)
 
     async def asking(origin):
-        # Without whom to trust there is no advice to be had, which permits.
-        async with session_with(Courtesy(identity=["ExampleBot", "*"])) as session:
-            assert await fetched(session, f"{origin.url}/", ssl=trust) == 200
-        async with session_with(Courtesy(identity=["ExampleBot", "*"], tls=trust)) as session:
+        async with session_with(Courtesy("ExampleBot")) as session:
             with pytest.raises(Held) as caught:
                 await fetched(session, f"{origin.url}/", ssl=trust)
         assert (caught.value.reason, caught.value.target) == ("advice_disallowed", origin.url)
+        # A session that does not trust the origin fails as it does without headgate.
+        async with session_with(Courtesy("ExampleBot")) as session:
+            with pytest.raises(aiohttp.ClientConnectorCertificateError):
+                await fetched(session, f"{origin.url}/")
 
     with tls_origin(authority) as origin:
         origin.advise('[{"user_agent":"*","disallow":true}]')
         run(asking(origin))
-        assert len(origin.got("/")) == 1
+        assert origin.got("/") == []
 
 
 @pytest.mark.needs("tinyproxy")

@@ -149,14 +149,13 @@ def test_https_and_its_advice(tmp_path):
     authority = trustme.CA()
     with tls_origin(authority) as origin, authority.cert_pem.tempfile(str(tmp_path)) as file:
         origin.advise('[{"user_agent":"*","disallow":true}]')
-        with session_with(Adapter(Courtesy(identity=["ExampleBot", "*"]))) as session:
-            # Without whom to trust there is no advice to be had, which permits.
-            assert session.get(f"{origin.url}/", verify=file).text == "hello"
-        trusting = Courtesy(identity=["ExampleBot", "*"], tls=polite_laws.trusting(authority))
-        with session_with(Adapter(trusting)) as session, pytest.raises(Held) as caught:
+        with session_with(Adapter(Courtesy("ExampleBot"))) as session, pytest.raises(Held) as caught:
             session.get(f"{origin.url}/", verify=file)
+        # A session that does not trust the origin fails as it does without headgate.
+        with session_with(Adapter(Courtesy("ExampleBot"))) as session, pytest.raises(requests.exceptions.SSLError):
+            session.get(f"{origin.url}/")
     assert (caught.value.reason, caught.value.target) == ("advice_disallowed", origin.url)
-    assert len(origin.got("/")) == 1
+    assert origin.got("/") == []
 
 
 @pytest.mark.needs("tinyproxy")

@@ -144,14 +144,13 @@ def test_https_and_its_advice():
     with tls_origin(authority) as origin:
         origin.advise('[{"user_agent":"*","disallow":true}]')
         https = urllib.request.HTTPSHandler(context=trust)
-        # Without whom to trust there is no advice to be had, which permits.
-        with opener_with(Handler(Courtesy(identity=["ExampleBot", "*"])), https).open(f"{origin.url}/") as response:
-            assert response.read() == b"hello"
-        trusting = Handler(Courtesy(identity=["ExampleBot", "*"], tls=trust))
         with pytest.raises(Held) as caught:
-            opener_with(trusting, urllib.request.HTTPSHandler(context=trust)).open(f"{origin.url}/")
+            opener_with(Handler(Courtesy("ExampleBot")), https).open(f"{origin.url}/")
+        # An opener that does not trust the origin fails as it does without headgate.
+        with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
+            opener_with(Handler(Courtesy("ExampleBot"))).open(f"{origin.url}/")
     assert (caught.value.reason, caught.value.target) == ("advice_disallowed", origin.url)
-    assert len(origin.got("/")) == 1
+    assert origin.got("/") == []
 
 
 @pytest.mark.needs("tinyproxy")

@@ -54,11 +54,11 @@ class Fetch(msgspec.Struct, frozen=True):
     origin: str
     request: AdviceRequest
     give_up: float
-    """The instant from which the fetch counts as failed."""
+    """The instant from which the fetch counts as abandoned."""
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """Somebody fetches. Ask again when they have reported, and at the latest at `until`: then there is an answer."""
+    """The advice is being fetched, or may not be fetched yet. Ask again after the report, at the latest at `until`."""
 
     until: float
 

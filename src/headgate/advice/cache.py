@@ -16,7 +16,7 @@ from headgate.advice.identity import AgentIdentity
 from headgate.advice.record import Record
 from headgate.errors import ConfigurationError
 from headgate.http.origin import serialised_origin
-from headgate.release import NEVER
+from headgate.release import ASAP, NEVER
 
 __all__ = ["MOST_ORIGINS", "AdviceCache"]
 
@@ -83,13 +83,13 @@ class AdviceCache:
         assert record is not None  # it could be asked
         return record.received(fetch, response, now)
 
-    def abandoned(self, fetch: Fetch) -> None:
-        """Take it that a fetch was not made to its end for a reason that is not the origin's; the next to ask makes it.
+    def abandoned(self, fetch: Fetch, *, retry_at: float = ASAP) -> None:
+        """Take note that a fetch was not made to its end for a reason that is not the origin's, such as a full queue.
 
-        Such as that whoever wanted the advice is gone.
+        The next to ask makes it; before `retry_at`, a few seconds from now at most, it is told to wait.
         """
         if (record := self._records.get(fetch.origin)) is not None:
-            record.abandoned(fetch)
+            record.abandoned(fetch, retry_at)
 
     def forget(self, *, now: float) -> None:
         """Drop every origin of which nothing known can bear on a decision any more."""

@@ -46,6 +46,8 @@ class ResponseCollector:
         """Return the response after its body has ended or became too long; one that is not intact has no body."""
         if len(self._body) > MAX_BODY_BYTES:
             return self.broken(_TOO_LONG)
+        if not _is_complete(len(self._body), self._response.fields):
+            return self.broken(f"the body ended after {len(self._body)} bytes, before its Content-Length")
         try:
             return self._response._replace(body=_decoded(bytes(self._body), self._response.fields))
         except (ValueError, zlib.error) as error:
@@ -57,6 +59,12 @@ class ResponseCollector:
 
 
 _TOO_LONG: Final = f"the body is longer than {MAX_BODY_BYTES} bytes"
+
+
+def _is_complete(length: int, fields: Pairs) -> bool:
+    """Return whether a body has its Content-Length: some clients do not say when a connection ended before."""
+    lengths = lines_of(fields, "content-length")
+    return bool(lines_of(fields, "transfer-encoding")) or not lengths or lengths[0].strip() == str(length)
 
 
 def _decoded(body: bytes, fields: Pairs) -> bytes:

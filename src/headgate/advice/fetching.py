@@ -20,7 +20,7 @@ from headgate.http.origin import is_potentially_trustworthy, serialised_origin
 
 __all__ = [
     "MAX_BODY_BYTES", "NETWORK_ERROR", "TIMEOUT", "AdviceRequest", "AdviceResponse", "Interpretation",
-    "advice_request", "interpret", "interpret_fully", "needs_body", "traffic_advice_url",
+    "advice_request", "interpret", "interpret_fully", "needs_body", "too_late", "traffic_advice_url",
 ]  # fmt: skip
 
 MAX_BODY_BYTES: Final = 512 * 1024
@@ -72,6 +72,11 @@ class Interpretation(NamedTuple):
     result: AdviceResult
     reason: str
     """A sentence without its full stop."""
+
+
+def too_late(seconds: float = TIMEOUT) -> str:
+    """Say that a fetch took too long."""
+    return f"not within {seconds:g} s"
 
 
 NETWORK_ERROR: Final = AdviceResponse(0, (), None)

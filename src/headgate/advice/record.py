@@ -1,10 +1,11 @@
 """One origin in the cache: what is known of its advice, and who is asking it.
 
-A record is in one of three states, and every question is answered from one of them:
+A record is in one of four states, and every question is answered from one of them:
 
     fresh       its advice is known, until an instant               Advice
-    in flight   somebody was told to fetch, and is waited for       Wait, until the fetch counts as failed
-    stale       neither                                             Fetch, and the record is in flight
+    in flight   a caller was told to fetch, and has not reported    Wait, until the fetch counts as abandoned
+    abandoned   the last fetch failed for a reason of our own       Wait, until it may be made again
+    stale       none of these                                       Fetch, and the record is in flight
 """
 
 from typing import Final
@@ -20,7 +21,8 @@ from headgate.release import ASAP
 __all__ = ["PATIENCE", "Record"]
 
 PATIENCE: Final = TIMEOUT + 1.0
-"""Seconds that a fetch is waited for. One that nobody reported on by then has failed, and its reporter perhaps too."""
+"""Seconds that a report on a fetch is waited for. Without one by then, the fetch counts as abandoned: every fetch ends
+within `TIMEOUT`, so what is missing is its reporter, which says nothing of the origin."""
 
 
 class Record:
@@ -29,7 +31,7 @@ class Record:
     `request` is the one that asks the origin without conditions.
     """
 
-    __slots__ = ("_advice", "_flight", "_identity", "_origin", "_request", "_stored", "_unreachable_for")
+    __slots__ = ("_advice", "_flight", "_identity", "_origin", "_request", "_retry_at", "_stored", "_unreachable_for")
 
     def __init__(
         self, origin: str, request: AdviceRequest, identity: AgentIdentity, *, unreachable_for: float = UNREACHABLE_FOR
@@ -41,6 +43,7 @@ class Record:
         self._advice: Advice | None = None
         self._stored: Stored | None = None
         self._flight: Fetch | None = None
+        self._retry_at = ASAP
 
     def fresh(self, now: float) -> Advice | None:
         """Give the advice where it is fresh."""
@@ -52,13 +55,14 @@ class Record:
         """Answer the question for the advice."""
         if (advice := self.fresh(now)) is not None:
             return advice
-        if self._flight is None:
-            self._drop_what_is_too_old(now)
-            self._flight = Fetch(self._origin, self._next_request(), now + PATIENCE)
-            return self._flight
         if self._is_waited_for(now):
+            assert self._flight is not None
             return Wait(self._flight.give_up)
-        return self.received(self._flight, NETWORK_ERROR, now)
+        if 0 < self._retry_at - now <= PATIENCE:
+            return Wait(self._retry_at)
+        self._drop_what_is_too_old(now)
+        self._flight = Fetch(self._origin, self._next_request(), now + PATIENCE)
+        return self._flight
 
     def received(self, fetch: Fetch, response: AdviceResponse, now: float) -> Advice:
         """Take what came of a fetch, however late, and give what is known by it."""
@@ -73,16 +77,20 @@ class Record:
         if result is not UNREACHABLE:
             self._advice = Advice(self._origin, result, reason, fresh_until)
             self._stored = Stored.of(self._advice, response, now=now)
-        elif self._advice is None or not self._is_no_news(response, now, is_late=is_late):
-            hold_until = ASAP if retry_release(response.fields, now=now) == ASAP else fresh_until
-            last = None if self._stored is None else self._stored.stands
-            self._advice = Advice(self._origin, result, reason, fresh_until, hold_until, last)
-        return self._advice
+            return self._advice
+        hold_until = ASAP if retry_release(response.fields, now=now) == ASAP else fresh_until
+        last = None if self._stored is None else self._stored.stands
+        advice = Advice(self._origin, result, reason, fresh_until, hold_until, last)
+        if self._is_no_news(response, now, is_late=is_late):
+            return self._advice or advice
+        self._advice = advice
+        return advice
 
-    def abandoned(self, fetch: Fetch) -> None:
-        """Let the next to ask fetch."""
+    def abandoned(self, fetch: Fetch, retry_at: float) -> None:
+        """Let the next to ask fetch, from an instant on."""
         if self._flight == fetch:
             self._flight = None
+            self._retry_at = retry_at
 
     def is_of_use(self, now: float) -> bool:
         """Say whether anything in it can still bear on a decision."""
@@ -99,8 +107,11 @@ class Record:
         return self._advice
 
     def _is_no_news(self, response: AdviceResponse, now: float, *, is_late: bool) -> bool:
-        """Say whether a failure says nothing: late, or that nothing came to this fetch while another one's is fresh."""
-        return is_late or (response.status == NETWORK_ERROR.status and self.fresh(now) is not None)
+        """Return whether a failure says nothing: a late one, or that nothing came while another report is fresh."""
+        nothing_came = response.status == NETWORK_ERROR.status
+        return (is_late and (nothing_came or self._advice is not None)) or (
+            nothing_came and self.fresh(now) is not None
+        )
 
     def _is_waited_for(self, now: float) -> bool:
         return self._flight is not None and 0 < self._flight.give_up - now <= PATIENCE

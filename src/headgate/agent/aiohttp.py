@@ -4,8 +4,10 @@ A session passes each hop of a redirect through its middlewares as a request of 
 connection proved dead. Nothing of a response's body is read here, unless its request is sent again.
 """
 
+from functools import partial
 from typing import Final
 
+from headgate.agent.advice import in_task
 from headgate.agent.courtesy import Courtesy
 from headgate.errors import MissingExtra, NoContact
 
@@ -13,6 +15,9 @@ try:
     import aiohttp
 except ImportError:
     raise MissingExtra("aiohttp", "headgate.agent.aiohttp") from None
+
+# It imports aiohttp too.
+from headgate.agent.advice.client_aiohttp import fetch_beside
 
 __all__ = ["Held", "Middleware"]
 
@@ -27,7 +32,7 @@ class Held(NoContact, aiohttp.ClientError):
 class Middleware:
     """For `ClientSession(middlewares=[Middleware(courtesy)])`, last among others, so that it sees what they send.
 
-    A request that is held raises `Held`, which is both `NoContact` and `aiohttp.ClientError`, and no socket is opened.
+    A request that is held raises `Held`, which is both `NoContact` and `aiohttp.ClientError`, and is not sent.
     What it waits for is part of its total timeout, and of no other.
 
     Requests given a middleware of their own that is `interactive`, as in `session.get(url, middlewares=[...])`, are
@@ -50,6 +55,7 @@ class Middleware:
             interactive=self._interactive,
             repeatable=_is_repeatable(request),
             refusal=Held,
+            start_fetch=None if self._courtesy.advice is None else in_task(partial(fetch_beside, request)),
         )
         while True:
             while (wait := passage.wait()) is not None:

@@ -11,17 +11,21 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
-from ssl import SSLContext
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from headgate.advice import AgentIdentity
 from headgate.advice.answer import Advice
+from headgate.advice.fetching import AdviceRequest, AdviceResponse
+from headgate.advice.record import PATIENCE
 from headgate.advice.result import UNREACHABLE
-from headgate.agent.asking import Asking
+from headgate.agent.advice import AdviceClient, StartFetch, in_thread
 from headgate.agent.passage import Passage, carried_over
 from headgate.agent.sharing.forking import FORKS
 from headgate.errors import ConfigurationError, NoContact
 from headgate.throttle import Explanation, Policy, Throttle
+
+if TYPE_CHECKING:
+    from ssl import SSLContext  # which takes longer to import than all of this
 
 __all__ = ["Courtesy"]
 
@@ -42,14 +46,15 @@ class Courtesy:
     429 or a status that counts as a failure. Each retry waits for its release time, and for a pause of its own: 0.5 to
     1 s, or 1 to 2 s after 429, twice as long for each further retry. Where that is more than `max_delay` seconds away,
     the response is returned instead. The throttle's retry budget is charged for each retry, where it has one.
-    `max_delay` is 0 by default, or 5 with `retry`.
+    `max_delay` is 0 by default, or 5 with `retry`. It also bounds the wait for traffic advice, for which a request
+    waits up to six seconds where `max_delay` is not given. It raises `NoContact` then.
 
     With an `identity`, each origin is asked for its traffic advice, and obeyed; without one, none is asked. It is a
     brand name such as `"ExampleBot"`, or a list of names: `["ExampleBot", "*"]` means the same. With
     `advice_clears_backoff`, the backoff of an origin that has just answered that it wants all traffic ends within ten
     seconds; its `Retry-After` stands. That is for origins whose advice comes from the application itself: a static file
-    on a CDN wants all traffic while the application behind it fails. `tls` is whom to trust for that answer instead of
-    the usual authorities.
+    on a CDN wants all traffic while the application behind it fails. Advice is fetched with
+    the client that sends the request; `tls` is for requests without one, instead of this machine's authorities.
 
     `throttle` is one of the caller's, for other bounds than the usual or to share it between processes; then the policy
     is its own, and a plain `Throttle` belongs to one courtesy. `clock` gives seconds since 1970, and `draw` numbers
@@ -66,7 +71,7 @@ class Courtesy:
         max_delay: float | None = None,
         retry: int = 0,
         advice_clears_backoff: bool = False,
-        tls: SSLContext | None = None,
+        tls: "SSLContext | None" = None,
         clock: Callable[[], float] = time.time,
         draw: Callable[[], float] = random.random,
     ) -> None:
@@ -86,13 +91,13 @@ class Courtesy:
         self.clock = clock
         self.draw = draw
         self.advice_clears_backoff = advice_clears_backoff
-        self.asking: Asking | None = None
-        """Who asks for traffic advice; None where nobody does."""
+        self.advice_wait = PATIENCE if max_delay is None else max_delay
+        """Seconds that a request may wait at most until its origin's advice is known."""
+        self.advice: AdviceClient | None = None
+        """What fetches traffic advice; None where none is asked for."""
         if identity is not None:
-            from headgate.agent.advice import begin_fetch
-
-            self.asking = Asking(
-                AgentIdentity(identity), clock=clock, told=self._told, begin_fetch=partial(begin_fetch, tls=tls)
+            self.advice = AdviceClient(
+                AgentIdentity(identity), clock=clock, on_advice=self._told, default=in_thread(partial(_fetch, tls=tls))
             )
         self._is_paused = False
         FORKS.tell(self, Courtesy._pause, Courtesy._resume)
@@ -105,13 +110,15 @@ class Courtesy:
         interactive: bool = False,
         repeatable: bool = True,
         refusal: type[NoContact] = NoContact,
+        start_fetch: StartFetch | None = None,
     ) -> Passage:
         """Begin a request for an absolute URL.
 
         `interactive` is for one that a user waits for: no throttle holds it. One whose body is gone once it was sent is
-        not `repeatable`. `refusal` is what is raised when it is held.
+        not `repeatable`. `refusal` is what is raised when it is held. `start_fetch` fetches the origin's advice
+        with the client that sends the request; without it, headgate's own client does.
         """
-        passage = Passage(self, method, url, interactive or _INTERACTIVE.get(), repeatable, refusal)
+        passage = Passage(self, method, url, interactive or _INTERACTIVE.get(), repeatable, refusal, start_fetch)
         if carried_over.get() is not None:
             passage.take_over()
         return passage
@@ -156,14 +163,21 @@ class Courtesy:
     def _pause(self) -> None:
         """Let nobody be halfway through the throttle while the process is forked."""
         self._is_paused = self.lock.acquire(timeout=_PATIENCE)
-        if self.asking is not None:
-            self.asking.pause()
+        if self.advice is not None:
+            self.advice.pause()
 
     def _resume(self, is_child: bool) -> None:  # noqa: FBT001 - for nobody else
         """Go on after a fork; the threads that the parent has are not in the child."""
-        if self.asking is not None:
-            self.asking.resume(is_child=is_child)
+        if self.advice is not None:
+            self.advice.resume(is_child=is_child)
         if is_child:  # which may be of a fork that nobody was told of before
             self.lock = threading.Lock()
         elif self._is_paused:
             self.lock.release()
+
+
+def _fetch(request: AdviceRequest, *, tls: "SSLContext | None") -> AdviceResponse:
+    """Fetch with headgate's own client, which is imported when it is needed."""
+    from headgate.agent.advice.fetcher import fetch_advice
+
+    return fetch_advice(request, tls=tls)

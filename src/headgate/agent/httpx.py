@@ -6,11 +6,13 @@ here as a request of its own. Nothing of a response's body is read here, unless 
 
 import threading
 from contextlib import aclosing, closing, suppress
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from headgate.agent.advice import StartFetch, in_task, in_thread
+from headgate.agent.advice.client_httpx import fetch_through, fetch_through_async
 from headgate.agent.courtesy import Courtesy
 from headgate.agent.library import library_of
 from headgate.agent.marks import is_interactive
@@ -37,7 +39,7 @@ class Transport(BaseTransport):
     transport of its own looks for no proxy in the environment. A bundle, and a cache such as hishel's, are best in
     front of this; what a cache behind it had stored counts for nothing.
 
-    A request that is held raises what is both `NoContact` and the library's `TransportError`, and no socket is opened.
+    A request that is held raises what is both `NoContact` and the library's `TransportError`, and is not sent.
     What a request waits for is no part of its timeouts. With `extensions={"headgate": {"interactive": True}}` it is one
     that a user waits for. One is sent again only if its body was given whole: as bytes, text, a form or JSON.
     """
@@ -45,6 +47,8 @@ class Transport(BaseTransport):
     def __init__(self, courtesy: Courtesy, inner: Any = None) -> None:
         self._courtesy = courtesy
         self._inner = inner
+        self._start_fetch: StartFetch | None = None
+        self._is_closed = False
         self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
@@ -53,17 +57,20 @@ class Transport(BaseTransport):
         return self
 
     def __exit__(self, *raised: object) -> None:
+        self._is_closed = True
         if self._inner is not None:
             self._inner.__exit__(*raised)
 
     def close(self) -> None:
         """Close the transport that sends."""
+        self._is_closed = True
         if self._inner is not None:
             self._inner.close()
 
     def handle_request(self, request: Any) -> Any:
         """Send a request as soon as it may go; raises `NoContact` where that is too late."""
-        passage = _passage(self._courtesy, request)
+        start_fetch = None if self._courtesy.advice is None else self._start_fetch or self._make_start_fetch(request)
+        passage = _passage(self._courtesy, request, start_fetch)
         while True:
             try:
                 while (wait := passage.wait()) is not None:
@@ -83,6 +90,13 @@ class Transport(BaseTransport):
                     for _ in response.stream:
                         pass
 
+    def _make_start_fetch(self, request: Any) -> StartFetch:
+        """Make what fetches advice through the transport that sends."""
+        is_closed = partial(getattr, self, "_is_closed")
+        fetch = partial(fetch_through, self._begun(request), library=library_of(request), is_closed=is_closed)
+        self._start_fetch = in_thread(fetch)
+        return self._start_fetch
+
     def _begun(self, request: Any) -> Any:
         with self._lock:
             if self._inner is None:
@@ -96,6 +110,8 @@ class AsyncTransport(AsyncBaseTransport):
     def __init__(self, courtesy: Courtesy, inner: Any = None) -> None:
         self._courtesy = courtesy
         self._inner = inner
+        self._start_fetch: StartFetch | None = None
+        self._is_closed = False
 
     async def __aenter__(self) -> Self:
         if self._inner is not None:
@@ -103,25 +119,28 @@ class AsyncTransport(AsyncBaseTransport):
         return self
 
     async def __aexit__(self, *raised: object) -> None:
+        self._is_closed = True
         if self._inner is not None:
             await self._inner.__aexit__(*raised)
 
     async def aclose(self) -> None:
         """Close the transport that sends."""
+        self._is_closed = True
         if self._inner is not None:
             await self._inner.aclose()
 
     async def handle_async_request(self, request: Any) -> Any:
         """Send a request as soon as it may go; raises `NoContact` where that is too late."""
-        passage = _passage(self._courtesy, request)
+        if self._inner is None:
+            self._inner = library_of(request).AsyncHTTPTransport()
+        start_fetch = None if self._courtesy.advice is None else self._start_fetch or self._make_start_fetch(request)
+        passage = _passage(self._courtesy, request, start_fetch)
         while True:
             try:
                 while (wait := passage.wait()) is not None:
                     await wait.settle()
             except NoContact as held:
                 raise _held(held, request) from None
-            if self._inner is None:
-                self._inner = library_of(request).AsyncHTTPTransport()
             with passage:
                 response = await self._inner.handle_async_request(request)
             try:
@@ -136,8 +155,15 @@ class AsyncTransport(AsyncBaseTransport):
                         async for _ in response.stream:
                             pass
 
+    def _make_start_fetch(self, request: Any) -> StartFetch:
+        """Make what fetches advice through the transport that sends."""
+        is_closed = partial(getattr, self, "_is_closed")
+        fetch = partial(fetch_through_async, self._inner, library=library_of(request), is_closed=is_closed)
+        self._start_fetch = in_task(fetch)
+        return self._start_fetch
 
-def _passage(courtesy: Courtesy, request: Any) -> Passage:
+
+def _passage(courtesy: Courtesy, request: Any, start_fetch: StartFetch | None) -> Passage:
     marks = request.extensions.get("headgate")
     return courtesy.passage(
         request.method,
@@ -145,6 +171,7 @@ def _passage(courtesy: Courtesy, request: Any) -> Passage:
         interactive=marks is not None and is_interactive(marks),
         # Of an iterator or a file nothing may be left, and of other kinds of bodies nothing is known.
         repeatable=courtesy.retry > 0 and isinstance(request.stream, library_of(request).ByteStream),
+        start_fetch=start_fetch,
     )
 
 

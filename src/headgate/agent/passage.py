@@ -21,8 +21,9 @@ from urllib.parse import unquote
 import msgspec
 
 from headgate.advice.answer import Advice
+from headgate.agent.advice import PendingAdvice, StartFetch
 from headgate.agent.retry_pause import TOO_MANY_REQUESTS, retry_pause
-from headgate.agent.wait import Pause, Wait
+from headgate.agent.wait import FetchWait, Pause, Wait
 from headgate.errors import NoContact
 from headgate.http.origin import serialised_origin
 from headgate.http.retry_after import retry_after
@@ -58,12 +59,14 @@ class Passage(msgspec.Struct, eq=False):
     """Whether a user waits for it."""
     _repeatable: bool
     _refusal: type[NoContact]
+    _start_fetch: StartFetch | None
     _origin: str | None = None
     _draw: float | None = None
     _retry_in: float = 0.0
     _since: float | None = None
     _sent: float = ASAP
     _waited: float = 0.0
+    _waited_for_advice: float = 0.0
     _tries: int = 0
 
     def __enter__(self) -> None:
@@ -101,7 +104,7 @@ class Passage(msgspec.Struct, eq=False):
             release = courtesy.throttle.release_time(self._url, now=now, interactive=self.interactive)
         finally:
             courtesy.lock.release()
-        if release > now or courtesy.asking is not None:
+        if release > now or courtesy.advice is not None:
             wait = self._hold(release, now)
             if wait is not None:
                 return wait
@@ -134,6 +137,7 @@ class Passage(msgspec.Struct, eq=False):
         asked = (retry_after(value, now=now) for value in _lines(headers, "retry-after"))
         self._retry_in = max([pause, release - now, *(instant - now for instant in asked)])
         self._since, self._waited = None, 0.0
+        self._waited_for_advice = 0.0
         return self._retry_in > courtesy.max_delay
 
     def _is_worth_another(self, status: int) -> bool:
@@ -154,21 +158,38 @@ class Passage(msgspec.Struct, eq=False):
         if isinstance(advice, Advice):
             advised = advice.release_time(self._chance())
             holds.append((advised, _said(advice, advised), advice.origin))
-        elif advice is not None:
-            return advice
+        elif advice is not None and not self._is_too_late(release, now):
+            return self._fetch_wait(advice, now)
         release, reason, target = max(holds, default=(ASAP, "", ""))
         return self._pause(release, reason, target, now) if release > now else None
 
-    def _advice(self, now: float, *, may_ask: bool) -> Advice | Wait | None:
-        """Give what the origin advises, or what to wait for to know; None where nothing is known, nor to be."""
-        asking = self._courtesy.asking
-        if asking is None:
+    def _advice(self, now: float, *, may_ask: bool) -> Advice | PendingAdvice | None:
+        """Return what the origin advises, as far as that is known; None where it is not to be asked."""
+        client = self._courtesy.advice
+        if client is None:
             return None
         if self._origin is None:
             self._origin = serialised_origin(self._url) or ""
         if not self._origin:
             return None
-        return asking.ask(self._origin, now=now) if may_ask else asking.known(self._origin, now=now)
+        if not may_ask:
+            return client.known(self._origin, now=now)
+        return client.ask(self._origin, now=now, start=self._start_fetch)
+
+    def _fetch_wait(self, pending: PendingAdvice, now: float) -> FetchWait:
+        """Return the wait for advice that is not known yet; raises the refusal when it has taken too long."""
+        longest = self._courtesy.advice_wait
+        if self._since is None:
+            self._since = now
+        left = min(longest - (now - self._since), longest)
+        # A fetch under way may end at any time; one that may not be started yet is not worth a shorter wait. The sum is
+        # for a clock that is set back while a request waits.
+        hopeless = not pending.is_under_way and pending.until - now > left
+        if left <= 0 or hopeless or self._waited_for_advice > 2 * longest:
+            raise self._refusal(pending.until, "advice_pending", self._origin or "", now)
+        wait = FetchWait(pending.finished, min(left, pending.until - now))
+        self._waited_for_advice += wait.seconds
+        return wait
 
     def _chance(self) -> float:
         """Give the one draw of the request."""
@@ -193,14 +214,20 @@ class Passage(msgspec.Struct, eq=False):
 
     def _pause(self, release: float, reason: str, target: str, now: float) -> Pause:
         most = self._courtesy.max_delay
+        if self._is_too_late(release, now):
+            raise self._refusal(release, reason, target, now)
         if self._since is None:
             self._since = now
-        # A clock that is set back while a request waits does not make it wait for longer than it may.
-        if judge(release, now=self._since, max_delay=most) is Status.REJECTED or self._waited > 2 * most:
-            raise self._refusal(release, reason, target, now)
         pause = Pause(min(release - now, most))
         self._waited += pause.seconds
         return pause
+
+    def _is_too_late(self, release: float, now: float) -> bool:
+        """Return whether a request that waits for this release would wait for longer than it may."""
+        longest = self._courtesy.max_delay
+        since = now if self._since is None else self._since
+        # The sum is for a clock that is set back while a request waits.
+        return judge(release, now=since, max_delay=longest) is Status.REJECTED or self._waited > 2 * longest
 
     def _spend(self) -> bool:
         with self._courtesy.lock:

@@ -5,8 +5,10 @@ of a response's body is read here, unless its request is sent again.
 """
 
 from contextlib import closing, suppress
+from functools import partial
 from typing import Any, Final
 
+from headgate.agent.advice import in_thread
 from headgate.agent.courtesy import Courtesy
 from headgate.agent.marks import is_interactive
 from headgate.errors import ConfigurationError, MissingExtra, NoContact
@@ -17,10 +19,16 @@ try:
 except ImportError:
     raise MissingExtra("requests", "headgate.agent.requests") from None
 
+# It imports requests too.
+from headgate.agent.advice.client_requests import fetch_with
+
 __all__ = ["Adapter", "Held"]
 
 _SHORT: Final = 65_536
 """Bytes of a refused body that are read for the sake of its connection, which can then serve again."""
+
+_OPTIONS: Final = ("stream", "timeout", "verify", "cert", "proxies")
+"""What an adapter is also given with a request, in this order or by name."""
 
 
 class Held(NoContact, requests.ConnectionError):
@@ -36,7 +44,7 @@ class Adapter(HTTPAdapter):
     `inner` is the adapter that sends. Without one it is this one itself, which takes all that an `HTTPAdapter` takes;
     of its `max_retries` those for the sake of a status are the courtesy's instead, and `ConfigurationError` is raised
     for a `status_forcelist`. A request that is held raises `Held`, which is both `NoContact` and
-    `requests.ConnectionError`, and no socket is opened. What a request waits for is no part of its timeouts.
+    `requests.ConnectionError`, and is not sent. What a request waits for is no part of its timeouts.
 
     A request whose attribute `headgate` is `{"interactive": True}`, set on what `session.prepare_request` gives, is one
     that a user waits for. One is sent again only if its body is bytes or text. A cache is best in front of this, as
@@ -59,14 +67,19 @@ class Adapter(HTTPAdapter):
 
     def send(self, request: requests.PreparedRequest, *args: Any, **options: Any) -> requests.Response:
         """Send a request as soon as it may go; raises `Held` where that is too late."""
+        forward = super().send if self._inner is None else self._inner.send
+        start_fetch = None
+        if self._courtesy.advice is not None:
+            given = {**dict(zip(_OPTIONS, args, strict=False)), **options}
+            start_fetch = in_thread(partial(fetch_with, forward, options=given))
         passage = self._courtesy.passage(
             request.method or "GET",
             request.url or "",
             interactive=is_interactive(getattr(request, "headgate", None)),
             repeatable=request.body is None or isinstance(request.body, bytes | str),
             refusal=Held,
+            start_fetch=start_fetch,
         )
-        forward = super().send if self._inner is None else self._inner.send
         while True:
             try:
                 while (wait := passage.wait()) is not None:

@@ -9,6 +9,8 @@ from typing import Any
 from urllib.error import URLError
 from urllib.request import BaseHandler, Request
 
+from headgate.agent.advice import in_thread
+from headgate.agent.advice.client_urllib import AdviceMessage, fetch_with
 from headgate.agent.courtesy import Courtesy
 from headgate.agent.marks import is_interactive
 from headgate.errors import NoContact
@@ -26,7 +28,7 @@ class Handler(BaseHandler):
     Those that send, such as an `HTTPSHandler` with a TLS context of one's own, are asked behind this one, if their
     `handler_order` is above its own, as it is unless they say otherwise; what answers requests itself, such as a cache,
     belongs below it, and then its answers count for nothing. A request that is held raises `Held`, which is both
-    `NoContact` and `URLError`, and no socket is opened. What a request waits for is no part of its timeout.
+    `NoContact` and `URLError`, and is not sent. What a request waits for is no part of its timeout.
 
     A `Request` whose attribute `headgate` is `{"interactive": True}` is one that a user waits for. One is sent again
     only if its data are bytes. An opener shares no handlers with another.
@@ -37,15 +39,19 @@ class Handler(BaseHandler):
 
     def __init__(self, courtesy: Courtesy) -> None:
         self._courtesy = courtesy
+        self._start_fetch = in_thread(lambda advice: fetch_with(self.parent, advice, skipped=Handler))
 
     def http_open(self, request: Request) -> Any:
         """Open a request as soon as it may go; raises `Held` where that is too late."""
+        if isinstance(request, AdviceMessage):
+            return None  # a proxy's handler had the opener open it
         passage = self._courtesy.passage(
             request.get_method(),
             request.full_url,  # also that of a request which a proxy is sent
             interactive=is_interactive(getattr(request, "headgate", None)),
             repeatable=request.data is None or isinstance(request.data, bytes),
             refusal=Held,
+            start_fetch=None if self._courtesy.advice is None else self._start_fetch,
         )
         while True:
             while (wait := passage.wait()) is not None:

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Final, Protocol
 
-__all__ = ["Flight", "Pause", "Wait"]
+__all__ = ["FetchWait", "Pause", "Wait", "in_asyncio"]
 
 _LONGEST: Final = 3600.0
 """Seconds slept at once: what is longer is slept piece by piece, and looked at anew in between."""
@@ -38,7 +38,7 @@ class Pause:
 
     async def settle(self) -> None:
         """Sleep, and let the event loop go on."""
-        if _in_asyncio():
+        if in_asyncio():
             import asyncio
 
             await asyncio.sleep(self.seconds)
@@ -48,36 +48,37 @@ class Pause:
             await anyio.sleep(self.seconds)
 
 
-class Flight:
-    """Until a fetch that somebody else makes has landed, for so many seconds at most.
+class FetchWait:
+    """Until a fetch has finished, for so many seconds at most.
 
-    However many wait, in however many threads and event loops, and whoever of them gives up: the fetch goes on.
+    However many wait, in however many threads and event loops: none of them ends the fetch by giving up.
     """
 
-    __slots__ = ("_landed", "_seconds")
+    __slots__ = ("_finished", "seconds")
 
-    def __init__(self, landed: "Future[None]", seconds: float) -> None:
-        self._landed = landed
-        self._seconds = max(seconds, 0.0)
+    def __init__(self, finished: "Future[None]", seconds: float) -> None:
+        self._finished = finished
+        self.seconds = min(max(seconds, 0.0), _LONGEST)
 
     def block(self) -> None:
         """Wait for it in this thread."""
         with suppress(TimeoutError):
-            self._landed.result(self._seconds)
+            self._finished.result(self.seconds)
 
     async def settle(self) -> None:
         """Wait for it and let the event loop go on."""
-        if _in_asyncio():
+        if in_asyncio():
             import asyncio
 
-            await asyncio.wait([asyncio.wrap_future(self._landed)], timeout=self._seconds)
+            await asyncio.wait([asyncio.wrap_future(self._finished)], timeout=self.seconds)
         else:
             import anyio
 
             await anyio.to_thread.run_sync(self.block, abandon_on_cancel=True)
 
 
-def _in_asyncio() -> bool:
+def in_asyncio() -> bool:
+    """Return whether an event loop of asyncio is running in this thread."""
     import asyncio
 
     try:

@@ -161,8 +161,11 @@ class _Watched:
         """Send a request; raises `TimeoutError` where no head comes."""
         import anyio
 
+        from headgate.agent.advice.client_httpx import ADVICE_EXTENSION
         from headgate.agent.bundle.fetch import TIMEOUT
 
+        if ADVICE_EXTENSION in request.extensions:
+            return await self._inner.handle_async_request(request)
         self._journal.learned(self._courtesy, str(request.url))
         async with self._journal.attempt(request.method, str(request.url)) as attempt:
             with anyio.fail_after(2 * TIMEOUT):
@@ -223,7 +226,7 @@ class _Journal:
         from headgate.http.origin import serialised_origin
 
         origin = serialised_origin(url) or url
-        advice = None if courtesy.asking is None else courtesy.asking.known(origin, now=time.time())
+        advice = None if courtesy.advice is None else courtesy.advice.known(origin, now=time.time())
         if advice is not None and origin not in self.told["advice"]:
             fresh_for = advice.fresh_until - time.time()
             seconds = fresh_for if math.isfinite(fresh_for) else None

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from headgate.advice.fetching import AdviceResponse
-from headgate.agent import Courtesy, advice, passage
+from headgate.agent import Courtesy, passage
 from headgate.throttle import Policy, Throttle
 
 HALF = b'[{"user_agent":"*","fraction":0.5}]'
@@ -18,14 +18,16 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def half_wanted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Courtesy]:
-    """Return what makes a courtesy with these draws, for origins that want half of the traffic."""
+def half_wanted() -> Callable[..., Courtesy]:
+    """Return what makes a courtesy with these draws, which knows that https://example.com wants half of the traffic."""
     advised = AdviceResponse(200, [("Content-Type", "application/trafficadvice+json")], HALF)
-    monkeypatch.setattr(advice, "begin_fetch", lambda request, *, tls, done: done(advised))
 
     def make(*draws: float) -> Courtesy:
         drawn = iter(draws)
-        return Courtesy("ExampleBot", clock=lambda: 1000.0, draw=lambda: next(drawn))
+        courtesy = Courtesy("ExampleBot", clock=lambda: 1000.0, draw=lambda: next(drawn))
+        assert courtesy.advice is not None
+        courtesy.advice.ask("https://example.com", now=1000.0, start=lambda _, report: report(advised))
+        return courtesy
 
     return make
 

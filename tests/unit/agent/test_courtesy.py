@@ -41,9 +41,9 @@ def test_the_policy_is_the_throttle_s():
 
 
 def test_only_an_agent_with_an_identity_asks_for_advice():
-    assert Courtesy().asking is None
-    assert Courtesy(identity=["ExampleBot", "*"]).asking is not None
-    assert Courtesy("ExampleBot").asking is not None
+    assert Courtesy().advice is None
+    assert Courtesy(identity=["ExampleBot", "*"]).advice is not None
+    assert Courtesy("ExampleBot").advice is not None
 
 
 def failing(courtesy: Courtesy, times: int, url: str = URL) -> None:
@@ -120,7 +120,7 @@ courtesy, stop = Courtesy(["ExampleBot", "*"]), threading.Event()
 def ask():
     while not stop.is_set():
         courtesy.explain("https://example.com/")
-        courtesy.asking.known("https://example.com", now=0.0)
+        courtesy.advice.known("https://example.com", now=0.0)
 
 
 asking = [threading.Thread(target=ask) for _ in range(4)]
@@ -132,7 +132,7 @@ for _ in range(8):
     if not child:
         signal.alarm(20)
         courtesy.explain("https://example.com/")
-        courtesy.asking.known("https://example.com", now=0.0)
+        courtesy.advice.known("https://example.com", now=0.0)
         os._exit(0)
     codes.append(os.waitpid(child, 0)[1])
     if codes[-1]:

@@ -9,8 +9,7 @@ import pytest
 
 from headgate.advice.fetching import NETWORK_ERROR, AdviceResponse
 from headgate.agent import Courtesy, NoContact
-from headgate.agent import advice as fetching
-from headgate.agent.wait import Flight, Pause
+from headgate.agent.wait import FetchWait, Pause
 from headgate.throttle import Policy, Throttle
 
 URL = "https://example.com/path?query"
@@ -32,7 +31,7 @@ NONE = advises('[{"user_agent":"*","disallow":true}]')
 class World:
     """A clock, the draws, the origin's advice, and all that was sent or slept."""
 
-    def __init__(self, monkeypatch) -> None:
+    def __init__(self) -> None:
         self.now = 1_000_000.0
         self.draws = itertools.repeat(0.0)
         self.jitter = 0.0
@@ -40,15 +39,17 @@ class World:
         self.asked: list[str] = []
         self.slept: list[float] = []
         self.sent = 0
-        monkeypatch.setattr(fetching, "begin_fetch", self._fetch, raising=False)
 
-    def _fetch(self, request, *, tls, done):
+    def _fetch(self, request, report):
         self.asked.append(request.url)
-        done(self.advice)
+        report(self.advice)
 
     def courtesy(self, **options) -> Courtesy:
         options = {"throttle": self.throttle(), **options}
-        return Courtesy(clock=lambda: self.now, draw=lambda: next(self.draws), **options)
+        courtesy = Courtesy(clock=lambda: self.now, draw=lambda: next(self.draws), **options)
+        if courtesy.advice is not None:
+            courtesy.advice._default = self._fetch  # in the place of a client that opens connections
+        return courtesy
 
     def throttle(self, **policy) -> Throttle:
         """Make one with the jitter of this world, which shortens no backoff."""
@@ -74,8 +75,8 @@ class World:
 
 
 @pytest.fixture
-def world(monkeypatch):
-    return World(monkeypatch)
+def world():
+    return World()
 
 
 def held(world, courtesy, url=URL, **options) -> NoContact:
@@ -563,11 +564,123 @@ def test_the_draw_is_reused_when_the_advice_is_asked_again(world):
     world.advice = HALF
     world.draws = iter([0.1])
     passage = courtesy.passage("GET", URL)
-    assert isinstance(passage.wait(), Flight)
+    assert isinstance(passage.wait(), FetchWait)
     assert passage.wait().seconds == 1800
     world.now += 1800
-    assert isinstance(passage.wait(), Flight)
+    assert isinstance(passage.wait(), FetchWait)
     assert isinstance(passage.wait(), Pause)
+
+
+# -- advice that is not known yet
+
+
+class Slow:
+    """Fetches that are reported when the test says so; the clock goes on while a request waits for them."""
+
+    def __init__(self, world, **options):
+        self.world = world
+        self.courtesy = polite(world, **options)
+        self.courtesy.advice._default = self.start
+        self.reports = []
+
+    def start(self, request, report):
+        self.reports.append(report)
+
+    def waits(self, passage, *, seconds=math.inf):
+        """Wait so long at most, and give what was waited in all; raises `NoContact`."""
+        waited = 0.0
+        for _ in range(100):
+            if waited >= seconds or (wait := passage.wait()) is None:
+                return waited
+            waited += wait.seconds
+            self.world.now += wait.seconds
+        raise AssertionError("it waits and waits")
+
+
+def test_unless_told_otherwise_a_request_waits_for_advice_as_long_as_a_fetch_may_take(world):
+    slow = Slow(world)
+    passage = slow.courtesy.passage("GET", URL)
+    wait = passage.wait()
+    assert (type(wait), wait.seconds) == (FetchWait, 6.0)
+    world.now += 5
+    slow.reports[0](ALL)
+    assert passage.wait() is None
+
+
+@pytest.mark.parametrize("max_delay", [0.0, 0.5, 3.0, 20.0])
+def test_max_delay_bounds_the_wait_for_advice(world, max_delay):
+    slow = Slow(world, max_delay=max_delay)
+    start = world.now
+    with pytest.raises(NoContact) as caught:
+        slow.waits(slow.courtesy.passage("GET", URL))
+    assert world.now - start == pytest.approx(max_delay)
+    held = caught.value
+    assert (held.reason, held.target) == ("advice_pending", "https://example.com")
+    assert world.now <= held.release_time <= world.now + 6
+    assert "is held by its traffic advice, which is not known yet; ask again at" in str(held)
+    # The fetch goes on, and the next request has its result.
+    slow.reports[-1](ALL)
+    assert slow.courtesy.passage("GET", URL).wait() is None
+
+
+def test_max_delay_bounds_the_wait_for_advice_and_the_hold_after_it_together(world):
+    slow = Slow(world, max_delay=5)
+    passage = slow.courtesy.passage("GET", URL)
+    assert slow.waits(passage, seconds=5) == 5
+    world.now -= 2  # after three seconds the advice is known
+    slow.reports[0](AdviceResponse(503, [("Retry-After", "2")], None))
+    assert passage.wait().seconds == 2
+    other = slow.courtesy.passage("GET", "https://www.example.com/")
+    assert slow.waits(other, seconds=5) == 5
+    world.now -= 2
+    slow.reports[1](AdviceResponse(503, [("Retry-After", "3")], None))
+    with pytest.raises(NoContact) as caught:
+        other.wait()
+    assert caught.value.reason == "advice_unreachable"
+
+
+def test_a_failure_of_this_machine_is_waited_out_or_the_request_fails(world):
+    slow = Slow(world, max_delay=2)
+    passage = slow.courtesy.passage("GET", URL)
+    assert type(passage.wait()) is FetchWait
+    slow.reports[0](OSError(24, "Too many open files"))
+    pause = passage.wait()
+    assert (type(pause), pause.seconds) == (FetchWait, pytest.approx(1))
+    world.now += 1
+    assert type(passage.wait()) is FetchWait
+    world.now += 0.5
+    slow.reports[1](OSError(24, "Too many open files"))
+    with pytest.raises(NoContact) as caught:
+        passage.wait()
+    # It never went as if there were no advice; and what cannot be fetched again in time is not waited for.
+    assert (caught.value.reason, caught.value.release_time) == ("advice_pending", world.now + 1)
+    assert world.sent == 0
+
+
+def test_a_clock_that_is_set_back_makes_no_request_wait_for_advice_for_ever(world):
+    slow = Slow(world, max_delay=3)
+    passage = slow.courtesy.passage("GET", URL)
+    waited = 0.0
+
+    def keep_waiting():
+        nonlocal waited
+        for _ in range(100):
+            waited += passage.wait().seconds
+            world.now -= 1000
+
+    with pytest.raises(NoContact):
+        keep_waiting()
+    assert waited <= 9
+
+
+def test_a_request_that_the_throttle_refuses_does_not_wait_for_advice(world):
+    slow = Slow(world, advice_clears_backoff=True)
+    for _ in range(4):
+        slow.courtesy.throttle.response_received(URL, 503, {}, now=world.now)
+    with pytest.raises(NoContact) as caught:
+        slow.courtesy.passage("GET", URL).wait()
+    assert caught.value.reason == "backoff"
+    assert len(slow.reports) == 1
 
 
 # -- the advice and the backoff
@@ -597,6 +710,8 @@ def test_an_origin_that_wants_all_traffic_may_be_taken_at_its_word(world):
     world.now += 60
     world.advice = ALL
     world.jitter = 0.5
+    # A request that is held for too long anyway does not wait for the advice, but has it fetched for the next ones.
+    assert held(world, courtesy).release_time > world.now + 100
     error = held(world, courtesy)
     assert error.release_time == world.now + 5
     world.now += 10

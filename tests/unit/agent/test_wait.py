@@ -7,7 +7,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from headgate.agent.wait import Flight, Pause
+from headgate.agent.wait import FetchWait, Pause
 
 
 def test_a_pause_is_as_long_as_it_says_in_a_thread_and_in_a_loop():
@@ -42,16 +42,16 @@ def test_a_pause_lets_the_event_loop_go_on():
     assert asyncio.run(both()) == ["went on", "waited"]
 
 
-def test_a_flight_is_over_when_it_lands_for_every_thread_and_loop():
+def test_a_fetch_is_over_when_it_lands_for_every_thread_and_loop():
     landed: Future[None] = Future()
     over: list[str] = []
 
     def in_thread() -> None:
-        Flight(landed, 10).block()
+        FetchWait(landed, 10).block()
         over.append("thread")
 
     def in_loop() -> None:
-        asyncio.run(Flight(landed, 10).settle())
+        asyncio.run(FetchWait(landed, 10).settle())
         over.append("loop")
 
     threads = [threading.Thread(target=way) for way in (in_thread, in_loop, in_thread, in_loop)]
@@ -64,20 +64,20 @@ def test_a_flight_is_over_when_it_lands_for_every_thread_and_loop():
     assert sorted(over) == ["loop", "loop", "thread", "thread"]
 
 
-def test_a_flight_that_does_not_land_is_waited_for_no_longer_than_it_says():
+def test_a_fetch_that_does_not_land_is_waited_for_no_longer_than_it_says():
     landed: Future[None] = Future()
-    Flight(landed, 0.02).block()
-    asyncio.run(Flight(landed, 0.02).settle())
-    Flight(landed, -1.0).block()
+    FetchWait(landed, 0.02).block()
+    asyncio.run(FetchWait(landed, 0.02).settle())
+    FetchWait(landed, -1.0).block()
     assert not landed.done()
 
 
-def test_one_that_is_cancelled_leaves_the_flight_to_the_others():
+def test_one_that_is_cancelled_leaves_the_fetch_to_the_others():
     landed: Future[None] = Future()
 
     async def two() -> bool:
-        first = asyncio.create_task(Flight(landed, 10).settle())
-        second = asyncio.create_task(Flight(landed, 10).settle())
+        first = asyncio.create_task(FetchWait(landed, 10).settle())
+        second = asyncio.create_task(FetchWait(landed, 10).settle())
         await asyncio.sleep(0)
         first.cancel()
         await asyncio.wait([first])
@@ -91,8 +91,8 @@ def test_one_that_is_cancelled_leaves_the_flight_to_the_others():
     assert asyncio.run(two())
 
 
-def test_a_flight_that_lands_after_its_loop_closed_disturbs_nobody(caplog):
+def test_a_fetch_that_lands_after_its_loop_closed_disturbs_nobody(caplog):
     landed: Future[None] = Future()
-    asyncio.run(Flight(landed, 0.01).settle())
+    asyncio.run(FetchWait(landed, 0.01).settle())
     landed.set_result(None)
     assert caplog.records == []

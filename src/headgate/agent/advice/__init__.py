@@ -1,10 +1,14 @@
-"""Fetching an origin's traffic advice: the one request that the core asks for, with nothing in it of anybody's.
+"""Traffic advice on the agent's side: which origin is asked when, and through which HTTP client.
 
-No cookie, no credentials, no proxy or `.netrc` of the environment, no redirect followed; at most five seconds and half
-a megabyte, whatever answers. It needs no HTTP library, so that a program with any of them can ask.
+`AdviceClient` owns the cache and the fetches that are under way. A transport hands it a `StartFetch`, made by
+`in_thread` or `in_task` from a function that makes one request with the transport's own library: `client_httpx`,
+`client_aiohttp`, `client_requests` and `client_urllib`. Where there is no such client, `fetcher` has one of its own.
+
+Whatever sends the request: it is one GET with nothing of the user's in it, no cookie and no credentials, and no
+redirect is followed.
 """
 
-from headgate.agent.advice.beginning import MOST_AT_ONCE, MOST_WAITING, begin_fetch
-from headgate.agent.advice.fetcher import fetch_advice
+from headgate.agent.advice.client import AdviceClient, PendingAdvice
+from headgate.agent.advice.start import StartFetch, in_task, in_thread
 
-__all__ = ["MOST_AT_ONCE", "MOST_WAITING", "begin_fetch", "fetch_advice"]
+__all__ = ["AdviceClient", "PendingAdvice", "StartFetch", "in_task", "in_thread"]

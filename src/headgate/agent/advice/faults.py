@@ -5,12 +5,14 @@ unreachable origin, which requests may go to; it is made again.
 """
 
 import errno
+import re
 import socket
-import ssl
 from collections.abc import Iterator
 from typing import Final
 
-__all__ = ["is_local"]
+__all__ = ["is_local", "is_refused_by_proxy"]
+
+_refused = re.compile(r"(?:\A|Tunnel connection failed: )([1-9][0-9]{2})\b").search
 
 _ERRNOS: Final = frozenset(
     {
@@ -27,8 +29,20 @@ def is_local(error: BaseException) -> bool:
     return bool(found) and all(found)
 
 
+def is_refused_by_proxy(error: BaseException) -> bool:
+    """Return whether an error in connecting through the client's proxy is the proxy's own; False for a status of 5xx.
+
+    With 5xx to a CONNECT proxies say that they cannot reach the origin. httpx begins its message with the status,
+    `http.client` has it in the middle, and urllib3 has that.
+    """
+    status = _refused(str(error))
+    return status is None or not status[1].startswith("5")
+
+
 def _system_errors(error: BaseException) -> Iterator[tuple[int, frozenset[int]]]:
     """Yield the numbers of the errors behind an exception of a library, and those of their kind that are local."""
+    import ssl  # which takes longer to import than all of this, and is rarely needed
+
     pending: list[BaseException | None] = [error]
     seen: set[int] = set()
     while pending:

@@ -18,13 +18,13 @@ from urllib.parse import urlsplit
 import h11
 
 from headgate.advice.collector import ResponseCollector
-from headgate.advice.fetching import NETWORK_ERROR, TIMEOUT, AdviceRequest, AdviceResponse, needs_body
+from headgate.advice.fetching import NETWORK_ERROR, TIMEOUT, AdviceRequest, AdviceResponse, needs_body, too_late
 from headgate.agent.advice.faults import is_local
 from headgate.errors import FetchError
 from headgate.http.lists import Pairs
 from headgate.http.origin import is_localhost
 
-__all__ = ["MAX_HEAD_SIZE", "PROTOCOL", "default_context", "Streams", "exchange", "fetch", "fetch_advice", "too_late"]
+__all__ = ["MAX_HEAD_SIZE", "PROTOCOL", "default_context", "Streams", "exchange", "fetch", "fetch_advice"]
 
 PROTOCOL: Final = "http/1.1"
 """The protocol that is spoken, by its name in TLS (ALPN)."""
@@ -195,11 +195,6 @@ def _described(error: Exception) -> str:
     if isinstance(error, OSError) and str(error).startswith("Multiple exceptions: "):
         return "the connections to all of its addresses failed"
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
-
-
-def too_late(timeout: float) -> str:
-    """Say that a fetch took too long."""
-    return f"not within {timeout:g} s"
 
 
 class _FetchLoop(asyncio.SelectorEventLoop):

@@ -20,7 +20,8 @@ from headgate.advice.fetching import (
     interpret,
 )
 from headgate.advice.result import UNREACHABLE
-from headgate.agent.advice import fetch_advice, fetcher
+from headgate.agent.advice import fetcher
+from headgate.agent.advice.fetcher import fetch_advice
 from headgate.errors import FetchError
 from tests.unit.agent.advice import scripted
 

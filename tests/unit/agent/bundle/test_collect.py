@@ -220,7 +220,7 @@ def test_the_default_courtesy_is_headgates_own(monkeypatch):
     assert list(collect([])) == []
     (courtesy,) = made
     assert (courtesy.max_delay, courtesy.retry) == (60.0, 2)
-    assert courtesy.asking is not None
+    assert courtesy.advice is not None
 
 
 @pytest.mark.parametrize(

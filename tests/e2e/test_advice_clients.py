@@ -1,0 +1,343 @@
+"""Advice is fetched with the client that sends the request: through its proxy, with its authorities and certificates.
+
+The host exists only behind the proxy, and its certificate is of an authority that nothing else trusts.
+"""
+
+import asyncio
+import errno
+import socket
+import ssl
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from http.cookiejar import Cookie, CookieJar
+from pathlib import Path
+from typing import NamedTuple
+
+import aiohttp
+import anyio
+import httpx
+import httpx2
+import pytest
+import requests
+import trustme
+import yarl
+
+from headgate.agent import Courtesy, NoContact
+from headgate.agent.advice import client, client_aiohttp, client_httpx
+from headgate.agent.aiohttp import Middleware
+from headgate.agent.httpx import AsyncTransport, Transport
+from headgate.agent.requests import Adapter
+from headgate.agent.urllib import Handler
+from tests.e2e.connect_proxy import Proxy, proxying
+from tests.e2e.polite_origin import ADVICE, Answer, Origin, running
+
+HOST = "only-behind-the-proxy.example"
+URL = f"https://{HOST}/"
+DISALLOWED = '[{"user_agent":"ExampleBot","disallow":true}]'
+
+
+class World(NamedTuple):
+    """An origin behind a proxy."""
+
+    origin: Origin
+    proxy: Proxy
+    ca: Path
+    """The file of the origin's authority, and of nothing else."""
+    certificate: Path
+    """A certificate and its key for clients, which the origin demands."""
+
+    @property
+    def tls(self) -> ssl.SSLContext:
+        """What a client is given to trust the authority, and to show the certificate."""
+        context = ssl.create_default_context(cafile=self.ca)
+        context.load_cert_chain(self.certificate)
+        return context
+
+
+@pytest.fixture
+def world(tmp_path) -> Iterator[World]:
+    authority = trustme.CA()
+    ca, certificate = tmp_path / "ca.pem", tmp_path / "client.pem"
+    authority.cert_pem.write_to_path(ca)
+    authority.issue_cert("client@example.org").private_key_and_cert_chain_pem.write_to_path(certificate)
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(HOST).configure_cert(serving)
+    authority.configure_trust(serving)
+    serving.verify_mode = ssl.CERT_REQUIRED
+    with running(tls=serving) as origin, proxying(origin.server.server_address[1]) as proxy:
+        yield World(origin, proxy, ca, certificate)
+
+
+def by_httpx(library):
+    def send(courtesy: Courtesy, world: World) -> int:
+        inner = library.HTTPTransport(verify=world.tls, proxy=world.proxy.url)
+        with library.Client(
+            transport=Transport(courtesy, inner),
+            auth=("user", "password"),
+            cookies={"session": "secret"},
+            headers={"X-Key": "secret", "Authorization": "secret"},
+        ) as session:
+            return session.get(URL).status_code
+
+    return send
+
+
+def by_async_httpx(library, backend):
+    def send(courtesy: Courtesy, world: World) -> int:
+        async def ask() -> int:
+            inner = library.AsyncHTTPTransport(verify=world.tls, proxy=world.proxy.url)
+            async with library.AsyncClient(
+                transport=AsyncTransport(courtesy, inner),
+                auth=("user", "password"),
+                cookies={"session": "secret"},
+                headers={"X-Key": "secret"},
+            ) as session:
+                return (await session.get(URL)).status_code
+
+        return anyio.run(ask, backend=backend)
+
+    return send
+
+
+def by_aiohttp(courtesy: Courtesy, world: World) -> int:
+    async def ask() -> int:
+        jar = aiohttp.CookieJar()
+        jar.update_cookies({"session": "secret"}, yarl.URL(URL))
+        async with (
+            aiohttp.ClientSession(
+                middlewares=[Middleware(courtesy)],
+                cookie_jar=jar,
+                headers={"X-Key": "secret"},
+                trust_env=True,  # so that it also reads .netrc
+            ) as session,
+            session.get(URL, proxy=world.proxy.url, ssl=world.tls) as response,
+        ):
+            return response.status
+
+    return asyncio.run(ask())
+
+
+def by_requests(courtesy: Courtesy, world: World) -> int:
+    with requests.Session() as session:
+        session.mount("https://", Adapter(courtesy))
+        session.auth = ("user", "password")
+        session.cookies.set("session", "secret", domain=HOST)
+        session.headers["X-Key"] = "secret"
+        proxies = {"https": world.proxy.url}
+        return session.get(URL, proxies=proxies, verify=str(world.ca), cert=str(world.certificate)).status_code
+
+
+def by_urllib(courtesy: Courtesy, world: World) -> int:
+    jar = CookieJar()
+    options = dict.fromkeys(("port", "expires", "comment", "comment_url"))
+    jar.set_cookie(
+        Cookie(
+            0,
+            "session",
+            "secret",
+            domain=HOST,
+            path="/",
+            secure=True,
+            discard=True,
+            domain_specified=False,
+            domain_initial_dot=False,
+            path_specified=True,
+            port_specified=False,
+            rest={},
+            **options,
+        )
+    )
+    opener = urllib.request.build_opener(
+        Handler(courtesy),
+        urllib.request.ProxyHandler({"https": world.proxy.url}),
+        urllib.request.HTTPSHandler(context=world.tls),
+        urllib.request.HTTPCookieProcessor(jar),
+    )
+    opener.addheaders = [("X-Key", "secret"), ("Authorization", "Basic secret")]
+    with opener.open(URL) as response:
+        return response.status
+
+
+CLIENTS = {
+    "httpx2": by_httpx(httpx2),
+    "httpx": by_httpx(httpx),
+    "httpx2 in asyncio": by_async_httpx(httpx2, "asyncio"),
+    "httpx2 in trio": by_async_httpx(httpx2, "trio"),
+    "httpx in asyncio": by_async_httpx(httpx, "asyncio"),
+    "aiohttp": by_aiohttp,
+    "requests": by_requests,
+    "urllib": by_urllib,
+}
+
+
+@pytest.fixture(params=CLIENTS)
+def send(request, monkeypatch, tmp_path):
+    """Return what sends one request with some client; `.netrc` has a password for every host."""
+    netrc = tmp_path / "netrc"
+    netrc.write_text("default login user password secret\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    monkeypatch.setattr(client, "RETRY_PAUSE", 0.01)
+    return CLIENTS[request.param]
+
+
+def test_advice_comes_through_the_client_s_proxy_and_tls(world, send):
+    world.origin.advise(DISALLOWED)
+    with pytest.raises(NoContact) as caught:
+        send(Courtesy("ExampleBot"), world)
+    assert (caught.value.reason, caught.value.target) == ("advice_disallowed", f"https://{HOST}")
+    (asked,) = world.origin.asked
+    assert asked.path == ADVICE
+    assert world.proxy.heads
+    assert all(head.startswith(f"CONNECT {HOST}:443 ".encode()) for head in world.proxy.heads)
+
+
+def test_the_request_for_advice_has_nothing_of_the_user_s(world, send):
+    world.origin.advise(DISALLOWED)
+    with pytest.raises(NoContact):
+        send(Courtesy("ExampleBot"), world)
+    ((method, _, fields, body, *_),) = world.origin.asked
+    names = {name.lower(): value for name, value in fields.items()}
+    assert (method, body) == ("GET", b"")
+    assert {name: names[name] for name in ("host", "accept", "accept-encoding", "user-agent")} == {
+        "host": HOST,
+        "accept": "application/trafficadvice+json",
+        "accept-encoding": "identity",
+        "user-agent": "ExampleBot",
+    }
+    # And nothing else but what HTTP/1.1 itself needs.
+    assert names.keys() - {"host", "accept", "accept-encoding", "user-agent", "connection"} == set()
+
+
+def test_what_is_wanted_is_sent_through_the_same_proxy(world, send):
+    world.origin.advise('[{"user_agent":"*"}]')
+    assert send(Courtesy("ExampleBot"), world) == 200
+    assert [asked.path for asked in world.origin.asked] == [ADVICE, "/"]
+
+
+def test_redirects_of_advice_are_not_followed(world, send):
+    world.origin.say(ADVICE, Answer(302, {"Location": "/elsewhere"}))
+    assert send(Courtesy("ExampleBot"), world) == 200
+    assert [asked.path for asked in world.origin.asked] == [ADVICE, "/"]
+
+
+@pytest.mark.parametrize("status", [403, 407, 429])
+def test_a_refusal_of_the_proxy_s_own_says_nothing_of_the_origin(world, send, status):
+    """The fetch is made again, and what the origin disallows is not sent."""
+    world.proxy.statuses = [status]
+    world.origin.advise(DISALLOWED)
+    with pytest.raises(NoContact) as caught:
+        send(Courtesy("ExampleBot", max_delay=30), world)
+    assert caught.value.reason == "advice_disallowed"
+    assert [asked.path for asked in world.origin.asked] == [ADVICE]
+
+
+@pytest.mark.parametrize("status", [500, 502, 504])
+def test_a_proxy_that_cannot_reach_the_origin_has_asked_it_in_vain(world, send, status):
+    world.proxy.statuses = [status]
+    world.origin.advise(DISALLOWED)
+    assert send(Courtesy("ExampleBot"), world) == 200
+    assert [asked.path for asked in world.origin.asked] == ["/"]
+
+
+def by_threads(urls: list[str], courtesy: Courtesy) -> list[object]:
+    """Send a request to each URL, all at once, with one client; give the status or the error of each."""
+    with httpx2.Client(transport=Transport(courtesy), timeout=0.5) as session:
+
+        def ask(url: str) -> object:
+            try:
+                return session.get(url).status_code
+            except (NoContact, httpx2.HTTPError) as error:
+                return error
+
+        with ThreadPoolExecutor(len(urls)) as pool:
+            return list(pool.map(ask, urls))
+
+
+def by_tasks(urls: list[str], courtesy: Courtesy) -> list[object]:
+    """Do the same in one event loop."""
+
+    async def ask(session: aiohttp.ClientSession, url: str) -> object:
+        try:
+            async with session.get(url) as response:
+                return response.status
+        except (NoContact, aiohttp.ClientError, TimeoutError) as error:
+            return error
+
+    async def ask_all() -> list[object]:
+        timeout = aiohttp.ClientTimeout(total=None, sock_read=0.5)
+        async with aiohttp.ClientSession(middlewares=[Middleware(courtesy)], timeout=timeout) as session:
+            return list(await asyncio.gather(*(ask(session, url) for url in urls)))
+
+    return asyncio.run(ask_all())
+
+
+@pytest.fixture
+def holes() -> Iterator[list[str]]:
+    """Run 32 origins that accept connections and never answer; they are gone as soon as their advice is overdue."""
+    with ExitStack() as closing:
+        sockets = [closing.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(32)]
+        yield [f"http://127.0.0.1:{each.getsockname()[1]}/" for each in sockets]
+
+
+@pytest.mark.parametrize("ask_all", [by_threads, by_tasks])
+@pytest.mark.parametrize("at_once", [128, 3])
+def test_origins_that_do_not_answer_keep_no_advice_from_being_obeyed(holes, ask_all, at_once, monkeypatch):
+    """However many fetches hang: an origin that disallows traffic is not sent a request, though others are in line."""
+    monkeypatch.setattr(client, "MAX_FETCHES", at_once)
+    monkeypatch.setattr(client_httpx, "TIMEOUT", 1.0)
+    monkeypatch.setattr(client_aiohttp, "TIMEOUT", 1.0)
+    with running() as origin:
+        origin.advise(DISALLOWED)
+        outcomes = ask_all([*holes, f"{origin.url}/"], Courtesy("ExampleBot", max_delay=2.5))
+        assert isinstance(outcomes[-1], NoContact)
+        # With few fetches at once its turn may not have come in time, and then it fails all the same.
+        reasons = {"advice_disallowed"} if at_once == 128 else {"advice_disallowed", "advice_pending"}
+        assert outcomes[-1].reason in reasons
+        assert origin.got("/") == []
+
+
+def by_requests_plainly(url: str, courtesy: Courtesy) -> int:
+    with requests.Session() as session:
+        session.mount("http://", Adapter(courtesy))
+        return session.get(url, timeout=30).status_code
+
+
+def by_urllib_plainly(url: str, courtesy: Courtesy) -> int:
+    with urllib.request.build_opener(Handler(courtesy)).open(url, timeout=30) as response:
+        return response.status
+
+
+PLAINLY = {
+    "httpx2": lambda url, courtesy: by_threads([url], courtesy)[0],
+    "aiohttp": lambda url, courtesy: by_tasks([url], courtesy)[0],
+    "requests": by_requests_plainly,
+    "urllib": by_urllib_plainly,
+}
+
+
+@pytest.mark.parametrize("ask", PLAINLY.values(), ids=PLAINLY)
+def test_a_lack_of_descriptors_is_not_the_origin_s_fault(ask, monkeypatch):
+    """The fetch is made again when there are some, and what the origin disallows is not sent."""
+    monkeypatch.setattr(client, "RETRY_PAUSE", 0.01)
+    missing = [OSError(errno.EMFILE, "Too many open files") for _ in range(3)]
+    making = socket.socket.__init__
+
+    def lacking(self, *arguments, **options):
+        if missing and options.get("fileno") is None and len(arguments) < 4:
+            raise missing.pop()
+        making(self, *arguments, **options)
+
+    with running() as origin:
+        origin.advise(DISALLOWED)
+        monkeypatch.setattr(socket.socket, "__init__", lacking)
+        try:
+            held = ask(f"{origin.url}/", Courtesy("ExampleBot", max_delay=30))
+        except NoContact as error:
+            held = error
+        assert isinstance(held, NoContact)
+        assert held.reason == "advice_disallowed"
+        assert missing == []
+        assert [asked.path for asked in origin.asked] == [ADVICE]

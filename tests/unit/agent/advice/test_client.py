@@ -1,0 +1,272 @@
+"""One fetch for an origin, however many ask; and failures of this machine, which say nothing of the origin."""
+
+import asyncio
+import logging
+import threading
+
+import pytest
+
+from headgate.advice import AgentIdentity
+from headgate.advice.answer import Advice
+from headgate.advice.fetching import NETWORK_ERROR, AdviceResponse
+from headgate.advice.record import PATIENCE
+from headgate.advice.result import UNREACHABLE
+from headgate.agent.advice import AdviceClient, PendingAdvice, client
+from headgate.agent.wait import FetchWait
+
+ORIGIN = "https://example.com"
+NOW = 1000.0
+HALF = AdviceResponse(200, [("Content-Type", "application/trafficadvice+json")], b'[{"user_agent":"*","fraction":0.5}]')
+
+
+class Post:
+    """Takes what is to be fetched, and brings the answers when the test says so."""
+
+    def __init__(self) -> None:
+        self.started: list[tuple[str, object]] = []
+        self.now = NOW
+        self.told: list[Advice] = []
+        self.runner: object = None
+
+    def start(self, request, report):
+        self.started.append((request.url, report))
+        return self.runner
+
+    def report(self, outcome, which=-1):
+        self.started[which][1](outcome)
+
+    def client(self) -> AdviceClient:
+        return AdviceClient(
+            AgentIdentity("ExampleBot"),
+            clock=lambda: self.now,
+            on_advice=lambda advice: self.told.append(advice),
+            default=self.start,
+        )
+
+
+@pytest.fixture
+def post():
+    return Post()
+
+
+def pending(client: AdviceClient, origin: str = ORIGIN, *, now: float = NOW, **options) -> PendingAdvice:
+    answer = client.ask(origin, now=now, **options)
+    assert isinstance(answer, PendingAdvice)
+    return answer
+
+
+def known(client: AdviceClient, origin: str = ORIGIN, *, now: float = NOW) -> Advice:
+    answer = client.ask(origin, now=now)
+    assert isinstance(answer, Advice)
+    return answer
+
+
+def test_the_first_to_ask_starts_the_fetch_and_all_wait_for_the_same(post):
+    client = post.client()
+    first, *others = [pending(client) for _ in range(100)]
+    assert [url for url, _ in post.started] == ["https://example.com/.well-known/traffic-advice"]
+    assert (first.until, first.is_under_way) == (NOW + PATIENCE, True)
+    assert others == [first] * 99
+    post.report(HALF)
+    assert first.finished.done()
+    advice = known(client)
+    assert advice.entry.fraction == 0.5
+    assert len(post.started) == 1
+    assert post.told == [advice]
+
+
+def test_a_hundred_threads_at_once_make_one_fetch(post):
+    client = post.client()
+    together = threading.Barrier(100)
+    got: list[object] = []
+
+    def ask() -> None:
+        together.wait(10)
+        answer = client.ask(ORIGIN, now=NOW)
+        if isinstance(answer, PendingAdvice):
+            FetchWait(answer.finished, 30).block()
+            answer = client.ask(ORIGIN, now=NOW)
+        got.append(answer)
+
+    threads = [threading.Thread(target=ask) for _ in range(100)]
+    for thread in threads:
+        thread.start()
+    for _ in range(1000):
+        if post.started:
+            break
+        threading.Event().wait(0.01)
+    post.report(HALF)
+    for thread in threads:
+        thread.join(10)
+    assert len(post.started) == 1
+    assert len(got) == 100
+    assert all(isinstance(answer, Advice) and answer.entry.fraction == 0.5 for answer in got)
+
+
+def test_a_request_s_own_client_is_preferred(post):
+    started = []
+    client = post.client()
+    pending(client, start=lambda request, report: started.append(request.url))
+    assert (started, post.started) == (["https://example.com/.well-known/traffic-advice"], [])
+
+
+def test_what_is_reported_late_counts(post):
+    client = post.client()
+    pending(client)
+    pending(client, now=NOW + 70)  # the next
+    post.now = NOW + 70.5
+    post.report(HALF, 0)
+    assert known(client, now=NOW + 70.6).entry.fraction == 0.5
+    post.report(NETWORK_ERROR, 1)
+    assert known(client, now=NOW + 70.7).entry.fraction == 0.5
+    assert len(post.started) == 2
+
+
+def test_waiters_are_released_even_if_what_is_told_fails(post):
+    client = post.client()
+    waiting = pending(client)
+    client._on_advice = lambda advice: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        post.report(HALF)
+    assert waiting.finished.done()
+
+
+def test_one_that_stops_waiting_leaves_the_others_their_answer(post):
+    client = post.client()
+
+    async def give_up() -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(FetchWait(pending(client).finished, 30).settle(), 0.01)
+
+    asyncio.run(give_up())
+    waiting = pending(client)
+    post.report(HALF)
+    assert waiting.finished.done()
+    assert not waiting.finished.cancelled()
+
+
+def test_nothing_is_kept_of_a_fetch_that_was_reported(post):
+    client = post.client()
+    for number in range(10):
+        pending(client, f"https://{number}.example.com")
+        post.report(HALF if number % 2 else OSError("of this machine"))
+    assert client._running == {}
+
+
+def test_what_may_not_be_asked_is_answered_at_once(post):
+    assert known(post.client(), "http://example.com").result is None
+    assert post.started == []
+
+
+def test_what_is_known_is_given_without_asking(post):
+    client = post.client()
+    assert client.known(ORIGIN, now=NOW) is None
+    assert post.started == []
+    pending(client)
+    post.report(HALF)
+    assert client.known(ORIGIN, now=NOW + 1).entry.fraction == 0.5
+    assert client.known(ORIGIN, now=1e9) is None
+
+
+# -- failures of this machine
+
+
+def test_a_failure_of_this_machine_is_not_the_origin_s(post, caplog):
+    client = post.client()
+    waiting = pending(client)
+    with caplog.at_level(logging.WARNING, "headgate.agent"):
+        post.report(OSError(24, "Too many open files"))
+    assert waiting.finished.done()
+    assert client.known(ORIGIN, now=NOW) is None
+    assert post.told == []
+    assert caplog.messages == [
+        "the traffic advice of https://example.com was not fetched: OSError(24, 'Too many open files')"
+    ]
+
+
+def test_it_is_made_again_after_a_pause(post):
+    client = post.client()
+    pending(client)
+    post.report(OSError(24, "Too many open files"))
+    again = pending(client, now=NOW + 0.5)
+    assert (again.until, again.is_under_way, again.finished.done()) == (NOW + 1, False, False)
+    assert len(post.started) == 1
+    assert pending(client, now=NOW + 1).is_under_way
+    assert len(post.started) == 2
+    post.report(HALF)
+    assert known(client, now=NOW + 1).entry.fraction == 0.5
+
+
+def test_a_fetch_that_cannot_be_started_is_such_a_failure(post):
+    def fail(request, report):
+        raise RuntimeError("can't start new thread")
+
+    client = post.client()
+    assert pending(client, start=fail).finished.done()
+    assert not pending(client).is_under_way
+    assert client._running == {}
+
+
+def test_more_fetches_than_there_may_be_are_made_later(post, monkeypatch):
+    monkeypatch.setattr(client, "MAX_FETCHES", 2)
+    asking = post.client()
+    for number in range(2):
+        pending(asking, f"https://{number}.example.com")
+    third = pending(asking, "https://2.example.com")
+    assert (third.until, third.is_under_way) == (NOW + 1, False)
+    assert len(post.started) == 2
+    # Whatever becomes of the others, it is never known as unreachable for it.
+    assert asking.known("https://2.example.com", now=NOW + 10) is None
+    post.report(NETWORK_ERROR, 0)
+    assert pending(asking, "https://2.example.com", now=NOW + 1).is_under_way
+    assert len(post.started) == 3
+
+
+def test_a_reporter_that_is_gone_is_not_the_origin_s_fault(post):
+    asking = post.client()
+    pending(asking)
+    assert not isinstance(asking.ask(ORIGIN, now=NOW + PATIENCE - 0.1), Advice)
+    assert pending(asking, now=NOW + PATIENCE).is_under_way
+    assert len(post.started) == 2
+
+
+def test_a_thread_that_the_origin_keeps_is_its_fault_and_is_not_joined_by_another(post):
+    asking, over = post.client(), threading.Event()
+    post.runner = threading.Thread(target=over.wait, daemon=True)
+    post.runner.start()
+    pending(asking)
+    try:
+        for now in (NOW + PATIENCE, NOW + PATIENCE + 60):
+            advice = known(asking, now=now)
+            assert (advice.result, advice.reason) == (UNREACHABLE, "no response came: not within 5 s")
+        assert len(post.started) == 1
+    finally:
+        over.set()
+        post.runner.join()
+    post.report(HALF)
+    assert known(asking, now=NOW + 200).entry.fraction == 0.5
+
+
+# -- forks
+
+
+def test_what_is_under_way_at_a_fork_is_reported_in_the_parent_and_fetched_anew_in_the_child(post):
+    parent, child = post.client(), post.client()
+    for asking in (parent, child):
+        pending(asking)
+        asking.pause()
+    parent.resume(is_child=False)
+    child.resume(is_child=True)
+    for asking, fetches in ((parent, 2), (child, 3)):
+        assert pending(asking).is_under_way
+        assert len(post.started) == fetches
+    for which in (0, 2):
+        post.report(HALF, which)
+    for asking in (parent, child):
+        assert known(asking).entry.fraction == 0.5
+
+
+def test_a_child_of_a_fork_without_notice_asks_too(post):
+    asking = post.client()
+    asking.resume(is_child=True)
+    assert pending(asking).is_under_way
