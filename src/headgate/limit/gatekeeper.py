@@ -14,7 +14,7 @@ from headgate.limit.clock import TOLERANCE, SteadyClock
 from headgate.limit.domain import Domain
 from headgate.limit.master import Master
 from headgate.limit.slots import DelaySlots
-from headgate.limit.table import SHIFT, Table, Tables
+from headgate.limit.table import SHARDS, Table, Tables
 from headgate.release import ASAP, NEVER, Status, advance, judge
 
 __all__ = ["MAX_HOLD", "Account", "Gatekeeper", "longest_hold", "spacing"]
@@ -122,7 +122,7 @@ class Gatekeeper:
         elif clock.latest - instant > TOLERANCE:
             instant = clock.step(instant)
         holds = self._holds.get(domain)
-        release = holds.shards[hash(identifier) >> SHIFT].get(identifier, ASAP) if holds is not None else ASAP
+        release = holds.shards[hash(identifier) % SHARDS].get(identifier, ASAP) if holds is not None else ASAP
         if release <= instant:
             status, release = _ACCEPTED, instant
             self.totals[domain].accepted += 1

@@ -7,13 +7,13 @@ otherwise it publishes a control message" (smockron.txt, Protocol). What it retu
 
 import sys
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from headgate.limit.accounting import Accounting, DelayUntil, Totals
 from headgate.limit.clock import SteadyClock
 from headgate.limit.domain import Domain
-from headgate.limit.history import ALGORITHMS, PUBLISHED, Algorithm, opened
-from headgate.limit.table import SHIFT, Table, Tables
+from headgate.limit.history import ALGORITHMS, PUBLISHED, opened
+from headgate.limit.table import SHARDS, Table, Tables
 from headgate.release import ASAP, Status
 
 __all__ = ["Master"]
@@ -36,20 +36,24 @@ _TICKS_A_WINDOW = 64
 class _Book:
     """One domain's histories by identifier."""
 
-    __slots__ = ("algorithm", "domain", "enforced", "histories", "selective", "totals")
+    __slots__ = ("domain", "enforced", "histories", "record", "selective", "totals")
 
     def __init__(self, domain: Domain) -> None:
         self.domain = domain
         # None where there is nothing to work out: no rules, or a domain that only counts.
-        self.algorithm: Algorithm | None = None
         self.histories: Table[array[float]] | None = None
+        self.record: Callable[[array[float], float, float], float] = _nothing
         if domain.rules and domain.mode != "off":
-            self.algorithm = ALGORITHMS[domain.algorithm](domain.rules)
+            algorithm = ALGORITHMS[domain.algorithm](domain.rules)
             tick = max(rule.window for rule in domain.rules) / _TICKS_A_WINDOW
-            self.histories = Table(self.algorithm.expiry, tick)
+            self.histories, self.record = Table(algorithm.expiry, tick), algorithm.record
         self.enforced = domain.mode == "enforce"
         self.selective = bool(domain.exempt)
         self.totals = Totals()
+
+
+def _nothing(_history: "array[float]", _moment: float, _now: float) -> float:
+    return ASAP
 
 
 class Master:
@@ -133,16 +137,16 @@ class Master:
             return ASAP
         else:
             book.totals.delayed += 1
-        algorithm, histories = book.algorithm, book.histories
-        if algorithm is None or histories is None or (book.selective and book.domain.exempts(identifier)):
+        histories = book.histories
+        if histories is None or (book.selective and book.domain.exempts(identifier)):
             return ASAP
-        history = histories.shards[hash(identifier) >> SHIFT].get(identifier)
+        history = histories.shards[hash(identifier) % SHARDS].get(identifier)
         if history is None:
             history = opened()
-            release = algorithm.record(history, moment, now)
+            release = book.record(history, moment, now)
             self._tables.add(histories, identifier, history, now)
         else:
-            release = algorithm.record(history, moment, now)
+            release = book.record(history, moment, now)
         # A hold is published once: only a later one says anything new.
         if release <= now or release <= history[PUBLISHED]:
             return ASAP

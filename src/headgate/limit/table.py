@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 from typing import Generic, TypeVar
 
-__all__ = ["EXAMINED_AT_ONCE", "SHARDS", "SHIFT", "Table", "Tables"]
+__all__ = ["EXAMINED_AT_ONCE", "SHARDS", "Table", "Tables"]
 
-SHARDS = 256
-"""Dictionaries in a table; with a million entries each copies 4,000 when it grows."""
+SHARDS = 251
+"""Dictionaries in a table; with a million entries each copies 4,000 when it grows.
 
-SHIFT = sys.hash_info.width - 8
-"""`hash(identifier) >> SHIFT` is the index of a shard, from -128 to 127. The low bits place an entry in its shard."""
+`hash(identifier) % SHARDS` is the index of one. A prime, since a dictionary places its entries by the low bits of the
+same hash."""
 
 EXAMINED_AT_ONCE = 16
 """Entries examined to make room for one more."""
@@ -54,11 +54,11 @@ class Table(Generic[V]):
 
     def get(self, identifier: bytes) -> V | None:
         """Return the value of `identifier`, None when there is none."""
-        return self.shards[hash(identifier) >> SHIFT].get(identifier)
+        return self.shards[hash(identifier) % SHARDS].get(identifier)
 
     def put(self, identifier: bytes, value: V) -> None:
         """Replace the value of an identifier that has one, by one that expires no earlier."""
-        self.shards[hash(identifier) >> SHIFT][identifier] = value
+        self.shards[hash(identifier) % SHARDS][identifier] = value
 
     def pieces(self) -> Iterator[list[tuple[bytes, V]]]:
         """Yield the entries shard by shard; the table may change between two of them."""
@@ -67,7 +67,7 @@ class Table(Generic[V]):
 
     def add(self, identifier: bytes, value: V) -> None:
         """Add an entry for an identifier that has none."""
-        self.shards[hash(identifier) >> SHIFT][identifier] = value
+        self.shards[hash(identifier) % SHARDS][identifier] = value
         self.size += 1
         self._schedule(identifier, self._number(self._expires(value)))
 
@@ -78,7 +78,7 @@ class Table(Generic[V]):
     def examine(self, now: float) -> bool:
         """Drop the entry that is due next if it has expired, or put it off to its new expiry; say whether it went."""
         number, identifier = self._take()
-        shard = self.shards[hash(identifier) >> SHIFT]
+        shard = self.shards[hash(identifier) % SHARDS]
         expiry = self._expires(shard[identifier])
         if expiry > now:
             self._schedule(identifier, max(number + 1, self._number(expiry)))
@@ -90,7 +90,7 @@ class Table(Generic[V]):
     def drop(self, now: float) -> bool:
         """Drop the entry that is due next; say whether it had expired."""
         _, identifier = self._take()
-        value = self.shards[hash(identifier) >> SHIFT].pop(identifier)
+        value = self.shards[hash(identifier) % SHARDS].pop(identifier)
         self.size -= 1
         return self._expires(value) <= now
 

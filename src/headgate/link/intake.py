@@ -150,13 +150,12 @@ class Intake:
         counters.bad_record += bad
         counters.accounted += len(records)
         for word, identifier, received, delayed, _ in records:
-            counted = delayed if word == 1 else received
+            moment = (delayed if word == 1 else received) / 1_000.0
             if len(identifier) > _LONGEST:
                 counters.too_long += 1
             elif word == 1 and not delayed:
                 counters.bad_timestamp += 1
             else:
-                moment = counted / 1_000.0
                 if moment > now:
                     moment = master.moment(received / 1_000.0, moment, now)
                 release = weigh(name, STATUS_OF[word], identifier, moment + behind, instant)
