@@ -46,7 +46,7 @@ def main(entries: int, how: str) -> None:
         master = fill(entries)
         used = resident() - before
     pieces = master._books["api"].histories.pieces()
-    recorded = {len(history) - 1 for piece in pieces for _, history in piece}
+    recorded = {len(history) - 1 for piece, _ in pieces for _, history in piece}
     print(json.dumps({"each": used / IDENTIFIERS, "identifiers": len(master), "entries": sorted(recorded)}))
 
 

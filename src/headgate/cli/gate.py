@@ -6,6 +6,7 @@ It is a gate of its own, or one worker among several; which of the two it does n
 import asyncio
 import gc
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 
 import msgspec
@@ -23,7 +24,7 @@ from headgate.cli.running import say
 from headgate.cli.shelving import shelf_of
 from headgate.config import Address, Configuration
 from headgate.errors import ConfigurationError
-from headgate.limit import Gatekeeper, Master
+from headgate.limit import Domain, Gatekeeper, Master
 from headgate.link import GatekeeperLink
 from headgate.observe import DomainState, Held, State
 from headgate.observe.state import identifier_digest, identifier_text
@@ -143,25 +144,36 @@ class Gate:
         self._gateway.policy = gateway_of(tree, composed, gatekeeper, shelf).policy
         return frozen
 
-    def state(self, *, held: bool) -> State:
-        """Read what this gate is doing; with who is `held` longest, for which every hold is looked at."""
+    async def whole_state(self) -> State:
+        """Read what this gate is doing, with who is held longest: every hold is looked at, with pauses for requests."""
         now = time.time()
-        gate = self.tree.gate
-        return State(
-            domains=tuple(self._domain_state(number, now, held=held) for number in range(len(self._composed.domains))),
-            delayed_now=self.gatekeeper.delayed,
-            connections=len(self._gateway.connections),
-            master=gate.master,
-            counters=self._counters(),
-        )
+        held = {domain.name: await self._longest(domain.name, now) for domain in self._composed.domains}
+        return self.state(held)
 
-    def _domain_state(self, number: int, now: float, *, held: bool) -> DomainState:
-        domain = self._composed.domains[number]
-        totals = self.gatekeeper.totals.get(domain.name)
-        longest = self.gatekeeper.top(domain.name, now=now, most=_MOST_HELD) if held else []
+    async def _longest(self, domain: str, now: float) -> tuple[Held, ...]:
+        longest: list[tuple[bytes, float]] = []
+        for so_far in self.gatekeeper.top_pieces(domain, now=now, most=_MOST_HELD):
+            longest = so_far
+            await asyncio.sleep(0)
         gate = self.tree.gate
         is_secret = gate.identify.startswith("header:") and gate.show_identifiers == "digest"
         shown = identifier_digest if is_secret else identifier_text
+        return tuple(Held(shown(name), round(release, 3), round(release - now, 3)) for name, release in longest)
+
+    def state(self, held: Mapping[str, tuple[Held, ...]] | None = None) -> State:
+        """Read what this gate is doing; who is held longest comes from `held`, by domain."""
+        return State(
+            domains=tuple(
+                self._domain_state(domain, (held or {}).get(domain.name, ())) for domain in self._composed.domains
+            ),
+            delayed_now=self.gatekeeper.delayed,
+            connections=len(self._gateway.connections),
+            master=self.tree.gate.master,
+            counters=self._counters(),
+        )
+
+    def _domain_state(self, domain: Domain, held: tuple[Held, ...]) -> DomainState:
+        totals = self.gatekeeper.totals.get(domain.name)
         return DomainState(
             name=domain.name,
             rules=tuple(map(str, domain.rules)),
@@ -170,7 +182,7 @@ class Gate:
             accepted=totals.accepted if totals else 0,
             delayed=totals.delayed if totals else 0,
             rejected=totals.rejected if totals else 0,
-            held=tuple(Held(shown(name), round(release, 3), round(release - now, 3)) for name, release in longest),
+            held=held,
         )
 
     def _counters(self) -> dict[str, int]:

@@ -30,7 +30,7 @@ async def _alone(wish: Wish) -> int:
         closing.push_async_callback(gate.end, 0)
 
         async def state(*, whole: bool) -> State:
-            return gate.state(held=whole)
+            return await gate.whole_state() if whole else gate.state()
 
         admin = await open_admin(wish, tree, closing, state, unready=gate.unready)
         reloads = Reloads(lambda: read_again(wish, gate.change))

@@ -35,7 +35,7 @@ async def _serve(channel: Channel) -> int:
     ending = asyncio.ensure_future(gate.end(seconds))
     await asyncio.wait([ending, orders.insisted], return_when=asyncio.FIRST_COMPLETED)
     # The last word: what was counted while the last requests ended.
-    channel.send(Told(gate.state(held=False)))
+    channel.send(Told(gate.state()))
     for task in (ending, listening):
         task.cancel()
     await asyncio.gather(ending, listening, return_exceptions=True)
@@ -68,7 +68,7 @@ async def _obey(channel: Channel, gate: Gate, orders: Orders, changes: _Changes)
     while True:
         message = await channel.receive()
         if isinstance(message, Ask):
-            channel.send(Told(gate.state(held=message.whole)))
+            channel.send(Told(await gate.whole_state() if message.whole else gate.state()))
         elif isinstance(message, End):
             orders.end(message.seconds)
         elif isinstance(message, Configure):

@@ -6,7 +6,7 @@ Fault-Tolerance).
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import nlargest
 
 from headgate.limit.accounting import Accounting, DelayUntil, Totals
@@ -210,11 +210,23 @@ class Gatekeeper:
 
     def top(self, domain: str, *, now: float, most: int = 10) -> list[tuple[bytes, float]]:
         """Give the identifiers held longest in `domain` with their release times, at most `most`."""
+        longest: list[tuple[bytes, float]] = []
+        for so_far in self.top_pieces(domain, now=now, most=most):
+            longest = so_far
+        return longest
+
+    def top_pieces(self, domain: str, *, now: float, most: int = 10) -> Iterator[list[tuple[bytes, float]]]:
+        """Yield what `top` gives of a part of the holds, then of a greater part, at last of all of them.
+
+        Each time no more than a bounded number of holds is looked at, and they may change between two.
+        """
+        longest: list[tuple[float, bytes]] = []
         holds = self._holds.get(domain)
-        pieces = holds.pieces() if holds is not None else ()
-        behind = self.clock.behind
-        held = ((release - behind, name) for piece in pieces for name, release in piece if release > now + behind)
-        return [(name, release) for release, name in nlargest(most, held)]
+        for piece, _ in holds.pieces() if holds is not None else ():
+            behind = self.clock.behind
+            held = [(release - behind, name) for name, release in piece if release > now + behind]
+            longest = nlargest(most, longest + held)
+            yield [(name, release) for release, name in longest]
 
     def forget(self, *, now: float, most: int | None = None) -> int:
         """Drop the holds that are over; give how many. Places whose time has come are free too.

@@ -74,7 +74,6 @@ class Log:
         size = len(history)
         if size > self._full:
             del history[1]
-            size -= 1
         release = ASAP
         if size <= self._least:  # fewer than any burst, and most histories are: nothing to look at
             return release

@@ -26,9 +26,6 @@ _AHEAD = 1.0
 _MAX_DELAY = 86_400.0
 """Seconds; no gatekeeper's configuration allows a longer delay."""
 
-_EXAMINED_A_PIECE = 4_096
-"""Histories looked at, or a few more, for one list of holds."""
-
 _TICKS_A_WINDOW = 64
 """How finely a domain tells its histories apart, by their expiry, when one has to make room."""
 
@@ -172,17 +169,17 @@ class Master:
         behind = self.clock.behind
         instant = now + behind
         controls: list[DelayUntil] = []
-        examined = 0
-        for entries in book.histories.pieces():
-            examined += len(entries)
+        for entries, more in book.histories.pieces():
             controls += [
                 DelayUntil(domain, identifier, history[PUBLISHED] - behind)
                 for identifier, history in entries
                 if history[PUBLISHED] > instant
             ]
-            while len(controls) > most or examined >= _EXAMINED_A_PIECE:
+            while more or len(controls) > most:
                 yield controls[:most], True
-                controls, examined = controls[most:], 0
+                controls = controls[most:]
+                if not controls:
+                    break
         yield controls, False
 
     def adopt(self, other: "Master") -> None:

@@ -85,3 +85,29 @@ class TestChange:
         gate = Gate(tree())
         assert asyncio.run(gate.change(tree(more="workers = 3"))) == ["gate.workers"]
         assert gate.tree.gate.workers == 1
+
+
+def test_who_is_held_longest_is_found_with_pauses_for_requests():
+    """One request for the state looked at every hold: half a second at a million."""
+    gate = Gate(tree())
+    for number in range(20_000):
+        gate.gatekeeper.obey(DelayUntil("a", b"10.0.%d.%d" % divmod(number, 256), 4e9 + number))
+    turns = 0
+
+    async def requests():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def main():
+        answering = asyncio.ensure_future(requests())
+        state = await gate.whole_state()
+        answering.cancel()
+        return state
+
+    held = asyncio.run(main()).domains[0].held
+    assert [one.release for one in held] == [4e9 + 19_999 - number for number in range(10)]
+    assert held[0].identifier == "10.0.78.31"
+    assert turns >= 4
+    assert gate.state().domains[0].held == ()
