@@ -105,7 +105,7 @@ class AdvisedProxy:
         self._advice = OriginAdvice("PollyPrefetchProxy", tls=tls, counts=self.counts, clock=lambda: self.now)
         self.known, self.advice = self._advice.known, self._advice.advice
 
-    async def _lookup(self, host):
+    async def _lookup(self, host, _client):
         return [HERE]
 
     def refused(self, asked, authority, refusal):

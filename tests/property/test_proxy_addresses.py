@@ -70,7 +70,7 @@ def resolve(
 ) -> tuple[Endpoint, ...] | str:
     """Go from the text of a CONNECT to where it would be dialled, or to the word of its refusal."""
 
-    async def lookup(host: str) -> Sequence[Address]:
+    async def lookup(host: str, _client: bytes) -> Sequence[Address]:
         return answers
 
     authority = parse_authority(text)
@@ -80,7 +80,7 @@ def resolve(
     assert refusal is None
     rules = rules or AddressRules(is_local=lambda address: False)
     try:
-        return asyncio.run(Resolver(rules, lookup, overrides=Overrides(overrides)).resolve(authority))
+        return asyncio.run(Resolver(rules, lookup, overrides=Overrides(overrides)).resolve(authority, b"client"))
     except Refusal as raised:
         return raised.reason
 

@@ -23,7 +23,7 @@ from headgate.agent.proxy.counts import ACCEPTED, Counts
 from headgate.agent.proxy.dialling import CONNECT_TIMEOUT, Connect, dial
 from headgate.agent.proxy.hosts import HostRules
 from headgate.agent.proxy.places import Places
-from headgate.agent.proxy.refusal import DEFAULT_PAUSE, NEARER, Refusal
+from headgate.agent.proxy.refusal import DEFAULT_PAUSE, Refusal
 from headgate.agent.proxy.resolving import Resolver
 from headgate.agent.proxy.tokens import TokenCheck
 from headgate.token import Valid
@@ -143,7 +143,7 @@ class Decision:
         try:
             sock = await self._reach(client, authority)
         except BaseException as error:
-            self._give_back_in_time(client, authority, error)
+            self._give_back(client, authority, error)
             raise
         self.counts.connected(authority.origin, ACCEPTED)
         self.counts.tunnels += 1
@@ -160,22 +160,18 @@ class Decision:
         seconds = self._steady() - tunnel.began
         self._log.closed(tunnel.peer, tunnel.authority, received, sent, why, seconds=seconds)
 
-    def _give_back_in_time(self, client: bytes, authority: Authority, error: BaseException) -> None:
-        """Take back what a client had who is refused or gone.
+    def _give_back(self, client: bytes, authority: Authority, error: BaseException) -> None:
+        """Take back what a client had that is refused or gone.
 
-        Its place at once, which nobody else is to want for. But what goes on that was begun for it is still the
-        client's: else who comes and goes, or waits in vain, could have us ask without bound.
+        Its place at once, which other clients wait for. But a question for advice that goes on still counts as one of
+        the client's tunnels: a client that comes and goes would have origins asked without bound.
         """
         self._places.leave()
-        under_way: asyncio.Future[Any] | None = None
-        if isinstance(error, asyncio.CancelledError):
-            under_way = self._resolver.under_way(authority.host) or self._advising.flight(authority.origin)
-        elif isinstance(error, Refusal) and error.answer is NEARER["dns_timeout"]:
-            under_way = self._resolver.under_way(authority.host)
-        if under_way is None:
+        question = self._advising.flight(authority.origin) if isinstance(error, asyncio.CancelledError) else None
+        if question is None:
             self._clients.leave(client)
         else:
-            under_way.add_done_callback(lambda _: self._clients.leave(client))
+            question.add_done_callback(lambda _: self._clients.leave(client))
 
     async def _check_token(self, asked: Asked, authority: Authority) -> None:
         if self._tokens is None:
@@ -198,7 +194,7 @@ class Decision:
             known = self._advising.known(authority.origin, now=self._clock())
             if known is not None:
                 self._obey(known, client, authority)
-        endpoints = await self._resolver.resolve(authority)
+        endpoints = await self._resolver.resolve(authority, client)
         advice, undialled = await self._advising.advice(authority, endpoints)
         if undialled is not None and self._manners.unreachable == "hold":
             # Who asked the origin in vain is told what happened; who comes later, that it is held.

@@ -4,7 +4,6 @@ What comes out is what is dialled, for advice and for the tunnel, and nothing lo
 changes between check and use does no harm. One forbidden address refuses the name, however many others it has.
 """
 
-from asyncio import Future
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
@@ -23,25 +22,22 @@ _MOST_SETTLED: Final = 1024
 class Resolver:
     """Resolves under `rules`; names that `overrides` have no entry for by `lookup`, which raises `Refusal`.
 
-    `under_way` gives what is done when a name is no longer being looked up, None where it is not: whoever asked may go.
+    `lookup` is given the name and the client that asks for it.
     """
 
     def __init__(
         self,
         rules: AddressRules,
-        lookup: Callable[[str], Awaitable[Sequence[Address]]],
+        lookup: Callable[[str, bytes], Awaitable[Sequence[Address]]],
         *,
         overrides: Overrides | None = None,
-        under_way: Callable[[str], Future[None] | None] = lambda _: None,
     ) -> None:
         self._rules = rules
         self._lookup = lookup
         self._settled: dict[str, tuple[Endpoint, ...]] = {}
         self._overrides = overrides or Overrides()
-        self.under_way: Final = under_way
-        """See above."""
 
-    async def resolve(self, authority: Authority) -> tuple[Endpoint, ...]:
+    async def resolve(self, authority: Authority, client: bytes) -> tuple[Endpoint, ...]:
         """Give where an authority may be dialled, at least one; raises `Refusal` "address", and what the lookup does.
 
         Only a name that has to be looked up makes this wait.
@@ -51,7 +47,7 @@ class Resolver:
             return settled
         endpoints = self._overrides.endpoints(authority)
         if authority.address is None and not endpoints:
-            found = await self._lookup(authority.host)
+            found = await self._lookup(authority.host, client)
             endpoints = tuple(Endpoint(address, authority.port) for address in found)
             self._check_all(authority, endpoints)
             return endpoints

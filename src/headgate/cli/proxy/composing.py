@@ -87,7 +87,7 @@ def resolver_of(proxy: Proxy, lookup: SystemLookup, listeners: Iterable[tuple[st
         is_local=is_local,
     )
     overrides = _told("resolve", Overrides, proxy.resolve)
-    return Resolver(rules, lookup, overrides=overrides, under_way=lookup.under_way)
+    return Resolver(rules, lookup, overrides=overrides)
 
 
 def limits_of(proxy: Proxy) -> Limits:

@@ -47,8 +47,6 @@ class PrefetchProxy:
         self._cut = 0
         # Theirs to the end of the process: what is cancelled at the end of the proxy gives its place back later.
         self._places = Places(settings.max_tunnels, share.places, worker=share.worker)
-        lookup = SystemLookup()
-        self._closing.callback(lookup.close)
         self._tokens = self._new_tokens()
         self._decision = Decision(
             Manners(key=share.key, unreachable=settings.unreachable, limits=limits_of(settings)),
@@ -56,7 +54,7 @@ class PrefetchProxy:
             clients=clients_of(settings),
             places=self._places,
             hosts=hosts_of(settings),
-            resolver=resolver_of(settings, lookup, share.listeners),
+            resolver=resolver_of(settings, SystemLookup(), share.listeners),
             advising=advising,
             log=DecisionLog(lines, tunnels=settings.log == "all", clients=settings.log_client),
             seconds_left=lambda: self._server.seconds_left,

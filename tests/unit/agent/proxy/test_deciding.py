@@ -37,10 +37,8 @@ class World:
         self.known_of = {}
         self.undialled = None
         self.addresses = [HERE]
-        self.no_name = Refusal("name")
         self.hold = None
         self.flying = None
-        self.looking = {}
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
         self.port = self.listener.getsockname()[1]
         self.places = Places(options.pop("places", 3), make_places(1))
@@ -55,7 +53,6 @@ class World:
             resolver=Resolver(
                 AddressRules(allowed, is_local=lambda address: False),
                 self._lookup,
-                under_way=lambda host: self.looking.get(host),
             ),
             advising=self,
             log=self,
@@ -65,12 +62,12 @@ class World:
             **options,
         )
 
-    async def _lookup(self, host):
+    async def _lookup(self, host, client):
         self.did.append(f"look up {host}")
         if self.hold is not None:
             await self.hold.wait()
         if not self.addresses:
-            raise self.no_name
+            raise Refusal("name")
         return self.addresses
 
     def known(self, origin, *, now):
@@ -462,17 +459,11 @@ def test_a_client_that_goes_while_it_is_thought_about_leaves_nothing_taken(world
     asyncio.run(go())
 
 
-@pytest.mark.parametrize("begun", ["lookup", "question"])
-def test_what_was_begun_for_a_client_that_goes_is_still_its_own_but_holds_no_place(world, begun):
+def test_a_question_begun_for_a_client_that_goes_is_still_its_own_but_holds_no_place(world):
     world = world(client_tunnels=2, places=2)
 
     async def go():
-        going_on = asyncio.get_running_loop().create_future()
-        if begun == "lookup":
-            world.hold = asyncio.Event()
-            world.looking["www.example.org"] = going_on
-        else:
-            world.flying = going_on
+        world.flying = asyncio.get_running_loop().create_future()
         for _ in range(2):
             asking = asyncio.ensure_future(world.decide())
             await asyncio.sleep(0.02)
@@ -481,31 +472,7 @@ def test_what_was_begun_for_a_client_that_goes_is_still_its_own_but_holds_no_pla
                 await asking
         assert world.taken() == (0, 2)
         assert (await world.decide()).reason == "client_tunnels"
-        going_on.set_result(None)
-        await asyncio.sleep(0)
-        assert world.taken() == (0, 0)
-
-    asyncio.run(go())
-
-
-@pytest.mark.parametrize("late", [True, False])
-def test_what_was_begun_for_a_client_that_waits_in_vain_is_still_its_own_but_holds_no_place(world, late):
-    world = world(client_tunnels=2, places=2)
-
-    async def go():
-        going_on = world.looking["www.example.org"] = asyncio.get_running_loop().create_future()
-        world.no_name = Refusal("name", nearer="dns_timeout" if late else None)
-        world.addresses = []
-        assert [(await world.decide()).reason for _ in range(2)] == ["name"] * 2
-        assert world.taken() == ((0, 2) if late else (0, 0))
-        world.addresses = [HERE]
-        if late:
-            assert (await world.decide()).reason == "client_tunnels"
-        others = await world.decide("another.example.org", peer=("192.0.2.2", 1234))
-        assert isinstance(others, Opened)
-        others.closed(0, 0, "ended")
-        others.socket.close()
-        going_on.set_result(None)
+        world.flying.set_result(None)
         await asyncio.sleep(0)
         assert world.taken() == (0, 0)
 

@@ -18,17 +18,23 @@ import uvloop
 from headgate.agent.proxy.lookup import SystemLookup
 from headgate.agent.proxy.refusal import Refusal
 
+CLIENT = b"\xc0\x00\x02\x01"
+OTHER = b"\xc0\x00\x02\x02"
 FOUND = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("93.184.216.34", 0))]
 
 
 class NameServer:
-    """In the place of `getaddrinfo`: names that begin with "hang" are not answered before `answer_all`."""
+    """In the place of `getaddrinfo`: names that begin with "hang" are not answered before `answer_all`.
+
+    And those that begin with "hung later" not before `later`.
+    """
 
     def __init__(self) -> None:
         self.asked: Counter[str] = Counter()
         self.asking: set[threading.Thread] = set()
         self.hanging = threading.Semaphore(0)
         self.answered = threading.Event()
+        self.later = threading.Event()
 
     def __call__(self, host: bytes, port: None, **more: Any) -> list[Any]:
         assert more == {"type": socket.SOCK_STREAM}
@@ -38,6 +44,9 @@ class NameServer:
         if name.startswith("hang"):
             self.hanging.release()
             self.answered.wait()
+        if name.startswith("hung later"):
+            self.hanging.release()
+            self.later.wait()
         return FOUND
 
     async def hang(self, names: int) -> None:
@@ -54,6 +63,7 @@ def server() -> Iterator[NameServer]:
     serving = NameServer()
     yield serving
     serving.answer_all()
+    serving.later.set()
 
 
 @pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
@@ -81,8 +91,7 @@ def reason(refusal: BaseException | object) -> tuple[str, str]:
 def test_the_system_is_asked(run: Any) -> None:
     async def main() -> None:
         lookup = SystemLookup()
-        assert ip_address("127.0.0.1") in await lookup("localhost")
-        lookup.close()
+        assert ip_address("127.0.0.1") in await lookup("localhost", CLIENT)
 
     before = threads()
     run(main())
@@ -94,9 +103,8 @@ def test_every_address_comes_once_in_order_and_without_its_zone(run: Any) -> Non
 
     async def main() -> None:
         lookup = SystemLookup(getaddrinfo=lambda *_, **__: [(0, 0, 0, "", (each, 0)) for each in given])
-        found = await lookup("a.test")
+        found = await lookup("a.test", CLIENT)
         assert [*map(str, found)] == ["2001:db8::1", "192.0.2.1", "fe80::1"]
-        lookup.close()
 
     run(main())
 
@@ -124,10 +132,9 @@ def test_a_name_without_an_address_is_refused(run: Any, failure: Exception | Non
         lookup = SystemLookup(getaddrinfo=fail)
         for _ in range(3):  # a thread outlives what failed
             with pytest.raises(Refusal) as raised:
-                await lookup("a.test")
+                await lookup("a.test", CLIENT)
             assert reason(raised.value) == ("name", "dns_error")
             assert raised.value.why.startswith("a.test ")
-        lookup.close()
 
     run(main())
 
@@ -136,166 +143,154 @@ def test_nothing_is_remembered(run: Any, server: NameServer) -> None:
     async def main() -> None:
         lookup = SystemLookup(getaddrinfo=server)
         for _ in range(3):
-            await lookup("a.test")
-        await asyncio.gather(*(lookup("a.test") for _ in range(3)))
-        assert server.asked["a.test"] == 6
-        lookup.close()
+            await lookup("a.test", CLIENT)
+        assert server.asked["a.test"] == 3
+
+    run(main())
+
+
+def test_a_name_that_many_ask_for_at_once_is_looked_up_once(run: Any, server: NameServer) -> None:
+    """So that one dead name server of a name that everybody wants holds one thread."""
+
+    async def main() -> None:
+        lookup = SystemLookup(getaddrinfo=server, threads=2)
+        asking = [asyncio.create_task(lookup("hang.test", client)) for client in (CLIENT, OTHER) for _ in range(20)]
+        await server.hang(1)
+        asking[0].cancel()  # the one that began it goes, the others still want to know
+        assert await lookup("a.test", OTHER)
+        server.answer_all()
+        assert len(await asyncio.gather(*asking[1:])) == 39
+        assert server.asked["hang.test"] == 1
+        assert not lookup._under_way
+        assert lookup._clients == {}
+
+    run(main())
+
+
+def test_those_that_waited_for_a_turn_share_a_lookup_too(run: Any, server: NameServer) -> None:
+    async def main() -> None:
+        lookup = SystemLookup(getaddrinfo=server, threads=2)
+        first = [asyncio.create_task(lookup(f"hang{number}.test", CLIENT)) for number in range(2)]
+        await server.hang(2)
+        both = [asyncio.create_task(lookup("hung later.test", client)) for client in (CLIENT, OTHER)]
+        await asyncio.sleep(0)
+        server.answer_all()
+        await asyncio.gather(*first)
+        await server.hang(1)
+        server.later.set()
+        await asyncio.gather(*both)
+        assert server.asked["hung later.test"] == 1
+        assert await lookup("b.test", CLIENT)  # all turns were given back
+        assert lookup._clients == {}
 
     run(main())
 
 
 def test_a_name_server_that_does_not_answer_is_not_waited_for(run: Any, server: NameServer) -> None:
     async def main() -> None:
-        lookup = SystemLookup(getaddrinfo=server, seconds=0.01)
+        lookup = SystemLookup(getaddrinfo=server, timeout=0.01)
         with pytest.raises(Refusal) as raised:
-            await lookup("hang.test")
+            await lookup("hang.test", CLIENT)
         assert reason(raised.value) == ("name", "dns_timeout")
-        lookup.close()
 
     run(main())
 
 
-def test_what_nobody_waits_for_any_more_is_known_to_go_on(run: Any, server: NameServer) -> None:
-    async def main() -> None:
-        lookup = SystemLookup(getaddrinfo=server, most=1)
-        assert lookup.under_way("hang.test") is None
-        asking = asyncio.create_task(lookup("hang.test"))
-        behind = asyncio.create_task(lookup("other.test"))
-        await server.hang(1)
-        asking.cancel()
-        await asyncio.gather(asking, return_exceptions=True)
-        under_way = lookup.under_way("hang.test")
-        assert under_way is not None
-        assert not under_way.done()
-        assert lookup.under_way("other.test") is None, "it has no thread yet"
-        server.answer_all()
-        await under_way
-        assert lookup.under_way("hang.test") is None
-        await behind
-        assert lookup.under_way("other.test") is None
-        lookup.close()
-
-    run(main())
-
-
-def test_it_holds_up_its_own_names_alone(run: Any, server: NameServer) -> None:
-    async def main() -> None:
-        lookup = SystemLookup(getaddrinfo=server, most=4, most_alike=2, seconds=60)
-        held = [asyncio.create_task(lookup(f"hang{number}.bad.test")) for number in range(50)]
-        await server.hang(2)
-        for name in ("www.good.test", "good.test", "localhost", "other.tset"):
-            assert await lookup(name) == (ip_address("93.184.216.34"),)
-        beside = asyncio.create_task(lookup("www.bad.test."))
-        await asyncio.sleep(0)
-        assert len(lookup._waiting["bad.test"]) == 49  # its turn comes when its name server answers
-        server.answer_all()
-        assert await beside
-        assert len(await asyncio.gather(*held)) == 50
-        lookup.close()
-
-    run(main())
-
-
-def test_no_more_threads_than_allowed_and_whoever_waits_gets_a_turn(run: Any, server: NameServer) -> None:
+def test_a_client_holds_up_its_own_lookups_alone(run: Any, server: NameServer) -> None:
     async def main() -> None:
         before = threads()
-        lookup = SystemLookup(getaddrinfo=server, most=3, most_alike=3, seconds=60)
-        waiting = [asyncio.create_task(lookup(f"hang.a{number}.test")) for number in range(9)]
+        lookup = SystemLookup(getaddrinfo=server, threads=4, client_threads=2, timeout=60)
+        held = [asyncio.create_task(lookup(f"hang{number}.test", CLIENT)) for number in range(50)]
+        await server.hang(2)
+        assert len(threads() - before) == 2
+        for name in ("www.good.test", "hello.test", "localhost"):
+            assert await lookup(name, OTHER) == (ip_address("93.184.216.34"),)
+        mine = asyncio.create_task(lookup("good.test", CLIENT))
+        await asyncio.sleep(0)
+        assert not server.asked["good.test"]  # its turn comes when those of the same client are over
+        server.answer_all()
+        assert await mine
+        assert len(await asyncio.gather(*held)) == 50
+        assert lookup._clients == {}
+
+    run(main())
+
+
+def test_no_more_threads_than_allowed_and_every_caller_gets_a_turn(run: Any, server: NameServer) -> None:
+    async def main() -> None:
+        before = threads()
+        lookup = SystemLookup(getaddrinfo=server, threads=3, timeout=60)
+        waiting = [asyncio.create_task(lookup(f"hang.a{number}.test", bytes([number]))) for number in range(9)]
         await server.hang(3)
         assert len(threads() - before) == 3
         assert sum(server.asked.values()) == 3
         server.answer_all()
         await asyncio.gather(*waiting)
         assert sum(server.asked.values()) == 9
-        lookup.close()
         await asyncio.to_thread(ended, before)
 
     run(main())
 
 
-def test_endings_take_turns(run: Any, server: NameServer) -> None:
+def test_clients_take_turns(run: Any, server: NameServer) -> None:
     async def main() -> None:
-        lookup = SystemLookup(getaddrinfo=server, most=1, seconds=60)
+        lookup = SystemLookup(getaddrinfo=server, threads=1, client_threads=1, timeout=60)
         order: list[str] = []
 
-        async def ask(name: str) -> None:
-            await lookup(name)
+        async def ask(name: str, client: bytes) -> None:
+            await lookup(name, client)
             order.append(name)
 
-        first = asyncio.create_task(lookup("hang.test"))
+        first = asyncio.create_task(lookup("hang.test", b"first"))
         await server.hang(1)
-        names = ["1.a.test", "2.a.test", "3.a.test", "1.b.test", "2.b.test"]
-        tasks = [asyncio.create_task(ask(name)) for name in names]
+        names = [("1.a.test", CLIENT), ("2.a.test", CLIENT), ("1.b.test", OTHER), ("2.b.test", OTHER)]
+        tasks = [asyncio.create_task(ask(*one)) for one in names]
         await asyncio.sleep(0)
         server.answer_all()
         await asyncio.gather(first, *tasks)
-        assert order == ["1.a.test", "1.b.test", "2.a.test", "2.b.test", "3.a.test"]
-        lookup.close()
+        assert order == ["1.a.test", "1.b.test", "2.a.test", "2.b.test"]
 
     run(main())
 
 
-def test_who_leaves_leaves_nothing_behind(run: Any, server: NameServer) -> None:
+def test_callers_that_leave_leave_nothing_behind_but_threads_that_count(run: Any, server: NameServer) -> None:
     async def main() -> None:
         before = threads()
-        lookup = SystemLookup(getaddrinfo=server, most=2, most_alike=2, seconds=60)
-        tasks = [asyncio.create_task(lookup(f"hang{number}.test{number % 5}")) for number in range(100)]
+        lookup = SystemLookup(getaddrinfo=server, threads=2, timeout=60)
+        tasks = [asyncio.create_task(lookup(f"hang{number}.test", bytes([number % 5]))) for number in range(100)]
         await server.hang(2)
         for task in tasks:
             task.cancel()
-        gone = await asyncio.gather(*tasks, return_exceptions=True)
-        assert all(isinstance(each, asyncio.CancelledError) for each in gone)
-        assert not lookup._waiting
-        late = asyncio.create_task(lookup("late.test"))
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(task.cancelled() for task in tasks)
+        tasks.clear()
+        late = asyncio.create_task(lookup("late.test", CLIENT))
         await asyncio.sleep(0)
+        assert not server.asked["late.test"]
         server.answer_all()
         assert await late
-        assert sum(server.asked.values()) == 3  # of those who left before their turn, none was looked up
-        lookup.close()
+        assert sum(server.asked.values()) == 3  # of those that left before their turn, none was looked up
         await asyncio.to_thread(ended, before)
-        assert not lookup._busy
-        assert not lookup._running
-
-    run(main())
-
-
-def test_threads_are_used_again_and_few_are_kept(run: Any, server: NameServer) -> None:
-    async def main() -> None:
-        before = threads()
-        lookup = SystemLookup(getaddrinfo=server, most=20, most_alike=20)
-        tasks = [asyncio.create_task(lookup(f"hang{number}.test")) for number in range(20)]
-        await server.hang(20)
-        server.answer_all()
-        await asyncio.gather(*tasks)
-        for _ in range(50):
-            await lookup("a.test")
-        assert lookup._idle == 4
-        assert len(server.asking) == 20
-        for _ in range(1000):  # sixteen are told to end, and do in their own time
-            if len(threads() - before) == 4:
-                break
-            await asyncio.sleep(0.01)
-        assert len(threads() - before) == 4
-        lookup.close()
-        await asyncio.to_thread(ended, before)
+        assert not lookup._under_way
+        assert lookup._clients == {}
 
     run(main())
 
 
 def test_a_system_out_of_threads_is_the_proxys_load(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
-        lookup = SystemLookup()
+        lookup = SystemLookup(threads=1, client_threads=1)
 
         def start(_: threading.Thread) -> None:
             raise RuntimeError("can't start new thread")
 
         with monkeypatch.context() as patched:
             patched.setattr(threading.Thread, "start", start)
-            with pytest.raises(Refusal) as raised:
-                await lookup("localhost")
+            for _ in range(3):  # no turn is lost
+                with pytest.raises(Refusal) as raised:
+                    await lookup("localhost", CLIENT)
         assert raised.value.reason == "connections"
-        assert await lookup("localhost")
-        lookup.close()
+        assert await lookup("localhost", CLIENT)
 
     run(main())
 
@@ -308,10 +303,9 @@ def test_a_system_out_of_files_is_the_proxys_load(run: Any, number: int) -> None
     async def main() -> None:
         lookup = SystemLookup(getaddrinfo=fail)
         with pytest.raises(Refusal) as raised:
-            await lookup("a.test")
+            await lookup("a.test", CLIENT)
         assert (raised.value.reason, raised.value.answer.status) == ("connections", 503)
         assert raised.value.why == f"a.test does not resolve: {os.strerror(number)}"
-        lookup.close()
 
     run(main())
 
@@ -324,9 +318,9 @@ from headgate.agent.proxy.refusal import Refusal
 never = threading.Event()
 
 async def main():
-    lookup = SystemLookup(getaddrinfo=lambda *_, **__: never.wait(), seconds=0.01)
+    lookup = SystemLookup(getaddrinfo=lambda *_, **__: never.wait(), timeout=0.01)
     try:
-        await lookup("hang.test")
+        await lookup("hang.test", b"client")
     except Refusal as refusal:
         print(refusal.answer.error)
 
@@ -344,9 +338,9 @@ def test_an_answer_behind_the_end_of_the_loop_hurts_nobody(server: NameServer) -
     before = threads()
 
     async def main() -> None:
-        lookup = SystemLookup(getaddrinfo=server, seconds=0.01)
+        lookup = SystemLookup(getaddrinfo=server, timeout=0.01)
         with pytest.raises(Refusal):
-            await lookup("hang.test")
+            await lookup("hang.test", CLIENT)
 
     asyncio.run(main())
     assert len(threads() - before) == 1

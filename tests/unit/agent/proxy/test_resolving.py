@@ -14,6 +14,7 @@ from headgate.agent.proxy.refusal import Refusal
 from headgate.agent.proxy.resolving import Resolver
 
 PORT = 8443
+CLIENT = b"client"
 
 
 class Lookup:
@@ -23,7 +24,8 @@ class Lookup:
         self.answers = list(answers)
         self.asked: list[str] = []
 
-    async def __call__(self, host: str) -> Sequence[Address]:
+    async def __call__(self, host: str, client: bytes) -> Sequence[Address]:
+        assert client == CLIENT
         self.asked.append(host)
         return [ip_address(address) for address in self.answers[len(self.asked) - 1]]
 
@@ -40,7 +42,7 @@ def resolver(lookup: Lookup, *overrides: str, allowed: Sequence[str] = ()) -> Re
 def resolve(made: Resolver, text: str) -> list[str]:
     authority = parse_authority(text)
     assert authority is not None
-    return [str(endpoint) for endpoint in asyncio.run(made.resolve(authority))]
+    return [str(endpoint) for endpoint in asyncio.run(made.resolve(authority, CLIENT))]
 
 
 def refused(made: Resolver, text: str) -> Refusal:
@@ -108,7 +110,7 @@ def test_our_own_listener_is_found_at_the_port_that_is_dialled() -> None:
 
 
 def test_what_the_lookup_refuses_is_refused() -> None:
-    async def fail(host: str) -> Sequence[Address]:
+    async def fail(host: str, _client: bytes) -> Sequence[Address]:
         raise Refusal("name", f"{host} does not resolve")
 
     rules = AddressRules(is_local=lambda address: False)

@@ -48,11 +48,9 @@ async def find(case: dict[str, Any], server: NameServer) -> list[str] | Refusal:
         return Refusal("malformed")
     try:
         refusal = HostRules(ports=[PORT]).refusal(authority)
-        return refusal or [str(endpoint.address) for endpoint in await resolver.resolve(authority)]
+        return refusal or [str(endpoint.address) for endpoint in await resolver.resolve(authority, b"client")]
     except Refusal as raised:
         return raised
-    finally:
-        lookup.close()
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["host"])
