@@ -1,42 +1,53 @@
-"""The gateway against nginx as a reverse proxy: processor time per proxied request, the decision included.
+"""The gateway against nginx with `limit_req`: processor time per proxied and per rejected request.
 
-One nginx, which answers 131 bytes from memory, is the origin of both; wrk asks over 32 connections that stay open. Each
-side is one process on one core with its connections to the origin kept, and its processor time is what the system
-charged it with, user and system together, divided by the requests made. Twice: every agent repeats one small head, as
-programs do, and every request has a head of its own of the size that browsers send, so that nothing can be remembered.
+One nginx, which answers 131 bytes from memory, is the origin of both. Every side is one process that uses one core, and
+its processor time is what the system charged it with, user and system together, divided by the requests made. wrk sends
+them over 32 kept connections; the heads are those of a browser, and no two are alike (`browser_load`).
 
-Each round proves first that what arrives is the origin's body, and afterwards that wrk saw no error and that the
-gatekeeper let exactly those requests through that the origin was asked.
+Each round first proves that the origin's body, or a rejection with `Retry-After`, arrives; and afterwards that wrk saw
+no error, and that the gatekeeper accepted what the origin received, or rejected what wrk sent.
 """
 
+import importlib.util
 import json
-import os
 import re
-import subprocess
 import sys
 import tempfile
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from shutil import which
+from statistics import median
+from typing import Literal
 
-from bench.measure import Absent, Row, compare, verify
+from bench.browser_load import CONNECTIONS, load, write_script
+from bench.measure import Absent, Row, verify
 from tests import servers
 
 __all__ = ["run"]
 
 BODY = "0123456789" * 13 + "\n"
-CONNECTIONS = 32
-SECONDS = 3
-RULE = "1000000/s burst 1000"
+SECONDS = 2
+LOOPS = ("uvloop", "asyncio")
+TARGETS = {
+    ("proxied", "uvloop"): 1.6,
+    ("proxied", "asyncio"): 2.1,
+    ("rejected", "uvloop"): 2.5,
+    ("rejected", "asyncio"): 3.5,
+}
+RULES = {"proxied": "1000000/s burst 1000", "rejected": "1/h burst 1"}
+
 ORIGIN = "location / {{ default_type text/plain; return 200 '{body}'; }} location = /count {{ stub_status; }}"
 LASTING = "keepalive_requests 1000000000; keepalive_timeout 300;"
 UPSTREAM = "upstream origin {{ server 127.0.0.1:{port}; keepalive 64; keepalive_requests 1000000000; }}"
+ZONE = "limit_req_zone $binary_remote_addr zone=clients:10m rate={rate}; limit_req_log_level info;"
+RATES = {"proxied": ("1000000r/s", "burst=1000000 nodelay"), "rejected": ("1r/m", "nodelay")}
 PROXY = """
-location / {
+add_header Retry-After 60 always;
+location / {{
+    limit_req zone=clients {burst};
     proxy_pass http://origin;
     proxy_http_version 1.1;
     proxy_set_header Connection "";
@@ -46,130 +57,133 @@ location / {
     proxy_set_header X-Forwarded-Proto $scheme;
     proxy_set_header Forwarded 'for=$remote_addr;host="$http_host";proto=$scheme';
     proxy_set_header Via "1.1 nginx";
-}
+}}
 """
-BROWSERS = """
-local number = 0
-local fields = {
-    ["User-Agent"] = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0",
-    ["Accept"] = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
-    ["Accept-Language"] = "en-US,en;q=0.5",
-    ["Accept-Encoding"] = "gzip, deflate, br",
-}
-request = function()
-    number = number + 1
-    fields["Cookie"] = "session=" .. number
-    return wrk.format("GET", "/item/" .. number .. "?q=" .. number, fields)
-end
-"""
+
+Kind = Literal["proxied", "rejected"]
 
 
 @dataclass(frozen=True)
 class Side:
-    """One reverse proxy: where it listens, and the process that does the work."""
+    """One reverse proxy: where it listens, the process that does the work, and, of ours, the admin listener."""
 
     port: int
     pid: int
+    admin: int = 0
 
     def cpu(self) -> float:
-        """Give the seconds of processor time it has had."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """Return the processor time it has had, in seconds."""
+        return int(Path(f"/proc/{self.pid}/schedstat").read_text().split()[0]) / 1e9
+
+    def totals(self) -> tuple[int, int]:
+        """Return how many requests the gatekeeper has accepted and rejected."""
+        [domain] = json.loads(fetch(self.admin, "/api/state")[1])["domains"]
+        return domain["accepted"], domain["rejected"]
 
 
 def run(rounds: int) -> list[Row]:
-    """Measure both ways of asking."""
+    """Measure proxied and rejected requests, on both event loops."""
     for program in ("nginx", "wrk"):
-        if which(program, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin") is None:
+        if servers.find_program(program) is None:
             raise Absent(f"{program} is not installed")
+    loops = [loop for loop in LOOPS if importlib.util.find_spec(loop) is not None]
     with ExitStack() as running:
         folder = Path(running.enter_context(tempfile.TemporaryDirectory()))
         (folder / "origin").mkdir()
         directives = ORIGIN.format(body=BODY.replace("\n", "\\n"))
         origin = running.enter_context(servers.nginx(folder / "origin", server=directives, http=LASTING)).port
-        upstream = LASTING + UPSTREAM.format(port=origin)
-        peer = running.enter_context(servers.nginx(folder, server=PROXY, http=upstream))
-        nginx = Side(peer.port, worker_of(peer.process.pid))
-        ours = running.enter_context(gate(folder, origin))
-        browsers = folder / "browsers.lua"
-        browsers.write_text(BROWSERS)
-        return [
-            row("gateway CPU per request", ours, nginx, origin=origin, script=None, rounds=rounds),
-            row(
-                "gateway CPU per request, all heads differ", ours, nginx, origin=origin, script=browsers, rounds=rounds
-            ),
-        ]
+        found = []
+        for kind in RULES:
+            sides = {"nginx": running.enter_context(nginx(folder / kind, kind, origin))}
+            for loop in loops:
+                sides[loop] = running.enter_context(gate(folder / kind, kind, loop, origin))
+            found += measured(kind, sides, origin, write_script(folder / kind / "load.lua"), rounds)
+        return found
 
 
 @contextmanager
-def gate(folder: Path, origin: int) -> Iterator["Gate"]:
-    """Run `headgate serve` before the origin."""
+def nginx(folder: Path, kind: Kind, origin: int) -> Iterator[Side]:
+    """Run nginx before the origin."""
+    folder.mkdir()
+    rate, burst = RATES[kind]
+    http = LASTING + UPSTREAM.format(port=origin) + ZONE.format(rate=rate)
+    with servers.nginx(folder, server=PROXY.format(burst=burst), http=http) as peer:
+        parent = peer.process.pid
+        worker = int(Path(f"/proc/{parent}/task/{parent}/children").read_text().split()[0])
+        yield Side(peer.port, worker)
+
+
+@contextmanager
+def gate(folder: Path, kind: Kind, loop: str, origin: int) -> Iterator[Side]:
+    """Run `headgate serve` before the origin, on one of the event loops."""
     port, admin = servers.free_port(), servers.free_port()
-    listeners = ["--listen", f"127.0.0.1:{port}", "--admin", f"127.0.0.1:{admin}"]
-    command = [sys.executable, "-m", "headgate", "serve", "--origin", f"http://127.0.0.1:{origin}", "--rule", RULE]
-    with servers.started([*command, *listeners], port, folder) as started:
-        yield Gate(port, started.process.pid, admin)
+    settings = folder / f"{loop}.toml"
+    settings.write_text(
+        f'[gate]\norigin = "http://127.0.0.1:{origin}"\nlisten = "127.0.0.1:{port}"\nadmin = "127.0.0.1:{admin}"\n'
+        f'loop = "{loop}"\n[[domain]]\nname = "default"\nrules = ["{RULES[kind]}"]\n'
+    )
+    command = [sys.executable, "-m", "headgate", "serve", "--config", str(settings)]
+    with servers.started(command, port, folder) as started:
+        yield Side(port, started.process.pid, admin)
 
 
-@dataclass(frozen=True)
-class Gate(Side):
-    """Ours, which can say what it decided."""
-
-    admin: int
-
-    def totals(self) -> dict[str, int]:
-        """Ask the admin listener for the totals of the one domain."""
-        state = json.loads(fetched(self.admin, "/api/state"))
-        [domain] = state["domains"]
-        return {word: domain[word] for word in ("accepted", "delayed", "rejected")}
+def fetch(port: int, path: str = "/") -> tuple[int, str, str]:
+    """Fetch a page from a port of this machine; returns status, body and Retry-After."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}") as response:
+            return response.status, response.read().decode(), ""
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode(), error.headers.get("Retry-After", "")
 
 
-def worker_of(master: int) -> int:
-    """Find the one worker of an nginx."""
-    return int(Path(f"/proc/{master}/task/{master}/children").read_text().split()[0])
-
-
-def fetched(port: int, path: str = "/") -> str:
-    """Fetch a page from a port of this machine."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}") as response:
-        return str(response.read().decode())
-
-
-def asked(origin: int) -> int:
-    """Ask the origin how many requests it has had; that question is one of them."""
-    counts = re.search(r"requests\n \d+ \d+ (\d+)", fetched(origin, "/count"))
-    verify("the origin tells how many requests it had", right=counts is not None)
+def received(origin: int) -> int:
+    """Return how many requests the origin has received, this question included."""
+    counts = re.search(r"requests\n \d+ \d+ (\d+)", fetch(origin, "/count")[1])
+    verify("the origin reports how many requests it received", right=counts is not None)
     return int(counts[1]) if counts else 0
 
 
-def microseconds_each(side: Side, script: Path | None) -> float:
-    """Give the microseconds of processor time that one request costs, over some seconds of requests."""
-    verify("the origin's body arrives", right=fetched(side.port) == BODY)
-    words = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{SECONDS}s", *(["-s", str(script)] if script else [])]
+def microseconds_each(kind: Kind, side: Side, origin: int, script: Path) -> float:
+    """Return the microseconds of processor time that one request costs, over some seconds of requests."""
+    fetch(side.port)  # the only one that the rule of the rejecting side lets through
+    status, body, retry_after = fetch(side.port)
+    if kind == "proxied":
+        verify("the origin's body arrives", right=(status, body) == (200, BODY))
+    else:
+        verify("a request is rejected, with Retry-After", right=status == 503 and retry_after.isdigit())
+    counts, arrived = side.totals() if side.admin else (0, 0), received(origin)
     before = side.cpu()
-    output = subprocess.run(
-        [*words, f"http://127.0.0.1:{side.port}/"], capture_output=True, text=True, check=True
-    ).stdout
+    result = load(side.port, script, seconds=SECONDS)
     spent = side.cpu() - before
-    made = re.search(r"(\d+) requests in", output)
-    wrong = "Non-2xx" in output or "Socket errors" in output
-    verify("wrk made requests and saw no error", right=made is not None and not wrong)
-    return spent / int(made[1]) * 1e6 if made else 0.0
+    arrived = received(origin) - arrived - 1
+    verify(
+        "wrk saw no rejection, or nothing else", right=result.refused == (0 if kind == "proxied" else result.requests)
+    )
+    if side.admin:
+        accepted, rejected = (after - count for after, count in zip(side.totals(), counts, strict=True))
+        verify("the gatekeeper accepted what the origin received", right=accepted == arrived)
+        # wrk does not count the requests under way when it ends.
+        decided = accepted if kind == "proxied" else rejected
+        verify("the gatekeeper decided on every request", right=0 <= decided - result.requests <= CONNECTIONS)
+    return spent / result.requests * 1e6
 
 
-def counted(gate: Gate, origin: int, script: Path | None) -> float:
-    """Measure ours, and prove that every request was decided on."""
-    before, asked_before = gate.totals(), asked(origin)
-    figure = microseconds_each(gate, script)
-    after, asked_after = gate.totals(), asked(origin) - 1
-    accepted = after["accepted"] - before["accepted"]
-    verify("the gatekeeper accepted what the origin was asked", right=accepted == asked_after - asked_before)
-    verify("the gatekeeper held nobody", right=not after["delayed"] and not after["rejected"])
-    return figure
+def measured(kind: Kind, sides: dict[str, Side], origin: int, script: Path, rounds: int) -> list[Row]:
+    """Measure the sides in turns, another one first in each round, and compare ours with nginx."""
+    figures: dict[str, list[float]] = {name: [] for name in sides}
+    names = list(sides)
+    for turn in range(rounds):
+        first = turn % len(names)
+        for name in names[first:] + names[:first]:
+            figures[name].append(microseconds_each(kind, sides[name], origin, script))
+    return [row(kind, loop, figures) for loop in names[1:]]
 
 
-def row(what: str, ours: Gate, nginx: Side, *, origin: int, script: Path | None, rounds: int) -> Row:
-    """Compare the two, in turns."""
-    found = compare(partial(counted, ours, origin, script), partial(microseconds_each, nginx, script), rounds=rounds)
-    context = f"{found.ours:.1f} µs against {found.peer:.1f} µs"
-    return Row(what, "nginx reverse proxy", found.ratio, "≤", 2.0, context)
+def row(kind: Kind, loop: str, figures: dict[str, list[float]]) -> Row:
+    """Compare the gate on one event loop with nginx: the median of each round's own ratio."""
+    ratio = median(ours / peer for ours, peer in zip(figures[loop], figures["nginx"], strict=True))
+    context = f"{median(figures[loop]):.1f} µs against {median(figures['nginx']):.1f} µs"
+    return Row(
+        f"gateway on {loop}, CPU per {kind} request", "nginx, limit_req", ratio, "≤", TARGETS[kind, loop], context
+    )

@@ -1,19 +1,20 @@
-"""An ASGI application with the middleware against the same application bare.
+"""An ASGI application with the middleware against the same application bare, and its rejections against `limits`.
 
-Twice: a Starlette application of one route, as people write them, and one written against ASGI itself, which does
-nothing but answer and so makes the middleware's share as large as it can be. Both sides are served by uvicorn on uvloop
-and httptools, one worker, pinned to one core where there are two; wrk asks over 32 keep-alive connections as 1000
-identifiers, and the master of the limited side drains the accounting in a process of its own. Every answer must be a
-200, and the master must have counted at least 99 % of what wrk was answered.
+Accepted requests are measured twice: before a Starlette application of one route, as people write them, and before one
+written against ASGI itself, which does nothing but answer and so makes the middleware's share as large as it can be.
+Rejected ones are compared with those of a middleware made with the library `limits`. Every side is served by uvicorn on
+uvloop and httptools, one worker, pinned to one core where there are two. wrk sends the heads of a browser, no two of
+them alike (`browser_load`), as 1000 identifiers over 32 kept connections; the master of the limited side drains the
+accounting in a process of its own. Every response must have the expected status, and the master must have counted at
+least 99 % of what wrk received.
 
-Requests a second are those of a whole second of the core: answers over the processor time of the application. Where the
-application is the bottleneck, as on a quiet machine, that is what wrk sees; on a busy one wrk sees who else ran.
+Requests a second are those of a whole second of the core: responses over the processor time of the application. Where
+the application is the bottleneck, as on a quiet machine, that is what wrk sees; on a busy one wrk sees who else ran.
 """
 
 import importlib.util
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -28,6 +29,7 @@ from statistics import median
 
 import psutil
 
+from bench.browser_load import CONNECTIONS, Result, load, write_script
 from bench.measure import Absent, Row, verify
 from bench.middleware_app import ADDRESS
 
@@ -35,56 +37,44 @@ __all__ = ["run"]
 
 ROOT = Path(__file__).resolve().parent.parent
 PAIRS_A_ROUND = 5
-CONNECTIONS = 32
 IDENTIFIERS = 1_000
-SCRIPT = f"""
-local requests, turn = {{}}, 0
-function init()
-  for i = 1, {IDENTIFIERS} do
-    requests[i] = wrk.format("GET", "/", {{["Host"] = "127.0.0.1", ["X-Api-Key"] = "identifier-" .. i}})
-  end
-end
-function request()
-  turn = turn % {IDENTIFIERS} + 1
-  return requests[turn]
-end
-"""
-UNITS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
+KEY = f'"X-Api-Key: identifier-" .. (number % {IDENTIFIERS}) .. "\\r\\n"'
 
 
 @dataclass(frozen=True)
 class Load:
-    """One run of wrk: how many answers, the 99th percentile of their time, and the processor time they took."""
+    """One run of wrk, and the processor time that the application took for it, in seconds."""
 
-    answers: int
-    p99: float  # milliseconds
-    cpu: float  # seconds
+    result: Result
+    cpu: float
+
+    @property
+    def rate(self) -> float:
+        """Responses in a second of the core."""
+        return self.result.requests / self.cpu
+
+    @property
+    def microseconds(self) -> float:
+        """Processor time for each response."""
+        return self.cpu / self.result.requests * 1e6
 
 
 @dataclass
 class Side:
-    """One of the two applications: where it listens, its process, and the loads it has borne."""
+    """One of the applications: where it listens, its process, and the loads that it has had."""
 
     port: int
     pid: int
     loads: list[Load] = field(default_factory=list)
 
     def cpu(self) -> float:
-        """Give the processor time its process has taken, all threads, in seconds."""
+        """Return the processor time its process has taken, all threads, in seconds."""
         times = psutil.Process(self.pid).cpu_times()
         return float(times.user + times.system)
 
 
-def found(pattern: str, text: str) -> re.Match[str]:
-    """Find what wrk always prints."""
-    match = re.search(pattern, text)
-    verify(f"wrk prints {pattern}", right=match is not None)
-    assert match is not None
-    return match
-
-
 def cores() -> tuple[set[int], set[int]]:
-    """Give the cores of the application, and of the load and the master: apart where there are two."""
+    """Return the cores of the application, and of the load and the master: apart where there are two."""
     usable = sorted(os.sched_getaffinity(0))
     return {usable[0]}, set(usable[1:] or usable)
 
@@ -127,19 +117,20 @@ def serving(app: str, **environment: str) -> Iterator[Side]:
         yield Side(port, server.pid)
 
 
-def load(side: Side, script: Path) -> Load:
-    """Ask for a second, as fast as answers come."""
-    flags = ["-t1", f"-c{CONNECTIONS}", "-d1s", "--latency", "-s", str(script)]
+def loaded(side: Side, script: Path, *, rejected: bool = False) -> Load:
+    """Send requests for a second, as fast as responses arrive."""
     before = side.cpu()
-    with process(["wrk", *flags, f"http://127.0.0.1:{side.port}/"], cores()[1]) as running:
-        text = running.communicate()[0]
-    verify("every answer is a 200, and none is missing", right="Non-2xx" not in text and "Socket errors" not in text)
-    value, unit = found(r"99%\s+([\d.]+)(us|ms|s)", text).groups()
-    return Load(int(found(r"(\d+) requests in", text)[1]), float(value) * UNITS[unit], side.cpu() - before)
+    on = ",".join(map(str, cores()[1]))
+    result = load(side.port, script, seconds=1, prefix=("taskset", "--cpu-list", on))
+    # A rejecting side lets the first request of each identifier through.
+    passed = result.requests - result.refused
+    right = passed <= IDENTIFIERS + CONNECTIONS if rejected else result.refused == 0
+    verify(f"requests are {'rejected' if rejected else 'accepted'}", right=right)
+    return Load(result, side.cpu() - before)
 
 
 def counted(master: "subprocess.Popen[str]") -> int:
-    """Ask the master how many requests it has counted, once what is under way has arrived."""
+    """Return how many requests the master has counted, once what is under way has arrived."""
     time.sleep(0.2)
     assert master.stdin is not None
     assert master.stdout is not None
@@ -148,63 +139,91 @@ def counted(master: "subprocess.Popen[str]") -> int:
 
 
 def run(rounds: int) -> list[Row]:
-    """Measure requests a second and the 99th percentile, bare and limited in turns."""
-    if which("wrk") is None:
-        raise Absent("wrk is not installed; make servers")
-    for module in ("uvicorn", "uvloop", "httptools", "starlette"):
+    """Measure accepted requests, bare and limited in turns, and rejected ones, ours and those of `limits` in turns."""
+    for program in ("wrk", "taskset"):
+        if which(program) is None:
+            raise Absent(f"{program} is not installed; make servers")
+    for module in ("uvicorn", "uvloop", "httptools", "starlette", "limits"):
         if importlib.util.find_spec(module) is None:
             raise Absent(f"{module} is not installed; make venv")
-    return [
-        *measured("starlette", "Starlette app with the middleware", rounds),
-        *measured("raw", "raw ASGI app with the middleware", rounds),
-    ]
+    with tempfile.TemporaryDirectory() as folder:
+        script = write_script(Path(folder) / "load.lua", more=KEY)
+        return [
+            *accepted("starlette", "Starlette app with the middleware", script, rounds),
+            *accepted("raw", "raw ASGI app with the middleware", script, rounds),
+            *rejections(script, rounds),
+        ]
 
 
-def measured(app: str, what: str, rounds: int) -> list[Row]:
-    """Measure one application of `bench.middleware_app`, bare and limited in turns."""
+def in_turns(sides: tuple[Side, Side], script: Path, rounds: int, *, rejected: bool = False) -> None:
+    """Load two sides in short turns: whatever else the machine does lasts longer than one, and falls on both."""
+    for side in sides:
+        loaded(side, script, rejected=rejected)
+    for turn in range(rounds * PAIRS_A_ROUND):
+        for side in sides if turn % 2 else sides[::-1]:
+            side.loads.append(loaded(side, script, rejected=rejected))
+
+
+def accepted(app: str, what: str, script: Path, rounds: int) -> list[Row]:
+    """Measure one application of `bench.middleware_app`, bare and limited."""
     with ExitStack() as stack:
-        script = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "identifiers.lua"
-        script.write_text(SCRIPT)
         here = [sys.executable, "-m", "bench.middleware_app", "tcp://127.0.0.1:0"]
         master = stack.enter_context(process(here, cores()[1]))
         assert master.stdout is not None
         address = master.stdout.readline().strip()
         bare = stack.enter_context(serving(app))
         limited = stack.enter_context(serving(f"limited_{app}", **{ADDRESS: address}))
-        for side in (bare, limited):
-            load(side, script)
-        before = counted(master)
-        verify("the master has counted the first requests", right=before > 0)
-        # Short turns in pairs: whatever else the machine does lasts longer than one, and falls on both.
-        for turn in range(rounds * PAIRS_A_ROUND):
-            for side in (limited, bare) if turn % 2 else (bare, limited):
-                side.loads.append(load(side, script))
-        count = counted(master) - before
-    answers = sum(each.answers for each in limited.loads)
-    # wrk leaves out the answers under way when a turn ends, up to one a connection; the master has counted them.
-    most = answers + CONNECTIONS * len(limited.loads)
-    verify(f"of {answers} requests the master counted at least 99 %: {count}", right=0.99 * answers <= count <= most)
-    return rows(what, bare.loads, limited.loads, min(1.0, count / answers))
+        in_turns((bare, limited), script, rounds)
+        count = counted(master)
+    # The first of the loads, which is not among those kept, was counted too.
+    answers = sum(each.result.requests for each in limited.loads)
+    verify(f"the master counted at least 99 % of {answers} requests: {count}", right=count >= 0.99 * answers)
+    return accepted_rows(what, bare.loads, limited.loads)
 
 
-def rows(what: str, bare: Sequence[Load], limited: Sequence[Load], share: float) -> list[Row]:
+def accepted_rows(what: str, bare: Sequence[Load], limited: Sequence[Load]) -> list[Row]:
     """Put the medians of the pairs' ratios into rows."""
-    ours, theirs = ([each.answers / each.cpu for each in loads] for loads in (limited, bare))
+    pairs = list(zip(limited, bare, strict=True))
+    ours, theirs = (median(each.rate for each in loads) for loads in (limited, bare))
+    p99, bare_p99 = (median(each.result.p99 for each in loads) for loads in (limited, bare))
     return [
         Row(
             f"{what}, requests/s",
             "the bare app",
-            median(mine / other for mine, other in zip(ours, theirs, strict=True)),
+            median(mine.rate / other.rate for mine, other in pairs),
             "≥",
-            0.85,
-            f"{median(ours):,.0f}/s to {median(theirs):,.0f}/s of a core; {share:.2%} counted by the master",
+            0.88,
+            f"{ours:,.0f}/s against {theirs:,.0f}/s of a core",
         ),
         Row(
             f"{what}, p99",
             "the bare app",
-            median(mine.p99 / other.p99 for mine, other in zip(limited, bare, strict=True)),
+            median(mine.result.p99 / other.result.p99 for mine, other in pairs),
             "≤",
             1.5,
-            f"{median(each.p99 for each in limited):.2f} ms to {median(each.p99 for each in bare):.2f} ms",
+            f"{p99:.2f} ms against {bare_p99:.2f} ms",
         ),
+    ]
+
+
+def rejections(script: Path, rounds: int) -> list[Row]:
+    """Measure rejected requests: ours, those of `limits`, and beside them what the bare app's answers cost."""
+    with ExitStack() as stack:
+        ours = stack.enter_context(serving("rejecting"))
+        library = stack.enter_context(serving("rejecting_with_limits"))
+        bare = stack.enter_context(serving("raw"))
+        in_turns((ours, library), script, rounds, rejected=True)
+        for _ in ours.loads:
+            bare.loads.append(loaded(bare, script))
+    mine = median(each.microseconds for each in ours.loads)
+    return [
+        Row(
+            "middleware, CPU per rejected request",
+            peer,
+            median(each.microseconds / other.microseconds for each, other in zip(ours.loads, side.loads, strict=True)),
+            "≤",
+            target,
+            f"{mine:.1f} µs against {median(each.microseconds for each in side.loads):.1f} µs",
+        )
+        for peer, side, target in (("the same with limits", library, 0.9), ("an answer of the bare app", bare, 1.2))
     ]

@@ -1,9 +1,10 @@
-"""The processes of `bench.bench_middleware`: two applications, each bare and limited, and the master.
+"""The processes of `bench.bench_middleware`: two applications, bare and limited, two that reject, and the master.
 
 `uvicorn --factory bench.middleware_app:starlette` serves a Starlette application of one route, and `…:raw` the cheapest
 application there is, written against ASGI itself; both answer the same. `…:limited_starlette` and `…:limited_raw` are
-the same behind the middleware. `python -m bench.middleware_app ADDRESS` is the master; each line on its standard input
-makes it print how many messages it has accounted, as JSON.
+the same behind the middleware. `…:rejecting` is `raw` behind a middleware that rejects nearly every request, and
+`…:rejecting_with_limits` does the same with the library `limits`. `python -m bench.middleware_app ADDRESS` is the
+master; each line on its standard input makes it print how many messages it has accounted, as JSON.
 """
 
 import asyncio
@@ -11,10 +12,14 @@ import json
 import os
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
+from limits import RateLimitItemPerHour
+from limits.storage import MemoryStorage
+from limits.strategies import MovingWindowRateLimiter
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -24,7 +29,17 @@ from headgate.limit import Domain, Gatekeeper, Master, Rule
 from headgate.link import GatekeeperLink, MasterLink
 from headgate.origin.asgi import App, GatekeeperMiddleware, Receive, Scope, Send
 
-__all__ = ["ADDRESS", "DOMAIN", "limited_raw", "limited_starlette", "main", "raw", "starlette"]
+__all__ = [
+    "ADDRESS",
+    "DOMAIN",
+    "limited_raw",
+    "limited_starlette",
+    "main",
+    "raw",
+    "rejecting",
+    "rejecting_with_limits",
+    "starlette",
+]
 
 ADDRESS = "HEADGATE_BENCH_MASTER"
 """The environment variable with the master's address, for the limited application."""
@@ -72,7 +87,7 @@ def starlette(lifespan: Lifespan = nothing) -> App:
     async def text(_request: Request) -> Response:
         return Response(BODY, media_type="text/plain")
 
-    return Starlette(routes=[Route("/", text)], lifespan=lifespan)
+    return Starlette(routes=[Route("/shop/item/{item}/details", text)], lifespan=lifespan)
 
 
 def limited(make: Callable[[Lifespan], App]) -> App:
@@ -98,6 +113,34 @@ def limited_raw() -> App:
 def limited_starlette() -> App:
     """Make `starlette` behind the middleware."""
     return limited(starlette)
+
+
+def rejecting() -> App:
+    """Make `raw` behind the middleware, with a rule that lets one request an hour through."""
+    gatekeeper = Gatekeeper.embedded([Domain("default", (Rule.parse("1/h burst 1"),))])
+    return GatekeeperMiddleware(raw(), gatekeeper=gatekeeper, identify="header:X-Api-Key")
+
+
+def rejecting_with_limits() -> App:
+    """Make `raw` behind a middleware such as an application would write with `limits`, with the same rule."""
+    limiter, rule, app = MovingWindowRateLimiter(MemoryStorage()), RateLimitItemPerHour(1), raw()
+
+    async def limited_app(scope: Scope, receive: Receive, send: Send) -> None:
+        key = dict(scope["headers"])[b"x-api-key"].decode() if scope["type"] == "http" else ""
+        if not key or limiter.hit(rule, key):
+            await app(scope, receive, send)
+            return
+        reset = limiter.get_window_stats(rule, key).reset_time
+        body = b"Too many requests.\n"
+        headers = [
+            (b"content-type", b"text/plain; charset=utf-8"),
+            (b"content-length", b"%d" % len(body)),
+            (b"retry-after", b"%d" % max(1, reset - time.time())),
+        ]
+        await send({"type": "http.response.start", "status": 503, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    return limited_app
 
 
 def main(address: str) -> None:
