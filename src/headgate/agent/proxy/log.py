@@ -4,8 +4,8 @@ A refusal is a line: its origin, the word for why, and a clause. What was let th
 minute; only where all is asked for a tunnel is a line. No line has anything of what a client sent beside the host and
 the port of its CONNECT, and its address only where that is asked for: a token or a `chrome-tunnel` never gets here.
 
-Whoever reads stderr may be slow, stopped or gone, and none of that is the proxy's business: a thread writes, what waits
-for it is bounded, and lines beyond that are counted and dropped.
+The reader of stderr may be slow, stopped or gone: a thread writes, the lines that wait for it are bounded, and lines
+beyond that are counted and dropped.
 """
 
 import contextlib
@@ -26,29 +26,26 @@ from headgate.agent.proxy.refusal import Refusal
 
 __all__ = ["DecisionLog", "Lines", "Tally"]
 
-_MOST_WAITING: Final = 1 << 20
-"""Bytes of lines that wait for whoever reads them."""
-_WHOLE: Final = 4096
-"""Bytes that a pipe takes in one piece (pipe(7)): the lines of several workers stay whole."""
+_MAX_WAITING: Final = 1000
+"""Lines that wait for the reader of stderr."""
 _LONGEST_CLAUSE: Final = 1024
-_PATIENCE: Final = 1.0
+"""Characters. A line is shorter than the 4096 bytes that a pipe takes in one piece (pipe(7)): those of several workers
+stay whole."""
+_CLOSE_TIMEOUT: Final = 1.0
 """Seconds that the last lines are waited for at the end."""
 
 
 class Lines:
-    """Writes lines to a descriptor, which is not its own; the thread ends with `close`, or with the process."""
+    """Writes lines to a descriptor, which it does not own; the thread ends with `close`, or with the process."""
 
-    def __init__(self, descriptor: int = 2, *, most_waiting: int = _MOST_WAITING) -> None:
+    def __init__(self, descriptor: int = 2, *, max_waiting: int = _MAX_WAITING) -> None:
         self.dropped = 0
-        """Lines that nobody will read."""
+        """Lines that will not be written."""
         self._descriptor = descriptor
-        self._most = most_waiting
-        self._waiting: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        # Each counted by one thread alone, so that no lock is needed to know what waits.
-        self._put = 0
-        self._taken = 0
         self._untold = 0
-        self._thread: threading.Thread | None = threading.Thread(target=self._write, name="headgate-log", daemon=True)
+        self._is_closed = False
+        self._queue: queue.Queue[bytes | None] = queue.Queue(max_waiting)
+        self._thread = threading.Thread(target=self._write, name="headgate-log", daemon=True)
         self._thread.start()
 
     def say(self, sentence: str) -> None:
@@ -56,58 +53,53 @@ class Lines:
         self.write(" ".join(sentence.splitlines()).encode("utf-8", "backslashreplace"))
 
     def write(self, line: bytes) -> None:
-        """Write one line, given without its end, as soon as it can be; for the event loop's thread alone."""
-        if self._thread is None or self._put - self._taken + len(line) > self._most:
+        """Write one line, given without its end, as soon as it can be; for one thread alone. Never waits."""
+        if not self._put(line):
             self.dropped += 1
             self._untold += 1
-            return
-        self._tell_of_the_dropped()
-        self._enter(line)
 
-    def close(self, seconds: float = _PATIENCE) -> None:
+    def close(self, timeout: float = _CLOSE_TIMEOUT) -> None:
         """Write what waits, if that takes no longer than so many seconds."""
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            self._tell_of_the_dropped()
-            self._waiting.put(None)
-            thread.join(seconds)
+        if self._is_closed:
+            return
+        self._tell_of_dropped()
+        self._is_closed = True
+        with contextlib.suppress(queue.Full):
+            self._queue.put(None, timeout=timeout)
+            self._thread.join(timeout)
 
-    def _tell_of_the_dropped(self) -> None:
+    def _put(self, line: bytes) -> bool:
+        if self._is_closed or not self._tell_of_dropped():
+            return False
+        try:
+            self._queue.put_nowait(line)
+        except queue.Full:
+            return False
+        return True
+
+    def _tell_of_dropped(self) -> bool:
+        """Say how many lines were dropped since this was last said; returns whether that is said."""
         if self._untold:
             line = {"time": _rounded(time.time()), "event": "dropped", "lines": self._untold}
+            try:
+                self._queue.put_nowait(msgspec.json.encode(line))
+            except queue.Full:
+                return False
             self._untold = 0
-            self._enter(msgspec.json.encode(line))
-
-    def _enter(self, line: bytes) -> None:
-        self._put += len(line) + 1
-        self._waiting.put(line + b"\n")
+        return True
 
     def _write(self) -> None:
         """Write until there is a None; the whole life of the thread."""
-        piece = b""
-        while True:
-            try:
-                line = self._waiting.get(block=not piece)
-            except queue.Empty:
-                line = b""
-            if piece and (not line or len(piece) + len(line) > _WHOLE):
-                self._out(piece)
-                self._taken += len(piece)
-                piece = b""
-            if line is None:
-                return
-            piece += line
-
-    def _out(self, piece: bytes) -> None:
-        rest = memoryview(piece)
-        while rest:
-            try:
-                rest = rest[os.write(self._descriptor, rest) :]
-            except BlockingIOError:
-                with contextlib.suppress(OSError, ValueError):
-                    select.select([], [self._descriptor], [], _PATIENCE)
-            except OSError:
-                return  # nobody reads
+        while (line := self._queue.get()) is not None:
+            rest = memoryview(line + b"\n")
+            while rest:
+                try:
+                    rest = rest[os.write(self._descriptor, rest) :]
+                except BlockingIOError:
+                    with contextlib.suppress(OSError, ValueError):
+                        select.select([], [self._descriptor], [], _CLOSE_TIMEOUT)
+                except OSError:
+                    break  # the reader is gone
 
 
 class _Line(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="event"):
