@@ -72,9 +72,20 @@ class FetchWait:
 
             await asyncio.wait([asyncio.wrap_future(self._finished)], timeout=self.seconds)
         else:
-            import anyio
+            await self._settle_in_trio()
 
-            await anyio.to_thread.run_sync(self.block, abandon_on_cancel=True)
+    async def _settle_in_trio(self) -> None:
+        import trio
+
+        event, token = trio.Event(), trio.lowlevel.current_trio_token()
+
+        def wake(_: object) -> None:
+            with suppress(trio.RunFinishedError):
+                token.run_sync_soon(event.set)
+
+        self._finished.add_done_callback(wake)
+        with trio.move_on_after(self.seconds):
+            await event.wait()
 
 
 def in_asyncio() -> bool:

@@ -34,7 +34,12 @@ _WORTH_TELLING = 0.05
 @fields("A field of the request; repeated: several.")
 @identity(default=None)
 @CA
-@click.option("--max-delay", type=float, metavar="S", help="Wait at most S seconds at once; 0, or 5 with --retry.")
+@click.option(
+    "--max-delay",
+    type=float,
+    metavar="S",
+    help="Wait at most S seconds for advice and holds; 6 for advice and 0 for holds, or 5 with --retry.",
+)
 @click.option("--retry", type=int, metavar="N", default=0, help="Send the request again at most N times.")
 @click.option("-o", "--output", "out", metavar="OUT", default="", help="For the body; else, or as -, standard output.")
 @click.option("--explain", is_flag=True, help="Say on stderr what is asked, answered and waited for, and why.")

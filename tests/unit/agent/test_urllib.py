@@ -167,3 +167,24 @@ def test_a_url_is_the_target_it_is_in_every_library(url, target):
     polite = courtesy(throttle=Throttle(hold_localhost=True))
     opener(polite, Wire(response(200, ("Retry-After", "60")))).open(url)
     assert polite.explain(target).held
+
+
+def test_advice_that_a_handler_of_proxies_opens_anew_is_fetched_once():
+    class Reopening(urllib.request.BaseHandler):
+        """Opens a request once more, as `ProxyHandler` does for a proxy of another scheme."""
+
+        handler_order = 100
+
+        def __init__(self):
+            self.opened = []
+
+        def http_open(self, request):
+            self.opened.append(request.full_url)
+            return None if len(self.opened) % 2 == 0 else self.parent.open(request)
+
+    body = b'[{"user_agent":"*","disallow":true}]'
+    advice = response(200, ("Content-Type", "application/trafficadvice+json"), read1=io.BytesIO(body).read1, read=None)
+    wire, reopening = Wire(advice, response()), Reopening()
+    with pytest.raises(Held, match="which disallows all traffic"):
+        opener(Courtesy("ExampleBot"), reopening, wire).open("http://localhost/")
+    assert [request.full_url for request in wire.sent] == ["http://localhost/.well-known/traffic-advice"]

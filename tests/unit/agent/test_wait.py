@@ -6,6 +6,7 @@ import time
 from concurrent.futures import Future
 
 import pytest
+import trio
 
 from headgate.agent.wait import FetchWait, Pause
 
@@ -95,4 +96,31 @@ def test_a_fetch_that_lands_after_its_loop_closed_disturbs_nobody(caplog):
     landed: Future[None] = Future()
     asyncio.run(FetchWait(landed, 0.01).settle())
     landed.set_result(None)
+    assert caplog.records == []
+
+
+def test_in_trio_any_number_waits_without_threads_of_its_own():
+    finished: Future[None] = Future()
+    threads: list[int] = []
+
+    async def hundred() -> None:
+        async with trio.open_nursery() as nursery:
+            for _ in range(100):
+                nursery.start_soon(FetchWait(finished, 30).settle)
+            for _ in range(10):
+                await trio.lowlevel.checkpoint()
+            threads.append(threading.active_count())
+            other = threading.Thread(target=finished.set_result, args=(None,))
+            other.start()
+        other.join()
+
+    before = threading.active_count()
+    trio.run(hundred)
+    assert threads == [before]
+
+
+def test_a_fetch_that_finishes_after_trio_ended_disturbs_nothing(caplog):
+    finished: Future[None] = Future()
+    trio.run(FetchWait(finished, 0.01).settle)
+    finished.set_result(None)
     assert caplog.records == []
