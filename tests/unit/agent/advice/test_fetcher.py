@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import queue
 import socket
 import ssl
 import threading
@@ -443,11 +444,10 @@ def test_records_without_data_do_not_prolong_a_fetch(authority, tmp_path):
 
 
 def test_a_name_server_that_hangs_is_a_network_error(monkeypatch):
-    over = threading.Event()
-    asked = []
+    over, asked = threading.Event(), queue.SimpleQueue()
 
     def hang(host, port, **options):
-        asked.append((host, threading.current_thread()))
+        asked.put((host, threading.current_thread()))
         over.wait()
         return []
 
@@ -455,8 +455,8 @@ def test_a_name_server_that_hangs_is_a_network_error(monkeypatch):
     monkeypatch.setattr(fetcher, "_MARGIN", 0.0)
     request = advice_request("https://slow.example", IDENTITY)
     assert fetch_advice(request, timeout=0.05) == NETWORK_ERROR._replace(failure="not within 0.05 s")
+    name, thread = asked.get(timeout=scripted.PATIENCE)
     over.set()
-    ((name, thread),) = asked
     assert name == "slow.example"
     assert thread.daemon
     thread.join()
