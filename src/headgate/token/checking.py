@@ -14,7 +14,7 @@ from headgate.errors import ConfigurationError
 from headgate.token.key import Key
 from headgate.token.wire import signed, split
 
-__all__ = ["CLOCKS_DIFFER", "Checker", "Reason", "Valid", "bearer_token", "challenge"]
+__all__ = ["CLOCKS_DIFFER", "Checker", "Reason", "Valid", "bearer_token"]
 
 Reason: TypeAlias = Literal["token_missing", "token_invalid", "token_expired", "token_replayed", "tokens"]
 """Why a token does not open a tunnel; the first four are about the token, and "tokens" says that nobody can tell now
@@ -79,8 +79,3 @@ def bearer_token(value: str | None) -> str | None:
     """
     match = None if value is None else _bearer(value)
     return None if match is None else match[1] or ""
-
-
-def challenge(reason: Reason) -> str:
-    """Give the `Proxy-Authenticate` that a 407 has to have (RFC 9110, section 15.5.8; RFC 6750, section 3)."""
-    return "Bearer" if reason == "token_missing" else 'Bearer error="invalid_token"'

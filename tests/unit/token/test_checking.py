@@ -2,7 +2,7 @@ import pytest
 
 from headgate.errors import ConfigurationError
 from headgate.token import Checker, Valid, mint, new_key, read_keys
-from headgate.token.checking import bearer_token, challenge
+from headgate.token.checking import bearer_token
 from headgate.token.jwk import write_keys
 from headgate.token.key import HmacKey
 from headgate.token.wire import Head, joined, signed
@@ -108,9 +108,3 @@ def test_keys_that_do_not_make_a_ring():
 )
 def test_the_token_of_a_field(value, token):
     assert bearer_token(value) == token
-
-
-def test_a_407_says_what_is_wanted_and_whether_what_came_was_wrong():
-    assert challenge("token_missing") == "Bearer"
-    for reason in ("token_invalid", "token_expired", "token_replayed"):
-        assert challenge(reason) == 'Bearer error="invalid_token"'

@@ -44,11 +44,6 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     draining: bool = False
     """Whether the end of the proxy has begun: no new tunnel is opened then."""
 
-    def field(self, name: str) -> str | None:
-        """Give the value of the only field of that name; None where there is none, or more than one."""
-        found = [value for each, value in self.fields if each == name]
-        return found[0] if len(found) == 1 else None
-
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """What one tunnel may take; by default, anything but endless silence."""

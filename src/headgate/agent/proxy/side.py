@@ -15,7 +15,7 @@ from headgate.agent.proxy.poll import READ, WRITE
 if TYPE_CHECKING:
     from headgate.agent.proxy.relay import Tunnel
 
-__all__ = ["PIECE", "WOULD_BLOCK", "Side", "TlsSide", "reset"]
+__all__ = ["MOST_WAITING", "PIECE", "RECORD", "WOULD_BLOCK", "Side", "TlsSide", "reset"]
 
 WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 """What a socket says that can do nothing now."""
@@ -24,10 +24,10 @@ PIECE = 1 << 18
 """Bytes copied at once, through one buffer that all tunnels share."""
 _SMALL_PIECE = 1 << 14
 """Bytes copied at once when too much waits everywhere."""
-_RECORD = 1 << 14
+RECORD = 1 << 14
 """Bytes in a TLS record at most. Less is never read at once: what OpenSSL keeps back no poll tells of."""
-_MOST_WAITING = 1 << 25
-"""Bytes that may wait in memory, in all tunnels together, before pieces are small."""
+MOST_WAITING = 1 << 25
+"""Bytes that may wait in memory, in all tunnels together, before less is read at once."""
 _RESET = struct.pack("ii", 1, 0)
 
 
@@ -119,7 +119,7 @@ class Side:
         """Pass a piece on through memory; returns its length, 0 where there was none or the tunnel is over."""
         other, tunnel = self.other, self.tunnel
         relay = tunnel.relay
-        most = PIECE if relay.waiting < _MOST_WAITING else _SMALL_PIECE
+        most = PIECE if relay.waiting < MOST_WAITING else _SMALL_PIECE
         if tunnel.bounded:
             most = tunnel.room(most)
         try:
@@ -258,13 +258,13 @@ class TlsSide(Side):
 
     def _pull(self) -> None:
         """Read record by record, for as long as they are full."""
-        for _ in range(PIECE // _RECORD):
-            if self._copy() != _RECORD or not self.wanted & READ:
+        for _ in range(PIECE // RECORD):
+            if self._copy() != RECORD or not self.wanted & READ:
                 break
 
     def _receive(self, buffer: memoryview, most: int) -> int:
         try:
-            return self.socket.recv_into(buffer, max(most, _RECORD))
+            return self.socket.recv_into(buffer, max(most, RECORD))
         except ssl.SSLZeroReturnError:
             return 0  # what Python makes of the other's end once ours has been said
         except ssl.SSLWantWriteError:

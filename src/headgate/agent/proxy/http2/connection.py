@@ -22,11 +22,11 @@ from headgate.agent.proxy.http2.control import Control
 from headgate.agent.proxy.http2.frames import LARGEST_STREAM, LONGEST_PAYLOAD, Violation, goaway, ping
 from headgate.agent.proxy.http2.outlet import Outlet
 from headgate.agent.proxy.http2.reception import Reception
-from headgate.agent.proxy.http2.shared import INBOX, MOST_WAITING, RECORD, Shared
+from headgate.agent.proxy.http2.shared import INBOX, Shared
 from headgate.agent.proxy.http2.stream import Stream
 from headgate.agent.proxy.http2.window import FIRST_WINDOW
 from headgate.agent.proxy.poll import READ, WRITE
-from headgate.agent.proxy.side import WOULD_BLOCK
+from headgate.agent.proxy.side import MOST_WAITING, RECORD, WOULD_BLOCK
 from headgate.agent.proxy.tls import say_end
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from h2.events import Event, PingAckReceived, RemoteSettingsChanged, RequestRece
 from headgate.agent.proxy.http2 import frames
 from headgate.agent.proxy.http2.floods import Floods, Nuisance
 from headgate.agent.proxy.http2.frames import ACK, END_STREAM, Frame, Scanner, Violation
-from headgate.agent.proxy.http2.shared import MOST_WAITING
 from headgate.agent.proxy.http2.window import FIRST_WINDOW, LARGEST_WINDOW, MOST_OF_ALL, Receiving, widened
+from headgate.agent.proxy.side import MOST_WAITING
 
 if TYPE_CHECKING:
     from headgate.agent.proxy.http2.connection import Http2Connection

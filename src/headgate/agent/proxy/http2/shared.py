@@ -4,15 +4,12 @@ from typing import Final
 
 from headgate.agent.proxy.http2.frames import DataBuffer
 from headgate.agent.proxy.http2.window import MOST_OF_ALL
+from headgate.agent.proxy.side import RECORD
 
-__all__ = ["INBOX", "MOST_WAITING", "RECORD", "Shared"]
+__all__ = ["INBOX", "Shared"]
 
-RECORD: Final = 1 << 14
-"""Bytes in a TLS record at most. Less is never read at once: what OpenSSL keeps back no poll tells of."""
 INBOX: Final = 1 << 18
 """Bytes read from one connection before others get their turn."""
-MOST_WAITING: Final = 1 << 25
-"""Bytes that may wait in memory, in all tunnels together, before less is read at once and no window grows."""
 _MOST_GRANTED: Final = 1 << 25
 """Bytes that the windows of all connections together may be wider than they have to be."""
 

@@ -16,10 +16,10 @@ from h2.errors import ErrorCodes
 
 from headgate.agent.proxy.asked import Ending, Limits, Opened, Refused
 from headgate.agent.proxy.http2.frames import window_update
-from headgate.agent.proxy.http2.shared import INBOX, MOST_WAITING, RECORD
+from headgate.agent.proxy.http2.shared import INBOX
 from headgate.agent.proxy.http2.window import MOST_OF_A_STREAM, Receiving
 from headgate.agent.proxy.poll import READ, WRITE
-from headgate.agent.proxy.side import reset
+from headgate.agent.proxy.side import MOST_WAITING, RECORD, reset
 
 if TYPE_CHECKING:
     from headgate.agent.proxy.http2.connection import Http2Connection

@@ -1,8 +1,9 @@
 """What connections share."""
 
 from headgate.agent.proxy.http2.frames import LONGEST_PAYLOAD
-from headgate.agent.proxy.http2.shared import INBOX, RECORD, Shared
+from headgate.agent.proxy.http2.shared import INBOX, Shared
 from headgate.agent.proxy.http2.window import MOST_OF_ALL
+from headgate.agent.proxy.side import RECORD
 
 
 def test_a_whole_record_fits_behind_what_was_read() -> None:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from headgate.agent.proxy.tokens import shared
+from headgate.agent.proxy import memory
 from headgate.agent.proxy.tokens.shared import SharedOnce, make_table
 
 NOW = 1_700_000_000.0
@@ -71,7 +71,7 @@ def test_the_descriptor_is_no_childs_business_and_is_closed():
 
 
 def test_a_lock_that_is_not_let_go_refuses_and_blocks_nobody(descriptor, fresh, monkeypatch):
-    monkeypatch.setattr(shared, "_TRIES", 5)
+    monkeypatch.setattr(memory, "_TRIES", 5)
     once = SharedOnce(os.dup(descriptor))
     token = fresh(NOW + 60)
     with locked_by_another(descriptor):
