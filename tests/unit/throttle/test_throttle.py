@@ -566,3 +566,23 @@ def test_a_response_declares_four_buckets_at_most():
     fail(throttle, "http://a.example/a/b/c/d/e/f", headers=[("DDoS-Bucket-With", path) for path in paths])
     found = [throttle.explain("http://a.example" + path, now=NOW).bucket for path in paths]
     assert found == ["/a", "/a/b", "/a/b/c", "/a/b/c/d", "/a/b/c/d", None]
+
+
+class TestAGestureBeforeTheClockWasSetBack:
+    @pytest.mark.parametrize(("back", "held"), [(3.25, False), (3.5, True), (3_600.0, True)])
+    def test_it_counts_for_as_long_before_it_as_after_it(self, back, held):
+        throttle = throttled()
+        succeed(throttle, now=NOW - 10_000, headers={"Retry-After": "100000"})
+        throttle.user_gesture(now=NOW)
+        assert (throttle.release_time(X, now=NOW - back) > NOW - back) is held
+        assert throttle.explain(X, now=NOW - back).held is held
+
+    @pytest.mark.parametrize(("back", "free_until"), [(1.0, 3.5), (3.5, 0.0), (3_600.0, -3_596.5)])
+    def test_the_next_one_replaces_it_unless_both_are_of_one_moment(self, back, free_until):
+        throttle = throttled()
+        succeed(throttle, now=NOW - 10_000, headers={"Retry-After": "100000"})
+        throttle.user_gesture(now=NOW)
+        throttle.user_gesture(now=NOW - back)
+        assert not throttle.explain(X, now=NOW - back).held
+        assert not throttle.explain(X, now=NOW + free_until - 0.25).held
+        assert throttle.explain(X, now=NOW + free_until).held
