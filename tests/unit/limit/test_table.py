@@ -121,10 +121,11 @@ def test_what_has_expired_goes_from_whichever_table():
     assert (table.size, other.size, tables.evicted) == (4, 0, 0)
 
 
-def test_an_expired_entry_that_is_not_due_yet_is_not_counted_as_evicted():
+@pytest.mark.parametrize(("now", "evicted"), [(1.4, 1), (1.5, 0), (1.75, 0)])
+def test_an_expired_entry_that_is_not_due_yet_is_not_counted_as_evicted(now, evicted):
     tables, table, _ = filled(1, [1.5])
-    tables.add(table, b"new", 9.0, 1.75)
-    assert (names(table), tables.evicted) == ([b"new"], 0)
+    tables.add(table, b"new", 9.0, now)
+    assert (names(table), tables.evicted) == ([b"new"], evicted)
 
 
 def test_entries_are_spread_over_all_shards():
