@@ -42,6 +42,25 @@ def test_a_log_of_several_rules_is_kept_for_the_longest_window():
     assert algorithm.expiry(history) == 100.0 + 3_600.0
 
 
+def test_a_log_is_kept_for_a_window_from_its_last_timestamp():
+    algorithm, history = Log(rules("1/s burst 3")), opened()
+    for moment in (100.0, 101.0, 102.0):
+        algorithm.record(history, moment, moment)
+    assert algorithm.expiry(history) == 105.0
+
+
+@pytest.mark.parametrize("start", [100.0, 1_700_000_000.125])
+@pytest.mark.parametrize("rule", ["1/s burst 2", "3/s burst 2"])
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_at_its_expiry_a_history_answers_as_a_new_one(name, rule, start):
+    algorithm, old, new = ALGORITHMS[name](rules(rule)), opened(), opened()
+    for _ in range(3):
+        old[PUBLISHED] = max(old[PUBLISHED], algorithm.record(old, start, start))
+    now = algorithm.expiry(old)
+    for _ in range(5):
+        assert algorithm.record(old, now, now) == algorithm.record(new, now, now)
+
+
 def test_a_log_is_kept_while_what_was_published_holds():
     algorithm, history = Log(rules("1/s burst 1")), opened()
     history[PUBLISHED] = algorithm.record(history, 100.0, 100.0) + 60.0
