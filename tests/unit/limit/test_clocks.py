@@ -198,6 +198,12 @@ class TestLongestHold:
         assert gatekeeper.admit("api", b"alice", now=NOW + 4.0).status is ACCEPTED
         assert gatekeeper.shortened == 1
 
+    def test_a_hold_that_is_as_long_as_can_be_is_not_cut(self):
+        gatekeeper = Gatekeeper(max_hold=4.0)
+        gatekeeper.obey(DelayUntil("api", b"alice", NOW + 4.0))
+        assert gatekeeper.admit("api", b"alice", now=NOW).release == NOW + 4.0
+        assert gatekeeper.shortened == 0
+
     def test_the_longest_hold_is_a_delay_and_the_longest_window_and_a_second(self):
         domains = [domain("1/s burst 2", "2/min burst 3"), Domain("web")]
         assert longest_hold(domains, 5.0) == 5.0 + 90.0 + 1.0

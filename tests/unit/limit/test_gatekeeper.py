@@ -43,7 +43,8 @@ def test_a_control_never_moves_a_release_earlier():
 def test_never_is_a_rejection_that_does_not_end():
     gatekeeper = Gatekeeper()
     gatekeeper.obey(hold(b"alice", NEVER))
-    assert gatekeeper.admit("api", b"alice", now=1e12).status is Status.REJECTED
+    verdict = gatekeeper.admit("api", b"alice", now=1e12)
+    assert (verdict.status, verdict.release, gatekeeper.shortened) == (Status.REJECTED, NEVER, 0)
 
 
 def test_the_answer_to_the_accounting_is_obeyed_at_once():
@@ -197,3 +198,12 @@ def test_the_totals_and_the_top_are_what_was_judged():
     assert gatekeeper.top("api", now=100.0, most=1) == [(b"bob", 109.0)]
     assert gatekeeper.top("api", now=101.0) == [(b"bob", 109.0)]
     assert gatekeeper.top("nowhere", now=100.0) == []
+
+
+def test_the_top_are_ten_unless_said_otherwise():
+    gatekeeper = Gatekeeper()
+    for number in range(20):
+        gatekeeper.obey(hold(b"%d" % number, 101.0 + number))
+    assert len(gatekeeper.top("api", now=100.0)) == 10
+    assert [len(piece) for piece in gatekeeper.top_pieces("api", now=100.0)] == [10]
+    assert list(gatekeeper.top_pieces("nowhere", now=100.0)) == []

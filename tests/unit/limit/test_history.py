@@ -1,3 +1,5 @@
+from fractions import Fraction
+
 import pytest
 
 from headgate.limit.history import ALGORITHMS, PUBLISHED, Gcra, Log, Smockron, opened
@@ -114,6 +116,14 @@ def test_a_timestamp_leaves_the_window_at_its_edge_though_no_float_is_there():
     algorithm, history = Log(rules("10/s burst 2")), opened()
     assert algorithm.record(history, 1700000000.999, 1700000000.999) == ASAP
     assert algorithm.record(history, 1700000001.199, 1700000001.199) == ASAP
+
+
+def test_smockron_rounds_down():
+    """A third of a second is no float; a release just after it would hold a request that is exactly in time."""
+    algorithm, history = Smockron(rules("3/s burst 1")), opened()
+    for number in range(8):
+        release = algorithm.record(history, 0.0, 0.0)
+        assert release == ASAP or Fraction(release) <= Fraction(number, 3)
 
 
 def test_smockron_does_not_drift_in_a_long_chain():
