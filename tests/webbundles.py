@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from headgate.bundle.writer import BundleWriter
+from headgate.bundle.files.writer import BundleWriter
 
 SITE = "https://site.example"
 PAGE = b"<!doctype html><title>Home</title>"

@@ -7,10 +7,10 @@ import pytest
 
 from headgate.agent.bundle import BundleTransport
 from headgate.bundle import BundleError, BundleWriter, FormatError, VersionError, open_bundle, parse_metadata
-from headgate.bundle.cbor import CborError, Items, head, read_head
-from headgate.bundle.metadata import Location, Negotiated
-from headgate.bundle.stream import HeadEvent, MetadataEvent, PayloadEvent, StreamReader
-from headgate.bundle.untrusted import Untrusted
+from headgate.bundle.format.cbor import CborError, Items, head, read_head
+from headgate.bundle.model import Location, VariantSet
+from headgate.bundle.reading.stream import HeadEvent, MetadataEvent, PayloadEvent, StreamReader
+from headgate.bundle.writing.untrusted import SniffingRules
 from headgate.errors import ConfigurationError, HeadgateError, ResponseError
 from headgate.origin.bundle import BundleApp
 from tests.malformed.parts import (
@@ -365,7 +365,7 @@ class TestIndex:
         """Let "variantKeys" be the Cartesian product of the lists of available-values for each variant-axis in
         lexicographic (row-major) order."""
         found = open_bundle(negotiated().written()).metadata.requests[PRIMARY]
-        assert isinstance(found, Negotiated)
+        assert isinstance(found, VariantSet)
         assert list(found.locations) == ["gzip;en", "gzip;fr", "gzip;ja", "br;en", "br;fr", "br;ja"]
         swapped = negotiated(variants=b"Accept-Language;en;fr;ja, Accept-Encoding;gzip;br")
         found = open_bundle(swapped.written()).metadata.requests[PRIMARY]
@@ -727,7 +727,7 @@ class TestContentSniffing:
         allowed request header fields smaller than 24 elements to prevent attackers from controlling a whole CBOR length
         byte."""
         with pytest.raises(ConfigurationError, match=r"24"):
-            Untrusted(allowed={"accept-language": tuple(f"l{number}" for number in range(24))})
+            SniffingRules(allowed={"accept-language": tuple(f"l{number}" for number in range(24))})
         for axis in ("Accept-Encoding;evil", "X-Any;gzip"):
             writer = BundleWriter(
                 io.BytesIO(), version="b1", primary_url=PRIMARY, manifest_url=MANIFEST, untrusted=True
@@ -745,7 +745,7 @@ class TestContentSniffing:
 
     def test_no_request_field_is_reflected(self):
         """Do not reflect request header fields into the set of response headers."""
-        asked = Untrusted(request_headers={"user-agent": "%PDF-1.7 evil"})
+        asked = SniffingRules(request_headers={"user-agent": "%PDF-1.7 evil"})
         writer = BundleWriter(io.BytesIO(), primary_url=PRIMARY, untrusted=asked)
         with pytest.raises(HeadgateError, match="user-agent"):
             writer.add(PRIMARY, headers={"content-type": "text/plain", "x-agent": "%PDF-1.7 evil"}, payload=b"x")

@@ -3,7 +3,7 @@
 import asyncio
 
 from headgate.agent.bundle import AsyncRangeBundle, RangeBundle
-from headgate.bundle.reader import open_bundle
+from headgate.bundle.api import open_bundle
 from headgate.errors import ResponseError
 
 

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from headgate.bundle.reader import open_bundle
-from headgate.bundle.writer import BundleWriter
+from headgate.bundle.api import open_bundle
+from headgate.bundle.files.writer import BundleWriter
 
 SITE = "https://site.example"
 PAGE = b"<title>plain</title>" + b"\n" * 200

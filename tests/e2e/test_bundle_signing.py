@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.bundle.reader import open_bundle
+from headgate.bundle.api import open_bundle
 from headgate.bundle.signing.keys import read_private_key, web_bundle_id
 from tests import servers, signers
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from headgate.bundle.cbor import encode
+from headgate.bundle.api import open_bundle
 from headgate.bundle.convert import convert, rebase
-from headgate.bundle.reader import open_bundle
-from headgate.bundle.writer import BundleWriter
+from headgate.bundle.files.writer import BundleWriter
+from headgate.bundle.format.cbor import encode
 from headgate.errors import ConfigurationError
 from tests import servers
 

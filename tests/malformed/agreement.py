@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
-from headgate.bundle.metadata import Location, Metadata, Profile
+from headgate.bundle.model import Location, Metadata, Profile
 from tests.malformed import drivers
 from tests.malformed.drivers import Read, Refusal
 from tests.malformed.parts import data, trailer

@@ -11,8 +11,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from headgate.bundle import Bundle, open_bundle, parse_metadata
-from headgate.bundle.metadata import Metadata, Profile
-from headgate.bundle.stream import EndEvent, HeadEvent, MetadataEvent, PayloadEvent, RefusedEvent, read_stream
+from headgate.bundle.model import Metadata, Profile
+from headgate.bundle.reading.stream import EndEvent, ErrorEvent, HeadEvent, MetadataEvent, PayloadEvent, read_stream
 from headgate.errors import BundleError, ResponseError
 
 __all__ = [
@@ -113,7 +113,7 @@ def from_stream(parts: Sequence[bytes], profile: Profile) -> Answer:
                     read = (begun.head.status, begun.head.stored_headers, payload)
                     responses |= dict.fromkeys(begun.keys, read)
                     begun = None
-                case RefusedEvent():
+                case ErrorEvent():
                     assert begun is None or begun.keys == event.keys
                     responses |= dict.fromkeys(event.keys, _refusal(event.error))
                     begun = None

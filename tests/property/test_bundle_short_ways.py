@@ -3,13 +3,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.bundle import fields, index, parser
-from headgate.bundle.cbor import CborError, encode
-from headgate.bundle.familiar import FamiliarHeads
-from headgate.bundle.metadata import Location, Section
-from headgate.bundle.need import run
-from headgate.bundle.parser import FIRST_READ, read_usual_response
-from headgate.bundle.section import SectionError
+from headgate.bundle.format import header_decoder, index
+from headgate.bundle.format import response as response_format
+from headgate.bundle.format.cbor import CborError, encode
+from headgate.bundle.format.incremental import drive, reads_from
+from headgate.bundle.format.response import FIRST_READ_SIZE, read_common_response
+from headgate.bundle.format.section_url import SectionError
+from headgate.bundle.model import Location, Section
+from headgate.bundle.reading.header_cache import ResponseHeadCache
 from tests.malformed.parts import array, data, entry, text, uint
 
 NAMES = st.one_of(
@@ -37,9 +38,9 @@ def spoiled(draw, sources):
 
 @given(spoiled(MAPS))
 def test_common_headers_read_alike(source):
-    common = fields.read_common_fields(source)
+    common = header_decoder.decode_common_headers(source)
     if common is not None:
-        headers, pseudos = fields._read_any(source)
+        headers, pseudos = header_decoder._read_any(source)
         assert (headers, {b":status": common[1]}) == (common[0], pseudos)
 
 
@@ -47,7 +48,7 @@ def test_common_headers_read_alike(source):
 def test_usual_responses_read_alike(headers, payload, lie, more):
     source = more.draw(spoiled(st.just(b"\x82" + data(headers) + data(payload))))
     location = Location(0, max(len(source) + lie, 0))
-    usual = read_usual_response(source[:FIRST_READ], location)
+    usual = read_common_response(source[:FIRST_READ_SIZE], location)
     if usual is None:
         return
     assert usual == long_way(location, source)
@@ -96,10 +97,10 @@ def spoiled_alike(draw, maps):
 
 @given(siblings(), st.data())
 def test_familiar_heads_read_alike(maps, more):
-    familiar = FamiliarHeads()
+    familiar = ResponseHeadCache()
     for headers in maps:
         source = response(headers)
-        familiar.learn(source[:FIRST_READ], long_way(Location(0, len(source)), source).status)
+        familiar.learn(source[:FIRST_READ_SIZE], long_way(Location(0, len(source)), source).status)
     for probes in (st.sampled_from(maps).map(response), *[spoiled_alike(maps)] * 4, spoiled(spoiled_alike(maps))):
         source = more.draw(probes)
         lie = more.draw(st.sampled_from([0, 0, 0, -1, 1]))
@@ -107,7 +108,7 @@ def test_familiar_heads_read_alike(maps, more):
 
 
 def taken_alike(familiar, source, location):
-    found = familiar.read((source + b"behind")[:FIRST_READ], location.length)
+    found = familiar.read((source + b"behind")[:FIRST_READ_SIZE], location.length)
     if found is not None:
         status, headers, begins = found
         usual = long_way(location, source)
@@ -156,9 +157,9 @@ def outcome(source, rules, *, shut):
 
 def long_way(location, source):
     """Drive the parser with its short way shut."""
-    usual = parser.read_usual_response
-    parser.read_usual_response = lambda *_: None
+    usual = response_format.read_common_response
+    response_format.read_common_response = lambda *_: None
     try:
-        return run(parser.response_parser(location), memoryview(source))
+        return drive(response_format.response_parser(location), reads_from(source))
     finally:
-        parser.read_usual_response = usual
+        response_format.read_common_response = usual

@@ -6,9 +6,9 @@ import io
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from headgate.bundle.reader import open_bundle
+from headgate.bundle.api import open_bundle
 from headgate.bundle.signing import Verification, add_integrity, key_ids, verify_bundle
-from headgate.bundle.signing.result import Reason
+from headgate.bundle.signing.report import Reason
 from headgate.errors import BundleError
 from tests import signers
 from tests.unit.bundle.signing import forging

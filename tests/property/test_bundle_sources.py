@@ -18,13 +18,13 @@ from warcio.statusandheaders import StatusAndHeaders
 from warcio.warcwriter import WARCWriter
 
 from headgate.bundle import BundleWriter, open_bundle
-from headgate.bundle.exchange import Exchange
-from headgate.bundle.payload import chunks, measured
+from headgate.bundle.files.payloads import payload_chunks, prepare_payload
+from headgate.bundle.files.spool import Spool
+from headgate.bundle.model import Exchange
 from headgate.bundle.sources import compress, directory, har, warc
-from headgate.bundle.sources.codings import CODINGS, READABLE, Undecodable, decoded, encoded
+from headgate.bundle.sources.codings import DECODERS, ENCODERS, DecodingError, decode_chunks, encode_chunks
 from headgate.bundle.sources.directory import INDEX, WELL_KNOWN
-from headgate.bundle.sources.response_fields import kept, typed
-from headgate.bundle.spool import Spool
+from headgate.bundle.sources.header_policy import filter_headers, with_content_type
 from headgate.errors import ConfigurationError
 
 BASE = "https://example.com/base/"
@@ -101,7 +101,7 @@ def bundled(exchanges: Iterable[Exchange]) -> bytes:
 
 @given(st.lists(st.tuples(st.text(max_size=20), st.text(max_size=20))), st.text(max_size=20))
 def test_whatever_fields_are_kept_a_bundle_can_hold(fields: list[tuple[str, str]], mime_type: str) -> None:
-    headers = typed(kept(fields), mime_type)
+    headers = with_content_type(filter_headers(fields), mime_type)
     with open_bundle(bundled([Exchange(BASE, 200, headers, b"x")])) as bundle:
         stored = dict(bundle.response(BASE).headers)
     stored.pop("x-content-type-options")
@@ -109,27 +109,28 @@ def test_whatever_fields_are_kept_a_bundle_can_hold(fields: list[tuple[str, str]
     assert stored == headers
 
 
-@given(st.sampled_from(sorted(CODINGS)), st.binary(max_size=2_000), st.integers(1, 50), st.integers(1, 50))
+@given(st.sampled_from(sorted(ENCODERS)), st.binary(max_size=2_000), st.integers(1, 50), st.integers(1, 50))
 def test_any_bytes_in_any_pieces_come_through_a_coding(coding: str, payload: bytes, size: int, step: int) -> None:
     parts = [payload[start : start + size] for start in range(0, len(payload), size)]
-    written = b"".join(encoded(parts, coding, length=len(payload)))
+    written = b"".join(encode_chunks(parts, coding, length=len(payload)))
     assert (
-        b"".join(decoded((written[start : start + step] for start in range(0, len(written), step)), coding)) == payload
+        b"".join(decode_chunks((written[start : start + step] for start in range(0, len(written), step)), coding))
+        == payload
     )
 
 
-@given(st.sampled_from(sorted(READABLE)), st.lists(st.binary(max_size=200)))
+@given(st.sampled_from(sorted(DECODERS)), st.lists(st.binary(max_size=200)))
 def test_any_bytes_are_decoded_or_refused(coding: str, parts: list[bytes]) -> None:
-    with suppress(Undecodable):
-        list(decoded(parts, coding))
+    with suppress(DecodingError):
+        list(decode_chunks(parts, coding))
 
 
 @given(st.binary(max_size=3_000), st.integers(1, 40))
 def test_each_variant_is_the_same_bytes(payload: bytes, times: int) -> None:
     plain = Exchange(BASE, 200, {"content-type": "text/plain"}, payload * times)
-    for exchange in compress([plain], tuple(CODINGS)):
-        stored = (bytes(chunk) for chunk in chunks(measured(exchange.payload, None, Spool)[0]))
-        assert b"".join(decoded(stored, exchange.headers.get("content-encoding", "identity"))) == payload * times
+    for exchange in compress([plain], tuple(ENCODERS)):
+        stored = (bytes(chunk) for chunk in payload_chunks(prepare_payload(exchange.payload, None, Spool)[0]))
+        assert b"".join(decode_chunks(stored, exchange.headers.get("content-encoding", "identity"))) == payload * times
 
 
 JSON = st.recursive(

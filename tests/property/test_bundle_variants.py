@@ -6,7 +6,7 @@ from itertools import product
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from headgate.bundle.metadata import Location, Negotiated
+from headgate.bundle.model import Location, VariantSet
 from headgate.bundle.negotiation import MECHANISMS
 from headgate.bundle.variants import (
     Axis,
@@ -106,7 +106,7 @@ def test_locations_are_those_of_a_mapping_with_every_key(axes: list[Axis], data:
     places = data.draw(st.lists(st.integers(0, 2**64 - 1), min_size=2 * count, max_size=2 * count))
     every = [Location(offset, length) for offset, length in zip(places[::2], places[1::2], strict=True)]
     expected = dict(zip(variant_keys(axis.values for axis in axes), every, strict=True))
-    locations = Negotiated(write_variants(axes), array("Q", places)).locations
+    locations = VariantSet(write_variants(axes), array("Q", places)).locations
     assert list(locations.items()) == list(expected.items())
     assert list(locations) == list(expected)
     assert list(locations.in_order()) == list(locations.values()) == list(expected.values())

@@ -6,11 +6,11 @@ from contextlib import suppress
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from headgate.bundle.cbor import decode, encode
+from headgate.bundle.api import open_bundle, parse_metadata
 from headgate.bundle.convert import convert, rebase
-from headgate.bundle.reader import open_bundle, parse_metadata
-from headgate.bundle.untrusted import Untrusted
-from headgate.bundle.writer import BundleWriter
+from headgate.bundle.files.writer import BundleWriter
+from headgate.bundle.format.cbor import decode, encode
+from headgate.bundle.writing.untrusted import SniffingRules
 from headgate.errors import ConfigurationError, FormatError, HeadgateError
 from headgate.http.url import parse_url
 
@@ -276,6 +276,6 @@ def test_strangers_urls_are_encoded_and_stay_what_they_are(path, lead):
     url = parse_url(lead + path)
     if url is None or "#" in url:
         return
-    encoded = Untrusted().url(url)
+    encoded = SniffingRules().url(url)
     assert parse_url(encoded) == encoded
-    assert Untrusted().url(encoded) == encoded
+    assert SniffingRules().url(encoded) == encoded

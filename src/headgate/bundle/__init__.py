@@ -1,24 +1,26 @@
-"""Bundled HTTP exchanges (bundled-exchanges-01): a pure core.
+"""Bundled HTTP exchanges (bundled-exchanges-01): read, write, check and sign web bundles.
 
-One parser, a generator that is fed bytes, reads every form of the format from whatever holds the bytes: `open_bundle`
-for files and memory, `headgate.bundle.stream` for bundles that are still arriving. `BundleWriter` makes them.
+`open_bundle` reads a bundle in a file or in memory, `BundleWriter` writes one. The names of this module are imported
+when they are first used.
 
-Where things are:
-
-- read: `parser` has the steps; `cbor`, `section`, `sections`, `index`, `fields` and `reading` what it reads, `ending`
-  and `integrity` what may stand around a bundle, `metadata` what comes of it
-- feed the parser: `need` is what it asks; `reader` and `holder` answer from memory and files, `stream` as bytes arrive;
-  `familiar` makes the next response quicker
-- choose: `lookup` by URL, `variants` and `negotiation` by a request
-- write: `writer`; `exchange`, `payload` and `spool` go in, `headers`, `addresses`, `placing` and `untrusted` check,
-  `layout`, `outline`, `responses` and `output` come out; `convert` does both
-- prove: `signing`; `mice` and `decoded` undo what signing did to a payload, `extent` refuses responses within responses
-- `sources` give exchanges, `lint` finds what is wrong
+- `model`, `variants`, `negotiation`: the value types, and how a request selects one of several responses
+- `format`, `reading`, `writing`: bytes to values and back, by the document's steps. All of these are pure: they open
+  no file
+- `files`: where bytes come from and go to: paths, memory, temporary files
+- `sources`: exchanges from a directory, a HAR or a WARC
+- `lint`, `convert`, `signing`: check a bundle, write it in another version, sign and verify it
 """
 
-from headgate.bundle.reader import Bundle, Response, open_bundle, parse_metadata
-from headgate.bundle.writer import BundleWriter
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from headgate.errors import BundleError, FormatError, VersionError
+
+if TYPE_CHECKING:
+    from headgate.bundle.api import open_bundle, parse_metadata
+    from headgate.bundle.files.writer import BundleWriter
+    from headgate.bundle.model import Response
+    from headgate.bundle.reading.reader import Bundle
 
 __all__ = [
     "Bundle",
@@ -30,3 +32,19 @@ __all__ = [
     "open_bundle",
     "parse_metadata",
 ]
+
+_MODULES = {
+    "Bundle": "headgate.bundle.reading.reader",
+    "BundleWriter": "headgate.bundle.files.writer",
+    "Response": "headgate.bundle.model",
+    "open_bundle": "headgate.bundle.api",
+    "parse_metadata": "headgate.bundle.api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_MODULES[name]), name)
+    globals()[name] = value
+    return value

@@ -11,18 +11,18 @@ from typing import Final
 
 from msgspec import Struct
 
-from headgate.bundle.addresses import Addresses
-from headgate.bundle.cbor import decode
-from headgate.bundle.extent import check_extent
-from headgate.bundle.headers import encoded_fields, header_map
-from headgate.bundle.layout import Form, Several
-from headgate.bundle.metadata import Location, Metadata, Section, Version
-from headgate.bundle.outline import outline
-from headgate.bundle.output import Progress, Target, check_target
-from headgate.bundle.payload import COPIED, Promised
-from headgate.bundle.reader import Bundle
-from headgate.bundle.responses import Responses
+from headgate.bundle.files.atomic_file import Progress, Target, check_target
+from headgate.bundle.files.payloads import COPY_SIZE, SizedChunks
+from headgate.bundle.files.responses import Responses
+from headgate.bundle.format.cbor import decode
+from headgate.bundle.format.header_encoder import encode_stored_headers, join_header_map
+from headgate.bundle.model import Location, Metadata, Section, Version
+from headgate.bundle.reading.overlap import reject_overlapping_responses
+from headgate.bundle.reading.reader import Bundle
 from headgate.bundle.variants import parse_variants, variant_keys
+from headgate.bundle.writing.layout import BundleSpec, VariantEntry
+from headgate.bundle.writing.sections import build_sections
+from headgate.bundle.writing.url_rules import UrlRules
 from headgate.errors import ConfigurationError, HeadgateError
 from headgate.http.url import parse_url, resolve, without_fragment
 
@@ -56,7 +56,7 @@ def convert(
     """
     check_target(target)
     metadata = bundle.metadata
-    addresses = Addresses(None, relative=False)
+    addresses = UrlRules(None, relative=False)
     primary, manifest = metadata.primary_url, metadata.manifest_url
     if primary_url is not None:
         primary = addresses.primary(primary_url)
@@ -116,8 +116,8 @@ class _Stored(Struct, frozen=True):
 
     def __iter__(self) -> Iterator[memoryview]:
         payload = self.bundle.load(self.location).payload
-        for start in range(0, len(payload), COPIED):
-            yield payload[start : start + COPIED]
+        for start in range(0, len(payload), COPY_SIZE):
+            yield payload[start : start + COPY_SIZE]
 
 
 class _Copy:
@@ -134,7 +134,7 @@ class _Copy:
 
     def write(self, target: Target, primary: str | None, manifest: str | None, progress: Progress | None) -> list[str]:
         """Write it, and give the remarks."""
-        check_extent(self._bundle)
+        reject_overlapping_responses(self._bundle)
         if self._version != self._metadata.version:
             primary = self._contained("primary", primary)
             manifest = self._contained("manifest", manifest)
@@ -144,7 +144,7 @@ class _Copy:
         try:
             form = self._form(primary, manifest)
             responses, ordinals = self._responses()
-            index = self._index(ordinals, Addresses(None, relative=self._version == "b2", primary_url=primary))
+            index = self._index(ordinals, UrlRules(None, relative=self._version == "b2", primary_url=primary))
         except ConfigurationError as error:
             # What the bundle has, not what the caller asked for.
             raise HeadgateError(f"the bundle cannot be written as {self._version}: {error}") from error
@@ -179,7 +179,7 @@ class _Copy:
                 f"the bundle {fault}, which {self._version} must have; set manifest_url (--manifest-url)"
             )
 
-    def _form(self, primary: str | None, manifest: str | None) -> Form:
+    def _form(self, primary: str | None, manifest: str | None) -> BundleSpec:
         """Give the sections in the order they were in, and before them those that are new."""
         version, named = self._version, {"manifest": manifest}
         if version == "b2":
@@ -196,7 +196,7 @@ class _Copy:
         absent = {name for name, url in named.items() if url is None} | ({"critical"} if not critical else set())
         made = [name for name, url in named.items() if url is not None and name not in stored]
         order = [*made, *(name for name in stored if name not in absent)]
-        return outline(version, primary, manifest, critical, others, order=order)
+        return build_sections(version, primary, manifest, critical, others, order=order)
 
     def _stays(self, name: str) -> bool:
         version = self._version
@@ -222,13 +222,13 @@ class _Copy:
             headers: Mapping[str, str] = response.stored_headers
             if self._move is not None:
                 headers = self._move.headers(headers, urls[location])
-            written, size = header_map(encoded_fields(response.status, headers)), len(response.payload)
+            written, size = join_header_map(encode_stored_headers(response.status, headers)), len(response.payload)
             ordinals[location] = len(responses)
-            responses.append(written, Promised(_Stored(self._bundle, location), size), size)
+            responses.append(written, SizedChunks(_Stored(self._bundle, location), size), size)
         return responses, ordinals
 
-    def _index(self, ordinals: Mapping[Location, int], addresses: Addresses) -> Mapping[str, int | Several]:
-        index: dict[str, int | Several] = {}
+    def _index(self, ordinals: Mapping[Location, int], addresses: UrlRules) -> Mapping[str, int | VariantEntry]:
+        index: dict[str, int | VariantEntry] = {}
         known: set[str] = set()
         for stored, found in self._metadata.requests.items():
             url = addresses.stored(stored if self._move is None else self._move.url(stored))
@@ -245,14 +245,14 @@ class _Copy:
                 keys = variant_keys(axis.values for axis in parse_variants(found.variants) or ())
                 locations = found.locations
                 places = [ordinals[locations[key]] for key in keys]
-                index[url] = Several(found.variants.encode("latin-1"), places)
+                index[url] = VariantEntry(found.variants.encode("latin-1"), places)
         return index
 
 
 def _check_contained(what: str, url: str, metadata: Metadata, primary: str | None) -> None:
     # 3.3.2: "The URL MUST refer to the one or more response(s) contained in the bundle itself."
     # b2's document says the same of its primary section.
-    addresses = Addresses(None, relative=True, primary_url=primary)
+    addresses = UrlRules(None, relative=True, primary_url=primary)
     if addresses.identity(url) not in set(map(addresses.identity, metadata.requests)):
         raise ConfigurationError(f"the {what} URL {url} is not in the bundle; name one that is")
 

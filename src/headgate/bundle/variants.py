@@ -16,9 +16,9 @@ from headgate.bundle.negotiation import MECHANISMS, Sorter
 from headgate.errors import ConfigurationError
 
 __all__ = [
-    "MOST_KEYS",
-    "MOST_KEYS_IN_ALL",
-    "MOST_KEY_TEXT",
+    "MAX_KEYS",
+    "MAX_TOTAL_KEYS",
+    "MAX_KEY_TEXT",
     "Axis",
     "count_keys",
     "measure_keys",
@@ -30,13 +30,13 @@ __all__ = [
     "write_variants",
 ]
 
-MOST_KEYS: Final = 10_000
+MAX_KEYS: Final = 10_000
 """Variant keys that one URL may have here."""
 
-MOST_KEYS_IN_ALL: Final = 1_000_000
+MAX_TOTAL_KEYS: Final = 1_000_000
 """Variant keys that all URLs of a bundle may have here together."""
 
-MOST_KEY_TEXT: Final = 1 << 20
+MAX_KEY_TEXT: Final = 1 << 20
 """Characters that the variant keys of one URL may have here, all together.
 
 Each key repeats its values, so that without a bound an entry of 100 kB claims keys of a gigabyte.

@@ -13,7 +13,7 @@ class _Field(click.ParamType[tuple[str, str]]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
         """Read 'Name: value' to a name in lower case and a value."""
-        from headgate.bundle.fields import is_field_name, is_field_value
+        from headgate.bundle.format.header_decoder import is_field_name, is_field_value
 
         name, colon, content = str(value).partition(":")
         name, content = name.strip(" \t").lower(), content.strip(" \t")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headgate.advice import AgentIdentity
     from headgate.agent import Courtesy
     from headgate.agent.bundle.fetch import AsyncReply
-    from headgate.bundle.output import Output
+    from headgate.bundle.files.atomic_file import Output
 
 __all__ = ["get"]
 
@@ -120,10 +120,10 @@ async def _fetch(
 
 async def _take(reply: "AsyncReply", out: str, journal: "_Journal", *, is_json: bool) -> None:
     """Write the body where it is to go, as it arrives."""
-    from headgate.bundle.output import opened
+    from headgate.bundle.files.atomic_file import open_output
 
     kept = not is_json or bool(out)
-    with opened(target_of(out or "-"), 0) if kept else nullcontext() as output:
+    with open_output(target_of(out or "-"), 0) if kept else nullcontext() as output:
         async for chunk in reply.achunks(decoded=True):
             _spare_the_terminal(out, chunk, journal)
             journal.told["length"] += len(chunk)

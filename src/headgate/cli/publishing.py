@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable
 from urllib.parse import quote
 
-from headgate.bundle.metadata import Profile
+from headgate.bundle.model import Profile
 from headgate.cli.reserving import address_sentence
 from headgate.cli.running import Signals, run, say
 from headgate.config import Address

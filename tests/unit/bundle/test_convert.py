@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from headgate.bundle.cbor import decode, encode
+from headgate.bundle.api import open_bundle
 from headgate.bundle.convert import convert, rebase
-from headgate.bundle.reader import open_bundle
+from headgate.bundle.files.writer import BundleWriter
+from headgate.bundle.format.cbor import decode, encode
 from headgate.bundle.signing import sign_bundle, verify_bundle
-from headgate.bundle.writer import BundleWriter
 from headgate.errors import ConfigurationError, HeadgateError, ResponseError
 from tests import signers
 

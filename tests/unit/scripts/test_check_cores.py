@@ -8,6 +8,9 @@ REFUSED = [
     ("import time", "imports time"),
     ("from time import monotonic", "imports time"),
     ("import socket", "imports socket"),
+    ("import os.path", "imports os.path"),
+    ("from pathlib import Path", "imports pathlib"),
+    ("import mmap, tempfile", "imports tempfile"),
     ("import asyncio", "imports asyncio"),
     ("from asyncio.subprocess import PIPE", "imports asyncio.subprocess"),
     ("import threading", "imports threading"),
@@ -34,7 +37,6 @@ ACCEPTED = [
     "import random\ndef throttle(draw=random.random): return draw",
     "from random import random\ndef throttle(draw=random): return draw()",
     "import datetime\nzero = datetime.datetime.fromtimestamp(0, datetime.UTC)",
-    "import os.path\njoin = os.path.join",
     "def held(now, time): return time.monotonic",
 ]
 
@@ -47,8 +49,7 @@ def check(folder: Path, source: str, *, name: str = "rule.py", is_core: bool = T
 
 @pytest.mark.parametrize(("source", "words"), REFUSED)
 def test_a_core_is_refused_each_impurity_by_name(source: str, words: str, tmp_path: Path) -> None:
-    (sentence,) = check(tmp_path, f"__all__ = []\n{source}\n")
-    assert words in sentence
+    assert any(words in sentence for sentence in check(tmp_path, f"__all__ = []\n{source}\n"))
 
 
 @pytest.mark.parametrize(("source", "words"), REFUSED)
@@ -62,10 +63,18 @@ def test_a_core_may_use_what_is_pure(source: str, tmp_path: Path) -> None:
 
 
 def test_a_module_may_use_what_is_allowed_to_it_alone(tmp_path: Path) -> None:
-    (tmp_path / "bundle").mkdir()
-    for name in ("holder.py", "index.py"):
-        (tmp_path / "bundle" / name).write_text("__all__ = []\nimport threading\n")
-    assert [finding.path.name for finding in check_tree(tmp_path)] == ["index.py"]
+    (tmp_path / "bundle/files").mkdir(parents=True)
+    for name in ("byte_source.py", "spool.py"):
+        (tmp_path / "bundle/files" / name).write_text("__all__ = []\nimport threading\n")
+    assert [finding.path.name for finding in check_tree(tmp_path)] == ["spool.py"]
+
+
+def test_files_are_opened_in_the_parts_for_files_alone(tmp_path: Path) -> None:
+    for part in ("bundle/files", "bundle/format", "limit"):
+        (tmp_path / part).mkdir(parents=True)
+        (tmp_path / part / "spool.py").write_text("__all__ = []\nimport tempfile\n")
+    refused = {str(finding.path.relative_to(tmp_path)) for finding in check_tree(tmp_path)}
+    assert refused == {"bundle/format/spool.py", "limit/spool.py"}
 
 
 def test_every_module_names_what_it_offers(tmp_path: Path) -> None:
@@ -76,22 +85,6 @@ def test_every_module_names_what_it_offers(tmp_path: Path) -> None:
 @pytest.mark.parametrize("declaration", ["__all__ = ['a']", "__all__ = ('a',)", "__all__: list[str] = []"])
 def test_names_may_be_declared_in_any_usual_way(declaration: str, tmp_path: Path) -> None:
     assert check(tmp_path, declaration) == []
-
-
-@pytest.mark.parametrize(
-    ("count", "name", "is_core", "findings"),
-    [
-        (8, "__init__.py", True, 0),
-        (9, "__init__.py", True, 1),
-        (9, "__init__.py", False, 0),
-        (9, "rule.py", True, 0),
-    ],
-)
-def test_a_core_package_offers_at_most_eight_names(
-    count: int, name: str, is_core: bool, findings: int, tmp_path: Path
-) -> None:
-    source = f"__all__ = {[f'name{index}' for index in range(count)]}"
-    assert len(check(tmp_path, source, name=name, is_core=is_core)) == findings
 
 
 def test_the_rooms_that_are_cores_are_known_by_name(tmp_path: Path) -> None:

@@ -17,11 +17,13 @@ from headgate.agent.bundle.matching import Answer, Wanted, answered, wanted
 from headgate.agent.bundle.opened import CHUNK, RemoteBundle, StreamedResponse
 from headgate.agent.bundle.parts import Fields, check_served, check_uncoded, unexpected_status
 from headgate.agent.library import Request, byte_stream, library_of
-from headgate.bundle.decoded import DecodedResponse, OpenedBundle, decode
-from headgate.bundle.lookup import select_location
-from headgate.bundle.metadata import Location, Metadata, Profile
-from headgate.bundle.reader import Bundle, Response, Source, open_bundle
-from headgate.bundle.sources.left_out import Tell
+from headgate.bundle.api import open_bundle
+from headgate.bundle.files.byte_source import Source
+from headgate.bundle.model import Location, Metadata, Profile, Response
+from headgate.bundle.reading.lookup import select_location
+from headgate.bundle.reading.mi_decoding import DecodedResponse, OpenedBundle, decode_response
+from headgate.bundle.reading.reader import Bundle
+from headgate.bundle.sources.skipped import MessageCallback
 from headgate.errors import ConfigurationError, FetchError, NoContact, NotInBundle, ResponseError
 from headgate.http.url import parse_url
 
@@ -80,7 +82,7 @@ class Answering:
         require_nosniff: bool,
         origins: Collection[str] | None,
         max_bytes: int,
-        tell: Tell,
+        tell: MessageCallback,
         clock: Callable[[], float],
         draw: Callable[[], float],
     ) -> None:
@@ -178,7 +180,7 @@ class Answering:
         What signing has coded is checked to its end before: of a response that has been begun, nothing can be taken
         back.
         """
-        found = decode(bundle, location, stored)
+        found = decode_response(bundle, location, stored)
         answer = answered(asked.wanted, found.status, found.headers, found.length)
         return answer and response(asked, answer, _in_chunks(found, answer.start, answer.stop))
 

@@ -9,10 +9,10 @@ from urllib.parse import unquote_to_bytes, urlsplit
 from headgate.agent.bundle.fetch import USER_AGENT
 from headgate.agent.bundle.intake import Intake, Limits
 from headgate.agent.bundle.lifespan import App, Lifespan, Message, Scope
-from headgate.bundle.exchange import Exchange
-from headgate.bundle.sources.chosen import web_url
-from headgate.bundle.sources.left_out import Tell, Unfit, silent
-from headgate.bundle.spool import CHUNK
+from headgate.bundle.files.spool import CHUNK_SIZE
+from headgate.bundle.model import Exchange
+from headgate.bundle.sources.selection import normalize_http_url
+from headgate.bundle.sources.skipped import MessageCallback, SkipExchange, ignore_message
 from headgate.errors import ConfigurationError, FetchError
 
 __all__ = ["acollect_app", "collect_app"]
@@ -29,7 +29,7 @@ def collect_app(
     paths: Iterable[str],
     *,
     base_url: str,
-    tell: Tell = silent,
+    tell: MessageCallback = ignore_message,
     limits: Limits = Limits(),  # noqa: B008 - frozen
 ) -> Iterator[Exchange]:
     """Do as `acollect_app` does, where no event loop is running."""
@@ -47,7 +47,7 @@ async def acollect_app(
     paths: Iterable[str],
     *,
     base_url: str,
-    tell: Tell = silent,
+    tell: MessageCallback = ignore_message,
     limits: Limits = Limits(),  # noqa: B008 - frozen
 ) -> AsyncGenerator[Exchange]:
     """Call an ASGI application for each path, and yield the exchanges, redirects as they are.
@@ -65,7 +65,7 @@ async def acollect_app(
             try:
                 await call.run(app, {**scope, "state": dict(lifespan.state)})
                 exchange = intake.take(url, call.status, call.fields, call.chunks())
-            except Unfit as error:
+            except SkipExchange as error:
                 failed += 1
                 first = first or f"{url}: {error}"
                 tell(f"left out {url}: {error}")
@@ -101,12 +101,12 @@ class _Call:
         if not self._complete.is_set():
             raise FetchError(f"{self._url}: the application ended without a whole response")
         if self._left < 0:
-            raise Unfit("a body of more bytes than are allowed")
+            raise SkipExchange("a body of more bytes than are allowed")
 
     def chunks(self) -> Iterator[bytes]:
         """Yield the body."""
         self._body.seek(0)
-        while chunk := self._body.read(CHUNK):
+        while chunk := self._body.read(CHUNK_SIZE):
             yield chunk
 
     def close(self) -> None:
@@ -140,9 +140,9 @@ class _Call:
 def _target(base_url: str, path: str) -> tuple[str, Scope]:
     """Give the URL of a path, and the scope of a request for it."""
     try:
-        base = web_url(base_url)
-        url = web_url(base.partition("?")[0].rstrip("/") + path)
-    except Unfit as unfit:
+        base = normalize_http_url(base_url)
+        url = normalize_http_url(base.partition("?")[0].rstrip("/") + path)
+    except SkipExchange as unfit:
         raise ConfigurationError(f"{base_url!r}: {unfit}; give a base URL such as https://example.com/") from None
     if not path.startswith("/"):
         raise ConfigurationError(f"{path!r} is no path; one begins with a slash")

@@ -18,10 +18,9 @@ from headgate.agent.bundle.opened import (
 )
 from headgate.agent.bundle.parts import Ask, Counted
 from headgate.agent.library import AsyncClient
-from headgate.bundle.lookup import locate, select_location
-from headgate.bundle.metadata import Location, Profile
-from headgate.bundle.reader import Response
-from headgate.bundle.stream import MOST_METADATA
+from headgate.bundle.model import Location, Profile, Response
+from headgate.bundle.reading.lookup import locate, select_location
+from headgate.bundle.reading.stream import MAX_METADATA_SIZE
 
 __all__ = ["AsyncRangeBundle"]
 
@@ -43,7 +42,7 @@ class AsyncRangeBundle(RemoteBundle):
         from_end: bool = False,
         base_url: str | None = None,
         require_nosniff: bool = True,
-        max_metadata: int = MOST_METADATA,
+        max_metadata: int = MAX_METADATA_SIZE,
         max_bytes: int = MOST_BYTES,
         timeout: float = TIMEOUT,  # noqa: ASYNC109 - for a byte, not for the call
     ) -> Self:

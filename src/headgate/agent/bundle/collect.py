@@ -9,9 +9,9 @@ from headgate.agent.bundle.fetch import TIMEOUT, USER_AGENT, Fetcher, Reply
 from headgate.agent.bundle.intake import REDIRECTS, Intake, Limits, TooMuch
 from headgate.agent.courtesy import Courtesy
 from headgate.agent.library import Client
-from headgate.bundle.exchange import Exchange
-from headgate.bundle.sources.chosen import web_url
-from headgate.bundle.sources.left_out import Tell, Unfit, silent
+from headgate.bundle.model import Exchange
+from headgate.bundle.sources.selection import normalize_http_url
+from headgate.bundle.sources.skipped import MessageCallback, SkipExchange, ignore_message
 from headgate.errors import FetchError, MissingExtra, NoContact
 from headgate.http.retry_after import retry_after
 from headgate.http.url import resolve
@@ -33,7 +33,7 @@ def collect(
     client: Client | None = None,
     identity: Iterable[str] | None = None,
     courtesy: Courtesy | None = None,
-    tell: Tell = silent,
+    tell: MessageCallback = ignore_message,
     limits: Limits = Limits(),  # noqa: B008 - frozen
     timeout: float = TIMEOUT,
 ) -> "Collection":
@@ -57,7 +57,7 @@ class Collection:
     """An iterator over the exchanges of a list of URLs."""
 
     def __init__(
-        self, urls: Iterable[str], fetcher: Fetcher, intake: Intake, courtesy: Courtesy, *, tell: Tell
+        self, urls: Iterable[str], fetcher: Fetcher, intake: Intake, courtesy: Courtesy, *, tell: MessageCallback
     ) -> None:
         self.collected = 0
         """URLs of the list that were fetched so far; one that is there twice counts once."""
@@ -82,13 +82,13 @@ class Collection:
         try:
             for url in urls:
                 try:
-                    address = web_url(url)
+                    address = normalize_http_url(url)
                     if address in self._seen:
                         continue
                     yield from self._visit(address)
                 except TooMuch:
                     raise
-                except (Unfit, FetchError, NoContact, MissingExtra) as error:
+                except (SkipExchange, FetchError, NoContact, MissingExtra) as error:
                     sentence = str(error) if str(error).startswith(url) else f"{url[:_SHOWN]}: {error}"
                     self.failed += 1
                     first = first or sentence
@@ -112,11 +112,11 @@ class Collection:
             if exchange.status not in REDIRECTS or location is None:
                 return
             address = _onward(address, location)
-        raise Unfit(f"more than {_MOST_HOPS} redirects")
+        raise SkipExchange(f"more than {_MOST_HOPS} redirects")
 
     def _fetch(self, address: str) -> Exchange:
         if _origin(address) in self._busy:
-            raise Unfit("not asked for: its origin is busy, and asked to be left alone")
+            raise SkipExchange("not asked for: its origin is busy, and asked to be left alone")
         passage = self._courtesy.passage("GET", address)
         while True:
             while (wait := passage.wait()) is not None:
@@ -140,11 +140,11 @@ def _onward(address: str, location: str) -> str:
     """Give where a redirect leads; raises `Unfit` where it must not be followed."""
     target = resolve(location, address)
     try:
-        onward = web_url(target or location)
-    except Unfit as unfit:
-        raise Unfit(f"redirects to {location[:_SHOWN]!r}: {unfit}") from None
+        onward = normalize_http_url(target or location)
+    except SkipExchange as unfit:
+        raise SkipExchange(f"redirects to {location[:_SHOWN]!r}: {unfit}") from None
     if address.startswith("https:") and onward.startswith("http:"):
-        raise Unfit(f"redirects from https to {onward[:_SHOWN]}")
+        raise SkipExchange(f"redirects from https to {onward[:_SHOWN]}")
     return onward
 
 

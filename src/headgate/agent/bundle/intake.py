@@ -6,12 +6,12 @@ from typing import Final
 
 from msgspec import Struct
 
-from headgate.bundle.exchange import Exchange
-from headgate.bundle.sources.chosen import check_status
-from headgate.bundle.sources.codings import READABLE, Undecodable, decoded
-from headgate.bundle.sources.left_out import Unfit
-from headgate.bundle.sources.response_fields import kept, recoded, typed
-from headgate.bundle.spool import Piece, Spool
+from headgate.bundle.files.spool import Spool, SpooledPayload
+from headgate.bundle.model import Exchange
+from headgate.bundle.sources.codings import DECODERS, DecodingError, decode_chunks
+from headgate.bundle.sources.header_policy import filter_headers, with_content_encoding, with_content_type
+from headgate.bundle.sources.selection import check_status
+from headgate.bundle.sources.skipped import SkipExchange
 from headgate.errors import FetchError
 
 __all__ = ["REDIRECTS", "Intake", "Limits", "TooMuch"]
@@ -50,25 +50,25 @@ class Intake:
         """
         check_status(status)
         if status == 206:
-            raise Unfit("a part of what was asked for")
+            raise SkipExchange("a part of what was asked for")
         if status >= 400:
-            raise Unfit(f"answered {status}")
-        headers = kept(fields)
+            raise SkipExchange(f"answered {status}")
+        headers = filter_headers(fields)
         codings = [word.strip().lower() for word in headers.get("content-encoding", "").split(",")]
         codings = [coding for coding in codings if coding]
-        if codings and all(coding in READABLE for coding in codings):
+        if codings and all(coding in DECODERS for coding in codings):
             # A reader of the bundle may not know a coding that was not asked for.
             chunks = self._within_limit(chunks)  # what is decoded may be nothing, of a body without end
             for coding in reversed(codings):
-                chunks = decoded(chunks, coding)
-            headers = recoded(headers, None)
+                chunks = decode_chunks(chunks, coding)
+            headers = with_content_encoding(headers, None)
         try:
             payload = self._keep(self._bounded(chunks))
-        except Undecodable as error:
-            raise Unfit(str(error)) from None
-        return Exchange(url, status, typed(headers), payload)
+        except DecodingError as error:
+            raise SkipExchange(str(error)) from None
+        return Exchange(url, status, with_content_type(headers), payload)
 
-    def _keep(self, chunks: Iterator[bytes]) -> bytes | Piece:
+    def _keep(self, chunks: Iterator[bytes]) -> bytes | SpooledPayload:
         parts, size = [], 0
         for chunk in chunks:
             parts.append(chunk)
@@ -82,7 +82,7 @@ class Intake:
         for chunk in chunks:
             size += len(chunk)
             if size > self._limits.max_body:
-                raise Unfit(f"a body of more than {self._limits.max_body} bytes")
+                raise SkipExchange(f"a body of more than {self._limits.max_body} bytes")
             yield chunk
 
     def _bounded(self, chunks: Iterable[bytes]) -> Iterator[bytes]:

@@ -12,10 +12,11 @@ from msgspec import Struct
 
 from headgate.agent.bundle.parts import Ask, Resource
 from headgate.agent.bundle.remote import Fetching, RemoteBytes, opening
-from headgate.bundle.metadata import Location, Metadata, Profile
-from headgate.bundle.need import Bytes, Need
-from headgate.bundle.parser import NOSNIFF, ResponseHead, response_parser
-from headgate.bundle.reader import Bundle, Response, open_bundle
+from headgate.bundle.api import open_bundle
+from headgate.bundle.format.incremental import Bytes, ReadRequest
+from headgate.bundle.format.response import response_parser
+from headgate.bundle.model import NOSNIFF, Location, Metadata, Profile, Response, ResponseHead
+from headgate.bundle.reading.reader import Bundle
 from headgate.errors import BundleError, FetchError, ResponseError
 
 __all__ = [
@@ -148,7 +149,7 @@ class HeadReading:
         self._fallback_url = fallback_url
         self._received = bytearray()
         self._parser = response_parser(location, profile=profile, fallback_url=fallback_url)
-        self._need: Need = next(self._parser)
+        self._need: ReadRequest = next(self._parser)
         self._head: ResponseHead | None = None
 
     def feed(self, chunk: bytes) -> bool:

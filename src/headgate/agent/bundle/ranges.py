@@ -23,10 +23,9 @@ from headgate.agent.bundle.opened import (
 )
 from headgate.agent.bundle.parts import Ask, Counted
 from headgate.agent.library import Client
-from headgate.bundle.lookup import locate, select_location
-from headgate.bundle.metadata import Location, Profile
-from headgate.bundle.reader import Response
-from headgate.bundle.stream import MOST_METADATA
+from headgate.bundle.model import Location, Profile, Response
+from headgate.bundle.reading.lookup import locate, select_location
+from headgate.bundle.reading.stream import MAX_METADATA_SIZE
 
 __all__ = ["RangeBundle"]
 
@@ -48,7 +47,7 @@ class RangeBundle(RemoteBundle):
         from_end: bool = False,
         base_url: str | None = None,
         require_nosniff: bool = True,
-        max_metadata: int = MOST_METADATA,
+        max_metadata: int = MAX_METADATA_SIZE,
         max_bytes: int = MOST_BYTES,
         timeout: float = TIMEOUT,
     ) -> Self:

@@ -8,11 +8,12 @@ from collections.abc import Generator
 from typing import Final, TypeAlias, TypeVar
 
 from headgate.agent.bundle.parts import Ask, Resource
-from headgate.bundle.ending import TRAILER, start_parser
-from headgate.bundle.integrity import integrity_parser
-from headgate.bundle.metadata import Location, Metadata, Profile
-from headgate.bundle.need import Need, Parser
-from headgate.bundle.parser import metadata_parser
+from headgate.bundle.format.constants import TRAILER_SIZE
+from headgate.bundle.format.incremental import Parser, ReadRequest
+from headgate.bundle.format.integrity_block import integrity_block_parser
+from headgate.bundle.format.metadata import metadata_parser
+from headgate.bundle.format.preamble import trailer_parser
+from headgate.bundle.model import Location, Metadata, Profile
 from headgate.errors import BundleError, FetchError
 
 __all__ = ["GUESS", "Fetching", "RemoteBytes", "opening"]
@@ -50,7 +51,7 @@ class RemoteBytes:
             error.offset += self.base
             raise
 
-    def take(self, need: Need) -> Fetching[bytes]:
+    def take(self, need: ReadRequest) -> Fetching[bytes]:
         """Give the bytes needed: fewer where the resource ends sooner.
 
         Raises `FetchError` where more would have to be fetched than was allowed.
@@ -110,10 +111,10 @@ class RemoteBytes:
 def opening(remote: RemoteBytes, *, profile: Profile, from_end: bool, base_url: str | None) -> Fetching[Metadata]:
     """Load the metadata of the bundle that the bytes are, or end with; what is kept then begins with the responses."""
     if from_end:
-        tail = yield Ask(None, TRAILER)
-        remote.base = _found(start_parser(remote.resource.length or 0), tail)
+        tail = yield Ask(None, TRAILER_SIZE)
+        remote.base = _found(trailer_parser(remote.resource.length or 0), tail)
     else:
-        block = yield from remote.parse(integrity_parser())
+        block = yield from remote.parse(integrity_block_parser())
         remote.base = block.length if block else 0
     base_url = base_url or remote.resource.url
     metadata = yield from remote.parse(metadata_parser(profile=profile, base_url=base_url))

@@ -21,10 +21,11 @@ from headgate.agent.bundle.matching import answered
 from headgate.agent.bundle.parts import UNCODED
 from headgate.agent.bundle.ranges import RangeBundle
 from headgate.agent.library import library_of
-from headgate.bundle.decoded import is_coded
-from headgate.bundle.metadata import Profile
-from headgate.bundle.reader import Bundle, Response, Source
-from headgate.bundle.sources.left_out import Tell, silent
+from headgate.bundle.files.byte_source import Source
+from headgate.bundle.model import Profile, Response
+from headgate.bundle.reading.mi_decoding import has_mi_coding
+from headgate.bundle.reading.reader import Bundle
+from headgate.bundle.sources.skipped import MessageCallback, ignore_message
 from headgate.errors import ConfigurationError, FetchError, ResponseError
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class BundleTransport(BaseTransport):
         origins: Collection[str] | None = None,
         max_bytes: int = MOST_BYTES,
         timeout: float = TIMEOUT,
-        tell: Tell = silent,
+        tell: MessageCallback = ignore_message,
         clock: Callable[[], float] = time.time,
         draw: Callable[[], float] = random.random,
     ) -> None:
@@ -125,7 +126,7 @@ class BundleTransport(BaseTransport):
             try:
                 with self._answering.fetching():
                     stored = stack.enter_context(bundle.stream(location))
-                if is_coded(stored.stored_headers):
+                if has_mi_coding(stored.stored_headers):
                     with self._answering.keeping(asked, stored) as download:
                         with self._answering.fetching():
                             for chunk in stored.chunks:
@@ -175,7 +176,7 @@ class AsyncBundleTransport(AsyncBaseTransport):
         origins: Collection[str] | None = None,
         max_bytes: int = MOST_BYTES,
         timeout: float = TIMEOUT,
-        tell: Tell = silent,
+        tell: MessageCallback = ignore_message,
         clock: Callable[[], float] = time.time,
         draw: Callable[[], float] = random.random,
     ) -> None:
@@ -236,7 +237,7 @@ class AsyncBundleTransport(AsyncBaseTransport):
             try:
                 with self._answering.fetching():
                     stored = await stack.enter_async_context(bundle.stream(location))
-                if is_coded(stored.stored_headers):
+                if has_mi_coding(stored.stored_headers):
                     with self._answering.keeping(asked, stored) as download:
                         with self._answering.fetching():
                             async for chunk in stored.chunks:

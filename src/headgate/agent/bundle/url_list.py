@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Final
 
-from headgate.bundle.sources.chosen import web_url
-from headgate.bundle.sources.left_out import Unfit
+from headgate.bundle.sources.selection import normalize_http_url
+from headgate.bundle.sources.skipped import SkipExchange
 from headgate.errors import ConfigurationError
 
 __all__ = ["read_url_list"]
@@ -27,9 +27,9 @@ def read_url_list(path: Path) -> list[str]:
         try:
             text = line.decode().strip()
             if text and not text.startswith("#"):
-                urls.setdefault(web_url(text))
-        except (UnicodeDecodeError, Unfit) as error:
-            why = error if isinstance(error, Unfit) else "not UTF-8"
+                urls.setdefault(normalize_http_url(text))
+        except (UnicodeDecodeError, SkipExchange) as error:
+            why = error if isinstance(error, SkipExchange) else "not UTF-8"
             shown = line[:_SHOWN].decode("utf-8", "replace")
             raise ConfigurationError(f"{path}, line {number}: {shown!r}: {why}; one is https://example.com/") from None
     if not urls:

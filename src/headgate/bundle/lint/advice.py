@@ -4,12 +4,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from headgate.bundle.cbor import ARRAY, CborError, read_head
+from headgate.bundle.format.cbor import ARRAY, CborError, read_head
+from headgate.bundle.format.preamble import Preamble
 from headgate.bundle.lint.file import File
 from headgate.bundle.lint.finding import MIXUP, Finding
 from headgate.bundle.lint.index import Listed, ListedIndex
-from headgate.bundle.metadata import Location, Section, Version
-from headgate.bundle.reading import Lead
+from headgate.bundle.model import Location, Section, Version
 from headgate.bundle.variants import parse_key, parse_variants, write_key
 
 __all__ = [
@@ -45,7 +45,7 @@ _MAGIC: Final[dict[bytes, tuple[str, ...]]] = {
 _NEVER_SNIFFED = ("text/html", "application/xhtml+xml", "image/svg+xml", "text/xml", "application/xml")
 
 
-def on_lead(lead: Lead) -> Iterator[Finding]:
+def on_lead(lead: Preamble) -> Iterator[Finding]:
     """Say what is odd before the sections."""
     if lead.array_head == 0x84:
         yield Finding(

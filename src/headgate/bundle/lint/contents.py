@@ -3,17 +3,19 @@
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from headgate.bundle.index import IndexRules, read_index
+from headgate.bundle.format.constants import known_sections
+from headgate.bundle.format.index import IndexRules, read_index
+from headgate.bundle.format.metadata import read_or_raise
+from headgate.bundle.format.preamble import Preamble
+from headgate.bundle.format.section_url import KEPT
+from headgate.bundle.format.sections import read_critical, read_manifest, read_primary, read_signatures
 from headgate.bundle.lint.file import File
 from headgate.bundle.lint.finding import Finding, Notes
 from headgate.bundle.lint.index import ListedIndex, listed_index, walk_index
 from headgate.bundle.lint.passage import Passage
 from headgate.bundle.lint.sections import walk_critical, walk_signatures
 from headgate.bundle.lint.table import Table
-from headgate.bundle.metadata import Section
-from headgate.bundle.reading import Lead, checked, known_sections
-from headgate.bundle.section import KEPT
-from headgate.bundle.sections import read_critical, read_manifest, read_primary, read_signatures
+from headgate.bundle.model import Section
 from headgate.errors import BundleError
 from headgate.http.url import parse_url
 
@@ -31,7 +33,7 @@ class Contents:
     primary_url: str | None
     index: ListedIndex
 
-    def __init__(self, file: File, notes: Notes, lead: Lead, table: Table, base_url: str | None) -> None:
+    def __init__(self, file: File, notes: Notes, lead: Preamble, table: Table, base_url: str | None) -> None:
         self.primary_url = lead.primary_url
         self.index = ListedIndex((), [], is_whole=False)
         self._file = file
@@ -123,7 +125,7 @@ class Contents:
             self._notes.fault(fault, "3.3 step 22.5" if source else "3.3 step 22.4", section.offset)
             return walk(Passage(source, step, section.offset, self._notes, is_cut=True))
         try:
-            return checked(reader, source, step, section.offset, None)
+            return read_or_raise(reader, source, step, section.offset, None)
         except BundleError as error:
             return self._notes.again(error, lambda: walk(Passage(source, step, section.offset, self._notes)))
 

@@ -4,8 +4,8 @@ import mmap
 import os
 from typing import Final, TypeVar
 
-from headgate.bundle.holder import Source, hold
-from headgate.bundle.need import Parser
+from headgate.bundle.files.byte_source import Source, open_source
+from headgate.bundle.format.incremental import Parser
 
 __all__ = ["File"]
 
@@ -22,7 +22,7 @@ class File:
     """The bytes of one source; a context manager."""
 
     def __init__(self, source: Source) -> None:
-        self._holder = hold(source)
+        self._holder = open_source(source)
         # Only what was mapped here: nobody else can have written to it.
         self._is_ours = isinstance(source, (str, os.PathLike))
         self._left = _TIMES * self._holder.size + _ALWAYS

@@ -3,12 +3,12 @@
 from collections.abc import Collection, Iterator
 from typing import Final, NamedTuple
 
-from headgate.bundle.cbor import ARRAY, BYTES, MAP, UINT, CborError, Items, text
-from headgate.bundle.index import Index, IndexRules, read_entry
+from headgate.bundle.format.cbor import ARRAY, BYTES, MAP, UINT, CborError, Items, text
+from headgate.bundle.format.index import Index, IndexRules, read_entry
+from headgate.bundle.format.section_url import SectionError, section_url
 from headgate.bundle.lint.finding import MIXUP
 from headgate.bundle.lint.passage import Passage
-from headgate.bundle.metadata import Location, Negotiated, Section
-from headgate.bundle.section import SectionError, section_url
+from headgate.bundle.model import Location, Section, VariantSet
 
 __all__ = ["Listed", "ListedIndex", "listed_index", "walk_index"]
 
@@ -112,7 +112,7 @@ class _Walk:
                 yield Listed(Location(self._rules.responses.offset + offset, length), url, None, None)
 
 
-def _listed(url: str, found: Location | Negotiated) -> Iterator[Listed]:
+def _listed(url: str, found: Location | VariantSet) -> Iterator[Listed]:
     if isinstance(found, Location):
         yield Listed(found, url, None, None)
     else:

@@ -6,13 +6,13 @@ whether that is a primary URL.
 
 from typing import Final
 
-from headgate.bundle.cbor import ARRAY, BYTES, TEXT, CborError
+from headgate.bundle.format.cbor import ARRAY, BYTES, TEXT, CborError
+from headgate.bundle.format.constants import MAGIC
+from headgate.bundle.format.preamble import Preamble
 from headgate.bundle.lint.file import File
 from headgate.bundle.lint.finding import MIXUP, Notes
 from headgate.bundle.lint.relaxed import read_any_head
-from headgate.bundle.metadata import Version
-from headgate.bundle.parser import MAGIC
-from headgate.bundle.reading import Lead
+from headgate.bundle.model import Version
 from headgate.errors import VersionError
 from headgate.http.url import parse_url
 
@@ -24,7 +24,7 @@ _OTHERS: Final = (0x84, 0x86)
 _VERSIONS: Final[dict[bytes, Version]] = {b"1\0\0\0": "draft-01", b"b1\0\0": "b1", b"b2\0\0": "b2"}
 
 
-def walk_lead(file: File, notes: Notes) -> Lead | None:
+def walk_lead(file: File, notes: Notes) -> Preamble | None:
     """Note what is wrong before the section lengths, and give what it means; None where these cannot be found."""
     walk = _Walk(file, notes)
     position = walk.magic()
@@ -76,7 +76,7 @@ class _Walk:
             self._notes.refused(VersionError(fault, step="3.3 step 7", offset=position))
         return after, name
 
-    def lead(self, position: int, name: bytes) -> Lead | None:
+    def lead(self, position: int, name: bytes) -> Preamble | None:
         """Steps 4 to 7."""
         version = _VERSIONS.get(name)
         is_b2 = self._array_head == _B2 if version is None else version == "b2"
@@ -88,7 +88,7 @@ class _Walk:
         if found is None or version is None:
             return None
         url, after = found
-        return Lead(self._array_head, version, url, after)
+        return Preamble(self._array_head, version, url, after)
 
     def _b2_url(self, position: int, *, is_mixed: bool) -> tuple[str | None, int] | None:
         """Give a primary URL that should not be here, and where what follows it is."""

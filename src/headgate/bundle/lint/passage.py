@@ -7,10 +7,10 @@ step that reads the passage, at the bytes of the bundle.
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from headgate.bundle.cbor import CborError, Items
+from headgate.bundle.format.cbor import CborError, Items
+from headgate.bundle.format.section_url import SectionError
 from headgate.bundle.lint.finding import Notes
 from headgate.bundle.lint.relaxed import relax, skip
-from headgate.bundle.section import SectionError
 
 __all__ = ["Passage"]
 

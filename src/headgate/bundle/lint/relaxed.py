@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from headgate.bundle.cbor import ARRAY, BYTES, MAP, TEXT, CborError, Items, head, head_size, read_head
+from headgate.bundle.format.cbor import ARRAY, BYTES, MAP, TEXT, CborError, Items, head, head_size, read_head
 
 __all__ = ["MOST_FAULTS", "AnyHead", "Fault", "Relaxed", "read_any_head", "relax", "skip"]
 

@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from headgate.bundle.cbor import ARRAY, BYTES, MAP, CborError, Items, data
-from headgate.bundle.fields import FieldError, is_field_value, read_fields
+from headgate.bundle.format.cbor import ARRAY, BYTES, MAP, CborError, Items, data
+from headgate.bundle.format.constants import MAX_HEADERS_SIZE
+from headgate.bundle.format.header_decoder import FieldError, decode_headers, is_field_value
 from headgate.bundle.lint.file import File
 from headgate.bundle.lint.finding import Notes
 from headgate.bundle.lint.passage import Passage
 from headgate.bundle.lint.relaxed import read_any_head
-from headgate.bundle.metadata import Location, Section
-from headgate.bundle.parser import MOST_HEADERS
+from headgate.bundle.model import Location, Section
 
 __all__ = ["LooseHead", "unlisted", "walk_response"]
 
@@ -74,8 +74,8 @@ class _Walk:
         headers_begin, size = found
         headers_end = headers_begin + size
         has_all = False
-        if size >= MOST_HEADERS:
-            fault = f"{size} bytes of headers, of which fewer than {MOST_HEADERS} are taken"
+        if size >= MAX_HEADERS_SIZE:
+            fault = f"{size} bytes of headers, of which fewer than {MAX_HEADERS_SIZE} are taken"
             self._fault(fault, "3.4 step 4", begin)
         else:
             source = self._file.read(headers_begin, size)
@@ -135,7 +135,7 @@ class _Walk:
         known = name.lower()
         self._names.add(known)
         try:
-            read_fields(b"\xa1" + data(name) + data(b""))
+            decode_headers(b"\xa1" + data(name) + data(b""))
         except FieldError as error:
             passage.fault(error.reason, f"3.4 step 6, {error.step}", start)
         if value is None:

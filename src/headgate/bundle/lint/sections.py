@@ -3,10 +3,10 @@
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple
 
-from headgate.bundle.cbor import ARRAY, MAP, UINT, CborError, array, data, head, text
+from headgate.bundle.format.cbor import ARRAY, MAP, UINT, CborError, array, data, head, text
+from headgate.bundle.format.section_url import SectionError
+from headgate.bundle.format.sections import read_critical, read_signatures
 from headgate.bundle.lint.passage import Passage
-from headgate.bundle.section import SectionError
-from headgate.bundle.sections import read_critical, read_signatures
 
 __all__ = ["walk_critical", "walk_signatures"]
 

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from headgate.bundle.cbor import ARRAY, BYTES, CborError, Items
+from headgate.bundle.format.cbor import ARRAY, BYTES, CborError, Items
+from headgate.bundle.format.constants import MAX_HEADERS_SIZE, MAX_SECTION_TABLE_SIZE
 from headgate.bundle.lint.file import File
 from headgate.bundle.lint.finding import Notes
 from headgate.bundle.lint.passage import Passage
 from headgate.bundle.lint.relaxed import AnyHead, read_any_head
-from headgate.bundle.metadata import Section
-from headgate.bundle.parser import MOST_HEADERS, MOST_SECTION_LENGTHS
+from headgate.bundle.model import Section
 
 __all__ = ["Table", "table_of", "walk_table"]
 
@@ -53,10 +53,10 @@ class _Walk:
             self._notes.fault("the section lengths are no byte string", "3.3 step 8, 3.5.2 step 2", self._start)
             return None
         size, begin = found.argument, self._start + found.contents
-        if size >= MOST_SECTION_LENGTHS:
-            fault = f"{size} bytes of section lengths, of which fewer than {MOST_SECTION_LENGTHS} are taken"
+        if size >= MAX_SECTION_TABLE_SIZE:
+            fault = f"{size} bytes of section lengths, of which fewer than {MAX_SECTION_TABLE_SIZE} are taken"
             self._notes.fault(fault, "3.3 step 9", self._start)
-        if size >= MOST_HEADERS:
+        if size >= MAX_HEADERS_SIZE:
             return None
         encoded = self._file.read(begin, size)
         if len(encoded) < size:

@@ -7,9 +7,12 @@ it one by one; it hides neither the parts behind it nor, as far as its bytes tel
 from collections.abc import Callable, Iterator
 from typing import Final, TypeVar
 
-from headgate.bundle.ending import start_parser
-from headgate.bundle.holder import Source
-from headgate.bundle.integrity import MOST_BYTES, integrity_parser
+from headgate.bundle.files.byte_source import Source
+from headgate.bundle.format.constants import MAGIC
+from headgate.bundle.format.incremental import Parser
+from headgate.bundle.format.integrity_block import MAX_BLOCK_SIZE, integrity_block_parser
+from headgate.bundle.format.preamble import Preamble, preamble_parser, section_table_parser, trailer_parser
+from headgate.bundle.format.response import response_parser
 from headgate.bundle.lint import advice
 from headgate.bundle.lint.contents import Contents
 from headgate.bundle.lint.file import File
@@ -18,10 +21,7 @@ from headgate.bundle.lint.index import ListedIndex
 from headgate.bundle.lint.lead import walk_lead
 from headgate.bundle.lint.response import LooseHead, unlisted, walk_response
 from headgate.bundle.lint.table import Table, table_of, walk_table
-from headgate.bundle.metadata import Location, Profile, Section
-from headgate.bundle.need import Parser
-from headgate.bundle.parser import MAGIC, lead_parser, response_parser, section_table_parser
-from headgate.bundle.reading import Lead
+from headgate.bundle.model import Location, Profile, Section
 from headgate.errors import BundleError
 
 __all__ = ["lint"]
@@ -84,7 +84,7 @@ class _Walk:
 
     def _found_from_end(self) -> int | None:
         try:
-            return self._file.run(start_parser(self._file.size))
+            return self._file.run(trailer_parser(self._file.size))
         except BundleError as error:
             self._notes.refused(error)
             return None
@@ -92,16 +92,16 @@ class _Walk:
     def _behind_block(self) -> int | None:
         """Find the bundle at the first byte, or behind an integrity block, which may itself be refused."""
         try:
-            block = self._file.run(integrity_parser())
+            block = self._file.run(integrity_block_parser())
         except BundleError as error:
             self._notes.refused(error)
-            magic = self._file.read(0, MOST_BYTES).find(MAGIC)
+            magic = self._file.read(0, MAX_BLOCK_SIZE).find(MAGIC)
             return magic - 1 if magic > 0 else None
         return block.length if block else 0
 
-    def _lead(self) -> Lead | None:
+    def _lead(self) -> Preamble | None:
         try:
-            lead = self._file.run(lead_parser())
+            lead = self._file.run(preamble_parser())
             # In b2 the parser of the section lengths would meet a misplaced primary URL, and not know it.
             return lead if lead.version != "b2" else walk_lead(self._file, self._notes)
         except BundleError as error:
@@ -180,7 +180,7 @@ class _Walk:
             self._notes.warning(finding)
 
 
-def _table_parser(lead: Lead) -> Parser[Table]:
+def _table_parser(lead: Preamble) -> Parser[Table]:
     sections = yield from section_table_parser(lead)
     return table_of(sections, sections[-1].offset + sections[-1].length)
 

@@ -9,17 +9,17 @@ import importlib.util
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
-from headgate.bundle.integrity import IntegrityBlock
-from headgate.bundle.layout import Form
-from headgate.bundle.output import Progress, Target, check_target, opened
-from headgate.bundle.payload import Promised
-from headgate.bundle.reader import Bundle
-from headgate.bundle.responses import Responses
-from headgate.bundle.signing.result import Kind, Reason, Signature, Verification
+from headgate.bundle.files.atomic_file import Progress, Target, check_target, open_output
+from headgate.bundle.files.payloads import SizedChunks
+from headgate.bundle.files.responses import Responses
+from headgate.bundle.format.integrity_block import IntegrityBlock
+from headgate.bundle.reading.reader import Bundle
+from headgate.bundle.signing.report import Kind, Reason, Signature, Verification
+from headgate.bundle.writing.layout import BundleSpec
 from headgate.errors import ConfigurationError, HeadgateError, MissingExtra
 
 if TYPE_CHECKING:
-    from headgate.bundle.signing.vouching import Vouched
+    from headgate.bundle.signing.subset_signer import SignedBundle
 
 __all__ = [
     "Reason",
@@ -59,14 +59,14 @@ def verify_bundle(
     if block is None and not bundle.metadata.vouched_subsets:
         return Verification(valid=False, web_bundle_id=None, signatures=())
     _need_cryptography("verifying a bundle")
-    from headgate.bundle.signing.block import verify_block
-    from headgate.bundle.signing.chain import read_certificate_chain
-    from headgate.bundle.signing.vouched import verify_vouched
+    from headgate.bundle.signing.certificates import read_certificate_chain
+    from headgate.bundle.signing.integrity import verify_block
+    from headgate.bundle.signing.subset_verifier import verify_subsets
 
     roots = () if trust is None else read_certificate_chain(trust)
     signatures = (
         *(verify_block(block, bundle.raw, web_bundle_id=web_bundle_id) if block is not None else ()),
-        *verify_vouched(bundle, now=now, trust=None if any_certificate else roots),
+        *verify_subsets(bundle, now=now, trust=None if any_certificate else roots),
     )
     if web_bundle_id is not None and block is None:
         signatures += (_missing("integrity-block", "an integrity block is missing, and so a web bundle id"),)
@@ -102,13 +102,13 @@ def sign_bundle(
     """
     _need_cryptography("signing a bundle")
     check_target(target)
-    from headgate.bundle.signing.chain import read_certificate_chain
+    from headgate.bundle.signing.certificates import read_certificate_chain
     from headgate.bundle.signing.keys import read_private_key
-    from headgate.bundle.signing.vouching import Statement, sign_vouched
+    from headgate.bundle.signing.subset_signer import SigningRequest, sign_subset
 
     private_key = read_private_key(key, passphrase=passphrase)
     chain = read_certificate_chain(certificate)
-    vouched = sign_vouched(bundle, Statement(chain, private_key, validity_url, date, expires, urls))
+    vouched = sign_subset(bundle, SigningRequest(chain, private_key, validity_url, date, expires, urls))
     _write_vouched(bundle, target, vouched, progress)
     return vouched.urls
 
@@ -128,7 +128,7 @@ def add_integrity(
     cannot sign, `HeadgateError` where that block is not valid, and what writing raises.
     """
     _need_cryptography("signing a bundle")
-    from headgate.bundle.signing.block import sign_block
+    from headgate.bundle.signing.integrity import sign_block
     from headgate.bundle.signing.keys import read_private_key
     from headgate.bundle.signing.keys import web_bundle_id as id_of
 
@@ -157,7 +157,7 @@ def remove_integrity(
     left = b""
     if key is not None:
         _need_cryptography("telling whose signature is to go")
-        from headgate.bundle.signing.block import remove_signature
+        from headgate.bundle.signing.integrity import remove_signature
         from headgate.bundle.signing.keys import read_private_key
 
         left = remove_signature(block, read_private_key(key, passphrase=passphrase))
@@ -167,27 +167,27 @@ def remove_integrity(
 def key_ids(block: IntegrityBlock) -> tuple[str | None, ...]:
     """Give the web bundle id that each of a block's keys has by itself; None for a signature not known here."""
     _need_cryptography("showing the keys of an integrity block")
-    from headgate.bundle.signing.block import id_of
+    from headgate.bundle.signing.integrity import id_of
 
     return tuple(id_of(entry) for entry in block.signatures)
 
 
-def _write_vouched(bundle: Bundle, target: Target, vouched: "Vouched", progress: Progress | None) -> None:
+def _write_vouched(bundle: Bundle, target: Target, vouched: "SignedBundle", progress: Progress | None) -> None:
     responses = Responses()
     for stored in vouched.stored:
         payload = stored.payload
-        kept = payload if isinstance(payload, memoryview) else Promised(payload, stored.length)
+        kept = payload if isinstance(payload, memoryview) else SizedChunks(payload, stored.length)
         responses.append(stored.header_map, kept, stored.length)
     metadata, raw = bundle.metadata, bundle.raw
     sections = {one.name: bytes(raw[one.offset : one.offset + one.length]) for one in metadata.sections[:-1]}
     if "signatures" not in sections:
         sections = {"signatures": b"", **sections}
     sections["signatures"] = vouched.section
-    responses.write(target, Form(metadata.version, metadata.primary_url, sections), vouched.index, progress)
+    responses.write(target, BundleSpec(metadata.version, metadata.primary_url, sections), vouched.index, progress)
 
 
 def _write(target: Target, block: bytes, raw: memoryview, progress: Progress | None) -> None:
-    with opened(target, len(block) + len(raw), progress) as output:
+    with open_output(target, len(block) + len(raw), progress) as output:
         output.put(block)
         for start in range(0, len(raw), _COPIED):
             output.put(raw[start : start + _COPIED])

@@ -22,7 +22,7 @@ __all__ = [
     "PrivateKey",
     "PublicKey",
     "attribute_of",
-    "holds",
+    "verify_signature",
     "is_p256",
     "load_public_key",
     "raw_public_key",
@@ -113,7 +113,7 @@ def sign(key: PrivateKey, message: bytes) -> bytes:
         return key.sign(message, ECDSA(SHA256()))
 
 
-def holds(key: PublicKey, signature: bytes, message: bytes) -> bool:
+def verify_signature(key: PublicKey, signature: bytes, message: bytes) -> bool:
     """Say if the key signed the message."""
     try:
         if isinstance(key, Ed25519PublicKey):

@@ -13,7 +13,7 @@ from typing import Final, Protocol, cast
 
 from headgate.errors import ConfigurationError, MissingExtra
 
-__all__ = ["CODINGS", "READABLE", "Undecodable", "decoded", "encoded", "require"]
+__all__ = ["DECODERS", "ENCODERS", "DecodingError", "decode_chunks", "encode_chunks", "require_coding"]
 
 _STEP = 1 << 16
 """Bytes given out at a time, or not many more: a small body may stand for an enormous one."""
@@ -28,7 +28,7 @@ _WINDOW = 23
 """Base-2 logarithm of the 8 MB that a window of zstd has at most in HTTP (RFC 9659, section 3)."""
 
 
-class Undecodable(Exception):
+class DecodingError(Exception):
     """Bytes that are not in the coding that they are said to be in, or not all of them."""
 
 
@@ -52,23 +52,23 @@ class Decompressor(Protocol):
         """Say whether the bytes so far may be all."""
 
 
-def require(coding: str) -> None:
+def require_coding(coding: str) -> None:
     """Raise `ConfigurationError` for a coding that cannot be written, `MissingExtra` for one that is not installed."""
-    if coding not in CODINGS:
-        raise ConfigurationError(f"{coding!r} is no coding to compress with; try {', '.join(CODINGS)}")
-    CODINGS[coding](0)
+    if coding not in ENCODERS:
+        raise ConfigurationError(f"{coding!r} is no coding to compress with; try {', '.join(ENCODERS)}")
+    ENCODERS[coding](0)
 
 
-def encoded(chunks: Iterable[bytes | memoryview], coding: str, *, length: int) -> Iterator[bytes]:
+def encode_chunks(chunks: Iterable[bytes | memoryview], coding: str, *, length: int) -> Iterator[bytes]:
     """Yield the bytes, `length` of them, in a coding, one of `CODINGS`."""
-    compressor = CODINGS[coding](length)
+    compressor = ENCODERS[coding](length)
     for chunk in chunks:
         if ready := compressor.compress(chunk):
             yield ready
     yield compressor.flush()
 
 
-def decoded(chunks: Iterable[bytes], coding: str) -> Iterator[bytes]:
+def decode_chunks(chunks: Iterable[bytes], coding: str) -> Iterator[bytes]:
     """Yield the bytes without their coding, one of `READABLE`.
 
     Bytes that do not begin as the coding does are yielded as they are: archives undo a coding and leave its name.
@@ -78,14 +78,14 @@ def decoded(chunks: Iterable[bytes], coding: str) -> Iterator[bytes]:
     first = b""
     while len(first) < _BEGINNING and (chunk := next(chunks, None)) is not None:
         first += chunk
-    for magic, make in READABLE[coding]:
+    for magic, make in DECODERS[coding]:
         if not first.startswith(magic) or not first:
             continue
         decompressor = make()
         steps = decompressor.decompress(first)
         try:
             beginning = next(steps, b"")
-        except Undecodable:
+        except DecodingError:
             if magic:
                 raise
             continue
@@ -94,7 +94,7 @@ def decoded(chunks: Iterable[bytes], coding: str) -> Iterator[bytes]:
         for chunk in chunks:
             yield from decompressor.decompress(chunk)
         if not decompressor.is_whole():
-            raise Undecodable("cut short within its content coding")
+            raise DecodingError("cut short within its content coding")
         return
     yield first
     yield from chunks
@@ -116,7 +116,7 @@ class _Inflate:
             try:
                 out = self._inflate.decompress(chunk, _STEP)
             except zlib.error as error:
-                raise Undecodable("damaged within its content coding") from error
+                raise DecodingError("damaged within its content coding") from error
             yield out
             chunk = self._inflate.unused_data if self._inflate.eof else self._inflate.unconsumed_tail
             if not chunk and len(out) < _STEP:
@@ -137,7 +137,7 @@ class _Unbrotli:
             try:
                 out: bytes = self._brotli.process(chunk, output_buffer_limit=_STEP)
             except self._error as error:
-                raise Undecodable("damaged within its content coding") from error
+                raise DecodingError("damaged within its content coding") from error
             if not out:
                 return
             yield out
@@ -162,7 +162,7 @@ class _Unzstd:
             try:
                 out: bytes = self._frame.decompress(chunk, _STEP)
             except self._zstd.ZstdError as error:
-                raise Undecodable("damaged within its content coding") from error
+                raise DecodingError("damaged within its content coding") from error
             yield out
             chunk = self._frame.unused_data if self._frame.eof else b""
             if not chunk and (self._frame.eof or self._frame.needs_input):
@@ -220,14 +220,14 @@ def _zstd() -> ModuleType:
     return zstd
 
 
-CODINGS: Final[Mapping[str, Callable[[int], Compressor]]] = {
+ENCODERS: Final[Mapping[str, Callable[[int], Compressor]]] = {
     "gzip": _gzip_compressor,
     "br": _Brotli,
     "zstd": _zstd_compressor,
 }
 """The codings that can be written; each is given how many bytes it will get."""
 
-READABLE: Final[Mapping[str, Sequence[tuple[bytes | tuple[bytes, ...], Callable[[], Decompressor]]]]] = {
+DECODERS: Final[Mapping[str, Sequence[tuple[bytes | tuple[bytes, ...], Callable[[], Decompressor]]]]] = {
     "gzip": ((b"\x1f\x8b", lambda: _Inflate(_GZIP)),),
     "x-gzip": ((b"\x1f\x8b", lambda: _Inflate(_GZIP)),),
     "deflate": ((b"", lambda: _Inflate(zlib.MAX_WBITS)), (b"", lambda: _Inflate(-zlib.MAX_WBITS))),

@@ -5,12 +5,11 @@ from typing import Final
 
 import msgspec
 
-from headgate.bundle.exchange import Exchange
-from headgate.bundle.metadata import Version
-from headgate.bundle.payload import Measured, chunks, measured
-from headgate.bundle.sources.codings import encoded, require
-from headgate.bundle.sources.response_fields import essence, recoded
-from headgate.bundle.spool import Piece, Spool
+from headgate.bundle.files.payloads import PreparedPayload, payload_chunks, prepare_payload
+from headgate.bundle.files.spool import Spool, SpooledPayload
+from headgate.bundle.model import Exchange, Version
+from headgate.bundle.sources.codings import encode_chunks, require_coding
+from headgate.bundle.sources.header_policy import essence, with_content_encoding
 from headgate.bundle.variants import Axis, write_variants
 from headgate.errors import ConfigurationError
 
@@ -52,7 +51,7 @@ def compress(exchanges: Iterable[Exchange], codings: Sequence[str], *, version: 
     """
     wanted = tuple(dict.fromkeys(codings))
     for coding in wanted:
-        require(coding)
+        require_coding(coding)
     if wanted and version == "b2":
         raise ConfigurationError("a b2 bundle has no variants to compress into; write b1, or leave compression out")
     return _compressed(exchanges, wanted)
@@ -73,21 +72,21 @@ def _compressed(exchanges: Iterable[Exchange], codings: Sequence[str]) -> Iterat
         if exchange.variants is not None or not is_compressible(exchange.status, exchange.headers):
             yield exchange
             continue
-        payload, length = measured(exchange.payload, None, lambda: spool)
+        payload, length = prepare_payload(exchange.payload, None, lambda: spool)
         pieces = _pieces(payload, length, codings, spool)
-        if isinstance(payload, Piece):
+        if isinstance(payload, SpooledPayload):
             # Chunks can be had once, and have been.
             exchange = msgspec.structs.replace(exchange, payload=payload)  # noqa: PLW2901 - the same one, kept
         yield from _variants(exchange, pieces) if pieces else (exchange,)
 
 
-def _pieces(payload: Measured, length: int, codings: Sequence[str], spool: Spool) -> dict[str, Piece]:
+def _pieces(payload: PreparedPayload, length: int, codings: Sequence[str], spool: Spool) -> dict[str, SpooledPayload]:
     """Code a payload, and give what is worth having, the smallest first."""
     most = length - max(_LEAST_SAVED, length // _LEAST_SHARE)
-    pieces: dict[str, Piece] = {}
+    pieces: dict[str, SpooledPayload] = {}
     for coding in codings if most > 0 else ():
         try:
-            pieces[coding] = spool.keep(_at_most(most, encoded(chunks(payload), coding, length=length)))
+            pieces[coding] = spool.keep(_at_most(most, encode_chunks(payload_chunks(payload), coding, length=length)))
         except _NotWorthIt:
             continue
     return dict(sorted(pieces.items(), key=lambda item: item[1].length))
@@ -101,14 +100,14 @@ def _at_most(length: int, parts: Iterator[bytes]) -> Iterator[bytes]:
         yield part
 
 
-def _variants(exchange: Exchange, pieces: Mapping[str, Piece]) -> Iterator[Exchange]:
+def _variants(exchange: Exchange, pieces: Mapping[str, SpooledPayload]) -> Iterator[Exchange]:
     """Yield an exchange as the variants that it has now."""
     variants = write_variants((Axis(AXIS, (*pieces, PLAIN)),))
     headers = {**exchange.headers, "vary": _varying(exchange.headers.get("vary", "")), "variants": variants}
     yield _variant(exchange, {**headers, "variant-key": PLAIN}, variants, PLAIN)
     for coding, piece in pieces.items():
         coded = msgspec.structs.replace(exchange, payload=piece)
-        yield _variant(coded, recoded({**headers, "variant-key": coding}, coding), variants, coding)
+        yield _variant(coded, with_content_encoding({**headers, "variant-key": coding}, coding), variants, coding)
 
 
 def _variant(exchange: Exchange, headers: Mapping[str, str], variants: str, key: str) -> Exchange:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import quote_from_bytes
 
-from headgate.bundle.exchange import Exchange
-from headgate.bundle.sources.left_out import LeftOut, Tell, silent
+from headgate.bundle.model import Exchange
 from headgate.bundle.sources.media_types import media_type
+from headgate.bundle.sources.skipped import MessageCallback, SkipReport, ignore_message
 from headgate.errors import ConfigurationError
 from headgate.http.url import has_credentials, parse_url
 
@@ -43,7 +43,9 @@ class _Folder(NamedTuple):
     """Device and inode of this directory, and of those it was reached through."""
 
 
-def directory(root: Path, base_url: str, *, tell: Tell = silent, most_files: int = MOST_FILES) -> Iterator[Exchange]:
+def directory(
+    root: Path, base_url: str, *, tell: MessageCallback = ignore_message, most_files: int = MOST_FILES
+) -> Iterator[Exchange]:
     """Yield an exchange for each file under `root`, whose own URL is `base_url`; payloads are paths.
 
     An `index.html` is at its directory's URL, and a 301 leads there from its own, since pages link to both. Names
@@ -84,9 +86,9 @@ class _Walk:
     def __init__(self, root: Path, base_url: str) -> None:
         self._root = root
         self._base_url = base_url
-        self._left_out = LeftOut()
+        self._left_out = SkipReport()
 
-    def exchanges(self, tell: Tell, where: Path, most_files: int) -> Iterator[Exchange]:
+    def exchanges(self, tell: MessageCallback, where: Path, most_files: int) -> Iterator[Exchange]:
         count = 0
         for url, entry in self._files():
             count += 1

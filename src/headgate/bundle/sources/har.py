@@ -14,11 +14,16 @@ from typing import Final
 
 import msgspec
 
-from headgate.bundle.exchange import Exchange
-from headgate.bundle.sources.chosen import Chosen, check_status, web_url, whole
-from headgate.bundle.sources.left_out import LeftOut, Tell, Unfit, silent
-from headgate.bundle.sources.response_fields import charset_utf8, kept, recoded, typed
-from headgate.bundle.spool import Spool
+from headgate.bundle.files.spool import Spool
+from headgate.bundle.model import Exchange
+from headgate.bundle.sources.header_policy import (
+    filter_headers,
+    with_content_encoding,
+    with_content_type,
+    with_utf8_charset,
+)
+from headgate.bundle.sources.selection import LatestPerUrl, as_complete_response, check_status, normalize_http_url
+from headgate.bundle.sources.skipped import MessageCallback, SkipExchange, SkipReport, ignore_message
 from headgate.errors import ConfigurationError
 
 __all__ = ["har"]
@@ -73,7 +78,7 @@ class _Har(msgspec.Struct):
     log: _Log
 
 
-def har(path: Path, *, tell: Tell = silent) -> Iterator[Exchange]:
+def har(path: Path, *, tell: MessageCallback = ignore_message) -> Iterator[Exchange]:
     """Yield the exchanges of a HAR: for each URL the last answer with a 2xx status, or else the last.
 
     Left out, and told of: what was not asked for with GET over http or https, what has no answer or no body saved,
@@ -101,9 +106,9 @@ def _entries(source: bytes, path: Path) -> list[msgspec.Raw]:
         raise ConfigurationError(f"{path} is no HAR: {error}; save one from a browser's network panel") from None
 
 
-def _exchanges(raws: list[msgspec.Raw], path: Path, tell: Tell) -> Iterator[Exchange]:
-    left_out, spool = LeftOut(), Spool()
-    chosen = Chosen(left_out)
+def _exchanges(raws: list[msgspec.Raw], path: Path, tell: MessageCallback) -> Iterator[Exchange]:
+    left_out, spool = SkipReport(), Spool()
+    chosen = LatestPerUrl(left_out)
     personal = 0
     for raw in _in_order(raws):
         url = "an entry"
@@ -112,7 +117,7 @@ def _exchanges(raws: list[msgspec.Raw], path: Path, tell: Tell) -> Iterator[Exch
             url = entry.request.url
             chosen.add(_exchange(entry, spool))
             personal += any(field.name.lower() in _PERSONAL for field in entry.request.headers or ())
-        except Unfit as unfit:
+        except SkipExchange as unfit:
             left_out.add(str(unfit), url)
     yield from chosen
     left_out.tell(tell, where=str(path))
@@ -136,20 +141,20 @@ def _entry(raw: msgspec.Raw) -> _Entry:
     try:
         return msgspec.json.decode(raw, type=_Entry, strict=False)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise Unfit(f"not as a HAR has it: {error}") from None
+        raise SkipExchange(f"not as a HAR has it: {error}") from None
 
 
 def _exchange(entry: _Entry, spool: Spool) -> Exchange:
     """Give the exchange of an entry; `Unfit` where it has none for a bundle."""
     if entry.request.method.upper() != "GET":
-        raise Unfit("not asked for with GET")
-    url, response = web_url(entry.request.url), entry.response
+        raise SkipExchange("not asked for with GET")
+    url, response = normalize_http_url(entry.request.url), entry.response
     check_status(response.status)
-    headers = kept((field.name, field.value or "") for field in response.headers or ())
+    headers = filter_headers((field.name, field.value or "") for field in response.headers or ())
     if "content-encoding" in headers:
-        headers = recoded(headers, None)
+        headers = with_content_encoding(headers, None)
     content = response.content or _Content()
-    headers = typed(headers, content.mime_type or "")
+    headers = with_content_type(headers, content.mime_type or "")
     if content.text is None:
         payload = _no_body(response.status, content)
     elif content.encoding:
@@ -157,29 +162,29 @@ def _exchange(entry: _Entry, spool: Spool) -> Exchange:
     else:
         payload = _text(content, headers["content-type"])
         if not payload.isascii() or "charset" in headers["content-type"].lower():
-            headers["content-type"] = charset_utf8(headers["content-type"])
-    status, headers = whole(response.status, headers, len(payload))
+            headers["content-type"] = with_utf8_charset(headers["content-type"])
+    status, headers = as_complete_response(response.status, headers, len(payload))
     return Exchange(url, status, headers, spool.keep((payload,)))
 
 
 def _no_body(status: int, content: _Content) -> bytes:
     """Give the empty body, where nothing says that there was more."""
     if content.size is not None and content.size > 0:
-        raise Unfit("its body was not saved")
+        raise SkipExchange("its body was not saved")
     if content.size is None and 200 <= status < 300 and status not in (204, 205):
-        raise Unfit("its body was not saved")
+        raise SkipExchange("its body was not saved")
     return b""
 
 
 def _bytes(content: _Content) -> bytes:
     if content.encoding != "base64":
-        raise Unfit(f"a body in {content.encoding!r}, where a HAR has base64")
+        raise SkipExchange(f"a body in {content.encoding!r}, where a HAR has base64")
     text = content.text or ""
     packed = "".join(text.split())
     try:
         payload = b64decode(packed, validate=True)
     except (binascii.Error, ValueError):
-        raise Unfit("a body that is no base64") from None
+        raise SkipExchange("a body that is no base64") from None
     # Who makes a HAR by hand may count the characters that stand in it.
     return payload if content.size in (len(text), len(packed)) else _complete(payload, content)
 
@@ -195,5 +200,5 @@ def _text(content: _Content, content_type: str) -> bytes:
 
 def _complete(payload: bytes, content: _Content, *, without: int = 0) -> bytes:
     if content.size is not None and content.size > len(payload) + without:
-        raise Unfit("its body was saved in part")
+        raise SkipExchange("its body was saved in part")
     return payload

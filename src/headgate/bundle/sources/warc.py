@@ -10,14 +10,20 @@ from functools import reduce
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from headgate.bundle.exchange import Exchange
-from headgate.bundle.sources.chosen import Chosen, check_status, web_url, whole
-from headgate.bundle.sources.codings import READABLE, Undecodable, decoded
-from headgate.bundle.sources.left_out import LeftOut, Tell, Unfit, silent
-from headgate.bundle.sources.message import body, read_head
-from headgate.bundle.sources.records import Damaged, Record, beginning, read_records, require
-from headgate.bundle.sources.response_fields import kept, recoded, typed
-from headgate.bundle.spool import Piece, Spool
+from headgate.bundle.files.spool import Spool, SpooledPayload
+from headgate.bundle.model import Exchange
+from headgate.bundle.sources.codings import DECODERS, DecodingError, decode_chunks
+from headgate.bundle.sources.header_policy import filter_headers, with_content_encoding, with_content_type
+from headgate.bundle.sources.http_message import body, read_head
+from headgate.bundle.sources.selection import LatestPerUrl, as_complete_response, check_status, normalize_http_url
+from headgate.bundle.sources.skipped import MessageCallback, SkipExchange, SkipReport, ignore_message
+from headgate.bundle.sources.warc_records import (
+    DamagedArchive,
+    WarcRecord,
+    read_beginning,
+    read_records,
+    require_warcio,
+)
 from headgate.errors import ConfigurationError
 
 __all__ = ["MOST_PAYLOAD", "warc"]
@@ -37,7 +43,7 @@ _PARTS: Final = {
 _CONTENT_LENGTH: Final = re.compile(r"[0-9]{1,18}")
 
 
-def warc(path: Path, *, tell: Tell = silent) -> Iterator[Exchange]:
+def warc(path: Path, *, tell: MessageCallback = ignore_message) -> Iterator[Exchange]:
     """Yield the exchanges of a WARC, plain or gzip: for each URL the last answer with a 2xx status, or else the last.
 
     A revisit gets the payload that it was found equal to. Left out, and told of: what was not asked for with GET over
@@ -45,10 +51,10 @@ def warc(path: Path, *, tell: Tell = silent) -> Iterator[Exchange]:
     is elsewhere. Of a damaged archive the part before the damage counts. Raises `ConfigurationError` for a file that is
     no WARC; `MissingExtra` without the extra, and for a body in br or zstd without theirs.
     """
-    require()
+    require_warcio()
     try:
         with path.open("rb") as file:
-            found = beginning(file, len(_MAGIC))
+            found = read_beginning(file, len(_MAGIC))
     except OSError as error:
         raise ConfigurationError(f"cannot read {path}: {error.strerror}; name a WARC file") from None
     if found != _MAGIC:
@@ -56,15 +62,15 @@ def warc(path: Path, *, tell: Tell = silent) -> Iterator[Exchange]:
     return _exchanges(path, tell)
 
 
-def _exchanges(path: Path, tell: Tell) -> Iterator[Exchange]:
-    left_out = LeftOut()
+def _exchanges(path: Path, tell: MessageCallback) -> Iterator[Exchange]:
+    left_out = SkipReport()
     archive = _Archive(left_out)
     damage = ""
     with path.open("rb") as file:
         try:
             for record in read_records(file):
                 archive.take(record)
-        except Damaged as error:
+        except DamagedArchive as error:
             damage = str(error)
     chosen = archive.chosen()
     yield from chosen
@@ -77,13 +83,13 @@ def _exchanges(path: Path, tell: Tell) -> Iterator[Exchange]:
 
 class _Found(NamedTuple):
     exchange: Exchange
-    payload: Piece
+    payload: SpooledPayload
 
 
 class _Archive:
     """The exchanges found so far."""
 
-    def __init__(self, left_out: LeftOut) -> None:
+    def __init__(self, left_out: SkipReport) -> None:
         self._left_out = left_out
         self._spool = Spool()
         self._found: list[tuple[Exchange, set[str]]] = []
@@ -92,7 +98,7 @@ class _Archive:
         self._known: dict[str, _Found] = {}
         """By record and by digest: what a revisit may be found equal to."""
 
-    def take(self, record: Record) -> None:
+    def take(self, record: WarcRecord) -> None:
         """Take one record more."""
         if record.kind == "request":
             if record.stream.readline(_STEP).partition(b" ")[0] != b"GET":
@@ -100,17 +106,19 @@ class _Archive:
         elif record.kind in ("response", "revisit"):
             target = record.field("WARC-Target-URI")
             try:
-                found = (self._response if record.kind == "response" else self._revisit)(web_url(target), record)
-            except Unfit as unfit:
+                found = (self._response if record.kind == "response" else self._revisit)(
+                    normalize_http_url(target), record
+                )
+            except SkipExchange as unfit:
                 self._left_out.add(str(unfit), target)
                 return
             self._found.append((found.exchange, record.names()))
             for name in filter(None, (record.field("WARC-Record-ID"), record.field("WARC-Payload-Digest"))):
                 self._known.setdefault(name, found)
 
-    def chosen(self) -> Chosen:
+    def chosen(self) -> LatestPerUrl:
         """Give the exchanges whose request was a GET, as far as anything is known of it; it may come after them."""
-        chosen = Chosen(self._left_out)
+        chosen = LatestPerUrl(self._left_out)
         for exchange, names in self._found:
             if names.isdisjoint(self._not_get):
                 chosen.add(exchange)
@@ -118,33 +126,33 @@ class _Archive:
                 self._left_out.add("not asked for with GET", exchange.url)
         return chosen
 
-    def _response(self, url: str, record: Record) -> _Found:
+    def _response(self, url: str, record: WarcRecord) -> _Found:
         for name, why in _PARTS.items():
             if record.field(name):
-                raise Unfit(why)
+                raise SkipExchange(why)
         status, fields = read_head(record.stream)
         check_status(status)
         codings = _codings(fields)
         sent = _sent(record, fields, is_coded=bool(codings))
-        payload = self._spool.keep(_bounded(reduce(decoded, reversed(codings), sent)))
-        status, headers = whole(status, _headers(fields), payload.length)
+        payload = self._spool.keep(_bounded(reduce(decode_chunks, reversed(codings), sent)))
+        status, headers = as_complete_response(status, _headers(fields), payload.length)
         return _Found(Exchange(url, status, headers, payload), payload)
 
-    def _revisit(self, url: str, record: Record) -> _Found:
+    def _revisit(self, url: str, record: WarcRecord) -> _Found:
         names = record.field("WARC-Refers-To"), record.field("WARC-Payload-Digest")
         equal = next((self._known[name] for name in names if name in self._known), None)
         if equal is None:
-            raise Unfit("a revisit of what is not in this archive")
+            raise SkipExchange("a revisit of what is not in this archive")
         status, fields = read_head(record.stream) if record.length else (304, [])
         if status == 304:
             status, headers = equal.exchange.status, equal.exchange.headers
         else:
             check_status(status)
-            status, headers = whole(status, _headers(fields), equal.payload.length)
+            status, headers = as_complete_response(status, _headers(fields), equal.payload.length)
         return _Found(Exchange(url, status, headers, equal.payload), equal.payload)
 
 
-def _sent(record: Record, fields: list[tuple[str, str]], *, is_coded: bool) -> Iterator[bytes]:
+def _sent(record: WarcRecord, fields: list[tuple[str, str]], *, is_coded: bool) -> Iterator[bytes]:
     """Yield the body of a response in its content coding; `Unfit`, at its end, where bytes are missing."""
     start = record.stream.tell()
     yield from body(record.stream, fields)
@@ -156,7 +164,7 @@ def _sent(record: Record, fields: list[tuple[str, str]], *, is_coded: bool) -> I
     # What came in chunks or a coding may have been stored without, and then it has any length.
     is_told = announced is not None and not is_coded and "transfer-encoding" not in named
     if end < record.length or (is_told and end - start < int(named["content-length"])):
-        raise Unfit("cut short")
+        raise SkipExchange("cut short")
 
 
 def _bounded(chunks: Iterator[bytes]) -> Iterator[bytes]:
@@ -165,10 +173,10 @@ def _bounded(chunks: Iterator[bytes]) -> Iterator[bytes]:
         for chunk in chunks:
             length += len(chunk)
             if length > MOST_PAYLOAD:
-                raise Unfit(f"a body of more than {MOST_PAYLOAD} bytes")
+                raise SkipExchange(f"a body of more than {MOST_PAYLOAD} bytes")
             yield chunk
-    except Undecodable as error:
-        raise Unfit(str(error)) from None
+    except DecodingError as error:
+        raise SkipExchange(str(error)) from None
 
 
 def _codings(fields: list[tuple[str, str]]) -> list[str]:
@@ -176,13 +184,13 @@ def _codings(fields: list[tuple[str, str]]) -> list[str]:
     value = ",".join(value for name, value in fields if name.lower() == "content-encoding")
     codings = [coding.strip().lower() for coding in value.split(",") if coding.strip()]
     for coding in codings:
-        if coding not in READABLE:
-            raise Unfit(f"in the content coding {coding[:_SHOWN]!r}, which nobody reads here")
+        if coding not in DECODERS:
+            raise SkipExchange(f"in the content coding {coding[:_SHOWN]!r}, which nobody reads here")
     if len(codings) > _MOST_CODINGS:
-        raise Unfit("in too many content codings")
+        raise SkipExchange("in too many content codings")
     return codings
 
 
 def _headers(fields: list[tuple[str, str]]) -> dict[str, str]:
-    headers = kept(fields)
-    return typed(recoded(headers, None) if "content-encoding" in headers else headers)
+    headers = filter_headers(fields)
+    return with_content_type(with_content_encoding(headers, None) if "content-encoding" in headers else headers)

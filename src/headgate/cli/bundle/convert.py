@@ -10,7 +10,7 @@ from headgate.cli.bundle.output import OUT, meter, target_of
 from headgate.cli.terminal import harmless
 
 if TYPE_CHECKING:
-    from headgate.bundle.metadata import Version
+    from headgate.bundle.model import Version
 
 __all__ = ["convert", "rebase"]
 

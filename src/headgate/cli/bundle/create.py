@@ -19,9 +19,8 @@ from headgate.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from headgate.advice import AgentIdentity
-    from headgate.bundle.exchange import Exchange
-    from headgate.bundle.metadata import Version
-    from headgate.bundle.writer import BundleWriter
+    from headgate.bundle.files.writer import BundleWriter
+    from headgate.bundle.model import Exchange, Version
 
 __all__ = ["create"]
 

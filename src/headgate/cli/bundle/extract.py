@@ -23,9 +23,9 @@ from headgate.cli.terminal import Advance, harmless, progress
 from headgate.errors import ConfigurationError, ResponseError
 
 if TYPE_CHECKING:
-    from headgate.bundle.decoded import DecodedResponse
-    from headgate.bundle.metadata import Location
-    from headgate.bundle.reader import Bundle
+    from headgate.bundle.model import Location
+    from headgate.bundle.reading.mi_decoding import DecodedResponse
+    from headgate.bundle.reading.reader import Bundle
 
 __all__ = ["extract"]
 
@@ -47,10 +47,10 @@ def extract(*, source: Reading, out: str) -> None:
     headgate bundle extract site.wbn -o site
     jq -r '.[] | [.status, .url, .file] | @tsv' site/exchanges.json
     """
-    from headgate.bundle.extent import check_extent
+    from headgate.bundle.reading.overlap import reject_overlapping_responses
 
     with source.opened() as bundle:
-        check_extent(bundle)
+        reject_overlapping_responses(bundle)
         with _made(Path(out)) as directory, progress("extracting", count(bundle)) as advance:
             shelf = _Shelf(bundle, directory)
             _fill(shelf, walk(bundle), Allowance(bundle.size), advance)
@@ -92,12 +92,12 @@ class _Shelf:
 
     def _kept(self, found: Found) -> dict[str, Any]:
         """Write a response's payload; give what its entries say."""
-        from headgate.bundle.decoded import decode
+        from headgate.bundle.reading.mi_decoding import decode_response
 
         try:
             if isinstance(found.response, ResponseError):
                 raise found.response
-            response = decode(self._bundle, found.location, found.response, used=forget)
+            response = decode_response(self._bundle, found.location, found.response, used=forget)
         except ResponseError as error:
             return told(error)
         return {"status": response.status, "headers": response.decoded.headers, "file": self._write(found, response)}

@@ -14,9 +14,9 @@ from headgate.cli.terminal import harmless
 from headgate.errors import HeadgateError, NotInBundle
 
 if TYPE_CHECKING:
-    from headgate.bundle.decoded import DecodedResponse
-    from headgate.bundle.metadata import Location
-    from headgate.bundle.reader import Bundle
+    from headgate.bundle.model import Location
+    from headgate.bundle.reading.mi_decoding import DecodedResponse
+    from headgate.bundle.reading.reader import Bundle
 
 __all__ = ["get"]
 
@@ -54,7 +54,7 @@ def get(
     headgate bundle get site.wbn /logo.png -o logo.png --headers
     headgate bundle get site.wbn / -H 'Accept-Language: fr' -H 'Accept-Encoding: br'
     """
-    from headgate.bundle.decoded import decode
+    from headgate.bundle.reading.mi_decoding import decode_response
 
     target_of(out or "-")
     with source.opened() as bundle:
@@ -63,7 +63,7 @@ def get(
             location = _chosen(bundle, wanted, fields, variant_key)
         except NotInBundle as error:
             raise HeadgateError(f"{source.name}: {harmless(str(error))}{_near(wanted, bundle)}") from None
-        found = decode(bundle, location, bundle.load(location), used=forget)
+        found = decode_response(bundle, location, bundle.load(location), used=forget)
         if not out:
             _spare_the_terminal(found, url)
         if with_head:
@@ -81,8 +81,8 @@ def _absolute(url: str, bundle: "Bundle") -> str:
 
 def _chosen(bundle: "Bundle", url: str, fields: Iterable[tuple[str, str]], variant_key: str | None) -> "Location":
     """Give the location of the response that was asked for; raises `NotInBundle`."""
-    from headgate.bundle.lookup import locate, select_location
-    from headgate.bundle.metadata import Negotiated
+    from headgate.bundle.model import VariantSet
+    from headgate.bundle.reading.lookup import locate, select_location
 
     metadata = bundle.metadata
     if variant_key is not None:
@@ -91,7 +91,7 @@ def _chosen(bundle: "Bundle", url: str, fields: Iterable[tuple[str, str]], varia
         return select_location(metadata, url, folded(fields))
     except NotInBundle:
         entry = metadata.requests.get(url)
-        if fields or not isinstance(entry, Negotiated):
+        if fields or not isinstance(entry, VariantSet):
             raise
     key = next(iter(entry.locations))
     click.echo(f"{harmless(url)} has variants, and this is {harmless(key)}; -H or --variant-key choose", err=True)
@@ -133,7 +133,7 @@ def _head(response: "DecodedResponse") -> bytes:
 
 
 def _write(response: "DecodedResponse", out: str) -> None:
-    from headgate.bundle.output import opened as writing
+    from headgate.bundle.files.atomic_file import open_output as writing
 
     with writing(target_of(out), response.length) as output:
         for piece in content(response):

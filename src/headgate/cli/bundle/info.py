@@ -9,8 +9,8 @@ from headgate.cli.printing import print_json, size_of, styled
 from headgate.cli.terminal import harmless
 
 if TYPE_CHECKING:
-    from headgate.bundle.metadata import Metadata
-    from headgate.bundle.reader import Bundle
+    from headgate.bundle.model import Metadata
+    from headgate.bundle.reading.reader import Bundle
 
 __all__ = ["info"]
 

@@ -13,7 +13,7 @@ from headgate.cli.terminal import harmless
 from headgate.errors import HeadgateError
 
 if TYPE_CHECKING:
-    from headgate.bundle.integrity import IntegrityBlock
+    from headgate.bundle.format.integrity_block import IntegrityBlock
 
 __all__ = ["add_block", "integrity"]
 
@@ -105,7 +105,7 @@ def show(*, source: Reading, key: str | None, as_json: bool, out: str) -> None:
     if out == "-":
         click.echo(shown, nl=False)
         return
-    from headgate.bundle.output import opened as writing
+    from headgate.bundle.files.atomic_file import open_output as writing
 
     content = shown.encode() if isinstance(shown, str) else shown
     with writing(target, len(content)) as output:

@@ -23,7 +23,7 @@ from headgate.cli.terminal import harmless
 from headgate.errors import ResponseError
 
 if TYPE_CHECKING:
-    from headgate.bundle.metadata import Location
+    from headgate.bundle.model import Location
 
 __all__ = ["list_responses"]
 
@@ -49,9 +49,9 @@ def list_responses(*, source: Reading, as_json: bool, digest: bool) -> None:
     batch = {"size": 0} if digest else {}  # each digest may take a while, and is shown when it is there
     with source.opened(as_json=as_json) as bundle:
         if digest:
-            from headgate.bundle.extent import check_extent
+            from headgate.bundle.reading.overlap import reject_overlapping_responses
 
-            check_extent(bundle)
+            reject_overlapping_responses(bundle)
         listing = _Listing(walk(bundle), Allowance(bundle.size), _hasher() if digest else None)
         if as_json:
             print_in_batches(listing.objects(), print_bytes, **batch)

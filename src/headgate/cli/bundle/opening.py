@@ -16,7 +16,7 @@ from headgate.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from headgate.bundle import Bundle
-    from headgate.bundle.metadata import Profile
+    from headgate.bundle.model import Profile
 
 __all__ = ["FILE", "PROFILE", "Reading", "absolute", "reads", "source_of"]
 

@@ -11,8 +11,8 @@ import click
 from headgate.cli.terminal import progress
 
 if TYPE_CHECKING:
-    from headgate.bundle.decoded import DecodedResponse
-    from headgate.bundle.output import Progress, Target
+    from headgate.bundle.files.atomic_file import Progress, Target
+    from headgate.bundle.reading.mi_decoding import DecodedResponse
 
 __all__ = ["OUT", "content", "forget", "meter", "slices", "target_of"]
 
@@ -36,7 +36,7 @@ def target_of(out: str) -> "Target":
     """
     if out == "-":
         return sys.stdout.buffer
-    from headgate.bundle.output import check_target
+    from headgate.bundle.files.atomic_file import check_target
 
     check_target(out)
     return out

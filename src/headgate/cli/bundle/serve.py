@@ -10,7 +10,7 @@ from headgate.cli.flags import ADDRESS
 from headgate.cli.printing import unreadable
 
 if TYPE_CHECKING:
-    from headgate.bundle.metadata import Profile
+    from headgate.bundle.model import Profile
 
 __all__ = ["serve"]
 

@@ -7,8 +7,8 @@ from headgate.cli.bundle.output import forget
 from headgate.errors import ResponseError
 
 if TYPE_CHECKING:
-    from headgate.bundle.metadata import Location
-    from headgate.bundle.reader import Bundle, Response
+    from headgate.bundle.model import Location, Response
+    from headgate.bundle.reading.reader import Bundle
 
 __all__ = ["Found", "count", "walk"]
 
@@ -28,10 +28,10 @@ class Found(NamedTuple):
 
 def count(bundle: "Bundle") -> int:
     """Give how many responses `walk` yields: a shared one counts for each of its keys."""
-    from headgate.bundle.metadata import Negotiated
+    from headgate.bundle.model import VariantSet
 
     requests = bundle.metadata.requests.values()
-    return sum(len(found.locations) if isinstance(found, Negotiated) else 1 for found in requests)
+    return sum(len(found.locations) if isinstance(found, VariantSet) else 1 for found in requests)
 
 
 def walk(bundle: "Bundle") -> Iterator[Found]:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Literal
 from urllib.parse import quote
 
-from headgate.bundle.metadata import Profile
+from headgate.bundle.model import Profile
 from headgate.origin.bundle.publication import Publication
 from headgate.origin.bundle.storefront import Storefront
 from headgate.origin.head import field_of

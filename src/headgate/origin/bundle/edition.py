@@ -13,11 +13,11 @@ from email.utils import formatdate
 from functools import cached_property
 from typing import TypeVar
 
-from headgate.bundle.decoded import Decoded, decoding_parser
-from headgate.bundle.metadata import Location, Negotiated, Profile
-from headgate.bundle.need import Parser
-from headgate.bundle.parser import ResponseHead, response_parser
-from headgate.bundle.reader import open_bundle
+from headgate.bundle.api import open_bundle
+from headgate.bundle.format.incremental import Parser
+from headgate.bundle.format.response import response_parser
+from headgate.bundle.model import Location, Profile, ResponseHead, VariantSet
+from headgate.bundle.reading.mi_decoding import DecodedContent, mi_decoding_parser
 from headgate.errors import BundleError, ResponseError
 from headgate.http.conditional import Validators
 from headgate.origin.bundle.proven import ProvenContent
@@ -45,7 +45,7 @@ class Edition:
         self.file = OpenFile(path)
         with open_bundle(self.file.raw, profile=profile) as bundle:
             self._start, self.metadata = bundle.start, bundle.metadata
-        self._checked: dict[Location, Decoded | ResponseError] = {}
+        self._checked: dict[Location, DecodedContent | ResponseError] = {}
 
     @property
     def state(self) -> FileState:
@@ -121,15 +121,17 @@ class Edition:
         """Give the entity tag of a response that has none: that of the file, and where in it the response is."""
         return b'"%b-%x"' % (self.digest, location.offset)
 
-    def _check(self, head: ResponseHead) -> Decoded | ResponseError:
+    def _check(self, head: ResponseHead) -> DecodedContent | ResponseError:
         try:
-            return self._run(decoding_parser(head.stored_headers, head.payload, fallback_url=self.metadata.primary_url))
+            return self._run(
+                mi_decoding_parser(head.stored_headers, head.payload, fallback_url=self.metadata.primary_url)
+            )
         except ResponseError as error:
             return error
 
     def _locations(self) -> Iterator[Location]:
         for found in self.metadata.requests.values():
-            yield from found.locations.in_order() if isinstance(found, Negotiated) else (found,)
+            yield from found.locations.in_order() if isinstance(found, VariantSet) else (found,)
 
     def _run(self, parser: Parser[_Result]) -> _Result:
         """Drive a parser; offsets in its refusals are then those of the file."""

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from headgate.bundle.mice import Layout
+from headgate.bundle.format.merkle_integrity import PayloadLayout
 from headgate.origin.part import Part
 
 __all__ = ["ProvenContent"]
@@ -12,7 +12,7 @@ class ProvenContent(Struct, frozen=True):
     """The bytes from `start` to before `stop` of the content that is laid out so in `payload`; a `Content`."""
 
     payload: Part
-    layout: Layout
+    layout: PayloadLayout
     start: int
     stop: int
 

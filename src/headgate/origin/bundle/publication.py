@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from headgate.bundle.metadata import Profile
+from headgate.bundle.model import Profile
 from headgate.errors import BundleError
 from headgate.origin.bundle.edition import Edition
 from headgate.origin.part import FileState, file_state

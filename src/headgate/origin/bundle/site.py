@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from headgate.bundle.metadata import Location, Metadata, Negotiated
+from headgate.bundle.model import Location, Metadata, VariantSet
 from headgate.bundle.variants import Axis, parse_variants, select_key
 from headgate.http.conditional import ENTITY_TAG, Validators
 from headgate.http.date import http_date
@@ -67,7 +67,7 @@ class Site:
         found = self._requests.get(url) if url else None
         if url is None or found is None:
             return None
-        key = self._choose(url, found, fields) if isinstance(found, Negotiated) else None
+        key = self._choose(url, found, fields) if isinstance(found, VariantSet) else None
         kept = self._kept.get((url, key))
         if kept is not None:
             self._kept.move_to_end((url, key))
@@ -89,7 +89,7 @@ class Site:
         stands_for_it = ANY_HOST in self._hosts or name in self._hosts or _names_no_site(name)
         return self._primary if stands_for_it else None
 
-    def _choose(self, url: str, found: Negotiated, fields: Iterable[tuple[bytes, bytes]]) -> str:
+    def _choose(self, url: str, found: VariantSet, fields: Iterable[tuple[bytes, bytes]]) -> str:
         accepts: dict[str, str] = {}
         for name, value in fields:
             if name in _ACCEPTS:
@@ -100,13 +100,13 @@ class Site:
             raise NotAcceptable("none of its variants is acceptable")
         return key
 
-    def _axes_of(self, url: str, found: Negotiated) -> tuple[Axis, ...]:
+    def _axes_of(self, url: str, found: VariantSet) -> tuple[Axis, ...]:
         axes = self._axes.get(url)
         if axes is None:
             axes = self._axes[url] = parse_variants(found.variants) or ()
         return axes
 
-    def _make(self, url: str, found: Location | Negotiated, key: str | None) -> Representation:
+    def _make(self, url: str, found: Location | VariantSet, key: str | None) -> Representation:
         location = found if isinstance(found, Location) else found.locations[key or ""]
         head = self._edition.head(location)
         check_status(head.status)
@@ -115,12 +115,12 @@ class Site:
             raise Unservable("its payload is cut")
         stored, content = found_content
         headers = self._dress(stored, _origin_of(url))
-        if isinstance(found, Negotiated):
+        if isinstance(found, VariantSet):
             with_vary(headers, [axis.name for axis in self._axes_of(url, found)])
         etag = headers.pop("etag", "").encode("latin-1")
         if not ENTITY_TAG.fullmatch(etag):
             etag = self._edition.etag(location)
-        elif isinstance(found, Negotiated) and not etag.startswith(b"W/"):
+        elif isinstance(found, VariantSet) and not etag.startswith(b"W/"):
             # What was recorded for one representation now names several, which are not alike byte by byte.
             etag = b"W/" + etag
         headers[NOSNIFF[0].decode()] = NOSNIFF[1].decode()
@@ -133,11 +133,11 @@ class Site:
         return Representation(head.status, tuple(fields), Validators(etag, modified), content)
 
 
-def _placed(metadata: Metadata) -> Mapping[str, Location | Negotiated]:
+def _placed(metadata: Metadata) -> Mapping[str, Location | VariantSet]:
     """Give the bundle's requests by absolute URLs; of relative ones that are one here, the first."""
     if metadata.version != "b2":
         return metadata.requests
-    placed: dict[str, Location | Negotiated] = {}
+    placed: dict[str, Location | VariantSet] = {}
     for url, found in metadata.requests.items():
         placed.setdefault(resolve(url, _NOWHERE) or url, found)
     return placed

@@ -8,9 +8,9 @@ from starlette.routing import Route
 
 from headgate.agent.bundle import Limits, acollect_app, collect_app
 from headgate.agent.bundle.app import _Call
-from headgate.bundle.exchange import Exchange
-from headgate.bundle.sources.left_out import Unfit
-from headgate.bundle.spool import Piece
+from headgate.bundle.files.spool import SpooledPayload
+from headgate.bundle.model import Exchange
+from headgate.bundle.sources.skipped import SkipExchange
 from headgate.errors import ConfigurationError, FetchError
 
 BASE = "https://app.example/"
@@ -72,7 +72,7 @@ def test_the_base_may_have_a_path_which_is_the_root_of_the_application():
 
 def test_a_large_body_waits_on_disk_and_is_bounded():
     (found,) = collect_app(Site().app, ["/large"], base_url=BASE)
-    assert isinstance(found.payload, Piece)
+    assert isinstance(found.payload, SpooledPayload)
     assert b"".join(found.payload) == b"".join(bytes([number]) * 65536 for number in range(48))
     told = []
     limits = Limits(max_body=100_000)
@@ -83,7 +83,7 @@ def test_a_large_body_waits_on_disk_and_is_bounded():
 def test_of_a_body_that_is_too_large_no_more_is_kept_than_is_allowed():
     async def called():
         call = _Call(BASE, 10)
-        with pytest.raises(Unfit):
+        with pytest.raises(SkipExchange):
             await call.run(
                 app_of(START, {**END, "body": b"12345678", "more_body": True}, {**END, "body": b"abc"}), HTTP
             )

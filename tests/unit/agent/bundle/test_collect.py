@@ -7,8 +7,8 @@ import pytest
 from headgate.agent import Courtesy
 from headgate.agent.bundle import Limits, collect
 from headgate.agent.bundle.fetch import USER_AGENT
-from headgate.bundle.exchange import Exchange
-from headgate.bundle.spool import Piece
+from headgate.bundle.files.spool import SpooledPayload
+from headgate.bundle.model import Exchange
 from headgate.errors import FetchError
 
 HTML = {"Content-Type": "text/html"}
@@ -263,7 +263,7 @@ def test_large_bodies_wait_on_disk_and_bounds_hold(web):
     first, second = pages.collect(
         "https://a.example/1", "https://a.example/bomb", "https://a.example/2", limits=Limits(max_body=4 << 20)
     )
-    assert isinstance(first.payload, Piece)
+    assert isinstance(first.payload, SpooledPayload)
     assert b"".join(first.payload) == body
     assert second.payload == b"small"
     assert pages.told == ["left out https://a.example/bomb: a body of more than 4194304 bytes"]

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from headgate.agent.bundle.answering import skipping
 from headgate.agent.bundle.opened import CHUNK, HeadReading, in_chunks
-from headgate.bundle.reader import open_bundle
+from headgate.bundle.api import open_bundle
 from headgate.errors import ResponseError
 from tests.e2e.bundle_site import SITE, make_bundle
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.agent.bundle import AsyncBundleTransport, AsyncRangeBundle, BundleTransport, RangeBundle
-from headgate.bundle.reader import open_bundle
-from headgate.bundle.writer import BundleWriter
+from headgate.bundle.api import open_bundle
+from headgate.bundle.files.writer import BundleWriter
 from headgate.errors import BundleError, FetchError, NotInBundle, ResponseError
 from tests.e2e.bundle_site import SERVED, SITE, make_bundle
 

@@ -4,8 +4,8 @@ from hypothesis import strategies as st
 
 from headgate.agent.bundle.parts import Ask, Resource
 from headgate.agent.bundle.remote import GUESS, RemoteBytes, opening
-from headgate.bundle.metadata import Location
-from headgate.bundle.need import Need, run
+from headgate.bundle.format.incremental import ReadRequest, drive, reads_from
+from headgate.bundle.model import Location
 from headgate.errors import FetchError, FormatError
 from tests.e2e.bundle_site import make_bundle
 
@@ -16,7 +16,7 @@ def remote(most=1 << 30):
     return RemoteBytes(Resource("https://a.example/"), max_metadata=most)
 
 
-def drive(bytes_there, program, content):
+def serve(bytes_there, program, content):
     """Run a program against content that a server has; return its result and what it asked for."""
     asked = []
     try:
@@ -40,14 +40,14 @@ def reader(*needs):
     """A parser that wants these bytes, and returns them."""
     taken = []
     for need in needs:
-        taken.append(bytes((yield Need(*need))))  # noqa: PERF401 - a comprehension cannot yield
+        taken.append(bytes((yield ReadRequest(*need))))  # noqa: PERF401 - a comprehension cannot yield
     return taken
 
 
 def test_small_needs_are_met_by_one_guess():
     there = remote()
     content = bytes(range(256)) * 300
-    taken, asked = drive(there, there.parse(reader((0, 10), (10, 5), (15, 1000))), content)
+    taken, asked = serve(there, there.parse(reader((0, 10), (10, 5), (15, 1000))), content)
     assert taken == [content[:10], content[10:15], content[15:1015]]
     assert asked == [Ask(0, GUESS)]
 
@@ -55,7 +55,7 @@ def test_small_needs_are_met_by_one_guess():
 def test_what_lies_behind_the_guess_is_asked_for_once_and_whole():
     there = remote()
     content = bytes(range(256)) * 2000
-    taken, asked = drive(there, there.parse(reader((0, 10), (10, 400_000), (300_000, 50))), content)
+    taken, asked = serve(there, there.parse(reader((0, 10), (10, 400_000), (300_000, 50))), content)
     assert taken == [content[:10], content[10:400_010], content[300_000:300_050]]
     assert asked == [Ask(0, GUESS), Ask(GUESS, 400_010 - GUESS)]
 
@@ -63,7 +63,7 @@ def test_what_lies_behind_the_guess_is_asked_for_once_and_whole():
 def test_a_gap_that_nobody_reads_is_not_fetched():
     there = remote()
     content = bytes(10_000_000)
-    _, asked = drive(there, there.parse(reader((0, 10), (9_000_000, 10), (8_999_000, 2000))), content)
+    _, asked = serve(there, there.parse(reader((0, 10), (9_000_000, 10), (8_999_000, 2000))), content)
     assert asked == [Ask(0, GUESS), Ask(9_000_000, GUESS), Ask(8_999_000, 1000)]
 
 
@@ -71,7 +71,7 @@ def test_a_gap_that_nobody_reads_is_not_fetched():
 def test_a_claimed_length_is_not_asked_for_beyond_what_there_is(claimed):
     there = remote()
     content = bytes(100_000)
-    taken, asked = drive(there, there.parse(reader((0, claimed), (claimed, claimed))), content)
+    taken, asked = serve(there, there.parse(reader((0, claimed), (claimed, claimed))), content)
     assert taken == [content, b""]
     assert asked == [Ask(0, GUESS), Ask(GUESS, 100_000 - GUESS)]
 
@@ -79,12 +79,12 @@ def test_a_claimed_length_is_not_asked_for_beyond_what_there_is(claimed):
 def test_more_than_is_allowed_is_not_asked_for():
     there = remote(most=200_000)
     with pytest.raises(FetchError, match="metadata of more than 200000 bytes"):
-        drive(there, there.parse(reader((0, 10), (0, 300_000))), bytes(1_000_000))
+        serve(there, there.parse(reader((0, 10), (0, 300_000))), bytes(1_000_000))
 
 
 def test_an_empty_resource_gives_nothing():
     there = remote()
-    assert drive(there, there.parse(reader((0, 10), (10, 5))), b"") == ([b"", b""], [Ask(0, GUESS)])
+    assert serve(there, there.parse(reader((0, 10), (10, 5))), b"") == ([b"", b""], [Ask(0, GUESS)])
 
 
 @given(
@@ -94,10 +94,10 @@ def test_an_empty_resource_gives_nothing():
 )
 def test_however_it_is_fetched_a_parser_gets_what_it_would_get_of_the_bytes(content, needs, base):
     there = remote()
-    drive(there, there.parse(reader((0, 1))), content)
+    serve(there, there.parse(reader((0, 1))), content)
     there.base = base
-    taken, _ = drive(there, there.parse(reader((0, 1), *needs)), content)
-    assert taken == run(reader((0, 1), *needs), memoryview(content)[base:])
+    taken, _ = serve(there, there.parse(reader((0, 1), *needs)), content)
+    assert taken == drive(reader((0, 1), *needs), reads_from(content[base:]))
 
 
 def test_refusals_are_placed_in_the_resource():
@@ -105,18 +105,18 @@ def test_refusals_are_placed_in_the_resource():
     there.base = 7
 
     def refusing():
-        yield Need(0, 1)
+        yield ReadRequest(0, 1)
         raise FormatError("no", step="3.3 step 2", offset=3)
 
     with pytest.raises(FormatError) as refused:
-        drive(there, there.parse(refusing()), b"x" * 20)
+        serve(there, there.parse(refusing()), b"x" * 20)
     assert refused.value.offset == 10
 
 
 def test_what_is_here_is_placed_and_the_rest_is_asked_for():
     there = remote()
     content = bytes(range(256)) * 1000
-    drive(there, there.parse(reader((0, 1))), content)
+    serve(there, there.parse(reader((0, 1))), content)
     assert there.place(Location(10, 5)) == content[10:15]
     assert there.place(Location(GUESS - 5, 10)) == Ask(GUESS - 5, 10)
     assert there.place(Location(255_990, 1 << 62)) == Ask(255_990, 10)
@@ -128,7 +128,7 @@ def test_what_is_here_is_placed_and_the_rest_is_asked_for():
 
 def test_of_an_open_bundle_only_what_is_fetched_of_its_responses_is_kept():
     there, content = remote(), make_bundle()
-    metadata, asked = drive(there, opening(there, profile="strict", from_end=False, base_url=None), content)
+    metadata, asked = serve(there, opening(there, profile="strict", from_end=False, base_url=None), content)
     responses = metadata.sections[-1].offset
     assert asked == [Ask(0, GUESS)]
     assert there.place(Location(0, 10)) == Ask(0, 10)
@@ -139,4 +139,4 @@ def test_of_an_open_bundle_only_what_is_fetched_of_its_responses_is_kept():
 def test_no_bundle_at_the_end(content):
     there = remote()
     with pytest.raises(FormatError, match=r"3\.3\.6 step [13]"):
-        drive(there, opening(there, profile="strict", from_end=True, base_url=None), content)
+        serve(there, opening(there, profile="strict", from_end=True, base_url=None), content)

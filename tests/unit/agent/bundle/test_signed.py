@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from headgate.agent.bundle import AsyncBundleTransport, AsyncRangeBundle, BundleTransport, RangeBundle
-from headgate.bundle.writer import BundleWriter
+from headgate.bundle.files.writer import BundleWriter
 from tests import signers
 from tests.e2e.bundle_site import SERVED, SITE
 

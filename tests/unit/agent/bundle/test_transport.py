@@ -5,7 +5,7 @@ import httpx2
 import pytest
 
 from headgate.agent.bundle import AsyncBundleTransport, AsyncRangeBundle, BundleTransport, RangeBundle
-from headgate.bundle.reader import open_bundle
+from headgate.bundle.api import open_bundle
 from headgate.errors import ConfigurationError, FetchError, FormatError
 from tests.e2e.bundle_site import LARGE, PAGE, SERVED, SITE
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.bundle.cbor import CborError, Items, decode, encode
+from headgate.bundle.format.cbor import CborError, Items, decode, encode
 from headgate.bundle.lint import relaxed as relaxed_module
 from headgate.bundle.lint.relaxed import relax, skip
 from tests.malformed.parts import array, data, head, pairs, text, uint

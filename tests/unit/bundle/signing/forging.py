@@ -9,9 +9,10 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 
-from headgate.bundle import cbor
-from headgate.bundle.reader import Bundle, open_bundle
-from headgate.bundle.writer import BundleWriter
+from headgate.bundle.api import open_bundle
+from headgate.bundle.files.writer import BundleWriter
+from headgate.bundle.format import cbor
+from headgate.bundle.reading.reader import Bundle
 from tests import signers
 
 URL = "https://example.com/"

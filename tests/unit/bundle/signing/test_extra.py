@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.bundle.reader import Bundle, open_bundle
+from headgate.bundle.api import open_bundle
+from headgate.bundle.reading.reader import Bundle
 from headgate.bundle.signing import add_integrity, key_ids, remove_integrity, sign_bundle, verify_bundle
 from headgate.errors import MissingExtra
 

@@ -8,13 +8,12 @@ from typing import Any
 import brotli
 import pytest
 
-from headgate.bundle.exchange import Exchange
-from headgate.bundle.metadata import Version
-from headgate.bundle.payload import chunks, measured
+from headgate.bundle.files.payloads import payload_chunks, prepare_payload
+from headgate.bundle.files.spool import Spool
+from headgate.bundle.model import Exchange, Version
 from headgate.bundle.sources import compress
-from headgate.bundle.sources.codings import CODINGS
+from headgate.bundle.sources.codings import ENCODERS
 from headgate.bundle.sources.compress import is_compressible
-from headgate.bundle.spool import Spool
 from headgate.errors import ConfigurationError, HeadgateError
 
 if sys.version_info >= (3, 14):
@@ -38,10 +37,10 @@ def page(payload: Any = TEXT, *, status: int = 200, **headers: str) -> Exchange:
 
 
 def body(exchange: Exchange) -> bytes:
-    return b"".join(map(bytes, chunks(measured(exchange.payload, None, Spool)[0])))
+    return b"".join(map(bytes, payload_chunks(prepare_payload(exchange.payload, None, Spool)[0])))
 
 
-def compressed(*exchanges: Exchange, codings: Iterable[str] = tuple(CODINGS)) -> list[Exchange]:
+def compressed(*exchanges: Exchange, codings: Iterable[str] = tuple(ENCODERS)) -> list[Exchange]:
     return list(compress(exchanges, list(codings)))
 
 
@@ -91,7 +90,7 @@ def test_a_coding_that_does_not_help_this_url_is_not_among_its_values(monkeypatc
         def flush(self) -> bytes:
             return b""
 
-    monkeypatch.setitem(CODINGS, "br", lambda _: Useless())  # type: ignore[arg-type]
+    monkeypatch.setitem(ENCODERS, "br", lambda _: Useless())  # type: ignore[arg-type]
     found = compressed(page(), codings=["br", "gzip"])
     assert {exchange.variants for exchange in found} == {"Accept-Encoding;gzip;identity"}
     assert [exchange.variant_key for exchange in found] == ["identity", "gzip"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.bundle.exchange import Exchange
+from headgate.bundle.model import Exchange
 from headgate.bundle.sources import directory, find_manifest
 from headgate.bundle.sources.directory import check_base_url
 from headgate.errors import ConfigurationError

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from headgate.bundle.exchange import Exchange
+from headgate.bundle.model import Exchange
 from headgate.bundle.sources import har
 from headgate.errors import ConfigurationError
 

@@ -11,7 +11,7 @@ import pytest
 from warcio.statusandheaders import StatusAndHeaders
 from warcio.warcwriter import WARCWriter
 
-from headgate.bundle.exchange import Exchange
+from headgate.bundle.model import Exchange
 from headgate.bundle.sources import warc
 from headgate.errors import ConfigurationError, MissingExtra
 

@@ -1,0 +1,38 @@
+"""The functions that most programs need: open a bundle, or read its metadata alone."""
+
+from headgate.bundle.files.byte_source import Source, open_source
+from headgate.bundle.format.incremental import drive, reads_from
+from headgate.bundle.format.metadata import metadata_parser
+from headgate.bundle.model import Metadata, Profile
+from headgate.bundle.reading.reader import Bundle
+
+__all__ = ["open_bundle", "parse_metadata"]
+
+
+def open_bundle(
+    source: Source, *, profile: Profile = "strict", from_end: bool = False, base_url: str | None = None
+) -> Bundle:
+    """Open the bundle in `source`: a path, which is mapped into memory, its bytes, or a seekable binary file.
+
+    With `from_end` the bundle is found by the length at its end (2.2.1), after whatever it was appended to; otherwise
+    it begins at the first byte, or after an integrity block there. Raises `FormatError`, `VersionError` and, for a file
+    that cannot be read, `OSError`. Truncating a mapped file ends the process that reads it: replace such files by
+    renaming, or open the file yourself and pass the file object. Threads may share the bundle; other code must not move
+    the position of a file object that was passed.
+    """
+    opened = open_source(source)
+    try:
+        return Bundle(opened, profile=profile, from_end=from_end, base_url=base_url)
+    except BaseException:
+        opened.close()
+        raise
+
+
+def parse_metadata(
+    source: bytes | bytearray | memoryview, *, profile: Profile = "strict", base_url: str | None = None
+) -> Metadata:
+    """Load a bundle's metadata from its first bytes (3.3): those before the first response are enough.
+
+    Raises `FormatError` and `VersionError`. `base_url` is what the relative URLs of a b2 bundle are relative to.
+    """
+    return drive(metadata_parser(profile=profile, base_url=base_url), reads_from(source))

@@ -1,0 +1,3 @@
+"""Where a bundle's bytes come from and go to: paths, memory, open files, temporary files."""
+
+__all__: list[str] = []

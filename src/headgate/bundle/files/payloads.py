@@ -1,0 +1,149 @@
+"""Payloads on their way into a bundle: their lengths are known when they are added, and held to when they are copied.
+
+The index stands before the responses, so every length must be known before the first byte is written. Bytes are kept
+by reference, a file by its path and size; chunks go to a spool, unless their length is promised.
+"""
+
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from msgspec import Struct
+
+from headgate.bundle.files.spool import Spool, SpooledPayload
+from headgate.errors import ConfigurationError, HeadgateError
+
+__all__ = ["COPY_SIZE", "FilePayload", "PreparedPayload", "SizedChunks", "payload_chunks", "prepare_payload"]
+
+COPY_SIZE: Final = 256 * 1024
+"""Bytes copied at a time."""
+
+
+class FilePayload(Struct, frozen=True, gc=False):
+    """A payload in a file, as long as the file was when it was added."""
+
+    path: str
+    length: int
+
+
+class SizedChunks(Struct, frozen=True):
+    """Chunks that are taken when the bundle is written, and the length they were said to have."""
+
+    parts: Iterable[bytes | memoryview]
+    length: int
+
+
+PreparedPayload: TypeAlias = bytes | memoryview | FilePayload | SpooledPayload | SizedChunks
+"""A payload whose length is known."""
+
+
+def prepare_payload(payload: object, length: int | None, spool: Callable[[], Spool]) -> tuple[PreparedPayload, int]:
+    """Give the payload in a form that can wait, and its length; `spool` opens the spool when chunks need it.
+
+    Raises `ConfigurationError` for what is no `Payload`, `HeadgateError` for a file that cannot be read.
+    """
+    kept: PreparedPayload
+    match payload:
+        case bytes():
+            kept, found = payload, len(payload)
+        case memoryview() | bytearray():
+            view = memoryview(payload)
+            kept = view.cast("B") if view.readonly and view.c_contiguous else bytes(view)
+            found = view.nbytes
+        case str():
+            raise ConfigurationError("the payload is text; give bytes, or a pathlib.Path for a file")
+        case Path():
+            found = _file_size(payload)
+            kept = FilePayload(os.fspath(payload), found)
+        case SpooledPayload():
+            kept, found = payload, payload.length
+        case Iterable() if length is not None:
+            kept, found = SizedChunks(_checked(payload), length), length
+        case Iterable():
+            kept = spool().keep(_checked(payload))
+            found = kept.length
+        case _:
+            raise ConfigurationError(f"the payload is {type(payload).__name__}; give bytes, a path, or chunks of bytes")
+    if length is not None and found != length:
+        raise ConfigurationError(f"the payload has {found} bytes, and {length} were announced")
+    return kept, found
+
+
+def payload_chunks(payload: PreparedPayload) -> Iterator[bytes | memoryview]:
+    """Yield the payload's bytes; `HeadgateError` where there are not exactly as many as were measured.
+
+    What is yielded for a file is only valid until the next chunk is asked for.
+    """
+    match payload:
+        case FilePayload():
+            return _file_chunks(payload)
+        case SizedChunks():
+            return _exactly(payload.parts, payload.length, "the chunks of a payload")
+        case SpooledPayload():
+            return _exactly(payload, payload.length, "a spooled payload")
+        case _:
+            return iter((payload,))
+
+
+def _file_size(path: Path) -> int:
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise HeadgateError(f"cannot read the payload {path}: {error.strerror}") from error
+    if not stat.S_ISREG(found.st_mode):
+        raise ConfigurationError(f"the payload {path} is no regular file; give its chunks instead")
+    return found.st_size
+
+
+def _checked(parts: Iterable[object]) -> Iterator[bytes]:
+    for part in parts:
+        if not isinstance(part, bytes | bytearray | memoryview):
+            raise ConfigurationError(f"a payload yielded {type(part).__name__}; its chunks are bytes")
+        yield bytes(part)
+
+
+def _exactly(parts: Iterable[bytes | memoryview], length: int, what: str) -> Iterator[bytes | memoryview]:
+    left = length
+    for part in parts:
+        left -= len(part)
+        if left < 0:
+            raise HeadgateError(f"{what} are more than the {length} bytes announced; the bundle is not written")
+        yield part
+    if left:
+        raise HeadgateError(f"{what} end {left} bytes short of the {length} announced; the bundle is not written")
+
+
+def _file_chunks(file: FilePayload) -> Iterator[bytes | memoryview]:
+    try:
+        handle = os.open(file.path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        try:
+            yield from _read(handle, file)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        raise HeadgateError(f"cannot read the payload {file.path}: {error.strerror}") from error
+
+
+def _read(handle: int, file: FilePayload) -> Iterator[memoryview]:
+    """Yield the file's bytes, through one buffer; each read may be short, and none at all means the end of the file.
+
+    The buffer is a byte longer than a small file, so that a file that grew is noticed.
+    """
+    left = file.length
+    buffer = memoryview(bytearray(min(COPY_SIZE, file.length + 1)))
+    while taken := os.readv(handle, [buffer]):
+        if taken > left:
+            raise _changed(file, file.length - left + taken)
+        left -= taken
+        yield buffer[:taken]
+    if left:
+        raise _changed(file, file.length - left)
+
+
+def _changed(file: FilePayload, found: int) -> HeadgateError:
+    now = f"has at least {found}" if found > file.length else f"ends after {found}"
+    return HeadgateError(
+        f"{file.path} had {file.length} bytes when it was added and {now} now; the bundle is not written: add it again"
+    )

@@ -1,0 +1,243 @@
+"""Write a bundle: exchanges go in one by one, the bundle comes out when the last is known.
+
+The index stands before the responses, so nothing can be written until every length is known. Until then headers are
+kept encoded and payloads by reference (`headgate.bundle.files.payloads`): what is held for an exchange does not grow
+with its payload. The same exchanges in the same order give the same bytes, always.
+"""
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from headgate.bundle.files.atomic_file import Progress, Target, check_target
+from headgate.bundle.files.payloads import prepare_payload
+from headgate.bundle.files.responses import Responses
+from headgate.bundle.files.spool import Spool
+from headgate.bundle.format.header_encoder import (
+    CONTENT_TYPE,
+    Encoded,
+    HeaderEncoder,
+    Headers,
+    join_header_map,
+    stored_headers,
+)
+from headgate.bundle.model import Exchange, Payload, Version
+from headgate.bundle.writing.index_builder import IndexBuilder, VariantKeys, parse_axes
+from headgate.bundle.writing.layout import VERSIONS
+from headgate.bundle.writing.sections import KNOWN, build_sections
+from headgate.bundle.writing.untrusted import SniffingRules
+from headgate.bundle.writing.url_rules import UrlRules
+from headgate.errors import ConfigurationError
+
+__all__ = ["BundleWriter"]
+
+
+class BundleWriter:
+    """Writes one bundle to a path or a binary file, which may be a pipe; a context manager.
+
+    The bundle is written by `close()`, or when the `with` block ends without an exception. A path then has the whole
+    bundle; when anything fails it has what it had before.
+    """
+
+    length: int
+    """Bytes of the bundle once it is written; 0 until then."""
+
+    def __init__(
+        self,
+        target: Target,
+        *,
+        version: Version = "b2",
+        primary_url: str | None = None,
+        manifest_url: str | None = None,
+        critical: Sequence[str] = (),
+        sections: Mapping[str, bytes] | None = None,
+        section_order: Sequence[str] | None = None,
+        relative_urls: bool = False,
+        untrusted: bool | SniffingRules = False,
+        progress: Progress | None = None,
+    ) -> None:
+        """Begin a bundle; raises `ConfigurationError` for what no bundle can have.
+
+        b2 is what today's tools read; b1 and draft-01 have variants and signatures, and need a `primary_url` and a
+        `manifest_url`. `sections` are further ones, name to CBOR item; `section_order` names all of them.
+        `relative_urls` lets b2 keep URLs as they are given. `untrusted` is the checked mode: the rules for what
+        strangers may direct (5.2).
+        """
+        _check_form(version, primary_url, manifest_url, relative_urls=relative_urls)
+        check_target(target)
+        self.length = 0
+        self._target = target
+        self._progress = progress
+        self._rules = (SniffingRules() if untrusted is True else untrusted) or None
+        self._addresses = UrlRules(self._rules, relative=relative_urls, primary_url=primary_url)
+        self._primary_url = None if primary_url is None else self._addresses.primary(primary_url)
+        self._manifest_url = None if manifest_url is None else self._addresses.stored(manifest_url)
+        self._critical = (critical,) if isinstance(critical, str) else tuple(critical)
+        self._form = build_sections(
+            version, self._primary_url, self._manifest_url, self._critical, sections or {}, order=section_order
+        )
+        self._headers = HeaderEncoder()
+        self._placing = IndexBuilder()
+        self._responses = Responses()
+        self._spool: Spool | None = None
+        self._dynamic = 0
+        self._untyped: list[str] = []
+        self._open = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.discard()
+
+    def add(
+        self,
+        url: str,
+        *,
+        status: int = 200,
+        headers: Headers = (),
+        payload: Payload | memoryview = b"",
+        variants: str | None = None,
+        variant_key: VariantKeys = None,
+        length: int | None = None,
+        dynamic: bool = True,
+    ) -> None:
+        """Add a response for `url`, which is stored in the form that the WHATWG's parser gives it.
+
+        A URL has one response, or one for each key of its `variants` value, which comes with the first of them;
+        `variant_key` may be several keys that share this response. Chunks are spooled at once, unless `length` says how
+        many bytes they are: then they are taken when the bundle is written. In checked mode, `dynamic` is whether a
+        stranger's request directed this response into the bundle. Raises `ConfigurationError` for what a bundle cannot
+        hold, `HeadgateError` for a file that cannot be read; either leaves the writer as it was, ready for the next.
+        """
+        self._check_open()
+        stored = self._addresses.stored(url)
+        try:
+            entries = self._headers.encode(status, headers)
+            if self._rules is not None:
+                self._check_untrusted(self._rules, entries, variants, variant_key, dynamic=dynamic)
+            kept, size = prepare_payload(payload, length, self._shared_spool)
+            if size and CONTENT_TYPE not in entries:
+                # 3.4 step 9. What is empty cannot be taken for anything: `remarks` tells of it.
+                raise ConfigurationError("there is a payload and no Content-Type header")
+            written = join_header_map(entries)
+            self._place(stored, variants, variant_key)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{stored}: {error}") from error
+        self._responses.append(written, kept, size)
+        if CONTENT_TYPE not in entries:
+            self._untyped.append(stored)
+        if dynamic:
+            self._dynamic += _count(variant_key)
+
+    def add_exchange(self, exchange: Exchange) -> None:
+        """Add an exchange as a source yields it; raises as `add` does."""
+        self.add(
+            exchange.url,
+            status=exchange.status,
+            headers=exchange.headers,
+            payload=exchange.payload,
+            variants=exchange.variants,
+            variant_key=exchange.variant_key,
+        )
+
+    def remarks(self) -> list[str]:
+        """Give a sentence for each thing that was written as told, and that strict readers will not take."""
+        found = []
+        if self._primary_url is not None and self._addresses.identity(self._primary_url) not in self._placing:
+            found.append(f"the primary URL {self._primary_url} is not in the bundle")
+        if self._untyped:
+            found.append(
+                "empty responses without a Content-Type, which strict readers refuse (3.4 step 9): "
+                f"{len(self._untyped)}, the first is {self._untyped[0]}"
+            )
+        unknown = [name for name in self._critical if name not in KNOWN]
+        if unknown:
+            found.append(f"only readers that know {', '.join(unknown)} take the bundle: critical (3.3.4)")
+        return found
+
+    def close(self) -> None:
+        """Write the bundle; once it is written, or was discarded, this does nothing.
+
+        Raises `ConfigurationError` for a bundle that lacks something, and `HeadgateError` when a payload is not what it
+        was when it was added, or a path cannot be written. What a stream or a payload's chunks raise passes through.
+        """
+        if not self._open:
+            return
+        try:
+            index = self._placing.finish()
+            self._check_contained()
+            self.length = self._responses.write(self._target, self._form, index, self._progress)
+        finally:
+            self.discard()
+
+    def discard(self) -> None:
+        """Let go of all that was added; what has not been written never is."""
+        self._open = False
+        self._responses = Responses()
+        self._spool = None
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise ConfigurationError("the bundle is written, or was given up; begin another for more exchanges")
+
+    def _place(self, url: str, variants: str | None, keys: VariantKeys) -> None:
+        ordinal = len(self._responses)
+        if variants is None and keys is None:
+            self._placing.place(self._addresses.identity(url), ordinal, stored=url)
+        elif self._form.version == "b2":
+            raise ConfigurationError("a b2 bundle has no variants; write b1, or choose one response for the URL")
+        else:
+            self._placing.place_variant(url, ordinal, variants, keys)
+
+    def _check_untrusted(
+        self,
+        rules: SniffingRules,
+        entries: Encoded,
+        variants: str | None,
+        keys: VariantKeys,
+        *,
+        dynamic: bool,
+    ) -> None:
+        if dynamic:
+            rules.check_count(self._dynamic + _count(keys))
+        if variants is not None:
+            rules.check_axes(parse_axes(variants))
+        for name, value in stored_headers(entries):
+            rules.check_header(name, value)
+
+    def _check_contained(self) -> None:
+        # 3.3.2: "The URL MUST refer to the one or more response(s) contained in the bundle itself."
+        named = {"manifest": self._manifest_url}
+        if self._form.version == "b2":
+            # b2's document says the same of its primary section; draft-01 says nothing, and calls it a fallback.
+            named["primary"] = self._primary_url
+        for what, url in named.items():
+            if url is not None and self._addresses.identity(url) not in self._placing:
+                raise ConfigurationError(f"the {what} URL {url} is not in the bundle; add a response for it")
+
+    def _shared_spool(self) -> Spool:
+        if self._spool is None:
+            self._spool = Spool()
+        return self._spool
+
+
+def _check_form(version: Version, primary_url: str | None, manifest_url: str | None, *, relative_urls: bool) -> None:
+    if version not in VERSIONS:
+        raise ConfigurationError(f"there is no version {version!r}; name one of {', '.join(VERSIONS)}")
+    if primary_url is None and version != "b2":
+        raise ConfigurationError(f"a {version} bundle needs a primary URL; set primary_url, or write b2")
+    if manifest_url is None and version != "b2":
+        # 3.3 step 24: without "manifest" the metadata is a format error.
+        raise ConfigurationError(f"a {version} bundle needs a manifest; set manifest_url, or write b2")
+    if relative_urls and version != "b2":
+        raise ConfigurationError(f"the URLs of a {version} bundle are absolute; b2 alone has relative ones")
+
+
+def _count(keys: VariantKeys) -> int:
+    return 1 if keys is None or isinstance(keys, str) else len(keys)

@@ -1,0 +1,3 @@
+"""The format: bytes to values and values to bytes, by the document's steps. Pure: opens nothing."""
+
+__all__: list[str] = []

@@ -1,0 +1,180 @@
+"""Merkle Integrity Content Encoding (draft-thomson-http-mice-03): a payload that carries the proofs of its own records.
+
+The digest in the header proves the first record and the proof that follows it, which proves the second, and so on; so a
+reader may use each record as soon as it is there. `mi-sha256-03` is the only one of its forms that bundles use.
+"""
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Iterator
+from typing import Final
+
+from msgspec import Struct
+
+from headgate.bundle.format.incremental import Bytes, Parser, ReadRequest, drive, reads_from
+from headgate.bundle.model import Location
+
+__all__ = [
+    "MI_CODING",
+    "MAX_RECORD_SIZE",
+    "PAYLOAD_INTEGRITY",
+    "RECORD_SIZE",
+    "PayloadLayout",
+    "MerkleIntegrityError",
+    "MiEncoded",
+    "verify_payload",
+    "payload_layout_parser",
+    "mi_encode",
+    "parse_mi_digest",
+    "without_mi_coding",
+]
+
+MI_CODING: Final = "mi-sha256-03"
+"""The content coding, and the digest algorithm."""
+PAYLOAD_INTEGRITY: Final = "digest/mi-sha256-03"
+"""What a signature calls a payload that the Digest header proves so."""
+RECORD_SIZE: Final = 4096
+"""Bytes of a record that we write: what the reference signer takes when nobody says otherwise."""
+MAX_RECORD_SIZE: Final = 16384
+"""Bytes of a record that we read (signed exchanges, signature validity): a reader keeps one until it is proven."""
+
+_SIZE: Final = 8
+_PROOF: Final = hashlib.sha256().digest_size
+_LAST, _MORE = b"\0", b"\1"
+_AT_ONCE: Final = 1 << 20
+"""Bytes that are asked for at once."""
+
+
+class MerkleIntegrityError(Exception):
+    """The payload is not what its digest says, or not in this encoding; the text says at which record."""
+
+    def __init__(self, reason: str, offset: int) -> None:
+        super().__init__(reason)
+        self.offset = offset
+        """Where, counted as the payload's own location is."""
+
+
+class MiEncoded(Struct, frozen=True):
+    """A payload and its proofs, ready to be written; it keeps 32 bytes for each record and no copy of the payload."""
+
+    content: memoryview
+    proofs: bytes
+    """All but the first, in record order."""
+    digest: str
+    """The Digest header's value, which holds the first."""
+    record_size: int = RECORD_SIZE
+
+    @property
+    def length(self) -> int:
+        """Bytes of the encoded payload; an empty one has none."""
+        return (_SIZE + len(self.content) + len(self.proofs)) if self.content else 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield the encoded payload, a record at a time."""
+        if not self.content:
+            return
+        yield self.record_size.to_bytes(_SIZE, "big") + self.content[: self.record_size]
+        for number in range(len(self.proofs) // _PROOF):
+            start = (number + 1) * self.record_size
+            proof = self.proofs[number * _PROOF : (number + 1) * _PROOF]
+            yield proof + self.content[start : start + self.record_size]
+
+
+class PayloadLayout(Struct, frozen=True):
+    """Where in a payload its content is."""
+
+    length: int
+    """Bytes of the content."""
+    record_size: int = 0
+    """Bytes of a record, behind each of which but the last a proof stands; 0 for a payload that is all content."""
+
+    def spans(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Yield where the content from `start` to before `stop` is: an offset in the payload, and how many bytes."""
+        size = self.record_size
+        while start < stop:
+            number = start // size if size else 0
+            end = min(stop, (number + 1) * size) if size else stop
+            yield start + (_SIZE + number * _PROOF if size else 0), end - start
+            start = end
+
+
+def mi_encode(content: memoryview, record_size: int = RECORD_SIZE) -> MiEncoded:
+    """Compute the proofs, from the last record back to the first."""
+    proofs: list[bytes] = []
+    ending = _LAST
+    for start in reversed(range(0, len(content) or 1, record_size)):
+        proof = hashlib.sha256(content[start : start + record_size])
+        proof.update(ending)
+        proofs.append(proof.digest())
+        ending = proofs[-1] + _MORE
+    first = proofs.pop()
+    digest = f"{MI_CODING}={base64.b64encode(first).decode()}"
+    return MiEncoded(content, b"".join(reversed(proofs)), digest, record_size)
+
+
+def parse_mi_digest(digest: str) -> bytes | None:
+    """Find the proof in a Digest header's value, which may hold digests of other kinds; None where there is none."""
+    for member in digest.split(","):
+        algorithm, _, encoded = member.strip(" \t").partition("=")
+        if algorithm.lower() == MI_CODING:
+            try:
+                proof = base64.b64decode(encoded, validate=True)
+            except (binascii.Error, ValueError):
+                return None
+            return proof if len(proof) == _PROOF else None
+    return None
+
+
+def without_mi_coding(content_encoding: str) -> str | None:
+    """Give the codings that are left once this one is undone, "" for none; None where it was not the last applied."""
+    codings = [coding for member in content_encoding.split(",") if (coding := member.strip(" \t"))]
+    return ", ".join(codings[:-1]) if codings and codings[-1].lower() == MI_CODING else None
+
+
+def verify_payload(payload: memoryview, proof: bytes) -> PayloadLayout:
+    """Check every record of a payload that is here; raises `MiceError`."""
+    return drive(payload_layout_parser(Location(0, len(payload)), proof), reads_from(payload))
+
+
+def payload_layout_parser(payload: Location, proof: bytes) -> Parser[PayloadLayout]:
+    """Check every record of the payload at a location (section 2.2); raises `MiceError` at the first that is wrong."""
+    if not payload.length:
+        # "the encoding of an empty payload is itself an empty message ... and its integrity proof is SHA-256("\0")"
+        _check(b"", _LAST, proof, (0, payload.offset))
+        return PayloadLayout(0)
+    lead = bytes((yield ReadRequest(payload.offset, min(_SIZE, payload.length))))
+    size = int.from_bytes(lead, "big")
+    if len(lead) < _SIZE or not 0 < size <= MAX_RECORD_SIZE:
+        raise MerkleIntegrityError(f"a record size of {size}, not 1 to {MAX_RECORD_SIZE}", payload.offset)
+    position, end = payload.offset + _SIZE, payload.offset + payload.length
+    count, last = divmod(end - position, size + _PROOF)
+    if not 0 < last <= size:
+        raise MerkleIntegrityError(f"the payload ends inside record {count}", end)
+    at_once = _AT_ONCE // (size + _PROOF)
+    for number in range(0, count, at_once):
+        length = min(at_once, count - number) * (size + _PROOF)
+        records = memoryview((yield ReadRequest(position, length)))
+        proof = _check_each(records, size, proof, (number, position))
+        position += length
+    _check((yield ReadRequest(position, last)), _LAST, proof, (count, position))
+    return PayloadLayout(count * size + last, size)
+
+
+def _check_each(records: memoryview, size: int, proof: bytes, place: tuple[int, int]) -> bytes:
+    """Check records that are followed by proofs, and give the last of these."""
+    number, position = place
+    for start in range(0, len(records), size + _PROOF):
+        record = records[start : start + size + _PROOF]
+        _check(record, _MORE, proof, (number, position + start))
+        proof = bytes(record[size:])
+        number += 1
+    return proof
+
+
+def _check(record: Bytes, ending: bytes, proof: bytes, place: tuple[int, int]) -> None:
+    found = hashlib.sha256(record)
+    found.update(ending)
+    if found.digest() != proof:
+        number, position = place
+        raise MerkleIntegrityError(f"record {number} is not what its digest says", position)

@@ -1,0 +1,222 @@
+"""The value types of bundles: metadata, responses, and exchanges on their way into a bundle."""
+
+import math
+from array import array
+from collections.abc import ItemsView, Iterable, Iterator, Mapping
+from itertools import product
+from typing import Final, Literal, Protocol, TypeAlias
+
+from msgspec import Struct
+
+from headgate.bundle.variants import Axis, parse_key, parse_variants, variant_keys
+from headgate.errors import ResponseError
+
+__all__ = [
+    "NOSNIFF",
+    "Exchange",
+    "Location",
+    "Metadata",
+    "Payload",
+    "Profile",
+    "Response",
+    "ResponseHead",
+    "Section",
+    "StoredExchange",
+    "VariantLocations",
+    "VariantSet",
+    "Version",
+    "VouchedSubset",
+]
+
+Profile: TypeAlias = Literal["strict", "compat"]
+"""strict is the document; compat takes what the published tools write."""
+
+Version: TypeAlias = Literal["draft-01", "b1", "b2"]
+
+
+class Location(Struct, frozen=True, gc=False):
+    """Where a response is: the document's ResponseMetadata (3.3.1), in bytes from the first byte of the bundle."""
+
+    offset: int
+    length: int
+
+
+class VariantLocations(Mapping[str, Location]):
+    """From variant key (`gzip;en`) to location, in row-major order; two keys may share one location.
+
+    Keys are made when they are asked for. Each repeats its values, and a location takes as little as two bytes in an
+    index, so a mapping with all of them would take a hundred times the bytes that untrusted input spends on it.
+    """
+
+    __slots__ = ("_places", "_steps")
+
+    def __init__(self, axes: Iterable[Axis], places: "array[int]") -> None:
+        self._places = places
+        self._steps: list[dict[str, int]] = []
+        """For each axis, from value to what it adds to a key's place; of a value that is there twice, the later."""
+        step = len(places) // 2
+        for axis in axes:
+            step //= len(axis.values)
+            self._steps.append({value: index * step for index, value in enumerate(axis.values)})
+
+    def __getitem__(self, key: str) -> Location:
+        """Give the location of a key, however it is written."""
+        values = parse_key(key) or ()
+        if len(values) != len(self._steps):
+            raise KeyError(key)
+        return self._location(sum(steps[value] for steps, value in zip(self._steps, values, strict=True)))
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the keys, each once."""
+        return variant_keys(self._steps)
+
+    def __len__(self) -> int:
+        """Count the keys."""
+        return math.prod(map(len, self._steps))
+
+    def items(self) -> ItemsView[str, Location]:
+        """Give the keys with their locations."""
+        return _Items(self)
+
+    def in_order(self) -> Iterator[Location]:
+        """Yield the location of each key."""
+        return map(self._location, map(sum, product(*(steps.values() for steps in self._steps))))
+
+    def _location(self, place: int) -> Location:
+        return Location(self._places[2 * place], self._places[2 * place + 1])
+
+
+class _Items(ItemsView[str, Location]):
+    """Keys with their locations, without looking each key up."""
+
+    _mapping: VariantLocations
+
+    def __iter__(self) -> Iterator[tuple[str, Location]]:
+        return zip(self._mapping, self._mapping.in_order(), strict=True)
+
+
+class VariantSet(Struct, frozen=True):
+    """The responses for a URL with content negotiation: its Variants value, and one location for each variant key."""
+
+    variants: str
+    """The Variants field value, such as `Accept-Encoding;gzip;br, Accept-Language;en;fr`."""
+    places: "array[int]"
+    """Offset and length of each response, in row-major order of the keys."""
+
+    @property
+    def locations(self) -> VariantLocations:
+        """The locations by variant key."""
+        return VariantLocations(parse_variants(self.variants) or (), self.places)
+
+
+class Section(Struct, frozen=True):
+    """One section: its name and where its item is, in bytes from the first byte of the bundle."""
+
+    name: str
+    offset: int
+    length: int
+
+
+class VouchedSubset(Struct, frozen=True):
+    """One signature over a subset of the responses, as parsed; nothing here is verified (3.3.3)."""
+
+    authority: int
+    """Index into `Metadata.authorities`; not checked to be within it."""
+    sig: bytes
+    signed: bytes
+    """Expected to hold a CBOR signed-subset item."""
+
+
+class Metadata(Struct, frozen=True):
+    """What "load a bundle's metadata" returns (2.2)."""
+
+    version: Version
+    primary_url: str | None
+    """The main resource's URL, also the fallback URL; None only in a b2 bundle without a primary section."""
+    manifest_url: str | None
+    """None where the bundle has no manifest section."""
+    requests: Mapping[str, Location | VariantSet]
+    """From URL, in the WHATWG parser's form, to the response or responses."""
+    sections: tuple[Section, ...]
+    """In file order; the last is `responses`."""
+    authorities: tuple[bytes, ...] = ()
+    """Each an augmented certificate, as its CBOR bytes."""
+    vouched_subsets: tuple[VouchedSubset, ...] = ()
+
+    @property
+    def length(self) -> int:
+        """Bytes of the whole bundle: all sections, and the nine bytes of its trailing length."""
+        responses = self.sections[-1]
+        return responses.offset + responses.length + 9
+
+
+NOSNIFF: Final = ("x-content-type-options", "nosniff")
+"""The header that readers append, so that no media type is guessed from a payload (3.4 step 9)."""
+
+
+class ResponseHead(Struct, frozen=True):
+    """A response up to its payload (3.4 steps 1 to 11)."""
+
+    status: int
+    stored_headers: dict[str, str]
+    """The headers as the bundle has them: names in lower case, values as Latin-1."""
+    payload: Location
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers with `x-content-type-options: nosniff`, so that no media type is guessed (3.4 step 9)."""
+        return {**self.stored_headers, NOSNIFF[0]: NOSNIFF[1]}
+
+
+class Response(Struct, frozen=True):
+    """A response from a bundle (3.4)."""
+
+    status: int
+    stored_headers: dict[str, str]
+    """The headers as the bundle has them: names in lower case, values as Latin-1."""
+    payload: memoryview
+    """As stored, and not copied where the bundle is in memory or mapped; it stays valid when the bundle is closed."""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers with `x-content-type-options: nosniff`, so that no media type is guessed (3.4 step 9)."""
+        return {**self.stored_headers, NOSNIFF[0]: NOSNIFF[1]}
+
+
+class StoredExchange(Struct, frozen=True):
+    """One URL and variant key, and what is stored for it."""
+
+    url: str
+    variant_key: str | None
+    location: Location
+    response: Response | ResponseError
+    """The response, or the error for one that breaks a step of 3.4, so that it does not hide the others."""
+
+
+class _FilePath(Protocol):
+    """A path, such as a `pathlib.Path`."""
+
+    def __fspath__(self) -> str:
+        """Return the path as text."""
+
+
+Payload: TypeAlias = bytes | _FilePath | Iterable[bytes]
+"""The bytes of a response, or where they are: the path of a file, a spooled payload, or chunks.
+
+Chunks can be iterated once, and must be taken before the source is asked for its next exchange.
+"""
+
+
+class Exchange(Struct, frozen=True):
+    """A URL and one response for it, as sources yield it and the writer takes it."""
+
+    url: str
+    """Absolute, in the WHATWG parser's form, without fragment and credentials."""
+    status: int
+    headers: Mapping[str, str]
+    """Lower-case names, latin-1 values, no pseudo-headers."""
+    payload: Payload
+    variants: str | None = None
+    """The Variants value of the URL, the same in each of its exchanges; None for a URL with one response."""
+    variant_key: str | None = None
+    """Which of the variants this is, such as `gzip;en`; None where `variants` is."""

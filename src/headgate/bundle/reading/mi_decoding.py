@@ -1,0 +1,127 @@
+"""Responses as they are shown and served: with `mi-sha256-03` undone, and checked on the way.
+
+Signing stores payloads in that content coding, which no browser and no HTTP library knows. Undone, a response is what
+it was before it was signed, byte for byte, so its entity tag and its other codings are right as they are. A response
+that is not so coded is left alone.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, Protocol
+
+from msgspec import Struct
+
+from headgate.bundle.format import merkle_integrity
+from headgate.bundle.format.incremental import Parser
+from headgate.bundle.model import NOSNIFF, Location, Metadata, Response
+from headgate.errors import ResponseError
+
+__all__ = [
+    "DecodedContent",
+    "DecodedResponse",
+    "OpenedBundle",
+    "decode_response",
+    "has_mi_coding",
+    "mi_decoding_parser",
+]
+
+_STEP: Final = "draft-thomson-http-mice-03, 2.2"
+
+
+class DecodedContent(Struct, frozen=True):
+    """What to show of a response."""
+
+    headers: dict[str, str]
+    """Those that are stored, as they were before the payload was coded."""
+    layout: merkle_integrity.PayloadLayout
+    """Where in the stored payload the content is."""
+
+
+class DecodedResponse(Struct, frozen=True):
+    """A response whose stored payload is here, and has been checked."""
+
+    status: int
+    decoded: DecodedContent
+    payload: memoryview
+    """As stored."""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers with `x-content-type-options: nosniff`, so that nobody guesses a media type (3.4 step 9)."""
+        return {**self.decoded.headers, NOSNIFF[0]: NOSNIFF[1]}
+
+    @property
+    def length(self) -> int:
+        """Bytes of the content."""
+        return self.decoded.layout.length
+
+    def pieces(self, start: int, stop: int) -> Iterator[memoryview]:
+        """Yield the content from `start` to before `stop`; nothing is copied."""
+        for offset, length in self.decoded.layout.spans(start, min(stop, self.length)):
+            yield self.payload[offset : offset + length]
+
+
+class OpenedBundle(Protocol):
+    """A bundle, here or elsewhere."""
+
+    @property
+    def start(self) -> int:
+        """Bytes before the bundle."""
+        ...
+
+    @property
+    def metadata(self) -> Metadata:
+        """What it says of itself."""
+        ...
+
+
+def has_mi_coding(headers: Mapping[str, str]) -> bool:
+    """Say whether there is anything to undo."""
+    return merkle_integrity.without_mi_coding(headers.get("content-encoding", "")) is not None
+
+
+def decode_response(
+    bundle: OpenedBundle, location: Location, response: Response, *, used: Callable[[memoryview], None] | None = None
+) -> DecodedResponse:
+    """Undo the coding of the response at a location of a bundle; `used` is told, piece by piece, that it was read.
+
+    Raises `ResponseError`.
+    """
+    source = response.payload
+    # 3.4 step 11: nothing follows the payload in its response.
+    payload = Location(bundle.start + location.offset + location.length - len(source), len(source))
+    parser = mi_decoding_parser(response.stored_headers, payload, fallback_url=bundle.metadata.primary_url)
+    try:
+        need = next(parser)
+        while True:
+            begin = need.offset - payload.offset
+            need = parser.send(source[begin : begin + need.length])
+            if used is not None:
+                used(source)
+    except StopIteration as done:
+        return DecodedResponse(response.status, done.value, source)
+
+
+def mi_decoding_parser(
+    headers: Mapping[str, str], payload: Location, *, fallback_url: str | None = None
+) -> Parser[DecodedContent]:
+    """Check a payload against its own proofs, and say what to show of its response; raises `ResponseError`."""
+    codings = merkle_integrity.without_mi_coding(headers.get("content-encoding", ""))
+    if codings is None:
+        return DecodedContent(dict(headers), merkle_integrity.PayloadLayout(payload.length))
+    proof = merkle_integrity.parse_mi_digest(headers.get("digest", ""))
+    try:
+        if proof is None:
+            raise merkle_integrity.MerkleIntegrityError(
+                f"there is no Digest of {merkle_integrity.MI_CODING} to check the payload by", payload.offset
+            )
+        layout = yield from merkle_integrity.payload_layout_parser(payload, proof)
+    except merkle_integrity.MerkleIntegrityError as error:
+        raise ResponseError(str(error), step=_STEP, offset=error.offset, fallback_url=fallback_url) from None
+    # The digest is one of the coded bytes, and so is any other beside it.
+    shown = {name: value for name, value in headers.items() if name != "digest"}
+    shown["content-encoding"] = codings
+    if not codings:
+        del shown["content-encoding"]
+    if "content-length" in shown:
+        shown["content-length"] = str(layout.length)
+    return DecodedContent(shown, layout)

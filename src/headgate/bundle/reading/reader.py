@@ -1,0 +1,144 @@
+"""Open bundles: take any response out of a bundle that is there as a whole, in a file or in memory.
+
+Bytes are read where they are needed, so that one response out of a large bundle costs that response. Bundles that are
+still arriving are read by `headgate.bundle.reading.stream`.
+"""
+
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Self, TypeVar
+
+from headgate.bundle.format.incremental import ByteSource, Parser, drive
+from headgate.bundle.format.integrity_block import IntegrityBlock, integrity_block_parser
+from headgate.bundle.format.metadata import metadata_parser
+from headgate.bundle.format.preamble import trailer_parser
+from headgate.bundle.format.response import FIRST_READ_SIZE, read_common_response, response_parser
+from headgate.bundle.model import Location, Metadata, Profile, Response, StoredExchange, VariantSet
+from headgate.bundle.reading.header_cache import ResponseHeadCache
+from headgate.bundle.reading.lookup import locate, select_location
+from headgate.errors import ResponseError
+
+__all__ = ["Bundle"]
+
+_Result = TypeVar("_Result")
+
+
+class Bundle:
+    """An open bundle; a context manager, made by `open_bundle`."""
+
+    metadata: Metadata
+    """What it says of itself."""
+    integrity_block: IntegrityBlock | None
+    """The block before it, unverified; None where there is none, and when read from its end."""
+
+    def __init__(self, source: ByteSource, *, profile: Profile, from_end: bool, base_url: str | None) -> None:
+        self.profile = profile
+        self._source = source
+        self._head_cache = ResponseHeadCache()
+        self._start, self._end = 0, source.size
+        self.integrity_block = None
+        if from_end:
+            self._start = self._run(trailer_parser(source.size))
+        else:
+            self.integrity_block = self._run(integrity_block_parser())
+            self._start = self.integrity_block.length if self.integrity_block else 0
+        self.metadata = self._run(metadata_parser(profile=profile, base_url=base_url))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file; payloads that were handed out keep the mapping alive while they live."""
+        self._source.close()
+
+    @property
+    def start(self) -> int:
+        """Bytes before the bundle: an integrity block, or what it was appended to."""
+        return self._start
+
+    @property
+    def size(self) -> int:
+        """Bytes of `raw`."""
+        return self._end - self._start
+
+    @property
+    def raw(self) -> memoryview:
+        """The bundle's own bytes, to the end of what it was opened from."""
+        return self._source.read(self._start, self.size)
+
+    def response(self, url: str, variant_key: str | None = None) -> Response:
+        """Load the response for `url` and, where it has variants, for `variant_key` (`gzip;en`).
+
+        Raises `NotInBundle`, and `ResponseError` for a response that breaks a step of 3.4.
+        """
+        return self.load(locate(self.metadata, url, variant_key))
+
+    def select(self, url: str, request_headers: Mapping[str, str]) -> Response:
+        """Load the response that fits a request best, as HTTP Representation Variants (draft-05, section 4) has it.
+
+        Raises `NotInBundle` where no variant is acceptable, and as `response` does.
+        """
+        return self.load(select_location(self.metadata, url, request_headers))
+
+    def exchanges(self) -> Iterator[StoredExchange]:
+        """Yield every URL and variant key with its response, ordered as `locations`; a refused one as its error."""
+        last: Location | None = None
+        response: Response | ResponseError
+        for url, variant_key, location in self.locations():
+            if location != last:
+                last = location
+                try:
+                    response = self.load(location)
+                except ResponseError as error:
+                    response = error
+            yield StoredExchange(url, variant_key, location, response)
+
+    def locations(self) -> Iterator[tuple[str, str | None, Location]]:
+        """Yield every URL and variant key with its location.
+
+        URLs come in the order in which their first responses are in the file, the variants of one in row-major order.
+        """
+        for url, found in sorted(self.metadata.requests.items(), key=_first_offset):
+            if isinstance(found, Location):
+                yield url, None, found
+            else:
+                for key, location in found.locations.items():
+                    yield url, key, location
+
+    def load(self, location: Location) -> Response:
+        """Load the response at a location of `metadata.requests` (3.4); raises `ResponseError`."""
+        start = self._start + location.offset
+        source = bytes(self._source.read(start, FIRST_READ_SIZE))
+        found = self._head_cache.read(source, location.length)
+        status, headers, payload_begins = self._load_new(source, location) if found is None else found
+        length = location.length - payload_begins
+        payload = self._source.read(start + payload_begins, length)
+        if len(payload) < length:
+            fault, offset = f"the payload of {length} bytes is cut", start + payload_begins
+            raise ResponseError(fault, step="3.4 step 12", offset=offset, fallback_url=self.metadata.primary_url)
+        return Response(status, headers, payload)
+
+    def _load_new(self, source: bytes, location: Location) -> tuple[int, dict[str, str], int]:
+        """Load a response that looks like none before: its status, headers, and where in it the payload begins."""
+        # Most are of the usual kind even so: those need no parser that can ask for more.
+        head = read_common_response(source, location)
+        if head is None:
+            fallback_url = self.metadata.primary_url
+            head = self._run(response_parser(location, profile=self.profile, fallback_url=fallback_url))
+        if "content-type" in head.stored_headers:
+            self._head_cache.learn(source, head.status)
+        return head.status, head.stored_headers, head.payload.offset - location.offset
+
+    def _run(self, parser: Parser[_Result]) -> _Result:
+        """Run a parser on the bundle; offsets in its errors are those of the file."""
+        return drive(parser, self._source.read, self._start)
+
+
+def _first_offset(entry: tuple[str, Location | VariantSet]) -> int:
+    found = entry[1]
+    return found.offset if isinstance(found, Location) else min(found.places[::2])

@@ -1,0 +1,158 @@
+"""Signing with an integrity block, and verifying one: Ed25519 and P-256 over the SHA-512 of the whole bundle."""
+
+import hashlib
+from typing import Final
+
+from headgate.bundle.format import cbor
+from headgate.bundle.format.integrity_block import IntegrityBlock, IntegritySignature, block_prefix, write_block
+from headgate.bundle.signing import keys
+from headgate.bundle.signing.report import Reason, Signature
+from headgate.errors import ConfigurationError, HeadgateError
+
+__all__ = ["id_of", "remove_signature", "sign_block", "verify_block"]
+
+_SIGNATURE_LENGTH: Final = {"ed25519PublicKey": 64}
+"""Bytes of a signature, of the kinds that have a length."""
+_UNCHECKED: Final = ("whether the key was lost or revoked: keys of integrity blocks never expire",)
+_UNCHECKED_ID: Final = "whether the web bundle id is the expected one: anyone can sign with a key of their own"
+
+
+def sign_block(
+    bundle: memoryview, key: keys.PrivateKey, *, block: IntegrityBlock | None = None, web_bundle_id: str | None = None
+) -> bytes:
+    """Write the integrity block to stand before `bundle`: `block`, if there is one, and a signature by `key` in it.
+
+    A new block's web bundle id is derived from the key unless it is given. A signature that the same key made before is
+    replaced. Raises `HeadgateError` where the block that is there is not valid for this bundle, `ConfigurationError`
+    where it has another web bundle id than the one that is given.
+    """
+    public_key = key.public_key()
+    if block is None:
+        prefix = block_prefix(web_bundle_id or keys.web_bundle_id(public_key))
+        entries: list[bytes] = []
+    else:
+        _refuse_to_join(block, bundle, web_bundle_id)
+        prefix = block.prefix
+        entries = [entry.item for entry in block.signatures if not _is_by(entry, public_key)]
+    attributes = cbor.encode({keys.attribute_of(public_key): keys.raw_public_key(public_key)})
+    signature = keys.sign(key, _message(_hash(bundle), write_block(prefix, ()), attributes))
+    entries.append(cbor.array([attributes, cbor.data(signature)]))
+    return write_block(prefix, entries)
+
+
+def remove_signature(block: IntegrityBlock, key: keys.PrivateKey | keys.PublicKey) -> bytes:
+    """Write the block without the signature by this key; nothing at all where that was the only one.
+
+    Raises `HeadgateError` where there is none, and where the others would no longer name the bundle.
+    """
+    public_key = key.public_key() if isinstance(key, keys.PrivateKey) else key
+    left = [entry for entry in block.signatures if not _is_by(entry, public_key)]
+    if len(left) == len(block.signatures):
+        raise HeadgateError("the integrity block has no signature by this key; show lists the keys it has")
+    if left and block.web_bundle_id == keys.web_bundle_id(public_key):
+        # The id is signed, so it cannot be another; and one that comes from no key is valid for nobody.
+        raise HeadgateError(
+            "the web bundle id comes from this key, and the other signatures would not be valid without it; "
+            "remove the whole block, and sign anew"
+        )
+    return write_block(block.prefix, [entry.item for entry in left]) if left else b""
+
+
+def verify_block(
+    block: IntegrityBlock, bundle: memoryview, *, web_bundle_id: str | None = None
+) -> tuple[Signature, ...]:
+    """Verify every signature of a block over all that follows it, and that one of its keys makes its web bundle id.
+
+    With `web_bundle_id` the block must have this id. Without it, valid says that the holder of the key which the id
+    comes from signed the whole file, and nothing about who that is.
+
+    The explainer passes over signatures of a kind that is not known. Here nothing that was not checked is valid: else
+    one byte of the kind's name, changed, would take a signature away without a trace.
+    """
+    if block.version == "1b":
+        return (_invalid(Reason.BLOCK_VERSION, "an integrity block of version 1b, which was given up; sign anew"),)
+    if not block.signatures:
+        return (_invalid(Reason.NO_SIGNATURE, "the integrity block has no signature"),)
+    digest = _hash(bundle)
+    unchecked = _UNCHECKED if web_bundle_id is not None else (_UNCHECKED_ID, *_UNCHECKED)
+    found = [_verify(entry, digest, block, unchecked) for entry in block.signatures]
+    fault = _fault_of_id(block, web_bundle_id)
+    if fault:
+        wrong = _invalid(Reason.WRONG_WEB_BUNDLE_ID, fault)
+        return tuple(wrong if signature.valid else signature for signature in found)
+    return tuple(found)
+
+
+def _fault_of_id(block: IntegrityBlock, expected: str | None) -> str:
+    """Say what is wrong with the block's web bundle id; empty where nothing is."""
+    shown = repr(str(block.web_bundle_id)[:80])
+    if block.web_bundle_id not in map(id_of, block.signatures):
+        return f"the web bundle id {shown} comes from none of the block's keys"
+    if expected is not None and block.web_bundle_id != expected:
+        return f"the web bundle id is {shown}, expected {expected[:80]!r}"
+    return ""
+
+
+def _verify(entry: IntegritySignature, digest: bytes, block: IntegrityBlock, unchecked: tuple[str, ...]) -> Signature:
+    attribute = _kind_of(entry)
+    if attribute is None:
+        return _invalid(Reason.UNKNOWN_KIND, "the signature is neither by Ed25519 nor by P-256, and was not checked")
+    raw = dict(entry.byte_attributes)[attribute]
+    try:
+        public_key = keys.load_public_key(attribute, raw)
+    except ValueError:
+        return _invalid(Reason.BAD_KEY, f"{raw.hex()} is no {attribute}")
+    if not keys.verify_signature(public_key, entry.signature, _message(digest, block.signed, entry.attributes)):
+        fault = f"the key of {keys.web_bundle_id(public_key)} did not sign these bytes"
+        return _invalid(Reason.BAD_SIGNATURE, fault)
+    return Signature("integrity-block", valid=True, unchecked=unchecked)
+
+
+def _message(digest: bytes, block: bytes, attributes: bytes) -> bytes:
+    """Put together what is signed: three parts, each after its length in 64 bits."""
+    return b"".join(len(part).to_bytes(8, "big") + part for part in (digest, block, attributes))
+
+
+def _hash(bundle: memoryview) -> bytes:
+    return hashlib.sha512(bundle).digest()
+
+
+def _refuse_to_join(block: IntegrityBlock, bundle: memoryview, web_bundle_id: str | None) -> None:
+    if web_bundle_id not in (None, block.web_bundle_id):
+        raise ConfigurationError(
+            f"the bundle is signed as {block.web_bundle_id} already; remove its integrity block first"
+        )
+    # A name that comes from none of the keys may be that of the key which joins now.
+    forgiven = f"{Reason.WRONG_WEB_BUNDLE_ID}: "
+    reasons = [signature.reason for signature in verify_block(block, bundle) if signature.reason]
+    if wrong := [reason for reason in reasons if not reason.startswith(forgiven)]:
+        raise HeadgateError(f"the integrity block is not valid, remove it first: {wrong[0]}")
+
+
+def _kind_of(entry: IntegritySignature) -> str | None:
+    """Give the attribute that names the entry's kind; None where it conforms to no kind that we know."""
+    kinds = [
+        name for name, raw in entry.byte_attributes if name in keys.KEY_LENGTHS and len(raw) == keys.KEY_LENGTHS[name]
+    ]
+    # "The attributes must always contain exactly one of the following two entries"
+    if len(kinds) != 1 or sum(name in keys.KEY_LENGTHS for name, _ in entry.byte_attributes) != 1:
+        return None
+    (kind,) = kinds
+    return kind if len(entry.signature) == _SIGNATURE_LENGTH.get(kind, len(entry.signature)) else None
+
+
+def _is_by(entry: IntegritySignature, key: keys.PublicKey) -> bool:
+    return (keys.attribute_of(key), keys.raw_public_key(key)) in entry.byte_attributes
+
+
+def id_of(entry: IntegritySignature) -> str | None:
+    """Give the web bundle id that an entry's key has by itself; None for a kind that is not known here."""
+    kind = _kind_of(entry)
+    try:
+        return keys.web_bundle_id(keys.load_public_key(kind, dict(entry.byte_attributes)[kind])) if kind else None
+    except ValueError:
+        return None
+
+
+def _invalid(reason: Reason, sentence: str) -> Signature:
+    return Signature("integrity-block", valid=False, reason=f"{reason}: {sentence}")

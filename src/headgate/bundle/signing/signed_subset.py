@@ -1,0 +1,120 @@
+"""The signed-subset rule (3.3.3): which responses a signature vouches for, and what exactly is signed."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec import Struct
+
+from headgate.bundle.format import cbor
+
+__all__ = [
+    "MAX_LIFETIME",
+    "ResourceIntegrity",
+    "SignedSubset",
+    "SubsetEntry",
+    "read_subset",
+    "signed_message",
+    "write_subset",
+]
+
+MAX_LIFETIME: Final = 7 * 24 * 60 * 60
+"""Seconds from date to expires (signed exchanges, signature validity): "more than 7 days" is invalid."""
+
+_LEAD: Final = b" " * 64 + b"Web Package 1 b1\0"
+"""What stands before the signed bytes: the reference's context for b1, the only one that there is.
+
+The padding is that of TLS 1.3, so that nothing signed for one can be taken for the other.
+"""
+
+
+class ResourceIntegrity(Struct, frozen=True):
+    """The document's resource-integrity: one response."""
+
+    header_sha256: bytes
+    """Over the response's header map, as it stands in the bundle."""
+    payload_integrity_header: str
+
+
+class SubsetEntry(Struct, frozen=True):
+    """The responses of one URL: its Variants value, and one integrity for each variant key in row-major order."""
+
+    variants: bytes
+    integrities: tuple[ResourceIntegrity, ...]
+
+
+class SignedSubset(Struct, frozen=True):
+    """What one signature says."""
+
+    validity_url: str
+    auth_sha256: bytes
+    date: int
+    expires: int
+    subset_hashes: Mapping[str, SubsetEntry]
+
+
+def signed_message(signed: bytes) -> bytes:
+    """Put together the bytes that the key signs."""
+    return _LEAD + signed
+
+
+def write_subset(subset: SignedSubset) -> bytes:
+    """Write a signed-subset item."""
+    hashes = {
+        url: [found.variants, *(part for one in found.integrities for part in _parts(one))]
+        for url, found in subset.subset_hashes.items()
+    }
+    return cbor.encode(
+        {
+            "validity-url": subset.validity_url,
+            "auth-sha256": subset.auth_sha256,
+            "date": subset.date,
+            "expires": subset.expires,
+            "subset-hashes": hashes,
+        }
+    )
+
+
+def read_subset(signed: bytes) -> SignedSubset:
+    """Read a signed-subset item; raises `cbor.CborError` for anything else. Keys not known are passed over."""
+    items = cbor.Items(signed)
+    texts: dict[str, str] = {}
+    numbers: dict[str, int] = {}
+    auth_sha256: bytes | None = None
+    hashes: dict[str, SubsetEntry] | None = None
+    for key in items.entries(items.text):
+        match key:
+            case "validity-url":
+                texts[key] = items.text()
+            case "auth-sha256":
+                auth_sha256 = items.data()
+            case "date" | "expires":
+                numbers[key] = items.uint()
+            case "subset-hashes":
+                hashes = _read_hashes(items)
+            case _:
+                items.any()
+    items.end()
+    if not texts or auth_sha256 is None or len(numbers) != 2 or hashes is None:
+        raise cbor.CborError("a signed subset lacks one of its five members", "3.5.1 step 5", 0)
+    return SignedSubset(texts["validity-url"], auth_sha256, numbers["date"], numbers["expires"], hashes)
+
+
+def _read_hashes(items: cbor.Items) -> dict[str, SubsetEntry]:
+    start = items.position
+    hashes = {}
+    for url in items.entries(items.text):
+        entry = items.position
+        count = items.array()
+        if count < 3 or not count % 2:
+            raise cbor.CborError(f"{count} items for a URL, not a Variants value and pairs", "3.5.1 step 5", entry)
+        variants = items.data()
+        hashes[url] = SubsetEntry(
+            variants, tuple(ResourceIntegrity(items.data(), items.text()) for _ in range(count // 2))
+        )
+    if not hashes:
+        raise cbor.CborError("a signed subset without a URL", "3.5.1 step 5", start)
+    return hashes
+
+
+def _parts(integrity: ResourceIntegrity) -> tuple[bytes, str]:
+    return integrity.header_sha256, integrity.payload_integrity_header

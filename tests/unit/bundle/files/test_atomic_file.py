@@ -1,0 +1,215 @@
+import errno
+import io
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from headgate.bundle.files.atomic_file import check_target, open_output
+from headgate.bundle.files.payloads import COPY_SIZE
+from headgate.errors import ConfigurationError, HeadgateError
+
+PIECES = [b"a", bytes(10), b"b" * COPY_SIZE, b"", b"c", memoryview(b"d" * (COPY_SIZE // 4)), b"e"]
+WHOLE = b"".join(PIECES)
+
+
+def write(target, pieces=PIECES, progress=None):
+    with open_output(target, sum(map(len, pieces)), progress) as output:
+        for piece in pieces:
+            output.put(piece)
+
+
+def write_and_fail(target, piece):
+    with open_output(target, 1) as output:
+        output.put(piece)
+        raise ZeroDivisionError
+
+
+class Stream(io.RawIOBase):
+    """A raw stream that takes a few bytes at a time; None stands for "come again"."""
+
+    def __init__(self, *takes):
+        self.takes = list(takes)
+        self.taken = b""
+
+    def writable(self):
+        return True
+
+    def write(self, piece):
+        most = self.takes.pop(0) if self.takes else len(piece)
+        if most is None:
+            return None
+        self.taken += bytes(piece[:most])
+        return min(most, len(piece))
+
+
+def test_a_path_has_the_whole(tmp_path):
+    write(tmp_path / "out")
+    write(str(tmp_path / "other"))
+    assert (tmp_path / "out").read_bytes() == (tmp_path / "other").read_bytes() == WHOLE
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "out"]
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077, 0o002])
+def test_a_new_file_has_the_permissions_that_the_umask_leaves(tmp_path, umask):
+    before = os.umask(umask)
+    try:
+        write(tmp_path / "out")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o666 & ~umask
+
+
+def test_a_file_that_was_there_keeps_its_permissions(tmp_path):
+    (tmp_path / "out").touch()
+    (tmp_path / "out").chmod(0o640)
+    write(tmp_path / "out")
+    assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o640
+
+
+def test_what_has_the_old_file_open_goes_on_reading_it(tmp_path):
+    (tmp_path / "out").write_bytes(b"before")
+    with (tmp_path / "out").open("rb") as reader:
+        write(tmp_path / "out")
+        assert reader.read() == b"before"
+
+
+def test_a_failure_leaves_what_was_there(tmp_path):
+    (tmp_path / "out").write_bytes(b"before")
+    for target in (tmp_path / "out", tmp_path / "new"):
+        with pytest.raises(ZeroDivisionError):
+            write_and_fail(target, bytes(COPY_SIZE))
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert (tmp_path / "out").read_bytes() == b"before"
+
+
+def test_what_a_link_leads_to_is_replaced(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "folder" / "out")
+    for _ in range(2):
+        write(tmp_path / "link")
+        assert (tmp_path / "link").is_symlink()
+        assert (tmp_path / "folder" / "out").read_bytes() == WHOLE
+
+
+def test_a_leftover_of_a_process_that_died_is_stepped_over(tmp_path):
+    leftover = tmp_path / f".headgate-{os.getpid()}-0.part"
+    leftover.write_bytes(b"theirs")
+    write(tmp_path / "out")
+    assert leftover.read_bytes() == b"theirs"
+    assert (tmp_path / "out").read_bytes() == WHOLE
+
+
+def test_a_named_pipe_is_a_stream(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    received = []
+    reader = threading.Thread(target=lambda: received.append((tmp_path / "pipe").read_bytes()))
+    reader.start()
+    write(tmp_path / "pipe")
+    reader.join()
+    assert received == [WHOLE]
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+
+
+def test_a_device_is_a_stream():
+    write("/dev/null")
+    assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
+
+
+def test_a_stream_stays_open_and_is_flushed(tmp_path):
+    with (tmp_path / "out").open("wb") as stream:
+        stream.write(b"before ")
+        write(stream)
+        assert (tmp_path / "out").read_bytes() == b"before " + WHOLE
+        stream.write(b" after")
+
+
+def test_a_raw_stream_takes_what_it_has_room_for():
+    stream = Stream(1, 2, 0, 3)
+    write(stream)
+    assert stream.taken == WHOLE
+
+
+def test_a_stream_that_does_not_wait_is_told_of():
+    with pytest.raises(HeadgateError, match="does not wait while it is full"):
+        write(Stream(1, None))
+
+
+def test_a_failure_ends_a_stream_where_it_is():
+    stream = io.BytesIO()
+    with pytest.raises(ZeroDivisionError):
+        write_and_fail(stream, b"gathered")
+    assert stream.getvalue() == b""
+
+
+def test_what_a_stream_raises_passes_through():
+    class Broken(io.BytesIO):
+        def write(self, piece):
+            raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        write(Broken())
+
+
+def test_small_pieces_are_gathered():
+    calls = []
+
+    class Counted(io.BytesIO):
+        def write(self, piece):
+            calls.append(len(piece))
+            return super().write(piece)
+
+    target = Counted()
+    write(target, [b"x" * 100] * 10_000)
+    assert target.getvalue() == b"x" * 1_000_000
+    assert len(calls) <= 1_000_000 // COPY_SIZE + 1
+    assert max(calls) < COPY_SIZE + 100
+
+
+def test_progress_tells_how_far_it_is():
+    told = []
+    write(io.BytesIO(), progress=lambda written, total: told.append((written, total)))
+    assert told[-1] == (len(WHOLE), len(WHOLE))
+    assert [written for written, _ in told] == sorted({written for written, _ in told})
+
+
+def test_what_cannot_be_written_is_told_of(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(HeadgateError, match=r"cannot write .*out: No space left on device"):
+        write(tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_of_somebody_elses_stays_theirs(tmp_path):
+    with pytest.raises(ConnectionResetError), open_output(tmp_path / "out", 1):
+        raise ConnectionResetError
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_that_goes_away_is_told_of(tmp_path):
+    with pytest.raises(HeadgateError, match=r"cannot write .*out: No such file or directory"):
+        write(tmp_path / "gone" / "out")
+
+
+def test_no_path_for_a_bundle(tmp_path):
+    check_target(tmp_path / "out")
+    check_target("out")
+    check_target(io.BytesIO())
+    with pytest.raises(ConfigurationError, match="is a directory; name a file in it"):
+        check_target(tmp_path)
+    with pytest.raises(ConfigurationError, match="there is no directory"):
+        check_target(tmp_path / "gone" / "out")
+
+
+def test_a_buffer_can_be_reused_for_the_next_piece():
+    target, buffer = io.BytesIO(), bytearray(5)
+    with open_output(target, 10) as output:
+        for content in (b"first", b"other"):
+            buffer[:] = content
+            output.put(memoryview(buffer))
+    assert target.getvalue() == b"firstother"

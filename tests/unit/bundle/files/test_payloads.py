@@ -1,0 +1,193 @@
+import io
+import os
+from pathlib import Path
+
+import pytest
+
+from headgate.bundle.files.atomic_file import open_output
+from headgate.bundle.files.payloads import COPY_SIZE, FilePayload, payload_chunks, prepare_payload
+from headgate.bundle.files.spool import Spool, SpooledPayload
+from headgate.errors import ConfigurationError, HeadgateError
+
+
+def kept(payload, length=None):
+    return prepare_payload(payload, length, Spool)
+
+
+def copied(payload):
+    return b"".join(bytes(chunk) for chunk in payload_chunks(payload))
+
+
+@pytest.mark.parametrize("payload", [b"", b"abc", bytes(1_000_000)])
+def test_bytes_are_kept_themselves(payload):
+    waiting, length = kept(payload)
+    assert waiting is payload
+    assert length == len(payload)
+    assert copied(waiting) == payload
+
+
+def test_views_of_anything_are_counted_in_bytes():
+    waiting, length = kept(memoryview(b"abcdefgh").cast("H"))
+    assert length == 8
+    assert copied(waiting) == b"abcdefgh"
+
+
+def test_what_can_change_is_copied():
+    changing = bytearray(b"before")
+    for payload in (changing, memoryview(changing), memoryview(changing)[::2]):
+        meant = bytes(payload)
+        waiting, length = kept(payload)
+        changing[:] = b"after!"
+        assert (copied(waiting), length) == (meant, len(meant))
+        changing[:] = b"before"
+
+
+@pytest.mark.parametrize("size", [0, 1, COPY_SIZE - 1, COPY_SIZE, COPY_SIZE + 1, 3 * COPY_SIZE, 3 * COPY_SIZE + 17])
+def test_a_file_of_any_size(tmp_path, size):
+    path = tmp_path / "payload"
+    path.write_bytes(os.urandom(size))
+    waiting, length = kept(path)
+    assert isinstance(waiting, FilePayload)
+    assert length == size
+    assert copied(waiting) == path.read_bytes()
+
+
+@pytest.mark.parametrize("size", [10, COPY_SIZE, 2 * COPY_SIZE + 5])
+@pytest.mark.parametrize("change", [-1, 1, -10, COPY_SIZE])
+def test_a_file_that_changed_is_told_of(tmp_path, size, change):
+    path = tmp_path / "payload"
+    path.write_bytes(bytes(size))
+    waiting, _ = kept(path)
+    path.write_bytes(bytes(size + change))
+    with pytest.raises(HeadgateError, match=f"payload had {size} bytes when it was added and .* now"):
+        copied(waiting)
+
+
+def read_in_pieces(monkeypatch, most):
+    """Let the system read at most `most` bytes at a time, as network and FUSE file systems may."""
+    read, readv = os.read, os.readv
+    monkeypatch.setattr(os, "read", lambda handle, length: read(handle, min(length, most)))
+    monkeypatch.setattr(os, "readv", lambda handle, buffers: readv(handle, [memoryview(buffers[0])[:most]]))
+
+
+@pytest.mark.parametrize("most", [1_000, 65_535, 65_536, COPY_SIZE - 1])
+@pytest.mark.parametrize("size", [1, 1_000, 1_001, COPY_SIZE - 1, COPY_SIZE, COPY_SIZE + 1, 3 * COPY_SIZE + 17])
+def test_a_file_that_is_read_in_short_pieces_is_written_whole(tmp_path, monkeypatch, size, most):
+    path = tmp_path / "payload"
+    path.write_bytes(os.urandom(size))
+    read_in_pieces(monkeypatch, most)
+    waiting, _ = kept(path)
+    target = io.BytesIO()
+    with open_output(target, size) as output:
+        for chunk in payload_chunks(waiting):
+            output.put(chunk)
+    assert target.getvalue() == path.read_bytes()
+
+
+@pytest.mark.parametrize("change", [-1, 1])
+@pytest.mark.parametrize("size", [10_000, COPY_SIZE + 5])
+def test_a_change_is_noticed_in_short_pieces(tmp_path, monkeypatch, size, change):
+    path = tmp_path / "payload"
+    path.write_bytes(bytes(size))
+    waiting, _ = kept(path)
+    path.write_bytes(bytes(size + change))
+    read_in_pieces(monkeypatch, 1_000)
+    with pytest.raises(HeadgateError, match=f"payload had {size} bytes when it was added and .* now"):
+        copied(waiting)
+
+
+def test_a_file_that_is_gone_is_told_of(tmp_path):
+    path = tmp_path / "payload"
+    with pytest.raises(HeadgateError, match=r"cannot read the payload .*: No such file"):
+        kept(path)
+    path.write_bytes(b"x")
+    waiting, _ = kept(path)
+    path.unlink()
+    with pytest.raises(HeadgateError, match=r"cannot read the payload .*: No such file"):
+        copied(waiting)
+
+
+def test_a_file_is_closed_when_nobody_reads_on(tmp_path):
+    path = tmp_path / "payload"
+    path.write_bytes(bytes(3 * COPY_SIZE))
+    waiting, _ = kept(path)
+    before = set(Path("/proc/self/fd").iterdir())
+    reading = payload_chunks(waiting)
+    next(reading)
+    reading.close()
+    assert set(Path("/proc/self/fd").iterdir()) == before
+
+
+def test_only_files_are_files(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "pipe"):
+        with pytest.raises(ConfigurationError, match="is no regular file"):
+            kept(path)
+
+
+def test_chunks_go_to_the_spool():
+    spools = []
+
+    def spool():
+        spools.append(Spool())
+        return spools[-1]
+
+    waiting, length = prepare_payload((b"ab", b"", bytearray(b"c"), memoryview(b"d")), None, spool)
+    assert isinstance(waiting, SpooledPayload)
+    assert (length, copied(waiting), len(spools)) == (4, b"abcd", 1)
+    assert prepare_payload(b"x", None, spool) == (b"x", 1)
+    assert len(spools) == 1
+
+
+def test_a_piece_of_a_spool_stays_there():
+    piece = Spool().keep([b"abc"])
+    assert kept(piece) == (piece, 3)
+
+
+def test_promised_chunks_are_taken_when_they_are_written():
+    taken = []
+
+    def parts():
+        for part in (b"ab", b"c"):
+            taken.append(part)
+            yield part
+
+    waiting, length = kept(parts(), length=3)
+    assert (length, taken) == (3, [])
+    assert copied(waiting) == b"abc"
+
+
+@pytest.mark.parametrize(("promised", "fault"), [(2, "are more than the 2 bytes"), (4, "end 1 bytes short of the 4")])
+def test_a_broken_promise_is_told_of(promised, fault):
+    waiting, _ = kept(iter([b"ab", b"c"]), length=promised)
+    with pytest.raises(HeadgateError, match=fault):
+        copied(waiting)
+
+
+@pytest.mark.parametrize("payload", [b"abc", memoryview(b"abc")])
+def test_an_announced_length_is_held_to(payload, tmp_path):
+    assert kept(payload, length=3)[1] == 3
+    with pytest.raises(ConfigurationError, match="has 3 bytes, and 4 were announced"):
+        kept(payload, length=4)
+
+
+@pytest.mark.parametrize(
+    ("payload", "fault"),
+    [
+        ("text", "the payload is text; give bytes, or a pathlib.Path"),
+        (None, "the payload is NoneType"),
+        (7, "the payload is int"),
+        (["text"], "yielded str; its chunks are bytes"),
+        ([b"x", 7], "yielded int; its chunks are bytes"),
+    ],
+)
+def test_what_is_no_payload(payload, fault):
+    with pytest.raises(ConfigurationError, match=fault):
+        kept(payload)
+
+
+def test_a_path_is_kept_small(tmp_path):
+    path = tmp_path / "payload"
+    path.touch()
+    waiting, _ = kept(Path(path))
+    assert waiting == FilePayload(str(path), 0)

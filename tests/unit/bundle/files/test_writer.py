@@ -1,0 +1,325 @@
+"""Bundles as bundled-exchanges-01 wants them, written and read again by the strict reader."""
+
+import io
+from pathlib import Path
+
+import pytest
+
+from headgate.bundle.api import open_bundle
+from headgate.bundle.files.writer import BundleWriter
+from headgate.bundle.format.cbor import encode
+from headgate.bundle.model import Exchange, Location
+from headgate.errors import ConfigurationError, ResponseError
+
+VECTORS = Path(__file__).parents[3] / "vectors" / "bundle"
+PAGE, MANIFEST = "https://example.com/", "https://example.com/manifest.webmanifest"
+HTML, TEXT = {"content-type": "text/html"}, {"content-type": "text/plain"}
+VARIANTS = "Accept-Encoding;gzip;br, Accept-Language;en;fr;ja"
+
+
+def begun(target=None, **options):
+    """Begin a b1 bundle whose manifest is its page."""
+    options = {"version": "b1", "primary_url": PAGE, **options}
+    if options["version"] != "b2":
+        options.setdefault("manifest_url", PAGE)
+    return BundleWriter(io.BytesIO() if target is None else target, **options)
+
+
+def written(*exchanges, **options):
+    """Write exchanges, each a URL and the arguments of `add`, and give the bundle's bytes."""
+    target = io.BytesIO()
+    with begun(target, **options) as writer:
+        for url, more in exchanges:
+            writer.add(url, **more)
+    assert writer.length == len(target.getvalue())
+    return target.getvalue()
+
+
+def whole(**options):
+    """Write a bundle with a page and a manifest."""
+    options.setdefault("manifest_url", MANIFEST)
+    page, manifest = {"headers": HTML, "payload": b"<p>"}, {"headers": TEXT, "payload": b"{}"}
+    return written((PAGE, page), (MANIFEST, manifest), **options)
+
+
+def found(bundle, **how):
+    with open_bundle(bundle, **how) as opened:
+        return [
+            (stored.url, stored.variant_key, stored.response.status, bytes(stored.response.payload))
+            for stored in opened.exchanges()
+        ]
+
+
+def copied(path):
+    """Write again what a bundle holds."""
+    target = io.BytesIO()
+    with open_bundle(path, profile="compat") as bundle:
+        metadata = bundle.metadata
+        names = [section.name for section in metadata.sections]
+        with BundleWriter(
+            target,
+            version=metadata.version,
+            primary_url=metadata.primary_url,
+            manifest_url=metadata.manifest_url,
+            section_order=names,
+        ) as writer:
+            together = {}
+            for stored in bundle.exchanges():
+                together.setdefault(stored.location, []).append(stored)
+            for first, *others in together.values():
+                negotiated = metadata.requests[first.url]
+                several = not isinstance(negotiated, Location)
+                writer.add(
+                    first.url,
+                    status=first.response.status,
+                    headers=first.response.stored_headers,
+                    payload=first.response.payload,
+                    variants=negotiated.variants if several else None,
+                    variant_key=[stored.variant_key for stored in (first, *others)] if several else None,
+                )
+    return target.getvalue()
+
+
+@pytest.mark.parametrize("name", ["small_b1", "small_b2", "variants_b1", "hello_b2", "cases/ok_b2_minimal"])
+def test_bundles_of_other_writers_come_out_byte_for_byte(name):
+    assert copied(VECTORS / f"{name}.wbn") == (VECTORS / f"{name}.wbn").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("version", "lead"),
+    [
+        ("draft-01", "84 48 f09f8c90f09f93a6 44 31000000"),
+        ("b1", "86 48 f09f8c90f09f93a6 44 62310000"),
+        ("b2", "85 48 f09f8c90f09f93a6 44 62320000"),
+    ],
+)
+def test_each_version_begins_as_it_does(version, lead):
+    """3.3 step 2, "84 48 F0 9F 8C 90 F0 9F 93 A6"; the later drafts have 86, and b2 has 85."""
+    bundle = whole(version=version)
+    assert bundle.startswith(bytes.fromhex(lead))
+    with open_bundle(bundle) as opened:
+        assert opened.metadata.version == version
+        assert (opened.metadata.primary_url, opened.metadata.manifest_url) == (PAGE, MANIFEST)
+    assert found(bundle) == [(PAGE, None, 200, b"<p>"), (MANIFEST, None, 200, b"{}")]
+
+
+def test_the_bundle_ends_with_its_length():
+    """3.3.6: "The length of a bundle is encoded as a big-endian integer inside a CBOR byte string at the end"."""
+    bundle = whole()
+    assert bundle[-9:] == b"\x48" + len(bundle).to_bytes(8, "big")
+    assert found(b"self-extracting" + bundle, from_end=True) == found(bundle)
+
+
+def test_the_same_exchanges_are_the_same_bytes():
+    assert whole() == whole()
+    backwards = {"x-b": "2", "x-a": "1", **HTML}
+    forwards = dict(reversed(backwards.items()))
+    one, other = (written((PAGE, {"headers": headers})) for headers in (backwards, forwards))
+    assert one == other
+
+
+def test_urls_are_stored_in_normal_form():
+    bundle = written(("HTTPS://EXAMPLE.com:443/a/../é", {}), primary_url="https://example.com", manifest_url=f"{PAGE}é")
+    with open_bundle(bundle, profile="compat") as opened:
+        assert list(opened.metadata.requests) == ["https://example.com/%C3%A9"]
+        assert opened.metadata.primary_url == "https://example.com/"
+
+
+def test_an_exchange_as_a_source_yields_it():
+    target = io.BytesIO()
+    with begun(target) as writer:
+        writer.add_exchange(Exchange(PAGE, 200, HTML, b"gz", "Accept-Encoding;gzip;identity", "gzip"))
+        writer.add_exchange(Exchange(PAGE, 200, HTML, [b"pl", b"ain"], "Accept-Encoding;gzip;identity", "identity"))
+        writer.add_exchange(Exchange(MANIFEST, 404, TEXT, b"none"))
+    assert found(target.getvalue(), profile="compat") == [
+        (PAGE, "gzip", 200, b"gz"),
+        (PAGE, "identity", 200, b"plain"),
+        (MANIFEST, None, 404, b"none"),
+    ]
+
+
+def test_variants_are_found_by_their_keys():
+    keys = [f"{coding};{language}" for coding in ("gzip", "br") for language in ("en", "fr", "ja")]
+    exchanges = [
+        (PAGE, {"headers": TEXT, "payload": key.encode(), "variants": VARIANTS, "variant_key": key})
+        for key in sorted(keys)
+    ]
+    with open_bundle(written(*exchanges), profile="compat") as bundle:
+        assert list(bundle.metadata.requests[PAGE].locations) == keys
+        for key in keys:
+            assert bytes(bundle.response(PAGE, key).payload) == key.encode()
+
+
+def test_two_keys_share_one_place():
+    shared = {"variants": "Accept-Encoding;gzip;br", "variant_key": ["gzip", "br"]}
+    with open_bundle(written((PAGE, {"headers": TEXT, **shared})), profile="compat") as bundle:
+        locations = bundle.metadata.requests[PAGE].locations
+        assert locations["gzip"] == locations["br"]
+
+
+def test_a_bundle_that_lacks_variants_is_not_written(tmp_path):
+    writer = begun(tmp_path / "out")
+    writer.add(PAGE, headers=TEXT, variants=VARIANTS, variant_key="gzip;en")
+    with pytest.raises(ConfigurationError, match=f"{PAGE} lacks the variants gzip;fr, gzip;ja, br;en, br;fr, br;ja"):
+        writer.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_b2_has_no_variants():
+    writer = begun(version="b2")
+    with pytest.raises(ConfigurationError, match="a b2 bundle has no variants"):
+        writer.add(PAGE, headers=TEXT, variants=VARIANTS, variant_key="gzip;en")
+
+
+def test_relative_urls_stay_in_b2_where_asked():
+    options = {"version": "b2", "relative_urls": True}
+    bundle = written(("a", {}), ("../b?c", {}), ("./index", {}), primary_url="index", **options)
+    with open_bundle(bundle, base_url="https://example.com/x/y.wbn") as opened:
+        assert opened.metadata.primary_url == "https://example.com/x/index"
+        assert set(opened.metadata.requests) == {f"{PAGE}x/a", f"{PAGE}b?c", f"{PAGE}x/index"}
+    with pytest.raises(ConfigurationError, match="there already"):
+        written(("a", {}), ("./a", {}), primary_url="a", **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        ({"version": "b3"}, "there is no version 'b3'; name one of draft-01, b1, b2"),
+        ({"primary_url": None}, "a b1 bundle needs a primary URL"),
+        ({"primary_url": None, "version": "draft-01"}, "a draft-01 bundle needs a primary URL"),
+        ({"manifest_url": None}, "a b1 bundle needs a manifest; set manifest_url, or write b2"),
+        ({"manifest_url": None, "version": "draft-01"}, "a draft-01 bundle needs a manifest"),
+        ({"primary_url": "a"}, "is no absolute URL"),
+        ({"manifest_url": "https://example.com/#a"}, "has a fragment"),
+        ({"relative_urls": True}, "b2 alone has relative ones"),
+        ({"sections": {"index": b"\xa0"}}, "is made of the bundle's own arguments"),
+        ({"section_order": ["responses"]}, "does not name each section once"),
+    ],
+)
+def test_what_no_bundle_can_be_is_said_at_once(options, fault):
+    with pytest.raises(ConfigurationError, match=fault):
+        begun(**options)
+
+
+def test_a_path_that_cannot_be_is_said_at_once(tmp_path):
+    with pytest.raises(ConfigurationError, match="is a directory"):
+        begun(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("exchange", "fault"),
+    [
+        ({"payload": b"x"}, f"^{PAGE}: there is a payload and no Content-Type header"),
+        ({"payload": b"x", "headers": {"content-type": "a/b", "x": "\n\0"}}, f"^{PAGE}: the value .* of x"),
+        ({"status": 99}, f"^{PAGE}: the status 99"),
+        ({"headers": TEXT, "payload": "text"}, f"^{PAGE}: the payload is text"),
+        ({"headers": {"x": "x" * 600_000}}, f"^{PAGE}: the headers take"),
+        ({"variant_key": "gzip"}, f"^{PAGE}: there is a variant key and no `variants`"),
+        ({"variants": VARIANTS}, f"^{PAGE}: the URL has variants; say"),
+        ({"variants": "?", "variant_key": "a"}, f"^{PAGE}: .* is no Variants value"),
+    ],
+)
+def test_an_exchange_that_cannot_be_leaves_the_writer_as_it_was(exchange, fault):
+    target = io.BytesIO()
+    with begun(target) as writer:
+        with pytest.raises(ConfigurationError, match=fault):
+            writer.add(PAGE, **exchange)
+        writer.add(PAGE, headers=HTML, payload=b"<p>")
+    assert target.getvalue() == written((PAGE, {"headers": HTML, "payload": b"<p>"}))
+
+
+def test_a_url_is_added_once():
+    writer = begun()
+    writer.add(PAGE)
+    with pytest.raises(ConfigurationError, match=f"^{PAGE}: the URL is there already"):
+        writer.add("https://EXAMPLE.com")
+
+
+def test_the_manifest_is_in_the_bundle():
+    """3.3.2: "The URL MUST refer to the one or more response(s) contained in the bundle itself." """
+    writer = begun(manifest_url=MANIFEST)
+    writer.add(PAGE)
+    with pytest.raises(ConfigurationError, match=f"the manifest URL {MANIFEST} is not in the bundle"):
+        writer.close()
+
+
+def test_the_primary_url_of_b2_is_in_the_bundle_and_others_are_told_of():
+    """2.2 calls it "a reasonable URL to try to load instead", which may be elsewhere; b2's document wants it here."""
+    with begun(version="b1", manifest_url=MANIFEST) as writer:
+        writer.add(MANIFEST)
+    assert f"the primary URL {PAGE} is not in the bundle" in writer.remarks()
+    other = begun(version="b2")
+    other.add(MANIFEST)
+    with pytest.raises(ConfigurationError, match=f"the primary URL {PAGE} is not in the bundle"):
+        other.close()
+    written((PAGE, {}), version="b2", primary_url=f"{PAGE}#part")
+
+
+def test_what_strict_readers_refuse_is_remarked():
+    with begun(critical=["index", "quantum"], sections={"quantum": b"\x00"}) as writer:
+        writer.add(PAGE, status=301, headers={"location": "/a"})
+        writer.add(f"{PAGE}a", status=204)
+    empty, critical = writer.remarks()
+    assert empty.startswith("empty responses without a Content-Type, which strict readers refuse (3.4 step 9): 2, ")
+    assert empty.endswith(f"the first is {PAGE}")
+    assert "only readers that know quantum" in critical
+    with begun(manifest_url=PAGE) as writer:
+        writer.add(PAGE, headers=HTML)
+    assert writer.remarks() == []
+
+
+def test_strict_readers_refuse_just_what_was_remarked():
+    """3.4 step 9."""
+    bundle = written((PAGE, {}))
+    with open_bundle(bundle) as opened, pytest.raises(ResponseError, match="there is no content-type"):
+        opened.response(PAGE)
+
+
+def test_sections_are_carried():
+    signatures = encode([[], []])
+    bundle = whole(sections={"x": encode({"a": 1}), "signatures": signatures}, critical=["signatures"])
+    with open_bundle(bundle) as opened:
+        at = {section.name: section for section in opened.metadata.sections}
+        assert list(at) == ["manifest", "critical", "x", "signatures", "index", "responses"]
+        for name, item in {"x": encode({"a": 1}), "signatures": signatures, "critical": encode(["signatures"])}.items():
+            assert bytes(opened.raw[at[name].offset :][: at[name].length]) == item
+
+
+def test_a_bundle_is_written_once(tmp_path):
+    with begun(tmp_path / "out.wbn") as writer:
+        writer.add(PAGE)
+        writer.close()
+        (tmp_path / "out.wbn").unlink()
+    writer.close()
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ConfigurationError, match="begin another"):
+        writer.add(MANIFEST)
+
+
+def test_an_empty_bundle():
+    assert found(written(version="b2", primary_url=None)) == []
+
+
+def test_a_target_is_all_that_a_writer_needs():
+    target = io.BytesIO()
+    with BundleWriter(target) as writer:
+        writer.add(PAGE, headers=HTML, payload=b"<p>")
+    assert target.getvalue()[10:15] == b"\x44b2\0\0"
+    assert found(target.getvalue()) == [(PAGE, None, 200, b"<p>")]
+
+
+def test_progress_ends_with_the_whole():
+    told = []
+    bundle = whole(progress=lambda done, total: told.append((done, total)))
+    assert told[-1] == (len(bundle), len(bundle))
+
+
+@pytest.mark.parametrize(
+    ("primary", "url", "fault"), [(PAGE, "/", "is there already"), ("urn:x:y", "a.css", "is no absolute URL")]
+)
+def test_relative_urls_are_relative_to_an_absolute_primary_url(primary, url, fault):
+    """Readers resolve them against it: what they would refuse then is refused at once."""
+    writer = begun(version="b2", primary_url=primary, relative_urls=True)
+    writer.add(primary, headers=HTML)
+    with pytest.raises(ConfigurationError, match=fault):
+        writer.add(url, headers=HTML)

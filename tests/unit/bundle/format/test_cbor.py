@@ -1,0 +1,232 @@
+"""headgate.bundle.format.cbor."""
+
+import struct
+
+import pytest
+
+from headgate.bundle.format.cbor import (
+    ARRAY,
+    BYTES,
+    MAP,
+    TEXT,
+    UINT,
+    CborError,
+    Items,
+    array,
+    data,
+    decode,
+    encode,
+    head,
+    head_size,
+    read_head,
+    text,
+)
+
+
+class TestHeads:
+    @pytest.mark.parametrize(
+        ("argument", "written"),
+        [
+            (0, "00"),
+            (23, "17"),
+            (24, "1818"),
+            (255, "18ff"),
+            (256, "190100"),
+            (65_535, "19ffff"),
+            (65_536, "1a00010000"),
+            (2**32 - 1, "1affffffff"),
+            (2**32, "1b0000000100000000"),
+            (2**64 - 1, "1bffffffffffffffff"),
+        ],
+    )
+    def test_the_shortest_head_is_written_and_read_back(self, argument, written):
+        assert head(UINT, argument).hex() == written
+        assert read_head(bytes.fromhex(written)) == (UINT, argument, len(written) // 2)
+        assert head_size(bytes.fromhex(written)[0]) == len(written) // 2
+
+    @pytest.mark.parametrize("major", [UINT, BYTES, TEXT, ARRAY, MAP])
+    def test_the_major_type_is_the_top_three_bits(self, major):
+        assert head(major, 1)[0] == major << 5 | 1
+        assert read_head(head(major, 300))[:2] == (major, 300)
+
+    @pytest.mark.parametrize("written", ["1817", "1900ff", "1a0000ffff", "1b00000000ffffffff"])
+    def test_a_longer_head_than_needed_is_refused(self, written):
+        with pytest.raises(CborError, match="shortest") as caught:
+            read_head(bytes.fromhex(written))
+        assert caught.value.step == "3.5.3 step 3"
+
+    @pytest.mark.parametrize("first", [0x1C, 0x1D, 0x1E, 0x5F, 0x9F])
+    def test_low_bits_of_28_to_31_are_refused(self, first):
+        with pytest.raises(CborError) as caught:
+            read_head(bytes([first]) + bytes(9))
+        assert caught.value.step == "3.5.3 step 3"
+
+    def test_a_head_that_is_cut_is_refused_at_its_place(self):
+        with pytest.raises(CborError) as caught:
+            read_head(b"\0\0\x1a\0\0\0", 2)
+        assert (caught.value.step, caught.value.offset) == ("3.5.3 step 3", 2)
+        with pytest.raises(CborError) as caught:
+            read_head(b"")
+        assert caught.value.step == "3.5.3 step 1"
+
+
+class TestEncode:
+    @pytest.mark.parametrize(
+        ("value", "written"),
+        [
+            (1, "01"),
+            (b"ab", "426162"),
+            ("ü", "62c3bc"),
+            ([1, [2]], "82018102"),
+            ((), "80"),
+            (True, "f5"),
+            (False, "f4"),
+            ({"b": 1, "a": 2, "": 3, b"zz": 4}, "a4427a7a04600361610261620 1".replace(" ", "")),
+        ],
+    )
+    def test_values_have_one_encoding(self, value, written):
+        assert encode(value).hex() == written
+
+    def test_map_keys_sort_by_their_bytes_whole(self):
+        # RFC 8949, section 4.2.1: bytewise, so a shorter key comes first because its head does.
+        assert encode({"bb": 1, "c": 2}) == b"\xa2" + text("c") + b"\x02" + text("bb") + b"\x01"
+
+    @pytest.mark.parametrize("value", [-1, 2**64, 1.5, None, object()])
+    def test_what_no_bundle_holds_is_refused(self, value):
+        with pytest.raises(TypeError):
+            encode(value)
+
+    def test_pieces(self):
+        assert data(b"x" * 24)[:2] == b"\x58\x18"
+        assert array([b"\x01", b"\x02"]) == b"\x82\x01\x02"
+
+
+class TestItems:
+    def test_each_kind_is_taken_in_turn(self):
+        items = Items(encode([7, b"x", "y", {"k": 1}]))
+        assert items.array(4) == 4
+        assert (items.uint(), items.data(), items.text()) == (7, b"x", "y")
+        assert [(key, items.uint()) for key in items.entries(items.text)] == [("k", 1)]
+        items.end()
+        assert items.peek() == -1
+
+    @pytest.mark.parametrize(
+        ("written", "step"),
+        [
+            (b"\x61\xff", "3.5.1 step 1"),  # not UTF-8
+            (b"\x62a", "3.5.1 step 1"),  # cut
+            (b"\x7b" + b"\xff" * 8, "3.5.1 step 1"),  # 2**64 - 1 bytes
+            (b"\x7f", "3.5.1 step 2"),  # indefinite
+            (b"\x78\x01a", "3.5.1 step 2"),  # not the shortest
+            (b"\x41a", "3.5.1 step 5"),  # bytes
+            (b"\x7c", "3.5.1 step 1"),  # reserved
+            (b"\x1f", "3.5.1 step 1"),  # an integer has no indefinite length
+            (b"", "3.5.1 step 1"),
+        ],
+    )
+    def test_what_is_no_text_says_which_step(self, written, step):
+        with pytest.raises(CborError) as caught:
+            Items(written).text()
+        assert caught.value.step == step
+
+    @pytest.mark.parametrize(("keys", "fault"), [("ba", "is not in order"), ("aa", "appears twice")])
+    def test_keys_out_of_order_or_twice_are_refused(self, keys, fault):
+        items = Items(b"\xa2" + b"".join(text(key) + b"\x01" for key in keys))
+        with pytest.raises(CborError, match=fault) as caught:
+            [items.uint() for _ in items.entries(items.text)]
+        assert (caught.value.step, caught.value.offset) == ("3.5.1 step 2", 4)
+
+    def test_bytes_behind_the_item_are_refused(self):
+        items = Items(b"\x01\x02")
+        items.uint()
+        with pytest.raises(CborError) as caught:
+            items.end()
+        assert (caught.value.step, caught.value.offset) == ("3.5.1 step 3", 1)
+
+    def test_an_array_of_another_length_is_refused(self):
+        with pytest.raises(CborError, match="has 2 items where 3 belong"):
+            Items(b"\x82\x01\x02").array(3)
+
+
+class TestAny:
+    @pytest.mark.parametrize(
+        "written",
+        [
+            "f6",
+            "f0",
+            "f820",
+            "f93c00",  # 1.0 in two bytes
+            "fa47c35000",  # 100000.0 needs four
+            "fb3ff199999999999a",  # 1.1 needs eight
+            "f97e00",  # not a number
+            "c11a514b67b0",  # a tag
+            "a28000a1010203",  # an array for a key, then a map
+            "20",
+            "80",
+            "a0",
+        ],
+    )
+    def test_well_formed_and_deterministic_is_taken_whole(self, written):
+        source = bytes.fromhex(written)
+        assert Items(source + b"\0").any() == source
+
+    @pytest.mark.parametrize(
+        ("written", "step"),
+        [
+            ("fb3ff0000000000000", "3.5.1 step 2"),  # 1.0 in eight bytes
+            ("fa3f800000", "3.5.1 step 2"),
+            ("fa7fc00000", "3.5.1 step 2"),  # not a number, in four
+            ("f81f", "3.5.1 step 1"),  # a simple value below 32 in two bytes
+            ("f8", "3.5.1 step 1"),
+            ("fc", "3.5.1 step 1"),
+            ("ff", "3.5.1 step 1"),
+            ("a2616201616101", "3.5.1 step 2"),
+            ("a26161016161 01".replace(" ", ""), "3.5.1 step 2"),
+            ("82", "3.5.1 step 1"),
+            ("c1", "3.5.1 step 1"),
+            ("82017f", "3.5.1 step 2"),
+            ("61ff", "3.5.1 step 1"),
+        ],
+    )
+    def test_anything_else_is_refused(self, written, step):
+        with pytest.raises(CborError) as caught:
+            Items(bytes.fromhex(written)).any()
+        assert caught.value.step == step
+
+    def test_depth_is_no_limit(self):
+        deep = b"\x81" * 200_000 + b"\xa0"
+        assert len(Items(deep).any()) == len(deep)
+
+    def test_keys_that_nest_are_compared_without_copying_them_at_each_level(self):
+        # Each level's second key holds all the levels below: copied each time, this would be 9 GB.
+        levels = 60_000
+        nested = b"\xa2\0\0" * levels + b"\x01" + b"\0" * levels
+        assert len(Items(nested).any()) == len(nested)
+
+    def test_long_keys_are_compared_to_their_ends(self):
+        one, other = text("x" * 500 + "a"), text("x" * 500 + "b")
+        assert Items(b"\xa2" + one + b"\0" + other + b"\0").any()
+        with pytest.raises(CborError):
+            Items(b"\xa2" + other + b"\0" + one + b"\0").any()
+
+
+class TestDecode:
+    def test_values_come_back(self):
+        value = {"a": [1, -2, b"b", None, True, False], "b": {"c": 1.5}, "d": 2**64 - 1}
+        written = b"\xa3" + text("a") + b"\x86\x01\x21\x41b\xf6\xf5\xf4" + text("b") + b"\xa1" + text("c")
+        written += b"\xf9" + struct.pack(">e", 1.5) + text("d") + head(UINT, 2**64 - 1)
+        assert decode(written) == value
+        assert decode(b"\xc1\x05") == 5
+
+    def test_trailing_bytes_are_refused(self):
+        with pytest.raises(CborError, match="1 more bytes"):
+            decode(b"\x01\x01")
+
+    def test_what_nests_too_deep_to_build_is_refused(self):
+        assert decode(b"\x81" * 60 + b"\x80")
+        with pytest.raises(CborError, match="deeper than 64"):
+            decode(b"\x81" * 100_000 + b"\x80")
+
+    def test_a_map_that_has_containers_for_keys_is_refused(self):
+        with pytest.raises(CborError, match="array or a map for a key"):
+            decode(b"\xa1\x80\x01")

@@ -1,0 +1,183 @@
+"""headgate.bundle.format.index."""
+
+import sys
+
+import pytest
+
+from headgate.bundle.format.cbor import CborError
+from headgate.bundle.format.index import IndexRules, read_index
+from headgate.bundle.format.section_url import SectionError
+from headgate.bundle.model import Location, Section, VariantSet
+from tests.malformed.parts import array, data, entry, index, text, uint
+
+RULES = IndexRules(Section("responses", 1_000, 500), has_variants=True, base_url=None)
+B2 = IndexRules(Section("responses", 1_000, 500), has_variants=False, base_url="https://base.example/dir/page")
+URLS = [f"https://test.example.com/a/long/path/{number:05}" for number in range(40)]
+
+
+def b2_entry(offset: int, length: int) -> bytes:
+    return array(uint(offset), uint(length))
+
+
+class TestOneLocation:
+    def test_locations_count_from_the_first_byte_of_the_bundle(self):
+        source = index({"https://a.example/": entry((1, 20)), URLS[0]: entry((21, 30))})
+        assert read_index(source, RULES) == {"https://a.example/": Location(1_001, 20), URLS[0]: Location(1_021, 30)}
+
+    def test_many_urls_of_one_origin(self):
+        source = index({url: entry((number, 1)) for number, url in enumerate(URLS)})
+        assert read_index(source, RULES) == {url: Location(1_000 + n, 1) for n, url in enumerate(URLS)}
+
+    def test_urls_come_in_normal_form(self):
+        source = index({"HTTPS://Test.EXAMPLE.com:443/a/./b": entry((1, 2)), "urn:x:y": entry((3, 4))})
+        assert set(read_index(source, RULES)) == {"https://test.example.com/a/b", "urn:x:y"}
+
+    def test_the_bound_of_the_section_is_exact(self):
+        assert read_index(index({URLS[0]: entry((0, 500))}), RULES)
+        for offset, length in ((1, 500), (500, 1), (2**64 - 1, 2**64 - 1)):
+            with pytest.raises(SectionError, match="ends behind") as caught:
+                read_index(index({URLS[0]: entry((offset, length))}), RULES)
+            assert caught.value.step == "3.3.1 step 3.1"
+
+    @pytest.mark.parametrize("spoiler", ["https://test.example.com/a/long/../path/x", URLS[0] + "/é", URLS[0] + "'"])
+    def test_one_unusual_url_among_many_spoils_nothing(self, spoiler):
+        entries = {url: entry((number, 1)) for number, url in enumerate(URLS)}
+        found = read_index(index(entries | {spoiler: entry((77, 1))}), RULES)
+        assert len(found) == len(URLS) + 1
+        assert Location(1_077, 1) in found.values()
+
+    @pytest.mark.parametrize(
+        "spoiler", [URLS[0] + "#f", "https://u@test.example.com/aaaaaaaaaaaaaaa", "/relative/" * 4]
+    )
+    def test_one_wrong_url_among_many_is_refused(self, spoiler):
+        entries = {url: entry((number, 1)) for number, url in enumerate(URLS)}
+        with pytest.raises(SectionError) as caught:
+            read_index(index(entries | {spoiler: entry((77, 1))}), RULES)
+        assert caught.value.step == "3.3.1 step 4.2"
+
+    def test_two_keys_that_are_one_url_are_refused(self):
+        for first, second in ((URLS[0], URLS[0].replace("/a/", "/./a/")), (URLS[0], "HTTPS" + URLS[0][5:])):
+            with pytest.raises(SectionError, match="appears twice") as caught:
+                read_index(index({first: entry((0, 1)), second: entry((0, 1))}), RULES)
+            assert caught.value.step == "3.3.1 step 4.3.2"
+
+    @pytest.mark.parametrize("place", [0, 20, 39])
+    def test_keys_out_of_order_are_refused(self, place):
+        entries = [text(url) + entry((number, 1)) for number, url in enumerate(URLS)]
+        entries[place], entries[place - 1] = entries[place - 1], entries[place]
+        with pytest.raises(CborError, match="not in order"):
+            read_index(b"\xb8" + bytes([len(URLS)]) + b"".join(entries), RULES)
+
+    @pytest.mark.parametrize(
+        "value", [b"\x80", b"\x81\x40", array(data(b""), uint(1)), b"\x84\x40\1\1\1", b"\xa0", b"\1"]
+    )
+    def test_a_value_of_another_shape_is_refused(self, value):
+        with pytest.raises(CborError) as caught:
+            read_index(index({URLS[0]: value}), RULES)
+        assert caught.value.step == "3.5.1 step 5"
+
+    @pytest.mark.parametrize("key", [b"", b"x", b"\x78\x18", b"\xff" * 30, b"\x79\x00\x18" + b"a" * 24])
+    def test_what_is_no_key_among_many_is_refused(self, key):
+        entries = [text(url) + entry((number, 1)) for number, url in enumerate(URLS)]
+        entries[20] = key + entry((20, 1))
+        with pytest.raises(CborError):
+            read_index(b"\xb8" + bytes([len(URLS)]) + b"".join(entries), RULES)
+        with pytest.raises(CborError):
+            read_index(b"\xb8" + bytes([len(URLS)]) + b"".join(entries[:19] + entries[20:21] + entries[19:20]), RULES)
+
+    def test_without_variants_there_is_one_location(self):
+        with pytest.raises(SectionError) as caught:
+            read_index(index({URLS[0]: entry((0, 1), (1, 1))}), RULES)
+        assert caught.value.step == "3.3.1 step 4.3.1"
+
+    def test_a_count_that_lies_is_refused_at_once(self):
+        with pytest.raises(CborError):
+            read_index(b"\xbb" + b"\xff" * 8 + text(URLS[0]) + entry((0, 1)), RULES)
+
+
+class TestVariants:
+    VALUE = b"Accept-Encoding;gzip;br, Accept-Language;en;fr"
+
+    def test_keys_are_in_row_major_order(self):
+        locations = tuple((number, 1) for number in range(4))
+        found = read_index(index({URLS[0]: entry(*locations, variants=self.VALUE)}), RULES)[URLS[0]]
+        assert isinstance(found, VariantSet)
+        assert found.variants == self.VALUE.decode()
+        assert list(found.locations) == ["gzip;en", "gzip;fr", "br;en", "br;fr"]
+        assert [location.offset for location in found.locations.values()] == [1_000, 1_001, 1_002, 1_003]
+
+    def test_two_keys_may_share_a_location(self):
+        shared = read_index(index({URLS[0]: entry((0, 1), (0, 1), variants=b"Accept;a;b")}), RULES)[URLS[0]]
+        assert list(shared.locations.values()) == [Location(1_000, 1)] * 2
+
+    @pytest.mark.parametrize(("count", "step"), [(3, "3.3.1 step 4.4.3"), (5, "3.3.1 step 4.4.3")])
+    def test_the_number_of_locations_is_that_of_the_keys(self, count, step):
+        with pytest.raises(SectionError) as caught:
+            read_index(index({URLS[0]: entry(*[(0, 1)] * count, variants=self.VALUE)}), RULES)
+        assert caught.value.step == step
+
+    def test_a_value_that_is_none_is_refused(self):
+        with pytest.raises(SectionError) as caught:
+            read_index(index({URLS[0]: entry((0, 1), variants=b";;,")}), RULES)
+        assert caught.value.step == "3.3.1 step 4.4.1"
+
+    def test_ten_thousand_keys_are_taken_and_no_more(self):
+        ten = ";".join(f"v{number}" for number in range(10))
+        most = ", ".join(f"a{axis};{ten}" for axis in range(4)).encode()
+        found = read_index(index({URLS[0]: entry(*[(0, 1)] * 10_000, variants=most)}), RULES)
+        assert len(found[URLS[0]].locations) == 10_000
+        with pytest.raises(SectionError, match="10000 are taken") as caught:
+            read_index(index({URLS[0]: entry((0, 1), variants=most + b", b;x;y")}), RULES)
+        assert caught.value.step == "3.3.1 step 4.4.2"
+
+    def test_keys_that_together_are_a_mebibyte_long_are_taken_and_no_longer_ones(self):
+        thousand = "a;" + ";".join(f"v{number:04}" for number in range(1_024))
+        locations = [(0, 1)] * 1_024
+        most = f"{thousand}, b;{'b' * 1_018}".encode()
+        assert len(read_index(index({URLS[0]: entry(*locations, variants=most)}), RULES)[URLS[0]].locations) == 1_024
+        with pytest.raises(SectionError, match="1048576 are taken") as caught:
+            read_index(index({URLS[0]: entry(*locations, variants=most + b"b")}), RULES)
+        assert caught.value.step == "3.3.1 step 4.4.2"
+
+    def test_what_is_held_of_variants_grows_with_the_bytes_of_the_index_and_not_with_the_text_of_the_keys(self):
+        hundred = ";".join(f"v{number}" for number in range(100))
+        value = f"a;{hundred}, b;{'b' * 100}".encode()
+        source = index({f"{URLS[0]}{number:03}": entry(*[(0, 0)] * 100, variants=value) for number in range(200)})
+        found = read_index(source, RULES)
+        assert sum(map(held, found.values())) < 8 * len(source)
+        assert len(found[f"{URLS[0]}199"].locations) == 100
+        assert found[f"{URLS[0]}199"].locations[f"v99;{'b' * 100}"] == Location(1_000, 0)
+
+    def test_variant_keys_are_bounded_in_all(self, monkeypatch):
+        monkeypatch.setattr("headgate.bundle.format.index.MAX_TOTAL_KEYS", 8)
+        entries = {url: entry(*[(0, 1)] * 4, variants=self.VALUE) for url in URLS[:3]} | {URLS[3]: entry((0, 1))}
+        assert read_index(index({url: entries[url] for url in (URLS[0], URLS[1], URLS[3])}), RULES)
+        with pytest.raises(SectionError, match="more than 8 variant keys in all") as caught:
+            read_index(index(entries), RULES)
+        assert caught.value.step == "3.3.1 step 4.4.2"
+
+
+def held(found: VariantSet) -> int:
+    """Count the bytes of an index entry and of everything it refers to."""
+    parts = [getattr(found, name) for name in found.__struct_fields__]
+    for part in parts:
+        parts += [*part, *part.values()] if isinstance(part, dict) else part if isinstance(part, tuple | list) else ()
+    return sys.getsizeof(found) + sum(map(sys.getsizeof, parts))
+
+
+class TestB2:
+    def test_a_value_is_one_location(self):
+        source = index({url: b2_entry(number, 1) for number, url in enumerate(URLS)})
+        assert read_index(source, B2) == {url: Location(1_000 + n, 1) for n, url in enumerate(URLS)}
+
+    def test_relative_urls_are_resolved(self):
+        found = read_index(index({"style.css": b2_entry(0, 1), "/": b2_entry(1, 1), "": b2_entry(2, 1)}), B2)
+        assert set(found) == {
+            "https://base.example/dir/style.css",
+            "https://base.example/",
+            "https://base.example/dir/page",
+        }
+
+    def test_a_value_of_b1_is_refused(self):
+        with pytest.raises(CborError, match="3 items, not two"):
+            read_index(index({URLS[0]: entry((0, 1))}), B2)

@@ -1,0 +1,209 @@
+"""The integrity block as it stands in a file that wbn-sign made, and blocks that are none."""
+
+from pathlib import Path
+
+import pytest
+
+from headgate.bundle.format import cbor
+from headgate.bundle.format.incremental import drive, reads_from
+from headgate.bundle.format.integrity_block import (
+    MAX_BLOCK_SIZE,
+    IntegrityBlock,
+    block_prefix,
+    integrity_block_parser,
+    write_block,
+)
+from headgate.errors import BundleError, FormatError, VersionError
+
+VECTORS = Path(__file__).parents[3] / "vectors" / "bundle"
+SIGNED = (VECTORS / "small_b2_signed.swbn").read_bytes()
+BUNDLE = (VECTORS / "small_b2.wbn").read_bytes()
+ID = "pluvlayvow4jroqa4c6jubpjucbykzrbkn32m2nfhqmafey4ugaaaaic"
+MAGIC = "🖋📦".encode()
+KEY = {"ed25519PublicKey": bytes(32)}
+ENTRY = [KEY, bytes(64)]
+
+
+def read(content: bytes) -> IntegrityBlock | None:
+    return drive(integrity_block_parser(), reads_from(content))
+
+
+class Watched:
+    """Bytes that know how far they were asked for."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+        self.asked = 0
+
+    def read(self, offset: int, length: int) -> bytes:
+        self.asked = max(self.asked, offset + length)
+        return self.content[offset : offset + length]
+
+
+def refused(content: bytes) -> BundleError | None:
+    try:
+        read(content)
+    except BundleError as error:
+        return error
+    return None
+
+
+def block(
+    *signatures: object, version: bytes = b"2b\0\0", attributes: object = None, more: tuple[object, ...] = ()
+) -> bytes:
+    attributes = {"webBundleId": ID} if attributes is None else attributes
+    return cbor.encode([MAGIC, version, attributes, list(signatures), *more])
+
+
+def test_a_block_is_read_and_written_again() -> None:
+    found = read(SIGNED)
+    assert found is not None
+    assert SIGNED[found.length :] == BUNDLE
+    assert (found.version, found.web_bundle_id) == ("2b", ID)
+    assert found.prefix == block_prefix(ID)
+    assert found.signed == block()
+    (signature,) = found.signatures
+    ((name, key),) = signature.byte_attributes
+    assert (name, len(key), len(signature.signature)) == ("ed25519PublicKey", 32, 64)
+    assert signature.attributes == cbor.encode({name: key})
+    assert write_block(found.prefix, [signature.item]) == SIGNED[: found.length]
+
+
+@pytest.mark.parametrize("content", [BUNDLE, b"", b"\x84", SIGNED[:9], b"garbage, at length", SIGNED[1:]])
+def test_what_begins_otherwise_has_no_block(content: bytes) -> None:
+    assert read(content) is None
+
+
+def test_not_one_byte_behind_the_block_is_asked_for() -> None:
+    """A stream may have no more to give yet."""
+    source = Watched(SIGNED)
+    found = drive(integrity_block_parser(), source.read)
+    assert found is not None
+    assert found.length == source.asked == len(SIGNED) - len(BUNDLE)
+
+
+def test_every_prefix_of_a_block_is_cut_or_none() -> None:
+    length = len(SIGNED) - len(BUNDLE)
+    for end in range(length):
+        if end < 10:
+            assert read(SIGNED[:end]) is None
+            continue
+        with pytest.raises(FormatError, match="ends inside its integrity block") as refusal:
+            read(SIGNED[:end])
+        assert (refusal.value.step, refusal.value.offset) == ("integrity block", end)
+
+
+def test_changed_bytes_are_answered_or_refused() -> None:
+    for position in range(len(SIGNED) - len(BUNDLE)):
+        for bits in (1, 2, 0x20, 0x40, 0x80, 0xFF):
+            changed = bytearray(SIGNED)
+            changed[position] ^= bits
+            error = refused(bytes(changed))
+            assert error is None or error.step.startswith("integrity block")
+            assert error is None or 0 <= error.offset <= len(SIGNED)
+
+
+@pytest.mark.parametrize("version", [b"3b\0\0", b"2b\0\1", b"", b"2\0\0\0"])
+def test_a_version_nobody_knows_is_a_version_error(version: bytes) -> None:
+    with pytest.raises(VersionError, match="sign the bundle again") as refusal:
+        read(block(ENTRY, version=version))
+    assert refusal.value.offset == 10
+
+
+def test_a_block_of_the_earlier_version_can_be_stepped_over() -> None:
+    content = cbor.encode([MAGIC, b"1b\0\0", [ENTRY]])
+    found = read(content + BUNDLE)
+    assert found is not None
+    assert (found.version, found.web_bundle_id, found.length, len(found.signatures)) == ("1b", None, len(content), 1)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (block(ENTRY, more=(1,)), "with 5 items, not 4"),
+        (cbor.encode([MAGIC, b"1b\0\0", {"webBundleId": ID}, [ENTRY]]), "with 4 items, not 3"),
+        (cbor.encode([MAGIC, b"2b\0\0", [ENTRY]]), "with 3 items, not 4"),
+        (cbor.encode([MAGIC, "2b", {}, []]), "a text string stands where a byte string belongs"),
+        (block(ENTRY, attributes={}), "no webBundleId"),
+        (block(ENTRY, attributes={"webBundleId": b"bytes"}), "where a text string belongs"),
+        (block(ENTRY, attributes=[]), "where a map belongs"),
+        (block(ENTRY, attributes={1: 2}), "where a text string belongs"),
+        (cbor.encode([MAGIC, b"2b\0\0", {"webBundleId": ID}, {}]), "where an array belongs"),
+        (b"\x9f" + block(ENTRY)[1:] + b"\xff", "indefinite"),
+        (block(ENTRY).replace(b"\x58\x20", b"\x59\x00\x20"), "shortest"),
+        (block({"b": 1, "a": 2}).replace(b"\x61a", b"\x61c"), "not in order"),
+        (block()[:-1] + b"\x81\xfa\x3f\xc0\0\0", "shortest"),
+        (block()[:-1] + b"\x81\xff", "0xff"),
+        (block()[:-1] + b"\x81\x1c", "reserved"),
+    ],
+)
+def test_a_block_of_another_shape_is_a_format_error(content: bytes, words: str) -> None:
+    with pytest.raises(FormatError, match=words):
+        read(content + BUNDLE)
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        b"\x9b" + b"\xff" * 8,
+        b"\xbb" + b"\xff" * 8,
+        b"\x81\x5b" + b"\xff" * 8,
+        b"\x81\x7b\x00\x00\x00\x01\x00\x00\x00\x00",
+        b"\x9a\x00\x08\x00\x00",
+    ],
+)
+def test_what_is_claimed_and_cannot_fit_is_never_waited_for(claim: bytes) -> None:
+    source = Watched(block()[:-1] + claim)
+    with pytest.raises(FormatError, match=f"more than {MAX_BLOCK_SIZE} bytes"):
+        drive(integrity_block_parser(), source.read)
+    assert source.asked <= len(source.content)
+
+
+def test_the_longest_block_is_read_and_the_next_is_not() -> None:
+    filler = MAX_BLOCK_SIZE - len(block(b"")) - 4
+    longest = block(bytes(filler))
+    assert len(longest) == MAX_BLOCK_SIZE
+    assert read(longest) is not None
+    with pytest.raises(FormatError, match="more than"):
+        read(block(bytes(filler + 1)))
+
+
+def test_a_block_may_nest_as_deep_as_it_fits() -> None:
+    found = read(block()[:-1] + b"\x81" * 100_000 + b"\x00")
+    assert found is not None
+    assert [len(entry.byte_attributes) for entry in found.signatures] == [0]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        1,
+        "text",
+        b"bytes",
+        [],
+        [KEY],
+        [KEY, bytes(64), 1],
+        [KEY, "text"],
+        [[], b""],
+        [{1: b""}, b""],
+        {},
+        True,
+        [KEY, []],
+    ],
+)
+def test_an_entry_that_is_no_signature_is_kept_and_unknown(entry: object) -> None:
+    found = read(block(entry, ENTRY))
+    assert found is not None
+    assert found.signatures[0].item == cbor.encode(entry)
+    assert found.signatures[0].byte_attributes == ()
+    assert found.signatures[1].byte_attributes == (("ed25519PublicKey", bytes(32)),)
+
+
+def test_attributes_nobody_knows_are_signed_and_passed_over() -> None:
+    attributes = {"a": [1, {"b": 2}], "ed25519PublicKey": bytes(32), "zzzzzzzzzzzzzzzzzzz": b"more"}
+    found = read(block([attributes, b"sig"], attributes={"a": 1, "webBundleId": ID, "zzzzzzzzzzzz": [2]}))
+    assert found is not None
+    assert found.web_bundle_id == ID
+    (signature,) = found.signatures
+    assert signature.attributes == cbor.encode(attributes)
+    assert dict(signature.byte_attributes) == {"ed25519PublicKey": bytes(32), "zzzzzzzzzzzzzzzzzzz": b"more"}

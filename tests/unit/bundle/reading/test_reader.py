@@ -1,0 +1,318 @@
+"""headgate.bundle.reading.reader, and holder and lookup behind it."""
+
+import io
+import mmap
+import os
+from pathlib import Path
+
+import pytest
+
+from headgate.bundle import Bundle, BundleWriter, FormatError, VersionError, open_bundle, parse_metadata
+from headgate.bundle.model import Location
+from headgate.errors import ConfigurationError, NotInBundle, ResponseError
+from tests.malformed.parts import (
+    LOCATIONS,
+    MANIFEST,
+    PRIMARY,
+    array,
+    b2,
+    draft01,
+    entry,
+    head,
+    header_map,
+    index,
+    response,
+    text,
+    uint,
+)
+from tests.malformed.parts import Bundle as Parts
+
+GOOD = Parts().written()
+VARIANTS = b"Accept-Encoding;gzip;br, Accept-Language;en;fr"
+
+
+def negotiated() -> bytes:
+    """Write a bundle whose PRIMARY has four variants, the last two of one location."""
+    keys = ("gzip;en", "gzip;fr", "br;en")
+    headers = header_map({b":status": b"200", b"content-type": b"text/plain"})
+    stored = [response(headers, key.encode()) for key in keys] + [response(headers, b"{}")]
+    starts = [1 + sum(map(len, stored[:number])) for number in range(4)]
+    places = [(start, len(item)) for start, item in zip(starts, stored, strict=True)]
+    entries = {PRIMARY: entry(*places[:3], places[2], variants=VARIANTS), MANIFEST: entry(places[3])}
+    return Parts().having(index=index(entries), responses=array(*stored)).written()
+
+
+class TestSources:
+    def test_bytes_paths_and_files_give_the_same(self, tmp_path):
+        path = tmp_path / "good.wbn"
+        path.write_bytes(GOOD)
+        with path.open("rb") as file, path.open("rb") as mapped:
+            memory = mmap.mmap(mapped.fileno(), 0, access=mmap.ACCESS_READ)
+            for source in (GOOD, bytearray(GOOD), memoryview(GOOD), path, str(path), file, io.BytesIO(GOOD), memory):
+                with open_bundle(source) as bundle:
+                    assert bundle.metadata == parse_metadata(GOOD)
+                    assert bytes(bundle.response(PRIMARY).payload) == b"hello"
+                    assert bytes(bundle.raw) == GOOD
+
+    def test_a_file_that_gives_less_than_asked_is_asked_again(self):
+        class Slow(io.BytesIO):
+            def read(self, size=-1):
+                return super().read(min(size, 7))
+
+        assert bytes(open_bundle(Slow(GOOD)).response(PRIMARY).payload) == b"hello"
+
+    def test_an_empty_file_is_no_bundle(self, tmp_path):
+        path = tmp_path / "empty.wbn"
+        path.touch()
+        with pytest.raises(FormatError) as caught:
+            open_bundle(path)
+        assert (caught.value.step, caught.value.offset) == ("3.3 step 2", 0)
+
+    def test_a_pipe_is_read_to_its_end(self):
+        reading, writing = os.pipe()
+        os.write(writing, GOOD)
+        os.close(writing)
+        with open_bundle(f"/dev/fd/{reading}") as bundle:
+            assert len(bundle.metadata.requests) == 2
+        os.close(reading)
+
+    def test_a_missing_file_is_an_error_of_the_system(self, tmp_path):
+        with pytest.raises(FileNotFoundError):
+            open_bundle(tmp_path / "missing.wbn")
+
+    def test_a_payload_outlives_its_bundle(self, tmp_path):
+        path = tmp_path / "good.wbn"
+        path.write_bytes(GOOD)
+        with open_bundle(path) as bundle:
+            payload = bundle.response(PRIMARY).payload
+        assert bytes(payload) == b"hello"
+
+    def test_a_refused_file_is_let_go(self, tmp_path):
+        path = tmp_path / "bad.wbn"
+        path.write_bytes(b"nothing of the kind")
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        with pytest.raises(FormatError):
+            open_bundle(path)
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+class TestMetadata:
+    def test_b1(self):
+        metadata = parse_metadata(GOOD)
+        assert (metadata.version, metadata.primary_url, metadata.manifest_url) == ("b1", PRIMARY, MANIFEST)
+        assert [section.name for section in metadata.sections] == ["index", "manifest", "responses"]
+        assert metadata.length == len(GOOD)
+        first = metadata.requests[PRIMARY]
+        assert GOOD[first.offset : first.offset + first.length] == response()
+
+    def test_the_other_versions(self):
+        assert parse_metadata(draft01().written()).version == "draft-01"
+        metadata = parse_metadata(b2().written())
+        assert (metadata.version, metadata.primary_url, metadata.manifest_url) == ("b2", PRIMARY, None)
+
+    def test_b2_may_have_no_primary_section(self):
+        metadata = parse_metadata(b2().having(primary=None).written())
+        assert metadata.primary_url is None
+
+    def test_relative_urls_of_b2_are_relative_to_what_is_given_else_to_the_primary_url(self):
+        relative = b2().having(index=index({"a.css": array(uint(1), uint(10))})).written()
+        assert set(parse_metadata(relative).requests) == {PRIMARY + "a.css"}
+        base = "https://elsewhere.example/x/site.wbn"
+        assert set(parse_metadata(relative, base_url=base).requests) == {"https://elsewhere.example/x/a.css"}
+
+    def test_relative_urls_of_b2_that_are_relative_to_nothing_are_kept(self):
+        relative = index({"a.css": array(*map(uint, LOCATIONS[0])), "/b?c": array(*map(uint, LOCATIONS[1]))})
+        for primary, expected in ((None, None), (text("a.css"), "a.css")):
+            bundle = open_bundle(b2().having(primary=primary, index=relative).written())
+            assert bundle.metadata.primary_url == expected
+            assert set(bundle.metadata.requests) == {"a.css", "/b?c"}
+            assert bytes(bundle.response("a.css").payload) == b"hello"
+        for wrong in ("//u@host/", "a#b", "https://"):
+            with pytest.raises(FormatError):
+                parse_metadata(b2().having(primary=None, index=index({wrong: array(uint(1), uint(1))})).written())
+
+    def test_a_section_is_refused_before_the_next_is_looked_at(self):
+        lengths = array(text("manifest"), uint(1), text("index"), uint(9_999), text("responses"), uint(1))
+        bad = Parts(lengths=lengths).arranged(("manifest", b"\x01"), ("index", b"\x80"), ("responses", b"\x80"))
+        with pytest.raises(FormatError) as caught:
+            parse_metadata(bad.written())
+        assert caught.value.step.startswith("3.3.2 step 1")
+
+    def test_the_metadata_needs_no_byte_of_the_responses(self):
+        parts = Parts()
+        assert parse_metadata(parts.written()[: parts.at("responses")]) == parse_metadata(GOOD)
+        with pytest.raises(FormatError):
+            parse_metadata(parts.written()[: parts.at("responses") - 1])
+
+    def test_a_refusal_says_what_where_and_what_instead(self):
+        bad = Parts().having(manifest=text("relative"))
+        with pytest.raises(FormatError) as caught:
+            parse_metadata(bad.written())
+        error = caught.value
+        assert (error.step, error.offset, error.fallback_url) == ("3.3.2 step 3", bad.at("manifest"), PRIMARY)
+        assert str(error) == (
+            f"the URL 'relative' is no absolute URL at byte {error.offset} (3.3.2 step 3); try {PRIMARY} instead"
+        )
+
+    def test_an_unknown_profile_is_wrong_use(self):
+        with pytest.raises(ConfigurationError, match="'lax' is no profile"):
+            open_bundle(GOOD, profile="lax")
+
+    def test_an_unknown_version_is_a_version_error(self):
+        with pytest.raises(VersionError) as caught:
+            parse_metadata(Parts(version=b"\x44b9\0\0").written())
+        assert caught.value.fallback_url == PRIMARY
+
+
+class TestFromEnd:
+    def test_a_bundle_behind_anything_else(self):
+        with open_bundle(b"#!/bin/sh\nexit\n" + GOOD, from_end=True) as bundle:
+            assert bundle.start == 15
+            assert bundle.metadata == parse_metadata(GOOD)
+            assert bytes(bundle.response(PRIMARY).payload) == b"hello"
+            assert bytes(bundle.raw) == GOOD
+
+    def test_offsets_of_refusals_are_those_of_the_file(self):
+        bad = Parts().answering(b"\x83").written()
+        with pytest.raises(ResponseError) as alone:
+            open_bundle(bad).response(PRIMARY)
+        with pytest.raises(ResponseError) as behind:
+            open_bundle(b"x" * 100 + bad, from_end=True).response(PRIMARY)
+        assert behind.value.offset == alone.value.offset + 100
+
+
+class TestResponses:
+    def test_nosniff_is_appended(self):
+        found = open_bundle(GOOD).response(PRIMARY)
+        assert found.status == 200
+        assert found.stored_headers == {"content-type": "text/plain"}
+        assert found.headers == {"content-type": "text/plain", "x-content-type-options": "nosniff"}
+
+    def test_nosniff_holds_whatever_was_stored(self):
+        fields = {b":status": b"200", b"content-type": b"text/plain", b"x-content-type-options": b"off"}
+        bundle = open_bundle(Parts().answering(response(header_map(fields))).written())
+        assert bundle.response(PRIMARY).headers["x-content-type-options"] == "nosniff"
+
+    def test_a_url_is_found_as_fetch_would(self):
+        bundle = open_bundle(GOOD)
+        for url in (PRIMARY, PRIMARY + "#top", "HTTPS://test.EXAMPLE.com", "https://test.example.com:443/"):
+            assert bundle.response(url).status == 200
+        for url in (PRIMARY + "missing", "no url", PRIMARY + "?", "https://test.example.com:444/"):
+            with pytest.raises(NotInBundle, match="not in the bundle"):
+                bundle.response(url)
+
+    def test_a_cut_payload_is_refused_and_the_rest_is_not(self):
+        parts = Parts()
+        cut = parts.written()[: parts.at("trailer") - 1]
+        bundle = open_bundle(cut)
+        assert bundle.response(PRIMARY).status == 200
+        with pytest.raises(ResponseError) as caught:
+            bundle.response(MANIFEST)
+        assert caught.value.step == "3.4 step 12"
+        assert caught.value.kind == "response"
+
+    def test_headers_longer_than_the_first_read(self):
+        fields = {b":status": b"200", b"content-type": b"text/plain", b"x-long": b"y" * 5_000}
+        bundle = open_bundle(Parts().answering(response(header_map(fields))).written())
+        assert len(bundle.response(PRIMARY).headers["x-long"]) == 5_000
+
+    def test_the_bound_of_the_headers_is_exact(self):
+        for size, taken in ((524_287, True), (524_288, False)):
+            padding = (
+                size - len(header_map({b":status": b"200", b"content-type": b"a/b", b"x": b"y" * 70_000})) + 70_000
+            )
+            headers = header_map({b":status": b"200", b"content-type": b"a/b", b"x": b"y" * padding})
+            assert len(headers) == size
+            bundle = open_bundle(Parts().answering(response(headers)).written())
+            if taken:
+                assert bundle.response(PRIMARY).status == 200
+            else:
+                with pytest.raises(ResponseError) as caught:
+                    bundle.response(PRIMARY)
+                assert caught.value.step == "3.4 step 4"
+
+    def test_compat_takes_an_empty_payload_without_a_type(self):
+        empty = Parts().answering(response(header_map({b":status": b"301", b"location": b"/"}), b"")).written()
+        with pytest.raises(ResponseError):
+            open_bundle(empty).response(PRIMARY)
+        assert open_bundle(empty, profile="compat").response(PRIMARY).status == 301
+        typeless = Parts().answering(response(header_map({b":status": b"200"}), b"x")).written()
+        with pytest.raises(ResponseError):
+            open_bundle(typeless, profile="compat").response(PRIMARY)
+
+    def test_a_claimed_length_allocates_nothing(self):
+        endless = Parts().answering(b"\x82\x5b" + b"\xff" * 8).written()
+        with pytest.raises(ResponseError) as caught:
+            open_bundle(endless).response(PRIMARY)
+        assert caught.value.step == "3.4 step 4"
+        endless = Parts().answering(response()[:-6] + head(2, 2**64 - 1) + b"hello").written()
+        with pytest.raises(ResponseError) as caught:
+            open_bundle(io.BytesIO(endless)).response(PRIMARY)
+        assert caught.value.step == "3.4 step 11"
+
+
+class TestVariants:
+    def test_a_variant_by_its_key(self):
+        bundle = open_bundle(negotiated())
+        assert bytes(bundle.response(PRIMARY, "gzip;fr").payload) == b"gzip;fr"
+        assert bytes(bundle.response(PRIMARY, "gzip ; en").payload) == b"gzip;en"
+        for key in (None, "gzip;de", "gzip", ";;"):
+            with pytest.raises(NotInBundle, match="gzip;en, gzip;fr, br;en, br;fr"):
+                bundle.response(PRIMARY, key)
+        with pytest.raises(NotInBundle, match="has no variants"):
+            bundle.response(MANIFEST, "gzip;en")
+
+    def test_a_variant_by_the_request(self):
+        bundle = open_bundle(negotiated())
+        assert bytes(bundle.select(PRIMARY, {"accept-encoding": "br", "ACCEPT-LANGUAGE": "fr"}).payload) == b"br;en"
+        assert bytes(bundle.select(PRIMARY, {"Accept-Encoding": "gzip"}).payload) == b"gzip;en"
+        assert bundle.select(MANIFEST, {}).status == 200
+        with pytest.raises(NotInBundle, match="no variant that the request accepts"):
+            bundle.select(PRIMARY, {})
+
+
+class TestExchanges:
+    def test_every_key_comes_with_its_response_in_the_order_of_the_file(self):
+        found = list(open_bundle(negotiated()).exchanges())
+        assert [(exchange.url, exchange.variant_key) for exchange in found] == [
+            (PRIMARY, "gzip;en"),
+            (PRIMARY, "gzip;fr"),
+            (PRIMARY, "br;en"),
+            (PRIMARY, "br;fr"),
+            (MANIFEST, None),
+        ]
+        assert found[2].location == found[3].location
+        assert bytes(found[3].response.payload) == b"br;en"
+
+    def test_a_refused_response_hides_no_other(self):
+        found = list(open_bundle(Parts().answering(b"\x83\0\0").written()).exchanges())
+        assert [type(exchange.response) for exchange in found][1] is ResponseError
+        assert found[0].response.status == 200
+
+    def test_locations_need_no_response(self):
+        bundle = open_bundle(GOOD)
+        assert isinstance(bundle, Bundle)
+        assert [place for *_, place in bundle.locations()] == [
+            Location(*place) for place in sorted((at.offset, at.length) for at in bundle.metadata.requests.values())
+        ]
+
+
+@pytest.mark.parametrize("kind", ["bytes", "path", "file"])
+def test_a_payload_stays_valid_when_the_bundle_is_closed(tmp_path, kind):
+    path = tmp_path / "good.wbn"
+    path.write_bytes(GOOD)
+    with path.open("rb") as file:
+        with open_bundle({"bytes": GOOD, "path": path, "file": file}[kind]) as bundle:
+            payload = bundle.response(PRIMARY).payload
+            expected = bytes(payload)
+        assert bytes(payload) == expected
+
+
+@pytest.mark.parametrize("base_url", ["example.com", "", "/a", "urn:x:y", "https://"])
+def test_a_wrong_base_url_is_the_callers_fault_and_not_the_bundles(base_url):
+    target = io.BytesIO()
+    with BundleWriter(target, relative_urls=True) as writer:
+        writer.add("a.css", headers={"content-type": "text/css"})
+    for read in (open_bundle, parse_metadata):
+        with pytest.raises(ConfigurationError, match=rf"base_url {base_url!r} .* such as https://example.com/"):
+            read(target.getvalue(), base_url=base_url)

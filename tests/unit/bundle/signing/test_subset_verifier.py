@@ -1,0 +1,303 @@
+"""Every way in which a vouched subset can be wrong, each by its own name; what is forged is properly signed."""
+
+import hashlib
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from headgate.bundle.api import open_bundle
+from headgate.bundle.format import cbor
+from headgate.bundle.reading.reader import Bundle
+from headgate.bundle.signing.certificates import read_certificate_chain
+from headgate.bundle.signing.report import Reason, Signature
+from headgate.bundle.signing.subset_verifier import verify_subsets
+from tests import signers
+from tests.malformed import parts
+from tests.unit.bundle.signing import forging
+from tests.unit.bundle.signing.forging import LEAF, NEGOTIATED_URL, OTHER_URL, SUBSET_HASHES, URL, opened, vouch
+
+HASHES = forging.hashes(b"one")
+
+
+def found(bundle: Bundle, now: float = signers.NOW) -> Signature:
+    (signature,) = verify_subsets(bundle, now=now, trust=None)
+    return signature
+
+
+def code(signature: Signature) -> str | None:
+    assert signature.valid is (signature.reason is None)
+    return signature.reason and signature.reason.partition(": ")[0]
+
+
+def by(one: Any, **options: Any) -> dict[str, Any]:
+    """Give what makes another certificate the signer's."""
+    return {
+        "authorities": [{"cert": signers.der(one)}],
+        "auth_sha256": hashlib.sha256(signers.der(one)).digest(),
+        **options,
+    }
+
+
+def test_what_was_signed_by_hand_is_valid() -> None:
+    signature = found(opened(vouch()))
+    assert (signature.kind, signature.valid, signature.reason) == ("vouched-subset", True, None)
+    assert set(signature.urls) == set(SUBSET_HASHES)
+    assert any("trusted root" in sentence for sentence in signature.unchecked)
+
+
+def test_a_bundle_of_draft_01_is_verified_too() -> None:
+    assert found(opened(vouch(), version="draft-01")).valid
+
+
+def test_a_subset_may_leave_urls_out() -> None:
+    signature = found(opened(vouch(subset_hashes={URL: [b"", *HASHES]})))
+    assert (signature.valid, signature.urls) == (True, (URL,))
+
+
+def test_a_url_in_another_form_is_the_same_url() -> None:
+    assert found(opened(vouch(subset_hashes={"HTTPS://example.com:443": [b"", *HASHES]}))).valid
+
+
+FORGED = [
+    (Reason.AUTHORITY_OUT_OF_RANGE, {"authority": 1}),
+    (Reason.AUTHORITY_OUT_OF_RANGE, {"authority": 2**64 - 1}),
+    (Reason.BAD_SIGNATURE, {"key": signers.p256(2)}),
+    (Reason.NOT_A_SIGNED_SUBSET, {"signed": b"garbage"}),
+    (Reason.NOT_A_SIGNED_SUBSET, {"date": None}),
+    (Reason.NOT_A_SIGNED_SUBSET, {"signed": cbor.encode(forging.members()) + b"\0"}),
+    (Reason.WRONG_AUTH_SHA256, {"auth_sha256": bytes(32)}),
+    (Reason.WRONG_AUTH_SHA256, {"auth_sha256": b""}),
+    (Reason.EXPIRES_BEFORE_DATE, {"expires": forging.DATE - 1}),
+    (Reason.LIFETIME_TOO_LONG, {"expires": forging.DATE + 604_801}),
+    (Reason.LIFETIME_TOO_LONG, {"expires": 2**64 - 1}),
+    (Reason.NOT_YET_VALID, {"date": int(signers.NOW) + 1}),
+    (Reason.NOT_YET_VALID, {"date": 2**64 - 2, "expires": 2**64 - 1}),
+    (Reason.EXPIRED, {"expires": int(signers.NOW) - 1}),
+    (Reason.VALIDITY_URL_NOT_HTTPS, {"validity_url": "http://example.com/validity"}),
+    (Reason.VALIDITY_URL_NOT_HTTPS, {"validity_url": "/validity"}),
+    (Reason.VALIDITY_URL_NOT_HTTPS, {"validity_url": ""}),
+    (Reason.VALIDITY_URL_ELSEWHERE, {"validity_url": "https://example.net/validity"}),
+    (Reason.NOT_IN_BUNDLE, {"subset_hashes": {"https://example.com/none": [b"", *HASHES]}}),
+    (Reason.NOT_IN_BUNDLE, {"subset_hashes": {"no URL": [b"", *HASHES]}}),
+    (Reason.WRONG_VARIANTS, {"subset_hashes": {URL: [b"Accept;a", *HASHES]}}),
+    (Reason.WRONG_VARIANTS, {"subset_hashes": {NEGOTIATED_URL: [b"", *forging.hashes(b"en", b"fr")]}}),
+    (
+        Reason.WRONG_VARIANTS,
+        {"subset_hashes": {NEGOTIATED_URL: [b"Accept-Language;fr;en", *forging.hashes(b"en", b"fr")]}},
+    ),
+    (Reason.WRONG_NUMBER_OF_HASHES, {"subset_hashes": {URL: [b"", *HASHES, *HASHES]}}),
+    (
+        Reason.WRONG_NUMBER_OF_HASHES,
+        {"subset_hashes": {NEGOTIATED_URL: [forging.VARIANTS.encode(), *forging.hashes(b"en")]}},
+    ),
+    (Reason.WRONG_HEADER_SHA256, {"subset_hashes": {URL: [b"", bytes(32), forging.INTEGRITY]}}),
+    (
+        Reason.WRONG_HEADER_SHA256,
+        {"subset_hashes": {NEGOTIATED_URL: [forging.VARIANTS.encode(), *forging.hashes(b"fr", b"en")]}},
+    ),
+    (Reason.UNKNOWN_PAYLOAD_INTEGRITY, {"subset_hashes": {URL: [b"", HASHES[0], "digest/sha-256"]}}),
+    (Reason.UNKNOWN_PAYLOAD_INTEGRITY, {"subset_hashes": {URL: [b"", HASHES[0], ""]}}),
+]
+
+
+@pytest.mark.parametrize(("reason", "changes"), FORGED)
+def test_what_is_wrong_is_named(reason: Reason, changes: dict[str, Any]) -> None:
+    assert code(found(opened(vouch(**changes)))) == reason
+
+
+@pytest.mark.parametrize(
+    ("reason", "certificate", "changes"),
+    [
+        (Reason.HOST_NOT_COVERED, signers.certificate(["other.example"]), {"validity_url": "https://other.example/"}),
+        (
+            Reason.CERTIFICATE_NOT_YET_VALID,
+            signers.certificate(valid=(datetime(2026, 1, 11, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC))),
+            {},
+        ),
+        (
+            Reason.CERTIFICATE_EXPIRED,
+            signers.certificate(valid=(datetime(2025, 1, 1, tzinfo=UTC), datetime(2026, 1, 9, tzinfo=UTC))),
+            {},
+        ),
+        (Reason.NOT_P256, signers.certificate(key=signers.p384()), {}),
+        (Reason.NOT_P256, signers.certificate(key=rsa.generate_private_key(65537, 2048)), {}),
+    ],
+)
+def test_what_is_wrong_with_the_certificate_is_named(reason: Reason, certificate: Any, changes: dict[str, Any]) -> None:
+    options = by(certificate)
+    authorities = options.pop("authorities")
+    assert code(found(opened(vouch(**options, **changes), authorities=authorities))) == reason
+
+
+@pytest.mark.parametrize("cert", [b"", b"garbage", signers.der(LEAF)[:-1], signers.der(LEAF) + b"\0"])
+def test_a_certificate_that_cannot_be_read_is_named(cert: bytes) -> None:
+    assert code(found(opened(vouch(), authorities=[{"cert": cert}]))) == Reason.CERTIFICATE_UNREADABLE
+
+
+def test_a_signature_with_another_context_is_another_signature() -> None:
+    vouched = vouch()
+    for lead in (
+        b"",
+        b" " * 64 + b"Web Package 1\0",
+        b" " * 64 + b"HTTP Exchange 1 b3\0",
+        b" " * 63 + b"Web Package 1 b1\0",
+    ):
+        other = {**vouched, "sig": forging.signed_by(vouched["signed"], signers.p256(), lead)}
+        assert code(found(opened(other))) == Reason.BAD_SIGNATURE
+
+
+@pytest.mark.parametrize("sig", [b"", b"garbage", bytes(64), bytes(72)])
+def test_a_signature_that_is_none_is_a_bad_one(sig: bytes) -> None:
+    assert code(found(opened({**vouch(), "sig": sig}))) == Reason.BAD_SIGNATURE
+
+
+def test_a_digest_is_asked_for() -> None:
+    for digest in ("", "sha-256=AAAA", "mi-sha256-03=AAAA"):
+        headers = forging.headers_of(b"one", digest=digest)
+        hashes = {URL: [b"", forging.header_sha256(headers), forging.INTEGRITY]}
+        stored = {URL: (forging.proven(b"one")[0], headers)}
+        assert code(found(opened(vouch(subset_hashes=hashes), stored=stored))) == Reason.NO_DIGEST
+
+
+def test_a_payload_is_held_to_its_digest() -> None:
+    for payload in (forging.proven(b"two")[0], b"one", b"", forging.proven(b"one")[0] + b"\0"):
+        stored = {URL: (payload, forging.headers_of(b"one"))}
+        assert code(found(opened(vouch(), stored=stored))) == Reason.WRONG_DIGEST
+
+
+def test_a_response_that_breaks_a_step_is_named() -> None:
+    content = forging.written(vouch())
+    status = content.index(b"\x47:status\x43200")
+    broken = content[:status] + b"\x47:status\x432x0" + content[status + 12 :]
+    assert code(found(open_bundle(broken))) == Reason.RESPONSE_UNREADABLE
+
+
+def test_the_moments_at_which_it_is_valid_are_the_first_and_the_last() -> None:
+    bundle = opened(vouch())
+    assert [found(bundle, now).valid for now in (forging.DATE, forging.EXPIRES)] == [True, True]
+    assert code(found(bundle, forging.DATE - 0.001)) == Reason.NOT_YET_VALID
+    assert code(found(bundle, forging.EXPIRES + 0.001)) == Reason.EXPIRED
+
+
+def test_a_signature_may_be_valid_for_a_moment_alone() -> None:
+    assert found(opened(vouch(date=int(signers.NOW), expires=int(signers.NOW)))).valid
+
+
+def test_a_certificate_is_valid_in_its_first_and_last_second() -> None:
+    first, last = datetime(2026, 1, 10, tzinfo=UTC), datetime(2026, 1, 10, 0, 0, 30, tzinfo=UTC)
+    options = by(signers.certificate(valid=(first, last)))
+    bundle = opened(vouch(auth_sha256=options["auth_sha256"]), authorities=options["authorities"])
+    assert [found(bundle, moment.timestamp()).valid for moment in (first, last)] == [True, True]
+    assert code(found(bundle, first.timestamp() - 1)) == Reason.CERTIFICATE_NOT_YET_VALID
+    assert code(found(bundle, last.timestamp() + 1)) == Reason.CERTIFICATE_EXPIRED
+
+
+def test_a_key_on_a_curve_that_nobody_knows_is_not_on_p256() -> None:
+    der = signers.der(LEAF)
+    p256, unknown = (bytes.fromhex(f"06082a8648ce3d0301{last}") for last in ("07", "7f"))
+    content = {"cert": der.replace(p256, unknown)}
+    assert der.count(p256) == 1
+    assert code(found(opened(vouch(), authorities=[content]))) == Reason.NOT_P256
+
+
+def test_seven_days_are_not_too_long() -> None:
+    assert found(opened(vouch(expires=forging.DATE + 604_800))).valid
+
+
+def test_each_signature_stands_for_itself() -> None:
+    bundle = opened(vouch(), vouch(key=signers.p256(2)), vouch(subset_hashes={OTHER_URL: SUBSET_HASHES[OTHER_URL]}))
+    results = verify_subsets(bundle, now=signers.NOW, trust=None)
+    assert [signature.valid for signature in results] == [True, False, True]
+    # An intermediary can take one out, and the others are none the worse.
+    assert [signature.valid for signature in verify_subsets(opened(vouch()), now=signers.NOW, trust=None)] == [True]
+
+
+def test_no_byte_of_what_was_signed_can_change() -> None:
+    """Only the record size of a payload of one record is not proven: it changes nothing of the payload."""
+    content = forging.written(vouch())
+    bundle = open_bundle(content)
+    first = bundle.metadata.sections[-1].offset
+    sizes = {
+        location.offset
+        + content[location.offset : location.offset + location.length].index(bytes(6) + b"\x10\x00")
+        + at
+        for _, _, location in bundle.locations()
+        for at in range(8)
+        if bytes(6) + b"\x10\x00" in content[location.offset : location.offset + location.length]
+    }
+    survived = set()
+    for position in range(first + 1, len(content) - 9):
+        changed = bytearray(content)
+        changed[position] ^= 0x01
+        if found(open_bundle(bytes(changed))).valid:
+            survived.add(position)
+    assert survived <= sizes
+
+
+ROOT_KEY = signers.p256(2)
+ROOT = signers.root(ROOT_KEY)
+
+
+def trusted(certificate: Any, *more: Any, trust: Sequence[Any] = (ROOT,), **changes: Any) -> Signature:
+    options = by(certificate, **changes)
+    authorities = [{"cert": signers.der(one)} for one in (certificate, *more)]
+    options.pop("authorities")
+    bundle = opened(vouch(**options), authorities=authorities)
+    roots = read_certificate_chain(signers.certificate_pem(*trust))
+    (signature,) = verify_subsets(bundle, now=signers.NOW, trust=roots)
+    return signature
+
+
+def test_responses_inside_one_another_are_not_proven() -> None:
+    """A response may hold another that is signed too, so that a small file could keep a verifier busy for any time."""
+    leaf = signers.certificate(["test.example.com"])
+    options = by(leaf, validity_url=parts.PRIMARY, subset_hashes={f"{parts.PRIMARY}0": [b"", *HASHES]})
+    signatures = cbor.encode([options.pop("authorities"), [vouch(**options)]])
+    with open_bundle(parts.nested(50).having(signatures=signatures).written()) as bundle:
+        assert code(found(bundle)) == Reason.RESPONSES_NESTED
+    with open_bundle(parts.nested(1).having(signatures=signatures).written()) as bundle:
+        assert code(found(bundle)) == Reason.WRONG_HEADER_SHA256
+
+
+def test_a_certificate_that_leads_to_a_root_is_trusted() -> None:
+    signature = trusted(signers.certificate(issuer=(ROOT, ROOT_KEY)))
+    assert signature.valid, signature.reason
+    assert not any("trusted root" in sentence for sentence in signature.unchecked)
+
+
+def test_certificates_between_it_and_the_root_are_found_in_the_bundle() -> None:
+    key = signers.p256(4)
+    between = signers.root(key, issuer=(ROOT, ROOT_KEY))
+    leaf = signers.certificate(issuer=(between, key))
+    assert trusted(leaf, between).valid
+    assert code(trusted(leaf)) == Reason.UNTRUSTED
+
+
+def test_a_certificate_that_is_trusted_itself_need_not_lead_anywhere() -> None:
+    assert trusted(LEAF, trust=[ROOT, LEAF]).valid
+    assert code(trusted(LEAF, trust=[signers.certificate(common_name="another")])) == Reason.UNTRUSTED
+    # It is believed about its own hosts and for its own time alone.
+    elsewhere = signers.certificate(["other.example"])
+    validity = "https://other.example/"
+    assert code(trusted(elsewhere, trust=[elsewhere], validity_url=validity)) == Reason.HOST_NOT_COVERED
+    past = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 9, tzinfo=UTC)
+    old = signers.certificate(valid=past)
+    assert code(trusted(old, trust=[old])) == Reason.CERTIFICATE_EXPIRED
+
+
+def test_a_certificate_that_leads_to_no_root_is_not_trusted() -> None:
+    assert code(trusted(LEAF)) == Reason.UNTRUSTED
+    other = signers.root(signers.p256(3))
+    assert code(trusted(signers.certificate(issuer=(other, signers.p256(3))), other)) == Reason.UNTRUSTED
+
+
+def test_without_any_root_nothing_is_trusted() -> None:
+    (signature,) = verify_subsets(opened(vouch()), now=signers.NOW)
+    assert code(signature) == Reason.UNTRUSTED
+
+
+def test_untrusted_means_that_everything_else_holds() -> None:
+    assert code(trusted(LEAF, subset_hashes={URL: [b"", *forging.hashes(b"two")]})) == Reason.WRONG_HEADER_SHA256

@@ -1,0 +1,119 @@
+"""Section 5.2, strategy 3, of bundled-exchanges-01: what a stranger may direct into a bundle."""
+
+import string
+
+import pytest
+
+from headgate.bundle.variants import parse_variants
+from headgate.bundle.writing.untrusted import ALLOWED, SniffingRules
+from headgate.errors import ConfigurationError
+from headgate.http.url import parse_url
+
+URL_CODE_POINTS = set(string.ascii_letters + string.digits + "!$&'()*+,-./:;=?@_~")
+"""Those below 0x7F; a "%" is none, and begins an encoded byte."""
+
+
+@pytest.mark.parametrize(
+    ("url", "encoded"),
+    [
+        ("https://example.com/a?b=c", "https://example.com/a?b=c"),
+        ("https://example.com/%3Cb%3E", "https://example.com/%3Cb%3E"),
+        ("https://example.com/a[]|^b", "https://example.com/a%5B%5D%7C%5Eb"),
+        ("https://example.com/?a{}\\`b", "https://example.com/?a%7B%7D%5C%60b"),
+        ("https://example.com/100%/%zz/%4", "https://example.com/100%25/%25zz/%254"),
+        ("https://[2001:db8::1]/[", "https://[2001:db8::1]/%5B"),
+        ('urn:<script>"\0', "urn:%3Cscript%3E%22%00"),
+        ("a/é", "a/%C3%A9"),
+    ],
+)
+def test_urls_are_percent_encoded(url, encoded):
+    """5.2, 3.1: "percent-encode any bytes that are greater than 0x7E or are not URL code points in these URLs"."""
+    assert SniffingRules().url(url) == encoded
+
+
+@pytest.mark.parametrize("lead", ["https://example.com/", "https://example.com/?", "urn:", "foo://example/", "foo:a?"])
+def test_no_byte_that_could_do_harm_is_left(lead):
+    """5.2, 3.1: "make sure no unescaped nulls (0x00) or angle brackets (0x3C and 0x3E) appear"."""
+    for number in (*range(0x300), *range(0x301, 0x110000, 997)):
+        if number in range(0xD800, 0xE000) or chr(number) == "#":
+            continue
+        url = parse_url(f"{lead}x{chr(number)}y")
+        encoded = SniffingRules().url(url)
+        assert set(encoded) <= URL_CODE_POINTS | {"%"}, hex(number)
+        assert parse_url(encoded) == encoded
+
+
+def axes(value):
+    found = parse_variants(value)
+    assert found is not None
+    return found
+
+
+def test_names_and_values_are_on_the_list():
+    """5.2, 3.2: "only include request header field names *and values* that appear in a static allowlist"."""
+    SniffingRules().check_axes(axes("Accept-Encoding;gzip;br, accept;image/webp;image/png"))
+    for value, named in [
+        ("Accept-Language;en", "Accept-Language: en"),
+        ("Accept-Encoding;gzip;evil", "Accept-Encoding: evil"),
+        ("Accept-Encoding;gzip, X-Evil;gzip", "X-Evil: gzip"),
+    ]:
+        with pytest.raises(ConfigurationError, match=f"^{named} is not among"):
+            SniffingRules().check_axes(axes(value))
+    SniffingRules(allowed={"accept-language": ("en",)}).check_axes(axes("Accept-Language;en"))
+
+
+def test_the_list_is_short():
+    """5.2, 3.2: "Keep the set of allowed request header fields smaller than 24 elements"."""
+    assert sum(map(len, ALLOWED.values())) < 24
+    SniffingRules(allowed={"accept-language": ("en",) * 20, "accept-encoding": ("gzip",) * 3})
+    with pytest.raises(ConfigurationError, match="24 request header fields are allowed; keep to 23"):
+        SniffingRules(allowed={"accept-language": ("en",) * 20, "accept-encoding": ("gzip",) * 4})
+
+
+def test_items_are_fewer_than_twelve():
+    """5.2, 3.3: "Restrict the number of items a request can direct [...] to less than 12"."""
+    SniffingRules().check_count(11)
+    with pytest.raises(ConfigurationError, match=r"^12 items"):
+        SniffingRules().check_count(12)
+
+
+SENT = {
+    "User-Agent": "evil/1.0 %PDF-1.4",
+    "Accept-Encoding": "gzip",
+    "Cache-Control": "no-cache",
+    "Accept": "*/*",
+    "DNT": "1",
+    "Host": "example.com",
+    "Sec-Fetch-Dest": "image",
+    "Origin": "https://evil.example",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("x-seen", "evil/1.0 %PDF-1.4"),
+        ("x-seen", "(evil/1.0 %PDF-1.4)"),
+        ("access-control-allow-origin", "https://evil.example"),
+    ],
+)
+def test_a_reflection_is_refused(name, value):
+    """5.2, 3.4: "Do not reflect request header fields into the set of response headers." """
+    with pytest.raises(ConfigurationError, match=f"the response header {name} holds the request's"):
+        SniffingRules(SENT).check_header(name, value)
+    SniffingRules().check_header(name, value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("content-encoding", "gzip"),  # on the list
+        ("cache-control", "no-cache"),
+        ("age", "1"),  # too short for a signature
+        ("x", "*/*"),
+        ("location", "https://example.com/"),  # the server's own name
+        ("content-type", "image/png"),  # "image" is the browser's, no page can choose it
+    ],
+)
+def test_what_a_server_says_of_itself_is_no_reflection(name, value):
+    SniffingRules(SENT).check_header(name, value)
