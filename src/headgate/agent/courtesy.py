@@ -20,7 +20,7 @@ from headgate.advice.record import PATIENCE
 from headgate.advice.result import UNREACHABLE
 from headgate.agent.advice import AdviceClient, StartFetch, in_thread
 from headgate.agent.passage import Passage, carried_over
-from headgate.agent.sharing.forking import FORKS
+from headgate.agent.sharing.fork_hooks import FORK_HOOKS
 from headgate.errors import ConfigurationError, NoContact
 from headgate.throttle import Explanation, Policy, Throttle
 
@@ -100,7 +100,7 @@ class Courtesy:
                 AgentIdentity(identity), clock=clock, on_advice=self._told, default=in_thread(partial(_fetch, tls=tls))
             )
         self._is_paused = False
-        FORKS.tell(self, Courtesy._pause, Courtesy._resume)
+        FORK_HOOKS.register(self, Courtesy._pause, Courtesy._resume)
 
     def passage(
         self,

@@ -1,17 +1,37 @@
-"""What a throttle remembers of one target or bucket: a count, two horizons, nothing else.
+"""What a throttle remembers under one key: a count and two horizons.
 
-This file knows nothing of URLs and policies. Instants are seconds since 1970.
+This file knows nothing of URLs and responses. Instants are seconds since 1970.
 """
+
+from typing import Final, NamedTuple
 
 import msgspec
 
 from headgate.release import ASAP, advance
+from headgate.throttle.policy import Policy
 
-__all__ = ["Entry"]
+__all__ = ["BUCKET", "BUDGET", "KINDS", "OPT_OUT", "TARGET", "Entry", "Key"]
+
+KINDS: Final = range(4)
+TARGET, BUCKET, OPT_OUT, BUDGET = KINDS
+"""A target; a bucket of an origin's targets; a host that opted out; an origin whose retry budget was charged."""
+
+
+class Key(NamedTuple):
+    """What an entry is stored under."""
+
+    kind: int
+    origin: str
+    """The origin; of a host that opted out, the host."""
+    path: str = ""
+    """The path of a target or bucket."""
 
 
 class Entry(msgspec.Struct, gc=False):
-    """The failure count and the release time of section 5, the latter as the two horizons it is the later of."""
+    """The failure count and the release time of section 5, the latter as the two horizons it is the later of.
+
+    Of a host that opted out nothing but the key counts; of a retry budget, the key and the `count` of what is left.
+    """
 
     backoff: float
     """Until when the backoff holds; past or present when it does not."""
@@ -27,6 +47,14 @@ class Entry(msgspec.Struct, gc=False):
     """When the last failure was counted, where that is asked for."""
     noted: float = ASAP
     """When a horizon was last set: an instant before it means that the clock was set back since."""
+    kind: int = TARGET
+    origin: str = ""
+    path: str = ""
+
+    @property
+    def key(self) -> Key:
+        """What the entry is stored under."""
+        return Key(self.kind, self.origin, self.path)
 
     @property
     def failures(self) -> int:
@@ -37,6 +65,12 @@ class Entry(msgspec.Struct, gc=False):
     def release(self) -> float:
         """The later of the two horizons."""
         return self.backoff if self.backoff > self.retry_after else self.retry_after
+
+    def is_spent(self, now: float, policy: Policy) -> bool:
+        """Return whether a target or bucket is forgotten: released for as long as the policy remembers it."""
+        if self.kind > BUCKET:
+            return False
+        return now - self.release >= (policy.failing_lifetime if self.count > 0 else policy.entry_lifetime)
 
     def fail(self) -> None:
         """Count a failure: "increased by one for each failure"."""
@@ -82,3 +116,8 @@ class Entry(msgspec.Struct, gc=False):
         self.retry_after = max(self.retry_after, other.retry_after)
         self.failed = max(self.failed, other.failed)
         self.noted = max(self.noted, other.noted)
+
+    def assign(self, other: "Entry") -> None:
+        """Take all values of another entry."""
+        self.count, self.backoff, self.retry_after = other.count, other.backoff, other.retry_after
+        self.failed, self.noted = other.failed, other.noted

@@ -1,216 +1,294 @@
-"""Where the throttle's entries are kept: found by target, longest bucket first; forgotten, and bounded.
+"""Where a throttle keeps its entries: what it asks of a store, and the store in memory.
 
-This file knows how an entry's release and failures bear on how long it is kept, and nothing of statuses or fields.
-
-Targets stand on shelves, each origin's all on one, which the hash of the origin picks: so a new bucket looks for its
-members on one shelf instead of everywhere, however many targets there are. A dictionary for each origin would do that
-too, at several times the memory where many origins have one failing target each.
+This file knows how entries are found, forgotten and bounded, and nothing of statuses or fields. What an entry becomes
+is said by a `Change`.
 """
 
-from collections.abc import Iterator
-from typing import Final, TypeAlias
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol, TypeAlias
 
-from headgate.throttle.entry import Entry
+import msgspec
+
+from headgate.errors import ConfigurationError
+from headgate.throttle.change import Change, Cleared, Declared, Dropped, Response, applied
+from headgate.throttle.entry import BUCKET, BUDGET, KINDS, OPT_OUT, TARGET, Entry, Key
+from headgate.throttle.policy import Policy
 from headgate.throttle.target import Target, path_matches
 
-__all__ = ["MOST_BUCKETS", "Store"]
+__all__ = ["MAX_BUCKETS", "Counters", "MemoryStore", "Store"]
 
-MOST_BUCKETS: Final = 64
+MAX_BUCKETS: Final = 64
 """Of one origin."""
+_LOOKS: Final = 2
+"""Entries looked at for each new one, and dropped if they are forgotten."""
+_LOOKS_FOR_ROOM: Final = 16
+"""Entries looked at where one of them has to go."""
 
-_Places: TypeAlias = dict[int | str, dict[str, Entry]]
-
-_SHELVES: Final = 1024
 _SPENT, _HEALTHY, _RELEASED, _HELD = range(4)
 """What is given up first when there is no room."""
 
+_Entries: TypeAlias = dict[str, dict[str, Entry]]
+"""From an origin to entries by path."""
 
-class Store:
-    """The entries of one throttle, at most `most` of them; lifetimes are seconds.
 
-    An entry is forgotten once it has been released for `failing_lifetime` with failures, `healthy_lifetime` without;
-    one that is forgotten is never found, whether it has been dropped yet or not.
-    """
+class Counters(msgspec.Struct):
+    """What a store had to do to entries that were in use."""
 
-    def __init__(self, *, most: int, failing_lifetime: float, healthy_lifetime: float) -> None:
-        self.size = 0
-        """Targets and buckets, those forgotten and not yet dropped included."""
-        self.evicted = 0
-        """Live holds dropped for want of room."""
-        self.clock_steps = 0
-        """Entries moved back in time with a clock that was set back."""
-        self._was_thin = False
-        """Whether the last pass for room spared the live holds, and so made less of it than it might have."""
-        self._most = most
-        self._failing_lifetime = failing_lifetime
-        self._healthy_lifetime = healthy_lifetime
-        self._shelves: _Places = {}
-        """From an origin's number to entries by the target's name."""
-        self._buckets: _Places = {}
-        """From an origin to entries by the bucket's path, the longest first."""
+    evicted: int = 0
+    """Live holds dropped for want of room."""
+    opt_outs_evicted: int = 0
+    """Hosts whose opting out was dropped for want of room."""
+    clock_steps: int = 0
+    """Entries moved back in time with a clock that was set back."""
+
+
+class Store(Protocol):
+    """What a throttle asks of the place where it keeps its entries; it reads those that it is given, and no more."""
+
+    @property
+    def counters(self) -> Counters:
+        """What it had to do to entries that were in use."""
+
+    def __len__(self) -> int:
+        """Return how many targets and buckets are stored, those forgotten and not yet dropped included."""
 
     def find(self, target: Target, *, now: float) -> Entry | None:
-        """Give the entry that holds this target: that of its longest bucket, else its own; None where there is none."""
-        if self._buckets and (bucket := self.bucket(target, now=now)) is not None:
-            return bucket[1]
-        shelf = self._shelves.get(hash(target.origin) % _SHELVES)  # _number(), without the call: twice for each request
-        entry = shelf.get(target.name) if shelf is not None else None
-        return None if entry is None or self._is_spent(entry, now) else entry
+        """Return the entry that holds a target: that of its longest bucket, else its own; None where there is none."""
 
-    def bucket(self, target: Target, *, now: float) -> tuple[str, Entry] | None:
-        """Give the path and the entry of the longest bucket that this target is in."""
-        for path, entry in self._buckets.get(target.origin, {}).items():
-            if path_matches(path, target.path) and not self._is_spent(entry, now):
-                return path, entry
-        return None
+    def get(self, key: Key) -> Entry | None:
+        """Return the entry under a key as it stands: in a bucket or not, forgotten or not."""
 
-    def open(self, target: Target, *, now: float) -> Entry:
-        """Give the entry that holds this target, a new one where there is none."""
-        entry = self.find(target, now=now)
-        if entry is None:
-            self._make_room(now)
-            entry = Entry(now, noted=now)
-            self.put(target, entry)
-        return entry
+    def change(self, key: Key, change: Change) -> None:
+        """Apply a change to the entry under a key."""
 
-    def close(self, target: Target, entry: Entry) -> None:
-        """Drop the target's own entry if it is this one; a bucket stays."""
-        if self.own(target) is entry:
-            self._drop(self._shelves, _number(target.origin), [target.name])
-
-    def own(self, target: Target) -> Entry | None:
-        """Give the target's own entry as it stands: in a bucket or not, forgotten or not."""
-        return self._shelf(target.origin).get(target.name)
-
-    def put(self, target: Target, entry: Entry) -> None:
-        """Keep this entry as the target's own, whether there is room or not."""
-        shelf = self._shelves.setdefault(_number(target.origin), {})
-        self.size += target.name not in shelf
-        shelf[target.name] = entry
+    def record(self, target: Target, response: Response) -> None:
+        """Apply a response to the entry that holds a target."""
 
     def declare(self, target: Target, path: str, *, now: float) -> None:
-        """Hold all the targets of this one's origin that `path` matches together, from now on.
+        """Hold all targets of this one's origin that `path` matches together, from now on."""
+
+    def clear_backoff(self, origin: str, *, now: float, end: Callable[[], float]) -> None:
+        """End each backoff of an origin at the instant that `end` returns for it, if it would hold for longer."""
+
+    def reset(self) -> None:
+        """Drop everything but the hosts that opted out."""
+
+    def forget(self, *, now: float) -> int:
+        """Drop what is forgotten; return how many entries."""
+
+
+class MemoryStore:
+    """A store of at most `max_targets` targets and buckets, as many budgets, and `max_opt_outs` hosts.
+
+    An entry is forgotten once it has been released for as long as the policy says; one that is forgotten is never
+    found, whether it has been dropped yet or not. Each new entry looks at two others, and drops those that are
+    forgotten; where there is no room, at sixteen, and drops the one that is needed least: none takes longer than that,
+    however many there are. `on_change` is called with each key, what happened, and the entry that came of it;
+    `counters` are those to count in.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        max_targets: int,
+        max_opt_outs: int,
+        on_change: Callable[[Key, Change, Entry | None], None] | None = None,
+        counters: Counters | None = None,
+    ) -> None:
+        for name, limit in (("max_targets", max_targets), ("max_opt_outs", max_opt_outs)):
+            if limit < 1:
+                raise ConfigurationError(f"{name} must be at least 1, got {limit!r}")
+        self.counters = Counters() if counters is None else counters
+        """What it had to do to entries that were in use."""
+        self._size = 0
+        self._policy = policy
+        self._limits = {BUDGET: max_targets, OPT_OUT: max_opt_outs}
+        self._max_targets = max_targets
+        self._on_change = on_change
+        self._entries: tuple[_Entries, ...] = tuple({} for _ in KINDS)
+        """By kind; an origin's buckets are in order, the longest path first."""
+        self._queue: deque[Entry] = deque()
+        """Targets and buckets in the order in which they are looked at next; also some that were dropped, for which
+        there is no room either until they are looked at."""
+
+    def __len__(self) -> int:
+        """Return how many targets and buckets are stored, those forgotten and not yet dropped included."""
+        return self._size
+
+    def find(self, target: Target, *, now: float) -> Entry | None:
+        """Return the entry that holds a target: that of its longest bucket, else its own; None where there is none."""
+        entry = self.bucket(target, now=now) if self._entries[BUCKET] else None
+        if entry is None:
+            entry = self._entries[TARGET].get(target.origin, {}).get(target.path)
+        return None if entry is None or self._is_spent(entry, now) else entry
+
+    def bucket(self, target: Target, *, now: float) -> Entry | None:
+        """Return the longest bucket that holds a target."""
+        for path, entry in self._entries[BUCKET].get(target.origin, {}).items():
+            if path_matches(path, target.path) and not entry.is_spent(now, self._policy):
+                return entry
+        return None
+
+    def get(self, key: Key) -> Entry | None:
+        """Return the entry under a key as it stands: in a bucket or not, forgotten or not."""
+        return self._entries[key.kind].get(key.origin, {}).get(key.path)
+
+    def put(self, key: Key, entry: Entry | None) -> None:
+        """Store an entry under its key as it stands, whether or not one was known; None drops that."""
+        known = self.get(key)
+        if entry is known:
+            return
+        if entry is None:
+            self._drop(key)
+        elif known is None:
+            self._insert(entry)
+        else:
+            known.assign(entry)
+
+    def apply(self, key: Key, change: Change) -> Entry | None:
+        """Apply a change to the entry under a key, without calling `on_change`; return what the entry is then."""
+        entry = applied(change, self.get(key), key, self._policy)
+        self.put(key, entry)
+        return entry
+
+    def change(self, key: Key, change: Change) -> None:
+        """Apply a change to the entry under a key."""
+        entry = self.apply(key, change)
+        if self._on_change is not None:
+            self._on_change(key, change, entry)
+
+    def record(self, target: Target, response: Response) -> None:
+        """Count a response for the entry that holds a target."""
+        entry = self.find(target, now=response.now)
+        if entry is not None:
+            self.change(entry.key, response)
+        elif response.makes_entry:
+            self.change(Key(TARGET, target.origin, target.path), response)
+
+    def declare(self, target: Target, path: str, *, now: float) -> None:
+        """Hold all targets of this one's origin that `path` matches together, from now on.
 
         The bucket starts with the greatest count and the latest horizons that its members were held by: their own,
         which are dropped, and those of the wider bucket they were in. Narrower buckets stay as they are. Where the
-        origin has as many buckets as it may, one that is forgotten or holds nobody gives way; else nothing happens.
+        origin has as many buckets as it may, one that is forgotten or holds nothing gives way; else nothing happens.
         """
-        known = self.own_bucket(target.origin, path)
+        key = Key(BUCKET, target.origin, path)
+        known = self.get(key)
         if known is not None and not self._is_spent(known, now):
             return
-        if not self._has_place(target.origin, now):
+        if known is None and not self._has_place(target.origin, now):
             return
-        bucket = Entry(now, noted=now)
-        wider = self.bucket(Target(target.origin + path, target.origin, path), now=now)
-        if wider is not None:
-            bucket.absorb(wider[1])
-        self._swallow(target.origin, path, bucket, now)
-        self._make_room(now)  # not before: what makes room could be a member
-        self.put_bucket(target.origin, path, bucket)
+        start = Entry(now, noted=now)
+        members = self._members(key)
+        for entry in (self.bucket(Target(target.origin, path), now=now), *members):
+            if entry is not None and not self._is_spent(entry, now):
+                start.absorb(entry)
+        for member in members:
+            self._drop(member.key)
+        self.change(key, Declared(now=now, start=start))
 
-    def own_bucket(self, origin: str, path: str) -> Entry | None:
-        """Give the entry of the bucket with just this path as it stands, forgotten or not."""
-        return self._buckets.get(origin, {}).get(path)
+    def clear_backoff(self, origin: str, *, now: float, end: Callable[[], float]) -> None:
+        """End each backoff of an origin at the instant that `end` returns for it, if it would hold for longer."""
+        for kind in (BUCKET, TARGET):
+            for entry in list(self._entries[kind].get(origin, {}).values()):
+                if not self._is_spent(entry, now) and entry.backoff > now:
+                    self.change(entry.key, Cleared(now=now, until=end()))
 
-    def put_bucket(self, origin: str, path: str, entry: Entry) -> None:
-        """Keep this entry as a bucket's, whether there is room or not, and whomever else it would hold."""
-        others = self._buckets.get(origin, {})
-        self.size += path not in others
-        paths = others | {path: entry}
-        self._buckets[origin] = {name: paths[name] for name in sorted(paths, key=len, reverse=True)}
-
-    def of_origin(self, origin: str) -> Iterator[Entry]:
-        """Yield the entries of an origin, buckets and targets."""
-        yield from self._buckets.get(origin, {}).values()
-        for name, entry in self._shelf(origin).items():
-            if name.startswith(origin + "/"):
-                yield entry
-
-    def clear(self) -> None:
-        """Drop everything."""
-        self._shelves.clear()
-        self._buckets.clear()
-        self.size = 0
+    def reset(self) -> None:
+        """Drop everything but the hosts that opted out."""
+        for kind in (TARGET, BUCKET, BUDGET):
+            self._entries[kind].clear()
+        self._queue.clear()
+        self._size = 0
 
     def forget(self, *, now: float) -> int:
-        """Drop what is forgotten; give how many."""
-        before = self.size
-        for places in (self._shelves, self._buckets):
-            for key, entries in list(places.items()):
-                self._drop(places, key, [name for name, entry in entries.items() if self._is_spent(entry, now)])
-        return before - self.size
+        """Drop what is forgotten; return how many entries."""
+        spent = [entry for entry in self._queue if self._is_stored(entry) and self._is_spent(entry, now)]
+        for entry in spent:
+            self._drop(entry.key)
+        self._queue = deque(filter(self._is_stored, self._queue))
+        return len(spent)
 
-    def _shelf(self, origin: str) -> dict[str, Entry]:
-        """Give the shelf that the targets of an origin stand on, among those of others."""
-        return self._shelves.get(_number(origin), {})
+    def _insert(self, entry: Entry) -> None:
+        if entry.kind == BUCKET and not self._may_have_bucket(entry.origin):
+            return
+        self._make_room(entry.kind, entry.noted)
+        entries = self._entries[entry.kind].setdefault(entry.origin, {})
+        entries[entry.path] = entry
+        if entry.kind == BUCKET:
+            paths = sorted(entries, key=len, reverse=True)
+            self._entries[BUCKET][entry.origin] = {path: entries[path] for path in paths}
+        if entry.kind <= BUCKET:
+            self._queue.append(entry)
+            self._size += 1
 
-    def _swallow(self, origin: str, path: str, bucket: Entry, now: float) -> None:
-        """Drop the targets that `path` matches, their counts and horizons into `bucket`."""
-        shelf, start = self._shelf(origin), len(origin)
-        members = [name for name in shelf if name.startswith(origin) and path_matches(path, name[start:])]
-        for name in members:
-            if not self._is_spent(shelf[name], now):
-                bucket.absorb(shelf[name])
-        self._drop(self._shelves, _number(origin), members)
+    def _members(self, bucket: Key) -> list[Entry]:
+        """Return the targets with entries of their own that a bucket's path matches."""
+        targets = self._entries[TARGET].get(bucket.origin, {})
+        start = bucket.path  # tested first, as there may be very many
+        return [entry for path, entry in targets.items() if path.startswith(start) and path_matches(start, path)]
+
+    def _may_have_bucket(self, origin: str) -> bool:
+        return len(self._entries[BUCKET].get(origin, {})) < MAX_BUCKETS
 
     def _has_place(self, origin: str, now: float) -> bool:
-        """Say whether an origin may have one bucket more, after making place where that costs nobody a hold."""
-        buckets = self._buckets.get(origin, {})
-        if len(buckets) < MOST_BUCKETS:
+        """Return whether an origin may have one bucket more, after making place where that drops no hold."""
+        if self._may_have_bucket(origin):
             return True
-        rank, path = min((self._rank(entry, now), path) for path, entry in buckets.items())
-        if rank <= _HEALTHY:
-            self._drop(self._buckets, origin, [path])
-        return rank <= _HEALTHY
+        buckets = self._entries[BUCKET][origin]
+        least = min(buckets.values(), key=lambda bucket: self._rank(bucket, now))
+        if self._rank(least, now) > _HEALTHY:
+            return False
+        self.change(least.key, Dropped(now=now))
+        return True
+
+    def _make_room(self, kind: int, now: float) -> None:
+        """Make room for one entry more, in a bounded number of steps."""
+        if kind <= BUCKET:
+            self._look_around(now)
+            return
+        others = self._entries[kind]
+        if len(others) >= self._limits[kind]:
+            del others[next(iter(others))]
+            self.counters.opt_outs_evicted += kind == OPT_OUT
+
+    def _look_around(self, now: float) -> None:
+        """Look at the next few entries: drop those that are forgotten, and the one needed least where it is full."""
+        is_full = len(self._queue) >= self._max_targets
+        looks = min(_LOOKS_FOR_ROOM if is_full else _LOOKS, len(self._queue))
+        seen = [entry for entry in (self._queue.popleft() for _ in range(looks)) if self._is_stored(entry)]
+        ranks = [self._rank(entry, now) for entry in seen]
+        kept = [entry for entry, rank in zip(seen, ranks, strict=True) if rank != _SPENT]
+        if is_full and len(kept) == looks:
+            least = ranks.index(min(ranks))
+            self.counters.evicted += ranks[least] == _HELD
+            self._drop(kept.pop(least).key)
+        for entry, rank in zip(seen, ranks, strict=True):
+            if rank == _SPENT:
+                self._drop(entry.key)
+        self._queue.extend(kept)
+
+    def _is_stored(self, entry: Entry) -> bool:
+        return self._entries[entry.kind].get(entry.origin, {}).get(entry.path) is entry
 
     def _is_spent(self, entry: Entry, now: float) -> bool:
-        """Say whether an entry is forgotten, once its instants have followed the clock; asked before any use of one."""
+        """Return whether an entry is forgotten, once its instants have followed the clock; asked before using one."""
         if now < entry.noted:
-            self.clock_steps += entry.follow_clock(now)
-        return now - entry.release >= (self._failing_lifetime if entry.count > 0 else self._healthy_lifetime)
+            self.counters.clock_steps += entry.follow_clock(now)
+        return entry.is_spent(now, self._policy)
 
     def _rank(self, entry: Entry, now: float) -> int:
-        if self._is_spent(entry, now):
+        if entry.is_spent(now, self._policy):
             return _SPENT
         if entry.release > now:
             return _HELD
         return _RELEASED if entry.count > 0 else _HEALTHY
 
-    def _make_room(self, now: float) -> None:
-        """Where there is none, drop what is forgotten or else a sixteenth of everything: one pass for many arrivals.
-
-        The healthy go before those that fail and are released, and no live hold where one of these is left; unless
-        they are so few that the next arrivals would take a pass each.
-        """
-        if self.size < self._most:
-            return
-        wanted = self._most // 16 + 1
-        ranked: list[list[tuple[_Places, int | str, str]]] = [[], [], [], []]
-        for places in (self._shelves, self._buckets):
-            for key, entries in places.items():
-                for name, entry in entries.items():
-                    found = ranked[self._rank(entry, now)]
-                    if len(found) < wanted:
-                        found.append((places, key, name))
-        spent, healthy, released, held = ranked
-        chosen = (spent + healthy + released)[:wanted]
-        given_up = held[: wanted - len(chosen)] if self._was_thin or not chosen else []
-        self.evicted += len(given_up)
-        chosen += given_up
-        self._was_thin = len(chosen) < wanted
-        for places, key, name in chosen:
-            self._drop(places, key, [name])
-
-    def _drop(self, places: _Places, key: int | str, names: list[str]) -> None:
-        if not names:
-            return
-        entries = places[key]
-        for name in names:
-            del entries[name]
-        self.size -= len(names)
+    def _drop(self, key: Key) -> None:
+        entries = self._entries[key.kind][key.origin]
+        del entries[key.path]
         if not entries:
-            del places[key]
-
-
-def _number(origin: str) -> int:
-    return hash(origin) % _SHELVES
+            del self._entries[key.kind][key.origin]
+        self._size -= key.kind <= BUCKET

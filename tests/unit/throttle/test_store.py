@@ -1,7 +1,12 @@
+from dataclasses import dataclass
+
 import pytest
 
-from headgate.throttle.entry import Entry
-from headgate.throttle.store import MOST_BUCKETS, Store
+from headgate.errors import ConfigurationError
+from headgate.throttle import Policy
+from headgate.throttle.change import OptedOut, Outcome, Response, RetryTokens
+from headgate.throttle.entry import BUCKET, BUDGET, OPT_OUT, TARGET, Entry, Key
+from headgate.throttle.store import MAX_BUCKETS, MemoryStore
 from headgate.throttle.target import Target, parse_target
 
 ORIGIN = "http://www.example.com"
@@ -13,187 +18,258 @@ def target(path, origin=ORIGIN) -> Target:
     return found
 
 
-def store(most=1_000):
-    return Store(most=most, failing_lifetime=900.0, healthy_lifetime=120.0)
+def make(most=1_000, **settings):
+    return MemoryStore(Policy(), max_targets=most, max_opt_outs=most, **settings)
 
 
-def put(shelves, path, origin=ORIGIN, *, now=0.0, **state) -> Entry:
-    entry = shelves.open(target(path, origin), now=now)
-    for name, value in state.items():
-        setattr(entry, name, value)
-    return entry
+@dataclass(frozen=True)
+class Was:
+    """A change that makes an entry be as given; of one that is not there, a new one."""
+
+    state: dict
+    now: float
+
+    def apply(self, entry, key, policy):
+        entry = entry or Entry(self.now, noted=self.now, kind=key.kind, origin=key.origin, path=key.path)
+        for name, value in self.state.items():
+            setattr(entry, name, value)
+        return entry
 
 
-def holder(shelves, path, *, now=0.0):
-    """Give the path of the bucket that holds this path; None where none does."""
-    found = shelves.bucket(target(path), now=now)
-    return None if found is None else found[0]
+def put(store, path, origin=ORIGIN, *, now=0.0, **state) -> Entry:
+    """Have the entry that holds a target, or its own one where none does, be as given."""
+    found = store.find(target(path, origin), now=now)
+    key = Key(TARGET, origin, path) if found is None else found.key
+    store.change(key, Was(state, now))
+    return store.get(key)
+
+
+def bucket(path, backoff, **values) -> Entry:
+    return Entry(backoff, kind=BUCKET, origin=ORIGIN, path=path, **values)
+
+
+def holder(store, path, *, now=0.0):
+    """Return the path of the bucket that holds this path; None where none does."""
+    found = store.find(target(path), now=now)
+    return found.path if found is not None and found.kind == BUCKET else None
 
 
 class TestTargets:
     def test_each_has_its_own_entry_once(self):
-        shelves = store()
-        entry = put(shelves, "/a")
-        assert shelves.find(target("/a"), now=0.0) is shelves.open(target("/a"), now=0.0) is entry
-        assert put(shelves, "/b") is not entry
-        assert put(shelves, "/a", "https://www.example.com") is not entry
-        assert shelves.size == 3
-        assert shelves.find(target("/c"), now=0.0) is None
+        store = make()
+        entry = put(store, "/a")
+        assert store.find(target("/a"), now=0.0) is put(store, "/a") is entry
+        assert put(store, "/b") is not entry
+        assert put(store, "/a", "https://www.example.com") is not entry
+        assert len(store) == 3
+        assert store.find(target("/c"), now=0.0) is None
 
-    def test_to_close_drops_only_this_entry(self):
-        shelves = store()
-        entry, other = put(shelves, "/a"), put(shelves, "/b")
-        shelves.close(target("/a"), other)
-        assert shelves.size == 2
-        shelves.close(target("/a"), entry)
-        shelves.close(target("/a"), entry)
-        assert shelves.size == 1
-        assert shelves.find(target("/a"), now=0.0) is None
+    def test_a_reset_drops_all_but_the_opt_outs(self):
+        store = make()
+        put(store, "/a")
+        store.declare(target("/b/c"), "/b", now=0.0)
+        store.change(Key(OPT_OUT, "a.example"), OptedOut())
+        store.change(Key(BUDGET, ORIGIN), RetryTokens(shares=-10, full=20))
+        store.reset()
+        assert len(store) == 0
+        assert store.find(target("/a"), now=0.0) is None
+        assert holder(store, "/b") is None
+        assert store.get(Key(BUDGET, ORIGIN)) is None
+        assert store.get(Key(OPT_OUT, "a.example")) is not None
+        put(store, "/a")
+        assert len(store) == 1
 
-    def test_to_clear_drops_all(self):
-        shelves = store()
-        put(shelves, "/a")
-        shelves.declare(target("/b/c"), "/b", now=0.0)
-        shelves.clear()
-        assert shelves.size == 0
-        assert shelves.find(target("/a"), now=0.0) is None
-        assert holder(shelves, "/b") is None
+
+class TestRecording:
+    """A response is applied to the entry that holds its target."""
+
+    def test_a_failure_makes_one(self):
+        store = make()
+        store.record(target("/a"), Response(now=5.0, outcome=Outcome.FAILURE))
+        assert store.find(target("/a"), now=5.0) == Entry(
+            5.0, count=1, failed=5.0, noted=5.0, kind=TARGET, origin=ORIGIN, path="/a"
+        )
+
+    @pytest.mark.parametrize("outcome", [Outcome.SUCCESS, Outcome.NEITHER])
+    def test_anything_else_makes_none(self, outcome):
+        store = make()
+        store.record(target("/a"), Response(now=5.0, outcome=outcome))
+        assert len(store) == 0
+
+    def test_in_a_bucket_it_counts_there(self):
+        store = make()
+        store.declare(target("/m/a"), "/m", now=0.0)
+        store.record(target("/m/b"), Response(now=5.0, outcome=Outcome.FAILURE))
+        assert (store.find(target("/m/c"), now=5.0).count, len(store)) == (1, 1)
+
+    def test_one_that_is_healthy_and_released_goes_and_a_bucket_stays(self):
+        store = make()
+        store.declare(target("/m/a"), "/m", now=0.0)
+        for path in ("/a", "/m/a"):
+            put(store, path, count=0, backoff=5.0)
+            store.record(target(path), Response(now=5.0, outcome=Outcome.SUCCESS))
+        assert store.get(Key(TARGET, ORIGIN, "/a")) is None
+        assert holder(store, "/m/a", now=5.0) == "/m"
+
+
+class TestCallingBack:
+    def test_each_change_is_told_with_what_came_of_it(self):
+        told = []
+        store = make(on_change=lambda *change: told.append(change))
+        response = Response(now=5.0, outcome=Outcome.FAILURE)
+        store.record(target("/a"), response)
+        key = Key(TARGET, ORIGIN, "/a")
+        assert told == [(key, response, store.get(key))]
+        store.apply(key, response)
+        store.put(key, None)
+        assert len(told) == 1
+
+    def test_what_changes_nothing_is_not(self):
+        store = make(on_change=lambda *_: pytest.fail("changed"))
+        store.record(target("/a"), Response(now=5.0, outcome=Outcome.SUCCESS))
+        store.clear_backoff(ORIGIN, now=5.0, end=lambda: 9.0)
+        store.find(target("/a"), now=5.0)
+        assert store.forget(now=5.0) == 0
+
+
+class TestClearing:
+    def test_each_backoff_that_holds_ends_then_if_it_would_hold_for_longer(self):
+        store, ends = make(), iter([3.0, 4.0, 5.0])
+        store.declare(target("/m/a"), "/m", now=0.0)
+        put(store, "/m/a", backoff=9.0)
+        put(store, "/short", backoff=3.5)
+        put(store, "/past", backoff=2.0)
+        put(store, "/long", backoff=9.0, retry_after=99.0)
+        put(store, "/long", "http://other.example", backoff=9.0)
+        store.clear_backoff(ORIGIN, now=2.0, end=lambda: next(ends))
+        found = [store.find(target(path), now=2.0).backoff for path in ("/m", "/short", "/past", "/long")]
+        assert found == [3.0, 3.5, 2.0, 5.0]
+        assert store.find(target("/long"), now=2.0).retry_after == 99.0
+        assert store.find(target("/long", "http://other.example"), now=2.0).backoff == 9.0
 
 
 class TestForgetting:
     @pytest.mark.parametrize(("count", "lifetime"), [(1, 900.0), (0, 120.0), (-1, 120.0)])
     @pytest.mark.parametrize("horizon", ["backoff", "retry_after"])
     def test_a_lifetime_after_the_later_horizon(self, count, lifetime, horizon):
-        shelves = store()
-        entry = put(shelves, "/a", count=count, **{horizon: 50.0})
-        assert shelves.find(target("/a"), now=50.0 + lifetime - 0.001) is entry
-        assert shelves.forget(now=50.0 + lifetime - 0.001) == 0
-        assert shelves.find(target("/a"), now=50.0 + lifetime) is None
-        assert shelves.size == 1
-        assert shelves.forget(now=50.0 + lifetime) == 1
-        assert shelves.size == 0
+        store = make()
+        entry = put(store, "/a", count=count, **{horizon: 50.0})
+        assert store.find(target("/a"), now=50.0 + lifetime - 0.001) is entry
+        assert store.forget(now=50.0 + lifetime - 0.001) == 0
+        assert store.find(target("/a"), now=50.0 + lifetime) is None
+        assert len(store) == 1
+        assert store.forget(now=50.0 + lifetime) == 1
+        assert len(store) == 0
 
     def test_one_that_is_forgotten_is_replaced_whether_or_not_it_was_dropped(self):
-        shelves = store()
-        old = put(shelves, "/a", count=5)
-        new = shelves.open(target("/a"), now=900.0)
-        assert new is not old
-        assert (new.failures, shelves.size) == (0, 1)
+        store = make()
+        put(store, "/a", count=5)
+        new = put(store, "/a", now=900.0)
+        assert (new.failures, new.backoff, len(store)) == (0, 900.0, 1)
 
     def test_what_never_ends_is_never_forgotten(self):
-        shelves = store()
-        put(shelves, "/a", retry_after=float("inf"))
-        assert shelves.forget(now=1e300) == 0
-        assert shelves.find(target("/a"), now=1e300) is not None
+        store = make()
+        put(store, "/a", retry_after=float("inf"))
+        assert store.forget(now=1e300) == 0
+        assert store.find(target("/a"), now=1e300) is not None
 
     def test_a_forgotten_bucket_holds_nobody_any_more(self):
-        shelves = store()
-        shelves.declare(target("/a/b"), "/a", now=0.0)
-        put(shelves, "/a/b", count=1)
-        shelves.declare(target("/a/b/c"), "/a/b", now=0.0)
-        put(shelves, "/a/b", count=-1)
-        assert holder(shelves, "/a/b/c", now=119.0) == "/a/b"
-        assert holder(shelves, "/a/b/c", now=120.0) == "/a"
-        assert holder(shelves, "/a/b/c", now=900.0) is None
-        shelves.open(target("/a/b/c"), now=900.0)
-        assert shelves.forget(now=900.0) == 2
-        assert shelves.size == 1
+        store = make()
+        store.declare(target("/a/b"), "/a", now=0.0)
+        put(store, "/a/b", count=1)
+        store.declare(target("/a/b/c"), "/a/b", now=0.0)
+        put(store, "/a/b", count=-1)
+        assert holder(store, "/a/b/c", now=119.0) == "/a/b"
+        assert holder(store, "/a/b/c", now=120.0) == "/a"
+        assert holder(store, "/a/b/c", now=900.0) is None
+        put(store, "/a/b/c", now=900.0)
+        assert [entry.path for entry in store._queue if store._is_stored(entry)] == ["/a/b/c"]
 
 
 class TestBuckets:
     def test_a_bucket_takes_its_members_in(self):
-        shelves = store()
-        put(shelves, "/m/a", count=4, backoff=3.0, retry_after=5.0)
-        put(shelves, "/m", count=2, backoff=7.0)
-        put(shelves, "/m/old", count=9, now=-2_000.0)
-        put(shelves, "/mm", count=6)
-        put(shelves, "/m/a", "http://www.example.com:8080", count=7)
-        put(shelves, "/m/a", "http://www.example.co", count=8)
-        shelves.declare(target("/m/c"), "/m", now=0.0)
-        entry = shelves.find(target("/m/new"), now=0.0)
-        assert entry == Entry(7.0, count=4, retry_after=5.0, noted=0.0)
-        assert shelves.find(target("/m"), now=0.0) is entry is shelves.open(target("/m/a"), now=0.0)
-        assert shelves.find(target("/mm"), now=0.0).failures == 6
-        assert shelves.size == 4
+        store = make()
+        put(store, "/m/old", count=9, now=-2_000.0)
+        put(store, "/m/a", count=4, backoff=3.0, retry_after=5.0)
+        put(store, "/m", count=2, backoff=7.0)
+        put(store, "/mm", count=6)
+        put(store, "/m/a", "http://www.example.com:8080", count=7)
+        put(store, "/m/a", "http://www.example.co", count=8)
+        store.declare(target("/m/c"), "/m", now=0.0)
+        entry = store.find(target("/m/new"), now=0.0)
+        assert entry == bucket("/m", 7.0, count=4, retry_after=5.0, noted=0.0)
+        assert store.find(target("/m"), now=0.0) is entry is put(store, "/m/a")
+        assert store.find(target("/mm"), now=0.0).failures == 6
+        assert len(store) == 4
 
     def test_a_bucket_is_declared_once(self):
-        shelves = store()
-        shelves.declare(target("/m/a"), "/m", now=0.0)
-        entry = put(shelves, "/m/b", count=3)
-        shelves.declare(target("/m/c"), "/m", now=1.0)
-        assert shelves.find(target("/m/c"), now=1.0) is entry
-        assert shelves.size == 1
+        store = make()
+        store.declare(target("/m/a"), "/m", now=0.0)
+        entry = put(store, "/m/b", count=3)
+        store.declare(target("/m/c"), "/m", now=1.0)
+        assert store.find(target("/m/c"), now=1.0) is entry
+        assert len(store) == 1
 
     def test_a_forgotten_bucket_is_declared_anew(self):
-        shelves = store()
-        shelves.declare(target("/m/a"), "/m", now=0.0)
-        put(shelves, "/m/b", count=3)
-        shelves.declare(target("/m/c"), "/m", now=900.0)
-        assert shelves.find(target("/m/c"), now=900.0) == Entry(900.0, noted=900.0)
-        assert shelves.size == 1
+        store = make()
+        store.declare(target("/m/a"), "/m", now=0.0)
+        put(store, "/m/b", count=3)
+        store.declare(target("/m/c"), "/m", now=900.0)
+        assert store.find(target("/m/c"), now=900.0) == bucket("/m", 900.0, noted=900.0)
+        assert len(store) == 1
 
     def test_the_longest_match_wins_in_whatever_order_they_were_declared(self):
         for order in (["/a", "/a/b", "/a/b/"], ["/a/b/", "/a/b", "/a"], ["/a/b", "/a/b/", "/a"]):
-            shelves = store()
+            store = make()
             for path in order:
-                shelves.declare(target("/a/b/c"), path, now=0.0)
-            found = [holder(shelves, path) for path in ("/a/b/c", "/a/b", "/a/bc", "/a", "/")]
+                store.declare(target("/a/b/c"), path, now=0.0)
+            found = [holder(store, path) for path in ("/a/b/c", "/a/b", "/a/bc", "/a", "/")]
             assert found == ["/a/b/", "/a/b", "/a", "/a", None]
-            assert shelves.size == 3
+            assert len(store) == 3
 
     def test_a_wider_bucket_leaves_a_narrower_one_as_it_is(self):
-        shelves = store()
-        shelves.declare(target("/a/b/c"), "/a/b", now=0.0)
-        narrow = put(shelves, "/a/b/c", count=9, backoff=99.0)
-        put(shelves, "/a/x", count=2)
-        shelves.declare(target("/a/y"), "/a", now=0.0)
-        assert shelves.find(target("/a/b/c"), now=0.0) is narrow
-        assert shelves.find(target("/a/x"), now=0.0).failures == 2
+        store = make()
+        store.declare(target("/a/b/c"), "/a/b", now=0.0)
+        narrow = put(store, "/a/b/c", count=9, backoff=99.0)
+        put(store, "/a/x", count=2)
+        store.declare(target("/a/y"), "/a", now=0.0)
+        assert store.find(target("/a/b/c"), now=0.0) is narrow
+        assert store.find(target("/a/x"), now=0.0).failures == 2
 
     def test_a_narrower_bucket_starts_as_the_wider_one_that_held_its_members(self):
-        shelves = store()
-        shelves.declare(target("/a/b/c"), "/a", now=0.0)
-        wide = put(shelves, "/a/b/c", count=9, backoff=99.0, retry_after=50.0)
-        shelves.declare(target("/a/b/c"), "/a/b", now=0.0)
-        narrow = shelves.find(target("/a/b/c"), now=0.0)
-        assert narrow == Entry(99.0, count=9, retry_after=50.0, noted=0.0)
+        store = make()
+        store.declare(target("/a/b/c"), "/a", now=0.0)
+        wide = put(store, "/a/b/c", count=9, backoff=99.0, retry_after=50.0)
+        store.declare(target("/a/b/c"), "/a/b", now=0.0)
+        narrow = store.find(target("/a/b/c"), now=0.0)
+        assert narrow == bucket("/a/b", 99.0, count=9, retry_after=50.0, noted=0.0)
         assert narrow is not wide
-        assert shelves.find(target("/a/c"), now=0.0) is wide
+        assert store.find(target("/a/c"), now=0.0) is wide
 
     def test_an_origin_has_so_many_and_no_more(self):
-        shelves = store()
-        for number in range(MOST_BUCKETS):
-            shelves.declare(target(f"/{number}"), f"/{number}", now=0.0)
-            put(shelves, f"/{number}", count=1)
-        shelves.declare(target("/more/a"), "/more", now=0.0)
-        assert holder(shelves, "/more/a") is None
-        assert shelves.size == MOST_BUCKETS == 64
+        store = make()
+        for number in range(MAX_BUCKETS):
+            store.declare(target(f"/{number}"), f"/{number}", now=0.0)
+            put(store, f"/{number}", count=1)
+        store.declare(target("/more/a"), "/more", now=0.0)
+        assert holder(store, "/more/a") is None
+        assert len(store) == MAX_BUCKETS == 64
         other = target("/more/a", "http://other.example")
-        shelves.declare(other, "/more", now=0.0)
-        assert shelves.bucket(other, now=0.0) is not None
+        store.declare(other, "/more", now=0.0)
+        assert store.find(other, now=0.0).path == "/more"
 
     @pytest.mark.parametrize("state", [{"count": 0}, {"count": 1, "backoff": -1_000.0}])
     def test_one_that_holds_nobody_gives_way(self, state):
-        shelves = store()
-        for number in range(MOST_BUCKETS):
-            shelves.declare(target(f"/{number}"), f"/{number}", now=0.0)
-            put(shelves, f"/{number}", count=1)
-        put(shelves, "/7", **state)
-        shelves.declare(target("/more/a"), "/more", now=0.0)
-        assert holder(shelves, "/more/a") == "/more"
-        assert holder(shelves, "/7") is None
-        assert shelves.size == MOST_BUCKETS
-        assert sum(holder(shelves, f"/{number}") is not None for number in range(MOST_BUCKETS)) == MOST_BUCKETS - 1
-
-    def test_the_entries_of_an_origin(self):
-        shelves = store()
-        shelves.declare(target("/a/b"), "/a", now=0.0)
-        mine = [put(shelves, "/a/b"), put(shelves, "/c"), put(shelves, "/")]
-        put(shelves, "/c", "http://www.example.com:8080")
-        put(shelves, "/c", "https://www.example.com")
-        found = list(shelves.of_origin(ORIGIN))
-        assert len(found) == 3
-        assert {id(entry) for entry in found} == {id(entry) for entry in mine}
+        store = make()
+        for number in range(MAX_BUCKETS):
+            store.declare(target(f"/{number}"), f"/{number}", now=0.0)
+            put(store, f"/{number}", count=1)
+        put(store, "/7", **state)
+        store.declare(target("/more/a"), "/more", now=0.0)
+        assert holder(store, "/more/a") == "/more"
+        assert holder(store, "/7") is None
+        assert len(store) == MAX_BUCKETS
+        assert sum(holder(store, f"/{number}") is not None for number in range(MAX_BUCKETS)) == MAX_BUCKETS - 1
 
 
 class TestRoom:
@@ -205,116 +281,160 @@ class TestRoom:
             "healthy": {"count": 0, "backoff": 999.0},
             "forgotten": {"count": 9, "backoff": 0.0},
         }
-        shelves = store(most=len(states))
+        store = make(most=len(states))
         for name, state in states.items():
-            put(shelves, "/", f"http://{name}.example", **state)
+            put(store, "/", f"http://{name}.example", **state)
         for index, gone in enumerate(["forgotten", "healthy", "released"]):
-            put(shelves, "/", f"http://new{index}.example", now=1_000.0, count=1, backoff=2_000.0)
-            assert shelves.size == len(states)
-            assert shelves.find(target("/", f"http://{gone}.example"), now=1_000.0) is None
-            assert shelves.evicted == 0
+            put(store, "/", f"http://new{index}.example", now=1_000.0, count=1, backoff=2_000.0)
+            assert len(store) == len(states)
+            assert store.find(target("/", f"http://{gone}.example"), now=1_000.0) is None
+            assert store.counters.evicted == 0
         for name in ("held", "backing-off"):
-            assert shelves.find(target("/", f"http://{name}.example"), now=1_000.0) is not None
-        put(shelves, "/", "http://last.example", now=1_000.0)
-        assert (shelves.size, shelves.evicted) == (len(states), 1)
+            assert store.find(target("/", f"http://{name}.example"), now=1_000.0) is not None
+        put(store, "/", "http://last.example", now=1_000.0)
+        assert (len(store), store.counters.evicted) == (len(states), 1)
 
     def test_buckets_need_room_too_and_give_it(self):
-        shelves = store(most=2)
-        shelves.declare(target("/a"), "/a", now=0.0)
-        put(shelves, "/a", count=1, backoff=9.0)
-        put(shelves, "/b", count=1, backoff=9.0)
-        shelves.declare(target("/c"), "/c", now=0.0)
-        assert (shelves.size, shelves.evicted) == (2, 1)
-        assert holder(shelves, "/c") == "/c"
-        shelves.declare(target("/d"), "/d", now=0.0)
-        assert (shelves.size, shelves.evicted) == (2, 1)
-        assert holder(shelves, "/c") is None
+        store = make(most=2)
+        store.declare(target("/a"), "/a", now=0.0)
+        put(store, "/a", count=1, backoff=9.0)
+        put(store, "/b", count=1, backoff=9.0)
+        store.declare(target("/c"), "/c", now=0.0)
+        assert (len(store), store.counters.evicted) == (2, 1)
+        assert holder(store, "/c") == "/c"
+        store.declare(target("/d"), "/d", now=0.0)
+        assert (len(store), store.counters.evicted) == (2, 1)
+        assert holder(store, "/c") is None
 
-    def test_one_pass_makes_room_for_a_sixteenth(self):
-        shelves = store(most=160)
-        for number in range(161):
-            put(shelves, f"/{number}", count=1, backoff=9.0)
-        assert shelves.size == 150
-        assert shelves.evicted == 11
-
-    def test_no_live_hold_goes_where_anything_else_can(self):
-        shelves = store(most=160)
-        for number in range(156):
-            put(shelves, f"/{number}", count=1, backoff=9.0)
-        for number in range(156, 161):
-            put(shelves, f"/{number}", count=0)
-        assert (shelves.size, shelves.evicted) == (157, 0)
-        assert all(shelves.find(target(f"/{number}"), now=0.0) is None for number in range(156, 160))
-
-    def test_arrivals_among_live_holds_do_not_take_a_pass_each(self):
-        shelves = store(most=160)
+    def test_the_least_needed_of_sixteen_goes_and_each_time_others_are_looked_at(self):
+        store = make(most=160)
+        put(store, "/healthy", count=0, backoff=0.0)
         for number in range(159):
-            put(shelves, f"/{number}", count=1, backoff=9.0)
-        put(shelves, "/first", count=0)
-        put(shelves, "/second", count=0)
-        assert (shelves.size, shelves.evicted) == (160, 0)
-        put(shelves, "/third", count=0)
-        assert (shelves.size, shelves.evicted) == (150, 10)
-        put(shelves, "/fourth", count=0)
-        assert (shelves.size, shelves.evicted) == (151, 10)
+            put(store, f"/{number}", count=1, backoff=9.0)
+        for number in range(10):
+            assert len(store) == 160
+            put(store, f"/new/{number}", count=1, backoff=9.0)
+        assert store.find(target("/healthy"), now=0.0) is None
+        assert (len(store), store.counters.evicted) == (160, 9)
+
+    @pytest.mark.parametrize("held", [True, False])
+    def test_no_arrival_looks_at_more_than_sixteen_however_many_there_are(self, monkeypatch, held):
+        store, looks = make(most=2_000), []
+        is_stored = MemoryStore._is_stored
+        monkeypatch.setattr(MemoryStore, "_is_stored", lambda *given: looks.append(given) or is_stored(*given))
+        for number in range(6_000):
+            looks.clear()
+            put(store, f"/{number}", now=float(number), count=1, backoff=1e9 if held else float(number))
+            assert len(looks) <= 16
+            assert len(store) <= len(store._queue) <= 2_000
+
+    def test_dropped_entries_take_no_room_for_long(self):
+        store = make(most=100)
+        for number in range(1_000):
+            put(store, f"/{number}", count=0, backoff=0.0)
+            store.record(target(f"/{number}"), Response(now=0.0, outcome=Outcome.SUCCESS))
+            assert len(store._queue) <= 2
+        assert (len(store), store.counters.evicted) == (0, 0)
+
+    def test_what_is_forgotten_goes_by_and_by(self):
+        store = make()
+        for number in range(100):
+            put(store, f"/{number}", count=1)
+        for number in range(100, 200):
+            put(store, f"/{number}", count=1, now=900.0)
+        assert len(store) == 100
 
     def test_a_bucket_takes_its_members_in_before_they_could_make_room_for_it(self):
-        shelves = store(most=1)
-        put(shelves, "/m/a", count=4, backoff=9.0)
-        shelves.declare(target("/m/b"), "/m", now=0.0)
-        assert shelves.find(target("/m/b"), now=0.0).failures == 4
-        assert (shelves.size, shelves.evicted) == (1, 0)
+        store = make(most=1)
+        put(store, "/m/a", count=4, backoff=9.0)
+        store.declare(target("/m/b"), "/m", now=0.0)
+        assert store.find(target("/m/b"), now=0.0).failures == 4
+        assert (len(store), store.counters.evicted) == (1, 0)
 
     def test_what_is_forgotten_is_no_hold_given_up(self):
-        shelves = store(most=2)
-        put(shelves, "/forgotten", now=-2_000.0)
-        put(shelves, "/held", count=1, backoff=9.0)
-        put(shelves, "/new")
-        assert (shelves.size, shelves.evicted) == (2, 0)
-        assert shelves.find(target("/held"), now=0.0) is not None
+        store = make(most=2)
+        put(store, "/forgotten", now=-2_000.0)
+        put(store, "/held", count=1, backoff=9.0)
+        put(store, "/new")
+        assert (len(store), store.counters.evicted) == (2, 0)
+        assert store.find(target("/held"), now=0.0) is not None
 
-    def test_nothing_is_left_of_places_with_nothing_in_them(self):
-        shelves = store(most=6_000)
+    def test_nothing_is_left_of_origins_with_no_entries(self):
+        store = make(most=6_000)
         for number in range(5_000):
-            put(shelves, "/", f"http://{number}.example")
-        assert len(shelves._shelves) <= 1_024
-        shelves.declare(target("/m/a"), "/m", now=0.0)
-        assert shelves.forget(now=120.0) == 5_001
-        assert (shelves.size, shelves._shelves, shelves._buckets) == (0, {}, {})
+            put(store, "/", f"http://{number}.example")
+        store.declare(target("/m/a"), "/m", now=0.0)
+        assert store.forget(now=120.0) == 5_001
+        assert (len(store), len(store._queue)) == (0, 0)
+        assert not any(store._entries)
+
+    def test_the_oldest_opt_out_and_the_oldest_budget_go(self):
+        store = make(most=3)
+        for number in range(5):
+            store.change(Key(OPT_OUT, f"{number}.example"), OptedOut())
+            store.change(Key(BUDGET, f"http://{number}.example"), RetryTokens(shares=-10, full=20))
+        stored = [
+            [store.get(Key(kind, start + f"{number}.example")) is not None for number in range(5)]
+            for kind, start in ((OPT_OUT, ""), (BUDGET, "http://"))
+        ]
+        assert stored == [[False, False, True, True, True]] * 2
+        assert store.counters.opt_outs_evicted == 2
+
+    @pytest.mark.parametrize("name", ["max_targets", "max_opt_outs"])
+    def test_no_room_at_all_is_refused(self, name):
+        with pytest.raises(ConfigurationError, match=f"^{name} must be at least 1, got 0$"):
+            MemoryStore(Policy(), **{"max_targets": 1, "max_opt_outs": 1, name: 0})
 
 
-class TestKeepingWhatOthersKnow:
-    def test_an_entry_is_put_and_found_as_it_is(self):
-        shelves, entry = store(), Entry(7.0, count=4, retry_after=5.0)
-        shelves.put(target("/a"), entry)
-        assert shelves.own(target("/a")) is shelves.find(target("/a"), now=0.0) is entry
-        other = Entry(9.0)
-        shelves.put(target("/a"), other)
-        assert shelves.own(target("/a")) is other
-        assert shelves.own(target("/b")) is None
-        assert shelves.size == 1
+class TestPutting:
+    """What another process knows is put as it is."""
 
-    def test_a_bucket_is_put_without_looking_for_its_members(self):
-        shelves, entry = store(), Entry(7.0, count=4)
-        member = put(shelves, "/m/a", count=1)
-        shelves.put_bucket(ORIGIN, "/m", entry)
-        shelves.put_bucket(ORIGIN, "/m/a", Entry(8.0))
-        assert shelves.own_bucket(ORIGIN, "/m") is shelves.find(target("/m/b"), now=0.0) is entry
-        assert holder(shelves, "/m/a/b") == "/m/a"
-        assert shelves.own(target("/m/a")) is member
-        assert shelves.own_bucket(ORIGIN, "/n") is None
-        assert shelves.own_bucket("http://other.example", "/m") is None
-        assert shelves.size == 3
+    def test_an_entry_is_found_as_it_was_put(self):
+        store, entry = make(), Entry(7.0, count=4, retry_after=5.0, kind=TARGET, origin=ORIGIN, path="/a")
+        store.put(entry.key, entry)
+        assert store.get(entry.key) is store.find(target("/a"), now=5.0) is entry
+        store.put(entry.key, Entry(9.0, count=2, kind=TARGET, origin=ORIGIN, path="/a"))
+        assert store.find(target("/a"), now=5.0) == Entry(9.0, count=2, kind=TARGET, origin=ORIGIN, path="/a")
+        assert len(store) == 1
+        store.put(entry.key, None)
+        store.put(entry.key, None)
+        assert (store.get(entry.key), len(store)) == (None, 0)
 
-    def test_room_is_nobodys_concern_there(self):
-        shelves = store(1)
-        shelves.put(target("/a"), Entry(0.0))
-        shelves.put(target("/b"), Entry(0.0))
-        shelves.put_bucket(ORIGIN, "/c", Entry(0.0))
-        assert shelves.size == 3
+    def test_one_that_was_forgotten_here_is_replaced(self):
+        store = make()
+        old = put(store, "/a", count=1)
+        assert store.find(target("/a"), now=900.0) is None
+        assert store.get(old.key) is old
+        new = Entry(900.0, count=2, kind=TARGET, origin=ORIGIN, path="/a")
+        store.put(new.key, new)
+        assert store.find(target("/a"), now=900.0) == new
+        assert len(store) == 1
 
-    def test_what_is_own_may_be_forgotten(self):
-        shelves = store()
-        old = put(shelves, "/a", count=1)
-        assert shelves.find(target("/a"), now=900.0) is None
-        assert shelves.own(target("/a")) is old
+    def test_a_bucket_holds_targets_with_entries_of_their_own_while_it_is_not_forgotten(self):
+        store = make()
+        put(store, "/m/a", count=9, backoff=99.0)
+        store.put(Key(BUCKET, ORIGIN, "/m"), bucket("/m", 7.0, count=4))
+        assert store.find(target("/m/a"), now=5.0) == bucket("/m", 7.0, count=4)
+        store.put(Key(BUCKET, ORIGIN, "/m"), bucket("/m", -900.0, count=4))
+        assert store.find(target("/m/a"), now=5.0).count == 9
+
+    def test_no_clock_is_followed_by_what_another_process_noted(self):
+        store = make(most=3)
+        put(store, "/a", count=9, backoff=99.0, noted=50.0)
+        for number in range(9):
+            entry = Entry(1e9, noted=float(number), count=1, origin=ORIGIN, path=f"/{number}")
+            store.put(entry.key, entry)
+        assert store.counters.clock_steps == 0
+
+    def test_an_origin_gets_no_more_buckets_than_it_may_have(self):
+        store = make()
+        for number in range(MAX_BUCKETS + 1):
+            store.put(Key(BUCKET, ORIGIN, f"/{number}"), bucket(f"/{number}", 7.0))
+        assert len(store) == MAX_BUCKETS
+
+    def test_there_is_room_for_no_more_than_otherwise(self):
+        store = make(most=2)
+        for number in range(5):
+            entry = Entry(9.0, count=1, kind=TARGET, origin=ORIGIN, path=f"/{number}")
+            store.put(entry.key, entry)
+        assert (len(store), store.counters.evicted) == (2, 3)

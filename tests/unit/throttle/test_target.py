@@ -1,8 +1,8 @@
 import pytest
 
-from headgate.throttle.target import Target, parse_target, path_matches
+from headgate.throttle.target import MAX_PATH, Target, parse_target, path_matches
 
-P = Target("http://www.example.com/p", "http://www.example.com", "/p")
+P = Target("http://www.example.com", "/p")
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_what_tells_targets_apart(url, name):
 
 def test_the_path_alone_is_put_in_lower_case():
     target = parse_target("HTTP://Www.Example.com/Pr4C%C3?Q", lower_case_path=True)
-    assert target == Target("http://www.example.com/pr4c%c3", "http://www.example.com", "/pr4c%c3")
+    assert target == Target("http://www.example.com", "/pr4c%c3")
 
 
 @pytest.mark.parametrize(
@@ -60,6 +60,23 @@ def test_the_path_alone_is_put_in_lower_case():
 )
 def test_what_is_no_target(url):
     assert parse_target(url) is None
+
+
+def test_what_is_kept_of_a_url_is_bounded_and_tells_targets_apart():
+    urls = ["http://www.example.com/" + "l" * 1_000_000 + end for end in "ab"]
+    targets = [parse_target(url) for url in urls]
+    assert targets[0] != targets[1]
+    assert [len(target.path) for target in targets] == [MAX_PATH] * 2
+    assert targets[0] == parse_target(urls[0] + "?q")
+    longest = "http://www.example.com/" + "l" * (MAX_PATH - 1)
+    assert parse_target(longest).name == longest
+    assert "#" in parse_target(longest + "l").path
+
+
+def test_a_host_that_is_longer_than_any_name_has_no_target():
+    label = "l" * 60
+    assert parse_target(f"http://{'.'.join([label] * 4)}/") is not None
+    assert parse_target(f"http://{'.'.join([label] * 5)}/") is None
 
 
 @pytest.mark.parametrize(

@@ -52,8 +52,8 @@ class TestBackoff:
             found.append(round(waits(throttle, now=0.0) * 1_000))
         assert found == releases
 
-    def test_each_draw_is_used_once_and_only_where_there_is_a_delay(self):
-        draws = iter([0.5, 0.0])
+    def test_each_failure_uses_one_draw(self):
+        draws = iter([0.9, 0.9, 0.5, 0.0])
         throttle = Throttle(draw=lambda: next(draws))
         fail(throttle, times=3, now=0.0)
         assert waits(throttle, now=0.0) == pytest.approx(0.98 * 0.95)
@@ -85,7 +85,7 @@ class TestBackoff:
         assert waits(throttle, now=NOW + 0.5) == pytest.approx(0.48)
 
     def test_a_later_failure_never_brings_the_release_forward(self):
-        draws = iter([0.0, 0.999])
+        draws = iter([0.0, 0.0, 0.0, 0.999])
         throttle = Throttle(Policy(jitter_factor=1), draw=lambda: next(draws))
         fail(throttle, times=3)
         release = throttle.release_time(X, now=NOW)
@@ -175,7 +175,7 @@ class TestWhatIsStored:
 
     @pytest.mark.parametrize("name", ["max_targets", "max_opt_outs"])
     def test_room_for_nothing_is_refused(self, name):
-        with pytest.raises(ConfigurationError, match=f"^{name}: 0"):
+        with pytest.raises(ConfigurationError, match=f"^{name} must be at least 1, got 0$"):
             Throttle(**{name: 0})
         assert len(Throttle(**{name: 1})) == 0
 
@@ -295,6 +295,13 @@ class TestBuckets:
         fail(throttle, "http://www.example.com/m/b")
         assert failures(throttle, "http://www.example.com/m/c") == 1
 
+    def test_one_with_a_very_long_path_is_ignored_and_a_shorter_one_holds_a_longer_path(self):
+        throttle, start = throttled(), "/" + "l" * 899
+        url = f"http://www.example.com{start}/{'l' * 1_000}"
+        fail(throttle, url, 3, headers=[("DDoS-Bucket-With", start + "/"), ("DDoS-Bucket-With", start)])
+        assert throttle.explain(url, now=NOW).bucket == start
+        assert throttle.explain(url + "x", now=NOW).held
+
     def test_a_response_counts_where_its_url_is_held(self):
         throttle = throttled()
         fail(throttle, "http://www.example.com/a/b/c", headers={"DDoS-Bucket-With": "/a/b"})
@@ -387,7 +394,7 @@ class TestMalformedBody:
 
 class TestClearing:
     def test_every_hold_of_the_origin_ends_within_ten_seconds_each_at_its_own(self):
-        draws = iter([*[0.0] * 84, 0.25, 0.75, 0.5])
+        draws = iter([*[0.0] * 94, 0.25, 0.75, 0.5])
         throttle = Throttle(draw=lambda: next(draws))
         urls = [X, "http://www.example.com/b/a", "http://www.example.com/y"]
         fail(throttle, urls[1], 20, headers={"DDoS-Bucket-With": "/b"})
@@ -462,6 +469,10 @@ class TestRetryBudget:
         assert [throttle.spend_retry("http://localhost/") for _ in range(2)] == [True, False]
         succeed(throttle, "http://localhost/", 10)
         assert throttle.spend_retry("http://localhost/")
+
+    def test_a_negative_one_is_refused(self):
+        with pytest.raises(ConfigurationError, match=r"^retry_budget must be .*, got -1$"):
+            Throttle(retry_budget=-1)
 
     def test_what_is_no_url_has_none(self):
         assert throttled(retry_budget=0).spend_retry("/x")

@@ -1,262 +1,284 @@
-"""The file of a shared throttle, as a mirror needs it: is there news, what is it, and write this down.
+"""The rows of a shared throttle's file: changes are applied to them, and what others changed is read from them.
 
-This file knows the SQL and the locks, and nothing of targets. Every change has a number, one more than the last, and a
-line in a log that says which row it was; a mirror that has seen so many reads the rows of those with greater ones, and
-where there is no such row, it went. The log is cut; whoever is further behind reads everything anew.
+This file knows SQL and nothing of threads. Every call is one transaction: what it writes is all there afterwards, or
+nothing is. A change is applied to the row as it is in the file at that moment, by the same rule as in memory, so what
+two processes count adds up.
 """
 
 import os
-import random
 import sqlite3
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from functools import partial
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, NamedTuple
 
-from headgate.agent.sharing.mirror import Changes
-from headgate.agent.sharing.opening import is_busy, open_database
-from headgate.agent.sharing.rows import (
-    BUCKET,
-    BUDGET,
-    OPT_OUT,
-    TARGET,
-    Key,
-    Limits,
-    News,
-    Position,
-    Row,
-    checked,
-    checked_key,
-)
+from headgate.agent.sharing.database import open_database
+from headgate.release import NEVER
+from headgate.throttle.change import Change, applied
+from headgate.throttle.entry import BUCKET, BUDGET, KINDS, OPT_OUT, TARGET, Entry, Key
+from headgate.throttle.policy import Policy
+from headgate.throttle.target import path_matches
 
-__all__ = ["FARTHEST", "PATIENCE", "Forked", "ThrottleFile"]
+__all__ = ["News", "ThrottleFile"]
 
-T = TypeVar("T")
+_BUSY_TIMEOUT: Final = 0.25
+_OPEN_TIMEOUT: Final = 5.0
+"""Seconds that another program's lock is waited for, by a call and by `check`."""
 
-FARTHEST: Final = 16_384
-"""How many changes a mirror may be behind without reading everything anew."""
-_CUT: Final = 1_024
-"""How many more lines the log may have."""
+_MAX_BEHIND: Final = 16_384
+"""Changes that a reader may be behind without reading everything anew."""
+_TRIM_INTERVAL: Final = 4_096
+"""Rows written after which the bounds are looked at, at the latest."""
+_MAX_DELAY: Final = 3_600.0
+"""Seconds by which a change may be written late, as by a process that was stopped; by more, the clock was set back."""
+_MAX_COUNT: Final = 2**31
 
-_SHORTEST_WAIT: Final = 0.0002
-_LONGEST_WAIT: Final = 0.002
-_MOST: Final = 2**62
-_POSITION: Final = "SELECT identity, (SELECT coalesce(max(change), 0) FROM log) FROM state"
-_CHANGED: Final = """SELECT log.kind, log.name, kept.count, kept.backoff, kept.retry_after, kept.failed
-    FROM log LEFT JOIN kept ON kept.kind = log.kind AND kept.name = log.name
-    WHERE log.change > ? AND coalesce(kept.change, log.change) = log.change ORDER BY log.change"""
-_ALL: Final = """SELECT kind, name, count, backoff, retry_after, failed FROM kept
-    WHERE kind BETWEEN ? AND ? ORDER BY change DESC LIMIT ?"""
-_TRIM: Final = """DELETE FROM kept WHERE kind BETWEEN ? AND ? AND change NOT IN
-    (SELECT change FROM kept WHERE kind BETWEEN ? AND ? ORDER BY change DESC LIMIT ?)"""
-
-OPENING: Final = 5.0
-PATIENCE: Final = 0.5
-"""Seconds that a program's lock is waited for at most: when a throttle is made, and when there is a request."""
+_COLUMNS: Final = "kind, origin, path, count, backoff, retry_after, failed, noted"
+_NEWS: Final = f"SELECT {_COLUMNS} FROM entries WHERE change > ? ORDER BY change"  # noqa: S608 - constants
+_COUNT: Final = "SELECT count(*) FROM entries WHERE kind BETWEEN ? AND ? AND count IS NOT NULL"
+_POSITION: Final = "SELECT identity, floor, max(floor, coalesce((SELECT max(change) FROM entries), 0)) FROM state"
+_TRIM: Final = """DELETE FROM entries WHERE change IN (
+    SELECT change FROM entries WHERE kind BETWEEN ? AND ? AND count IS NOT NULL
+    ORDER BY max(backoff, retry_after) > ?, count > 0, change LIMIT ?)"""
 
 
-class Forked(Exception):
-    """The process was forked behind Python's back while the file was open, so it must not be touched here."""
+class News(NamedTuple):
+    """What has changed in the file since it was last read."""
+
+    is_whole: bool
+    """Whether that is all there is, and whatever else is known is gone."""
+    rows: list[tuple[Key, Entry | None]]
+    """In the order of the changes; None where an entry was dropped."""
 
 
 class ThrottleFile:
-    """One process's way to the file, opened when first needed; for one thread at a time.
+    """One process's use of the file, which is opened when first needed; for one thread at a time.
 
-    Whatever needs the file raises `sqlite3.Error` or `ConfigurationError` where it cannot be used.
+    The file holds at most `max_targets` targets and buckets, as many budgets, and `max_opt_outs` hosts. What needs the
+    file raises `sqlite3.Error` or `ConfigurationError` where it cannot be used.
     """
 
-    def __init__(self, path: str | os.PathLike[str], limits: Limits) -> None:
+    def __init__(self, path: str | os.PathLike[str], policy: Policy, *, max_targets: int, max_opt_outs: int) -> None:
         self.path = Path(path).absolute()
-        self._limits = limits
+        self._policy = policy
+        self._limits = ((TARGET, BUCKET, max_targets), (OPT_OUT, OPT_OUT, max_opt_outs), (BUDGET, BUDGET, max_targets))
         self._connection: sqlite3.Connection | None = None
-        self._ask: Callable[[str], sqlite3.Cursor]
-        self._execute: Callable[..., sqlite3.Cursor]
-        self._many: Callable[..., object]
-        self._process = 0
-        self._place: tuple[int, int] | None = None
-        self._opened = 0
+        self._inode: tuple[int, int] | None = None
+        self._identity = ""
+        self._last = 0
+        """The number of the last change that was read."""
+        self._unread = 0
+        """That of the last change that another process had made when this one began to write."""
+        self._moved: list[tuple[Key, None]] = []
+        """Targets whose changes were applied to a bucket that another process had declared."""
+        self._version = -1
+        self._until_trim = 0
 
     def check(self) -> None:
-        """See that the file can be opened and written; it is not kept open.
-
-        So a program that does no more before it forks has nothing open across the fork, however it forks.
-        """
-        connection = _patiently(partial(open_database, self.path), OPENING)
-        try:
-            _patiently(partial(connection.execute, "BEGIN IMMEDIATE"), OPENING)
-            connection.execute("UPDATE state SET identity = identity")  # a file that may only be read lets one begin
-        finally:
-            connection.close()
-
-    def open(self) -> None:
-        """Open the file if it is not."""
-        if self._connection is None:
-            self._connection = _patiently(partial(open_database, self.path), PATIENCE)
-            self._process, self._place = os.getpid(), self._there()
-            self._ask = self._connection.cursor().execute
-            self._execute, self._many = self._connection.execute, self._connection.executemany
-            self._opened += 1
+        """Raise where the file cannot be opened and written. It is not left open."""
+        with closing(open_database(self.path, timeout=_OPEN_TIMEOUT)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("UPDATE state SET floor = floor")  # a read-only file lets a transaction begin
 
     def close(self) -> None:
-        """Let go of the file, until it is needed again."""
+        """Close the file, until it is needed again."""
         if self._connection is not None:
-            connection = self._connected()
-            self._connection = None
             with suppress(sqlite3.Error):
-                connection.close()
+                self._connection.close()
+            self._connection, self._version = None, -1
 
-    def version(self) -> int:
-        """Give a number that is another one whenever anybody else has changed anything, and after opening."""
-        self._connected()
-        version: int = self._ask("PRAGMA data_version").fetchone()[0]
-        return (self._opened << 32) + version
+    def exchange(self, changes: Sequence[tuple[Key, Change]] = (), *, reset: bool = False) -> News:
+        """Apply changes to the rows; return what has changed since the last call, these included.
 
-    def is_moved(self) -> bool:
-        """Say whether the file is open, and another or none where it was."""
-        return self._connection is not None and self._there() != self._place
+        With `reset`, everything but the opt-outs is deleted first. Without anything to write, another program's lock
+        is not waited for.
+        """
+        writes = bool(changes) or reset
+        if not writes and not self._is_changed():
+            return News(is_whole=False, rows=[])
+        with self._transaction("BEGIN IMMEDIATE" if writes else "BEGIN") as connection:
+            position = connection.execute(_POSITION).fetchone()
+            if position is None:
+                raise sqlite3.DatabaseError("its state is missing")
+            identity, floor, last = position
+            self._unread, self._moved = last, []
+            if reset:
+                connection.execute("DELETE FROM entries WHERE kind <> ?", (OPT_OUT,))
+                floor = last = last + 1
+                connection.execute("UPDATE state SET floor = ?", (floor,))
+            for key, run in groupby(changes, key=itemgetter(0)):
+                last = self._apply(key, [change for _, change in run], last)
+            is_whole = identity != self._identity or not floor <= self._last <= last
+            rows = [*self._moved, *self._rows(-1 if is_whole else self._last)]
+            self._until_trim -= len(rows)
+            if writes and self._until_trim <= 0:
+                self._trim(last, rows)
+        self._identity, self._last = identity, last
+        if is_whole:
+            rows = [(key, entry) for key, entry in rows if entry is not None]
+        return News(is_whole, rows)
 
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Have the file stand still for what is read inside."""
-        with self._transaction("BEGIN"):
-            yield
+    def _is_changed(self) -> bool:
+        """Return whether another process has changed anything, or the file is not the one that was read."""
+        if self._is_moved():
+            self.close()
+        if self._connection is None:
+            return True
+        (version,) = self._connection.execute("PRAGMA data_version").fetchone()
+        is_changed, self._version = version != self._version, version
+        return bool(is_changed)
 
-    @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Have the file for oneself; what is written inside is all there afterwards, or nothing is."""
-        with self._transaction("BEGIN IMMEDIATE"):
-            yield
-
-    def everything(self) -> News:
-        """Give all there is, as far as it may be."""
-        rows: list[Row] = []
-        is_cut = False
-        for first, last, most in self._bounds():
-            found = self._select(_ALL, first, last, most + 1)
-            is_cut = is_cut or len(found) > most
-            rows += [row for each in reversed(found[:most]) if (row := checked(*each)) is not None]
-        return News(self._position(), is_whole=True, gone=[], rows=rows, is_cut=is_cut)
-
-    def news(self, position: Position) -> News | None:
-        """Give what has changed since a position, and all there is where that is too long ago; None for nothing."""
-        now = self._position()
-        if position.identity != now.identity or not 0 <= now.change - position.change <= FARTHEST:
-            return self.everything()
-        if position == now:
-            return None
-        gone, rows = [], []
-        for kind, name, count, *instants in self._select(_CHANGED, position.change):
-            key = checked_key(kind, name)
-            if key is not None and count is None:
-                gone.append(key)
-            elif (row := checked(kind, name, count, *instants)) is not None:
-                rows.append(row)
-        return News(now, is_whole=False, gone=gone, rows=rows, is_cut=False)
-
-    def write(self, changes: Changes, position: Position) -> Position:
-        """Write down what a mirror changed that has seen all until `position`; gives the position it is at then."""
-        if changes.cleared:
-            self._many("DELETE FROM kept WHERE kind = ?", [(kind,) for kind in changes.cleared])
-        if changes.gone:
-            self._many("DELETE FROM kept WHERE kind = ? AND name = ?", changes.gone)
-        if changes.cleared or len(changes.gone) > FARTHEST // 2:
-            position = self._jump(position)
-        elif changes.gone:
-            position = self._log(position, changes.gone)
-        if changes.rows:
-            rows = [(*row.key, number, *row.values) for number, row in enumerate(changes.rows, position.change + 1)]
-            self._many("INSERT OR REPLACE INTO kept VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
-            position = self._log(position, [row.key for row in changes.rows])
-        return position
-
-    def trim(self) -> None:
-        """Drop the rows that are more than there may be, the ones longest unchanged."""
-        for first, last, most in self._bounds():
-            self._execute(_TRIM, (first, last, first, last, most - most // 16))
-        self._jump(self._position())
-
-    def _bounds(self) -> list[tuple[int, int, int]]:
-        """Give how many rows there may be from one kind to another."""
-        entries, opt_outs = self._limits
-        return [(TARGET, BUCKET, entries), (OPT_OUT, OPT_OUT, opt_outs), (BUDGET, BUDGET, entries)]
-
-    def _position(self) -> Position:
-        found = self._execute(_POSITION).fetchone()
-        if found is None or not 0 <= found[1] < _MOST:
-            raise sqlite3.DatabaseError("its state is not that of a throttle")
-        return Position(*found)
-
-    def _log(self, position: Position, keys: list[Key]) -> Position:
-        """Give each key the next number in the log."""
-        lines = [(number, *key) for number, key in enumerate(keys, position.change + 1)]
-        self._many("INSERT OR REPLACE INTO log VALUES (?, ?, ?)", lines)
-        last = position.change + len(keys)
-        if last // _CUT != position.change // _CUT:
-            self._many("DELETE FROM log WHERE change <= ?", [(last - FARTHEST,)])
-        return position._replace(change=last)
-
-    def _jump(self, position: Position) -> Position:
-        """Leave so many numbers out that nobody is near enough to ask what went."""
-        return self._log(position._replace(change=position.change + FARTHEST), [(-1, "")])
-
-    def _select(self, question: str, *values: int) -> list[tuple[object, ...]]:
-        return self._execute(question, values).fetchall()
+    def _is_moved(self) -> bool:
+        return self._connection is not None and self._inode != _inode(self.path)
 
     @contextmanager
-    def _transaction(self, begin: str) -> Iterator[None]:
+    def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
         connection = self._begun(begin)
         try:
-            yield
+            yield connection
             connection.execute("COMMIT")
         except BaseException:
+            self._version = -1  # what was changed is still to be read
             with suppress(sqlite3.Error):
                 connection.execute("ROLLBACK")
             raise
 
     def _begun(self, begin: str) -> sqlite3.Connection:
-        """Begin a transaction in the file that is where ours should be, if need be in another one than before."""
-        connection = self._connected()
-        try:
-            _patiently(partial(connection.execute, begin), PATIENCE)
-        except sqlite3.DatabaseError:
-            if not self.is_moved():
-                raise
-        else:
-            if not self.is_moved():
-                return connection
+        """Begin a transaction in the file that is at the path now."""
+        connection = self._opened()
+        connection.execute(begin)
+        if not self._is_moved():
+            return connection
         self.close()
-        connection = self._connected()
-        _patiently(partial(connection.execute, begin), PATIENCE)
+        connection = self._opened()
+        connection.execute(begin)
         return connection
 
-    def _connected(self) -> sqlite3.Connection:
-        self.open()
-        assert self._connection is not None
-        if self._process != os.getpid():
-            # SQLite's locks are the parent's, and it knows none of that; nor would it in a second connection.
-            raise Forked
+    def _opened(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._connection = open_database(self.path, timeout=_BUSY_TIMEOUT)
+            self._inode = _inode(self.path)
         return self._connection
 
-    def _there(self) -> tuple[int, int] | None:
-        try:
-            found = self.path.stat()
-        except OSError:
-            return None
-        return found.st_dev, found.st_ino
+    def _apply(self, key: Key, changes: Sequence[Change], last: int) -> int:
+        """Apply changes to the row of a key, or to that of the bucket that holds it by now; return the last number."""
+        is_bucket = key.kind == BUCKET
+        bucket = self._bucket(key, changes[0].now) if key.kind == TARGET else None
+        if bucket is not None:
+            self._moved.append((key, None))
+            key = bucket.key
+        entry = self._get(key)
+        is_known = entry is not None
+        for change in changes:
+            if entry is not None and entry.noted - change.now > _MAX_DELAY:
+                entry.follow_clock(change.now)
+            is_new = entry is None
+            entry = applied(change, entry, key, self._policy)
+            if key.kind == BUCKET and entry is not None:
+                last = self._take_in(entry, change.now, last, with_wider=is_new)
+        if is_bucket and entry is not None:
+            last = self._pass_on(entry, last)
+        return self._put(key, entry, last) if is_known or entry is not None else last
+
+    def _bucket(self, key: Key, now: float) -> Entry | None:
+        """Return the longest bucket, but for itself, that a target or bucket is in."""
+        found = [
+            bucket
+            for bucket in self._select("kind = ? AND origin = ? AND count IS NOT NULL", BUCKET, key.origin)
+            if bucket is not None and bucket.key != key and path_matches(bucket.path, key.path)
+        ]
+        live = [bucket for bucket in found if not bucket.is_spent(now, self._policy)]
+        return max(live, key=lambda bucket: len(bucket.path), default=None)
+
+    def _take_in(self, bucket: Entry, now: float, last: int, *, with_wider: bool) -> int:
+        """Take the counts and horizons of a bucket's members, whose rows are dropped, and of the bucket it is in."""
+        wider = self._bucket(bucket.key, now) if with_wider else None
+        if wider is not None:
+            bucket.absorb(wider)
+        where = "kind = ? AND origin = ? AND path BETWEEN ? AND ? AND count IS NOT NULL"
+        for member in self._select(where, TARGET, bucket.origin, bucket.path, bucket.path + "\x7f"):
+            if member is not None and path_matches(bucket.path, member.path):
+                if not member.is_spent(now, self._policy):
+                    bucket.absorb(member)
+                last = self._put(member.key, None, last)
+        return last
+
+    def _pass_on(self, bucket: Entry, last: int) -> int:
+        """Have narrower buckets that this process did not know of take over what it counted for a wider one."""
+        where = "kind = ? AND origin = ? AND change > ? AND change <= ? AND count IS NOT NULL"
+        for other in self._select(where, BUCKET, bucket.origin, self._last, self._unread):
+            if other is not None and other.path != bucket.path and path_matches(bucket.path, other.path):
+                other.absorb(bucket)
+                last = self._put(other.key, other, last)
+        return last
+
+    def _get(self, key: Key) -> Entry | None:
+        return next(self._select("kind = ? AND origin = ? AND path = ?", *key), None)
+
+    def _put(self, key: Key, entry: Entry | None, last: int) -> int:
+        """Write a row under the next number, and return that."""
+        values = (None,) * 5 if entry is None else _values(entry)
+        connection = self._opened()
+        connection.execute(
+            "INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (last + 1, *key, *values)
+        )
+        return last + 1
+
+    def _select(self, where: str, *values: object) -> Iterator[Entry | None]:
+        """Yield the entries of some rows; None for one that was dropped, or makes no sense."""
+        rows = self._opened().execute(f"SELECT {_COLUMNS} FROM entries WHERE {where}", values).fetchall()  # noqa: S608 - constants
+        return (_entry(*row) for row in rows)
+
+    def _rows(self, after: int) -> list[tuple[Key, Entry | None]]:
+        rows = self._opened().execute(_NEWS, (after,))
+        return [(Key(*row[:3]), _entry(*row)) for row in rows if _is_key(*row[:3])]
+
+    def _trim(self, last: int, rows: list[tuple[Key, Entry | None]]) -> None:
+        """Delete the rows that are needed least, where there may be more than the bounds allow."""
+        connection = self._opened()
+        now = max((entry.noted for _, entry in rows if entry is not None), default=0.0)
+        room = _TRIM_INTERVAL
+        for first, kind, limit in self._limits:
+            (count,) = connection.execute(_COUNT, (first, kind)).fetchone()
+            if count > limit - limit // 16:
+                surplus = count - (limit - limit // 8)
+                count -= connection.execute(_TRIM, (first, kind, now, surplus)).rowcount
+            room = min(room, limit - count)
+        self._until_trim = room
+        old = last - _MAX_BEHIND
+        if connection.execute("DELETE FROM entries WHERE change <= ? AND count IS NULL", (old,)).rowcount:
+            connection.execute("UPDATE state SET floor = ?", (old,))
 
 
-def _patiently(attempt: Callable[[], T], patience: float) -> T:
-    """Try until it is not another program's lock that is in the way, for at most so many seconds.
+def _inode(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
-    SQLite's own way of waiting takes longer and longer steps, so whoever has waited longest is the last to get in.
-    """
-    deadline = time.monotonic() + patience
-    while True:
-        try:
-            return attempt()
-        except sqlite3.OperationalError as error:
-            if not is_busy(error) or time.monotonic() >= deadline:
-                raise
-        time.sleep(random.uniform(_SHORTEST_WAIT, _LONGEST_WAIT))
+
+def _values(entry: Entry) -> tuple[float, ...]:
+    return entry.count, entry.backoff, entry.retry_after, entry.failed, entry.noted
+
+
+def _is_key(kind: object, origin: object, path: object) -> bool:
+    """Return whether a throttle can have written a row: the file may have been changed by anything else."""
+    if kind not in KINDS or not isinstance(origin, str) or not isinstance(path, str):
+        return False
+    return path.startswith("/") if kind in {TARGET, BUCKET} else not path
+
+
+def _entry(kind: int, origin: str, path: str, count: object, *instants: object) -> Entry | None:
+    """Return the entry of a row; None for one that was dropped, and for values that no throttle has written."""
+    if not isinstance(count, int) or not -1 <= count <= _MAX_COUNT or not _is_key(kind, origin, path):
+        return None
+    numbers = [instant for instant in instants if isinstance(instant, float)]  # a NaN is read as None
+    if len(numbers) < len(instants):
+        return None
+    backoff, retry_after, failed, noted = numbers
+    if NEVER in {backoff, failed, noted}:  # only a Retry-After may be for ever
+        return None
+    return Entry(backoff, count, retry_after, failed, noted, kind, origin, path)

@@ -1,16 +1,38 @@
-import os
 import sqlite3
-from contextlib import closing
+from contextlib import closing, contextmanager
 
 import pytest
 
 from headgate.agent.sharing import file as module
-from headgate.agent.sharing.file import FARTHEST, Forked, ThrottleFile
-from headgate.agent.sharing.mirror import Changes
-from headgate.agent.sharing.rows import BUCKET, BUDGET, OPT_OUT, TARGET, Limits, Row
-from headgate.release import ASAP, NEVER
+from headgate.agent.sharing.file import News, ThrottleFile
+from headgate.errors import ConfigurationError
+from headgate.release import NEVER
+from headgate.throttle import Policy
+from headgate.throttle.change import Cleared, Declared, OptedOut, Outcome, Response, RetryTokens
+from headgate.throttle.entry import BUCKET, BUDGET, OPT_OUT, TARGET, Entry, Key
 
-LIMITS = Limits(1_000, 500)
+ORIGIN = "http://www.example.com"
+NOW = 1_000.0
+NOTHING = News(is_whole=False, rows=[])
+
+
+def at(path, kind=TARGET, origin=ORIGIN):
+    return Key(kind, origin, path)
+
+
+def failure(now=NOW, **values):
+    return Response(now=now, outcome=Outcome.FAILURE, **values)
+
+
+def hold(seconds, now=NOW):
+    return Response(now=now, outcome=Outcome.NEITHER, retry_after=now + seconds)
+
+
+def declare(now=NOW, **values):
+    return Declared(now=now, start=Entry(now, **values))
+
+
+SUCCESS = Response(now=NOW, outcome=Outcome.SUCCESS)
 
 
 @pytest.fixture
@@ -19,317 +41,355 @@ def path(tmp_path):
 
 
 @pytest.fixture
-def one(path):
-    opened = ThrottleFile(path, LIMITS)
-    yield opened
-    opened.close()
+def make(path):
+    """Return the function that makes one more user of the file, who has read what is in it."""
+    made = []
+
+    def one(most=1_000):
+        made.append(ThrottleFile(path, Policy(jitter_factor=0), max_targets=most, max_opt_outs=most))
+        made[-1].exchange()
+        return made[-1]
+
+    yield one
+    for each in made:
+        each.close()
 
 
-@pytest.fixture
-def other(path):
-    opened = ThrottleFile(path, LIMITS)
-    yield opened
-    opened.close()
+@contextmanager
+def other_program(path):
+    with closing(sqlite3.connect(path, isolation_level=None, timeout=0)) as connection:
+        yield connection
 
 
-def target(number, count=1):
-    return Row((TARGET, f"http://{number}.example/"), (count, 1.0, ASAP, ASAP))
+def write(file, changes, **more):
+    """Exchange changes by key, in their order."""
+    return file.exchange([(key, change) for key, each in changes.items() for change in each], **more)
 
 
-def put(file, *rows, gone=(), cleared=()):
-    """Write rows; return the position after."""
-    with file.writing():
-        return file.write(Changes(set(cleared), list(gone), list(rows)), file.everything().position)
+def counts(news):
+    return {key.path: entry and entry.count for key, entry in news.rows}
 
 
-def everything(file):
-    with file.reading():
-        return file.everything()
+def stored(path):
+    """Return what a process that comes later finds."""
+    file = ThrottleFile(path, Policy(), max_targets=1_000_000, max_opt_outs=1_000_000)
+    with closing(file):
+        news = file.exchange()
+    assert news.is_whole
+    return dict(news.rows)
 
 
-def news(file, position):
-    with file.reading():
-        return file.news(position)
+class TestChecking:
+    def test_nothing_is_left_open(self, path):
+        ThrottleFile(path, Policy(), max_targets=1, max_opt_outs=1).check()
+        assert [each.name for each in path.parent.iterdir()] == ["file"]
+
+    def test_a_locked_file_is_refused(self, path, make, monkeypatch):
+        make()
+        monkeypatch.setattr(module, "_OPEN_TIMEOUT", 0.0)
+        with other_program(path) as other:
+            other.execute("BEGIN IMMEDIATE")
+            with pytest.raises(sqlite3.OperationalError, match="locked"):
+                ThrottleFile(path, Policy(), max_targets=1, max_opt_outs=1).check()
 
 
-def counted(path, table):
-    with closing(sqlite3.connect(path)) as connection:
-        return connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+class TestExchanging:
+    def test_what_one_writes_both_read_once(self, make):
+        one, other = make(), make()
+        expected = Entry(NOW, 1, failed=NOW, noted=NOW, kind=TARGET, origin=ORIGIN, path="/a")
+        assert write(one, {at("/a"): [failure()]}) == News(False, [(at("/a"), expected)])
+        assert other.exchange() == News(False, [(at("/a"), expected)])
+        assert one.exchange() == other.exchange() == NOTHING
+
+    def test_changes_of_several_processes_add_up(self, make):
+        one, other = make(), make()
+        write(one, {at("/a"): [failure(), failure()]})
+        found = write(other, {at("/a"): [failure()]})
+        assert counts(found) == {"/a": 3}
+        assert found.rows[0][1].backoff == pytest.approx(NOW + 0.98)
+        assert counts(one.exchange()) == {"/a": 3}
+
+    def test_nothing_is_written_that_changes_nothing(self, make):
+        one, other = make(), make()
+        assert write(one, {at("/a"): [SUCCESS], at("/b"): [Cleared(now=NOW, until=NOW)]}) == NOTHING
+        assert other.exchange() == NOTHING
+
+    def test_what_one_drops_the_others_drop(self, make):
+        one, other = make(), make()
+        write(one, {at("/a"): [failure()]})
+        write(other, {at("/a"): [SUCCESS, SUCCESS]})
+        assert one.exchange().rows == [(at("/a"), None)]
+        assert stored(one.path) == {}
+        assert counts(write(one, {at("/a"): [failure()]})) == {"/a": 1}
+
+    def test_all_kinds_are_kept_as_they_are(self, make, path):
+        changes = {
+            at("/a"): [hold(NEVER)],
+            at("/m", BUCKET): [declare(count=4, retry_after=NOW + 9)],
+            at("", OPT_OUT, "a.example"): [OptedOut()],
+            at("", BUDGET): [RetryTokens(shares=-7, full=20)],
+        }
+        written = write(make(), changes)
+        assert dict(written.rows) == stored(path)
+        assert [entry.count for _, entry in written.rows] == [-1, 4, -1, 13]
+
+    def test_a_reset_leaves_the_opt_outs_and_is_everybodys(self, make, path):
+        one, other = make(), make()
+        out = at("", OPT_OUT, "a.example")
+        write(one, {at("/a"): [failure()], out: [OptedOut()], at("", BUDGET): [RetryTokens(shares=-7, full=20)]})
+        news = write(other, {at("/b"): [failure()]}, reset=True)
+        assert (news.is_whole, [key for key, _ in news.rows]) == (True, [out, at("/b")])
+        assert one.exchange() == news
+        assert one.exchange() == other.exchange() == NOTHING
+        assert write(other, {}, reset=True).rows == one.exchange().rows == news.rows[:1]
+
+    def test_what_cannot_be_committed_is_not_there(self, make, path):
+        one, other = make(), make()
+        with pytest.raises(OverflowError):
+            write(one, {at("/a"): [failure()], at("/b", BUDGET): [RetryTokens(shares=-7, full=2**80)]})
+        assert other.exchange() == NOTHING
+        assert counts(write(one, {at("/a"): [failure()]})) == {"/a": 1}
+
+    def test_one_that_is_far_behind_reads_all_anew(self, make, monkeypatch):
+        monkeypatch.setattr(module, "_MAX_BEHIND", 10)
+        monkeypatch.setattr(module, "_TRIM_INTERVAL", 5)
+        one, behind, abreast = make(), make(), make()
+        write(one, {at("/gone"): [failure()], at("/kept"): [failure()]})
+        behind.exchange()
+        write(one, {at("/gone"): [SUCCESS, SUCCESS]})
+        for _ in range(20):
+            write(one, {at("/a"): [failure()]})
+            assert not abreast.exchange().is_whole
+        news = behind.exchange()
+        assert (news.is_whole, counts(news)) == (True, {"/kept": 1, "/a": 20})
+        with other_program(one.path) as other:
+            assert other.execute("SELECT count(*) FROM entries WHERE count IS NULL").fetchone() == (0,)
+
+    def test_changes_that_come_late_move_nothing_back(self, make):
+        one, late = make(), make()
+        write(one, {at("/a"): [hold(600.0)]})
+        (found,) = write(late, {at("/a"): [failure(NOW - 3_599)]}).rows
+        assert (found[1].retry_after, found[1].count) == (NOW + 600, 1)
+
+    def test_a_clock_that_was_set_back_far_moves_a_hold_back(self, make):
+        one = make()
+        write(one, {at("/a"): [hold(600.0)]})
+        (found,) = write(one, {at("/a"): [failure(NOW - 1e6)]}).rows
+        assert found[1].retry_after == NOW - 1e6 + 600
 
 
-class TestOpening:
-    def test_when_first_needed_and_again(self, path, one):
-        assert not path.exists()
-        first = one.version()
-        assert one.version() == first
-        one.open()
-        assert one.version() == first
-        one.close()
-        one.close()
-        assert not path.with_name("file-wal").exists()
-        assert one.version() != first
+class TestBuckets:
+    def test_one_takes_in_what_others_counted_for_its_members(self, make, path):
+        one, other = make(), make()
+        write(one, {at("/m/a"): [failure()] * 5, at("/m"): [hold(9)], at("/mm"): [failure()], at("/m~"): [failure()]})
+        news = write(other, {at("/m", BUCKET): [declare(), failure()]})
+        assert news.rows[-1][1].count == 6
+        found = stored(path)
+        assert sorted(key.path for key in found) == ["/m", "/mm", "/m~"]
+        assert found[at("/m", BUCKET)].count == 6
+        assert found[at("/m", BUCKET)].retry_after == NOW + 9
 
-    def test_where_it_was_when_it_was_named(self, tmp_path, monkeypatch):
-        monkeypatch.chdir(tmp_path)
-        opened = ThrottleFile(":memory:", LIMITS)
-        (tmp_path / "elsewhere").mkdir()
-        monkeypatch.chdir(tmp_path / "elsewhere")
-        opened.version()
-        opened.close()
-        assert (tmp_path / ":memory:").exists()
+    def test_what_is_counted_for_a_member_counts_for_the_bucket_that_another_declared(self, make, path):
+        one, other = make(), make()
+        write(one, {at("/m", BUCKET): [declare()], at("/", BUCKET): [declare()]})
+        news = write(other, {at("/m/a"): [failure()], at("/x"): [failure(), failure()]})
+        assert news.rows[:2] == [(at("/m/a"), None), (at("/x"), None)]
+        assert {key.path: entry.count for key, entry in stored(path).items()} == {"/m": 1, "/": 2}
 
-    def test_a_fork_nobody_told_of(self, one, monkeypatch):
-        one.version()
-        monkeypatch.setattr(os, "getpid", lambda: -1)
-        for use in (one.version, one.close, lambda: put(one)):
-            with pytest.raises(Forked):
-                use()
-        monkeypatch.undo()
-        assert one.version()
+    def test_one_starts_as_the_wider_one_that_another_declared(self, make, path):
+        one, other = make(), make()
+        write(one, {at("/", BUCKET): [declare(), hold(99)]})
+        write(other, {at("/m", BUCKET): [declare()]})
+        assert stored(path)[at("/m", BUCKET)].retry_after == NOW + 99
+
+    def test_a_narrower_one_that_was_known_stays_as_it_is(self, make, path):
+        one = make()
+        write(one, {at("/m", BUCKET): [declare()]})
+        write(one, {at("/", BUCKET): [declare(), hold(99)]})
+        assert stored(path)[at("/m", BUCKET)].retry_after < NOW
+
+    @pytest.mark.parametrize("at_once", [True, False])
+    def test_so_does_one_that_was_declared_just_before(self, make, path, at_once):
+        one, changes = make(), {at("/m", BUCKET): [declare()], at("/", BUCKET): [declare(), hold(99)]}
+        if at_once:
+            write(one, changes)
+        else:
+            for key, each in changes.items():
+                write(one, {key: each})
+        assert stored(path)[at("/m", BUCKET)].retry_after < NOW
+
+    def test_a_narrower_one_that_was_not_takes_over_the_hold(self, make, path):
+        one, other = make(), make()
+        write(one, {at("/m", BUCKET): [declare()]})
+        write(other, {at("/", BUCKET): [declare(), hold(99)]})
+        assert stored(path)[at("/m", BUCKET)].retry_after == NOW + 99
+
+    def test_a_forgotten_one_holds_no_members(self, make, path):
+        write(make(), {at("/m", BUCKET): [declare()]})
+        write(make(), {at("/m/a"): [failure(NOW + 120)]})
+        assert at("/m/a") in stored(path)
 
 
-class TestNews:
-    def test_is_none_for_who_knows_all(self, one):
-        position = put(one, target(1))
-        assert news(one, position) is None
+class TestBounds:
+    @pytest.mark.parametrize("most", [1, 10, 100])
+    def test_each_kind_has_one(self, make, path, most):
+        one = make(most)
+        for number in range(3 * most):
+            write(
+                one,
+                {
+                    at(f"/{number}"): [failure()],
+                    at("", OPT_OUT, f"{number}.example"): [OptedOut()],
+                    at("", BUDGET, f"http://{number}.example"): [RetryTokens(shares=-7, full=20)],
+                },
+            )
+            kinds = [key.kind for key in stored(path)]
+            assert max(kinds.count(TARGET), kinds.count(OPT_OUT), kinds.count(BUDGET)) <= most
+        assert len(kinds) >= 2 * most
 
-    def test_rows_come_oldest_first(self, one, other):
-        position = put(one, target(1))
-        put(other, target(2), Row((OPT_OUT, "a"), (0, ASAP, ASAP, ASAP)))
-        put(other, target(1, 2), Row((BUDGET, "http://a"), (4, ASAP, NEVER, 7.0)))
-        found = news(one, position)
-        assert [row.key for row in found.rows] == [
-            target(2).key,
-            (OPT_OUT, "a"),
-            target(1).key,
-            (BUDGET, "http://a"),
-        ]
-        assert found.rows[2].values == (2, 1.0, ASAP, ASAP)
-        assert found.rows[3].values == (4, ASAP, NEVER, 7.0)
-        assert (found.is_whole, found.is_cut, found.gone) == (False, False, [])
-        assert found.position.change == position.change + 4
-        assert news(one, found.position) is None
+    def test_what_holds_goes_last_and_what_fails_before_it(self, make, path):
+        one = make(16)
+        write(one, {at(f"/held/{number}"): [hold(99)] for number in range(6)})
+        write(one, {at(f"/failing/{number}"): [failure(), failure()] for number in range(5)})
+        write(one, {at(f"/healthy/{number}"): [failure(), SUCCESS] for number in range(5)})
+        write(one, {at("/held/6"): [hold(99)]})
+        left = [key.path.split("/")[1] for key in stored(path)]
+        assert (left.count("held"), left.count("failing"), left.count("healthy")) == (7, 5, 3)
 
-    def test_what_went_is_told(self, path, one, other):
-        position = put(one, target(1), target(2))
-        put(other, gone=[target(1).key])
-        found = news(one, position)
-        assert (found.gone, found.rows, found.is_whole) == ([target(1).key], [], False)
-        assert everything(one).rows == [target(2)]
-        assert counted(path, "kept") == 1
+    def test_the_narrowest_wins_when_it_writes(self, make, path):
+        wide, narrow = make(1_000), make(10)
+        write(wide, {at(f"/{number}"): [failure()] for number in range(40)})
+        narrow.exchange()
+        assert len(stored(path)) == 40
+        write(narrow, {at("/new"): [failure()]})
+        assert len(stored(path)) <= 10
+        assert at("/new") in stored(path)
 
-    def test_what_went_and_came_back_is_there(self, one, other):
-        position = put(one, target(1))
-        put(other, gone=[target(1).key])
-        put(other, target(1, 7))
-        assert news(one, position).rows == [target(1, 7)]
 
-    def test_a_clearing_makes_all_read_anew(self, one, other):
-        position = put(one, target(1), Row((OPT_OUT, "a"), (0, ASAP, ASAP, ASAP)))
-        put(other, target(2), cleared=[TARGET, BUCKET, BUDGET])
-        found = news(one, position)
-        assert found.is_whole
-        assert [row.key for row in found.rows] == [target(2).key, (OPT_OUT, "a")]
+class TestWhatIsBelieved:
+    """The file may have been changed by another program."""
 
-    def test_many_at_once_make_all_read_anew(self, path, one, other, monkeypatch):
-        monkeypatch.setattr(module, "FARTHEST", 10)
-        monkeypatch.setattr(module, "_CUT", 4)
-        position = put(one, *map(target, range(8)))
-        put(other, gone=[target(number).key for number in range(6)])
-        found = news(one, position)
-        assert found.is_whole
-        assert found.rows == [target(6), target(7)]
-        assert counted(path, "log") == 8 + 1
-
-    def test_the_log_is_cut(self, path, one, other, monkeypatch):
-        monkeypatch.setattr(module, "FARTHEST", 10)
-        monkeypatch.setattr(module, "_CUT", 4)
-        position = put(one, *map(target, range(30)))
-        near = position
-        for number in range(30):
-            if number == 25:
-                near = everything(one).position
-            put(other, gone=[target(number).key])
-            assert counted(path, "log") <= 14
-        assert news(one, near).gone == [target(number).key for number in range(25, 30)]
-        assert news(one, position).is_whole
-
-    def test_another_file_is_read_from_the_start(self, tmp_path, one):
-        elsewhere = ThrottleFile(tmp_path / "elsewhere", LIMITS)
-        position = put(elsewhere, target(1))
-        elsewhere.close()
-        put(one, target(2))
-        assert news(one, position).is_whole
-        assert news(one, position).rows == [target(2)]
-
-    def test_a_file_from_before_is_read_from_the_start(self, one):
-        position = put(one, target(1))
-        assert news(one, position._replace(change=position.change + 1)).is_whole
-        assert news(one, position._replace(change=position.change - FARTHEST - 1)).is_whole
-
-    def test_no_more_than_there_may_be(self, path, one):
-        rows = [target(number) for number in range(5)]
-        put(one, *rows, *(Row((OPT_OUT, row.key[1][7:-1]), (0, ASAP, ASAP, ASAP)) for row in rows))
-        narrow = ThrottleFile(path, Limits(3, 2))
-        found = everything(narrow)
-        assert found.is_cut
-        assert found.rows[:3] == rows[2:]
-        assert [row.key[1] for row in found.rows[3:]] == ["3.example", "4.example"]
-        with narrow.writing():
-            narrow.trim()
-            trimmed = narrow.everything()
-        assert (trimmed.is_cut, trimmed.rows) == (False, found.rows)
-        assert news(one, found.position).is_whole
-        narrow.close()
-        assert counted(path, "kept") == 5
+    ROW = (1, 0, ORIGIN, "/a", 5, NOW, NOW, NOW, NOW)
 
     @pytest.mark.parametrize(
-        "row",
+        ("column", "value"),
         [
-            "(9, 'http://a.example/', 99, 1, 1.0, 1.0, 1.0)",
-            "(0, 'nonsense', 99, 1, 1.0, 1.0, 1.0)",
-            "(0, CAST(X'687474703a2f2fff2f' AS TEXT), 99, 1, 1.0, 1.0, 1.0)",
-            "(0, 'http://a.example/', 99, -7, 1.0, 1.0, 1.0)",
-            "(0, 'http://a.example/', 99, 1, NULL, 1.0, 1.0)",
-            "(0, 'http://a.example/', 99, 1, 9e999, 1.0, 1.0)",
-            "(0, 'http://a.example/', 99, 'many', 1.0, 1.0, 1.0)",
+            (1, 7), (1, "x"), (2, b"x"), (3, 8), (3, ""), (3, "a"), (4, "many"), (4, -2), (4, 2**40), (4, 1.5),
+            (5, "x"), (5, None), (5, NEVER), (6, None), (7, NEVER), (7, b""), (8, NEVER), (8, None),
         ],
-    )
-    def test_rows_that_make_no_sense_are_passed_over(self, path, one, row):
-        position = put(one, target(1))
-        with closing(sqlite3.connect(path)) as stranger:
-            stranger.execute(f"INSERT INTO kept VALUES {row}")
-            stranger.execute("INSERT INTO log VALUES (97, 0, 'nonsense'), (98, 0, 'nothing'), (99, 0, 'nonsense')")
-            stranger.execute("INSERT INTO log SELECT 100, kind, name FROM kept WHERE change = 99")
-            stranger.execute("UPDATE kept SET change = 100 WHERE change = 99")
-            stranger.commit()
-        assert everything(one).rows == [target(1)]
-        found = news(one, position)
-        assert (found.is_whole, found.gone, found.rows) == (False, [], [])
+    )  # fmt: skip
+    def test_a_row_that_makes_no_sense_holds_nothing(self, make, path, column, value):
+        one = make()
+        row = list(self.ROW)
+        row[column] = value
+        with other_program(path) as other:
+            other.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+        assert all(entry is None for _, entry in one.exchange().rows)
+        assert counts(write(one, {at("/a"): [failure()]}))["/a"] == 1
 
-    @pytest.mark.parametrize(
-        "statement",
-        [
-            "DELETE FROM state",
-            "INSERT INTO log VALUES (4611686018427387904, 0, 'x')",
-            "UPDATE log SET change = -1",
-        ],
-    )
-    def test_a_state_that_makes_no_sense(self, path, one, statement):
-        position = put(one, target(1))
-        with closing(sqlite3.connect(path)) as stranger:
-            stranger.execute(statement)
-            stranger.commit()
-        with pytest.raises(sqlite3.DatabaseError, match="not that of a throttle"):
-            news(one, position)
+    def test_as_it_is_it_does(self, make, path):
+        one = make()
+        with other_program(path) as other:
+            other.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", self.ROW)
+        assert counts(one.exchange()) == {"/a": 5}
 
+    @pytest.mark.parametrize("path_", ["", "/x", 5])
+    def test_what_is_no_path_is_no_bucket(self, make, path, path_):
+        one = make()
+        with other_program(path) as other:
+            other.execute("INSERT INTO entries VALUES (1, 1, ?, ?, 5, 2000.0, 2000.0, 2000.0, 2000.0)", (ORIGIN, path_))
+        assert counts(write(one, {at("/a"): [failure()]}))["/a"] == 1
 
-class TestTransactions:
-    def test_the_version_changes_when_another_writes(self, one, other):
-        put(one, target(1))
-        version = one.version()
-        put(one, target(1, 2))
-        assert one.version() == version
-        put(other, target(1, 3))
-        assert one.version() != version
+    def test_a_member_that_makes_no_sense_is_not_taken_in(self, make, path):
+        one = make()
+        with other_program(path) as other:
+            other.execute("INSERT INTO entries VALUES (1, 0, ?, '/m/a', 'many', 1e9, 1e9, 1e9, 1e9)", (ORIGIN,))
+        write(one, {at("/m", BUCKET): [declare(), failure()]})
+        assert stored(path)[at("/m", BUCKET)].count == 1
 
-    def test_what_fails_inside_was_never_written(self, one, other):
-        def write_and_fail():
-            with one.writing():
-                one.write(Changes(set(), [], [target(2)]), one.everything().position)
-                raise KeyError
-
-        put(one, target(1))
-        with pytest.raises(KeyError):
-            write_and_fail()
-        assert everything(other).rows == [target(1)]
-        put(one, target(2))
-
-    def test_two_do_not_write_at_once(self, one, other, monkeypatch):
-        monkeypatch.setattr(module, "PATIENCE", 0.01)
-        one.version()
-        other.version()
-        with one.writing():
-            with pytest.raises(sqlite3.OperationalError, match="locked"), other.writing():
-                pytest.fail("both")
-            assert everything(other).rows == []
-        put(other, target(1))
-
-    def test_only_a_lock_is_waited_for(self, path, one, other, monkeypatch):
-        waits = []
-        monkeypatch.setattr(module.time, "sleep", waits.append)
-        with pytest.raises(sqlite3.OperationalError):
-            ThrottleFile(path / "no" / "file", LIMITS).check()
-        assert waits == []
-        monkeypatch.setattr(module, "PATIENCE", 0.02)
-        other.version()
-        with one.writing(), pytest.raises(sqlite3.OperationalError):
-            put(other)
-        assert waits
-        assert all(0.0001 < wait < 0.01 for wait in waits)
-
-    def test_a_question_holds_nothing_open(self, path, one, other):
-        put(one, target(1))
-        one.version()
-        everything(one)
-        put(other, target(2))
-        with closing(sqlite3.connect(path, timeout=0)) as stranger:
-            is_busy, *_ = stranger.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        assert not is_busy
-
-    def test_the_wal_starts_over(self, path, one, other):
-        for number in range(700):
-            put(one, target(number), gone=[target(number - 1).key])
-            other.version()
-        assert path.with_name("file-wal").stat().st_size < 6_000_000
-        assert path.stat().st_size < 400_000
+    def test_no_state_is_an_error(self, make, path):
+        one = make()
+        with other_program(path) as other:
+            other.execute("DELETE FROM state")
+        with pytest.raises(sqlite3.DatabaseError, match=r"^its state is missing$"):
+            one.exchange()
 
 
-class TestMoving:
-    @pytest.mark.parametrize("ends", [("",), ("", "-wal", "-shm")])
-    def test_one_that_was_deleted_is_made_anew(self, path, one, ends):
-        put(one, target(1))
-        assert not one.is_moved()
-        for end in ends:
-            path.with_name(path.name + end).unlink()
-        assert one.is_moved()
-        put(one, target(2))
-        assert not one.is_moved()
-        assert everything(one).rows == [target(2)]
+class TestReplacing:
+    def test_a_deleted_file_is_noticed_before_writing(self, make, path):
+        one, other = make(), make()
+        write(one, {at("/a"): [failure()]})
+        other.exchange()
+        for each in path.parent.iterdir():
+            each.unlink()
+        news = write(other, {at("/b"): [failure()]})
+        assert (news.is_whole, counts(news)) == (True, {"/b": 1})
+        assert counts(one.exchange()) == {"/b": 1}
 
-    def test_one_that_was_replaced_is_used(self, tmp_path, path, one):
-        put(one, target(1))
-        elsewhere = ThrottleFile(tmp_path / "elsewhere", LIMITS)
-        put(elsewhere, target(2))
-        elsewhere.close()
-        for end in ("-wal", "-shm"):
-            path.with_name(path.name + end).unlink()
-        (tmp_path / "elsewhere").rename(path)
-        put(one, target(3))
-        assert everything(one).rows == [target(2), target(3)]
+    def test_and_where_there_is_nothing_to_write(self, make, path):
+        one = make()
+        write(one, {at("/a"): [failure()]})
+        for each in path.parent.iterdir():
+            each.unlink()
+        assert one.exchange() == News(True, [])
 
-    @pytest.mark.parametrize("is_told_by_sqlite", [False, True])
-    def test_one_that_another_made_anew_is_found(self, path, one, other, is_told_by_sqlite):
-        put(one, target(1))
-        if is_told_by_sqlite:  # its WAL begins with other pages than the new one, where "is not a database"
-            one.close()
-            put(one, target(1))
-        path.unlink()
-        put(other, target(2))
-        put(one, target(3))
-        assert everything(other).rows == [target(2), target(3)]
+    def test_one_that_is_replaced_while_a_transaction_begins_is_not_written(self, make, path, monkeypatch):
+        one, begin = make(), ThrottleFile._opened
+        write(one, {at("/a"): [failure()]})
 
-    def test_no_file_and_no_folder(self, tmp_path):
+        def replaced(self):
+            connection = begin(self)
+            monkeypatch.undo()
+            for each in path.parent.iterdir():
+                each.unlink()
+            return connection
+
+        monkeypatch.setattr(ThrottleFile, "_opened", replaced)
+        assert counts(write(one, {at("/b"): [failure()]})) == {"/b": 1}
+        assert list(stored(path)) == [at("/b")]
+
+    def test_it_may_be_closed_and_read_on(self, make, path):
+        one, other = make(), make()
+        write(one, {at("/a"): [failure()]})
+        one.close()
+        one.close()
+        write(other, {at("/b"): [failure()]})
+        assert counts(one.exchange()) == {"/b": 1}
+
+    def test_another_programs_database_is_refused(self, make, path):
+        one = make()
+        one.close()
+        for each in path.parent.iterdir():
+            each.unlink()
+        with other_program(path) as other:
+            other.execute("CREATE TABLE t (x)")
+        with pytest.raises(ConfigurationError, match="another program"):
+            one.exchange()
+
+    def test_a_directory_that_is_gone_is_an_error(self, tmp_path):
         folder = tmp_path / "folder"
         folder.mkdir()
-        file = ThrottleFile(folder / "file", LIMITS)
-        put(file, target(1))
-        for each in folder.iterdir():
-            each.unlink()
-        folder.rmdir()
-        with pytest.raises(sqlite3.OperationalError):
-            put(file, target(2))
-        folder.mkdir()
-        put(file, target(3))
-        assert everything(file).rows == [target(3)]
-        file.close()
+        file = ThrottleFile(folder / "file", Policy(), max_targets=9, max_opt_outs=9)
+        with closing(file):
+            write(file, {at("/a"): [failure()]})
+            for each in folder.iterdir():
+                each.unlink()
+            folder.rmdir()
+            with pytest.raises(sqlite3.OperationalError, match="unable to open"):
+                file.exchange()
+            folder.mkdir()
+            assert file.exchange() == News(True, [])
+
+
+def test_a_disk_that_is_full_is_an_error_and_nothing_is_lost(make, path):
+    one, other = make(), make()
+    write(one, {at("/a"): [failure()]})
+    (pages,) = one._connection.execute("PRAGMA page_count").fetchone()
+    one._connection.execute(f"PRAGMA max_page_count = {pages}")
+    changes = {at(f"/{'l' * 900}{number}"): [failure()] for number in range(30)}
+    with pytest.raises(sqlite3.OperationalError, match="full"):
+        write(one, changes)
+    assert counts(other.exchange()) == {"/a": 1}
+    one._connection.execute("PRAGMA max_page_count = 100000")
+    assert len(write(one, changes).rows) == 30
+    assert len(other.exchange().rows) == 30

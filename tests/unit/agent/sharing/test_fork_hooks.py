@@ -1,11 +1,11 @@
 import subprocess
 import sys
 
-from headgate.agent.sharing.forking import FORKS
+from headgate.agent.sharing.fork_hooks import FORK_HOOKS
 
 SCRIPT = """
 import os, signal, sys
-from headgate.agent.sharing.forking import FORKS
+from headgate.agent.sharing.fork_hooks import FORK_HOOKS
 
 class Watcher:
     def __init__(self):
@@ -17,20 +17,20 @@ class Watcher:
 
 one, two = Watcher(), Watcher()
 for each in (one, two):
-    FORKS.tell(each, Watcher.before, Watcher.after)
+    FORK_HOOKS.register(each, Watcher.before, Watcher.after)
 del two
 child = os.fork()
 if not child:
     signal.alarm(20)
-    FORKS.tell(Watcher(), Watcher.before, Watcher.after)
+    FORK_HOOKS.register(Watcher(), Watcher.before, Watcher.after)
     os._exit(0 if one.said == ["before", "child"] else 1)
 assert one.said == ["before", "parent"], one.said
-FORKS.tell(Watcher(), Watcher.before, Watcher.after)
+FORK_HOOKS.register(Watcher(), Watcher.before, Watcher.after)
 sys.exit(os.waitpid(child, 0)[1])
 """
 
 
-def test_both_sides_are_told():
+def test_parent_and_child_are_called():
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -46,29 +46,29 @@ class Watcher:
         self.said.append(is_child)
 
 
-def test_a_child_that_nobody_told_before_is_told_after():
+def test_a_child_of_a_fork_that_python_did_not_make_is_called_after_it():
     watcher = Watcher()
-    FORKS.tell(watcher, Watcher.before, Watcher.after)
-    FORKS.after(is_child=True)
-    FORKS.before()
-    FORKS.after(is_child=False)
+    FORK_HOOKS.register(watcher, Watcher.before, Watcher.after)
+    FORK_HOOKS.after(is_child=True)
+    FORK_HOOKS.before()
+    FORK_HOOKS.after(is_child=False)
     assert watcher.said == [True, "before", False]
 
 
-def test_who_may_have_another_in_use_lets_go_before_it():
+def test_what_may_use_another_object_is_called_before_it():
     said, watchers = [], [Watcher(), Watcher()]
     for watcher in watchers:
-        FORKS.tell(watcher, said.append, lambda _watcher, _is_child: None)
-    FORKS.before()
-    FORKS.after(is_child=False)
+        FORK_HOOKS.register(watcher, said.append, lambda _watcher, _is_child: None)
+    FORK_HOOKS.before()
+    FORK_HOOKS.after(is_child=False)
     assert [watcher for watcher in said if watcher in watchers] == watchers[::-1]
 
 
-def test_who_is_gone_is_not_told():
+def test_what_was_collected_is_not_called():
     watcher = Watcher()
     said = watcher.said
-    FORKS.tell(watcher, Watcher.before, Watcher.after)
+    FORK_HOOKS.register(watcher, Watcher.before, Watcher.after)
     del watcher
-    FORKS.before()
-    FORKS.after(is_child=False)
+    FORK_HOOKS.before()
+    FORK_HOOKS.after(is_child=False)
     assert said == []

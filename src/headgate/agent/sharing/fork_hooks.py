@@ -1,0 +1,52 @@
+"""Calls objects before and after each fork, for as long as they live.
+
+SQLite's locks belong to a process, and it does not notice that it was forked: a connection that parent and child both
+had would damage the file sooner or later, and so would a second connection in the child. A lock that another thread
+holds would be locked in the child for good. This file knows nothing of either.
+"""
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+__all__ = ["FORK_HOOKS"]
+
+
+class _ForkHooks:
+    """The objects to call, in any number of threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._hooks: WeakKeyDictionary[Any, tuple[Callable[[Any], None], Callable[[Any, bool], None]]]
+        self._hooks = WeakKeyDictionary()
+
+    def register(self, owner: Any, before: Callable[[Any], None], after: Callable[[Any, bool], None]) -> None:
+        """Call `before(owner)` before each fork, and `after(owner, is_child)` after it."""
+        with self._lock:
+            self._hooks[owner] = before, after
+
+    def before(self) -> None:
+        """Call all, the last one first, as it may be using one before it; none can be added until `after`."""
+        self._lock.acquire()
+        for owner, (before, _) in reversed(list(self._hooks.items())):
+            before(owner)
+
+    def after(self, *, is_child: bool) -> None:
+        """Call all after the fork."""
+        if is_child:
+            self._lock = threading.Lock()  # a fork that Python did not make has not taken it
+        else:
+            self._lock.release()
+        for owner, (_, after) in list(self._hooks.items()):
+            after(owner, is_child)
+
+
+# One for the process, as `os.register_at_fork` has no counterpart that would undo it.
+FORK_HOOKS: Final = _ForkHooks()
+os.register_at_fork(
+    before=FORK_HOOKS.before,
+    after_in_parent=lambda: FORK_HOOKS.after(is_child=False),
+    after_in_child=lambda: FORK_HOOKS.after(is_child=True),
+)

@@ -1,0 +1,334 @@
+"""A throttle's store that several processes share: a view in memory, and a thread that keeps it and the file alike.
+
+Whatever a throttle asks is answered from the view at once. A change is made to the view and noted; nothing that a
+throttle asks waits for SQLite. The thread applies the noted changes to the rows in the file as soon as there are any,
+and puts the rows that others changed into the view. This file knows neither SQL nor what a change does.
+
+The view is what is in the file, and on top of it the changes that are not written yet: a row that comes from the file
+is put there, and then the noted changes for its key are applied to it again.
+"""
+
+import atexit
+import enum
+import os
+import sqlite3
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from headgate.agent.sharing.database import describe_error, is_locked
+from headgate.agent.sharing.file import News, ThrottleFile
+from headgate.agent.sharing.fork_hooks import FORK_HOOKS
+from headgate.errors import ConfigurationError
+from headgate.throttle.change import Change, Response
+from headgate.throttle.entry import BUCKET, OPT_OUT, TARGET, Entry, Key
+from headgate.throttle.policy import Policy
+from headgate.throttle.store import Counters, MemoryStore
+from headgate.throttle.target import Target
+
+__all__ = ["SqliteStore"]
+
+_REFRESH_INTERVAL: Final = 0.05
+"""Seconds between two looks for what others have changed."""
+_RETRY_INTERVAL: Final = 1.0
+"""Seconds after which a file that could not be used is tried again."""
+_CLOSE_TIMEOUT: Final = 2.0
+_FORK_TIMEOUT: Final = 2.0
+"""Seconds that the thread may take to be done with the file, when the store is closed or the process is forked."""
+_MAX_PENDING: Final = 10_000
+"""Changes that may wait for the file."""
+_ROWS_AT_ONCE: Final = 256
+"""Rows put into the view before another thread may ask it something."""
+
+
+class _Phase(enum.Enum):
+    """Each leads to the one below it, and to no other."""
+
+    OPEN = enum.auto()
+    CLOSING = enum.auto()
+    """The thread uses the file once more, and ends."""
+    CLOSED = enum.auto()
+    """The file is not used any more, and nothing is noted for it."""
+
+
+class SqliteStore:
+    """A `Store` that all processes with the same `path` share; for any number of threads and event loops.
+
+    Raises `ConfigurationError`, which says what is wrong with the path, where the file cannot be used at the start.
+    That, `close` and `synchronize` wait for the file; nothing else does.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], policy: Policy, *, max_targets: int, max_opt_outs: int) -> None:
+        self.trouble = ""
+        """Why the file cannot be used now, and what to do; empty while it can."""
+        self.pending = 0
+        """Changes that are not in the file yet."""
+        self.lost = 0
+        """Changes that never will be: more than could wait while the file could not be used."""
+        self.counters = Counters()
+        """What had to be done to entries of the view that were in use."""
+        self._new_view = partial(
+            MemoryStore,
+            policy,
+            max_targets=max_targets,
+            max_opt_outs=max_opt_outs,
+            on_change=self._note,
+            counters=self.counters,
+        )
+        self._view = self._new_view()
+        self._file = ThrottleFile(path, policy, max_targets=max_targets, max_opt_outs=max_opt_outs)
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._noted: list[tuple[Key, Change]] = []
+        self._is_reset = False
+        """Whether everything but the opt-outs is to be deleted from the file before the noted changes are applied."""
+        self._thread: threading.Thread | None = None
+        self._is_in_file = False
+        self._rounds = self._rounds_wanted = 0
+        """How often the thread was done with the file, and how often it is to be."""
+        self._phase = _Phase.OPEN
+        self._is_locked_for_fork = self._is_ready_for_fork = False
+        self._open()
+        FORK_HOOKS.register(self, SqliteStore._before_fork, SqliteStore._after_fork)
+        atexit.register(self.close)
+
+    def __len__(self) -> int:
+        with self._lock:
+            return len(self._in_use())
+
+    def find(self, target: Target, *, now: float) -> Entry | None:
+        """Return the entry that holds a target."""
+        with self._lock:
+            return self._in_use().find(target, now=now)
+
+    def get(self, key: Key) -> Entry | None:
+        """Return the entry under a key."""
+        with self._lock:
+            return self._in_use().get(key)
+
+    def change(self, key: Key, change: Change) -> None:
+        """Apply a change to the entry under a key."""
+        with self._lock:
+            self._in_use().change(key, change)
+
+    def record(self, target: Target, response: Response) -> None:
+        """Apply a response to the entry that holds a target."""
+        with self._lock:
+            self._in_use().record(target, response)
+
+    def declare(self, target: Target, path: str, *, now: float) -> None:
+        """Hold all targets of this one's origin that `path` matches together, from now on."""
+        with self._lock:
+            self._in_use().declare(target, path, now=now)
+
+    def clear_backoff(self, origin: str, *, now: float, end: Callable[[], float]) -> None:
+        """End each backoff of an origin at the instant that `end` returns for it."""
+        with self._lock:
+            self._in_use().clear_backoff(origin, now=now, end=end)
+
+    def forget(self, *, now: float) -> int:
+        """Drop what is forgotten from the view; return how many entries. Rows go when there is no room for others."""
+        with self._lock:
+            return self._in_use().forget(now=now)
+
+    def reset(self) -> None:
+        """Drop everything but the hosts that opted out, for all processes."""
+        with self._lock:
+            self._in_use().reset()
+            self._is_reset = True
+            self._set_noted(_opt_outs(self._noted))
+            self._changed.notify_all()
+
+    def synchronize(self, timeout: float) -> bool:
+        """Wait until the file has what was noted, and the view what was in the file; False where it took too long."""
+        with self._lock:
+            self._in_use()
+            wanted = self._rounds + 1 + self._is_in_file
+            self._rounds_wanted = max(self._rounds_wanted, wanted)
+            self._changed.notify_all()
+            is_done = self._changed.wait_for(lambda: self._rounds >= wanted or self._phase is _Phase.CLOSED, timeout)
+            return is_done and not self.trouble
+
+    def close(self) -> None:
+        """Write what was noted, if that can be done now, and close the file for good; the view stays."""
+        with self._lock:
+            if self._phase is _Phase.OPEN:
+                self._phase = _Phase.CLOSING
+            self._changed.notify_all()
+            thread = self._thread
+        if thread is not None:
+            thread.join(_CLOSE_TIMEOUT)
+        with self._lock:
+            self._leave("is not used any more, since this throttle was closed")
+
+    def _open(self) -> None:
+        """Read the file, so that the first request already knows what is in it."""
+        try:
+            self._file.check()
+            self._take(self._file.exchange())
+        except (sqlite3.Error, ConfigurationError, ValueError) as error:
+            raise ConfigurationError(describe_error(self._file.path, error)) from error
+        finally:
+            self._file.close()  # a program that does no more before it forks has nothing open, however it forks
+
+    def _in_use(self) -> MemoryStore:
+        """Return the view, and see that the thread runs."""
+        if self._thread is None and self._phase is _Phase.OPEN:
+            thread = threading.Thread(target=self._run, name="headgate shared throttle", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:  # no more threads, or the interpreter is exiting
+                self.trouble = f"{self._file.path} cannot be used now ({error})"
+            else:
+                self._thread = thread
+        return self._view
+
+    def _note(self, key: Key, change: Change, entry: Entry | None) -> None:
+        """Note a change that was made to the view, for the file."""
+        if self._phase is _Phase.CLOSED or self.pending >= _MAX_PENDING:
+            self.lost += 1
+            return
+        self._noted.append((key, _with_result(change, entry)))
+        self.pending += 1
+        self._changed.notify_all()
+
+    def _set_noted(self, noted: list[tuple[Key, Change]]) -> None:
+        self._noted, self.pending = noted, len(noted)
+
+    def _set_trouble(self, trouble: str) -> None:
+        if self._phase is not _Phase.CLOSED:
+            self.trouble = trouble
+
+    def _run(self) -> None:
+        interval = _REFRESH_INTERVAL
+        is_last = False
+        while not is_last:
+            with self._lock:
+                self._changed.wait_for(self._has_work, interval)
+                is_last = self._phase is not _Phase.OPEN
+                noted, is_reset = self._noted, self._is_reset
+                self._noted, self._is_reset = [], False
+                self._is_in_file = True
+            interval = self._exchange(noted, is_reset=is_reset)
+            with self._lock:
+                if is_last:
+                    self._file.close()
+                self._is_in_file = False
+                self._rounds += 1
+                self._changed.notify_all()
+        with self._lock:
+            self._leave("is not used any more, since this throttle was closed")
+
+    def _has_work(self) -> bool:
+        """Return whether the thread is not to wait for the interval to end."""
+        is_noted = bool(self._noted or self._is_reset) and not self.trouble
+        return is_noted or self._phase is not _Phase.OPEN or self._rounds < self._rounds_wanted
+
+    def _exchange(self, noted: list[tuple[Key, Change]], *, is_reset: bool) -> float:
+        """Write what was noted and take in what others wrote; return the seconds until it is to be done again."""
+        try:
+            news = self._file.exchange(noted, reset=is_reset)
+        except Exception as error:  # whatever is wrong with the file, requests go on
+            self._put_back(noted, error, is_reset=is_reset)
+            if is_locked(error):
+                return _REFRESH_INTERVAL
+            self._file.close()
+            return _RETRY_INTERVAL
+        self._take(news)
+        with self._lock:
+            self._set_noted(self._noted)
+            self._set_trouble("")
+        return _REFRESH_INTERVAL
+
+    def _put_back(self, noted: list[tuple[Key, Change]], error: Exception, *, is_reset: bool) -> None:
+        """Note again what could not be written, in front of what was noted since."""
+        with self._lock:
+            before = _opt_outs(noted) if self._is_reset else noted
+            self._set_noted([*before, *self._noted])
+            self._is_reset |= is_reset
+            self._set_trouble(describe_error(self._file.path, error))
+
+    def _take(self, news: News) -> None:
+        """Put rows from the file into the view, or into a new one where they are all there is."""
+        if not news.is_whole:
+            for start in range(0, len(news.rows), _ROWS_AT_ONCE):
+                with self._lock:
+                    self._put(self._view, news.rows[start : start + _ROWS_AT_ONCE])
+            return
+        view = self._new_view()
+        for key, entry in news.rows:
+            view.put(key, entry)
+        with self._lock:
+            self._move_noted(view)
+            self._put(view, [(key, view.get(key)) for key, _ in self._noted])
+            self._view = self._view if self._is_reset else view
+
+    def _put(self, view: MemoryStore, rows: list[tuple[Key, Entry | None]]) -> None:
+        """Put rows into a view, and on top of them what was noted for their keys."""
+        if self._is_reset:
+            return  # the rows are going to be deleted
+        for key, entry in rows:
+            view.put(key, entry)
+        if any(key.kind == BUCKET for key, _ in rows):
+            self._move_noted(view)
+        keys = {key for key, _ in rows}
+        for key, change in self._noted:
+            if key in keys:
+                view.apply(key, change)
+
+    def _move_noted(self, view: MemoryStore) -> None:
+        """Note for a bucket what was noted for a target, where another process declared the bucket meanwhile."""
+        for place, (key, change) in enumerate(self._noted):
+            bucket = view.bucket(Target(key.origin, key.path), now=change.now) if key.kind == TARGET else None
+            if bucket is not None:
+                self._noted[place] = bucket.key, change
+                view.put(key, None)
+
+    def _leave(self, why: str) -> None:
+        """Go on with the view alone, for good."""
+        if self._phase is not _Phase.CLOSED:
+            self.trouble = f"{self._file.path} {why}"
+            self.lost += self.pending
+            self._set_noted([])
+            self._phase = _Phase.CLOSED
+            self._changed.notify_all()
+            atexit.unregister(self.close)
+
+    def _before_fork(self) -> None:
+        """Close the file, and keep the thread from it, while the process is forked."""
+        self._is_locked_for_fork = self._lock.acquire(timeout=_FORK_TIMEOUT)
+        self._is_ready_for_fork = self._is_locked_for_fork and self._changed.wait_for(
+            lambda: not self._is_in_file, _FORK_TIMEOUT
+        )
+        if self._is_ready_for_fork:
+            self._file.close()
+
+    def _after_fork(self, is_child: bool) -> None:  # noqa: FBT001 - called by FORK_HOOKS alone
+        """Go on in the parent; in the child, with another thread, and without what the parent is going to write."""
+        if is_child:
+            self._lock = threading.Lock()
+            self._changed = threading.Condition(self._lock)
+            was_in_use, self._thread = self._thread is not None, None
+            self._is_in_file = self._is_reset = False
+            with self._lock:
+                self._set_noted([])
+                if was_in_use and not self._is_ready_for_fork:
+                    self._leave("was in use when this process was forked; use it after the fork only")
+        elif self._is_locked_for_fork:
+            self._lock.release()
+        self._is_locked_for_fork = self._is_ready_for_fork = False
+
+
+def _opt_outs(noted: list[tuple[Key, Change]]) -> list[tuple[Key, Change]]:
+    """Return what a reset leaves of some changes."""
+    return [(key, change) for key, change in noted if key.kind == OPT_OUT]
+
+
+def _with_result(change: Change, entry: Entry | None) -> Change:
+    """Return a change that makes a hold nowhere shorter than where it was made first."""
+    if isinstance(change, Response) and change.makes_entry and entry is not None:
+        return msgspec.structs.replace(change, backoff=entry.backoff)
+    return change
