@@ -7,16 +7,19 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 PYTEST_ARGS ?=
 
-.PHONY: help run test venv servers lint bench lock
+.PHONY: help run test test-deep venv servers lint bench lock
 
 help: ## say what can be made
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
 
 run: $(STAMP) ## a sample origin behind the gate on 127.0.0.1:8080, and three curl lines to try
 	@exec $(BIN)/headgate serve --demo
 
-test: $(STAMP) ## every test this machine can run
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+test: $(STAMP) ## the tests that every change needs, on all cores
+	@$(BIN)/python -m pytest -n auto --dist worksteal -m "not deep" $(PYTEST_ARGS)
+
+test-deep: $(STAMP) ## what `make test` leaves out: the slow tests, and each property on many more examples
+	@$(BIN)/python -m pytest -n auto --dist worksteal -m "deep or property" --hypothesis-profile=deep $(PYTEST_ARGS)
 
 venv: $(STAMP) ## set up .venv alone
 	@:
@@ -29,7 +32,6 @@ lint: $(STAMP) ## style, types, layers and the purity of the cores
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@$(BIN)/python scripts/check_cores.py
 
 bench: $(STAMP) ## measure against real peers, in ratios
 	@$(BIN)/python -m bench

@@ -1,7 +1,10 @@
-"""What every test stands on: the servers it needs, and proof that it left no process behind.
+"""What all tests share: markers, missing servers, hypothesis profiles, and a check for processes left running.
 
 `@pytest.mark.needs("nginx")` names the programs a test cannot run without. Where one is missing the test is skipped and
-told of in a list at the very end; with HEADGATE_REQUIRE_SERVERS=1 it fails instead.
+counted in a list after the summary; with HEADGATE_REQUIRE_SERVERS=1 it fails instead.
+
+Each test is marked with the folder it lies in (unit, property, e2e, conformance, fuzz), each hypothesis test with
+`property`, and each test that needs Chromium with `browser`. `deep` is given by hand to what takes long.
 """
 
 import os
@@ -16,9 +19,12 @@ import pytest
 
 from tests import servers
 
-hypothesis.settings.register_profile("headgate", deadline=None, print_blob=True)
-hypothesis.settings.load_profile("headgate")
+hypothesis.settings.register_profile("fast", deadline=None, print_blob=True, max_examples=50)
+hypothesis.settings.register_profile("deep", deadline=None, print_blob=True, max_examples=1000)
+hypothesis.settings.load_profile("fast")
 
+TESTS = Path(__file__).parent
+MODULES_THAT_START_PROCESSES = {"multiprocessing", "os", "programs", "servers", "subprocess"}
 MAX_ID_LENGTH = 40
 MISSING = "missing server"
 missing_servers = pytest.StashKey[Counter[str]]()
@@ -36,6 +42,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.fail(sentence, pytrace=False)
     item.user_properties += [(MISSING, server) for server in missing]
     pytest.skip(sentence)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark a test with its folder, and with what it uses."""
+    if TESTS in item.path.parents:
+        item.add_marker(item.path.relative_to(TESTS).parts[0])
+    if hypothesis.is_hypothesis_test(getattr(item, "obj", None)):
+        item.add_marker("property")
+    if any("chromium" in mark.args for mark in item.iter_markers("needs")):
+        item.add_marker("browser")
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
@@ -96,7 +112,7 @@ def children() -> set[int]:
 
 
 def left_behind(before: set[int]) -> dict[int, str]:
-    """Tell the children that have appeared since and still run, by id; Python's own resource tracker stays for good."""
+    """Return the command lines of new child processes by id, except Python's resource tracker, which never ends."""
     lines = {}
     for pid in children() - before:
         with suppress(FileNotFoundError):  # it was waited for just now
@@ -105,8 +121,12 @@ def left_behind(before: set[int]) -> dict[int, str]:
 
 
 @pytest.fixture(autouse=True)
-def _no_process_left_behind() -> Iterator[None]:
+def _no_process_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a test that leaves a child process running, or ended but never waited for."""
+    is_e2e = request.node.get_closest_marker("e2e") is not None
+    if not is_e2e and MODULES_THAT_START_PROCESSES.isdisjoint(vars(request.module)):
+        yield
+        return
     before = children()
     yield
     left = left_behind(before)

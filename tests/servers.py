@@ -5,13 +5,14 @@ its process id.
 """
 
 import os
+import random
 import shutil
 import signal
 import socket
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,10 +68,17 @@ def is_present(server: str) -> bool:
 
 
 def free_port(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
-    """Return a port of 127.0.0.1 that was free a moment ago, for programs that cannot choose one themselves."""
-    with socket.socket(socket.AF_INET, kind) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a free port of 127.0.0.1 at random, for programs that cannot choose one themselves.
+
+    It lies below the range of which the system gives ports to outgoing connections and to tests that run at the same
+    time, so that nothing takes it before the program listens.
+    """
+    for _ in range(100):
+        port = random.randrange(10_000, 32_768)
+        with socket.socket(socket.AF_INET, kind) as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise OSError("no free port between 10,000 and 32,767 after 100 attempts")
 
 
 def wait_for(port: int, process: subprocess.Popen[bytes] | None = None, *, host: str = "127.0.0.1") -> None:

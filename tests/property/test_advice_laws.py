@@ -288,4 +288,4 @@ class Cache(RuleBasedStateMachine):
 
 
 TestCache = Cache.TestCase
-TestCache.settings = settings(max_examples=200, stateful_step_count=40)
+TestCache.settings = settings(stateful_step_count=40)

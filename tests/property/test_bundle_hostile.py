@@ -5,7 +5,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.malformed import CASES, MANIFEST, PRIMARY, drivers
@@ -125,7 +125,6 @@ def mutated(draw):
     return bytes(content)
 
 
-@settings(max_examples=1500)
 @given(content=mutated(), profile=st.sampled_from(PROFILES), cuts=st.lists(st.integers(0, 2000), max_size=8))
 def test_whatever_happens_to_a_bundle_all_drivers_say_the_same(content, profile, cuts, tmp_path_factory):
     check_agreement(content, profile, cuts, tmp_path_factory.getbasetemp() / "mutated.wbn")
@@ -138,7 +137,6 @@ NESTED = ((1, len(OUTER)), (1 + len(OUTER) - len(INNER), len(INNER)), (1 + len(O
 PLACES = [(offset + moved, length + more) for offset, length in NESTED for moved in (0, 0, 1) for more in (0, 0, -1, 1)]
 
 
-@settings(max_examples=400)
 @given(first=st.sampled_from(PLACES), second=st.sampled_from(PLACES), cuts=st.lists(st.integers(0, 400), max_size=4))
 def test_locations_that_overlap_or_end_early_give_every_driver_the_same(first, second, cuts, tmp_path_factory):
     entries = index({PRIMARY: entry(first), MANIFEST: entry(second)})
@@ -146,7 +144,6 @@ def test_locations_that_overlap_or_end_early_give_every_driver_the_same(first, s
     check_agreement(bundle.written(), "strict", cuts, tmp_path_factory.getbasetemp() / "overlapping.wbn")
 
 
-@settings(max_examples=500)
 @given(
     content=st.binary(max_size=200), lead=st.sampled_from([0, 10, 15, 40, 48, 100]), profile=st.sampled_from(PROFILES)
 )

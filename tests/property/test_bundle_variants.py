@@ -3,7 +3,7 @@
 from array import array
 from itertools import product
 
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from headgate.bundle.model import Location, VariantSet
@@ -87,7 +87,6 @@ def test_keys_are_the_product_and_are_counted_and_measured_without_it(axes: list
     assert len(set(keys)) == len(set(product(*(axis.values for axis in axes))))
 
 
-@settings(max_examples=400)
 @given(AXES, REQUESTS)
 def test_the_first_possible_key_that_is_there_is_chosen(axes: list[Axis], request: dict[str, str]) -> None:
     """Compute Possible Keys (section 4.1), made whole."""

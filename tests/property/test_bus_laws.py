@@ -1,7 +1,7 @@
 """Laws of the bus: what is lost, repeated or reordered never shortens a hold, and no message is mixed with another."""
 
 import zmq
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import WireError
@@ -141,7 +141,6 @@ def by_the_core(sent):
     return master, malformed
 
 
-@settings(max_examples=400)
 @given(st.lists(messages(), max_size=30), st.integers(1, 40))
 def test_a_run_of_messages_is_read_as_if_each_came_alone(sent, most):
     """The fast path, which asks ZeroMQ only now and then where a message ends, comes to what the core comes to."""

@@ -3,7 +3,7 @@
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.limit import Domain, Gatekeeper, Master, Rule
@@ -57,7 +57,6 @@ def test_rules_that_share_a_log_are_as_if_each_had_its_own(first, second, events
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-@settings(max_examples=200)
 @given(
     rule=rules(st.one_of(EXACT_RATES, ANY_RATES)),
     steps=st.lists(st.sampled_from([0.0, 0.0, 0.125, 0.25, 0.5, 1.0, 2.5]), max_size=40),
@@ -80,7 +79,6 @@ def test_a_gate_gives_the_verdicts_of_the_exact_one(algorithm, rule, steps, max_
 
 
 @pytest.mark.parametrize("algorithm", ["gcra", "smockron"])
-@settings(max_examples=300)
 @given(
     rule=rules(),
     steps=st.lists(st.sampled_from([0.0, 0.125, 0.25, 0.5, 1.0, 2.5, 9.0]), min_size=1, max_size=40),

@@ -4,7 +4,7 @@ from fractions import Fraction
 from itertools import accumulate
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headgate.cli.replay import Log, Outcome
@@ -16,7 +16,6 @@ RATES = ["10/s", "5/s", "20/s", "3/s", "7/min", "9 per 7s", "1500/s", "1 per 300
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-@settings(max_examples=300)
 @given(
     rate=st.sampled_from(RATES),
     burst=st.integers(1, 6),

@@ -102,7 +102,6 @@ def synchronize(*throttles):
     assert all(throttle.synchronize(TIMEOUT) for throttle in (*throttles, *throttles))
 
 
-@settings(max_examples=100)
 @given(given_=SETTINGS, steps=STEPS)
 def test_one_process_answers_as_if_it_shared_nothing(given_, steps):
     plain, now = Throttle(**given_), 1_000.0
@@ -124,7 +123,6 @@ def test_one_process_answers_as_if_it_shared_nothing(given_, steps):
             assert answers(late, now) == answers(plain, now)
 
 
-@settings(max_examples=100)
 @given(given_=SETTINGS, steps=MANY_STEPS)
 def test_several_never_shorten_what_one_has_learned_and_end_alike(given_, steps):
     now = 1_000.0

@@ -95,7 +95,6 @@ class Written:
             places[name] = failures, backoff, until
 
 
-@settings(max_examples=300)
 @given(policy=POLICIES, draw=st.floats(0, 1, exclude_max=True), steps=STEPS)
 def test_it_does_what_is_written(policy, draw, steps):
     throttle, written, now = Throttle(policy, draw=lambda: draw), Written(policy, draw), 1_000.0
@@ -227,7 +226,6 @@ CLOCK_STEPS = st.lists(
 )
 
 
-@settings(max_examples=300)
 @given(policy=POLICIES, steps=CLOCK_STEPS, looks=st.lists(CLOCK, max_size=5), coalesce=st.booleans())
 def test_whatever_the_clock_does_no_hold_is_longer_than_its_maximum(policy, steps, looks, coalesce):
     throttle, now, longest = Throttle(policy, draw=lambda: 0.0, coalesce=coalesce), 1.8e9, 0

@@ -2,7 +2,7 @@
 
 import can_ada
 import pytest
-from hypothesis import assume, event, example, given, settings
+from hypothesis import assume, event, example, given
 from hypothesis import strategies as st
 
 from headgate.http.url import (
@@ -65,7 +65,6 @@ def parser_says(text: str) -> str | None:
         return None
 
 
-@settings(max_examples=1000)
 @given(near_normal() | st.text())
 @example("https://a.1/")
 @example("https://a.0xa/")

@@ -1,4 +1,4 @@
-"""The test suite's own promises: missing servers are told of at the end, and no process is left behind."""
+"""The test suite itself: markers, the list of missing servers, and the check for processes left running."""
 
 import os
 import subprocess
@@ -66,7 +66,27 @@ def test_a_process_left_behind_fails_the_test_that_left_it(tmp_path: Path) -> No
     assert "left behind" in "\n".join(lines)
 
 
-def test_what_a_server_printed_is_told_when_it_does_not_start(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("marker", "file"),
+    [
+        ("e2e", "e2e/test_proxy_chromium.py"),
+        ("browser", "e2e/test_proxy_chromium.py"),
+        ("property", "property/test_url.py"),
+    ],
+)
+def test_a_test_is_marked_with_its_folder_and_with_what_it_uses(marker: str, file: str) -> None:
+    def collected(*options: str) -> int:
+        command = [sys.executable, "-m", "pytest", "--collect-only", "-qq", "-p", "no:cacheprovider", *options]
+        done = subprocess.run(
+            [*command, f"tests/{file}"], check=False, cwd=ROOT, capture_output=True, text=True, timeout=60
+        )
+        return done.stdout.count("test_")
+
+    assert collected("-m", marker) == collected() > 0
+    assert collected("-m", f"not {marker}") == 0
+
+
+def test_a_server_that_does_not_start_fails_with_what_it_printed(tmp_path: Path) -> None:
     with pytest.raises(ChildProcessError) as refused:
         servers.started([sys.executable, "-c", "print('no luck')"], servers.free_port(), tmp_path).__enter__()
     assert refused.value.__notes__ == ["no luck\n"]

@@ -6,7 +6,7 @@ are seconds since 1970.
 """
 
 import math
-import random
+import random  # noqa: TID251 - only passed on, as the default of `draw`
 from collections.abc import Callable
 from typing import Final
 

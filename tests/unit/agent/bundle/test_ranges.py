@@ -4,7 +4,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.agent.bundle import AsyncBundleTransport, AsyncRangeBundle, BundleTransport, RangeBundle
@@ -82,7 +82,6 @@ def test_every_vector_is_read_as_from_a_file(path, guess, monkeypatch):
         assert of_server(content, ranges=False, **options) == expected
 
 
-@settings(max_examples=200)
 @given(st.integers(0, len(SMALL)), st.sampled_from([1, 50, 1 << 16]))
 def test_every_beginning_is_read_as_from_a_file(length, guess):
     with pytest.MonkeyPatch.context() as patched:
@@ -90,7 +89,6 @@ def test_every_beginning_is_read_as_from_a_file(length, guess):
         assert of_server(SMALL[:length]) == of_file(SMALL[:length])
 
 
-@settings(max_examples=300)
 @given(st.integers(0, len(SMALL) - 1), st.integers(0, 255))
 def test_a_changed_byte_changes_both_alike(position, byte):
     content = bytearray(SMALL)

@@ -4,7 +4,7 @@ import mmap
 import tracemalloc
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.bundle import open_bundle
@@ -69,13 +69,11 @@ def check(content, **options):
     assert all(one.offset is None or one.offset >= 0 for one in errors)
 
 
-@settings(max_examples=1500)
 @given(content=mutated(), profile=st.sampled_from(PROFILES), base_url=st.none() | st.just(PRIMARY))
 def test_there_are_errors_where_a_reader_refuses_and_nowhere_else(content, profile, base_url):
     check(content, profile=profile, base_url=base_url)
 
 
-@settings(max_examples=500)
 @given(content=st.binary(max_size=200), lead=st.sampled_from([0, 1, 10, 15, 40, 48, 100]))
 def test_noise(content, lead):
     check(Bundle().written()[:lead] + content)
