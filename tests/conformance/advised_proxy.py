@@ -12,14 +12,14 @@ from ipaddress import ip_address, ip_network
 
 import trustme
 
-from headgate.agent.proxy.addresses import AddressRules
-from headgate.agent.proxy.advising import OriginAdvice
-from headgate.agent.proxy.asked import Asked, Opened
-from headgate.agent.proxy.client import Clients
-from headgate.agent.proxy.deciding import Decision, Manners
-from headgate.agent.proxy.hosts import HostRules
-from headgate.agent.proxy.places import Places, make_places
-from headgate.agent.proxy.resolving import Resolver
+from headgate.proxy.addresses import AddressRules
+from headgate.proxy.advising import OriginAdvice
+from headgate.proxy.asked import Asked, Opened
+from headgate.proxy.client import Clients
+from headgate.proxy.deciding import Decision, Manners
+from headgate.proxy.hosts import HostRules
+from headgate.proxy.places import Places, make_places
+from headgate.proxy.resolving import Resolver
 
 __all__ = ["AdvisedProxy", "Origin", "advising", "run"]
 

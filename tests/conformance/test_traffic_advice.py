@@ -23,8 +23,8 @@ from headgate.advice.freshness import DEFAULT, LEAST, MOST, fresh_for
 from headgate.advice.parsing import parse_advice_bytes
 from headgate.advice.result import UNREACHABLE, AdviceEntry
 from headgate.agent import Courtesy, NoContact
-from headgate.agent.advice.fetcher import fetch_advice
 from headgate.errors import ConfigurationError
+from headgate.fetch.fetcher import fetch_advice
 from headgate.limit import Rule
 from headgate.origin.gateway.grammar import Request
 from headgate.origin.gateway.local import advice_response, answering_advice

@@ -3,8 +3,8 @@
 Workers are processes of their own and run the true code; in a proxy that has some, only the parent fetches advice.
 """
 
-from headgate.agent.proxy import advising
 from headgate.cli.program import main
+from headgate.proxy import advising
 
 
 async def fail(*_args, **_named):

@@ -23,8 +23,8 @@ from hyperframe.frame import (
     WindowUpdateFrame,
 )
 
-from headgate.agent.proxy.http2 import Http2
-from headgate.agent.proxy.server import TunnelServer
+from headgate.proxy.http2 import Http2
+from headgate.proxy.server import TunnelServer
 from tests.e2e.scripted import PATIENCE
 from tests.e2e.tunnels import Deciding, proxy_running, trusting
 

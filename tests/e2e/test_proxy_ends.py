@@ -12,9 +12,9 @@ from typing import Self
 
 import pytest
 
-from headgate.agent.proxy.asked import Limits
-from headgate.agent.proxy.http1 import Http1Connection
-from headgate.agent.proxy.server import TunnelServer
+from headgate.proxy.asked import Limits
+from headgate.proxy.http1 import Http1Connection
+from headgate.proxy.server import TunnelServer
 from tests.e2e.tunnels import (
     Deciding,
     Shell,

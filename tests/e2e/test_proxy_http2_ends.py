@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from hyperframe.frame import GoAwayFrame, SettingsFrame, WindowUpdateFrame
 
-from headgate.agent.proxy.page import Page
-from headgate.agent.proxy.server import Patience
+from headgate.proxy.page import Page
+from headgate.proxy.server import Patience
 from tests.e2e.http2_client import WIDEST, bounded, http2_at
 from tests.e2e.tunnels import Deciding, target_running, trusting
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.agent.proxy.http1 import Http1Connection
-from headgate.agent.proxy.server import Patience, TunnelServer
+from headgate.proxy.http1 import Http1Connection
+from headgate.proxy.server import Patience, TunnelServer
 from tests.e2e.tunnels import (
     Deciding,
     Shell,
@@ -91,7 +91,7 @@ def test_a_handshake_that_does_not_come_is_not_waited_for(beginning: bytes, tmp_
 
 
 def test_of_too_many_handshakes_the_oldest_ends(tmp_path: Path, run: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.agent.proxy.server._MOST_SHAKING", 2)
+    monkeypatch.setattr("headgate.proxy.server._MOST_SHAKING", 2)
 
     async def check() -> None:
         async with (
@@ -228,7 +228,7 @@ def test_a_connection_too_many_is_told_so(shell: Shell, run: Callable) -> None:
 
 
 def test_far_too_many_connections_are_only_closed(run: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.agent.proxy.server._SPARE", 1)
+    monkeypatch.setattr("headgate.proxy.server._SPARE", 1)
 
     async def check() -> None:
         deciding = Deciding()
@@ -264,7 +264,7 @@ def test_those_too_many_take_nobodys_place(shell: Shell, run: Callable) -> None:
 
 
 def test_having_no_descriptors_left_is_survived(run: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.agent.proxy.listening._PAUSE", 0.05)
+    monkeypatch.setattr("headgate.proxy.listening._PAUSE", 0.05)
 
     async def check() -> None:
         async with target_running() as port, proxy_running() as server:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from headgate.agent.proxy.asked import Refused
-from headgate.agent.proxy.http1 import Http1Connection
-from headgate.agent.proxy.page import Page
+from headgate.proxy.asked import Refused
+from headgate.proxy.http1 import Http1Connection
+from headgate.proxy.page import Page
 from tests.e2e.scripted import until
 from tests.e2e.tunnels import Deciding, Shell, client_at, keys, proxy_running, target_running, trusting
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from headgate.agent.proxy.poll import LoopPoll
+from headgate.proxy.poll import LoopPoll
 from tests.e2e.tunnels import (
     LARGE,
     Deciding,
@@ -148,7 +148,7 @@ def test_much_goes_through_in_both_directions_at_once(shell: Shell, run: Callabl
 
 def test_it_goes_without_epoll(run: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on other systems."""
-    monkeypatch.setattr("headgate.agent.proxy.server.new_poll", LoopPoll)
+    monkeypatch.setattr("headgate.proxy.server.new_poll", LoopPoll)
 
     async def check() -> None:
         whole = os.urandom(LARGE)

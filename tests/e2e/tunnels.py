@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import trustme
 
-from headgate.agent.proxy.asked import Asked, Limits, Opened, Refused
-from headgate.agent.proxy.server import TunnelServer
-from headgate.agent.proxy.tls import server_context
+from headgate.proxy.asked import Asked, Limits, Opened, Refused
+from headgate.proxy.server import TunnelServer
+from headgate.proxy.tls import server_context
 from tests.e2e.scripted import PATIENCE, until
 
 __all__ = [

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.advice.fetching import AdviceRequest, AdviceResponse
-from headgate.agent.advice.fetcher import exchange
+from headgate.fetch.fetcher import exchange
 
 OK = b"HTTP/1.1 200 OK\r\n"
 BEGINNINGS = [b"", OK, OK + b"Content-Length: 5\r\n\r\n", OK + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"]

@@ -8,7 +8,7 @@ import hypothesis
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.agent.proxy.http2.frames import (
+from headgate.proxy.http2.frames import (
     CONTINUATION,
     DATA,
     GOAWAY,
@@ -26,11 +26,11 @@ from headgate.agent.proxy.http2.frames import (
     header,
     settings,
 )
-from headgate.agent.proxy.http2.window import FIRST_WINDOW, MOST_OF_ALL, Receiving
+from headgate.proxy.http2.window import FIRST_WINDOW, MOST_OF_ALL, Receiving
 from tests.e2e.http2_attacks import connect, literal
 from tests.e2e.http2_client import bounded
 from tests.e2e.tunnels import target_running, until
-from tests.unit.agent.proxy.http2.connected import connected
+from tests.unit.proxy.http2.connected import connected
 
 SETTLED = PREFACE + settings({})
 numbers = st.sampled_from([1, 1, 3, 5, 7, 2, 0])

@@ -7,14 +7,14 @@ from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_netw
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from headgate.agent.proxy.addresses import AddressRules, Endpoint
-from headgate.agent.proxy.authority import parse_authority
-from headgate.agent.proxy.hosts import HostRules
-from headgate.agent.proxy.overrides import Overrides
-from headgate.agent.proxy.prefixes import GLOBAL_UNICAST, SPECIAL, Address, Network, what_is
-from headgate.agent.proxy.refusal import Refusal
-from headgate.agent.proxy.resolving import Resolver
 from headgate.http.origin import serialised_origin
+from headgate.proxy.addresses import AddressRules, Endpoint
+from headgate.proxy.authority import parse_authority
+from headgate.proxy.hosts import HostRules
+from headgate.proxy.overrides import Overrides
+from headgate.proxy.prefixes import GLOBAL_UNICAST, SPECIAL, Address, Network, what_is
+from headgate.proxy.refusal import Refusal
+from headgate.proxy.resolving import Resolver
 
 PORT = 8443
 

@@ -178,6 +178,6 @@ class Courtesy:
 
 def _fetch(request: AdviceRequest, *, tls: "SSLContext | None") -> AdviceResponse:
     """Fetch with headgate's own client, which is imported when it is needed."""
-    from headgate.agent.advice.fetcher import fetch_advice
+    from headgate.fetch.fetcher import fetch_advice
 
     return fetch_advice(request, tls=tls)

@@ -11,7 +11,7 @@ import yarl
 
 from headgate.advice.collector import ResponseCollector
 from headgate.advice.fetching import TIMEOUT, AdviceRequest, AdviceResponse, too_late
-from headgate.agent.advice.faults import is_local
+from headgate.fetch.local_errors import is_local
 
 __all__ = ["fetch_beside"]
 

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from headgate.advice.collector import ResponseCollector
 from headgate.advice.fetching import TIMEOUT, AdviceRequest, AdviceResponse, too_late
-from headgate.agent.advice.faults import is_local, is_refused_by_proxy
 from headgate.errors import NoContact
+from headgate.fetch.local_errors import is_local, is_refused_by_proxy
 
 __all__ = ["ADVICE_EXTENSION", "fetch_through", "fetch_through_async"]
 

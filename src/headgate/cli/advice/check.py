@@ -66,7 +66,7 @@ def _of_origin(origin: str, tls: Any) -> "Report":
     from headgate.advice.deployed import DEPLOYED
     from headgate.advice.fetching import advice_request
     from headgate.advice.lint import lint_response
-    from headgate.agent.advice.fetcher import fetch_advice
+    from headgate.fetch.fetcher import fetch_advice
 
     request = advice_request(origin, DEPLOYED)
     if request is None:

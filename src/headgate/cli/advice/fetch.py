@@ -45,7 +45,7 @@ def fetch(*, origin: str, identity: "AgentIdentity", ca: str | None, is_json: bo
 def _fetched(origin: str, identity: "AgentIdentity", tls: Any) -> dict[str, Any]:
     from headgate.advice.fetching import advice_request, interpret_fully
     from headgate.advice.freshness import fresh_for
-    from headgate.agent.advice.fetcher import fetch_advice
+    from headgate.fetch.fetcher import fetch_advice
     from headgate.http.origin import serialised_origin
 
     told: dict[str, Any] = {"origin": serialised_origin(origin), "url": None, "result": None, "fresh_for": None}

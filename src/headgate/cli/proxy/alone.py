@@ -2,14 +2,14 @@
 
 from contextlib import AsyncExitStack
 
-from headgate.agent.proxy.listening import listening_sockets
-from headgate.agent.proxy.places import make_places
 from headgate.cli.proxy.front import Front, live
 from headgate.cli.proxy.prefetch import PrefetchProxy
 from headgate.cli.proxy.wish import Wish
 from headgate.cli.reserving import address_sentence
 from headgate.cli.running import run
 from headgate.errors import ConfigurationError
+from headgate.proxy.listening import listening_sockets
+from headgate.proxy.places import make_places
 
 __all__ = ["serve_alone"]
 

@@ -9,24 +9,24 @@ from typing import Any, TypeVar
 
 from headgate.advice import AgentIdentity
 from headgate.advice.identity import EVERY_AGENT, PREFETCH_PROXY
-from headgate.agent.advice.fetcher import PROTOCOL, default_context
-from headgate.agent.proxy.addresses import AddressRules, parse_network
-from headgate.agent.proxy.asked import Limits
-from headgate.agent.proxy.client import Clients
-from headgate.agent.proxy.geofeed import KIND, LONGEST, check_geofeed
-from headgate.agent.proxy.hosts import HostRules
-from headgate.agent.proxy.interfaces import is_local
-from headgate.agent.proxy.lookup import SystemLookup
-from headgate.agent.proxy.overrides import Overrides
-from headgate.agent.proxy.page import Page
-from headgate.agent.proxy.resolving import Resolver
-from headgate.agent.proxy.server import Upgrade
-from headgate.agent.proxy.tls import server_context
-from headgate.agent.proxy.tokens.redis import RedisOnce
 from headgate.cli.printing import unreadable
 from headgate.config.proxy import Proxy
 from headgate.errors import ConfigurationError
+from headgate.fetch.fetcher import PROTOCOL, default_context
 from headgate.limit import Rule
+from headgate.proxy.addresses import AddressRules, parse_network
+from headgate.proxy.asked import Limits
+from headgate.proxy.client import Clients
+from headgate.proxy.geofeed import KIND, LONGEST, check_geofeed
+from headgate.proxy.hosts import HostRules
+from headgate.proxy.interfaces import is_local
+from headgate.proxy.lookup import SystemLookup
+from headgate.proxy.overrides import Overrides
+from headgate.proxy.page import Page
+from headgate.proxy.resolving import Resolver
+from headgate.proxy.server import Upgrade
+from headgate.proxy.tls import server_context
+from headgate.proxy.tokens.redis import RedisOnce
 from headgate.token import Checker, Key, read_keys
 from headgate.token.jwk import LONGEST_FILE
 
@@ -124,7 +124,7 @@ def upgrades_of(proxy: Proxy) -> dict[str, Upgrade]:
     """Give the protocols that are spoken beside HTTP/1.1."""
     if proxy.plaintext or "h2" not in proxy.alpn:
         return {}
-    from headgate.agent.proxy.http2 import Http2
+    from headgate.proxy.http2 import Http2
 
     return {"h2": Http2()}
 

@@ -2,11 +2,11 @@
 
 import click
 
-from headgate.agent.proxy.conformance import conforms, requirements
 from headgate.cli.printing import counted, end_with_no, styled
 from headgate.cli.proxy.composing import check_proxy
 from headgate.cli.terminal import harmless
 from headgate.config.proxy import Proxy
+from headgate.proxy.conformance import conforms, requirements
 
 __all__ = ["print_conformance"]
 

@@ -11,10 +11,6 @@ from contextlib import AsyncExitStack, contextmanager
 from ipaddress import ip_address
 from typing import Final, Protocol
 
-from headgate.agent.proxy.advising import OriginAdvice
-from headgate.agent.proxy.counts import Counts, merged
-from headgate.agent.proxy.log import Tally
-from headgate.agent.proxy.tokens.shared import make_table
 from headgate.cli.printing import counted
 from headgate.cli.proxy.certificate import self_signed
 from headgate.cli.proxy.composing import check_proxy, trust_of
@@ -30,6 +26,10 @@ from headgate.config import Address
 from headgate.config.proxy import Proxy
 from headgate.errors import ConfigurationError, HeadgateError
 from headgate.observe import Admin
+from headgate.proxy.advising import OriginAdvice
+from headgate.proxy.counts import Counts, merged
+from headgate.proxy.log import Tally
+from headgate.proxy.tokens.shared import make_table
 
 __all__ = ["Body", "Front", "live"]
 

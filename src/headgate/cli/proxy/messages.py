@@ -2,10 +2,10 @@
 
 import msgspec
 
-from headgate.agent.proxy.asking import Advised, Want
-from headgate.agent.proxy.counts import Counts
 from headgate.cli.channel import Ask, Configure, End, Failed, Ready, Told
 from headgate.config.proxy import Proxy
+from headgate.proxy.asking import Advised, Want
+from headgate.proxy.counts import Counts
 
 __all__ = ["Assignment", "FromParent", "FromWorker", "Renew", "Share", "WorkerState"]
 

@@ -5,9 +5,9 @@ from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from headgate.agent.proxy.counts import ACCEPTED
-from headgate.agent.proxy.refusal import ANSWERS
 from headgate.cli.proxy.state import ProxyState
+from headgate.proxy.counts import ACCEPTED
+from headgate.proxy.refusal import ANSWERS
 
 __all__ = ["proxy_metrics"]
 

@@ -12,14 +12,6 @@ from socket import socket
 
 import msgspec
 
-from headgate.agent.proxy.deciding import Advising, Decision, Manners
-from headgate.agent.proxy.log import DecisionLog, Lines
-from headgate.agent.proxy.lookup import SystemLookup
-from headgate.agent.proxy.places import Places
-from headgate.agent.proxy.server import TunnelServer
-from headgate.agent.proxy.tokens import Once, TokenCheck
-from headgate.agent.proxy.tokens.redis import RedisOnce
-from headgate.agent.proxy.tokens.shared import SharedOnce
 from headgate.cli.proxy.composing import (
     clients_of,
     hosts_of,
@@ -32,6 +24,14 @@ from headgate.cli.proxy.composing import (
 )
 from headgate.cli.proxy.messages import Share, WorkerState
 from headgate.config.proxy import Proxy
+from headgate.proxy.deciding import Advising, Decision, Manners
+from headgate.proxy.log import DecisionLog, Lines
+from headgate.proxy.lookup import SystemLookup
+from headgate.proxy.places import Places
+from headgate.proxy.server import TunnelServer
+from headgate.proxy.tokens import Once, TokenCheck
+from headgate.proxy.tokens.redis import RedisOnce
+from headgate.proxy.tokens.shared import SharedOnce
 
 __all__ = ["PrefetchProxy"]
 

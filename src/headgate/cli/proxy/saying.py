@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from headgate.agent.proxy.log import Lines
+from headgate.proxy.log import Lines
 
 __all__ = ["log_lines"]
 

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 
 from headgate.advice.answer import Advice
-from headgate.agent.proxy.counts import Counts
 from headgate.cli.advice.saying import as_json
+from headgate.proxy.counts import Counts
 
 __all__ = ["ProxyState", "shown"]
 

@@ -5,14 +5,14 @@ import signal
 import sys
 from typing import Any
 
-from headgate.agent.proxy.asking import Advised, AskedAdvice
-from headgate.agent.proxy.log import Lines
 from headgate.cli.channel import Ask, Channel, Configure, End, Ready, Told
 from headgate.cli.duty import ORPHANED, Orders, be_worker
 from headgate.cli.proxy.messages import FromParent, Renew
 from headgate.cli.proxy.prefetch import PrefetchProxy
 from headgate.cli.proxy.saying import log_lines
 from headgate.errors import HeadgateError
+from headgate.proxy.asking import Advised, AskedAdvice
+from headgate.proxy.log import Lines
 
 __all__ = ["main"]
 

@@ -10,9 +10,6 @@ from typing import Any
 
 import msgspec
 
-from headgate.agent.proxy.asking import Want, answer_to
-from headgate.agent.proxy.counts import Counts, merged
-from headgate.agent.proxy.places import Places, make_places
 from headgate.cli.channel import Configure
 from headgate.cli.crew import Crew, Member
 from headgate.cli.proxy.composing import check_proxy, listener_context
@@ -22,6 +19,9 @@ from headgate.cli.proxy.wish import Wish
 from headgate.cli.reserving import address_sentence, reserved
 from headgate.cli.running import run
 from headgate.errors import ConfigurationError
+from headgate.proxy.asking import Want, answer_to
+from headgate.proxy.counts import Counts, merged
+from headgate.proxy.places import Places, make_places
 
 __all__ = ["Workers", "serve_with_workers"]
 

@@ -5,9 +5,6 @@ from ipaddress import ip_address
 import pytest
 import trustme
 
-from headgate.agent.proxy.asked import Limits
-from headgate.agent.proxy.authority import parse_authority
-from headgate.agent.proxy.lookup import SystemLookup
 from headgate.cli.proxy.composing import (
     check_proxy,
     hosts_of,
@@ -20,6 +17,9 @@ from headgate.cli.proxy.composing import (
 )
 from headgate.config.proxy import Proxy
 from headgate.errors import ConfigurationError
+from headgate.proxy.asked import Limits
+from headgate.proxy.authority import parse_authority
+from headgate.proxy.lookup import SystemLookup
 from headgate.token import new_key
 from headgate.token.jwk import write_keys
 

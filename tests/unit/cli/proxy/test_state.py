@@ -6,12 +6,12 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from headgate.advice.answer import Advice
 from headgate.advice.result import UNREACHABLE, AdviceEntry
-from headgate.agent.proxy.counts import Counts
-from headgate.agent.proxy.refusal import ANSWERS
 from headgate.cli.proxy.messages import WorkerState
 from headgate.cli.proxy.metrics import proxy_metrics
 from headgate.cli.proxy.state import ProxyState, shown
 from headgate.observe import Metrics
+from headgate.proxy.counts import Counts
+from headgate.proxy.refusal import ANSWERS
 
 NOW = 1_000_000.0
 A, B = "https://a.example", "https://b.example"

@@ -1,0 +1,214 @@
+"""Fetching traffic advice without an HTTP client of the caller's: one GET on one connection, on asyncio and h11.
+
+`exchange` speaks over a connection that is open, and is what the prefetch proxy uses. `fetch_advice` also connects, in
+a thread of its own, and never blocks for longer than its timeout.
+"""
+
+import asyncio
+import os
+import socket
+import ssl
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from functools import cache
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import h11
+
+from headgate.advice.collector import ResponseCollector
+from headgate.advice.fetching import NETWORK_ERROR, TIMEOUT, AdviceRequest, AdviceResponse, needs_body, too_late
+from headgate.errors import FetchError
+from headgate.fetch.local_errors import is_local
+from headgate.http.lists import Pairs
+from headgate.http.origin import is_localhost
+
+__all__ = ["MAX_HEAD_SIZE", "PROTOCOL", "default_context", "Streams", "exchange", "fetch", "fetch_advice"]
+
+PROTOCOL: Final = "http/1.1"
+"""The protocol that is spoken, by its name in TLS (ALPN)."""
+
+MAX_HEAD_SIZE: Final = 100 * 1024
+"""Bytes of the head of a response, or of its trailers."""
+
+MAX_INTERIM_RESPONSES: Final = 100
+"""Responses with a status of 1xx before the final one."""
+
+CONNECT_DELAY: Final = 0.25
+"""Seconds until the next address is tried as well (RFC 8305, section 8)."""
+
+_READ_SIZE: Final = 1 << 16
+_MARGIN: Final = 1.0
+"""Seconds that a thread has to report that its time is over."""
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@cache
+def default_context() -> ssl.SSLContext:
+    """Return the TLS context with the certificate authorities of this machine, for HTTP/1.1; it is loaded once."""
+    context = ssl.create_default_context()
+    context.set_alpn_protocols([PROTOCOL])
+    return context
+
+
+def fetch_advice(
+    request: AdviceRequest,
+    *,
+    tls: ssl.SSLContext | None = None,
+    wanted: Callable[[int, Pairs], bool] = needs_body,
+    timeout: float = TIMEOUT,
+) -> AdviceResponse:
+    """Make a request and return what was received; `NETWORK_ERROR` where that is not the whole head of a response.
+
+    Blocks for `timeout` seconds at most, whatever servers and name servers do. The body is read where its head is
+    `wanted`. `tls` is used instead of this machine's authorities, and is not changed. Raises `FetchError` where this
+    machine, and not the origin, is why nothing was received.
+    """
+    received: Future[AdviceResponse] = Future()
+
+    def run() -> None:
+        try:
+            with asyncio.Runner(loop_factory=_FetchLoop) as runner:
+                received.set_result(runner.run(fetch(request, tls=tls, wanted=wanted, seconds=timeout)))
+        except BaseException as error:
+            received.set_exception(error)
+
+    # A daemon: a name server that does not answer must not keep the program from ending.
+    threading.Thread(target=run, name="headgate-advice", daemon=True).start()
+    try:
+        return received.result(timeout + _MARGIN)
+    except TimeoutError:
+        return NETWORK_ERROR._replace(failure=too_late(timeout))
+
+
+async def fetch(
+    request: AdviceRequest,
+    *,
+    tls: ssl.SSLContext | None = None,
+    wanted: Callable[[int, Pairs], bool] = needs_body,
+    seconds: float = TIMEOUT,
+) -> AdviceResponse:
+    """Do the same in a running event loop, which looks names up as it usually does."""
+
+    async def connect() -> Streams:
+        url = urlsplit(request.url)
+        is_secure = url.scheme == "https"
+        host = url.hostname or ""
+        return await asyncio.open_connection(
+            host,
+            url.port or (443 if is_secure else 80),
+            ssl=(tls or default_context()) if is_secure else None,
+            server_hostname=host.removesuffix(".") if is_secure else None,
+            happy_eyeballs_delay=CONNECT_DELAY,
+        )
+
+    return await exchange(connect, request, wanted=wanted, seconds=seconds)
+
+
+async def exchange(
+    connect: Callable[[], Awaitable[Streams]],
+    request: AdviceRequest,
+    *,
+    wanted: Callable[[int, Pairs], bool] = needs_body,
+    seconds: float = TIMEOUT,
+    closing: Callable[[asyncio.StreamWriter], None] = lambda _: None,
+) -> AdviceResponse:
+    """Make a request over the connection that `connect` opens, and return what was received within `seconds`.
+
+    `closing` is called with the connection right before it is closed. Whatever the origin does results in a response,
+    `NETWORK_ERROR` without a complete head. Raises `FetchError` where this machine is the cause.
+    """
+    collector = ResponseCollector(wanted)
+    try:
+        async with asyncio.timeout(seconds):
+            reader, writer = await connect()
+            try:
+                _check_protocol(writer)
+                return await _ask(reader, writer, request, collector)
+            finally:
+                closing(writer)
+                # The response is complete, or useless: the other end is not waited for.
+                writer.transport.abort()
+    except TimeoutError as error:
+        return collector.broken(error.strerror or too_late(seconds))
+    except h11.RemoteProtocolError as error:
+        return collector.broken(f"invalid HTTP/1.1 response: {error}")
+    except h11.LocalProtocolError as error:
+        return collector.broken(f"invalid request: {error}")
+    except ssl.SSLCertVerificationError as error:
+        return collector.broken(f"its certificate is not trusted: {error.verify_message}")
+    except (OSError, ValueError) as error:
+        if is_local(error):
+            raise FetchError(f"{request.url} cannot be fetched: {error}") from error
+        return collector.broken(_described(error))
+
+
+async def _ask(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: AdviceRequest, collector: ResponseCollector
+) -> AdviceResponse:
+    connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD_SIZE)
+    for sent in (_message(request), h11.EndOfMessage()):
+        writer.write(connection.send(sent) or b"")
+    interim = 0
+    while True:
+        event = connection.next_event()
+        if event is h11.NEED_DATA:
+            connection.receive_data(await reader.read(_READ_SIZE))
+        elif isinstance(event, h11.InformationalResponse):
+            interim += 1
+            if interim > MAX_INTERIM_RESPONSES:
+                return collector.broken(f"more than {MAX_INTERIM_RESPONSES} interim responses")
+        elif isinstance(event, h11.Response):
+            if not collector.head(event.status_code, _text(event.headers.raw_items())):
+                return collector.broken()
+        elif not (isinstance(event, h11.Data) and collector.add(bytes(event.data))):
+            return collector.whole()
+
+
+def _message(request: AdviceRequest) -> h11.Request:
+    url = urlsplit(request.url)
+    # RFC 9112, 9.6: "A client that does not support persistent connections MUST send the "close" connection option".
+    fields = [("Host", url.netloc.rpartition("@")[2]), *request.fields, ("Connection", "close")]
+    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in fields]
+    return h11.Request(method="GET", target=url.path, headers=headers)
+
+
+def _text(headers: list[tuple[bytes, bytes]]) -> Pairs:
+    return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]
+
+
+def _check_protocol(writer: asyncio.StreamWriter) -> None:
+    tls = writer.get_extra_info("ssl_object")
+    chosen = tls and tls.selected_alpn_protocol()
+    if chosen not in {None, PROTOCOL}:
+        # Only a context of the caller's can offer another; it is not changed, since others may use it just now.
+        raise FetchError(f"the TLS context offers {chosen}, and advice is fetched over {PROTOCOL}; offer that alone")
+
+
+def _described(error: Exception) -> str:
+    """Say what the system said, without what asyncio adds to it."""
+    number = getattr(error, "errno", None)
+    if isinstance(number, int) and number > 0 and not isinstance(error, ssl.SSLError):
+        return os.strerror(number)
+    if isinstance(error, OSError) and str(error).startswith("Multiple exceptions: "):
+        return "the connections to all of its addresses failed"
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+class _FetchLoop(asyncio.SelectorEventLoop):
+    """An event loop for one fetch in a thread of its own, which may as well block while a name is looked up.
+
+    The threads that event loops usually look names up in are waited for when a program ends.
+    """
+
+    async def getaddrinfo(self, host: Any, port: Any, **options: Any) -> Any:
+        """Look a name up; this machine's names (RFC 6761, section 6.3) without asking a name server."""
+        if isinstance(host, str) and is_localhost(host):
+            stream = socket.SOCK_STREAM, socket.IPPROTO_TCP, ""
+            return [
+                (socket.AF_INET6, *stream, ("::1", port, 0, 0)),
+                (socket.AF_INET, *stream, ("127.0.0.1", port)),
+            ]
+        return socket.getaddrinfo(host, port, **options)

@@ -1,0 +1,512 @@
+"""The one request for traffic advice, against servers that do as they like."""
+
+import asyncio
+import errno
+import queue
+import socket
+import ssl
+import threading
+from contextlib import suppress
+
+import pytest
+import trustme
+
+from headgate.advice import AgentIdentity
+from headgate.advice.fetching import (
+    MAX_BODY_BYTES,
+    NETWORK_ERROR,
+    AdviceRequest,
+    AdviceResponse,
+    advice_request,
+    interpret,
+)
+from headgate.advice.result import UNREACHABLE
+from headgate.errors import FetchError
+from headgate.fetch import fetcher
+from headgate.fetch.fetcher import fetch_advice
+from tests.unit.agent.advice import scripted
+
+IDENTITY = AgentIdentity(["ExampleProxy", "prefetch-proxy", "*"])
+HALF = b'[{"user_agent":"*","fraction":0.5}]'
+URL = "http://127.0.0.1:1/"
+TYPE = b"Content-Type: application/trafficadvice+json\r\n"
+
+
+def answer(body: bytes = HALF, *, status: bytes = b"200 OK", fields: bytes = TYPE, length: int | None = None) -> bytes:
+    length = len(body) if length is None else length
+    return b"HTTP/1.1 %s\r\n%sContent-Length: %d\r\n\r\n%s" % (status, fields, length, body)
+
+
+class Server:
+    """Sends `said` to whoever connects; `stays` open, `resets` the connection or `hears_out` what else is said."""
+
+    port = 0
+
+    def __init__(self, said: bytes, *, stays: bool = False, resets: bool = False, hears_out: bool = False) -> None:
+        self.said = said
+        self.hears_out = hears_out
+        self.stays = stays
+        self.resets = resets
+        self.heard: list[bytes] = []
+        self._serving: set[asyncio.Task[None]] = set()
+
+    async def speak(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(self.said)
+        await writer.drain()
+        if self.stays:
+            await reader.read()
+        if self.resets:
+            writer.transport.abort()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            self.heard.append(await reader.readuntil(b"\r\n\r\n"))
+            await self.speak(reader, writer)
+            if self.hears_out:
+                self.heard.append(await reader.read())
+        writer.close()
+        with suppress(ConnectionError, ssl.SSLError):
+            await writer.wait_closed()
+
+    async def over(self) -> None:
+        """Wait until everybody who came was served."""
+        while self._serving:
+            await self._serving.pop()
+
+
+def fetched(
+    server: Server,
+    *,
+    host: str = "127.0.0.1",
+    tls: ssl.SSLContext | None = None,
+    trust: ssl.SSLContext | None = None,
+    fields: tuple[tuple[str, str], ...] | None = None,
+    **options: object,
+) -> AdviceResponse:
+    async def fetch() -> AdviceResponse:
+        listening = await asyncio.start_server(server.serve, "127.0.0.1", 0, ssl=tls)
+        async with listening:
+            server.port = listening.sockets[0].getsockname()[1]
+            request = advice_request(f"{'https' if tls else 'http'}://{host}:{server.port}", IDENTITY)
+            if fields is not None:
+                request = AdviceRequest(request.url, fields)
+            response = await asyncio.to_thread(fetch_advice, request, tls=trust, **options)
+            await server.over()
+            return response
+
+    return asyncio.run(fetch())
+
+
+SOON = 0.3
+"""Seconds, for an agent that is to give up."""
+
+
+def test_the_request_is_a_get_with_nothing_of_anybody_s_in_it(monkeypatch, tmp_path):
+    netrc = tmp_path / ".netrc"
+    netrc.write_text("machine 127.0.0.1 login user password secret\ndefault login user password secret\n")
+    for name, value in {
+        "NETRC": str(netrc),
+        "HOME": str(tmp_path),
+        "HTTP_PROXY": "http://127.0.0.1:9",
+        "ALL_PROXY": "http://127.0.0.1:9",
+    }.items():
+        monkeypatch.setenv(name, value)
+    server = Server(answer(), hears_out=True)
+    response = fetched(server)
+    assert (response.status, response.body, response.failure) == (200, HALF, "")
+    assert ("Content-Type", "application/trafficadvice+json") in response.fields
+    assert b"".join(server.heard).decode() == (
+        "GET /.well-known/traffic-advice HTTP/1.1\r\n"
+        f"Host: 127.0.0.1:{server.port}\r\n"
+        "Accept: application/trafficadvice+json\r\n"
+        "Accept-Encoding: identity\r\n"
+        "User-Agent: ExampleProxy\r\n"
+        "Connection: close\r\n"
+        "\r\n"
+    )
+
+
+def test_the_request_has_what_the_core_asks_for_and_no_more():
+    server = Server(answer(status=b"304 Not Modified"), hears_out=True)
+    fields = (("If-None-Match", '"a"'), ("If-Modified-Since", "Sat, 01 Jan 2000 00:00:00 GMT"), ("User-Agent", "é"))
+    fetched(server, fields=fields)
+    assert (
+        b"".join(server.heard)
+        == (
+            b"GET /.well-known/traffic-advice HTTP/1.1\r\n"
+            b"Host: 127.0.0.1:%d\r\n"
+            b'If-None-Match: "a"\r\n'
+            b"If-Modified-Since: Sat, 01 Jan 2000 00:00:00 GMT\r\n"
+            b"User-Agent: \xe9\r\n"
+            b"Connection: close\r\n"
+            b"\r\n"
+        )
+        % server.port
+    )
+
+
+@pytest.mark.parametrize(
+    ("url", "fields"),
+    [
+        (URL, (("User-Agent", "a\r\nCookie: b"),)),
+        (URL, (("User-Agent", "a\nb"),)),
+        (URL, (("User-Agent", "a\0"),)),
+        (URL, (("User-Agent", "\u20ac"),)),
+        (URL, (("A\r\nB", "c"),)),
+        ("http://127.0.0.1:1/\x00", ()),
+        ("http://127.0.0.1:1/\u20ac", ()),
+        ("http://127.0.0.1:1/\xe9", ()),
+        ("http://127.0.0.1:99999/", ()),
+        ("http://[::1/", ()),
+        ("https://" + "a" * 300, ()),
+    ],
+)
+def test_an_invalid_request_is_not_sent(url, fields):
+    heard = []
+    with scripted.serving(lambda connection, server: heard.append(connection.recv(1 << 16))) as server:
+        response = fetch_advice(AdviceRequest(url.replace(":1/", f":{server.port}/"), fields))
+    assert response[:3] == NETWORK_ERROR[:3]
+    assert response.failure
+    assert b"".join(heard) == b""
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("https://a.example/b", ("a.example", 443, "a.example")),
+        ("https://a.example.:8443/b", ("a.example.", 8443, "a.example")),
+        ("https://[::1]/b", ("::1", 443, "::1")),
+        ("http://[::1]/b", ("::1", 80, None)),
+        ("http://localhost:8080/b", ("localhost", 8080, None)),
+        ("HTTPS://user:password@A.example/b", ("a.example", 443, "a.example")),
+    ],
+)
+def test_the_host_of_the_url_is_connected_to(monkeypatch, url, expected):
+    async def refuse(host, port, *, ssl, server_hostname, happy_eyeballs_delay):
+        assert (ssl is None) == url.startswith("http:")
+        assert (host, port, server_hostname) == expected
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "no")
+
+    monkeypatch.setattr(asyncio, "open_connection", refuse)
+    assert fetch_advice(AdviceRequest(url, ())).failure == "Connection refused"
+
+
+def test_credentials_in_the_url_are_not_sent():
+    heard = []
+
+    def listen(connection, server):
+        heard.append(connection.recv(1 << 16))
+
+    with scripted.serving(listen) as server:
+        fetch_advice(AdviceRequest(f"http://user:password@127.0.0.1:{server.port}/a", ()))
+    assert heard == [b"GET /a HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nConnection: close\r\n\r\n" % server.port]
+
+
+@pytest.mark.parametrize("status", [b"301 Moved", b"302 Found", b"307 Temporary Redirect"])
+def test_redirects_are_not_followed(status):
+    trap = Server(answer())
+
+    async def fetch() -> AdviceResponse:
+        listening = await asyncio.start_server(trap.serve, "127.0.0.1", 0)
+        async with listening:
+            port = listening.sockets[0].getsockname()[1]
+            location = b"Location: http://127.0.0.1:%d/.well-known/traffic-advice\r\n" % port
+            server = Server(answer(status=status, fields=TYPE + location))
+            return await asyncio.to_thread(fetched, server)
+
+    response = asyncio.run(fetch())
+    assert response.status == int(status[:3])
+    assert interpret(response, IDENTITY) is None
+    assert trap.heard == []
+
+
+@pytest.mark.parametrize(
+    "hints", [b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" * 3]
+)
+def test_interim_responses_are_skipped(hints):
+    assert fetched(Server(hints + answer())).body == HALF
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-",
+        b"\x15\x03\x01\x00\x02\x02\x50",
+        b"HTTP/1.1 2\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nA: b\0c\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n folded\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5, 6\r\n\r\n",
+        b"<html>It works!</html>\n",
+    ],
+)
+def test_what_is_no_whole_head_of_http_is_a_network_error(said):
+    response = fetched(Server(said))
+    assert response[:3] == NETWORK_ERROR[:3]
+    assert response.failure
+    assert interpret(response, IDENTITY) is UNREACHABLE
+
+
+def test_a_refused_connection_is_a_network_error():
+    response = fetch_advice(advice_request("http://127.0.0.1:1", IDENTITY))
+    assert response[:3] == NETWORK_ERROR[:3]
+    assert response.failure == "Connection refused"
+    response = fetch_advice(advice_request("http://localhost:1", IDENTITY))
+    assert response.failure == "the connections to all of its addresses failed"
+
+
+def test_a_head_without_an_end_is_a_network_error():
+    for endless in (b"X: y\r\n", b"X", b" \r\n", b"X: y\r\n\r\nHTTP/1.1 103 Early Hints\r\n"):
+        response = fetched(Server(b"HTTP/1.1 103 Early Hints\r\nX: y\r\n" + endless * 200_000, stays=True))
+        assert response[:3] == NETWORK_ERROR[:3]
+        assert "too long" in response.failure or "interim" in response.failure
+
+
+@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 100 Continue\r\n\r\n"])
+def test_silence_before_the_end_of_the_head_is_a_network_error(said):
+    response = fetched(Server(said, stays=True), timeout=SOON)
+    assert response[:3] == NETWORK_ERROR[:3]
+    assert response.failure
+
+
+@pytest.mark.parametrize(("drip", "status"), [(b"HTTP/1.1 200 OK\r\n", 0), (answer(length=100), 200)])
+def test_a_response_that_comes_drop_by_drop_is_given_up(drip, status):
+    class Dripping(Server):
+        async def speak(self, reader, writer):
+            writer.write(drip)
+            for _ in range(20):
+                await asyncio.sleep(0.05)
+                writer.write(b"X: y\r\n")
+                await writer.drain()
+            writer.write(answer().partition(b"\r\n")[2])
+
+    response = fetched(Dripping(b""), timeout=SOON)
+    assert (response.status, response.body) == (status, None)
+    assert response.failure
+
+
+def test_a_body_that_stalls_is_not_whole():
+    response = fetched(Server(answer(HALF[:10], length=len(HALF)), stays=True), timeout=SOON)
+    assert (response.status, response.body) == (200, None)
+    assert response.failure
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        answer(HALF[:10], length=len(HALF)),
+        b"HTTP/1.1 200 OK\r\n" + TYPE + b"Transfer-Encoding: chunked\r\n\r\n23\r\n" + HALF + b"\r\n",
+        b"HTTP/1.1 200 OK\r\n" + TYPE + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n" + HALF,
+    ],
+    ids=["length", "chunked", "garbage"],
+)
+@pytest.mark.parametrize("resets", [False, True], ids=["closed", "reset"])
+def test_a_body_that_is_cut_is_not_whole(said, resets):
+    response = fetched(Server(said, resets=resets))
+    assert (response.status, response.body) == (200, None)
+    assert response.failure
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"HTTP/1.1 200 OK\r\n" + TYPE + b"Transfer-Encoding: chunked\r\n\r\n23\r\n" + HALF + b"\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n" + TYPE + b"Connection: close\r\n\r\n" + HALF,
+        b"HTTP/1.0 200 OK\r\n" + TYPE + b"\r\n" + HALF,
+    ],
+    ids=["chunked", "close", "1.0"],
+)
+def test_a_body_may_be_framed_in_any_way(said):
+    assert fetched(Server(said)).body == HALF
+
+
+def test_a_body_of_half_a_megabyte_is_read_and_one_byte_more_is_not():
+    assert fetched(Server(answer(b" " * MAX_BODY_BYTES))).body == b" " * MAX_BODY_BYTES
+    response = fetched(Server(answer(b" " * (MAX_BODY_BYTES + 1))))
+    assert response.body is None
+    assert "longer than 524288 bytes" in response.failure
+
+
+def test_only_a_body_that_decides_is_read():
+    endless = answer(b"x" * 100, length=1 << 40, status=b"404 Not Found")
+    assert fetched(Server(endless, stays=True))[:1] == (404,)
+    other = answer(HALF, fields=b"Content-Type: text/html\r\n")
+    assert fetched(Server(other)).body is None
+    assert fetched(Server(other), wanted=lambda status, fields: True).body == HALF
+
+
+@pytest.fixture(scope="module")
+def authority():
+    return trustme.CA()
+
+
+def contexts(authority: trustme.CA, name: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    serving, trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    authority.issue_cert(name).configure_cert(serving)
+    authority.configure_trust(trusting)
+    return serving, trusting
+
+
+@pytest.mark.parametrize("host", ["localhost", "a.localhost", "a.b.localhost.", "localhost."])
+def test_tls_is_to_who_was_asked_for_and_names_of_this_machine_lead_to_it(authority, host):
+    serving, trusting = contexts(authority, host.removesuffix("."))
+    server = Server(answer())
+    assert fetched(server, host=host, tls=serving, trust=trusting).body == HALF
+    assert f"Host: {host}:".encode() in server.heard[0]
+
+
+def test_tls_to_nobody_who_is_trusted_is_a_network_error(authority):
+    serving, trusting = contexts(authority, "localhost")
+    response = fetched(Server(answer()), host="localhost", tls=serving)
+    assert response[:3] == NETWORK_ERROR[:3]
+    assert response.failure.startswith("its certificate is not trusted: ")
+    assert fetched(Server(answer()), host="a.localhost", tls=serving, trust=trusting).status == 0
+    assert fetched(Server(answer()), host="127.0.0.1", tls=serving, trust=trusting).status == 0
+
+
+def test_nothing_of_a_response_becomes_part_of_the_next_request():
+    server = Server(answer(fields=TYPE + b"Set-Cookie: a=b\r\nRefresh: 0\r\n"))
+    for _ in range(2):
+        fetched(server)
+    assert b"Cookie" not in b"".join(server.heard)
+
+
+def test_http_1_1_is_offered_and_nothing_else(authority, monkeypatch):
+    serving, trusting = contexts(authority, "localhost")
+    serving.set_alpn_protocols(["h2", "http/1.1"])
+    ours = fetcher.default_context.__wrapped__()
+    authority.configure_trust(ours)
+    monkeypatch.setattr(fetcher, "default_context", lambda: ours)
+    chosen = []
+
+    class Watching(Server):
+        async def speak(self, reader, writer):
+            chosen.append(writer.get_extra_info("ssl_object").selected_alpn_protocol())
+            await super().speak(reader, writer)
+
+    assert fetched(Watching(answer()), host="localhost", tls=serving).body == HALF
+    assert fetched(Watching(answer()), host="localhost", tls=serving, trust=trusting).body == HALF
+    assert chosen == ["http/1.1", None]
+
+
+def test_a_context_of_the_caller_is_not_changed_and_one_that_offers_http_2_is_an_error(authority):
+    serving, trusting = contexts(authority, "localhost")
+    serving.set_alpn_protocols(["h2", "http/1.1"])
+    trusting.set_alpn_protocols(["h2"])
+    with pytest.raises(FetchError, match="the TLS context offers h2, and advice is fetched over"):
+        fetched(Server(answer()), host="localhost", tls=serving, trust=trusting)
+
+    class NotToBeChanged(ssl.SSLContext):
+        def __setattr__(self, name, value):
+            raise AssertionError(name)
+
+        def set_alpn_protocols(self, protocols):
+            raise AssertionError(protocols)
+
+    guarded = NotToBeChanged(ssl.PROTOCOL_TLS_CLIENT)
+    guarded.load_verify_locations(cadata=authority.cert_pem.bytes().decode())
+    assert fetched(Server(answer()), host="localhost", tls=serving, trust=guarded).body == HALF
+
+
+def test_over_tls_a_body_may_end_with_the_connection_though_nobody_says_so(authority):
+    serving, trusting = contexts(authority, "localhost")
+    server = Server(b"HTTP/1.1 200 OK\r\n" + TYPE + b"\r\n" + HALF, resets=False)
+    assert fetched(server, host="localhost", tls=serving, trust=trusting).body == HALF
+
+
+def test_hands_that_are_never_shaken_are_a_network_error(authority):
+    with scripted.serving(lambda connection, server: server.over.wait(scripted.PATIENCE)) as server:
+        request = advice_request(f"https://localhost:{server.port}", IDENTITY)
+        assert fetch_advice(request, tls=contexts(authority, "localhost")[1], timeout=SOON) == NETWORK_ERROR._replace(
+            failure="not within 0.3 s"
+        )
+
+
+def test_records_without_data_do_not_prolong_a_fetch(authority, tmp_path):
+    tls = contexts(authority, "localhost")
+
+    def keep_sending(connection, server):
+        sent = scripted.tickets(connection, tls[0], 100_000, tmp_path / "keys")
+        while not server.over.is_set():
+            connection.sendall(sent[:0x10000])
+            sent = sent[0x10000:]
+
+    with scripted.serving(keep_sending) as server:
+        request = advice_request(f"https://localhost:{server.port}", IDENTITY)
+        response = fetch_advice(request, tls=tls[1], timeout=SOON)
+        server.over.set()
+    assert response.status == 0
+
+
+def test_a_name_server_that_hangs_is_a_network_error(monkeypatch):
+    over, asked = threading.Event(), queue.SimpleQueue()
+
+    def hang(host, port, **options):
+        asked.put((host, threading.current_thread()))
+        over.wait()
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", hang)
+    monkeypatch.setattr(fetcher, "_MARGIN", 0.0)
+    request = advice_request("https://slow.example", IDENTITY)
+    assert fetch_advice(request, timeout=0.05) == NETWORK_ERROR._replace(failure="not within 0.05 s")
+    name, thread = asked.get(timeout=scripted.PATIENCE)
+    over.set()
+    assert name == "slow.example"
+    assert thread.daemon
+    thread.join()
+
+
+def test_a_name_that_does_not_exist_is_a_network_error(monkeypatch):
+    def refuse(host, port, **options):
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    response = fetch_advice(advice_request("https://none.example", IDENTITY))
+    assert response == NETWORK_ERROR._replace(failure="Name or service not known")
+
+
+@pytest.mark.parametrize("host", ["localhost", "a.localhost", "a.b.localhost.", "127.0.0.1", "[::1]"])
+def test_names_of_this_machine_are_not_looked_up(monkeypatch, host):
+    listening = "::1" if "::1" in host else "127.0.0.1"
+    with (
+        scripted.serving(lambda connection, server: connection.sendall(answer()), host=listening) as server,
+        monkeypatch.context() as patch,
+    ):
+        patch.setattr(socket, "getaddrinfo", None)
+        assert fetch_advice(AdviceRequest(f"http://{host}:{server.port}/", ())).status == 200
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.EMFILE, "Too many open files"),
+        OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address"),
+        socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"),
+    ],
+)
+def test_a_failure_of_this_machine_is_not_the_origin_s(monkeypatch, error):
+    def fail(*given, **options):
+        raise error
+
+    monkeypatch.setattr(socket, "getaddrinfo", fail)
+    with pytest.raises(FetchError, match="cannot be fetched") as caught:
+        fetch_advice(AdviceRequest("https://example.com/", ()))
+    assert error.strerror in str(caught.value)
+
+
+def test_wanted_is_asked_once_and_its_errors_are_raised():
+    asked = []
+
+    def wanted(status, fields):
+        asked.append((status, fields))
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        fetched(Server(answer()), wanted=wanted)
+    assert [status for status, _ in asked] == [200]

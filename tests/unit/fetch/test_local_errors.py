@@ -1,0 +1,62 @@
+"""Which failures are this machine's, and which may be the origin's."""
+
+import errno
+import socket
+import ssl
+
+import pytest
+
+from headgate.fetch.local_errors import is_local
+
+FULL = OSError(errno.EMFILE, "Too many open files")
+REFUSED = ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+
+
+def wrapped(error: BaseException, *, explicitly: bool) -> BaseException:
+    """Wrap an error twice, as libraries do."""
+    outer = RuntimeError("middle")
+    outer.__cause__, outer.__context__ = (error, None) if explicitly else (None, error)
+    outermost = OSError("without a number")
+    outermost.__context__ = outer
+    return outermost
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        FULL,
+        OSError(errno.EADDRNOTAVAIL, ""),
+        OSError(errno.ENETUNREACH, ""),
+        PermissionError(errno.EPERM, ""),
+        socket.gaierror(socket.EAI_AGAIN, ""),
+        wrapped(FULL, explicitly=True),
+        wrapped(FULL, explicitly=False),
+        ExceptionGroup("both", [FULL, OSError(errno.ENFILE, "")]),
+    ],
+)
+def test_what_this_machine_lacks_is_local(error):
+    assert is_local(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        REFUSED,
+        TimeoutError(),
+        TimeoutError(errno.ETIMEDOUT, ""),
+        ValueError("nothing of the system's"),
+        socket.gaierror(socket.EAI_NONAME, ""),
+        wrapped(REFUSED, explicitly=True),
+        ExceptionGroup("one address of two", [OSError(errno.ENETUNREACH, ""), REFUSED]),
+        # OpenSSL's number 1 is a failure of TLS, the system's is a lack of permission.
+        ssl.SSLError(errno.EPERM, "certificate verify failed"),
+    ],
+)
+def test_what_an_origin_can_cause_is_not(error):
+    assert not is_local(error)
+
+
+def test_a_circle_of_causes_ends():
+    first, second = ValueError(), ValueError()
+    first.__context__, second.__context__ = second, first
+    assert not is_local(first)

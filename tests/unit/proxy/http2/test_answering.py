@@ -1,0 +1,156 @@
+"""What becomes of requests."""
+
+import asyncio
+
+import pytest
+from hyperframe.frame import RstStreamFrame
+
+from headgate.proxy.asked import Asked, Opened, Refused
+from headgate.proxy.http2.control import MOST_STREAMS
+from headgate.proxy.page import Page
+from tests.e2e.http2_client import bounded
+from tests.e2e.tunnels import Deciding, target_running, until
+from tests.unit.proxy.http2.connected import PEER, connected
+
+GET = [(":method", "GET"), (":scheme", "https"), (":path", "/feed"), (":authority", "a")]
+
+
+def test_the_decision_is_asked_with_all_that_is_known() -> None:
+    async def check() -> None:
+        async with target_running() as port, connected() as both:
+            await both.far.open(port, ("x", "é"), ("x", "z"))
+            await both.far.open(port)
+        first, second = both.deciding.asked
+        assert first == Asked(
+            authority=f"a.example:{port}",
+            fields=[("x", "Ã©"), ("x", "z")],
+            peer=PEER,
+            protocol="h2",
+            head_bytes=first.head_bytes,
+        )
+        assert first.head_bytes > second.head_bytes > 9  # which HPACK knows already
+
+    asyncio.run(bounded(check()))
+
+
+def test_the_end_of_the_proxy_is_told_to_the_decision() -> None:
+    async def check() -> None:
+        async with connected() as both:
+            both.server.draining = True
+            refused = both.far.ask("a.example:443")
+            assert await both.far.answered(refused) == 503
+            assert both.deciding.asked[0].draining
+
+    asyncio.run(bounded(check()))
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_refused_stream_is_over_at_once(ended: bool) -> None:
+    async def check() -> None:
+        deciding = Deciding()
+        deciding.refuses["no.example:443"] = Refused(status=403, reason="host")
+        async with connected(deciding) as both:
+            for _ in range(2 * MOST_STREAMS):
+                refused = both.far.ask("no.example:443", ended=ended)
+                assert await both.far.answered(refused) == 403
+                assert both.near.busy == 0
+            await both.far.pinged()
+            assert refused.code == (None if ended else 0)
+
+    asyncio.run(bounded(check()))
+
+
+def test_a_client_that_ends_while_it_is_decided_on_is_refused_without_a_reset() -> None:
+    async def check() -> None:
+        deciding = Deciding()
+        deciding.waits = asyncio.Event()
+        deciding.refuses["no.example:443"] = Refused(status=403, reason="host")
+        async with connected(deciding) as both:
+            refused = both.far.ask("no.example:443")
+            both.far.end(refused)
+            await both.far.pinged()
+            deciding.waits.set()
+            assert await both.far.answered(refused) == 403
+            await both.far.pinged()
+            assert refused.code is None
+
+    asyncio.run(bounded(check()))
+
+
+def test_a_surplus_connection_is_told_so_and_left() -> None:
+    async def check() -> None:
+        async with connected(surplus=True) as both:
+            refused = both.far.ask("a.example:443")
+            assert await both.far.answered(refused) == 503
+            assert (await both.far.left()).last_stream_id == refused.number
+            assert (both.deciding.complaints, both.deciding.asked) == (["connections"], [])
+
+    asyncio.run(bounded(check()))
+
+
+def test_a_decision_that_ends_by_itself_is_no_answer() -> None:
+    async def check() -> None:
+        deciding = Deciding()
+
+        async def cancelled(_: Asked) -> Opened | Refused:
+            raise asyncio.CancelledError
+
+        deciding.open = cancelled  # type: ignore[method-assign]
+        async with connected(deciding) as both:
+            assert await both.far.was_reset(both.far.ask("a.example:443")) == 2  # INTERNAL_ERROR
+
+    asyncio.run(bounded(check()))
+
+
+def test_a_refusal_that_nobody_waits_for_is_not_said() -> None:
+    async def check() -> None:
+        deciding = Deciding()
+        refused = Refused(status=403, reason="host")
+
+        async def stubborn(_: Asked) -> Opened | Refused:
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.Event().wait()
+            return refused
+
+        deciding.open = stubborn  # type: ignore[method-assign]
+        async with connected(deciding) as both:
+            asked = both.far.ask("a.example:443")
+            await until(lambda: deciding.asked)
+            both.far.say(RstStreamFrame(asked.number))
+            await both.far.pinged()
+            assert asked.status == 0
+
+    asyncio.run(bounded(check()))
+
+
+@pytest.mark.parametrize(
+    ("lines", "ended", "status", "length"),
+    [
+        (GET, True, 200, 5),
+        ([(":method", "HEAD"), *GET[1:]], True, 200, 0),
+        (GET, False, 405, 0),
+        ([(":method", "POST"), *GET[1:]], True, 405, 0),
+        ([*GET[:2], (":path", "/"), GET[3]], True, 405, 0),
+    ],
+)
+def test_a_page_is_for_whom_asks_for_it_without_a_body(lines: list, ended: bool, status: int, length: int) -> None:
+    async def check() -> None:
+        async with connected(pages={"/feed": Page("text/csv", b"a,b,c")}) as both:
+            asked = both.far.request(lines, ended=ended)
+            assert await both.far.answered(asked) == status
+            assert len(await both.far.ended(asked)) == length
+            await both.far.pinged()
+            assert both.near.busy == 0
+
+    asyncio.run(bounded(check()))
+
+
+def test_a_decision_that_fails_is_told_to_the_loop_and_ends_its_stream() -> None:
+    async def check() -> None:
+        told: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, what: told.append(what["message"]))
+        async with connected() as both:
+            assert await both.far.was_reset(both.far.ask("a.example:none")) == 2  # INTERNAL_ERROR
+        assert told == ["a decision failed"]
+
+    asyncio.run(bounded(check()))

@@ -1,0 +1,211 @@
+"""Frames, found and written: against hyperframe, which knows them independently."""
+
+import pytest
+from h2.errors import ErrorCodes
+from hyperframe.frame import (
+    AltSvcFrame,
+    ContinuationFrame,
+    DataFrame,
+    Frame,
+    GoAwayFrame,
+    HeadersFrame,
+    PingFrame,
+    PriorityFrame,
+    RstStreamFrame,
+    SettingsFrame,
+    WindowUpdateFrame,
+)
+
+from headgate.proxy.http2 import frames
+from headgate.proxy.http2.frames import DataBuffer, Scanner, Violation
+
+SETTLED = frames.PREFACE + SettingsFrame(0).serialize()
+STRANGE = b"\0\0\x03\xbe\0\0\0\0\x03xyz"
+WHOLE = [
+    SettingsFrame(0, settings={4: 1000, 5: 20_000}),
+    SettingsFrame(0, flags=["ACK"]),
+    HeadersFrame(1, data=b"abc", flags=["END_HEADERS"]),
+    HeadersFrame(1, data=b"", flags=["END_HEADERS", "END_STREAM"]),
+    RstStreamFrame(1, error_code=8),
+    PingFrame(0, opaque_data=b"12345678"),
+    GoAwayFrame(0, last_stream_id=3, error_code=0, additional_data=b"bye"),
+    WindowUpdateFrame(0, window_increment=5),
+    PriorityFrame(3, depends_on=1),
+]
+
+
+def scanned(raw: bytes, *, scanner: Scanner | None = None, step: int = 0) -> list[tuple[int, ...]]:
+    """All that comes of these bytes, pieces of one frame put together: type, flags, stream, length, payload, last."""
+    found: list[list] = []
+    scanner = scanner or Scanner()
+    for start in range(0, len(raw), step or len(raw)):
+        for frame in scanner.scan(memoryview(raw[start : start + (step or len(raw))])):
+            if found and not found[-1][5]:
+                assert frame.length == 0
+                found[-1][4] += bytes(frame.payload)
+                found[-1][5] = frame.is_last
+            else:
+                found.append([*frame[:4], bytes(frame.payload), frame.is_last])
+    return [tuple(each) for each in found]
+
+
+def after_settings(raw: bytes, *, step: int = 0) -> list[tuple[int, ...]]:
+    return scanned(SETTLED + raw, step=step)[1:]
+
+
+@pytest.mark.parametrize("step", [0, 1, 2, 9, 10])
+@pytest.mark.parametrize("frame", WHOLE, ids=repr)
+def test_frames_are_found_whole_however_they_are_split(frame: Frame, step: int) -> None:
+    raw = frame.serialize()
+    flags = raw[4]
+    assert after_settings(raw + raw, step=step) == 2 * [(raw[3], flags, frame.stream_id, len(raw) - 9, raw[9:], True)]
+
+
+@pytest.mark.parametrize("step", [0, 1, 2, 9, 10])
+@pytest.mark.parametrize("padding", [None, 0, 1, 255])
+@pytest.mark.parametrize("count", [0, 1, 300])
+def test_data_comes_without_its_padding_and_counts_with_it(count: int, padding: int | None, step: int) -> None:
+    payload = bytes(range(256)) * 2
+    frame = DataFrame(5, data=payload[:count], flags=["END_STREAM"])
+    if padding is not None:
+        frame.flags.add("PADDED")
+        frame.pad_length = padding
+    raw = frame.serialize()
+    expected = (frames.DATA, raw[4], 5, len(raw) - 9, payload[:count], True)
+    assert after_settings(raw + raw, step=step) == [expected, expected]
+
+
+def test_data_is_given_before_its_frame_is_whole() -> None:
+    scanner = Scanner()
+    list(scanner.scan(memoryview(SETTLED)))
+    raw = DataFrame(1, data=b"abcdef", flags=["END_STREAM"]).serialize()
+    [first] = scanner.scan(memoryview(raw[:12]))
+    assert (first.length, bytes(first.payload), first.is_last) == (6, b"abc", False)
+    assert not scanner.is_amid  # nobody waits for the rest
+    [second] = scanner.scan(memoryview(raw[12:]))
+    assert (second.length, bytes(second.payload), second.is_last, second.flags) == (0, b"def", True, 1)
+
+
+def test_data_is_not_copied() -> None:
+    scanner = Scanner()
+    list(scanner.scan(memoryview(SETTLED)))
+    raw = bytearray(DataFrame(1, data=b"abc").serialize())
+    [frame] = scanner.scan(memoryview(raw))
+    raw[-1:] = b"d"
+    assert bytes(frame.payload) == b"abd"
+
+
+@pytest.mark.parametrize("step", [0, 1, 7])
+def test_frames_of_unknown_types_are_passed_over(step: int) -> None:
+    strange = frames.header(100_000, 0xBE, 0, 3) + b"x" * 100_000
+    known = AltSvcFrame(0, origin=b"a", field=b"b").serialize()
+    found = after_settings(strange + known + PingFrame(0, opaque_data=b"12345678").serialize(), step=step)
+    assert [(each[0], each[4]) for each in found] == [(0xBE, b""), (0x0A, b""), (frames.PING, b"12345678")]
+
+
+@pytest.mark.parametrize(
+    ("raw", "amid"),
+    [
+        (b"", True),  # and nothing has come at all
+        (frames.PREFACE[:5], True),
+        (frames.PREFACE, True),
+        (SETTLED, False),
+        (SETTLED + b"\0", True),
+        (SETTLED + PingFrame(0).serialize()[:12], True),
+        (SETTLED + HeadersFrame(1, data=b"abc").serialize(), True),
+        (SETTLED + HeadersFrame(1, flags=["END_HEADERS"]).serialize(), False),
+        (SETTLED + STRANGE[:-1], False),
+    ],
+)
+def test_it_is_known_whether_the_client_has_to_go_on(raw: bytes, amid: bool) -> None:
+    scanner = Scanner()
+    list(scanner.scan(memoryview(raw)))
+    assert scanner.is_amid is amid
+
+
+BLOCK = HeadersFrame(1, data=b"a").serialize()
+WRONG = [
+    (b"GET / HTTP/1.1\r\n\r\n", ErrorCodes.PROTOCOL_ERROR),
+    (frames.PREFACE[:-1] + b"x", ErrorCodes.PROTOCOL_ERROR),
+    (frames.PREFACE + PingFrame(0).serialize(), ErrorCodes.PROTOCOL_ERROR),
+    (frames.PREFACE + SettingsFrame(0, flags=["ACK"]).serialize(), ErrorCodes.PROTOCOL_ERROR),
+    (SETTLED + b"\0\0\x05\x06\0\0\0\0\0", ErrorCodes.FRAME_SIZE_ERROR),  # PING of 5 bytes
+    (SETTLED + b"\0\0\x03\x03\0\0\0\0\x01", ErrorCodes.FRAME_SIZE_ERROR),  # RST_STREAM of 3
+    (SETTLED + b"\0\0\x04\x02\0\0\0\0\x01", ErrorCodes.FRAME_SIZE_ERROR),  # PRIORITY of 4
+    (SETTLED + b"\0\0\x08\x08\0\0\0\0\x01", ErrorCodes.FRAME_SIZE_ERROR),  # WINDOW_UPDATE of 8
+    (SETTLED + b"\0\0\x07\x04\0\0\0\0\0", ErrorCodes.FRAME_SIZE_ERROR),  # SETTINGS of 7
+    (SETTLED + b"\0\0\x06\x04\x01\0\0\0\0", ErrorCodes.FRAME_SIZE_ERROR),  # that acknowledges and says something
+    (SETTLED + b"\0\0\0\0\x08\0\0\0\x01", ErrorCodes.FRAME_SIZE_ERROR),  # padded DATA without a byte
+    (SETTLED + b"\0\0\x03\0\x08\0\0\0\x01\x03ab", ErrorCodes.PROTOCOL_ERROR),  # padding longer than the frame
+    (SETTLED + b"\x04\0\x01\0\0\0\0\0\x01", ErrorCodes.FRAME_SIZE_ERROR),  # DATA that is too long
+    (SETTLED + b"\xff\xff\xff\xbe\0\0\0\0\x01", ErrorCodes.FRAME_SIZE_ERROR),
+    (SETTLED + b"\0\x80\x01\x07\0\0\0\0\0", ErrorCodes.ENHANCE_YOUR_CALM),  # GOAWAY of 32 KiB and one
+    (SETTLED + b"\0\x01\x86\x04\0\0\0\0\0", ErrorCodes.ENHANCE_YOUR_CALM),  # 65 settings
+    (SETTLED + DataFrame(1).serialize()[:-1] + b"\0", ErrorCodes.PROTOCOL_ERROR),  # DATA on stream 0
+    (SETTLED + b"\0\0\0\x01\x04\0\0\0\0", ErrorCodes.PROTOCOL_ERROR),  # HEADERS on stream 0
+    (SETTLED + b"\0\0\x08\x06\0\0\0\0\x01", ErrorCodes.PROTOCOL_ERROR),  # PING on stream 1
+    (SETTLED + b"\0\0\0\x04\0\0\0\0\x01", ErrorCodes.PROTOCOL_ERROR),
+    (SETTLED + ContinuationFrame(1).serialize(), ErrorCodes.PROTOCOL_ERROR),
+    (SETTLED + BLOCK + DataFrame(1, data=b"a").serialize(), ErrorCodes.PROTOCOL_ERROR),
+    (SETTLED + BLOCK + PingFrame(0).serialize(), ErrorCodes.PROTOCOL_ERROR),
+    (SETTLED + BLOCK + ContinuationFrame(3).serialize(), ErrorCodes.PROTOCOL_ERROR),
+    (SETTLED + BLOCK + STRANGE, ErrorCodes.PROTOCOL_ERROR),
+    (SETTLED + BLOCK + 9 * ContinuationFrame(1).serialize(), ErrorCodes.ENHANCE_YOUR_CALM),
+    (SETTLED + BLOCK + ContinuationFrame(1, data=b"x" * 32_768).serialize(), ErrorCodes.ENHANCE_YOUR_CALM),
+    (SETTLED + b"\0\x80\x01\x01\x04\0\0\0\x01", ErrorCodes.ENHANCE_YOUR_CALM),  # HEADERS of 32 KiB and one
+]
+
+
+@pytest.mark.parametrize("step", [0, 1])
+@pytest.mark.parametrize(("raw", "code"), WRONG)
+def test_what_is_wrong_ends_the_connection(raw: bytes, code: ErrorCodes, step: int) -> None:
+    with pytest.raises(Violation) as found:
+        scanned(raw, step=step)
+    assert found.value.code is code
+
+
+def test_a_header_block_may_be_as_long_and_have_as_many_frames_as_is_said() -> None:
+    last = ContinuationFrame(1, data=b"x" * (frames.LONGEST_BLOCK - 1 - 7), flags=["END_HEADERS"]).serialize()
+    found = after_settings(BLOCK + 7 * ContinuationFrame(1, data=b"y").serialize() + last + last[:0])
+    assert len(found) == 1 + frames.MOST_CONTINUATIONS
+    again = after_settings(2 * HeadersFrame(1, data=b"x" * frames.LONGEST_BLOCK, flags=["END_HEADERS"]).serialize())
+    assert len(again) == 2  # each block begins anew
+
+
+def test_the_reserved_bit_of_a_stream_is_ignored() -> None:
+    [found] = after_settings(b"\0\0\x01\0\0\x80\0\0\x07x")
+    assert found[2] == 7
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (frames.window_update(3, 70_000), WindowUpdateFrame(3, window_increment=70_000)),
+        (frames.rst_stream(3, ErrorCodes.CANCEL), RstStreamFrame(3, error_code=8)),
+        (frames.goaway(7, ErrorCodes.NO_ERROR, "bye"), GoAwayFrame(0, last_stream_id=7, additional_data=b"bye")),
+        (frames.ping(b"abcdefgh"), PingFrame(0, opaque_data=b"abcdefgh")),
+        (frames.settings({3: 256, 5: 1 << 18}), SettingsFrame(0, settings={3: 256, 5: 1 << 18})),
+        (frames.header(70_000, frames.DATA, 1, 9), DataFrame(9, data=bytes(70_000), flags=["END_STREAM"])),
+    ],
+)
+def test_frames_are_written_as_others_write_them(ours: bytes, theirs: Frame) -> None:
+    assert theirs.serialize().startswith(ours)
+
+
+@pytest.mark.parametrize("count", [1, 16_383, 16_384, 16_385, 40_000, 3 * 16_384])
+def test_payload_is_framed_where_it_was_read(count: int) -> None:
+    buffer, payload = DataBuffer(3), bytes(number % 251 for number in range(count))
+    position = 0
+    for slot in buffer.slots(count):
+        slot[:] = payload[position : position + len(slot)]
+        position += len(slot)
+    assert position == count
+    raw = bytes(buffer.framed(count, 9))
+    found = after_settings(raw)
+    assert b"".join(each[4] for each in found) == payload
+    assert {each[2] for each in found} == {9}
+    assert max(each[3] for each in found) <= frames.LONGEST_PAYLOAD
+
+
+def test_there_are_no_more_slots_than_there_is_room() -> None:
+    assert sum(map(len, DataBuffer(3).slots(1 << 20))) == 3 * frames.LONGEST_PAYLOAD

@@ -1,0 +1,138 @@
+"""What is said to a client, and what waits."""
+
+import os
+import socket
+import ssl
+import time
+
+import pytest
+
+from headgate.proxy.http2.outlet import Outlet
+from headgate.proxy.relay import Relay
+
+
+class Slow:
+    """A socket that takes so many bytes in all, then none; as TLS, all of a piece or nothing of it."""
+
+    def __init__(self, most: int, *, whole: bool = False) -> None:
+        self.most = most
+        self.taken = bytearray()
+        self.tried: list[bytes] = []
+        self._whole = whole
+
+    def send(self, piece: memoryview) -> int:
+        self.tried.append(bytes(piece))
+        room = self.most - len(self.taken)
+        if self._whole and len(piece) > room:
+            raise ssl.SSLWantWriteError
+        if not room:
+            raise BlockingIOError
+        self.taken += piece[:room]
+        return min(room, len(piece))
+
+
+def outlet(sock: object) -> tuple[Outlet, Relay]:
+    relay = Relay(None, now=0.0)  # type: ignore[arg-type]
+    return Outlet(sock, relay), relay  # type: ignore[arg-type]
+
+
+def test_what_is_said_goes_with_the_next_flush() -> None:
+    sock = Slow(100)
+    one, relay = outlet(sock)
+    assert one.flush()
+    assert sock.tried == []
+    one.said += b"abc"
+    assert one.flush()
+    assert (bytes(sock.taken), one.waits, len(one.said), relay.waiting) == (b"abc", False, 0, 0)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_what_is_not_taken_waits_and_goes_first(whole: bool) -> None:
+    payload = os.urandom(300_000)
+    sock = Slow(100_000, whole=whole)
+    one, relay = outlet(sock)
+    one.send(memoryview(payload))
+    taken = len(sock.taken)
+    assert one.waits
+    assert relay.waiting == len(payload) - taken
+    one.said += b"behind"
+    assert not one.flush()
+    sock.most = 1 << 20
+    assert one.flush()
+    assert bytes(sock.taken) == payload + b"behind"
+    assert relay.waiting == 0
+
+
+def test_tls_is_given_again_what_it_was_given_before() -> None:
+    sock = Slow(0, whole=True)
+    one, _ = outlet(sock)
+    one.said += b"first"
+    assert not one.flush()
+    one.said += b"second"
+    assert not one.flush()
+    assert sock.tried == [b"first", b"first"]
+
+
+def test_what_was_kept_is_not_what_was_lent() -> None:
+    sock = Slow(0)
+    one, _ = outlet(sock)
+    lent = bytearray(b"mine")
+    one.send(memoryview(lent))
+    lent[:] = b"next"
+    sock.most = 10
+    assert one.flush()
+    assert sock.taken == b"mine"
+
+
+def test_everything_may_be_dropped() -> None:
+    one, relay = outlet(Slow(0))
+    one.send(memoryview(b"abc"))
+    one.said += b"def"
+    one.drop()
+    assert (one.waits, len(one.said), relay.waiting) == (False, 0, 0)
+
+
+def test_a_broken_socket_is_told() -> None:
+    near, far = socket.socketpair()
+    far.close()
+    one, _ = outlet(near)
+    one.said += b"abc"
+    with pytest.raises(BrokenPipeError):
+        one.flush()
+    near.close()
+
+
+def test_real_tls_takes_all_in_the_end() -> None:
+    import trustme
+
+    authority = trustme.CA()
+    server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    authority.issue_cert("localhost").configure_cert(server)
+    authority.configure_trust(client)
+    near, far = socket.socketpair()
+    near.settimeout(0)
+    far.settimeout(0)
+    ours = server.wrap_socket(near, server_side=True, do_handshake_on_connect=False)
+    theirs = client.wrap_socket(far, server_hostname="localhost", do_handshake_on_connect=False)
+    waiting = {ours, theirs}
+    while waiting:
+        for one in list(waiting):
+            try:
+                one.do_handshake()
+                waiting.remove(one)
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                time.sleep(0)
+    payload, heard = os.urandom(3_000_000), bytearray()
+    said, relay = outlet(ours)
+    said.send(memoryview(payload))
+    said.said += b"the end"
+    while len(heard) < len(payload) + 7:
+        said.flush()
+        try:
+            heard += theirs.recv(50_000)
+        except ssl.SSLWantReadError:
+            continue
+    assert heard == payload + b"the end"
+    assert relay.waiting == 0
+    ours.close()
+    theirs.close()

@@ -1,0 +1,250 @@
+"""What frames come to."""
+
+import asyncio
+import contextlib
+from itertools import islice
+
+import pytest
+from hyperframe.frame import (
+    DataFrame,
+    GoAwayFrame,
+    PingFrame,
+    PriorityFrame,
+    RstStreamFrame,
+    SettingsFrame,
+    WindowUpdateFrame,
+)
+
+from headgate.proxy.http2.window import FIRST_WINDOW, MOST_OF_ALL
+from headgate.proxy.side import MOST_WAITING
+from tests.e2e.http2_attacks import ATTACKS, PREFACE
+from tests.e2e.http2_client import WIDEST, bounded
+from tests.e2e.tunnels import Deciding, Target, target_running, until
+from tests.unit.proxy.http2.connected import connected
+
+PROTOCOL_ERROR, FLOW_CONTROL_ERROR, FRAME_SIZE_ERROR = 1, 3, 6
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_an_attack_ends_the_connection_and_all_that_it_had(name: str) -> None:
+    async def check() -> None:
+        async with target_running() as port, connected(client={"greet": False}) as both:
+            both.far.send(PREFACE + SettingsFrame(0).serialize())
+            pieces = ATTACKS[name].bytes(port)
+            while not both.far.goaways:
+                both.far.send(b"".join(islice(pieces, 50)))
+                with contextlib.suppress(OSError):
+                    await both.far.writer.drain()
+                await asyncio.sleep(0)
+            [goaway] = both.far.goaways
+            assert goaway.error_code in ATTACKS[name].codes
+            assert ATTACKS[name].word in goaway.additional_data.decode()
+            both.far.writer.close()
+            await until(lambda: not both.server.connections)
+            assert (both.server.busy, both.server.relay.waiting) == (0, 0)
+
+    asyncio.run(bounded(check()))
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [PriorityFrame(1), PriorityFrame(99, depends_on=1)],
+        [RstStreamFrame(1), RstStreamFrame(1)],
+        [WindowUpdateFrame(1, window_increment=5)],
+        [DataFrame(1, data=b"late")],
+        [SettingsFrame(0), SettingsFrame(0, flags=["ACK"])],
+        [PingFrame(0, flags=["ACK"], opaque_data=b"headgate")],
+    ],
+    ids=repr,
+)
+def test_what_is_about_streams_that_are_over_is_passed_over(frames: list) -> None:
+    async def check() -> None:
+        async with target_running() as port, connected() as both:
+            tunnel = await both.far.open(port)
+            await both.far.put(tunnel, b"", end=True)
+            await both.far.ended(tunnel)
+            both.far.say(*frames)
+            assert await both.far.open(port)
+
+    asyncio.run(bounded(check()))
+
+
+@pytest.mark.parametrize("ending", ["reset", "trailers"])
+def test_no_window_is_opened_for_a_stream_that_ends_in_the_same_read(ending: str) -> None:
+    """9113 5.1: "An endpoint MUST NOT send frames other than PRIORITY on a closed stream." """
+
+    async def check() -> None:
+        async with target_running() as port, connected() as both:
+            tunnel = await both.far.open(port)
+            both.far.say(DataFrame(tunnel.number, data=bytes(16_000)))
+            await both.far.pinged()
+            both.far.say(DataFrame(tunnel.number, data=bytes(4_000)))
+            await both.far.pinged()
+            assert tunnel.window == FIRST_WINDOW  # it is opened anew after half of it, which the next frame reaches
+            end = both.far.head(tunnel.number, [("more", "1")], "END_STREAM")
+            last = RstStreamFrame(tunnel.number, error_code=8) if ending == "reset" else end
+            both.far.say(DataFrame(tunnel.number, data=bytes(13_000)), last)
+            await both.far.pinged()
+            assert both.deciding.closed
+            assert tunnel.window == FIRST_WINDOW
+
+    asyncio.run(bounded(check()))
+
+
+def test_late_data_is_given_back_to_the_connections_window() -> None:
+    async def check() -> None:
+        async with target_running() as port, connected() as both:
+            tunnel = await both.far.open(port)
+            both.far.reset(tunnel)
+            for _ in range(8):
+                both.far.say(DataFrame(tunnel.number, data=bytes(10_000)))
+                both.far.window -= 10_000
+                await both.far.pinged()
+            assert both.far.window > 0
+            assert both.near.held == 0
+
+    asyncio.run(bounded(check()))
+
+
+@pytest.mark.parametrize(
+    ("increment", "code"), [(0, PROTOCOL_ERROR), (WIDEST, FLOW_CONTROL_ERROR), (WIDEST - FIRST_WINDOW, None)]
+)
+def test_a_streams_window_may_not_be_too_wide(increment: int, code: int | None) -> None:
+    async def check() -> None:
+        async with target_running() as port, connected() as both:
+            tunnel, other = await both.far.open(port), await both.far.open(port)
+            both.far.send(WindowUpdateFrame(tunnel.number, window_increment=1).serialize()[:-4] + increment.to_bytes(4))
+            await both.far.pinged()
+            assert tunnel.code == code
+            await both.far.put(other, b"x")
+            assert await both.far.arrived(other, 1) == b"x"
+
+    asyncio.run(bounded(check()))
+
+
+def test_goaway_has_a_length() -> None:
+    async def check() -> None:
+        async with connected() as both:
+            both.far.send(GoAwayFrame(0).serialize().replace(b"\0\0\x08\x07", b"\0\0\x07\x07")[:-1])
+            assert (await both.far.left()).error_code == FRAME_SIZE_ERROR
+
+    asyncio.run(bounded(check()))
+
+
+def test_windows_of_connections_grow_out_of_what_there_is_for_all() -> None:
+    async def check() -> None:
+        async with target_running(Target.swallow) as port, connected() as both:
+            tunnel = await both.far.open(port)
+            for _ in range(80):
+                await both.far.put(tunnel, bytes(50_000))
+                await both.far.pinged()
+            shared = both.near.shared
+            assert shared.to_grant() < MOST_OF_ALL or both.far.window > FIRST_WINDOW
+            granted = shared._granted
+            assert granted == MOST_OF_ALL - FIRST_WINDOW
+            both.far.writer.close()
+            await until(lambda: not both.server.connections)
+            assert shared._granted == 0
+
+    asyncio.run(bounded(check()))
+
+
+def test_when_much_waits_everywhere_no_window_grows_and_nothing_is_set_aside() -> None:
+    async def check() -> None:
+        deciding = Deciding()
+        async with target_running(Target.swallow) as port, connected(deciding) as both:
+            tunnel = await both.far.open(port)
+            both.server.relay.waiting += MOST_WAITING
+            for _ in range(10):
+                await both.far.put(tunnel, bytes(50_000))
+                await both.far.pinged()
+            assert max(tunnel.window, both.far.window) <= FIRST_WINDOW
+            deciding.waits = asyncio.Event()
+            early = both.far.ask(port)
+            await both.far.put(early, bytes(both.far.window))
+            await both.far.pinged()
+            assert both.far.window < FIRST_WINDOW // 2
+            both.server.relay.waiting -= MOST_WAITING
+            deciding.waits.set()
+            await both.far.until(lambda: both.far.window > FIRST_WINDOW // 2)
+
+    asyncio.run(bounded(check()))
+
+
+def test_a_frame_of_data_is_worth_some_answers() -> None:
+    async def check() -> None:
+        async with target_running() as port, connected(client={"generous": False}) as both:
+            both.far.say(WindowUpdateFrame(0, window_increment=WIDEST - FIRST_WINDOW))
+            tunnel = await both.far.open(port)
+            for _ in range(1500):
+                await both.far.put(tunnel, b"x")
+                await both.far.arrived(tunnel, 1)
+                both.far.say(WindowUpdateFrame(tunnel.number, window_increment=1))
+            await both.far.pinged()
+
+    asyncio.run(bounded(check()))
+
+
+def test_settings_move_the_windows_of_all_streams() -> None:
+    async def check() -> None:
+        first = SettingsFrame.INITIAL_WINDOW_SIZE
+        async with target_running() as port, connected(client={"settings": {first: 10}, "generous": False}) as both:
+            tunnel = await both.far.open(port)
+            await both.far.put(tunnel, bytes(100))
+            await both.far.until(lambda: len(tunnel.received) == 10)
+            both.far.say(SettingsFrame(0, settings={first: 100}))
+            assert await both.far.arrived(tunnel, 100) == bytes(100)
+            both.far.say(WindowUpdateFrame(tunnel.number, window_increment=100))
+            both.far.ask("a.example:443")
+            for size in (20, 0, WIDEST, 5):
+                both.far.say(SettingsFrame(0, settings={first: size}))
+                await both.far.pinged()
+                assert {stream.window for stream in both.near.streams.values()} == {size}
+
+    asyncio.run(bounded(check()))
+
+
+def test_padding_takes_room_and_gives_it_back() -> None:
+    async def check() -> None:
+        async with target_running() as port, connected() as both:
+            tunnel = await both.far.open(port)
+            for number in range(600):
+                await both.far.until(lambda: min(tunnel.window, both.far.window) >= 257)
+                tunnel.window -= 257
+                both.far.window -= 257
+                both.far.say(DataFrame(tunnel.number, data=b"%d" % (number % 10), pad_length=255, flags=["PADDED"]))
+            assert await both.far.arrived(tunnel, 600) == b"0123456789" * 60
+
+    asyncio.run(bounded(check()))
+
+
+def test_tunnels_that_were_used_may_be_reset_as_often_as_there_are_any() -> None:
+    async def check() -> None:
+        async with target_running() as port, connected() as both:
+            for _ in range(300):
+                tunnel = await both.far.open(port)
+                await both.far.put(tunnel, b"x")
+                await both.far.arrived(tunnel, 1)
+                both.far.reset(tunnel)
+            await both.far.pinged()
+            for _ in range(101):
+                both.far.reset(await both.far.open(port))
+            assert b"too many resets" in (await both.far.left()).additional_data
+
+    asyncio.run(bounded(check()))
+
+
+def test_what_is_sent_ahead_is_no_use_of_a_tunnel() -> None:
+    async def check() -> None:
+        deciding = Deciding()
+        deciding.waits = asyncio.Event()
+        async with connected(deciding) as both:
+            for _ in range(101):
+                asked = both.far.ask("a.example:443")
+                await both.far.put(asked, b"x")
+                await both.far.pinged()
+                both.far.reset(asked)
+            assert b"too many resets" in (await both.far.left()).additional_data
+
+    asyncio.run(bounded(check()))

@@ -1,0 +1,336 @@
+"""One stream, and the target behind it."""
+
+import asyncio
+import os
+import socket
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from hyperframe.frame import DataFrame, WindowUpdateFrame
+
+from headgate.proxy.asked import Asked, Limits, Opened, Refused
+from headgate.proxy.http2.window import FIRST_WINDOW
+from headgate.proxy.poll import READ
+from tests.e2e.http2_client import Tunnel, bounded
+from tests.e2e.tunnels import Deciding, until
+from tests.unit.proxy.http2.connected import Both, connected
+
+CONNECT_ERROR = 10
+
+
+class AtHand(Deciding):
+    """Leads every tunnel to the same socket, whose other end is at hand; a `narrow` one is soon full."""
+
+    def __init__(self, limits: Limits | None = None, *, narrow: bool = False) -> None:
+        super().__init__(limits)
+        if narrow:  # not TCP, whose windows open when it pleases them
+            self._way, self.target = socket.socketpair()
+            self._way.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 13)
+        else:
+            listener = socket.create_server(("127.0.0.1", 0))
+            self.target = socket.create_connection(listener.getsockname())
+            self._way, _ = listener.accept()
+            listener.close()
+        self._way.settimeout(0)
+        self.target.settimeout(0)
+
+    async def open(self, asked: Asked) -> Opened | Refused:
+        return Opened(socket=self._way, closed=lambda *told: self.closed.append(told), limits=self.limits)
+
+    async def heard(self, count: int) -> bytes:
+        """Read so much at the target."""
+        found = b""
+        while len(found) < count:
+            piece = await asyncio.get_running_loop().sock_recv(self.target, count - len(found))
+            assert piece
+            found += piece
+        return found
+
+    async def heard_end(self) -> bool:
+        """Read the end."""
+        return await asyncio.get_running_loop().sock_recv(self.target, 1) == b""
+
+    def slam(self) -> None:
+        """Reset."""
+        self.target.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.target.close()
+
+
+@asynccontextmanager
+async def tunnelled(deciding: AtHand | None = None, **settings: object) -> AsyncIterator[tuple[Both, AtHand, Tunnel]]:
+    deciding = deciding or AtHand()
+    try:
+        async with connected(deciding, **settings) as both:
+            yield both, deciding, await both.far.open("a.example:443")
+    finally:
+        deciding.target.close()
+
+
+async def filled(both: Both, tunnel: Tunnel) -> bytes:
+    """Send until something waits; returns what was sent."""
+    sent = b""
+    while not both.near.held:
+        piece = os.urandom(min(tunnel.window, 20_000))
+        sent += piece
+        await both.far.put(tunnel, piece)
+        await both.far.pinged()
+    return sent
+
+
+def test_many_small_frames_of_one_turn_go_on_in_order() -> None:
+    async def check() -> None:
+        async with tunnelled() as (both, deciding, tunnel):
+            pieces = [bytes([number % 256]) * (number % 7 + 1) for number in range(2000)]
+            both.far.say(*(DataFrame(tunnel.number, data=piece) for piece in pieces))
+            assert await deciding.heard(sum(map(len, pieces))) == b"".join(pieces)
+
+    asyncio.run(bounded(check()))
+
+
+def test_what_the_target_does_not_take_waits_and_goes_on_in_order() -> None:
+    async def check() -> None:
+        deciding = AtHand(narrow=True)
+        async with tunnelled(deciding) as (both, _, tunnel):
+            sent = await filled(both, tunnel)
+            more = os.urandom(5000)
+            await both.far.put(tunnel, more, end=True)
+            await both.far.pinged()
+            assert both.near.held == both.server.relay.waiting > 5000
+            assert await deciding.heard(len(sent) + 5000) == sent + more
+            assert await deciding.heard_end()
+            assert (both.near.held, both.server.relay.waiting) == (0, 0)
+
+    asyncio.run(bounded(check()))
+
+
+def test_what_never_went_on_is_not_counted_as_sent() -> None:
+    async def check() -> None:
+        deciding = AtHand(narrow=True)
+        async with tunnelled(deciding) as (both, _, tunnel):
+            sent = await filled(both, tunnel)
+            waiting = both.near.held
+            both.far.reset(tunnel)
+            await both.far.pinged()
+            assert await deciding.heard(len(sent) - waiting) == sent[: len(sent) - waiting]
+            assert await deciding.heard_end()
+            assert deciding.closed == [(0, len(sent) - waiting, "client_gone")]
+            assert both.server.relay.waiting == 0
+
+    asyncio.run(bounded(check()))
+
+
+def test_a_reset_is_passed_on_as_a_reset() -> None:
+    async def check() -> None:
+        async with tunnelled() as (both, deciding, tunnel):
+            both.far.reset(tunnel)
+            with pytest.raises(ConnectionResetError):
+                await deciding.heard(1)
+            assert deciding.closed == [(0, 0, "client_gone")]
+
+    asyncio.run(bounded(check()))
+
+
+def test_a_target_that_goes_while_something_waits_for_it() -> None:
+    async def check() -> None:
+        deciding = AtHand(narrow=True)
+        async with tunnelled(deciding) as (both, _, tunnel):
+            await filled(both, tunnel)
+            deciding.target.close()
+            assert await both.far.was_reset(tunnel) == CONNECT_ERROR
+            assert deciding.closed[0][2] == "target_gone"
+            assert both.server.relay.waiting == 0
+
+    asyncio.run(bounded(check()))
+
+
+def test_a_target_that_is_gone_when_it_is_written_to() -> None:
+    async def check() -> None:
+        async with tunnelled() as (both, deciding, tunnel):
+            [stream] = both.near.streams.values()
+            both.server.poll.forget(stream._descriptor)  # or its error would be told first
+            stream._watched = False
+            stream._wanted = 0
+            deciding.slam()
+            await asyncio.sleep(0.01)
+            both.far.say(DataFrame(tunnel.number, data=b"x"))
+            assert await both.far.was_reset(tunnel) == CONNECT_ERROR
+            assert deciding.closed == [(0, 0, "target_gone")] or deciding.closed == [(0, 1, "target_gone")]
+
+    asyncio.run(bounded(check()))
+
+
+def test_a_target_that_goes_while_it_is_not_read() -> None:
+    async def check() -> None:
+        async with tunnelled(client={"generous": False}) as (both, deciding, tunnel):
+            deciding.target.send(bytes(100_000))
+            await both.far.until(lambda: len(tunnel.received) == 65_535)
+            deciding.slam()
+            assert await both.far.was_reset(tunnel) == CONNECT_ERROR
+
+    asyncio.run(bounded(check()))
+
+
+def test_both_may_have_ended_while_there_is_still_something_to_read() -> None:
+    async def check() -> None:
+        async with tunnelled(client={"generous": False}) as (both, deciding, tunnel):
+            payload = os.urandom(100_000)
+            deciding.target.send(payload)
+            deciding.target.shutdown(socket.SHUT_WR)
+            await both.far.until(lambda: len(tunnel.received) == 65_535)
+            both.far.end(tunnel)
+            assert await deciding.heard_end()
+            [stream] = both.near.streams.values()
+            await until(lambda: not stream._watched)  # it would be told of again and again
+            for number in (0, tunnel.number):
+                both.far.say(WindowUpdateFrame(number, window_increment=100_000))
+            assert await both.far.ended(tunnel) == payload
+            assert deciding.closed == [(100_000, 0, "ended")]
+
+    asyncio.run(bounded(check()))
+
+
+def test_the_targets_end_comes_behind_its_last_byte() -> None:
+    async def check() -> None:
+        async with tunnelled() as (both, deciding, tunnel):
+            deciding.target.send(b"last words")
+            deciding.target.shutdown(socket.SHUT_WR)
+            assert await both.far.ended(tunnel) == b"last words"
+            await both.far.put(tunnel, b"thanks")
+            assert await deciding.heard(6) == b"thanks"
+            assert deciding.closed == []
+            both.far.end(tunnel)
+            await until(lambda: deciding.closed)
+            assert deciding.closed == [(10, 6, "ended")]
+
+    asyncio.run(bounded(check()))
+
+
+def test_reading_once_more_than_there_is_does_no_harm() -> None:
+    async def check() -> None:
+        async with tunnelled() as (both, deciding, tunnel):
+            [stream] = both.near.streams.values()
+            stream.ready(READ)
+            stream.resume()
+            stream._flush()
+            deciding.target.send(b"x")
+            assert await both.far.arrived(tunnel, 1) == b"x"
+
+    asyncio.run(bounded(check()))
+
+
+@pytest.mark.parametrize(
+    ("limits", "up", "down", "why"),
+    [
+        (Limits(max_bytes=1000), 1000, 0, None),
+        (Limits(max_bytes=1000), 1001, 0, "max_bytes"),
+        (Limits(max_bytes=1000), 400, 600, None),
+        (Limits(max_bytes=1000), 400, 601, "max_bytes"),
+        (Limits(byte_ratio=1), 16_384, 0, None),
+        (Limits(byte_ratio=1), 26_384, 10_000, None),
+        (Limits(byte_ratio=1), 26_385, 10_000, "byte_ratio"),
+        (Limits(byte_ratio=1), 30_000, 0, "byte_ratio"),
+    ],
+)
+def test_a_tunnel_is_over_when_more_would_pass_than_may(limits: Limits, up: int, down: int, why: str | None) -> None:
+    async def check() -> None:
+        async with tunnelled(AtHand(limits)) as (both, deciding, tunnel):
+            if down:
+                deciding.target.send(bytes(down))
+                await both.far.until(lambda: tunnel.received or tunnel.code is not None)
+            for start in range(0, up, 10_000):
+                both.far.say(DataFrame(tunnel.number, data=bytes(min(10_000, up - start))))
+                await both.far.pinged()
+            await both.far.pinged()
+            assert [told for _, _, told in deciding.closed] == ([] if why is None else [why])
+            if why == "max_bytes":
+                assert sum(deciding.closed[0][:2]) <= 1000
+
+    asyncio.run(bounded(check()))
+
+
+def test_a_stream_ends_once() -> None:
+    async def check() -> None:
+        async with tunnelled() as (both, deciding, tunnel):
+            [stream] = both.near.streams.values()
+            stream.end("idle")
+            stream.end("drained")
+            both.near.settle()
+            assert await both.far.was_reset(tunnel) == 8
+            assert deciding.closed == [(0, 0, "idle")]
+
+    asyncio.run(bounded(check()))
+
+
+def test_what_came_before_the_answer_goes_on_behind_it_with_its_end() -> None:
+    async def check() -> None:
+        deciding = AtHand()
+        deciding.waits = asyncio.Event()
+        async with connected(deciding) as both:
+            tunnel = both.far.ask("a.example:443", ended=True)
+            other = both.far.ask("a.example:443")
+            both.far.reset(other)
+            await both.far.pinged()
+            deciding.waits.set()
+            assert await both.far.answered(tunnel) == 200
+            assert await deciding.heard_end()
+            deciding.target.close()
+            await both.far.ended(tunnel)
+            assert deciding.closed == [(0, 0, "ended")]
+
+    asyncio.run(bounded(check()))
+
+
+def test_a_target_that_ends_first_is_still_told_all() -> None:
+    async def check() -> None:
+        deciding = AtHand(narrow=True)
+        async with tunnelled(deciding) as (both, _, tunnel):
+            sent = await filled(both, tunnel)
+            both.far.end(tunnel)
+            deciding.target.shutdown(socket.SHUT_WR)
+            await both.far.ended(tunnel)
+            assert deciding.closed == []
+            assert await deciding.heard(len(sent)) == sent
+            assert await deciding.heard_end()
+            assert deciding.closed == [(0, len(sent), "ended")]
+
+    asyncio.run(bounded(check()))
+
+
+def test_a_target_that_reads_slowly_keeps_its_tunnel() -> None:
+    async def check() -> None:
+        deciding = AtHand(Limits(idle=10), narrow=True)
+        async with tunnelled(deciding) as (both, _, tunnel):
+            await filled(both, tunnel)
+            while both.near.held < 40_000:
+                await both.far.put(tunnel, bytes(5000))
+                await both.far.pinged()
+            for _ in range(3):
+                both.wait(9)
+                before = both.near.held
+                while both.near.held == before:
+                    await deciding.heard(1000)
+                    await asyncio.sleep(0.001)
+            assert deciding.closed == []
+            both.wait(10)
+            assert deciding.closed[0][2] == "idle"
+            assert await both.far.was_reset(tunnel) == 8
+
+    asyncio.run(bounded(check()))
+
+
+def test_a_slow_target_holds_no_more_than_the_first_window() -> None:
+    async def check() -> None:
+        deciding = AtHand(narrow=True)
+        async with tunnelled(deciding) as (both, _, tunnel):
+            for _ in range(60):
+                await both.far.put(tunnel, bytes(min(tunnel.window, 10_000)))
+                await both.far.pinged()
+                if not tunnel.window:
+                    await deciding.heard(5000)
+            assert 0 < both.near.held <= FIRST_WINDOW
+            [stream] = both.near.streams.values()
+            assert stream.inlet.limit == FIRST_WINDOW
+
+    asyncio.run(bounded(check()))

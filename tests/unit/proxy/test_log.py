@@ -1,0 +1,201 @@
+"""What is written down, and that whoever reads it can be as slow as they like."""
+
+import json
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from headgate.proxy.asked import Asked
+from headgate.proxy.authority import Authority, parse_authority
+from headgate.proxy.counts import Counts
+from headgate.proxy.log import DecisionLog, Lines, Tally
+from headgate.proxy.refusal import Refusal
+
+SECRET = "c2VjcmV0"
+ASKED = Asked(
+    authority="www.example.org:443",
+    fields=[("proxy-authorization", f"Bearer {SECRET}"), ("chrome-tunnel", f"key={SECRET}")],
+    peer=("192.0.2.7", 50_000),
+)
+
+
+def authority() -> Authority:
+    parsed = parse_authority(ASKED.authority)
+    assert parsed is not None
+    return parsed
+
+
+class Written(Lines):
+    """Keeps the lines instead."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[dict[str, Any]] = []
+
+    def write(self, line: bytes) -> None:
+        assert SECRET.encode() not in line
+        self.lines.append(json.loads(line))
+
+
+@contextmanager
+def piped() -> Iterator[tuple[int, int]]:
+    reading, writing = os.pipe()
+    try:
+        yield reading, writing
+    finally:
+        for descriptor in (reading, writing):
+            try:
+                os.close(descriptor)
+            except OSError:
+                continue
+
+
+def read_all(descriptor: int) -> list[bytes]:
+    pieces = []
+    while piece := os.read(descriptor, 1 << 16):
+        pieces.append(piece)
+    return b"".join(pieces).splitlines()
+
+
+def test_lines_come_out_whole_and_in_order() -> None:
+    wanted = [b"x" * (number % 600) + str(number).encode() for number in range(2000)]
+    with piped() as (reading, writing):
+        lines = Lines(writing, max_waiting=3000)
+        got: list[bytes] = []
+        thread = threading.Thread(target=lambda: got.extend(read_all(reading)))
+        thread.start()
+        for line in wanted:
+            lines.write(line)
+        lines.close(20)
+        os.close(writing)
+        thread.join(20)
+    assert got == wanted
+    assert lines.dropped == 0
+
+
+def test_a_sentence_is_one_line() -> None:
+    with piped() as (reading, writing):
+        lines = Lines(writing)
+        lines.say("two\nlines, and a \udcff")
+        lines.close(20)
+        os.close(writing)
+        assert read_all(reading) == [b"two lines, and a \\udcff"]
+
+
+def test_who_does_not_read_stalls_nobody_and_is_told_what_was_lost() -> None:
+    with piped() as (reading, writing):
+        lines = Lines(writing, max_waiting=1000)
+        line = b"x" * 99
+        for _ in range(5000):
+            lines.write(line)  # the pipe holds 64 KiB, and nobody reads
+        lost = lines.dropped
+        assert 5000 - 2000 < lost < 5000
+        got: list[bytes] = []
+        thread = threading.Thread(target=lambda: got.extend(read_all(reading)))
+        thread.start()
+        while not lines._queue.empty():
+            thread.join(0.01)
+        lines.write(b"at last")
+        lines.close(20)
+        os.close(writing)
+        thread.join(20)
+    assert got[-1] == b"at last"
+    assert got.count(line) == 5000 - lost
+    told = [json.loads(each) for each in got[:-1] if each != line]
+    assert {each["event"] for each in told} == {"dropped"}
+    assert sum(each["lines"] for each in told) == lost
+
+
+def test_an_end_waits_no_longer_than_it_may_for_who_does_not_read() -> None:
+    with piped() as (reading, writing):
+        lines = Lines(writing)
+        for _ in range(1200):  # the queue is full, too
+            lines.write(b"x" * 1000)
+        thread = lines._thread
+        lines.close(0.01)
+        lines.close(0.01)
+        before = lines.dropped
+        lines.write(b"too late")
+        assert lines.dropped == before + 1
+        assert thread.is_alive()
+        os.close(reading)  # and lets the thread go
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+def test_a_reader_that_is_gone_is_no_error() -> None:
+    with piped() as (reading, writing):
+        os.close(reading)
+        lines = Lines(writing)
+        lines.write(b"x")
+        lines.close(20)
+
+
+def test_a_descriptor_that_does_not_block_is_waited_for() -> None:
+    with piped() as (reading, writing):
+        os.set_blocking(writing, False)
+        lines = Lines(writing)
+        for _ in range(100):
+            lines.write(b"x" * 1000)
+        got: list[bytes] = []
+        thread = threading.Thread(target=lambda: got.extend(read_all(reading)))
+        thread.start()
+        lines.close(20)
+        os.close(writing)
+        thread.join(20)
+    assert got == [b"x" * 1000] * 100
+
+
+@pytest.mark.parametrize(("clients", "named"), [(False, {}), (True, {"client": "192.0.2.7"})])
+def test_a_refusal_is_a_line(clients: bool, named: dict[str, str]) -> None:
+    lines = Written()
+    log = DecisionLog(lines, clients=clients, clock=lambda: 1.23456)
+    log.refused(ASKED, authority(), Refusal("port", "port 25 is not open"))
+    log.refused(Asked(authority="", peer=ASKED.peer), None, Refusal("malformed"))
+    log.closed(ASKED.peer, authority(), 1, 2, "ended", seconds=3)
+    assert lines.lines == [
+        {
+            "event": "refused", "time": 1.235, "origin": "https://www.example.org", "reason": "port", "status": 403,
+            "why": "port 25 is not open", **named,
+        },
+        {"event": "refused", "time": 1.235, "origin": None, "reason": "malformed", "status": 400, **named},
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("clients", "named"), [(False, {}), (True, {"client": "192.0.2.7"})])
+def test_a_tunnel_is_a_line_where_all_is_asked_for(clients: bool, named: dict[str, str]) -> None:
+    lines = Written()
+    log = DecisionLog(lines, tunnels=True, clients=clients, clock=lambda: 2.0)
+    log.closed(ASKED.peer, authority(), 10, 20, "idle", seconds=0.98765)
+    [line] = lines.lines
+    assert line == {
+        "event": "tunnel", "time": 2.0, "origin": "https://www.example.org", "received": 10, "sent": 20,
+        "seconds": 0.988, "why": "idle", **named,
+    }  # fmt: skip
+
+
+def test_a_clause_is_only_so_long() -> None:
+    lines = Written()
+    DecisionLog(lines).refused(ASKED, authority(), Refusal("name", "x" * 9000))
+    assert len(lines.lines[0]["why"]) == 1024
+
+
+def test_what_was_let_through_is_told_as_counts_and_only_where_there_was_any() -> None:
+    counts, tally = Counts(), Tally(now=100.0)
+    assert tally.line(counts, now=160.0) is None
+    counts.connects.update(accepted=2, port=1)
+    counts.tunnels = 2
+    assert json.loads(tally.line(counts, now=220.0) or b"") == {
+        "event": "tunnels", "time": 220.0, "accepted": 2, "open": 2, "received": 0, "sent": 0, "seconds": 60.0,
+    }  # fmt: skip
+    assert tally.line(counts, now=280.0) is None
+    counts.received, counts.sent, counts.tunnels = 7, 3, 0
+    counts.connects["accepted"] += 1
+    line = json.loads(tally.line(counts, now=290.5) or b"")
+    assert (line["accepted"], line["open"], line["received"], line["sent"], line["seconds"]) == (1, 0, 7, 3, 10.5)
+    counts.sent += 1
+    assert json.loads(tally.line(counts, now=200.0) or b"")["seconds"] == 0.0  # the clock was set back

@@ -1,0 +1,103 @@
+import asyncio
+
+import pytest
+
+from headgate.proxy.asked import Refused
+from headgate.proxy.page import Page
+from headgate.proxy.server import TunnelServer
+
+PAGE = Page("text/csv", b"192.0.2.0/24,NL,,,\r\n")
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/csv\r\ncontent-length: 20\r\n"
+
+
+def test_a_page_is_one_message_and_head_is_answered_without_its_body():
+    assert bytes(PAGE.message(last=False)) == HEAD + b"\r\n" + PAGE.body
+    assert bytes(PAGE.message(last=True)) == HEAD + b"connection: close\r\n\r\n" + PAGE.body
+    assert bytes(PAGE.message(last=False, whole=False)) == HEAD + b"\r\n"
+    assert bytes(Page("a/b", b"").message(last=False, whole=False)).endswith(b"\r\n\r\n")
+
+
+def answers(*requests, pages):
+    """Give all that comes back for these bytes on one connection."""
+
+    async def ask():
+        async def decide(_asked):
+            raise AssertionError("nothing is decided on")
+
+        def complain(reason, _peer):
+            return Refused(status=405 if reason == "method" else 400, reason=reason)
+
+        server = TunnelServer(decide, complain, pages=pages)
+        await server.start("127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*server.addresses[0])
+        writer.writelines(requests)
+        writer.write_eof()
+        async with asyncio.timeout(10):
+            came = await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        await server.drain(0)
+        return came
+
+    return asyncio.run(ask())
+
+
+def request(target="/geofeed.csv", method="GET", more=""):
+    return f"{method} {target} HTTP/1.1\r\nHost: a\r\n{more}\r\n".encode()
+
+
+def test_a_page_is_read_again_and_again_on_one_connection():
+    came = answers(request(), request("/geofeed.csv?x", "HEAD"), request(more="Connection: close\r\n"), pages=PAGES)
+    message = HEAD + b"\r\n" + PAGE.body
+    assert came == message + HEAD + b"\r\n" + HEAD + b"connection: close\r\n\r\n" + PAGE.body
+
+
+PAGES = {"/geofeed.csv": PAGE}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        request("/"),
+        request("/geofeed.csv/"),
+        request("https://a/geofeed.csv"),
+        request(method="POST"),
+        request(method="get"),
+        request(more="Content-Length: 3\r\n"),
+        request(more="Transfer-Encoding: chunked\r\n"),
+    ],
+)
+def test_all_else_is_refused_as_ever(wrong):
+    assert answers(wrong, pages=PAGES).startswith(b"HTTP/1.1 405 ")
+
+
+def test_a_long_page_arrives_whole():
+    long = Page("text/csv", bytes(8 << 20))
+    came = answers(request(), request(more="Connection: close\r\n"), pages={"/geofeed.csv": long})
+    assert len(came) == 2 * len(long.message(last=False)) + len("connection: close\r\n")
+
+
+def test_a_long_page_arrives_whole_where_the_client_has_said_all():
+    long = Page("text/csv", bytes(8 << 20))
+    assert len(answers(request(), pages={"/geofeed.csv": long})) == len(long.message(last=False))
+
+
+def test_who_sends_on_and_does_not_read_makes_the_proxy_keep_no_more_than_a_little():
+    async def flood():
+        def complain(reason, _peer):
+            return Refused(status=400, reason=reason)
+
+        server = TunnelServer(None, complain, pages={"/geofeed.csv": Page("text/csv", bytes(32 << 20))})
+        await server.start("127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*server.addresses[0])
+        for _ in range(64):
+            writer.write(request() + bytes(1 << 16))
+        for _ in range(40):
+            await asyncio.sleep(0.005)
+            await reader.read(1 << 20)  # some room again and again
+        (connection,) = server.connections
+        assert len(connection._buffer) < 1 << 18
+        writer.transport.abort()
+        await server.drain(0)
+
+    asyncio.run(flood())

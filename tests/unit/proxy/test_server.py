@@ -1,0 +1,177 @@
+"""The listening part: its addresses, and what it makes of a connection; the rest is seen through in tests/e2e."""
+
+import asyncio
+import socket
+
+import pytest
+
+from headgate.proxy.asked import Asked, Opened, Refused
+from headgate.proxy.client import client_of
+from headgate.proxy.server import TunnelServer
+from tests.e2e.http2_client import bounded
+from tests.e2e.tunnels import until
+
+
+async def decide(_asked: Asked) -> Opened | Refused:
+    return Refused(status=403, reason="host")
+
+
+def complain(reason: str, _peer: tuple[str, int]) -> Refused:
+    return Refused(status=405, reason=reason)
+
+
+def test_it_listens_where_it_is_told_to() -> None:
+    async def check() -> None:
+        server = TunnelServer(decide, complain)
+        await server.start("127.0.0.1", 0)
+        with socket.create_server(("127.0.0.1", 0)) as sock:
+            await server.start("", 0, sock=sock.dup())
+            assert server.addresses[1] == sock.getsockname()
+        assert server.addresses[0][1] not in {0, server.addresses[1][1]}
+        assert await server.drain(0) == 0
+        assert server.addresses == []
+        assert await server.drain(0) == 0
+
+    asyncio.run(check())
+
+
+def test_a_taken_address_is_an_error() -> None:
+    async def check() -> None:
+        server = TunnelServer(decide, complain)
+        with socket.create_server(("127.0.0.1", 0)) as sock, pytest.raises(OSError, match="in use"):
+            await server.start("127.0.0.1", sock.getsockname()[1])
+        await server.drain(0)
+
+    asyncio.run(check())
+
+
+def test_an_ipv4_client_is_written_as_one_wherever_it_comes_in() -> None:
+    asked: list[Asked] = []
+
+    async def remember(one: Asked) -> Opened | Refused:
+        asked.append(one)
+        return Refused(status=403, reason="host")
+
+    async def check() -> None:
+        server = TunnelServer(remember, complain)
+        sock = socket.socket(socket.AF_INET6)
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        sock.bind(("::", 0))
+        sock.listen()
+        await server.start("", 0, sock=sock)
+        for host in ("127.0.0.1", "::1"):
+            reader, writer = await asyncio.open_connection(host, server.addresses[0][1])
+            writer.write(b"CONNECT a:443 HTTP/1.1\r\n\r\n")
+            await reader.readuntil(b"\r\n\r\n")
+            writer.close()
+        await server.drain(0)
+
+    asyncio.run(check())
+    assert [one.peer[0] for one in asked] == ["127.0.0.1", "::1"]
+
+
+async def connect(server: TunnelServer, source: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection(*server.addresses[0], local_addr=(source, 0))
+
+
+async def is_answered(connection: tuple[asyncio.StreamReader, asyncio.StreamWriter], authority: str = "a:443") -> bool:
+    """Say whether a CONNECT is answered; where it is not, the connection was closed."""
+    reader, writer = connection
+    writer.write(f"CONNECT {authority} HTTP/1.1\r\n\r\n".encode())
+    try:
+        return (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 ")
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return False
+
+
+def test_one_client_has_no_more_than_its_connections_and_the_others_theirs() -> None:
+    complaints: list[tuple[str, str]] = []
+
+    def remember(reason: str, peer: tuple[str, int]) -> Refused:
+        complaints.append((reason, peer[0]))
+        return complain(reason, peer)
+
+    async def check() -> None:
+        server = TunnelServer(decide, remember, client_connections=2)
+        await server.start("127.0.0.1", 0)
+        mine = [await connect(server, "127.0.0.1") for _ in range(2)]
+        assert [await is_answered(one) for one in mine] == [True, True]
+        too_many = await connect(server, "127.0.0.1")
+        assert not await is_answered(too_many)
+        too_many[1].close()
+        assert complaints == [("client_connections", "127.0.0.1")]
+        others = await connect(server, "127.0.0.2")
+        assert await is_answered(others)
+        mine[0][1].close()
+        await until(lambda: len(server.connections) == 2)
+        mine.append(await connect(server, "127.0.0.1"))
+        assert await is_answered(mine[-1])
+        assert len(complaints) == 1
+        for _, writer in (*mine, others):
+            writer.close()
+        await until(lambda: not server.connections)
+        assert server._client_connections == {}  # nothing is kept of clients that are gone
+        await server.drain(0)
+
+    asyncio.run(bounded(check()))
+
+
+def test_a_tunnel_is_none_of_its_clients_connections_any_more() -> None:
+    async def check() -> None:
+        near, far = socket.socketpair()
+        near.settimeout(0)
+
+        async def let_through(_asked: Asked) -> Opened | Refused:
+            return Opened(socket=near, closed=lambda *_: None)
+
+        server = TunnelServer(let_through, complain, client_connections=1)
+        await server.start("127.0.0.1", 0)
+        tunnel = await connect(server, "127.0.0.1")
+        assert await is_answered(tunnel)
+        second = await connect(server, "127.0.0.1")
+        await until(lambda: server.connections)
+        assert server._client_connections == {client_of("127.0.0.1"): 1}
+        far.close()
+        tunnel[1].close()
+        second[1].close()
+        await server.drain(0)
+
+    asyncio.run(bounded(check()))
+
+
+def test_without_a_bound_one_client_has_as_many_connections_as_there_are() -> None:
+    async def check() -> None:
+        server = TunnelServer(decide, complain, client_connections=0)
+        await server.start("127.0.0.1", 0)
+        many = [await connect(server, "127.0.0.1") for _ in range(300)]
+        assert all([await is_answered(one) for one in many])
+        for _, writer in many:
+            writer.close()
+        await server.drain(0)
+
+    asyncio.run(bounded(check()))
+
+
+def test_a_decision_that_fails_is_reported_and_ends_its_connection_alone() -> None:
+    async def fail(asked: Asked) -> Opened | Refused:
+        if asked.authority == "bad:443":
+            raise ZeroDivisionError
+        return Refused(status=403, reason="host")
+
+    async def check() -> None:
+        reported: list[dict] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+        server = TunnelServer(fail, complain)
+        await server.start("127.0.0.1", 0)
+        good, bad = [await asyncio.open_connection(*server.addresses[0]) for _ in range(2)]
+        bad[1].write(b"CONNECT bad:443 HTTP/1.1\r\n\r\n")
+        with pytest.raises(ConnectionResetError):
+            await bad[0].read()
+        good[1].write(b"CONNECT good:443 HTTP/1.1\r\n\r\n")
+        assert (await good[0].readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 403 ")
+        assert [type(context["exception"]) for context in reported] == [ZeroDivisionError]
+        good[1].close()
+        bad[1].close()
+        await server.drain(0)
+
+    asyncio.run(check())

@@ -1,0 +1,78 @@
+"""The language-neutral vectors: each host through all the steps between a CONNECT and the first packet to a target."""
+
+import asyncio
+import json
+import socket
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate.proxy.addresses import AddressRules
+from headgate.proxy.authority import parse_authority
+from headgate.proxy.hosts import HostRules
+from headgate.proxy.lookup import SystemLookup
+from headgate.proxy.overrides import Overrides
+from headgate.proxy.refusal import Refusal
+from headgate.proxy.resolving import Resolver
+
+CASES = json.loads((Path(__file__).parents[2] / "vectors" / "proxy" / "addresses.json").read_text())["cases"]
+PORT = 8443
+
+
+class NameServer:
+    """Answers the first, second, … question as the case says, and goes on with its last answer."""
+
+    def __init__(self, answers: list[list[str]]) -> None:
+        self.answers = answers
+        self.asked = 0
+
+    def __call__(self, host: bytes, *_: Any, **__: Any) -> list[Any]:
+        if host == b"localhost":
+            return socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        if not self.answers:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        answer = self.answers[min(self.asked, len(self.answers) - 1)]
+        self.asked += 1
+        return [(0, 0, 0, "", (address, 0)) for address in answer]
+
+
+async def find(case: dict[str, Any], server: NameServer) -> list[str] | Refusal:
+    """Give where would be dialled, or the refusal."""
+    lookup = SystemLookup(getaddrinfo=server)
+    overrides = [f"{case['host']}={case['resolve']}"] if "resolve" in case else []
+    resolver = Resolver(AddressRules(is_local=lambda _: False), lookup, overrides=Overrides(overrides))
+    authority = parse_authority(f"{case['host']}:{PORT}")
+    if authority is None:
+        return Refusal("malformed")
+    try:
+        refusal = HostRules(ports=[PORT]).refusal(authority)
+        return refusal or [str(endpoint.address) for endpoint in await resolver.resolve(authority, b"client")]
+    except Refusal as raised:
+        return raised
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["host"])
+def test_every_row(case: dict[str, Any]) -> None:
+    server = NameServer(case.get("dns", []))
+    for _ in range(len(server.answers) or 1):
+        asked = server.asked
+        found = asyncio.run(find(case, server))
+        assert server.asked - asked <= 1
+        if isinstance(found, list):
+            assert found
+            assert set(found) <= set(case.get("may_reach", []))
+            continue
+        expected = case.get("status", 403)
+        assert found.answer.status in (expected if isinstance(expected, list) else [expected])
+        fields = dict(found.refused.fields)
+        assert fields.get("retry-after") == ("0" if found.answer.status in {403, 502, 504} else None)
+        assert fields["proxy-status"].startswith("headgate; error=")
+
+
+def test_the_rows_say_which_addresses() -> None:
+    literals = [parse_authority(f"{case['host']}:{PORT}") for case in CASES]
+    addresses = [authority.address for authority in literals if authority is not None and authority.address is not None]
+    assert len(addresses) >= 40
+    assert addresses.count(ip_address("127.0.0.1")) >= 5

@@ -1,0 +1,108 @@
+"""A tunnel whose poll is a list: a test says itself what is ready, and sees what is waited for."""
+
+import contextlib
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from headgate.proxy.asked import Limits, Opened
+from headgate.proxy.poll import READ, Ready
+from headgate.proxy.relay import Relay, Tunnel
+
+__all__ = ["Polled", "Tunnelled", "tunnelled"]
+
+
+class Polled:
+    """Remembers what is wanted of which descriptor."""
+
+    def __init__(self) -> None:
+        self.wanted: dict[int, int] = {}
+
+    def watch(self, descriptor: int, wanted: int, _ready: Ready) -> None:
+        assert descriptor not in self.wanted
+        self.wanted[descriptor] = wanted
+
+    def change(self, descriptor: int, wanted: int) -> None:
+        assert self.wanted[descriptor] != wanted, "a system call for nothing"
+        self.wanted[descriptor] = wanted
+
+    def hand_over(self, descriptor: int, _ready: Ready) -> None:
+        assert descriptor in self.wanted
+
+    def forget(self, descriptor: int) -> None:
+        self.wanted.pop(descriptor, None)
+
+    drop = forget
+
+    def close(self) -> None:
+        self.wanted.clear()
+
+
+def descriptors() -> int:
+    """Count what this process has open, where the system tells."""
+    folder = Path("/proc/self/fd")
+    return len(list(folder.iterdir())) if folder.is_dir() else 0
+
+
+class Tunnelled:
+    """The tunnel, and the two programs at its ends."""
+
+    def __init__(self, limits: Limits, early: bytes) -> None:
+        self.client, near = socket.socketpair()
+        far, self.target = socket.socketpair()
+        for sock in (self.client, near, far, self.target):
+            sock.settimeout(0)
+        self.poll = Polled()
+        self.poll.watch(near.fileno(), READ, self)
+        self.told: list[tuple[Any, ...]] = []
+        self.left = 0
+        self.relay = Relay(self.poll, now=1000.0, left=self.leave)
+        self.near, self.far = near, far
+        self.descriptors = near.fileno(), far.fileno()
+        self.relay.join(near, Opened(socket=far, closed=lambda *told: self.told.append(told), limits=limits), early)
+        self.tunnel: Tunnel | None = next(iter(self.relay.tunnels), None)
+
+    def leave(self) -> None:
+        self.left += 1
+
+    def ready(self, _events: int) -> None:
+        """Stand in for the connection before the tunnel."""
+
+    @property
+    def wanted(self) -> list[int | None]:
+        """What is wanted of the client's side, and of the target's; None where it is not even watched."""
+        return [self.poll.wanted.get(descriptor) for descriptor in self.descriptors]
+
+    def fill(self, sock: socket.socket) -> int:
+        """Send until no more is taken."""
+        count = 0
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                count += sock.send(b"x" * 65536)
+        return count
+
+    def drain(self, sock: socket.socket) -> bytes:
+        """Receive what is there."""
+        whole = b""
+        with contextlib.suppress(BlockingIOError):
+            while piece := sock.recv(1 << 20):
+                whole += piece
+        return whole
+
+
+@contextlib.contextmanager
+def tunnelled(limits: Limits | None = None, *, early: bytes = b"") -> Iterator[Tunnelled]:
+    """Make one, and see that nothing of it is left."""
+    before = descriptors()
+    one = Tunnelled(limits or Limits(), early)
+    try:
+        yield one
+    finally:
+        one.relay.close("drained")
+        one.client.close()
+        one.target.close()
+    assert len(one.told) == 1
+    assert one.left == 1
+    assert one.relay.waiting == 0
+    assert descriptors() == before
