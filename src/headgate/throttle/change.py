@@ -14,7 +14,10 @@ from headgate.release import ASAP, advance
 from headgate.throttle.entry import TARGET, Entry, Key
 from headgate.throttle.policy import Policy
 
-__all__ = ["Change", "Cleared", "Declared", "Dropped", "OptedOut", "Outcome", "Response", "RetryTokens", "applied"]
+__all__ = [
+    "Change", "Cleared", "ClockSetBack", "Declared", "Dropped", "OptedOut", "Outcome", "Response", "RetryTokens",
+    "applied",
+]  # fmt: skip
 
 
 class Change(Protocol):
@@ -117,6 +120,20 @@ class Cleared(msgspec.Struct, frozen=True, kw_only=True):
         """End the backoff then, if it would hold for longer."""
         if entry is not None:
             entry.backoff = min(entry.backoff, self.until)
+        return entry
+
+
+class ClockSetBack(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry has followed a clock that was set back."""
+
+    now: float
+    horizons: tuple[float, float, float]
+    """The entry's horizons before it did: one that has others by now was changed since, and does not follow again."""
+
+    def apply(self, entry: Entry | None, key: Key, policy: Policy) -> Entry | None:  # noqa: ARG002 - a `Change`
+        """Have the entry follow the clock."""
+        if entry is not None and entry.horizons == self.horizons:
+            entry.follow_clock(self.now)
         return entry
 
 

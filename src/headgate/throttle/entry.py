@@ -66,6 +66,11 @@ class Entry(msgspec.Struct, gc=False):
         """The later of the two horizons."""
         return self.backoff if self.backoff > self.retry_after else self.retry_after
 
+    @property
+    def horizons(self) -> tuple[float, float, float]:
+        """Both horizons, and when one was last set."""
+        return self.backoff, self.retry_after, self.noted
+
     def is_spent(self, now: float, policy: Policy) -> bool:
         """Return whether a target or bucket is forgotten: released for as long as the policy remembers it."""
         if self.kind > BUCKET:

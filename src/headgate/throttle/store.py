@@ -11,7 +11,7 @@ from typing import Final, Protocol, TypeAlias
 import msgspec
 
 from headgate.errors import ConfigurationError
-from headgate.throttle.change import Change, Cleared, Declared, Dropped, Response, applied
+from headgate.throttle.change import Change, Cleared, ClockSetBack, Declared, Dropped, Response, applied
 from headgate.throttle.entry import BUCKET, BUDGET, KINDS, OPT_OUT, TARGET, Entry, Key
 from headgate.throttle.policy import Policy
 from headgate.throttle.target import Target, path_matches
@@ -24,6 +24,10 @@ _LOOKS: Final = 2
 """Entries looked at for each new one, and dropped if they are forgotten."""
 _LOOKS_FOR_ROOM: Final = 16
 """Entries looked at where one of them has to go."""
+
+_MIN_STEP: Final = 60.0
+"""Seconds: `on_change` is not called for a clock that was set back by less. Another process with the same clock may have
+read it after this one, and its entry may be there first."""
 
 _SPENT, _HEALTHY, _RELEASED, _HELD = range(4)
 """What is given up first when there is no room."""
@@ -276,8 +280,15 @@ class MemoryStore:
     def _is_spent(self, entry: Entry, now: float) -> bool:
         """Return whether an entry is forgotten, once its instants have followed the clock; asked before using one."""
         if now < entry.noted:
-            self.counters.clock_steps += entry.follow_clock(now)
+            self._follow_clock(entry, now)
         return entry.is_spent(now, self._policy)
+
+    def _follow_clock(self, entry: Entry, now: float) -> None:
+        change = ClockSetBack(now=now, horizons=entry.horizons)
+        step = entry.noted - now
+        self.counters.clock_steps += entry.follow_clock(now)
+        if self._on_change is not None and step >= _MIN_STEP:
+            self._on_change(entry.key, change, entry)
 
     def _rank(self, entry: Entry, now: float) -> int:
         if entry.is_spent(now, self._policy):

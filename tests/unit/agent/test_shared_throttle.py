@@ -283,7 +283,10 @@ class TestSharing:
 
 
 class TestClocks:
-    """Processes have a clock in common; where they do not, no hold is longer than it was to be, and none is lost."""
+    """Processes have a clock in common; where they do not, no hold is longer than it was to be.
+
+    One that is ahead by a minute or more looks like one that was ahead of a clock that was set back since.
+    """
 
     def test_a_hold_by_a_clock_that_is_ahead_lasts_as_long_as_it_was_to(self, make):
         ahead, behind = make(), make()
@@ -295,16 +298,38 @@ class TestClocks:
         assert behind.release_time(Y, now=NOW + 60) == ASAP
         assert behind.clock_steps >= 1
 
+    def test_a_response_after_a_clock_that_was_set_back_makes_no_hold_last_anew(self, make):
+        one, other = make(), make()
+        fail(one, headers={"Retry-After": "60"})
+        synchronize(one, other)
+        now = NOW - 600
+        for throttle in (one, other):
+            assert throttle.release_time(X, now=now) == now + 60
+        for _ in range(3):  # each has the file's row, which still has the instants of before, read again
+            now += 60
+            one.response_received(X, 200, {}, now=now)
+            synchronize(one, other)
+            assert (one.release_time(X, now=now), other.release_time(X, now=now)) == (ASAP, ASAP)
+
     def test_what_the_one_behind_counts_adds_up_and_shortens_nothing(self, make):
         ahead, behind = make(), make()
-        fail(ahead, times=9, now=NOW + 3_000)
-        release = ahead.release_time(X, now=NOW + 3_000)
+        fail(ahead, times=9, now=NOW + 59)
+        release = ahead.release_time(X, now=NOW + 59)
         synchronize(ahead, behind)
         fail(behind)
         synchronize(behind, ahead)
-        assert failures(ahead, now=NOW + 3_000) == 10
-        assert ahead.release_time(X, now=NOW + 3_000) >= release
+        assert failures(ahead, now=NOW + 59) == 10
+        assert ahead.release_time(X, now=NOW + 59) >= release
         assert behind.release_time(X, now=NOW) - NOW <= PLAIN.maximum_backoff
+
+    def test_what_is_counted_after_the_clock_was_set_back_adds_up(self, make):
+        ahead, behind = make(), make()
+        fail(ahead, times=9, now=NOW + 3_000)
+        synchronize(ahead, behind)
+        fail(behind)
+        synchronize(behind, ahead)
+        assert failures(ahead, now=NOW) == failures(behind, now=NOW) == 10
+        assert ahead.release_time(X, now=NOW) == behind.release_time(X, now=NOW) <= NOW + PLAIN.maximum_backoff
 
     def test_one_ahead_does_not_end_what_holds_by_its_clock_too(self, make):
         ahead, behind = make(), make()

@@ -4,6 +4,7 @@ from headgate.release import ASAP
 from headgate.throttle import Policy
 from headgate.throttle.change import (
     Cleared,
+    ClockSetBack,
     Declared,
     Dropped,
     OptedOut,
@@ -25,6 +26,20 @@ def entry(backoff=0.0, key=KEY, **values):
 
 def respond(before, outcome, *, now=100.0, key=KEY, **values):
     return applied(Response(now=now, outcome=outcome, **values), before, key, POLICY)
+
+
+class TestClockSetBack:
+    def test_an_entry_with_the_same_horizons_follows(self):
+        before = entry(108.0, count=3, retry_after=130.0, noted=100.0)
+        change = ClockSetBack(now=40.0, horizons=before.horizons)
+        assert applied(change, before, KEY, POLICY) == entry(48.0, count=3, retry_after=70.0, noted=40.0)
+        assert applied(change, None, KEY, POLICY) is None
+
+    @pytest.mark.parametrize("since", [{"backoff": 109.0}, {"retry_after": 131.0}, {"noted": 101.0}])
+    def test_one_that_was_changed_since_does_not(self, since):
+        values = {"backoff": 108.0, "retry_after": 130.0, "noted": 100.0, **since}
+        change = ClockSetBack(now=40.0, horizons=(108.0, 130.0, 100.0))
+        assert applied(change, entry(**values), KEY, POLICY) == entry(**values)
 
 
 class TestResponse:

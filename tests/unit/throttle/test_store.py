@@ -4,7 +4,7 @@ import pytest
 
 from headgate.errors import ConfigurationError
 from headgate.throttle import Policy
-from headgate.throttle.change import OptedOut, Outcome, Response, RetryTokens
+from headgate.throttle.change import ClockSetBack, OptedOut, Outcome, Response, RetryTokens
 from headgate.throttle.entry import BUCKET, BUDGET, OPT_OUT, TARGET, Entry, Key
 from headgate.throttle.store import MAX_BUCKETS, MemoryStore
 from headgate.throttle.target import Target, parse_target
@@ -123,6 +123,20 @@ class TestCallingBack:
         store.apply(key, response)
         store.put(key, None)
         assert len(told) == 1
+
+    @pytest.mark.parametrize(("step", "is_told"), [(60.0, True), (59.0, False)])
+    def test_a_clock_that_was_set_back_by_a_minute_is_told_once(self, step, is_told):
+        told = []
+        store = make(on_change=lambda *change: told.append(change))
+        entry = put(store, "/a", now=100.0, backoff=190.0)
+        entry.noted = 100.0
+        horizons = entry.horizons
+        told.clear()
+        for _ in range(2):
+            assert store.find(target("/a"), now=100.0 - step) is entry
+        change = ClockSetBack(now=100.0 - step, horizons=horizons)
+        assert told == [(entry.key, change, entry)] * is_told
+        assert entry.backoff == 190.0 - step
 
     def test_what_changes_nothing_is_not(self):
         store = make(on_change=lambda *_: pytest.fail("changed"))
