@@ -74,7 +74,7 @@ class Passage(msgspec.Struct, eq=False):
 
     def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
         """Keep the draw for the next request, if it is the same one sent again because no response came."""
-        if error is not None and (self._draw is not None or self.interactive):
+        if error is not None:
             carried_over.set([(_plain(parse_url(self._url)), self._draw, self.interactive)])
 
     def take_over(self) -> None:
@@ -124,7 +124,7 @@ class Passage(msgspec.Struct, eq=False):
             throttle.response_received(url, status, headers, now=now, sent=self._sent)
         finally:
             courtesy.lock.release()
-        if (self._draw is not None or self.interactive) and status in _REDIRECTS:
+        if status in _REDIRECTS:
             self._redirected(headers)
         if self._tries > courtesy.retry or not self._is_worth_another(status):
             return True

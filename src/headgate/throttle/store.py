@@ -26,8 +26,8 @@ _LOOKS_FOR_ROOM: Final = 16
 """Entries looked at where one of them has to go."""
 
 _MIN_STEP: Final = 60.0
-"""Seconds: `on_change` is not called for a clock that was set back by less. Another process with the same clock may have
-read it after this one, and its entry may be there first."""
+"""Seconds: `on_change` is not called for a clock that was set back by less, since another process with the same clock
+may have read it after this one, and its entry may be there first."""
 
 _SPENT, _HEALTHY, _RELEASED, _HELD = range(4)
 """What is given up first when there is no room."""

@@ -273,6 +273,19 @@ def test_a_retry_goes_at_the_release_time(world):
     assert world.slept == [pytest.approx(0.98), pytest.approx(1.372), 3.0]
 
 
+def test_a_retry_may_be_held_as_long_as_the_first_try(world):
+    courtesy = world.courtesy(max_delay=5, retry=1)
+    world.go(courtesy, (200, {"Retry-After": "4"}))
+    passage = courtesy.passage("GET", URL)
+    assert passage.wait().seconds == 4
+    world.now += 4
+    assert passage.wait() is None
+    assert not passage.received(503, {})
+    world.now += passage.wait().seconds
+    world.go(courtesy, (200, {"Retry-After": "5"}), interactive=True)
+    assert passage.wait().seconds == 5
+
+
 def test_a_retry_that_would_have_to_wait_longer_than_it_may_is_not_made(world):
     courtesy = world.courtesy(retry=5, max_delay=1)
     answer = 503, {"Retry-After": "2"}
@@ -492,9 +505,20 @@ def test_a_request_that_got_no_response_keeps_its_draw_when_it_is_sent_again(wor
     contextvars.Context().run(again)
 
 
-def lose(courtesy, error) -> None:
+def test_an_interactive_request_that_got_no_response_is_one_when_it_is_sent_again(world):
+    def again() -> None:
+        courtesy = world.courtesy()
+        world.go(courtesy, (200, {"Retry-After": "60"}))
+        lose(courtesy, OSError(), interactive=True)
+        world.go(courtesy, GOOD)
+        held(world, courtesy)
+
+    contextvars.Context().run(again)
+
+
+def lose(courtesy, error, **options) -> None:
     """Begin a request for which no response comes."""
-    passage = courtesy.passage("GET", URL)
+    passage = courtesy.passage("GET", URL, **options)
     while (wait := passage.wait()) is not None:
         wait.block()
     with pytest.raises(type(error)), passage:
@@ -670,7 +694,24 @@ def test_a_clock_that_is_set_back_makes_no_request_wait_for_advice_for_ever(worl
 
     with pytest.raises(NoContact):
         keep_waiting()
-    assert waited <= 9
+    assert waited == 9
+
+
+def test_a_retry_may_wait_for_advice_as_long_as_the_first_try(world):
+    slow = Slow(world, max_delay=3, retry=1)
+    passage = slow.courtesy.passage("GET", URL)
+    assert slow.waits(passage, seconds=3) == 3
+    slow.reports[0](ALL)
+    assert passage.wait() is None
+    assert not passage.received(503, {})
+    assert passage.wait().seconds == 0.5
+    world.now += 200_000  # so long that nothing is known of the advice any more
+    waited = 0.0
+    with pytest.raises(NoContact):  # noqa: PT012 - which of them raises is what is tested
+        for _ in range(100):
+            waited += passage.wait().seconds
+            world.now -= 1
+    assert waited == 9
 
 
 def test_a_request_that_the_throttle_refuses_does_not_wait_for_advice(world):
