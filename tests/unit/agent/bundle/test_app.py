@@ -208,18 +208,20 @@ def test_a_startup_or_shutdown_that_fails_is_an_error():
         next(exchanges)
 
 
-def test_an_application_that_takes_too_long_is_given_up(monkeypatch):
+def test_a_startup_that_takes_too_long_is_given_up(monkeypatch):
     async def never(receive, send):
         await asyncio.Event().wait()
 
-    monkeypatch.setattr("headgate.agent.bundle.lifespan._PATIENCE", 0.01)
+    monkeypatch.setattr("headgate.agent.bundle.lifespan._PATIENCE", 0)
     with pytest.raises(FetchError, match="startup takes more than"):
         list(collect_app(app_of(START, END, lifespan=never), ["/"], base_url=BASE))
 
+
+def test_a_response_that_takes_too_long_is_given_up(monkeypatch):
     async def hangs(scope, receive, send):
         if scope["type"] == "http":
             await asyncio.Event().wait()
 
-    monkeypatch.setattr("headgate.agent.bundle.app._PATIENCE", 0.01)
+    monkeypatch.setattr("headgate.agent.bundle.app._PATIENCE", 0)
     with pytest.raises(FetchError, match=r"^https://app\.example/: the application takes more than"):
         list(collect_app(hangs, ["/"], base_url=BASE))
