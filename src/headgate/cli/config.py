@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headgate.cli.printing import counted
 from headgate.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ DEFAULT_FILE = "headgate.toml"
 CONFIG: Callable[..., Any] = click.option(
     "--config", "file", metavar="FILE", help=f"Configuration; else {DEFAULT_FILE} of the working directory, if any."
 )
+
+_FILE: Callable[..., Any] = click.argument("named", metavar="[FILE]", required=False)
 
 
 def configuration(file: str | None) -> "tuple[Configuration, str | None]":
@@ -39,15 +42,16 @@ def config() -> None:
 
 
 @config.command()
+@_FILE
 @CONFIG
-def check(file: str | None) -> None:
-    """Say whether the file is valid, and else what would be right."""
+def check(named: str | None, file: str | None) -> None:
+    """Say whether FILE is valid, and else what would be right."""
     from headgate.cli.composing import check_composition, warn
     from headgate.config.proxy import Proxy
 
-    tree, name = configuration(file)
+    tree, name = configuration(_one_name(named, file))
     if name is None:
-        raise ConfigurationError(f"there is no {DEFAULT_FILE} here; name a file with --config")
+        raise ConfigurationError(f"{DEFAULT_FILE} does not exist here; name a file: headgate config check FILE")
     try:
         check_composition(tree)
         if tree.proxy != Proxy():
@@ -57,17 +61,25 @@ def check(file: str | None) -> None:
     except ConfigurationError as error:
         raise ConfigurationError(f"{name}: {error}") from None
     warn(tree, lambda sentence: click.echo(sentence, err=True))
-    click.echo(f"{name}: valid, {len(tree.domain)} domains")
+    click.echo(f"{name}: valid, {counted(len(tree.domain), 'domain')}")
 
 
 @config.command()
+@_FILE
 @CONFIG
-def show(file: str | None) -> None:
-    """Print the effective file: each key, its value, its meaning."""
+def show(named: str | None, file: str | None) -> None:
+    """Print the effective configuration: what FILE says, and the defaults of all else, each key with its meaning."""
     from headgate.config import show as written
 
-    tree, _ = configuration(file)
+    tree, _ = configuration(_one_name(named, file))
     click.echo(written(tree), nl=False)
+
+
+def _one_name(named: str | None, file: str | None) -> str | None:
+    """Return the name of the file, which may be given with or without `--config`."""
+    if named is not None and file is not None:
+        raise click.UsageError(f"two files are named, {named!r} and {file!r}; name one")
+    return file if named is None else named
 
 
 @config.command()

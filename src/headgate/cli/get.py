@@ -82,8 +82,19 @@ def _web_url(url: str) -> str:
 
     parsed = parse_url(url)
     if parsed is None or not parsed.startswith(("http://", "https://")):
-        raise ConfigurationError(f"{harmless(url)} is no http or https URL; try https://example.com/")
+        raise ConfigurationError(f"{harmless(url)!r} is not an http or https URL; try {_with_scheme(url)!r}")
     return parsed
+
+
+def _with_scheme(text: str) -> str:
+    """Return the URL that a host or a path below it stands for, or an example where there is none."""
+    from headgate.http.origin import host_of, is_localhost, serialised_origin
+
+    url = f"https://{text}"
+    origin = serialised_origin(url)
+    if origin is None or "://" in text:
+        return "https://example.com/"
+    return harmless(f"http://{text}" if is_localhost(host_of(origin)) else url)
 
 
 async def _fetch(

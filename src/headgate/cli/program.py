@@ -5,6 +5,7 @@ goes wrong ends here in one sentence on stderr: exit 0 done, 1 the answer is no,
 and 141 for an interrupt and a closed pipe. Never a traceback, unless HEADGATE_TRACEBACK asks for one.
 """
 
+import difflib
 import errno
 import importlib
 import io
@@ -35,6 +36,11 @@ _COMMANDS = {
     "replay": "What a rule, or the throttle, would have done to a log.",
     "config": "Check, show or describe a configuration file.",
 }
+_HINTS = {
+    "burst": "a rule is one argument, and needs quotes for its spaces: '10/s burst 20'",
+    ".toml": "name a configuration file with --config",
+}
+"""What to do about an argument that a command does not take, by a part of it."""
 _INTERRUPTED = 130
 _CLOSED_PIPE = 141
 
@@ -58,6 +64,17 @@ class Program(click.Group):
         assert isinstance(command, click.Command)
         _reject_empty_values(command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that is named first; raises `UsageError` with the nearest name where there is none."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            near = difflib.get_close_matches(args[0], self.sentences, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise click.UsageError(f"no such command {args[0]!r}{hint}", ctx) from None
 
     def find(self, name: str) -> tuple[str, str]:
         """Give the module of a command that there is, and its name there."""
@@ -190,6 +207,8 @@ def _run(arguments: Sequence[str] | None) -> int:
 def _usage(error: click.ClickException) -> str:
     """Say a wrong use in one sentence that ends with where to read on."""
     words = " ".join(error.format_message().split()).rstrip(".")
+    if words.startswith("Got unexpected extra argument"):
+        words += "".join(f"; {hint}" for part, hint in _HINTS.items() if part in words)
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "headgate"
     return f"{path}: {words[:1].lower()}{words[1:]}; see '{path} --help'"

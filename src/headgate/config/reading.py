@@ -29,6 +29,7 @@ _WORDS = {
     "`array`": "a list",
     "`object`": "a table",
 }
+_MISSING = re.compile(r"object missing required field `([^`]*)`")
 _PATH = re.compile(r"/[^\x00-\x20?#\x7f-\U0010ffff]*")
 _BUS = re.compile(r"tcp://(?P<address>.+)|ipc://.+")
 
@@ -54,7 +55,7 @@ def parse(text: str, *, name: str = "headgate.toml") -> Configuration:
     except RecursionError:
         raise ConfigurationError(f"{name}: not TOML that can be read: it is nested too deeply") from None
     for path, key, valid in _unknown(document, Configuration, ""):
-        raise ConfigurationError(f"{name}: {path} is no key; {_nearest(key, valid)}")
+        raise ConfigurationError(f"{name}: {path}: unknown key; {_nearest(key, valid)}")
     try:
         tree = _converted(document)
         check(tree)
@@ -148,8 +149,21 @@ def _unknown(value: object, kind: Any, path: str) -> Iterator[tuple[str, str, li
 
 
 def _nearest(key: str, valid: list[str]) -> str:
+    if headings := _headings(key):
+        return f"it belongs under {' or '.join(headings)}"
     near = difflib.get_close_matches(key.lower().replace("-", "_"), valid, n=1, cutoff=0.5)
     return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(valid)}"
+
+
+def _headings(key: str) -> list[str]:
+    """Return the headings of the sections that have a key of this name, as TOML writes them."""
+    found = []
+    for section in msgspec.structs.fields(Configuration):
+        is_list = get_origin(section.type) is tuple
+        kind = get_args(section.type)[0] if is_list else section.type
+        if key in {field.encode_name for field in msgspec.structs.fields(kind)}:
+            found.append(f"[[{section.name}]]" if is_list else f"[{section.name}]")
+    return found
 
 
 def _sentence(message: str) -> str:
@@ -159,7 +173,9 @@ def _sentence(message: str) -> str:
     said = message[: match.start()] if match else message
     for name, words in _WORDS.items():
         said = said.replace(name, words)
-    said = said[:1].lower() + said[1:]
+    said = _MISSING.sub(r"the key '\1' is missing", said[:1].lower() + said[1:])
+    if said == "expected a list, got a table":
+        said += f"; write [[{path}]] for each, in place of [{path}]"
     choices = _choices(Configuration, path)
     if choices:
         said = f"{said.removeprefix('invalid enum value ')} is none of {', '.join(choices)}"

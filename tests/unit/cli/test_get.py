@@ -212,8 +212,11 @@ def test_redirects_without_end_are_an_error(run, site):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["ftp://example.com/"], "ftp://example.com/ is no http or https URL; try https://example.com/"),
-        (["example.com"], "example.com is no http or https URL"),
+        (["ftp://example.com/"], "'ftp://example.com/' is not an http or https URL; try 'https://example.com/'"),
+        (["example.com/a?b"], "'example.com/a?b' is not an http or https URL; try 'https://example.com/a?b'"),
+        (["localhost:8000"], "'localhost:8000' is not an http or https URL; try 'http://localhost:8000'"),
+        (["http://"], "'http://' is not an http or https URL; try 'https://example.com/'"),
+        (["not a host"], "'not a host' is not an http or https URL; try 'https://example.com/'"),
         (["http://127.0.0.1:1/", "--max-delay", "nan"], "max_delay must be a non-negative number of seconds, got nan"),
         (["http://127.0.0.1:1/", "--max-delay", "-1"], "max_delay must be a non-negative number of seconds, got -1.0"),
         (["http://127.0.0.1:1/", "--retry", "-1"], "retry must be a non-negative number of retries, got -1"),

@@ -16,7 +16,7 @@ def test_config_check_warns_and_takes_the_file(headgate, tmp_path, rule, algorit
     file = tmp_path / "headgate.toml"
     file.write_text(FILE.format(rule=rule, algorithm=algorithm))
     ran = headgate("config", "check", "--config", file)
-    assert (ran.code, ran.out) == (0, f"{file}: valid, 1 domains\n".encode())
+    assert (ran.code, ran.out) == (0, f"{file}: valid, 1 domain\n".encode())
     assert len(ran.err.splitlines()) == lines
     if lines:
         assert ran.err.startswith(

@@ -40,6 +40,10 @@ def test_every_command_has_help(capsys, command):
     ("arguments", "words"),
     [
         (["nope"], "no such command 'nope'"),
+        (["server"], "no such command 'server'; did you mean 'serve'?; see 'headgate --help'"),
+        (["serve", "--rule", "10/s", "burst", "20"], "a rule is one argument, and needs quotes"),
+        (["serve", "headgate.toml"], "name a configuration file with --config"),
+        (["config", "check", "a.toml", "--config", "b.toml"], "'a.toml' and 'b.toml'"),
         (["replay"], "missing argument"),
         (["replay", "-"], "missing option '--rule'"),
         (["replay", "--rule", "1/s", "--nope", "-"], "no such option"),

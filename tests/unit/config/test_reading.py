@@ -63,12 +63,15 @@ def test_an_empty_file_is_all_defaults():
         ('[[domain]]\nname = "a"\nrule = ["1/s"]', "domain[0].rule", "'rules'"),
         ('[[advice]]\nuser_agent = "a"\nfractoin = 1', "advice[0].fractoin", "'fraction'"),
         ("[zzzzzz]", "zzzzzz", "gate, domain, advice, master"),
+        ('origin = "http://127.0.0.1:8000"', "origin", "it belongs under [gate]"),
+        ('[gate]\nrules = ["1/s"]', "gate.rules", "it belongs under [[domain]]"),
+        ("[master]\nworkers = 2", "master.workers", "it belongs under [gate] or [proxy]"),
     ],
 )
 def test_an_unknown_key_names_the_file_the_key_and_the_nearest(text, path, hint):
     with pytest.raises(ConfigurationError) as caught:
         parse(text, name="some.toml")
-    assert str(caught.value).startswith(f"some.toml: {path} ")
+    assert str(caught.value).startswith(f"some.toml: {path}: unknown key; ")
     assert hint in str(caught.value)
 
 
@@ -85,7 +88,8 @@ def test_an_unknown_key_names_the_file_the_key_and_the_nearest(text, path, hint)
         ('[gate]\nmaster = "there"', "gate.master", "embedded"),
         ('[gate]\nmaster = "tcp://a:65535"', "gate.master", "65535"),
         ("gate = 3", "gate", "expected a table"),
-        ("[[domain]]", "domain[0]", "name"),
+        ("[[domain]]", "domain[0]", "the key 'name' is missing"),
+        ('[domain]\nname = "a"', "domain", "got a table; write [[domain]] for each, in place of [domain]"),
         ("domain = [3]", "domain[0]", "expected a table"),
         ('[[domain]]\nname = "a"\nrules = ["1/s", "10 per fortnite"]', "domain[0].rules[1]", "'10 per fortnite'"),
         ('[[domain]]\nname = "a"\nrules = "1/s"', "domain[0].rules", "expected a list"),
