@@ -24,6 +24,7 @@ DRAFT = Policy(jitter_factor=0)
 SOON = Policy(num_errors_to_ignore=0, initial_backoff=0.05, multiply_factor=1, jitter_factor=0)
 MORE_THAN_IS_READ = 4 * 2**20
 PAUSE = 0.05
+DRIPS = 100
 
 
 class Client(Protocol):
@@ -266,6 +267,22 @@ class Laws:
         origin.say("/", Answer(503, {}, endless()), 200)
         with self.client(courtesy(SOON, max_delay=60, retry=1)) as client:
             assert client.ask(f"{origin.url}/") == (200, b"hello")
+        assert len({asked.connection for asked in origin.got("/")}) == 2
+
+    @pytest.mark.parametrize("fields", [{}, {"Content-Length": str(DRIPS)}])
+    def test_a_retry_does_not_wait_for_a_body_that_comes_byte_by_byte(self, origin, fields):
+        dripped = []
+
+        def dripping():
+            for _ in range(DRIPS):
+                time.sleep(0.05)
+                dripped.append(b"x")
+                yield b"x"
+
+        origin.say("/", Answer(503, fields, dripping()), 200)
+        with self.client(courtesy(SOON, max_delay=60, retry=1)) as client:
+            assert client.ask(f"{origin.url}/") == (200, b"hello")
+            assert len(dripped) < DRIPS
         assert len({asked.connection for asked in origin.got("/")}) == 2
 
     @pytest.mark.parametrize("piece", [b"", b"not what it says it is"])

@@ -30,7 +30,10 @@ class Asked(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What is answered; a body in several pieces is chunked, and no status at all is a connection that is closed."""
+    """What is answered; no status at all is a connection that is closed.
+
+    A body in several pieces is chunked, unless there is a Content-Length.
+    """
 
     status: int | None = 200
     fields: Mapping[str, str] = {}
@@ -147,12 +150,17 @@ class _Connection(socketserver.StreamRequestHandler):
         return body
 
     def _write(self, answer: Answer, headless: bool) -> None:
-        chunked = not isinstance(answer.body, bytes)
+        in_pieces = not isinstance(answer.body, bytes)
+        chunked = in_pieces and "Content-Length" not in answer.fields
         lines = [f"HTTP/1.1 {answer.status} Said", *(f"{name}: {value}" for name, value in answer.fields.items())]
-        lines.append("Transfer-Encoding: chunked" if chunked else f"Content-Length: {len(answer.body)}")
+        if chunked:
+            lines.append("Transfer-Encoding: chunked")
+        elif not in_pieces:
+            lines.append(f"Content-Length: {len(answer.body)}")
         self.wfile.write("\r\n".join([*lines, "", ""]).encode("latin-1"))
         if headless:
             return
-        for piece in answer.body if chunked else ():
-            self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
-        self.wfile.write(b"0\r\n\r\n" if chunked else answer.body)
+        for piece in answer.body if in_pieces else [answer.body]:
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece) if chunked else piece)
+        if chunked:
+            self.wfile.write(b"0\r\n\r\n")

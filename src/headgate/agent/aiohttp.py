@@ -4,11 +4,12 @@ A session passes each hop of a redirect through its middlewares as a request of 
 connection proved dead. Nothing of a response's body is read here, unless its request is sent again.
 """
 
+import asyncio
 from functools import partial
-from typing import Final
 
 from headgate.agent.advice import in_task
 from headgate.agent.courtesy import Courtesy
+from headgate.agent.refused_body import MAX_READ_SIZE, READ_TIMEOUT
 from headgate.errors import MissingExtra, NoContact
 
 try:
@@ -20,9 +21,6 @@ except ImportError:
 from headgate.agent.advice.client_aiohttp import fetch_beside
 
 __all__ = ["Held", "Middleware"]
-
-_SHORT: Final = 65_536
-"""Bytes of a refused body that are read for the sake of its connection, which can then serve again."""
 
 
 class Held(NoContact, aiohttp.ClientError):
@@ -78,11 +76,12 @@ def _is_repeatable(request: aiohttp.ClientRequest) -> bool:
 
 async def _let_go(response: aiohttp.ClientResponse) -> None:
     """Release a response; its connection serves again if there was not much left on it."""
-    left = _SHORT
+    left = MAX_READ_SIZE
     try:
-        while left > 0 and not response.content.at_eof():
-            left -= len(await response.content.readany())
-    except aiohttp.ClientError:
+        async with asyncio.timeout(READ_TIMEOUT):
+            while left > 0 and not response.content.at_eof():
+                left -= len(await response.content.readany())
+    except (aiohttp.ClientError, TimeoutError):
         pass  # what is wrong with it is the next one's to show
     finally:
         response.release()

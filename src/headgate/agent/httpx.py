@@ -5,11 +5,12 @@ here as a request of its own. Nothing of a response's body is read here, unless 
 """
 
 import threading
+import time
 from contextlib import aclosing, closing, suppress
 from functools import cache, partial
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from headgate.agent.advice import StartFetch, in_task, in_thread
 from headgate.agent.advice.client_httpx import fetch_through, fetch_through_async
@@ -17,6 +18,7 @@ from headgate.agent.courtesy import Courtesy
 from headgate.agent.library import library_of
 from headgate.agent.marks import is_interactive
 from headgate.agent.passage import Passage
+from headgate.agent.refused_body import MAX_READ_SIZE, READ_TIMEOUT
 from headgate.errors import NoContact
 
 if TYPE_CHECKING:
@@ -26,9 +28,6 @@ else:
     AsyncBaseTransport = BaseTransport = object
 
 __all__ = ["AsyncTransport", "Transport"]
-
-_SHORT: Final = 65_536
-"""Bytes that a refused body may have to be read to its end, so that its connection can serve again."""
 
 
 class Transport(BaseTransport):
@@ -87,8 +86,10 @@ class Transport(BaseTransport):
                 raise
             with suppress(Exception), closing(response):  # what is wrong with it is the next one's to show
                 if _is_short(response):
+                    deadline = time.monotonic() + READ_TIMEOUT
                     for _ in response.stream:
-                        pass
+                        if time.monotonic() > deadline:
+                            break
 
     def _make_start_fetch(self, request: Any) -> StartFetch:
         """Make what fetches advice through the transport that sends."""
@@ -152,8 +153,7 @@ class AsyncTransport(AsyncBaseTransport):
             with suppress(Exception):  # what is wrong with it is the next one's to show
                 async with aclosing(response):
                     if _is_short(response):
-                        async for _ in response.stream:
-                            pass
+                        await _read(response)
 
     def _make_start_fetch(self, request: Any) -> StartFetch:
         """Make what fetches advice through the transport that sends."""
@@ -188,7 +188,15 @@ def _is_last(passage: Passage, response: Any) -> bool:
 def _is_short(response: Any) -> bool:
     # Told before: the asynchronous iterators of a body that nobody reads to its end cannot all be closed from here.
     length = response.headers.get("content-length", "")
-    return length.isdecimal() and int(length) <= _SHORT
+    return length.isdecimal() and int(length) <= MAX_READ_SIZE
+
+
+async def _read(response: Any) -> None:
+    import anyio
+
+    with anyio.move_on_after(READ_TIMEOUT):
+        async for _ in response.stream:
+            pass
 
 
 class _Held(NoContact):

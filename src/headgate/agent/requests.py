@@ -4,6 +4,7 @@ A session gives its adapter one request at a time: each hop of a redirect comes 
 of a response's body is read here, unless its request is sent again.
 """
 
+import time
 from contextlib import closing, suppress
 from functools import partial
 from typing import Any, Final
@@ -11,6 +12,7 @@ from typing import Any, Final
 from headgate.agent.advice import in_thread
 from headgate.agent.courtesy import Courtesy
 from headgate.agent.marks import is_interactive
+from headgate.agent.refused_body import MAX_READ_SIZE, READ_TIMEOUT
 from headgate.errors import ConfigurationError, MissingExtra, NoContact
 
 try:
@@ -23,9 +25,6 @@ except ImportError:
 from headgate.agent.advice.client_requests import fetch_with
 
 __all__ = ["Adapter", "Held"]
-
-_SHORT: Final = 65_536
-"""Bytes of a refused body that are read for the sake of its connection, which can then serve again."""
 
 _OPTIONS: Final = ("stream", "timeout", "verify", "cert", "proxies")
 """What an adapter is also given with a request, in this order or by name."""
@@ -96,13 +95,21 @@ class Adapter(HTTPAdapter):
                 response.close()
                 raise
             with closing(response), suppress(Exception):  # what is wrong with it is the next one's to show
-                response.raw.read(_SHORT, decode_content=False)
+                _read(response.raw)
 
     def close(self) -> None:
         """Close the connections, and the adapter that sends."""
         super().close()
         if self._inner is not None:
             self._inner.close()
+
+
+def _read(raw: Any) -> None:
+    """Read a body as far as it is worth it."""
+    read = getattr(raw, "read1", raw.read)  # which waits for no more than there is
+    left, deadline = MAX_READ_SIZE, time.monotonic() + READ_TIMEOUT
+    while left > 0 and time.monotonic() <= deadline and (chunk := read(left, decode_content=False)):
+        left -= len(chunk)
 
 
 def _fields(response: requests.Response) -> list[tuple[str, str]]:

@@ -34,7 +34,8 @@ def fetch_with(
             headers = getattr(response.raw, "headers", response.headers)
             if not collector.head(response.status_code, list(headers.items())):
                 return collector.broken()
-            while chunk := response.raw.read(_READ_SIZE):
+            read = getattr(response.raw, "read1", response.raw.read)  # which waits for no more than there is
+            while chunk := read(_READ_SIZE):
                 if not collector.add(chunk):
                     break
                 if time.monotonic() > deadline:
