@@ -12,14 +12,14 @@ from ipaddress import ip_address, ip_network
 
 import trustme
 
-from headgate.proxy.addresses import AddressRules
-from headgate.proxy.advising import OriginAdvice
-from headgate.proxy.asked import Asked, Opened
-from headgate.proxy.client import Clients
-from headgate.proxy.deciding import Decision, Manners
-from headgate.proxy.hosts import HostRules
-from headgate.proxy.places import Places, make_places
-from headgate.proxy.resolving import Resolver
+from headgate.proxy.admission.advice_service import OriginAdvice
+from headgate.proxy.admission.clients import Clients
+from headgate.proxy.admission.decide import Decision, Manners
+from headgate.proxy.admission.destinations import AddressRules
+from headgate.proxy.admission.hosts import HostRules
+from headgate.proxy.admission.resolver import Resolver
+from headgate.proxy.admission.tunnel_slots import Places, make_places
+from headgate.proxy.connect import Asked, Opened
 
 __all__ = ["AdvisedProxy", "Origin", "advising", "run"]
 

@@ -4,7 +4,7 @@ Workers are processes of their own and run the true code; in a proxy that has so
 """
 
 from headgate.cli.program import main
-from headgate.proxy import advising
+from headgate.proxy.admission import advice_service
 
 
 async def fail(*_args, **_named):
@@ -12,7 +12,7 @@ async def fail(*_args, **_named):
     raise LookupError("an injected defect")
 
 
-advising.exchange = fail
+advice_service.exchange = fail
 
 if __name__ == "__main__":
     main()

@@ -4,11 +4,11 @@ import asyncio
 import socket
 import sys
 
-from headgate.proxy.asked import Asked, Opened, Refused
+from headgate.proxy.connect import Asked, Opened, Refused
 from headgate.proxy.http2 import Http2
+from headgate.proxy.net.tls import server_context
 from headgate.proxy.refusal import Refusal
 from headgate.proxy.server import Patience, TunnelServer
-from headgate.proxy.tls import server_context
 
 __all__ = ["main"]
 

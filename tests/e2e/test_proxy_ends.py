@@ -12,8 +12,8 @@ from typing import Self
 
 import pytest
 
-from headgate.proxy.asked import Limits
-from headgate.proxy.http1 import Http1Connection
+from headgate.proxy.connect import Limits
+from headgate.proxy.http1.connection import Http1Connection
 from headgate.proxy.server import TunnelServer
 from tests.e2e.tunnels import (
     Deciding,

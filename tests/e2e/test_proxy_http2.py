@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 from hyperframe.frame import DataFrame, SettingsFrame
 
-from headgate.proxy.asked import Opened, Refused
+from headgate.proxy.connect import Opened, Refused
 from tests.e2e.http2_client import Http2Client
 from tests.e2e.tunnels import Deciding, Target, target_running, until
 

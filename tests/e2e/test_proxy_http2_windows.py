@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 from hyperframe.frame import SettingsFrame, WindowUpdateFrame
 
-from headgate.proxy.asked import Limits
+from headgate.proxy.connect import Limits
 from headgate.proxy.http2.connection import Http2Connection
-from headgate.proxy.http2.window import MOST_OF_A_STREAM
+from headgate.proxy.http2.flow_control import MOST_OF_A_STREAM
 from tests.e2e.http2_client import WIDEST, http2_at
 from tests.e2e.tunnels import Deciding, Target, target_running, trusting, until
 

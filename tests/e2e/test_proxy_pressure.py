@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.proxy.http1 import Http1Connection
+from headgate.proxy.http1.connection import Http1Connection
 from headgate.proxy.server import Patience, TunnelServer
 from tests.e2e.tunnels import (
     Deciding,
@@ -264,7 +264,7 @@ def test_those_too_many_take_nobodys_place(shell: Shell, run: Callable) -> None:
 
 
 def test_having_no_descriptors_left_is_survived(run: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.proxy.listening._PAUSE", 0.05)
+    monkeypatch.setattr("headgate.proxy.net.listener._PAUSE", 0.05)
 
     async def check() -> None:
         async with target_running() as port, proxy_running() as server:

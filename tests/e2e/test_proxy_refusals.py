@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.proxy.asked import Refused
-from headgate.proxy.http1 import Http1Connection
+from headgate.proxy.connect import Refused
+from headgate.proxy.http1.connection import Http1Connection
 from headgate.proxy.page import Page
 from tests.e2e.scripted import until
 from tests.e2e.tunnels import Deciding, Shell, client_at, keys, proxy_running, target_running, trusting

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from headgate.proxy.poll import LoopPoll
+from headgate.proxy.net.poller import LoopPoll
 from tests.e2e.tunnels import (
     LARGE,
     Deciding,

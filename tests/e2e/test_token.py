@@ -17,16 +17,16 @@ from hashlib import sha256
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from headgate.proxy.tokens.shared import SharedOnce, make_table
+from headgate.proxy.admission.shared_replay_store import SharedOnce, make_table
 from headgate.token import Valid
 from tests.e2e import programs
 
 # A proxy's worker as far as tokens go: it checks each line of its input and says what came of it.
 WORKER = """\
 import asyncio, sys, time
-from headgate.proxy.tokens import TokenCheck
-from headgate.proxy.tokens.redis import RedisOnce
-from headgate.proxy.tokens.shared import SharedOnce
+from headgate.proxy.admission.replay_store import TokenCheck
+from headgate.proxy.admission.redis_replay_store import RedisOnce
+from headgate.proxy.admission.shared_replay_store import SharedOnce
 from headgate.token import Valid, read_keys
 
 async def work(keys, where):

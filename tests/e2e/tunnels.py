@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import trustme
 
-from headgate.proxy.asked import Asked, Limits, Opened, Refused
+from headgate.proxy.connect import Asked, Limits, Opened, Refused
+from headgate.proxy.net.tls import server_context
 from headgate.proxy.server import TunnelServer
-from headgate.proxy.tls import server_context
 from tests.e2e.scripted import PATIENCE, until
 
 __all__ = [

@@ -8,6 +8,7 @@ import hypothesis
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.proxy.http2.flow_control import FIRST_WINDOW, MOST_OF_ALL, Receiving
 from headgate.proxy.http2.frames import (
     CONTINUATION,
     DATA,
@@ -26,7 +27,6 @@ from headgate.proxy.http2.frames import (
     header,
     settings,
 )
-from headgate.proxy.http2.window import FIRST_WINDOW, MOST_OF_ALL, Receiving
 from tests.e2e.http2_attacks import connect, literal
 from tests.e2e.http2_client import bounded
 from tests.e2e.tunnels import target_running, until

@@ -9,13 +9,14 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from headgate.http.origin import serialised_origin
-from headgate.proxy.addresses import AddressRules, Endpoint
-from headgate.proxy.authority import parse_authority
-from headgate.proxy.hosts import HostRules
-from headgate.proxy.overrides import Overrides
-from headgate.proxy.prefixes import GLOBAL_UNICAST, SPECIAL, Address, Network, what_is
+from headgate.proxy.admission.authority import parse_authority
+from headgate.proxy.admission.destinations import AddressRules
+from headgate.proxy.admission.hosts import HostRules
+from headgate.proxy.admission.overrides import Overrides
+from headgate.proxy.admission.resolver import Resolver
+from headgate.proxy.admission.special_addresses import GLOBAL_UNICAST, SPECIAL, what_is
+from headgate.proxy.net.endpoint import Address, Endpoint, Network
 from headgate.proxy.refusal import Refusal
-from headgate.proxy.resolving import Resolver
 
 PORT = 8443
 

@@ -33,7 +33,7 @@ from headgate.origin.gateway.answer import parse_answer
 from headgate.origin.gateway.chunked import ChunkedBody
 from headgate.origin.gateway.grammar import parse_request
 from headgate.origin.routes import plain_path
-from headgate.proxy.head import parse_head
+from headgate.proxy.http1.head import parse_head
 from tests.regex_steps import METHODS, CountingPattern, TooManySteps, below, characters
 
 _N = 8

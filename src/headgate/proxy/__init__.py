@@ -1,9 +1,9 @@
-"""The prefetch proxy: a CONNECT proxy that asks an origin for its traffic advice before it opens a tunnel there.
+"""The prefetch proxy: a CONNECT proxy that fetches an origin's traffic advice before it opens a tunnel to it.
 
-What a CONNECT names is read (`authority`), held against the operator's rules (`hosts`), resolved once (`resolving`,
-`lookup`), every address of it held against the table of what is nobody's business of a stranger (`prefixes`,
-`addresses`), and then one of those very addresses is dialled (`dialling`). Whatever says no says so in one way
-(`refusal`).
+`server` accepts connections. `handshake` takes one into TLS, `http1` and `http2` read CONNECT requests from it.
+`admission` decides on each request: the host rules, the client's limits and token, the addresses, the advice; then it
+connects to the target. `tunnel` relays the bytes of HTTP/1.1 tunnels, `http2.stream` those of HTTP/2. `net` has the
+sockets, the poller, TLS, DNS and dialing. `refusal` has every reason for a refusal, with its status and fields.
 """
 
 __all__: list[str] = []

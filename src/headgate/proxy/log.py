@@ -19,9 +19,9 @@ from typing import Final
 
 import msgspec
 
-from headgate.proxy.asked import Asked, Ending
-from headgate.proxy.authority import Authority
-from headgate.proxy.counts import ACCEPTED, Counts
+from headgate.proxy.admission.authority import Authority
+from headgate.proxy.connect import Asked, Ending
+from headgate.proxy.counters import ACCEPTED, Counts
 from headgate.proxy.refusal import Refusal
 
 __all__ = ["DecisionLog", "Lines", "Tally"]

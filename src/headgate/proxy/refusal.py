@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from headgate.errors import HeadgateError
 from headgate.http import sf_string, whole_seconds
-from headgate.proxy.asked import Refused
+from headgate.proxy.connect import Refused
 
 __all__ = ["ANSWERS", "DEFAULT_PAUSE", "EXHAUSTED", "NEARER", "Answer", "Nearer", "Reason", "Refusal", "Retry"]
 

@@ -15,15 +15,15 @@ from typing import Protocol
 
 import msgspec
 
-from headgate.proxy.asked import Complain, Decide
-from headgate.proxy.client import client_of
-from headgate.proxy.connecting import Connector
-from headgate.proxy.http1 import Http1Connection
-from headgate.proxy.listening import Listener, listening_sockets
+from headgate.proxy.admission.clients import client_of
+from headgate.proxy.connect import Complain, Decide
+from headgate.proxy.http1.connection import Http1Connection
+from headgate.proxy.net.connector import Connector
+from headgate.proxy.net.listener import Listener, listening_sockets
+from headgate.proxy.net.poller import READ, Ready, new_poll
+from headgate.proxy.net.tls import Handshake
 from headgate.proxy.page import Page
-from headgate.proxy.poll import READ, Ready, new_poll
-from headgate.proxy.relay import Relay
-from headgate.proxy.tls import Handshake
+from headgate.proxy.tunnel import Relay
 
 __all__ = ["CLIENT_CONNECTIONS", "Connection", "Patience", "TunnelServer", "Upgrade"]
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from headgate.proxy.asked import Asked
-from headgate.proxy.authority import Authority, parse_authority
-from headgate.proxy.counts import Counts
+from headgate.proxy.admission.authority import Authority, parse_authority
+from headgate.proxy.connect import Asked
+from headgate.proxy.counters import Counts
 from headgate.proxy.log import DecisionLog, Lines, Tally
 from headgate.proxy.refusal import Refusal
 

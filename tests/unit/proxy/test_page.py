@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from headgate.proxy.asked import Refused
+from headgate.proxy.connect import Refused
 from headgate.proxy.page import Page
 from headgate.proxy.server import TunnelServer
 

@@ -5,8 +5,8 @@ import socket
 
 import pytest
 
-from headgate.proxy.asked import Asked, Opened, Refused
-from headgate.proxy.client import client_of
+from headgate.proxy.admission.clients import client_of
+from headgate.proxy.connect import Asked, Opened, Refused
 from headgate.proxy.server import TunnelServer
 from tests.e2e.http2_client import bounded
 from tests.e2e.tunnels import until

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from headgate.proxy.addresses import AddressRules
-from headgate.proxy.authority import parse_authority
-from headgate.proxy.hosts import HostRules
-from headgate.proxy.lookup import SystemLookup
-from headgate.proxy.overrides import Overrides
+from headgate.proxy.admission.authority import parse_authority
+from headgate.proxy.admission.destinations import AddressRules
+from headgate.proxy.admission.hosts import HostRules
+from headgate.proxy.admission.overrides import Overrides
+from headgate.proxy.admission.resolver import Resolver
+from headgate.proxy.net.dns import SystemLookup
 from headgate.proxy.refusal import Refusal
-from headgate.proxy.resolving import Resolver
 
 CASES = json.loads((Path(__file__).parents[2] / "vectors" / "proxy" / "addresses.json").read_text())["cases"]
 PORT = 8443

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from headgate.proxy.asked import Limits, Opened
-from headgate.proxy.poll import READ, Ready
-from headgate.proxy.relay import Relay, Tunnel
+from headgate.proxy.connect import Limits, Opened
+from headgate.proxy.net.poller import READ, Ready
+from headgate.proxy.tunnel import Relay, Tunnel
 
 __all__ = ["Polled", "Tunnelled", "tunnelled"]
 

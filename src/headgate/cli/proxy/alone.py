@@ -8,8 +8,8 @@ from headgate.cli.proxy.wish import Wish
 from headgate.cli.reserving import address_sentence
 from headgate.cli.running import run
 from headgate.errors import ConfigurationError
-from headgate.proxy.listening import listening_sockets
-from headgate.proxy.places import make_places
+from headgate.proxy.admission.tunnel_slots import make_places
+from headgate.proxy.net.listener import listening_sockets
 
 __all__ = ["serve_alone"]
 

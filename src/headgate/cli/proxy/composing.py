@@ -14,19 +14,19 @@ from headgate.config.proxy import Proxy
 from headgate.errors import ConfigurationError
 from headgate.fetch.fetcher import PROTOCOL, default_context
 from headgate.limit import Rule
-from headgate.proxy.addresses import AddressRules, parse_network
-from headgate.proxy.asked import Limits
-from headgate.proxy.client import Clients
+from headgate.proxy.admission.clients import Clients
+from headgate.proxy.admission.destinations import AddressRules, parse_network
+from headgate.proxy.admission.hosts import HostRules
+from headgate.proxy.admission.overrides import Overrides
+from headgate.proxy.admission.redis_replay_store import RedisOnce
+from headgate.proxy.admission.resolver import Resolver
+from headgate.proxy.connect import Limits
 from headgate.proxy.geofeed import KIND, LONGEST, check_geofeed
-from headgate.proxy.hosts import HostRules
-from headgate.proxy.interfaces import is_local
-from headgate.proxy.lookup import SystemLookup
-from headgate.proxy.overrides import Overrides
+from headgate.proxy.net.dns import SystemLookup
+from headgate.proxy.net.local_addresses import is_local
+from headgate.proxy.net.tls import server_context
 from headgate.proxy.page import Page
-from headgate.proxy.resolving import Resolver
 from headgate.proxy.server import Upgrade
-from headgate.proxy.tls import server_context
-from headgate.proxy.tokens.redis import RedisOnce
 from headgate.token import Checker, Key, read_keys
 from headgate.token.jwk import LONGEST_FILE
 

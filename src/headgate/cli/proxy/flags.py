@@ -29,7 +29,7 @@ class _Cidr(click.ParamType[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Check an address or a CIDR."""
-        from headgate.proxy.addresses import parse_network
+        from headgate.proxy.admission.destinations import parse_network
 
         try:
             parse_network(str(value))

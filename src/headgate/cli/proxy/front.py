@@ -26,10 +26,10 @@ from headgate.config import Address
 from headgate.config.proxy import Proxy
 from headgate.errors import ConfigurationError, HeadgateError
 from headgate.observe import Admin
-from headgate.proxy.advising import OriginAdvice
-from headgate.proxy.counts import Counts, merged
+from headgate.proxy.admission.advice_service import OriginAdvice
+from headgate.proxy.admission.shared_replay_store import make_table
+from headgate.proxy.counters import Counts, merged
 from headgate.proxy.log import Tally
-from headgate.proxy.tokens.shared import make_table
 
 __all__ = ["Body", "Front", "live"]
 

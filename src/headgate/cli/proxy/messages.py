@@ -4,8 +4,8 @@ import msgspec
 
 from headgate.cli.channel import Ask, Configure, End, Failed, Ready, Told
 from headgate.config.proxy import Proxy
-from headgate.proxy.asking import Advised, Want
-from headgate.proxy.counts import Counts
+from headgate.proxy.admission.remote_advice import Advised, Want
+from headgate.proxy.counters import Counts
 
 __all__ = ["Assignment", "FromParent", "FromWorker", "Renew", "Share", "WorkerState"]
 

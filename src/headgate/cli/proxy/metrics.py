@@ -6,7 +6,7 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from headgate.cli.proxy.state import ProxyState
-from headgate.proxy.counts import ACCEPTED
+from headgate.proxy.counters import ACCEPTED
 from headgate.proxy.refusal import ANSWERS
 
 __all__ = ["proxy_metrics"]

@@ -24,14 +24,14 @@ from headgate.cli.proxy.composing import (
 )
 from headgate.cli.proxy.messages import Share, WorkerState
 from headgate.config.proxy import Proxy
-from headgate.proxy.deciding import Advising, Decision, Manners
+from headgate.proxy.admission.decide import Advising, Decision, Manners
+from headgate.proxy.admission.redis_replay_store import RedisOnce
+from headgate.proxy.admission.replay_store import Once, TokenCheck
+from headgate.proxy.admission.shared_replay_store import SharedOnce
+from headgate.proxy.admission.tunnel_slots import Places
 from headgate.proxy.log import DecisionLog, Lines
-from headgate.proxy.lookup import SystemLookup
-from headgate.proxy.places import Places
+from headgate.proxy.net.dns import SystemLookup
 from headgate.proxy.server import TunnelServer
-from headgate.proxy.tokens import Once, TokenCheck
-from headgate.proxy.tokens.redis import RedisOnce
-from headgate.proxy.tokens.shared import SharedOnce
 
 __all__ = ["PrefetchProxy"]
 

@@ -6,7 +6,7 @@ import msgspec
 
 from headgate.advice.answer import Advice
 from headgate.cli.advice.saying import as_json
-from headgate.proxy.counts import Counts
+from headgate.proxy.counters import Counts
 
 __all__ = ["ProxyState", "shown"]
 

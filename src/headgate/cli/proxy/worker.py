@@ -11,7 +11,7 @@ from headgate.cli.proxy.messages import FromParent, Renew
 from headgate.cli.proxy.prefetch import PrefetchProxy
 from headgate.cli.proxy.saying import log_lines
 from headgate.errors import HeadgateError
-from headgate.proxy.asking import Advised, AskedAdvice
+from headgate.proxy.admission.remote_advice import Advised, AskedAdvice
 from headgate.proxy.log import Lines
 
 __all__ = ["main"]

@@ -19,9 +19,9 @@ from headgate.cli.proxy.wish import Wish
 from headgate.cli.reserving import address_sentence, reserved
 from headgate.cli.running import run
 from headgate.errors import ConfigurationError
-from headgate.proxy.asking import Want, answer_to
-from headgate.proxy.counts import Counts, merged
-from headgate.proxy.places import Places, make_places
+from headgate.proxy.admission.remote_advice import Want, answer_to
+from headgate.proxy.admission.tunnel_slots import Places, make_places
+from headgate.proxy.counters import Counts, merged
 
 __all__ = ["Workers", "serve_with_workers"]
 

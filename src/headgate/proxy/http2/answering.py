@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Literal
 
 from h2.errors import ErrorCodes
 
-from headgate.proxy.asked import Asked, Opened, Refused
-from headgate.proxy.head import Malformed
+from headgate.proxy.connect import Asked, Opened, Refused
+from headgate.proxy.http1.head import Malformed
 from headgate.proxy.http2.control import MOST_STREAMS
-from headgate.proxy.http2.publication import Publication
+from headgate.proxy.http2.page_stream import Publication
 from headgate.proxy.http2.request import Request, read_request
 from headgate.proxy.http2.stream import Stream
-from headgate.proxy.side import reset
-from headgate.proxy.tls import is_certified, record_overhead
+from headgate.proxy.net.tls import is_certified, record_overhead
+from headgate.proxy.tunnel_end import reset
 
 if TYPE_CHECKING:
     from headgate.proxy.http2.connection import Http2Connection

@@ -19,15 +19,15 @@ from h2.errors import ErrorCodes
 
 from headgate.proxy.http2.answering import Answering
 from headgate.proxy.http2.control import Control
+from headgate.proxy.http2.flow_control import FIRST_WINDOW
 from headgate.proxy.http2.frames import LARGEST_STREAM, LONGEST_PAYLOAD, Violation, goaway, ping
 from headgate.proxy.http2.outlet import Outlet
 from headgate.proxy.http2.reception import Reception
 from headgate.proxy.http2.shared import INBOX, Shared
 from headgate.proxy.http2.stream import Stream
-from headgate.proxy.http2.window import FIRST_WINDOW
-from headgate.proxy.poll import READ, WRITE
-from headgate.proxy.side import MOST_WAITING, RECORD, WOULD_BLOCK
-from headgate.proxy.tls import say_end
+from headgate.proxy.net.poller import READ, WRITE
+from headgate.proxy.net.tls import say_end
+from headgate.proxy.tunnel_end import MOST_WAITING, RECORD, WOULD_BLOCK
 
 if TYPE_CHECKING:
     from headgate.proxy.server import TunnelServer

@@ -17,7 +17,7 @@ from h2.exceptions import DenialOfServiceError, ProtocolError
 from h2.settings import SettingCodes
 from hpack import HPACKError
 
-from headgate.proxy.head import LONGEST_HEAD
+from headgate.proxy.http1.head import LONGEST_HEAD
 from headgate.proxy.http2.frames import (
     DATA,
     END_STREAM,

@@ -6,8 +6,8 @@ only while nothing waits; whoever has more of it then waits as well. So no more 
 
 import socket
 
-from headgate.proxy.relay import Relay
-from headgate.proxy.side import WOULD_BLOCK
+from headgate.proxy.tunnel import Relay
+from headgate.proxy.tunnel_end import WOULD_BLOCK
 
 __all__ = ["Outlet"]
 

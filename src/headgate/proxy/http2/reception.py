@@ -10,10 +10,10 @@ from h2.errors import ErrorCodes
 from h2.events import Event, PingAckReceived, RemoteSettingsChanged, RequestReceived, StreamReset, TrailersReceived
 
 from headgate.proxy.http2 import frames
-from headgate.proxy.http2.floods import Floods, Nuisance
+from headgate.proxy.http2.abuse_limits import Floods, Nuisance
+from headgate.proxy.http2.flow_control import FIRST_WINDOW, LARGEST_WINDOW, MOST_OF_ALL, Receiving, widened
 from headgate.proxy.http2.frames import ACK, END_STREAM, Frame, Scanner, Violation
-from headgate.proxy.http2.window import FIRST_WINDOW, LARGEST_WINDOW, MOST_OF_ALL, Receiving, widened
-from headgate.proxy.side import MOST_WAITING
+from headgate.proxy.tunnel_end import MOST_WAITING
 
 if TYPE_CHECKING:
     from headgate.proxy.http2.connection import Http2Connection

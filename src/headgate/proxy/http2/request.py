@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
-from headgate.proxy.head import LONGEST_HEAD, Malformed
+from headgate.proxy.http1.head import LONGEST_HEAD, Malformed
 
 __all__ = ["Request", "read_request"]
 

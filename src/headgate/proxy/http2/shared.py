@@ -2,9 +2,9 @@
 
 from typing import Final
 
+from headgate.proxy.http2.flow_control import MOST_OF_ALL
 from headgate.proxy.http2.frames import DataBuffer
-from headgate.proxy.http2.window import MOST_OF_ALL
-from headgate.proxy.side import RECORD
+from headgate.proxy.tunnel_end import RECORD
 
 __all__ = ["INBOX", "Shared"]
 

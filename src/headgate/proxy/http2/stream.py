@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final
 
 from h2.errors import ErrorCodes
 
-from headgate.proxy.asked import Ending, Limits, Opened, Refused
+from headgate.proxy.connect import Ending, Limits, Opened, Refused
+from headgate.proxy.http2.flow_control import MOST_OF_A_STREAM, Receiving
 from headgate.proxy.http2.frames import window_update
 from headgate.proxy.http2.shared import INBOX
-from headgate.proxy.http2.window import MOST_OF_A_STREAM, Receiving
-from headgate.proxy.poll import READ, WRITE
-from headgate.proxy.side import MOST_WAITING, RECORD, reset
+from headgate.proxy.net.poller import READ, WRITE
+from headgate.proxy.tunnel_end import MOST_WAITING, RECORD, reset
 
 if TYPE_CHECKING:
     from headgate.proxy.http2.connection import Http2Connection

@@ -17,9 +17,9 @@ from headgate.cli.proxy.composing import (
 )
 from headgate.config.proxy import Proxy
 from headgate.errors import ConfigurationError
-from headgate.proxy.asked import Limits
-from headgate.proxy.authority import parse_authority
-from headgate.proxy.lookup import SystemLookup
+from headgate.proxy.admission.authority import parse_authority
+from headgate.proxy.connect import Limits
+from headgate.proxy.net.dns import SystemLookup
 from headgate.token import new_key
 from headgate.token.jwk import write_keys
 

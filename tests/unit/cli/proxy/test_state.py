@@ -10,7 +10,7 @@ from headgate.cli.proxy.messages import WorkerState
 from headgate.cli.proxy.metrics import proxy_metrics
 from headgate.cli.proxy.state import ProxyState, shown
 from headgate.observe import Metrics
-from headgate.proxy.counts import Counts
+from headgate.proxy.counters import Counts
 from headgate.proxy.refusal import ANSWERS
 
 NOW = 1_000_000.0

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from hyperframe.frame import RstStreamFrame
 
-from headgate.proxy.asked import Asked, Opened, Refused
+from headgate.proxy.connect import Asked, Opened, Refused
 from headgate.proxy.http2.control import MOST_STREAMS
 from headgate.proxy.page import Page
 from tests.e2e.http2_client import bounded

@@ -9,9 +9,9 @@ import ssl
 import pytest
 from hyperframe.frame import DataFrame, HeadersFrame, PingFrame, SettingsFrame
 
-from headgate.proxy.asked import Limits, Refused
+from headgate.proxy.connect import Limits, Refused
 from headgate.proxy.http2 import connection as module
-from headgate.proxy.poll import READ, WRITE
+from headgate.proxy.net.poller import READ, WRITE
 from headgate.proxy.server import Patience
 from tests.e2e.http2_client import PREFACE, WIDEST, bounded
 from tests.e2e.tunnels import Deciding, Target, target_running, until

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from headgate.proxy.http2.outlet import Outlet
-from headgate.proxy.relay import Relay
+from headgate.proxy.tunnel import Relay
 
 
 class Slow:

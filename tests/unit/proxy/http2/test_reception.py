@@ -15,8 +15,8 @@ from hyperframe.frame import (
     WindowUpdateFrame,
 )
 
-from headgate.proxy.http2.window import FIRST_WINDOW, MOST_OF_ALL
-from headgate.proxy.side import MOST_WAITING
+from headgate.proxy.http2.flow_control import FIRST_WINDOW, MOST_OF_ALL
+from headgate.proxy.tunnel_end import MOST_WAITING
 from tests.e2e.http2_attacks import ATTACKS, PREFACE
 from tests.e2e.http2_client import WIDEST, bounded
 from tests.e2e.tunnels import Deciding, Target, target_running, until

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headgate.proxy.head import LONGEST_HEAD, Malformed
+from headgate.proxy.http1.head import LONGEST_HEAD, Malformed
 from headgate.proxy.http2.request import Request, read_request
 
 CONNECT = [(b":method", b"CONNECT"), (b":authority", b"www.example.org:443")]

@@ -1,9 +1,9 @@
 """What connections share."""
 
+from headgate.proxy.http2.flow_control import MOST_OF_ALL
 from headgate.proxy.http2.frames import LONGEST_PAYLOAD
 from headgate.proxy.http2.shared import INBOX, Shared
-from headgate.proxy.http2.window import MOST_OF_ALL
-from headgate.proxy.side import RECORD
+from headgate.proxy.tunnel_end import RECORD
 
 
 def test_a_whole_record_fits_behind_what_was_read() -> None:

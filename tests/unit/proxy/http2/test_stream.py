@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager
 import pytest
 from hyperframe.frame import DataFrame, WindowUpdateFrame
 
-from headgate.proxy.asked import Asked, Limits, Opened, Refused
-from headgate.proxy.http2.window import FIRST_WINDOW
-from headgate.proxy.poll import READ
+from headgate.proxy.connect import Asked, Limits, Opened, Refused
+from headgate.proxy.http2.flow_control import FIRST_WINDOW
+from headgate.proxy.net.poller import READ
 from tests.e2e.http2_client import Tunnel, bounded
 from tests.e2e.tunnels import Deciding, until
 from tests.unit.proxy.http2.connected import Both, connected

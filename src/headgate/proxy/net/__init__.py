@@ -1,0 +1,3 @@
+"""Sockets, TLS, name lookup and connecting: what the proxy needs of the operating system."""
+
+__all__: list[str] = []

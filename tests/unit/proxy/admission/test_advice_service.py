@@ -1,0 +1,357 @@
+"""Asking origins for their advice over checked addresses, and what a CONNECT is told meanwhile."""
+
+import asyncio
+import socket
+import ssl
+from contextlib import asynccontextmanager, suppress
+from ipaddress import ip_address
+
+import pytest
+import trustme
+
+from headgate.advice.result import UNREACHABLE
+from headgate.proxy.admission import advice_service as module
+from headgate.proxy.admission.advice_service import OriginAdvice
+from headgate.proxy.admission.authority import parse_authority
+from headgate.proxy.counters import Counts
+from headgate.proxy.net.endpoint import Endpoint
+from headgate.proxy.refusal import Refusal
+
+AUTHORITY = trustme.CA()
+HERE = ip_address("127.0.0.1")
+HALF = b'[{"user_agent":"prefetch-proxy","fraction":0.5}]'
+GIVEN = b"HTTP/1.1 200 OK\r\nContent-Type: application/trafficadvice+json\r\nContent-Length: %d\r\n\r\n%s"
+
+
+def answer(body=HALF):
+    return GIVEN % (len(body), body)
+
+
+class Origin:
+    """A TLS origin that says `said` to each request, and remembers them."""
+
+    def __init__(self, said=None, *, name="www.example.org"):
+        self.said = answer() if said is None else said
+        self.heard = []
+        self.names = []
+        self.connections = 0
+        self.hold = None
+        self.asked = asyncio.Event()
+        self.serving = set()
+        self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.tls.sni_callback = lambda _, name, __: self.names.append(name)
+        AUTHORITY.issue_cert(name).configure_cert(self.tls)
+
+    async def serve(self, reader, writer):
+        self.serving.add(asyncio.current_task())
+        self.connections += 1
+        with suppress(OSError, asyncio.IncompleteReadError):
+            self.heard.append(await reader.readuntil(b"\r\n\r\n"))
+            self.asked.set()
+            if self.hold is not None:
+                await self.hold.wait()
+            writer.write(self.said)
+            await writer.drain()
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+
+    @asynccontextmanager
+    async def running(self):
+        server = await asyncio.start_server(self.serve, "127.0.0.1", 0, ssl=self.tls)
+        async with server:
+            yield server.sockets[0].getsockname()[1]
+        if self.serving:
+            await asyncio.wait(self.serving, timeout=5)
+
+
+def trusting():
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(["http/1.1"])
+    AUTHORITY.configure_trust(context)
+    return context
+
+
+class Proxy:
+    def __init__(self, **options):
+        self.counts = Counts()
+        self.now = 1_000_000.0
+        self.advising = OriginAdvice(
+            "TollKeeper", tls=trusting(), counts=self.counts, clock=lambda: self.now, **options
+        )
+
+    async def ask(self, port, name="www.example.org", to=None):
+        authority = parse_authority(f"{name}:{port}")
+        return await self.advising.advice(authority, [Endpoint(HERE, to or port)])
+
+
+def test_an_origin_is_asked_with_nothing_of_the_client():
+    async def ask():
+        origin, proxy = Origin(), Proxy()
+        async with origin.running() as port:
+            advice, undialled = await proxy.ask(port)
+        assert undialled is None
+        assert advice.entry.fraction == 0.5
+        assert origin.heard == [
+            b"GET /.well-known/traffic-advice HTTP/1.1\r\nHost: www.example.org:%d\r\n"
+            b"Accept: application/trafficadvice+json\r\nAccept-Encoding: identity\r\n"
+            b"User-Agent: TollKeeper\r\nConnection: close\r\n\r\n" % port
+        ]
+        assert origin.names == ["www.example.org"]
+        assert proxy.counts.advice_fetches == {"entry": 1}
+        # The request, and what TLS adds to it.
+        assert 300 < proxy.counts.advice_request_bytes < 3000
+
+    asyncio.run(ask())
+
+
+def test_it_is_dialled_where_it_was_resolved_to_and_called_what_it_is():
+    async def ask():
+        origin, proxy = Origin(), Proxy()
+        async with origin.running() as port:
+            advice, _ = await proxy.ask(443, to=port)
+        assert advice.origin == "https://www.example.org"
+        assert b"Host: www.example.org\r\n" in origin.heard[0]
+
+    asyncio.run(ask())
+
+
+def test_a_hundred_at_once_make_one_request_and_the_answer_is_remembered():
+    async def ask():
+        origin, proxy = Origin(), Proxy()
+        origin.hold = asyncio.Event()
+        async with origin.running() as port:
+            asking = [asyncio.ensure_future(proxy.ask(port)) for _ in range(100)]
+            await origin.asked.wait()
+            asking[0].cancel()  # who asked first goes, and the asking goes on
+            await asyncio.sleep(0)
+            origin.hold.set()
+            answers = await asyncio.gather(*asking[1:])
+            assert {advice.entry.fraction for advice, _ in answers} == {0.5}
+            proxy.now += 1799
+            await proxy.ask(port)
+            assert proxy.advising.known(f"https://www.example.org:{port}", now=proxy.now).entry.fraction == 0.5
+            assert origin.connections == 1
+            proxy.now += 2
+            assert proxy.advising.known(f"https://www.example.org:{port}", now=proxy.now) is None
+            await proxy.ask(port)
+            assert origin.connections == 2
+        assert proxy.advising._flights == {}
+
+    asyncio.run(ask())
+
+
+def test_where_nobody_answers_the_first_is_told_so_and_the_others_that_the_origin_is_held():
+    async def ask():
+        proxy = Proxy(unreachable_for=30.0)
+        with socket.socket() as bound:
+            bound.bind(("127.0.0.1", 0))
+            port = bound.getsockname()[1]
+            advice, undialled = await proxy.ask(port)
+            assert undialled.reason == "dial_refused"
+            assert advice.result is UNREACHABLE
+            proxy.now += 29
+            advice, undialled = await proxy.ask(port)
+            assert undialled is None
+            assert advice.result is UNREACHABLE
+            proxy.now += 1
+            assert (await proxy.ask(port))[1].reason == "dial_refused"
+        assert proxy.counts.advice_fetches == {"unreachable": 2}
+
+    asyncio.run(ask())
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "why"),
+    [
+        (b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "none", "status 404"),
+        (b"HTTP/1.1 503 No\r\nRetry-After: 600\r\n\r\n", "unreachable", "status 503"),
+        (b"HTTP/1.1 302 Found\r\nLocation: https://elsewhere.example/\r\n\r\n", "none", "redirects are not followed"),
+        (b"SSH-2.0-OpenSSH\r\n", "unreachable", "invalid HTTP/1.1 response"),
+        (b"", "unreachable", "invalid HTTP/1.1 response"),
+        (GIVEN % (1000, HALF), "none", "closed connection without sending complete message body"),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"x" * 200_000, "unreachable", "Receive buffer too long"),
+    ],
+)
+def test_whatever_an_origin_answers_is_an_answer(said, kind, why):
+    async def ask():
+        origin, proxy = Origin(said), Proxy()
+        async with origin.running() as port:
+            advice, undialled = await proxy.ask(port)
+        assert undialled is None
+        assert why in advice.reason
+        assert proxy.counts.advice_fetches == {kind: 1}
+
+    asyncio.run(ask())
+
+
+def test_what_an_origin_that_is_busy_asks_for_is_kept_to():
+    async def ask():
+        origin, proxy = Origin(b"HTTP/1.1 429 Busy\r\nRetry-After: 3\r\n\r\n"), Proxy()
+        async with origin.running() as port:
+            advice, _ = await proxy.ask(port)
+            assert advice.hold_until == proxy.now + 3
+            proxy.now += 2.9
+            await proxy.ask(port)
+            assert origin.connections == 1
+            proxy.now += 0.2
+            await proxy.ask(port)
+            assert origin.connections == 2
+
+    asyncio.run(ask())
+
+
+def test_a_certificate_for_another_name_is_unreachable():
+    async def ask():
+        origin, proxy = Origin(name="other.example.org"), Proxy()
+        async with origin.running() as port:
+            advice, undialled = await proxy.ask(port)
+        assert (advice.result, undialled) == (UNREACHABLE, None)
+        assert "its certificate is not trusted: Hostname mismatch" in advice.reason
+        assert origin.heard == []
+
+    asyncio.run(ask())
+
+
+def test_a_certificate_of_nobody_known_is_unreachable():
+    async def ask():
+        origin, proxy = Origin(), Proxy()
+        proxy.advising._tls = ssl.create_default_context()
+        async with origin.running() as port:
+            advice, _ = await proxy.ask(port)
+        assert advice.result is UNREACHABLE
+        assert "its certificate is not trusted" in advice.reason
+
+    asyncio.run(ask())
+
+
+def test_an_origin_that_says_nothing_costs_its_time_and_no_more(monkeypatch):
+    monkeypatch.setattr(module, "TIMEOUT", 0.2)
+
+    async def ask():
+        origin, proxy = Origin(), Proxy()
+        origin.hold = asyncio.Event()
+        async with origin.running() as port:
+            advice, undialled = await proxy.ask(port)
+            origin.hold.set()
+        assert (advice.result, undialled) == (UNREACHABLE, None)
+        assert "not within" in advice.reason
+
+    asyncio.run(ask())
+
+
+def test_an_origin_that_speaks_no_tls_is_unreachable():
+    async def ask():
+        async def garbage(reader, writer):
+            writer.write(b"220 ready\r\n")
+            writer.close()
+
+        proxy = Proxy()
+        server = await asyncio.start_server(garbage, "127.0.0.1", 0)
+        async with server:
+            advice, undialled = await proxy.ask(server.sockets[0].getsockname()[1])
+        assert (advice.result, undialled) == (UNREACHABLE, None)
+
+    asyncio.run(ask())
+
+
+def test_no_socket_of_our_own_is_no_fault_of_the_origin_s(monkeypatch):
+    async def none_left(endpoints, *, seconds):
+        raise Refusal("connections")
+
+    async def ask():
+        origin, proxy = Origin(), Proxy()
+        async with origin.running() as port:
+            with monkeypatch.context() as patch:
+                patch.setattr(module, "dial", none_left)
+                with pytest.raises(Refusal, match="connections"):
+                    await proxy.ask(port)
+            advice, _ = await proxy.ask(port)
+            assert advice.entry.fraction == 0.5
+
+    asyncio.run(ask())
+
+
+def test_an_unexpected_error_is_reported_and_answered_and_the_next_to_ask_fetches_again(monkeypatch):
+    async def fail(*_args, **_named):
+        raise LookupError("a defect")
+
+    async def ask():
+        origin, proxy, reported = Origin(), Proxy(), []
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, told: reported.append(told["exception"]))
+        async with origin.running() as port:
+            with monkeypatch.context() as patch:
+                patch.setattr(module, "exchange", fail)
+                for _ in range(2):
+                    with pytest.raises(Refusal) as caught:
+                        await proxy.ask(port)
+                    assert (caught.value.reason, caught.value.answer.status) == ("internal", 503)
+            assert [str(error) for error in reported] == ["a defect"] * 2
+            advice, _ = await proxy.ask(port)
+            assert advice.entry.fraction == 0.5
+        assert proxy.advising._flights == {}
+
+    asyncio.run(ask())
+
+
+def test_closing_ends_what_is_under_way():
+    async def ask():
+        origin, proxy = Origin(), Proxy()
+        origin.hold = asyncio.Event()
+        async with origin.running() as port:
+            asking = asyncio.ensure_future(proxy.ask(port))
+            await origin.asked.wait()
+            proxy.advising.close()
+            with pytest.raises(asyncio.CancelledError):
+                await asking
+            origin.hold.set()
+
+    asyncio.run(ask())
+
+
+@pytest.mark.parametrize("pieces", [1, 7, 1000])
+def test_a_response_may_come_in_any_pieces(pieces):
+    async def ask():
+        origin = Origin()
+
+        async def serve(reader, writer):
+            await reader.readuntil(b"\r\n\r\n")
+            said = answer()
+            for start in range(0, len(said), pieces):
+                writer.write(said[start : start + pieces])
+                await writer.drain()
+            # And the connection stays open: its length tells where it ends.
+            await reader.read()
+            writer.close()
+
+        origin.serve = serve
+        async with origin.running() as port:
+            advice, undialled = await Proxy().ask(port)
+        assert (advice.entry.fraction, undialled) == (0.5, None)
+
+    asyncio.run(ask())
+
+
+def test_origins_at_one_address_are_not_all_asked_at_once(monkeypatch):
+    monkeypatch.setattr(module, "MAX_FETCHES_PER_ADDRESS", 3)
+
+    async def ask():
+        origin, proxy = Origin(name="*.example.org"), Proxy()
+        origin.hold = asyncio.Event()
+        async with origin.running() as port:
+            asking = []
+            for number in range(3):
+                origin.asked.clear()
+                asking.append(asyncio.ensure_future(proxy.ask(port, f"{number}.example.org")))
+                await origin.asked.wait()
+            with pytest.raises(Refusal, match=r"3 origins at 127\.0\.0\.1 are being asked") as caught:
+                await proxy.ask(port, "more.example.org")
+            assert (caught.value.reason, caught.value.retry_after) == ("advice_unreachable", 0)
+            origin.hold.set()
+            await asyncio.gather(*asking)
+            # That was not the origin's fault: it is asked as soon as there is room, and nothing is kept.
+            advice, _ = await proxy.ask(port, "more.example.org")
+            assert advice.entry.fraction == 0.5
+            assert not proxy.advising._fetching
+
+    asyncio.run(ask())

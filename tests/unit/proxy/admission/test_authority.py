@@ -1,0 +1,112 @@
+"""What a CONNECT names, however it is written."""
+
+from ipaddress import ip_address
+
+import pytest
+
+from headgate.http.origin import serialised_origin
+from headgate.proxy.admission.authority import Authority, parse_authority, parse_host
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("example.com:443", "example.com", 443),
+        ("WWW.Example.COM:8443", "www.example.com", 8443),
+        ("example.com.:443", "example.com.", 443),
+        ("localhost:1", "localhost", 1),
+        ("a_b.example:65535", "a_b.example", 65535),
+        ("a1:443", "a1", 443),
+        ("x.1a:443", "x.1a", 443),
+        ("example.com:00443", "example.com", 443),
+        # IDNA, as the parser does it: mapped, not transitional.
+        ("m\u00fcnchen.de:443", "xn--mnchen-3ya.de", 443),
+        ("xn--mnchen-3ya.de:443", "xn--mnchen-3ya.de", 443),
+        ("stra\u00dfe.de:443", "xn--strae-oqa.de", 443),
+        ("a\u3002example:443", "a.example", 443),
+        ("%65xample.com:443", "example.com", 443),
+    ],
+)
+def test_a_name_is_what_the_parser_makes_of_it(text: str, host: str, port: int) -> None:
+    authority = parse_authority(text)
+    assert authority == Authority.of(host, port)
+    assert authority.address is None
+    assert authority is not None
+    # A dot at the end makes another origin to the WHATWG, and none to us: the same server, and no second draw.
+    assert authority.origin == serialised_origin(f"https://{host.rstrip('.')}:{port}")
+    assert authority.name == host.rstrip(".")
+    assert str(authority) == f"{host}:{port}"
+    assert parse_authority(str(authority)) == authority
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1", "127.0.0.1"),
+        ("127.0.0.1.", "127.0.0.1"),
+        ("127.1", "127.0.0.1"),
+        ("0x7f.1", "127.0.0.1"),
+        ("0X7F.0x1", "127.0.0.1"),
+        ("2130706433", "127.0.0.1"),
+        ("0x7f000001", "127.0.0.1"),
+        ("0177.0.0.1", "127.0.0.1"),
+        ("017700000001", "127.0.0.1"),
+        ("0", "0.0.0.0"),
+        ("0x", "0.0.0.0"),
+        ("\uff11\uff12\uff17.0.0.1", "127.0.0.1"),
+        ("%31%32%37.0.0.1", "127.0.0.1"),
+        ("1\u3002\uff12.3", "1.2.0.3"),
+        ("[::1]", "::1"),
+        ("[0:0::0:1]", "::1"),
+        ("[::FFFF:127.0.0.1]", "::ffff:127.0.0.1"),
+        ("[2001:DB8::A]", "2001:db8::a"),
+    ],
+)
+def test_an_address_is_one_however_it_is_written(text: str, address: str) -> None:
+    authority = parse_authority(f"{text}:8443")
+    assert authority is not None
+    assert authority.address == ip_address(address)
+    assert ip_address(authority.name) == ip_address(address)
+    assert authority.origin == serialised_origin(f"https://{text}:8443")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", ":", ":443", "example.com", "example.com:", "example.com:0", "example.com:65536", "example.com:000443",
+        "example.com:-1", "example.com:+443", "example.com:4 43", "example.com:443 ", " example.com:443",
+        "example.com:443\n", "exa\tmple.com:443", "exa mple.com:443", "example.com :443", "\x00:443", "a\x7fb:443",
+        "a\u00a0b:443", "a\u2028b:443", "example.com:\uff14\uff14\uff13", "example.com:443:443",
+        "127.0.0.1", "::1", "::1:443",
+        "[::1]", "[::1]:", "[::1", "::1]:443", "[]:443", "[:443", "[::1]x:443", "x[::1]:443", "[[::1]]:443",
+        "[127.0.0.1]:443", "[::1%lo]:443", "[fe80::1%25lo]:443", "[v1.a]:443", "[::1:443",
+        "user@example.com:443", "user:pass@example.com:443", "@example.com:443", "example.com@:443",
+        "example.com/:443", "example.com/path:443", "example.com:443/", "\\example.com:443", "example.com\\:443",
+        "example.com?x:443", "example.com#x:443", "https://example.com:443", "//example.com:443",
+        "a..b:443", ".:443", ".example.com:443", "example.com..:443", "%2e:443", "a%2e.b:443",
+        "1.2.3.4.5:443", "256.0.0.1:443", "1.2.3.a.5:443", "0x100000000:443", "08.0.0.1:443", "a%00b:443",
+        "a%2fb:443", "a%40b:443", "%:443", "a%zz:443", "xn--a:443", "\u00ad:443", "\ud800:443", "a<b:443",
+        f"{'a' * 64}.example:443", f"{'a.' * 128}:443", f"{'a' * 2000}:443", f"{chr(0xAD) * 2000}a:443",
+    ],
+)  # fmt: skip
+def test_what_is_no_host_and_port_is_malformed(text: str) -> None:
+    assert parse_authority(text) is None
+
+
+def test_a_name_may_be_as_long_as_names_are() -> None:
+    longest = ".".join(["a" * 63] * 3 + ["b" * 61])
+    assert len(longest) == 253
+    assert parse_authority(f"{longest}:443") == Authority.of(longest, 443)
+    assert parse_authority(f"{longest}.:443") == Authority.of(f"{longest}.", 443)
+    assert parse_authority(f"{longest}b:443") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "host"),
+    [
+        ("Example.com", "example.com"), ("[::1]", "[::1]"), ("127.1", "127.0.0.1"), ("::1", None), ("a:1", None),
+        ("", None), ("a/b", None), ("a@b", None),
+    ],
+)  # fmt: skip
+def test_a_host_alone_is_read_the_same_way(text: str, host: str | None) -> None:
+    assert parse_host(text) == host

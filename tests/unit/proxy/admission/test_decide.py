@@ -1,0 +1,488 @@
+"""Deciding on a CONNECT: in which order, by what words, and that whatever was taken is given back."""
+
+import asyncio
+import math
+import socket
+from ipaddress import ip_address, ip_network
+
+import pytest
+
+from headgate.advice.answer import Advice
+from headgate.advice.result import UNREACHABLE, AdviceEntry
+from headgate.limit import Rule
+from headgate.proxy.admission.clients import Clients
+from headgate.proxy.admission.decide import Decision, Manners
+from headgate.proxy.admission.destinations import AddressRules
+from headgate.proxy.admission.hosts import HostRules
+from headgate.proxy.admission.replay_store import TokenCheck
+from headgate.proxy.admission.resolver import Resolver
+from headgate.proxy.admission.tunnel_slots import Places, make_places
+from headgate.proxy.connect import Asked, Limits, Opened, Refused
+from headgate.proxy.refusal import Refusal
+from headgate.token import mint, new_key
+
+NOW = 1_700_000_000.0
+HERE = ip_address("127.0.0.1")
+
+
+class World:
+    """All that a decision is made with; what it did, in order, is in `did`."""
+
+    def __init__(self, **options):
+        self.did = []
+        self.now = NOW
+        self.steady = 5.0
+        self.log = []
+        self.advice_of = {}
+        self.known_of = {}
+        self.undialled = None
+        self.addresses = [HERE]
+        self.hold = None
+        self.flying = None
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
+        self.port = self.listener.getsockname()[1]
+        self.places = Places(options.pop("places", 3), make_places(1))
+        allowed = options.pop("allowed", [ip_network("127.0.0.0/8")])
+        self.clients = Clients(tunnels=options.pop("client_tunnels", 10), rule=options.pop("rule", None))
+        self.decision = Decision(
+            Manners(key=b"k" * 16, **options.pop("manners", {})),
+            tokens=options.pop("tokens", None),
+            clients=self.clients,
+            places=self.places,
+            hosts=HostRules(deny=["denied.example"], ports=[self.port]),
+            resolver=Resolver(
+                AddressRules(allowed, is_local=lambda address: False),
+                self._lookup,
+            ),
+            advising=self,
+            log=self,
+            seconds_left=lambda: 12.0,
+            clock=lambda: self.now,
+            steady=lambda: self.steady,
+            **options,
+        )
+
+    async def _lookup(self, host, client):
+        self.did.append(f"look up {host}")
+        if self.hold is not None:
+            await self.hold.wait()
+        if not self.addresses:
+            raise Refusal("name")
+        return self.addresses
+
+    def known(self, origin, *, now):
+        return self.known_of.get(origin)
+
+    def flight(self, origin):
+        return self.flying
+
+    async def advice(self, authority, endpoints):
+        self.did.append(f"ask {authority.origin}")
+        if self.flying is not None:
+            await asyncio.shield(self.flying)
+        advice = self.advice_of.get(authority.host, None)
+        return Advice(authority.origin, advice, "because", math.inf), self.undialled
+
+    def refused(self, asked, authority, refusal):
+        self.log.append((None if authority is None else authority.origin, refusal.reason))
+
+    def closed(self, peer, authority, received, sent, why, *, seconds):
+        self.log.append((authority.origin, received, sent, why))
+
+    async def decide(self, host="www.example.org", port=None, **asked):
+        asked = {"peer": ("192.0.2.1", 1234), "head_bytes": 100, **asked}
+        return await self.decision.decide(Asked(authority=f"{host}:{port or self.port}", **asked))
+
+    def taken(self):
+        return self.places.taken, sum(self.clients._open.values())
+
+    def close(self):
+        self.listener.close()
+        self.places.close()
+
+
+@pytest.fixture
+def world():
+    worlds = []
+
+    def make(**options):
+        worlds.append(World(**options))
+        return worlds[-1]
+
+    yield make
+    for each in worlds:
+        each.close()
+
+
+def refused(world, reason, **asked):
+    """Ask, be refused for `reason`, and find that nothing stays taken."""
+    before = world.taken()
+    verdict = asyncio.run(world.decide(**asked))
+    assert isinstance(verdict, Refused)
+    assert verdict.reason == reason
+    assert world.log[-1][1] == reason
+    assert world.taken() == before
+    return verdict
+
+
+def opened(world, **asked):
+    verdict = asyncio.run(world.decide(**asked))
+    assert isinstance(verdict, Opened), verdict
+    return verdict
+
+
+async def passes(world, client):
+    """Say whether a client is let through; its tunnel ends at once."""
+    verdict = await world.decide(peer=(client, 1))
+    if isinstance(verdict, Opened):
+        verdict.socket.close()
+        verdict.closed(0, 0, "ended")
+        return True
+    assert verdict.reason == "advice_fraction"
+    return False
+
+
+def test_what_may_go_goes_and_gives_its_place_back_when_it_is_over(world):
+    world = world(manners={"limits": Limits(idle=7.0)})
+    tunnel = opened(world)
+    assert world.did == ["look up www.example.org", f"ask https://www.example.org:{world.port}"]
+    assert tunnel.socket.getpeername() == world.listener.getsockname()
+    assert not tunnel.socket.getblocking()
+    assert tunnel.limits.idle == 7.0
+    assert world.taken() == (1, 1)
+    assert world.decision.counts.tunnels == 1
+    tunnel.closed(100, 10, "ended")
+    tunnel.socket.close()
+    assert world.taken() == (0, 0)
+    counts = world.decision.counts
+    assert (counts.tunnels, counts.received, counts.sent, counts.connects) == (0, 100, 10, {"accepted": 1})
+    assert counts.connect_request_bytes == 100
+    assert world.log == [(f"https://www.example.org:{world.port}", 100, 10, "ended")]
+
+
+def test_what_names_no_host_and_port_is_malformed_and_costs_nothing(world):
+    world = world()
+    verdict = asyncio.run(world.decision.decide(Asked(authority="www.example.org", peer=("192.0.2.1", 1))))
+    assert (verdict.status, verdict.reason) == (400, "malformed")
+    assert "retry-after" not in dict(verdict.fields)
+    assert world.did == []
+
+
+def test_nothing_new_is_opened_at_the_end(world):
+    world = world()
+    verdict = refused(world, "draining", draining=True)
+    assert (verdict.status, dict(verdict.fields)["retry-after"]) == (503, "12")
+    assert world.did == []
+
+
+class Shown:
+    """Remembers tokens in a set."""
+
+    def __init__(self):
+        self.shown = set()
+
+    async def use(self, valid, *, now):
+        if valid.identity in self.shown:
+            return "token_replayed"
+        self.shown.add(valid.identity)
+        return None
+
+    async def close(self):
+        pass
+
+
+class Counting(TokenCheck):
+    """Counts the tokens that it checks."""
+
+    def __init__(self, keys, once):
+        super().__init__(keys, once)
+        self.checked = 0
+
+    async def check(self, token, *, now, origin):
+        self.checked += 1
+        return await super().check(token, now=now, origin=origin)
+
+
+def test_a_client_over_its_rate_or_its_tunnels_costs_no_check_of_a_token(world):
+    key = new_key("hmac-sha256", entropy=lambda count: b"1" * count)
+    tokens = Counting([key], Shown())
+    world = world(tokens=tokens, rule=Rule.parse("1 per 10s burst 2"), client_tunnels=1)
+    refused(world, "token_missing")  # which counts: it is the client's rate, whatever becomes of the CONNECT
+    token = mint(key, now=NOW, ttl=60.0, origin=None, entropy=lambda count: b"a" * count)
+    opened(world, fields=[("proxy-authorization", f"Bearer {token}")]).socket.close()
+    assert tokens.checked == 2
+    refused(world, "client_rate")
+    world.steady += 10
+    refused(world, "client_tunnels")
+    assert tokens.checked == 2
+
+
+def test_a_client_that_goes_while_its_token_is_checked_leaves_nothing_taken(world):
+    class Slow(Shown):
+        async def use(self, valid, *, now):
+            await asyncio.get_running_loop().create_future()
+
+    key = new_key("hmac-sha256", entropy=lambda count: b"1" * count)
+    world = world(tokens=TokenCheck([key], Slow()))
+    token = mint(key, now=NOW, ttl=60.0, origin=None, entropy=lambda count: b"a" * count)
+
+    async def go():
+        asking = asyncio.ensure_future(world.decide(fields=[("proxy-authorization", f"Bearer {token}")]))
+        await asyncio.sleep(0)
+        assert world.taken() == (0, 1)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        assert world.taken() == (0, 0)
+
+    asyncio.run(go())
+
+
+def test_tokens_cost_no_lookup(world):
+    key, other = (new_key("hmac-sha256", entropy=lambda count, seed=seed: seed * count) for seed in (b"1", b"2"))
+    world = world(tokens=TokenCheck([key], Shown()))
+
+    def with_token(text):
+        return {"fields": [("proxy-authorization", f"Bearer {text}")]}
+
+    def minted(key, *, ttl=60.0, origin=None, now=NOW, seed=b"a"):
+        return mint(key, now=now, ttl=ttl, origin=origin, entropy=lambda count: seed * count)
+
+    for reason, asked in (
+        ("token_missing", {}),
+        ("token_missing", {"fields": [("proxy-authorization", "Basic eDp5")]}),
+        ("token_invalid", with_token("nonsense")),
+        ("token_invalid", with_token(minted(other))),
+        ("token_invalid", with_token(minted(key, origin="https://elsewhere.example"))),
+        ("token_expired", with_token(minted(key, now=NOW - 61))),
+        ("token_invalid", {"fields": 2 * with_token(minted(key))["fields"]}),
+    ):
+        verdict = refused(world, reason, **asked)
+        assert verdict.status == 407
+        assert dict(verdict.fields)["retry-after"] == "0"
+        assert dict(verdict.fields)["proxy-authenticate"].startswith("Bearer")
+    assert world.did == []
+    good = with_token(minted(key))
+    opened(world, **good).socket.close()
+    world.did.clear()
+    refused(world, "token_replayed", **good)
+    assert world.did == []
+    # A token is used up when it is checked, whatever becomes of the CONNECT.
+    spent = with_token(minted(key, seed=b"b"))
+    refused(world, "port", port=1, **spent)
+    refused(world, "token_replayed", **spent)
+
+
+def test_each_client_has_its_rate_and_its_tunnels(world):
+    world = world(client_tunnels=1, rule=Rule.parse("1 per 10s burst 2"))
+    opened(world).socket.close()
+    refused(world, "client_tunnels")
+    verdict = refused(world, "client_rate")
+    assert (verdict.status, dict(verdict.fields)["retry-after"]) == (429, "10")
+    opened(world, peer=("192.0.2.2", 1)).socket.close()
+
+
+def test_a_rate_is_by_no_clock_that_can_be_set(world):
+    world = world(rule=Rule.parse("1 per 10s"))
+    opened(world).socket.close()
+    world.now -= 86_400.0
+    assert dict(refused(world, "client_rate").fields)["retry-after"] == "10"
+    world.steady += 10.0
+    opened(world).socket.close()
+
+
+def test_room_is_made_sure_of_before_anything_is_looked_up(world):
+    world = world(places=1)
+    opened(world).socket.close()
+    world.did.clear()
+    verdict = refused(world, "tunnels", peer=("192.0.2.2", 1))
+    assert (verdict.status, dict(verdict.fields)["retry-after"]) == (503, "5")
+    assert world.did == []
+
+
+def test_never_one_tunnel_too_many_however_many_ask_at_once(world):
+    world = world(places=3, client_tunnels=1000)
+
+    async def at_once():
+        world.hold = asyncio.Event()
+        asking = [asyncio.ensure_future(world.decide()) for _ in range(50)]
+        await asyncio.sleep(0.05)
+        assert world.places.taken == 3
+        world.hold.set()
+        return await asyncio.gather(*asking)
+
+    verdicts = asyncio.run(at_once())
+    tunnels = [verdict for verdict in verdicts if isinstance(verdict, Opened)]
+    assert len(tunnels) == 3
+    assert {verdict.reason for verdict in verdicts if isinstance(verdict, Refused)} == {"tunnels"}
+    for tunnel in tunnels:
+        tunnel.socket.close()
+        tunnel.closed(0, 0, "ended")
+    assert world.taken() == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        ({"port": 25}, "port"),
+        ({"host": "denied.example"}, "host"),
+        ({"host": "www.denied.example"}, "host"),
+        ({"host": "10.0.0.1"}, "address"),
+        ({"host": "[::ffff:127.0.0.1]"}, "address"),
+    ],
+)
+def test_where_is_decided_before_a_name_is_looked_up(world, asked, reason):
+    world = world(allowed=[])
+    verdict = refused(world, reason, **asked)
+    assert (verdict.status, dict(verdict.fields)["retry-after"]) == (403, "0")
+    assert world.did == []
+
+
+def test_a_name_with_one_forbidden_address_is_refused_and_its_advice_not_asked_for(world):
+    world = world(allowed=[])
+    world.addresses = [ip_address("93.184.216.34"), ip_address("10.0.0.1")]
+    refused(world, "address")
+    assert world.did == ["look up www.example.org"]
+
+
+def test_a_name_that_does_not_resolve(world):
+    world = world()
+    world.addresses = []
+    verdict = refused(world, "name")
+    assert (verdict.status, dict(verdict.fields)["retry-after"]) == (502, "0")
+
+
+def test_advice_refuses(world):
+    world = world()
+    world.advice_of["www.example.org"] = AdviceEntry(disallowed=True)
+    verdict = refused(world, "advice_disallowed")
+    assert (verdict.status, dict(verdict.fields)["retry-after"]) == (403, "0")
+    assert 'details="advice_disallowed"' in dict(verdict.fields)["proxy-status"]
+    world.advice_of["www.example.org"] = AdviceEntry(fraction=0.0)
+    refused(world, "advice_fraction")
+
+
+def test_known_advice_that_refuses_saves_the_name_server_the_question(world):
+    world = world()
+    origin = f"https://www.example.org:{world.port}"
+    world.known_of[origin] = Advice(origin, AdviceEntry(disallowed=True), "", NOW + 600)
+    refused(world, "advice_disallowed")
+    assert world.did == []
+    world.known_of[origin] = Advice(origin, UNREACHABLE, "", NOW + 60)
+    refused(world, "advice_unreachable")
+    assert world.did == []
+    # What an address is, costs nothing to find out first.
+    literal = f"https://10.0.0.1:{world.port}"
+    world.known_of[literal] = Advice(literal, AdviceEntry(disallowed=True), "", NOW + 600)
+    refused(world, "address", host="10.0.0.1")
+    # What permits is no reason not to look the name up, and check it.
+    world.known_of[origin] = Advice(origin, AdviceEntry(), "", NOW + 600)
+    world.addresses = [ip_address("10.0.0.1")]
+    refused(world, "address")
+
+
+def test_a_fraction_of_the_clients_is_let_through_and_the_same_ones_for_ten_minutes(world):
+    world = world(places=10_000)
+    world.advice_of["www.example.org"] = AdviceEntry(fraction=0.1)
+
+    async def let_through():
+        return {n for n in range(1000) if await passes(world, f"198.51.{n // 250}.{n % 250}")}
+
+    world.now = NOW // 600 * 600
+    first = asyncio.run(let_through())
+    assert 60 < len(first) < 140
+    world.now += 599.9
+    assert asyncio.run(let_through()) == first
+    # More is wanted, more comes: whoever was let through still is.
+    world.advice_of["www.example.org"] = AdviceEntry(fraction=0.2)
+    assert first < asyncio.run(let_through())
+    # After ten minutes chance decides anew, so that no client is refused for ever.
+    world.advice_of["www.example.org"] = AdviceEntry(fraction=0.1)
+    world.now += 0.1
+    second = asyncio.run(let_through())
+    assert 60 < len(second) < 140
+    assert len(first & second) < 30
+
+
+def test_neighbours_behind_one_subscriber_draw_alike(world):
+    world = world(places=10_000)
+    world.advice_of["www.example.org"] = AdviceEntry(fraction=0.5)
+
+    async def drawn(subscriber):
+        return {await passes(world, f"2001:db8:0:{subscriber}::{host}") for host in range(1, 4)}
+
+    drawn_by = [asyncio.run(drawn(subscriber)) for subscriber in range(20)]
+    assert all(len(draws) == 1 for draws in drawn_by)
+    assert {True} in drawn_by
+    assert {False} in drawn_by
+
+
+def test_an_origin_that_is_unreachable_is_held_or_permitted(world):
+    holding, permitting = world(), world(manners={"unreachable": "permit"})
+    for each in (holding, permitting):
+        each.advice_of["www.example.org"] = UNREACHABLE
+    verdict = refused(holding, "advice_unreachable")
+    assert (verdict.status, dict(verdict.fields)["retry-after"]) == (403, "0")
+    opened(permitting).socket.close()
+
+
+def test_whoever_asked_in_vain_is_told_what_happened(world):
+    for manners in ({}, {"unreachable": "permit"}):
+        made = world(manners=manners)
+        made.listener.close()
+        made.advice_of["www.example.org"] = UNREACHABLE
+        made.undialled = Refusal("dial_refused")
+        verdict = refused(made, "dial_refused")
+        assert (verdict.status, dict(verdict.fields)["retry-after"]) == (502, "0")
+
+
+def test_a_target_that_refuses_the_connection(world):
+    world = world()
+    world.listener.close()
+    verdict = refused(world, "dial_refused")
+    assert verdict.status == 502
+
+
+def test_a_client_that_goes_while_it_is_thought_about_leaves_nothing_taken(world):
+    world = world()
+
+    async def go():
+        world.hold = asyncio.Event()
+        asking = asyncio.ensure_future(world.decide())
+        await asyncio.sleep(0.02)
+        assert world.taken() == (1, 1)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        assert world.taken() == (0, 0)
+
+    asyncio.run(go())
+
+
+def test_a_question_begun_for_a_client_that_goes_is_still_its_own_but_holds_no_place(world):
+    world = world(client_tunnels=2, places=2)
+
+    async def go():
+        world.flying = asyncio.get_running_loop().create_future()
+        for _ in range(2):
+            asking = asyncio.ensure_future(world.decide())
+            await asyncio.sleep(0.02)
+            asking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asking
+        assert world.taken() == (0, 2)
+        assert (await world.decide()).reason == "client_tunnels"
+        world.flying.set_result(None)
+        await asyncio.sleep(0)
+        assert world.taken() == (0, 0)
+
+    asyncio.run(go())
+
+
+def test_what_is_not_decided_on_is_refused_and_counted_too(world):
+    world = world()
+    for reason, status in (("malformed", 400), ("method", 405), ("connections", 503)):
+        verdict = world.decision.complain(reason, ("192.0.2.1", 1))
+        assert (verdict.status, verdict.reason) == (status, reason)
+        assert world.log[-1] == (None, reason)
+    assert world.decision.counts.connects == {"malformed": 1, "method": 1, "connections": 1}

@@ -1,0 +1,328 @@
+import asyncio
+import os
+import signal
+import sys
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+from redis.asyncio import Redis
+
+from headgate.errors import ConfigurationError, MissingExtra
+from headgate.proxy.admission import redis_replay_store as room
+from headgate.proxy.admission.redis_replay_store import RedisOnce
+from tests import servers
+
+NOW = 1_700_000_000.0
+PATIENCE = 20.0  # seconds; only ever reached by a failing test
+
+needs_redis = pytest.mark.needs("redis-server")
+
+
+@pytest.fixture
+def url(redis_server):
+    return f"redis://127.0.0.1:{redis_server.port}/0"
+
+
+@asynccontextmanager
+async def remembering(url, **settings):
+    once = RedisOnce(url, **settings)
+    try:
+        yield once
+    finally:
+        await once.close()
+
+
+def run(coroutine):
+    return asyncio.run(asyncio.wait_for(coroutine, PATIENCE))
+
+
+async def until(once, token, answer):
+    """Use a token until the answer is this one."""
+    for _ in range(1_000):
+        if await once.use(token, now=NOW) == answer:
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError(f"never {answer}")
+
+
+@needs_redis
+def test_a_token_is_new_once_among_all_proxies(url, fresh):
+    async def scenario():
+        token = fresh(NOW + 60)
+        async with remembering(url) as here, remembering(url) as there:
+            assert await here.use(token, now=NOW) is None
+            assert await there.use(token, now=NOW) == "token_replayed"
+            assert await here.use(token, now=NOW + 59) == "token_replayed"
+            assert await there.use(fresh(NOW + 60), now=NOW) is None
+
+    run(scenario())
+
+
+@needs_redis
+def test_of_many_at_once_one_is_let_in(url, fresh):
+    async def scenario():
+        tokens = [fresh(NOW + 60) for _ in range(20)]
+        async with remembering(url, patience=PATIENCE) as here, remembering(url, patience=PATIENCE) as there:
+            asked = [once.use(token, now=NOW) for token in tokens for once in (here, there) for _ in range(5)]
+            answers = await asyncio.gather(*asked)
+        assert answers.count(None) == 20
+        assert answers.count("token_replayed") == 180
+
+    run(scenario())
+
+
+@needs_redis
+def test_what_is_kept_is_a_name_without_the_token_until_no_clock_takes_it(url, fresh):
+    async def scenario():
+        token = fresh(NOW + 90)
+        async with remembering(url) as once, Redis.from_url(url) as client:
+            assert await once.use(token, now=NOW) is None
+            (name,) = await client.keys()
+            assert name == b"headgate:token:a2V5IDEyMzQBAAAAAAAAAAAAAAAAAAAA"
+            assert await client.get(name) == b""
+            # A minute more than it is good for by this clock: another proxy's may be behind.
+            assert 140_000 < await client.pttl(name) <= 150_000
+
+    run(scenario())
+
+
+@needs_redis
+def test_names_begin_as_they_are_told(url, fresh):
+    async def scenario():
+        token = fresh(NOW + 60)
+        async with remembering(url, prefix="one:") as one, remembering(url, prefix="other:") as other:
+            assert await one.use(token, now=NOW) is None
+            assert await other.use(token, now=NOW) is None
+
+    run(scenario())
+
+
+def test_where_nobody_is_there_is_no_tunnel_and_no_asking_again_at_once(fresh, monkeypatch):
+    asked = []
+    monkeypatch.setattr(RedisOnce, "_ask", counted(RedisOnce._ask, asked))
+
+    async def scenario():
+        async with remembering(f"redis://127.0.0.1:{servers.free_port()}") as once:
+            assert await once.use(fresh(NOW + 60), now=NOW) == "tokens"
+            assert await once.use(fresh(NOW + 60), now=NOW) == "tokens"
+            assert len(asked) == 1
+            once._held_until = 0.0
+            assert await once.use(fresh(NOW + 60), now=NOW) == "tokens"
+            assert len(asked) == 2
+
+    run(scenario())
+
+
+def counted(ask, calls):
+    async def counting(*arguments):
+        calls.append(arguments)
+        return await ask(*arguments)
+
+    return counting
+
+
+@needs_redis
+def test_a_redis_that_comes_back_is_asked_again(tmp_path, fresh, monkeypatch):
+    monkeypatch.setattr(room, "_HOLD", 0.0)
+
+    async def scenario():
+        with servers.redis(tmp_path) as server:
+            once = RedisOnce(f"redis://127.0.0.1:{server.port}")
+            assert await once.use(fresh(NOW + 60), now=NOW) is None
+        assert await once.use(fresh(NOW + 60), now=NOW) == "tokens"
+        command = [
+            servers.find_program("redis-server"),
+            "--bind",
+            "127.0.0.1",
+            "--port",
+            str(server.port),
+            "--save",
+            "",
+        ]
+        with servers.started([*command, "--dir", str(tmp_path)], server.port, tmp_path):
+            await until(once, fresh(NOW + 60), None)
+            await once.close()
+
+    run(scenario())
+
+
+@needs_redis
+def test_a_connection_that_redis_closed_meanwhile_costs_no_tunnel(url, fresh):
+    async def scenario():
+        async with remembering(url) as once, Redis.from_url(url) as client:
+            # Two at once have a connection each.
+            assert await asyncio.gather(*(once.use(fresh(NOW + 60), now=NOW) for _ in range(2))) == [None, None]
+            assert len(await client.client_list()) == 3
+            await client.client_kill_filter(_type="normal", skipme=True)
+            assert len(await client.client_list()) == 1
+            assert await asyncio.gather(*(once.use(fresh(NOW + 60), now=NOW) for _ in range(2))) == [None, None]
+
+    run(scenario())
+
+
+@needs_redis
+def test_a_redis_that_hangs_is_not_waited_for_and_its_late_answers_are_nobodys(redis_server, url, fresh, monkeypatch):
+    monkeypatch.setattr(room, "_HOLD", 0.0)
+
+    async def scenario():
+        used = fresh(NOW + 60)
+        late = [fresh(NOW + 60) for _ in range(4)]
+        async with remembering(url, patience=0.2) as once:
+            assert await once.use(used, now=NOW) is None
+            os.kill(redis_server.process.pid, signal.SIGSTOP)
+            try:
+                assert await asyncio.gather(*(once.use(token, now=NOW) for token in late)) == ["tokens"] * 4
+            finally:
+                os.kill(redis_server.process.pid, signal.SIGCONT)
+            await until(once, used, "token_replayed")
+            for _ in range(50):
+                answers = await asyncio.gather(once.use(fresh(NOW + 60), now=NOW), once.use(used, now=NOW))
+                assert answers == [None, "token_replayed"]
+
+    run(scenario())
+
+
+@needs_redis
+def test_a_redis_without_room_is_no_tunnel(url, fresh, monkeypatch):
+    monkeypatch.setattr(room, "_HOLD", 0.0)
+
+    async def scenario():
+        async with remembering(url) as once, Redis.from_url(url) as client:
+            await client.config_set("maxmemory", 1)
+            assert await once.use(fresh(NOW + 60), now=NOW) == "tokens"
+            await client.config_set("maxmemory", 0)
+            assert await once.use(fresh(NOW + 60), now=NOW) is None
+
+    run(scenario())
+
+
+@needs_redis
+def test_a_client_that_goes_leaves_the_token_used_up_and_the_connection_whole(redis_server, url, fresh):
+    async def scenario():
+        first, gone = fresh(NOW + 60), fresh(NOW + 60)
+        async with remembering(url, patience=PATIENCE) as once:
+            assert await once.use(first, now=NOW) is None
+            os.kill(redis_server.process.pid, signal.SIGSTOP)
+            try:
+                going = asyncio.ensure_future(once.use(gone, now=NOW))
+                await asyncio.sleep(0.05)
+                going.cancel()
+                await asyncio.wait([going])
+            finally:
+                os.kill(redis_server.process.pid, signal.SIGCONT)
+            assert going.cancelled()
+            assert [await once.use(token, now=NOW) for token in (gone, fresh(NOW + 60))] == ["token_replayed", None]
+            async with Redis.from_url(url) as client:
+                # This one, the first, and the second that was opened while the first still waited for its answer; and
+                # whoever looked whether the server listens.
+                assert (await client.info("stats"))["total_connections_received"] <= 4
+                assert len(await client.client_list()) == 3
+
+    run(scenario())
+
+
+@needs_redis
+def test_closing_waits_for_what_was_asked(url, fresh):
+    async def scenario():
+        token = fresh(NOW + 60)
+        once = RedisOnce(url)
+        going = asyncio.ensure_future(once.use(token, now=NOW))
+        await asyncio.sleep(0)
+        going.cancel()
+        await once.close()
+        assert once._asking == set()
+        async with remembering(url) as later:
+            assert await later.use(token, now=NOW) == "token_replayed"
+
+    run(scenario())
+
+
+class Relay:
+    """Stands before Redis: what `answer` gives of each thing that Redis says goes back, None ends the connection."""
+
+    def __init__(self, port, answer):
+        self.port, self.answer = port, answer
+        self.asked = b""
+        self.serving = []
+
+    async def serve(self, reader, writer):
+        self.serving.append(asyncio.current_task())
+        back, there = await asyncio.open_connection("127.0.0.1", self.port)
+        try:
+            while asked := await reader.read(65_536):
+                self.asked += asked
+                there.write(asked)
+                said = await self.answer(asked, await back.read(65_536))
+                if said is None:
+                    break
+                writer.write(said)
+        finally:
+            for end in (there, writer):
+                end.close()
+                with suppress(ConnectionError):
+                    await end.wait_closed()
+
+
+@asynccontextmanager
+async def relay(port, answer):
+    """Give a relay, and the URL of the Redis behind it."""
+    standing = Relay(port, answer)
+    async with await asyncio.start_server(standing.serve, "127.0.0.1", 0) as server:
+        yield standing, f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    await asyncio.gather(*standing.serving)
+
+
+@needs_redis
+def test_an_answer_that_is_lost_is_not_asked_for_again(redis_server, fresh):
+    async def scenario():
+        async def cut(asked, said):
+            return None if b"SET\r\n" in asked else said
+
+        async with relay(redis_server.port, cut) as (standing, url), remembering(url) as once:
+            # Redis has it: asked again, it would say that the token was shown before.
+            assert await once.use(fresh(NOW + 60), now=NOW) == "tokens"
+            assert standing.asked.count(b"headgate:token:") == 1
+
+    run(scenario())
+
+
+@needs_redis
+def test_patience_is_for_all_that_has_to_be_said_together(redis_server, fresh):
+    async def scenario():
+        async def slow(asked, said):
+            await asyncio.sleep(0.15)
+            return said
+
+        # To choose the database comes before the question, and each is answered in time.
+        async with relay(redis_server.port, slow) as (_, url), remembering(f"{url}/1", patience=0.2) as once:
+            assert await once.use(fresh(NOW + 60), now=NOW) == "tokens"
+
+    run(scenario())
+
+
+def test_there_is_one_protocol_to_ask_by():
+    with pytest.raises(ConfigurationError, match="protocol 2; leave that out"):
+        RedisOnce("redis://127.0.0.1:6379/0?protocol=3")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "127.0.0.1:6379",
+        "http://127.0.0.1:6379",
+        "redis://127.0.0.1:port",
+        "redis://127.0.0.1:6379/0?no_option=1",
+        "rediss://127.0.0.1:6379/0?ssl_cert_reqs=sometimes",
+    ],
+)
+def test_what_is_no_url_of_a_redis(url):
+    with pytest.raises(ConfigurationError, match="try redis://") as caught:
+        RedisOnce(url)
+    assert caught.value.__suppress_context__  # there may be a password in what was wrong
+
+
+def test_whoever_has_no_redis_package_is_told(monkeypatch):
+    monkeypatch.setitem(sys.modules, "redis", None)
+    with pytest.raises(MissingExtra, match="extra 'redis'"):
+        RedisOnce("redis://127.0.0.1:6379")

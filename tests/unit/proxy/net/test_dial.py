@@ -1,0 +1,277 @@
+"""Connecting, to listeners that answer, that refuse, and that let a packet drop."""
+
+import asyncio
+import errno
+import os
+import select
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from ipaddress import ip_address
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import uvloop
+
+from headgate.proxy.net import dial as dialling
+from headgate.proxy.net.dial import MOST_ATTEMPTS, dial, interleaved
+from headgate.proxy.net.endpoint import Endpoint
+from headgate.proxy.refusal import Refusal
+
+LONG = 60.0
+"""Seconds that no test waits for."""
+
+
+def endpoint(sock: socket.socket) -> Endpoint:
+    host, port = sock.getsockname()[:2]
+    return Endpoint(ip_address(host), port)
+
+
+class Places:
+    """Endpoints on loopback, of each kind; whatever listens there is closed at the end."""
+
+    def __init__(self) -> None:
+        self.open = ExitStack()
+        self.listeners: list[socket.socket] = []
+
+    def answering(self, host: str = "127.0.0.1") -> Endpoint:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = self.open.enter_context(socket.create_server((host, 0), family=family))
+        self.listeners.append(listener)
+        return endpoint(listener)
+
+    def refusing(self) -> Endpoint:
+        """Bound, so that nobody gets the port meanwhile, and not listening."""
+        bound = self.open.enter_context(socket.socket())
+        bound.bind(("127.0.0.1", 0))
+        return endpoint(bound)
+
+    def silent(self) -> Endpoint:
+        """A listener whose queue is full: the system drops whatever asks to be let in."""
+        listener = self.open.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(16):
+            waiting = self.open.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listener.getsockname())
+            if not select.select([], [waiting], [], 0.05)[1]:
+                return endpoint(listener)
+        pytest.fail("the queue of a listener does not fill")
+
+
+@pytest.fixture
+def places() -> Iterator[Places]:
+    made = Places()
+    with made.open:
+        yield made
+
+
+def sockets(descriptor: int | str = "*") -> set[str]:
+    """The sockets this process has open, each by its number in the system."""
+    found = set()
+    for link in Path("/proc/self/fd").glob(str(descriptor)):
+        with suppress(FileNotFoundError):  # the one the list was read from
+            found.add(str(link.readlink()))
+    return {name for name in found if name.startswith("socket:")}
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
+    """Run a coroutine, and see that it left no socket open but the one it gave."""
+
+    async def checked(coroutine: Any) -> Any:
+        await asyncio.sleep(0)
+        before = sockets()
+        result = await coroutine
+        for _ in range(5):
+            await asyncio.sleep(0)
+        if isinstance(result, socket.socket):
+            before |= sockets(result.fileno())
+        assert sockets() <= before
+        return result
+
+    with asyncio.Runner(loop_factory=request.param) as runner:
+        yield lambda coroutine: runner.run(checked(coroutine))
+
+
+async def refusal(coroutine: Any) -> Refusal:
+    with pytest.raises(Refusal) as raised:
+        await coroutine
+    return raised.value
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_a_socket_is_connected_and_ready_for_a_loop(run: Any, places: Places, host: str) -> None:
+    place = places.answering(host)
+    with run(dial([place])) as sock:
+        assert endpoint_of_peer(sock) == place
+        assert sock.gettimeout() == 0
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert not sock.get_inheritable()
+        accepted, _ = places.listeners[0].accept()
+        with accepted:
+            sock.send(b"through")
+            assert accepted.recv(7) == b"through"
+
+
+def endpoint_of_peer(sock: socket.socket) -> Endpoint:
+    host, port = sock.getpeername()[:2]
+    return Endpoint(ip_address(host), port)
+
+
+@pytest.mark.parametrize("many", [1, 3])
+def test_a_refused_port(run: Any, places: Places, many: int) -> None:
+    order = [places.refusing() for _ in range(many)]
+    said = run(refusal(dial(order, delay=LONG)))
+    assert said.reason == "dial_refused"
+    assert said.answer.error == "connection_refused"
+    assert str(order[0]) in said.why
+    assert os.strerror(errno.ECONNREFUSED) in said.why
+
+
+@pytest.mark.parametrize("many", [1, 2])
+def test_an_address_that_does_not_answer(run: Any, places: Places, many: int) -> None:
+    order = [places.silent() for _ in range(many)]
+    said = run(refusal(dial(order, seconds=0.05, delay=0.01)))
+    assert said.reason == "dial_timeout"
+    assert said.answer.error == "connection_timeout"
+
+
+def test_the_next_is_tried_when_one_does_not_answer(run: Any, places: Places) -> None:
+    good = places.answering()
+    with run(dial([places.silent(), good], seconds=LONG, delay=0.01)) as sock:
+        assert endpoint_of_peer(sock) == good
+
+
+def test_the_next_is_tried_at_once_when_one_refuses(run: Any, places: Places) -> None:
+    good = places.answering()
+    with run(dial([places.refusing(), places.refusing(), good], seconds=LONG, delay=LONG)) as sock:
+        assert endpoint_of_peer(sock) == good
+
+
+def test_one_that_refuses_does_not_end_the_wait_for_another(run: Any, places: Places) -> None:
+    said = run(refusal(dial([places.silent(), places.refusing()], seconds=0.1, delay=0.01)))
+    assert said.reason == "dial_timeout"
+
+
+def test_nobody_else_is_asked_once_one_has_answered(run: Any, places: Places) -> None:
+    first, other = places.answering(), places.answering()
+    with run(dial([first, other], seconds=LONG, delay=LONG)) as sock:
+        assert endpoint_of_peer(sock) == first
+    places.listeners[1].setblocking(False)
+    with pytest.raises(BlockingIOError):
+        places.listeners[1].accept()
+
+
+def test_of_two_that_answer_in_one_moment_one_is_let_go(
+    run: Any, places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[socket.socket] = []
+
+    async def both(*_: object) -> socket.socket:
+        sock = socket.socket()
+        made.append(sock)
+        if len(made) == 2:
+            answered.set()
+        await answered.wait()
+        return sock
+
+    answered = asyncio.Event()
+    monkeypatch.setattr(dialling, "_connect", both)
+    with run(dial([places.refusing(), places.refusing()], seconds=LONG, delay=0)) as sock:
+        assert sorted(each.fileno() != -1 for each in made) == [False, True]
+        assert sock in made
+
+
+def test_a_name_of_thousands_is_not_dialled_thousands_of_times(run: Any, places: Places) -> None:
+    order = [places.refusing() for _ in range(MOST_ATTEMPTS)] + [places.answering()]
+    assert run(refusal(dial(order, delay=LONG))).reason == "dial_refused"
+
+
+@pytest.mark.parametrize("many", [1, 3])
+def test_who_is_cancelled_leaves_nothing_open(run: Any, places: Places, many: int) -> None:
+    order = [places.silent() for _ in range(many)]
+
+    async def leave() -> None:
+        dialled = asyncio.create_task(dial(order, seconds=LONG, delay=0))
+        await asyncio.sleep(0.01)
+        dialled.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await dialled
+
+    run(leave())
+
+
+def test_what_no_route_leads_to_is_told_apart(run: Any) -> None:
+    # TCP knows no multicast: Linux has no route for it, and sends nothing.
+    said = run(refusal(dial([Endpoint(ip_address("224.0.0.1"), 443)])))
+    assert said.reason == "dial_refused"
+    assert said.answer.error == "destination_ip_unroutable"
+
+
+def test_a_refusal_beside_no_route_is_a_refusal(run: Any, places: Places) -> None:
+    order = [Endpoint(ip_address("224.0.0.1"), 443), places.refusing()]
+    assert run(refusal(dial(order, delay=LONG))).answer.error == "connection_refused"
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS])
+def test_a_system_without_sockets_is_the_proxys_load(
+    run: Any, places: Places, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exhausted(*_: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    order = [places.refusing(), places.refusing()]
+    monkeypatch.setattr(dialling, "socket", SimpleNamespace(**{**vars(socket), "socket": exhausted}))
+    assert run(refusal(dial(order, delay=LONG))).reason == "connections"
+    assert run(refusal(dial(order[:1], delay=LONG))).reason == "connections"
+
+
+def test_the_systems_own_patience_ends_in_the_same_way(
+    run: Any, places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def gave_up(*_: object) -> socket.socket:
+        raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+
+    monkeypatch.setattr(dialling, "_connect", gave_up)
+    assert run(refusal(dial([places.refusing()]))).reason == "dial_timeout"
+    assert run(refusal(dial([places.refusing(), places.refusing()]))).reason == "dial_timeout"
+
+
+@pytest.mark.parametrize(
+    ("given", "order"),
+    [
+        ("6a", "6a"),
+        ("6a 6b 6c 4a 4b", "6a 4a 6b 4b 6c"),
+        ("4a 6a 6b 6c", "4a 6a 6b 6c"),
+        ("4a 4b 4c 6a", "4a 6a 4b 4c"),
+        ("6a 4a 4b 6b", "6a 4a 6b 4b"),
+        ("4a 4b", "4a 4b"),
+    ],
+)
+def test_families_take_turns(given: str, order: str) -> None:
+    def endpoints(text: str) -> list[Endpoint]:
+        hosts = {"4": "192.0.2.{}", "6": "2001:db8::{}"}
+        return [Endpoint(ip_address(hosts[each[0]].format("abc".index(each[1]))), 443) for each in text.split()]
+
+    assert [*interleaved(endpoints(given))] == endpoints(order)
+
+
+def test_another_way_of_connecting_may_be_given(run: Any, places: Places) -> None:
+    asked = []
+
+    async def refused(sock: socket.socket, address: tuple[str, int], seconds: float) -> None:
+        asked.append((sock.gettimeout(), address[0], seconds))
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "refused")
+
+    async def late(*_: object) -> None:
+        raise TimeoutError
+
+    for count in (1, 2):
+        endpoints = [places.answering() for _ in range(count)]
+        assert run(refusal(dial(endpoints, seconds=LONG, connect=refused))).reason == "dial_refused"
+        assert run(refusal(dial(endpoints, seconds=LONG, connect=late))).reason == "dial_timeout"
+    assert asked == [(0, "127.0.0.1", LONG)] * 3

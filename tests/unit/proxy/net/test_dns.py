@@ -1,0 +1,348 @@
+"""Threads that ask the system's resolver: real names of this machine's, and name servers that do not answer."""
+
+import asyncio
+import errno
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from ipaddress import ip_address
+from typing import Any
+
+import pytest
+import uvloop
+
+from headgate.proxy.net.dns import SystemLookup
+from headgate.proxy.refusal import Refusal
+
+CLIENT = b"\xc0\x00\x02\x01"
+OTHER = b"\xc0\x00\x02\x02"
+FOUND = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("93.184.216.34", 0))]
+
+
+class NameServer:
+    """In the place of `getaddrinfo`: names that begin with "hang" are not answered before `answer_all`.
+
+    And those that begin with "hung later" not before `later`.
+    """
+
+    def __init__(self) -> None:
+        self.asked: Counter[str] = Counter()
+        self.asking: set[threading.Thread] = set()
+        self.hanging = threading.Semaphore(0)
+        self.answered = threading.Event()
+        self.later = threading.Event()
+
+    def __call__(self, host: bytes, port: None, **more: Any) -> list[Any]:
+        assert more == {"type": socket.SOCK_STREAM}
+        name = host.decode()
+        self.asked[name] += 1
+        self.asking.add(threading.current_thread())
+        if name.startswith("hang"):
+            self.hanging.release()
+            self.answered.wait()
+        if name.startswith("hung later"):
+            self.hanging.release()
+            self.later.wait()
+        return FOUND
+
+    async def hang(self, names: int) -> None:
+        """Wait until so many more threads wait for an answer."""
+        for _ in range(names):
+            assert await asyncio.to_thread(self.hanging.acquire, timeout=10)
+
+    def answer_all(self) -> None:
+        self.answered.set()
+
+
+@pytest.fixture
+def server() -> Iterator[NameServer]:
+    serving = NameServer()
+    yield serving
+    serving.answer_all()
+    serving.later.set()
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Iterator[Callable[[Awaitable[None]], None]]:
+    with asyncio.Runner(loop_factory=request.param) as runner:
+        yield runner.run
+
+
+def threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "headgate-lookup"}
+
+
+def ended(before: set[threading.Thread]) -> None:
+    """Wait until the threads that have come since are gone."""
+    for thread in threads() - before:
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def reason(refusal: BaseException | object) -> tuple[str, str]:
+    assert isinstance(refusal, Refusal)
+    return refusal.reason, refusal.answer.error
+
+
+def test_the_system_is_asked(run: Any) -> None:
+    async def main() -> None:
+        lookup = SystemLookup()
+        assert ip_address("127.0.0.1") in await lookup("localhost", CLIENT)
+
+    before = threads()
+    run(main())
+    ended(before)
+
+
+def test_every_address_comes_once_in_order_and_without_its_zone(run: Any) -> None:
+    given = ["2001:db8::1", "192.0.2.1", "fe80::1%eth0", "192.0.2.1", "fe80::1%eth1", "not an address"]
+
+    async def main() -> None:
+        lookup = SystemLookup(getaddrinfo=lambda *_, **__: [(0, 0, 0, "", (each, 0)) for each in given])
+        found = await lookup("a.test", CLIENT)
+        assert [*map(str, found)] == ["2001:db8::1", "192.0.2.1", "fe80::1"]
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        socket.gaierror(socket.EAI_NONAME, "Name or service not known"),
+        socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"),
+        # On some systems a resolver's own numbers are others' for what a process lacks.
+        socket.gaierror(errno.EMFILE, "Bad hints"),
+        OSError(5, "Input/output error"),
+        UnicodeError("label too long"),
+        MemoryError(),
+        None,
+    ],
+)
+def test_a_name_without_an_address_is_refused(run: Any, failure: Exception | None) -> None:
+    def fail(*_: Any, **__: Any) -> list[Any]:
+        if failure is not None:
+            raise failure
+        return []
+
+    async def main() -> None:
+        lookup = SystemLookup(getaddrinfo=fail)
+        for _ in range(3):  # a thread outlives what failed
+            with pytest.raises(Refusal) as raised:
+                await lookup("a.test", CLIENT)
+            assert reason(raised.value) == ("name", "dns_error")
+            assert raised.value.why.startswith("a.test ")
+
+    run(main())
+
+
+def test_nothing_is_remembered(run: Any, server: NameServer) -> None:
+    async def main() -> None:
+        lookup = SystemLookup(getaddrinfo=server)
+        for _ in range(3):
+            await lookup("a.test", CLIENT)
+        assert server.asked["a.test"] == 3
+
+    run(main())
+
+
+def test_a_name_that_many_ask_for_at_once_is_looked_up_once(run: Any, server: NameServer) -> None:
+    """So that one dead name server of a name that everybody wants holds one thread."""
+
+    async def main() -> None:
+        lookup = SystemLookup(getaddrinfo=server, threads=2)
+        asking = [asyncio.create_task(lookup("hang.test", client)) for client in (CLIENT, OTHER) for _ in range(20)]
+        await server.hang(1)
+        asking[0].cancel()  # the one that began it goes, the others still want to know
+        assert await lookup("a.test", OTHER)
+        server.answer_all()
+        assert len(await asyncio.gather(*asking[1:])) == 39
+        assert server.asked["hang.test"] == 1
+        assert not lookup._under_way
+        assert lookup._clients == {}
+
+    run(main())
+
+
+def test_those_that_waited_for_a_turn_share_a_lookup_too(run: Any, server: NameServer) -> None:
+    async def main() -> None:
+        lookup = SystemLookup(getaddrinfo=server, threads=2)
+        first = [asyncio.create_task(lookup(f"hang{number}.test", CLIENT)) for number in range(2)]
+        await server.hang(2)
+        both = [asyncio.create_task(lookup("hung later.test", client)) for client in (CLIENT, OTHER)]
+        await asyncio.sleep(0)
+        server.answer_all()
+        await asyncio.gather(*first)
+        await server.hang(1)
+        server.later.set()
+        await asyncio.gather(*both)
+        assert server.asked["hung later.test"] == 1
+        assert await lookup("b.test", CLIENT)  # all turns were given back
+        assert lookup._clients == {}
+
+    run(main())
+
+
+def test_a_name_server_that_does_not_answer_is_not_waited_for(run: Any, server: NameServer) -> None:
+    async def main() -> None:
+        lookup = SystemLookup(getaddrinfo=server, timeout=0.01)
+        with pytest.raises(Refusal) as raised:
+            await lookup("hang.test", CLIENT)
+        assert reason(raised.value) == ("name", "dns_timeout")
+
+    run(main())
+
+
+def test_a_client_holds_up_its_own_lookups_alone(run: Any, server: NameServer) -> None:
+    async def main() -> None:
+        before = threads()
+        lookup = SystemLookup(getaddrinfo=server, threads=4, client_threads=2, timeout=60)
+        held = [asyncio.create_task(lookup(f"hang{number}.test", CLIENT)) for number in range(50)]
+        await server.hang(2)
+        assert len(threads() - before) == 2
+        for name in ("www.good.test", "hello.test", "localhost"):
+            assert await lookup(name, OTHER) == (ip_address("93.184.216.34"),)
+        mine = asyncio.create_task(lookup("good.test", CLIENT))
+        await asyncio.sleep(0)
+        assert not server.asked["good.test"]  # its turn comes when those of the same client are over
+        server.answer_all()
+        assert await mine
+        assert len(await asyncio.gather(*held)) == 50
+        assert lookup._clients == {}
+
+    run(main())
+
+
+def test_no_more_threads_than_allowed_and_every_caller_gets_a_turn(run: Any, server: NameServer) -> None:
+    async def main() -> None:
+        before = threads()
+        lookup = SystemLookup(getaddrinfo=server, threads=3, timeout=60)
+        waiting = [asyncio.create_task(lookup(f"hang.a{number}.test", bytes([number]))) for number in range(9)]
+        await server.hang(3)
+        assert len(threads() - before) == 3
+        assert sum(server.asked.values()) == 3
+        server.answer_all()
+        await asyncio.gather(*waiting)
+        assert sum(server.asked.values()) == 9
+        await asyncio.to_thread(ended, before)
+
+    run(main())
+
+
+def test_clients_take_turns(run: Any, server: NameServer) -> None:
+    async def main() -> None:
+        lookup = SystemLookup(getaddrinfo=server, threads=1, client_threads=1, timeout=60)
+        order: list[str] = []
+
+        async def ask(name: str, client: bytes) -> None:
+            await lookup(name, client)
+            order.append(name)
+
+        first = asyncio.create_task(lookup("hang.test", b"first"))
+        await server.hang(1)
+        names = [("1.a.test", CLIENT), ("2.a.test", CLIENT), ("1.b.test", OTHER), ("2.b.test", OTHER)]
+        tasks = [asyncio.create_task(ask(*one)) for one in names]
+        await asyncio.sleep(0)
+        server.answer_all()
+        await asyncio.gather(first, *tasks)
+        assert order == ["1.a.test", "1.b.test", "2.a.test", "2.b.test"]
+
+    run(main())
+
+
+def test_callers_that_leave_leave_nothing_behind_but_threads_that_count(run: Any, server: NameServer) -> None:
+    async def main() -> None:
+        before = threads()
+        lookup = SystemLookup(getaddrinfo=server, threads=2, timeout=60)
+        tasks = [asyncio.create_task(lookup(f"hang{number}.test", bytes([number % 5]))) for number in range(100)]
+        await server.hang(2)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(task.cancelled() for task in tasks)
+        tasks.clear()
+        late = asyncio.create_task(lookup("late.test", CLIENT))
+        await asyncio.sleep(0)
+        assert not server.asked["late.test"]
+        server.answer_all()
+        assert await late
+        assert sum(server.asked.values()) == 3  # of those that left before their turn, none was looked up
+        await asyncio.to_thread(ended, before)
+        assert not lookup._under_way
+        assert lookup._clients == {}
+
+    run(main())
+
+
+def test_a_system_out_of_threads_is_the_proxys_load(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        lookup = SystemLookup(threads=1, client_threads=1)
+
+        def start(_: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", start)
+            for _ in range(3):  # no turn is lost
+                with pytest.raises(Refusal) as raised:
+                    await lookup("localhost", CLIENT)
+        assert raised.value.reason == "connections"
+        assert await lookup("localhost", CLIENT)
+
+    run(main())
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
+def test_a_system_out_of_files_is_the_proxys_load(run: Any, number: int) -> None:
+    def fail(*_: Any, **__: Any) -> list[Any]:
+        raise OSError(number, os.strerror(number))
+
+    async def main() -> None:
+        lookup = SystemLookup(getaddrinfo=fail)
+        with pytest.raises(Refusal) as raised:
+            await lookup("a.test", CLIENT)
+        assert (raised.value.reason, raised.value.answer.status) == ("connections", 503)
+        assert raised.value.why == f"a.test does not resolve: {os.strerror(number)}"
+
+    run(main())
+
+
+EXIT = """
+import asyncio, threading
+from headgate.proxy.net.dns import SystemLookup
+from headgate.proxy.refusal import Refusal
+
+never = threading.Event()
+
+async def main():
+    lookup = SystemLookup(getaddrinfo=lambda *_, **__: never.wait(), timeout=0.01)
+    try:
+        await lookup("hang.test", b"client")
+    except Refusal as refusal:
+        print(refusal.answer.error)
+
+asyncio.run(main())
+"""
+
+
+def test_no_exit_waits_for_a_name_server() -> None:
+    told = subprocess.run([sys.executable, "-c", EXIT], capture_output=True, text=True, timeout=60, check=True)
+    assert told.stdout == "dns_timeout\n"
+    assert told.stderr == ""
+
+
+def test_an_answer_behind_the_end_of_the_loop_hurts_nobody(server: NameServer) -> None:
+    before = threads()
+
+    async def main() -> None:
+        lookup = SystemLookup(getaddrinfo=server, timeout=0.01)
+        with pytest.raises(Refusal):
+            await lookup("hang.test", CLIENT)
+
+    asyncio.run(main())
+    assert len(threads() - before) == 1
+    server.answer_all()
+    ended(before)

@@ -1,0 +1,182 @@
+"""One descriptor for thousands of sockets, and what does the same where there is no epoll."""
+
+import asyncio
+import contextlib
+import select
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+
+import pytest
+
+from headgate.proxy.net.poller import READ, WRITE, EpollPoll, LoopPoll, Poll, new_poll
+
+KINDS = [LoopPoll, pytest.param(EpollPoll, marks=pytest.mark.skipif(not hasattr(select, "epoll"), reason="no epoll"))]
+pytestmark = pytest.mark.parametrize("kind", KINDS)
+
+
+class Told:
+    """Remembers what it was told, and does something then."""
+
+    def __init__(self, then: Callable[[], object] = lambda: None) -> None:
+        self.events: list[int] = []
+        self._then = then
+
+    def ready(self, events: int) -> None:
+        self.events.append(events)
+        self._then()
+
+
+@contextlib.contextmanager
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    one, other = socket.socketpair()
+    with one, other:
+        one.settimeout(0)
+        other.settimeout(0)
+        yield one, other
+
+
+def trying(kind: type[Poll], check: Callable[[Poll], Awaitable[None]]) -> None:
+    """Run a check with a poll of this kind, and let no error of the loop pass."""
+    errors = []
+
+    async def run() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+        poll = kind()
+        try:
+            await check(poll)
+        finally:
+            poll.close()
+            poll.close()
+
+    asyncio.run(run())
+    assert errors == []
+
+
+async def turns() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0.001)
+
+
+def test_reads_and_writes_are_told_of_when_wanted(kind: type[Poll]) -> None:
+    async def check(poll: Poll) -> None:
+        with pair() as (one, other):
+            told = Told(lambda: one.recv(10) if told.events[-1] & READ else None)
+            poll.watch(one.fileno(), READ, told)
+            await turns()
+            assert told.events == []
+            other.send(b"x")
+            await turns()
+            assert told.events == [READ]
+            poll.change(one.fileno(), READ | WRITE)
+            await turns()
+            assert set(told.events[1:]) == {WRITE}
+            poll.change(one.fileno(), 0)
+            told.events.clear()
+            other.send(b"x")
+            await turns()
+            assert told.events == []
+            poll.change(one.fileno(), READ)
+            await turns()
+            assert told.events == [READ]
+            poll.drop(one.fileno())
+
+    trying(kind, check)
+
+
+def test_an_event_is_told_again_until_it_is_seen_to(kind: type[Poll]) -> None:
+    async def check(poll: Poll) -> None:
+        with pair() as (one, other):
+            told = Told()
+            poll.watch(one.fileno(), READ, told)
+            other.send(b"x")
+            await turns()
+            assert len(told.events) > 1
+            poll.forget(one.fileno())
+            told.events.clear()
+            await turns()
+            assert told.events == []
+            poll.forget(one.fileno())
+
+    trying(kind, check)
+
+
+def test_another_is_told_from_the_handing_over_on(kind: type[Poll]) -> None:
+    async def check(poll: Poll) -> None:
+        with pair() as (one, other):
+            first, second = Told(), Told(lambda: one.recv(10))
+            poll.watch(one.fileno(), READ, first)
+            poll.hand_over(one.fileno(), second)
+            other.send(b"x")
+            await turns()
+            assert (first.events, second.events) == ([], [READ])
+            poll.drop(one.fileno())
+
+    trying(kind, check)
+
+
+def test_an_end_is_told_as_a_read(kind: type[Poll]) -> None:
+    async def check(poll: Poll) -> None:
+        with pair() as (one, other):
+            told = Told(lambda: poll.forget(one.fileno()))
+            poll.watch(one.fileno(), READ, told)
+            other.close()
+            await turns()
+            assert [events & (READ | WRITE) for events in told.events] == [READ]
+
+    trying(kind, check)
+
+
+def test_one_may_drop_another_that_is_ready_too(kind: type[Poll]) -> None:
+    async def check(poll: Poll) -> None:
+        with pair() as (one, other), pair() as (third, fourth):
+            told = [Told(), Told()]
+
+            def drop() -> None:
+                for sock in (one, third):
+                    if sock.fileno() >= 0:
+                        poll.drop(sock.fileno())
+                        sock.close()
+
+            for sock, each in zip((one, third), told, strict=True):
+                each._then = drop
+                poll.watch(sock.fileno(), READ, each)
+            other.send(b"x")
+            fourth.send(b"x")
+            await turns()
+            assert sorted(len(each.events) for each in told) == [0, 1]
+
+    trying(kind, check)
+
+
+def test_a_mistake_is_reported_and_the_others_go_on(kind: type[Poll]) -> None:
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        reported: list[dict] = []
+        loop.set_exception_handler(lambda _, context: reported.append(context))
+        poll = kind()
+        with pair() as (one, other), pair() as (third, fourth):
+
+            def fail() -> None:
+                poll.forget(one.fileno())
+                raise ZeroDivisionError
+
+            told = Told(lambda: third.recv(1))
+            poll.watch(one.fileno(), READ, Told(fail))
+            poll.watch(third.fileno(), READ, told)
+            other.send(b"x")
+            fourth.send(b"x")
+            await turns()
+            assert [type(context["exception"]) for context in reported] == [ZeroDivisionError]
+            assert told.events == [READ]
+            poll.close()
+
+    asyncio.run(run())
+
+
+def test_the_best_one_is_taken(kind: type[Poll]) -> None:
+    async def run() -> None:
+        poll = new_poll()
+        assert type(poll) is (EpollPoll if hasattr(select, "epoll") else LoopPoll)
+        poll.close()
+
+    asyncio.run(run())
