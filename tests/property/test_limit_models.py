@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.limit import Domain, Gatekeeper, Master, Rule
-from headgate.limit.history import ALGORITHMS, opened
+from headgate.limit.history import ALGORITHMS, new_history
 from headgate.release import ASAP, Status
 from tests.property.exact_limit import MODELS, ExactRule, gate
 
@@ -41,7 +41,7 @@ def messages(draw):
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @given(rule=rules(), events=messages())
 def test_each_algorithm_is_its_model_whatever_the_order_of_messages(algorithm, rule, events):
-    core, model, history = ALGORITHMS[algorithm]([rule]), MODELS[algorithm](exact(rule)), opened()
+    core, model, history = ALGORITHMS[algorithm]([rule]), MODELS[algorithm](exact(rule)), new_history()
     for moment, now in events:
         release, expected = core.record(history, moment, now), model.record(Fraction(moment), Fraction(now))
         assert (None if release == ASAP else Fraction(release)) == expected
@@ -49,7 +49,7 @@ def test_each_algorithm_is_its_model_whatever_the_order_of_messages(algorithm, r
 
 @given(first=rules(), second=rules(), events=messages())
 def test_rules_that_share_a_log_are_as_if_each_had_its_own(first, second, events):
-    shared, alone = opened(), [(ALGORITHMS["log"]([rule]), opened()) for rule in (first, second)]
+    shared, alone = new_history(), [(ALGORITHMS["log"]([rule]), new_history()) for rule in (first, second)]
     together = ALGORITHMS["log"]([first, second])
     for moment, now in events:
         apart = max(algorithm.record(history, moment, now) for algorithm, history in alone)
@@ -87,7 +87,7 @@ def test_a_gate_gives_the_verdicts_of_the_exact_one(algorithm, rule, steps, max_
 def test_the_other_algorithms_are_never_stricter_than_the_log(algorithm, rule, steps, max_delay):
     """The same events, as a gate under the log lets them happen, give releases that are never later."""
     log, other = ALGORITHMS["log"]([rule]), ALGORITHMS[algorithm]([rule])
-    log_history, other_history, hold, now = opened(), opened(), ASAP, EPOCH
+    log_history, other_history, hold, now = new_history(), new_history(), ASAP, EPOCH
     for step in steps:
         now += step
         if hold - now > max_delay:

@@ -7,9 +7,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from headgate.cli.replay import Log, Outcome
-from headgate.limit import Domain, Rule
+from headgate.cli.replay import Replay
+from headgate.cli.request_log import RequestLog
+from headgate.limit import Domain, Gatekeeper, Master, Rule
 from headgate.limit.history import ALGORITHMS
+from headgate.limit.offline import OfflineGate, Verdicts
+from headgate.release import Status
 from tests.property.exact_limit import ExactRule, gate
 
 RATES = ["10/s", "5/s", "20/s", "3/s", "7/min", "9 per 7s", "1500/s", "1 per 300ms"]
@@ -28,7 +31,7 @@ RATES = ["10/s", "5/s", "20/s", "3/s", "7/min", "9 per 7s", "1500/s", "1 per 300
 def test_no_tie_of_the_decimals_is_lost_at_any_date(algorithm, rate, burst, steps, max_delay, start):
     rule = Rule.parse(f"{rate} burst {burst}")
     arrivals = [Fraction(moment, 1_000) for moment in accumulate(steps, initial=start)]
-    log, outcome = Log(), Outcome(Domain("replay", (rule,), algorithm), max_delay=float(max_delay))
+    log, outcome = RequestLog(), Replay([rule], algorithm, max_delay=float(max_delay))
     for moment in arrivals:
         log.add(float(moment), b"alice")
     outcome.play(log)
@@ -38,3 +41,27 @@ def test_no_tie_of_the_decimals_is_lost_at_any_date(algorithm, rate, burst, step
     assert {"delayed": report.delayed, "rejected": report.rejected} == counted
     longest = max((v.moment - at for v, at in zip(verdicts, arrivals, strict=True) if v.status == "delayed"), default=0)
     assert report.max_delay == pytest.approx(float(longest), abs=0.0011)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@given(
+    rates=st.lists(st.tuples(st.sampled_from(RATES), st.integers(1, 4)), min_size=1, max_size=3),
+    steps=st.lists(st.tuples(st.sampled_from([0.0, 0.125, 0.5, 7.0]), st.sampled_from("ab")), min_size=1, max_size=60),
+    max_delay=st.sampled_from([0.0, 0.5, 5.0]),
+)
+def test_the_offline_gate_gives_the_verdicts_of_a_gatekeeper(algorithm, rates, steps, max_delay):
+    rules = tuple(Rule.parse(f"{rate} burst {burst}") for rate, burst in rates)
+    offline = OfflineGate(rules, algorithm, max_delay=max_delay)
+    times = list(accumulate((seconds for seconds, _ in steps), initial=0.0))[1:]
+    for name in "ab":
+        gatekeeper = Gatekeeper(master=Master([Domain("d", rules, algorithm)]), max_delay=max_delay)
+        own = [moment for moment, (_, identifier) in zip(times, steps, strict=True) if identifier == name]
+        verdicts = [gatekeeper.admit("d", name, now=moment) for moment in own]
+        counted = Verdicts(
+            sum(accounting.status is Status.DELAYED for accounting in verdicts),
+            sum(accounting.status is Status.REJECTED for accounting in verdicts),
+            max((a.wait for a in verdicts if a.status is Status.DELAYED), default=0.0),
+        )
+        assert offline.judge_all(own) == counted
+        if len(own) <= offline.always_accepted:
+            assert counted == Verdicts()

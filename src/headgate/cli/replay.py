@@ -1,29 +1,27 @@
 """`headgate replay`: what a rule, or the throttle, would have done to a log.
 
-The real gatekeeper and the real master decide, one request at a time and in time order, without a bus between them
-and with no bound on how many are remembered or delayed.
+The algorithms of the gate decide, for one identifier after the other, with no bound on how many are remembered or
+delayed; the throttle's mode is in `throttle_replay`.
 """
 
-import sys
-from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace as altered
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 import click
 import msgspec
 
-from headgate.cli import throttling
-from headgate.cli.access_log import FORMATS, LONGEST_LINE, Malformed, Parse, decompressed, lines, opened, parser
+from headgate.cli import throttle_replay
+from headgate.cli.access_log import FORMATS, batches, decompressed, open_log, parser
 from headgate.cli.flags import SECONDS
-from headgate.cli.terminal import Advance, harmless, progress, sayable, shortened
-from headgate.limit import Domain, Gatekeeper, Master, Rule
+from headgate.cli.request_log import RequestLog
+from headgate.cli.terminal import Advance, progress, sayable, shortened
+from headgate.limit import Domain, Rule
 from headgate.limit.history import ALGORITHMS, AlgorithmName
-from headgate.release import NEVER, Status
+from headgate.limit.offline import OfflineGate
 
-__all__ = ["Log", "Outcome", "Report", "Sufferer", "replay"]
+__all__ = ["HeldIdentifier", "Replay", "Report", "replay"]
 
 _UNITS = 1_000
 """In a second of a replayed log."""
@@ -33,7 +31,7 @@ _TOP = 10
 _STEP = 65_536
 
 
-class Sufferer(msgspec.Struct, frozen=True):
+class HeldIdentifier(msgspec.Struct, frozen=True):
     """One identifier that was held, and how often."""
 
     identifier: str
@@ -50,122 +48,52 @@ class Report(msgspec.Struct, frozen=True):
     rejected: int
     identifiers: int
     malformed: int
-    top: list[Sufferer]
+    top: list[HeldIdentifier]
     max_delay: float
     """Seconds, to the nearest millisecond: the longest delay of a delayed request."""
 
 
-class Log:
-    """Requests as read: a time and an identifier each, twelve bytes a request besides the identifiers' own."""
-
-    def __init__(self) -> None:
-        self.identifiers: list[bytes] = []
-        """Each identifier once, in the order first seen."""
-        self.malformed = 0
-        """Lines that could not be read."""
-        self.damage = ""
-        """Why the log ended before its end, in a sentence; empty for a log that did not."""
-        self._numbers: dict[bytes, int] = {}
-        self._times = array("d")
-        self._who = array("L")
-        self._ordered = True
-
-    def __len__(self) -> int:
-        """The number of requests."""
-        return len(self._times)
-
-    def read(self, source: Iterable[bytes], parse: Parse, tell: Callable[[str], None] | None = None) -> None:
-        """Take every line of `source`; `tell` is given a sentence for each that cannot be read.
-
-        Where the data itself is damaged, the rest of it counts as one such line, and `damage` says so.
-        """
-        number = 0
-        try:
-            for number, line in enumerate(source, start=1):
-                text = line.strip()
-                if not text:
-                    continue
-                try:
-                    if len(text) > LONGEST_LINE:
-                        raise Malformed(f"longer than {LONGEST_LINE} bytes")
-                    self.add(*parse(text))
-                except Malformed as error:
-                    self.malformed += 1
-                    if tell is not None:
-                        tell(f"line {number}: {error}: {harmless(sayable(text[:80]))}")
-        except Malformed as error:
-            self.malformed += 1
-            self.damage = f"after line {number} {error}; what came before it counts"
-
-    def add(self, moment: float, identifier: bytes) -> None:
-        """Take one request."""
-        number = self._numbers.setdefault(identifier, len(self.identifiers))
-        if number == len(self.identifiers):
-            self.identifiers.append(identifier)
-        if self._times and moment < self._times[-1]:
-            self._ordered = False
-        self._times.append(moment)
-        self._who.append(number)
-
-    def __iter__(self) -> Iterator[tuple[float, bytes]]:
-        """Yield the requests in time order; those of one time as they stood."""
-        order: Sequence[int] = range(len(self._times))
-        if not self._ordered:
-            order = sorted(order, key=self._times.__getitem__)
-        times, who, identifiers = self._times, self._who, self.identifiers
-        for at in order:
-            yield times[at], identifiers[who[at]]
-
-
-class Outcome:
-    """What became of a log's requests under a domain's rules.
+class Replay:
+    """The verdicts on a log's requests under the rules of a domain.
 
     A log's times are decimals, which floats of seconds are not; whole milliseconds they are. So here a second is
     `_UNITS` long, for the rules as for the times, and a request exactly at its release is not taken for one before it.
     """
 
-    def __init__(self, domain: Domain, *, max_delay: float) -> None:
-        self._domain = domain.name
-        rules = tuple(Rule(rule.count, rule.period_ms * _UNITS, rule.burst) for rule in domain.rules)
-        units = max_delay * _UNITS
-        self._master = Master([altered(domain, rules=rules)], max_identifiers=sys.maxsize, max_delay=units)
-        self._gatekeeper = Gatekeeper(
-            master=self._master, max_delay=units, max_delayed=sys.maxsize, max_holds=sys.maxsize, max_hold=NEVER
-        )
+    def __init__(self, rules: Sequence[Rule], algorithm: AlgorithmName, *, max_delay: float) -> None:
+        scaled = [Rule(rule.count, rule.period_ms * _UNITS, rule.burst) for rule in rules]
+        self._gate = OfflineGate(scaled, algorithm, max_delay=max_delay * _UNITS)
         self._delayed: Counter[bytes] = Counter()
         self._rejected: Counter[bytes] = Counter()
         self._longest = 0.0
 
-    def play(self, log: Log, advance: Advance | None = None) -> None:
-        """Let each request of `log` ask, in order; `advance` is told how many have, now and then."""
-        admit, domain = self._gatekeeper.admit, self._domain
-        for count, (seconds, identifier) in enumerate(log, start=1):
-            moment = round(seconds * _UNITS, _DIGITS)
-            accounting = admit(domain, identifier, now=moment)
-            if accounting.status is Status.DELAYED:
-                self._delayed[identifier] += 1
-                self._longest = max(self._longest, accounting.wait)
-            elif accounting.status is Status.REJECTED:
-                self._rejected[identifier] += 1
-            if not count % _STEP:
-                self._gatekeeper.forget(now=moment)
-                self._master.forget(now=moment)
-                if advance is not None:
-                    advance(_STEP)
+    def play(self, log: RequestLog, advance: Advance | None = None) -> None:
+        """Judge the requests of each identifier in time order; `advance` is told how many have been, now and then."""
+        gate, pending = self._gate, 0
+        for identifier, times in log:
+            if len(times) > gate.always_accepted:
+                verdicts = gate.judge_all([round(seconds * _UNITS, _DIGITS) for seconds in sorted(times)])
+                if verdicts.delayed or verdicts.rejected:
+                    self._delayed[identifier], self._rejected[identifier] = verdicts.delayed, verdicts.rejected
+                    self._longest = max(self._longest, verdicts.longest_delay)
+            pending += len(times)
+            if pending >= _STEP and advance is not None:
+                advance(pending)
+                pending = 0
 
-    def report(self, log: Log) -> Report:
-        """Give the counts, and the identifiers held most often."""
+    def report(self, log: RequestLog) -> Report:
+        """Return the counts, and the identifiers held most often."""
         held = self._delayed + self._rejected
         worst = sorted(held, key=lambda identifier: (-held[identifier], identifier))[:_TOP]
-        delayed, rejected = self._delayed.total(), self._rejected.total()
+        requests, delayed, rejected = len(log), self._delayed.total(), self._rejected.total()
         return Report(
-            requests=len(log),
-            accepted=len(log) - delayed - rejected,
+            requests=requests,
+            accepted=requests - delayed - rejected,
             delayed=delayed,
             rejected=rejected,
-            identifiers=len(log.identifiers),
+            identifiers=log.identifiers,
             malformed=log.malformed,
-            top=[Sufferer(sayable(name), self._delayed[name], self._rejected[name]) for name in worst],
+            top=[HeldIdentifier(sayable(name), self._delayed[name], self._rejected[name]) for name in worst],
             max_delay=round(self._longest / _UNITS, 3),
         )
 
@@ -182,7 +110,7 @@ class Outcome:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--verbose", is_flag=True, help="Name on stderr each line that cannot be read.")
-@throttling.flags
+@throttle_replay.flags
 @click.argument("file", metavar="FILE|-")
 @click.pass_context
 def replay(
@@ -216,16 +144,17 @@ def replay(
     \b
     headgate replay --throttle --policy draft --jitter 0 responses.jsonl
     """
-    throttling.check_flags(context)
+    throttle_replay.check_flags(context)
     if throttle:
-        throttling.replay_throttle(file, policy=policy, jitter=jitter, draw=draw)
+        throttle_replay.replay_throttle(file, policy=policy, jitter=jitter, draw=draw)
         return
-    outcome = Outcome(Domain("replay", tuple(map(Rule.parse, rules)), algorithm), max_delay=max_delay)
-    log = Log()
-    parse = parser(form, field)
-    tell = (lambda sentence: click.echo(f"{file}: {sentence}", err=True)) if verbose else None
-    with opened(file) as source, progress("reading", _size(file)) as advance:
-        log.read(_watched(source, advance), parse, tell)
+    domain = Domain("replay", tuple(map(Rule.parse, rules)), algorithm)
+    outcome = Replay(domain.rules, algorithm, max_delay=max_delay)
+    log = RequestLog()
+    line_parser = parser(form, field)
+    print_line = (lambda sentence: click.echo(f"{file}: {sentence}", err=True)) if verbose else None
+    with open_log(file) as source, progress("reading", _size(file)) as advance:
+        log.read(_watched(source, advance), line_parser, print_line)
     if log.damage:
         click.echo(f"headgate: {file}: {log.damage}", err=True)
     with progress("replaying", len(log)) as advance:
@@ -235,23 +164,22 @@ def replay(
 
 
 def _size(file: str) -> int | None:
-    """Give the bytes of a plain file, None where nobody knows."""
+    """Return the size of a plain file in bytes, None for standard input."""
     return None if file == "-" else Path(file).stat().st_size or None
 
 
-def _watched(source: BinaryIO, advance: Advance) -> Iterator[bytes]:
-    """Yield the lines of `source`, telling `advance` now and then how many bytes of the file they took."""
-    told = 0
-    for count, line in enumerate(lines(decompressed(source))):
-        if not count % _STEP and source.seekable():
-            position = source.tell()
-            advance(position - told)
-            told = position
-        yield line
+def _watched(source: BinaryIO, advance: Advance) -> Iterator[list[bytes]]:
+    """Yield the lines of `source` in lists, telling `advance` how many bytes of the file each took."""
+    position = 0
+    for batch in batches(decompressed(source)):
+        if source.seekable():
+            last, position = position, source.tell()
+            advance(position - last)
+        yield batch
 
 
 def _table(report: Report) -> str:
-    """Write the report for people."""
+    """Write the report as text."""
     counts = [(name, getattr(report, name)) for name in ("requests", "accepted", "delayed", "rejected")]
     width = len(str(max(report.requests, report.malformed, report.identifiers)))
     rows = []
@@ -262,9 +190,9 @@ def _table(report: Report) -> str:
     rows.append(f"{'malformed':<14}{report.malformed:>{width}}" + ("  lines not read" if report.malformed else ""))
     rows.append(f"{'longest delay':<14}{report.max_delay:.3f} s")
     if report.top:
-        names = [shortened(sufferer.identifier) for sufferer in report.top]
+        names = [shortened(held.identifier) for held in report.top]
         column = max(len("most held"), *map(len, names))
         rows += ["", f"{'most held':<{column}}  {'delayed':>9}  {'rejected':>9}"]
-        for name, sufferer in zip(names, report.top, strict=True):
-            rows.append(f"{name:<{column}}  {sufferer.delayed:>9}  {sufferer.rejected:>9}")
+        for name, held in zip(names, report.top, strict=True):
+            rows.append(f"{name:<{column}}  {held.delayed:>9}  {held.rejected:>9}")
     return "\n".join(rows)

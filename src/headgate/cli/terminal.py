@@ -1,8 +1,10 @@
-"""What people see: progress on a terminal, and strangers' bytes made safe to print."""
+"""What is shown on a terminal: progress bars, and untrusted text made safe to print."""
 
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+import click
 
 __all__ = ["Advance", "harmless", "progress", "sayable", "shortened"]
 
@@ -14,16 +16,12 @@ _LONGEST_NAME = 60
 
 @contextmanager
 def progress(what: str, total: int | None) -> Iterator[Advance]:
-    """Show a bar on stderr while inside, where that is a terminal; `total` is None when nobody knows."""
-    if not sys.stderr.isatty():
+    """Show a progress bar on stderr while inside, where that is a terminal and the `total` is known."""
+    if total is None or not sys.stderr.isatty():
         yield lambda _more: None
         return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bars:
-        bar = bars.add_task(what, total=total)
-        yield lambda more: bars.advance(bar, more)
+    with click.progressbar(length=total, label=what, file=sys.stderr) as bar:
+        yield bar.update
 
 
 def sayable(text: bytes) -> str:

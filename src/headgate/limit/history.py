@@ -18,7 +18,7 @@ from typing import Literal, Protocol
 from headgate.limit.rule import Rule, at_most
 from headgate.release import ASAP, advance
 
-__all__ = ["ALGORITHMS", "PUBLISHED", "Algorithm", "AlgorithmName", "Gcra", "Log", "Smockron", "opened"]
+__all__ = ["ALGORITHMS", "PUBLISHED", "Algorithm", "AlgorithmName", "Gcra", "Log", "Smockron", "new_history"]
 
 AlgorithmName = Literal["log", "gcra", "smockron"]
 
@@ -26,8 +26,8 @@ PUBLISHED = 0
 """Where a history keeps the release time last published for its identifier."""
 
 
-def opened() -> "array[float]":
-    """Give the history of an identifier not seen before: nothing published, nothing recorded."""
+def new_history() -> "array[float]":
+    """Return the history of an identifier not seen before: nothing published, nothing recorded."""
     return array("d", (ASAP,))
 
 

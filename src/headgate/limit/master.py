@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from headgate.limit.accounting import Accounting, DelayUntil, Totals
 from headgate.limit.clock import SteadyClock
 from headgate.limit.domain import Domain
-from headgate.limit.history import ALGORITHMS, PUBLISHED, opened
+from headgate.limit.history import ALGORITHMS, PUBLISHED, new_history
 from headgate.limit.table import SHARDS, Table, Tables
 from headgate.release import ASAP, Status
 
@@ -139,7 +139,7 @@ class Master:
             return ASAP
         history = histories.shards[hash(identifier) % SHARDS].get(identifier)
         if history is None:
-            history = opened()
+            history = new_history()
             release = book.record(history, moment, now)
             self._tables.add(histories, identifier, history, now)
         else:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from headgate.cli.access_log import LONGEST_LINE, Malformed, decompressed, lines, parser
+from headgate.cli.access_log import MAX_LINE_SIZE, Malformed, decompressed, lines, parser
 from headgate.errors import ConfigurationError
 
 COMMON = b'192.0.2.1 - frank [10/Oct/2000:13:55:36 -0700] "GET /apache_pb.gif HTTP/1.0" 200 2326'
@@ -27,7 +27,7 @@ MOMENT = 971211336.0
 )
 @pytest.mark.parametrize("form", ["auto", "combined"])
 def test_a_combined_line_has_a_time_and_an_identifier(form, field, identifier):
-    assert parser(form, field)(COMBINED) == (MOMENT, identifier)
+    assert parser(form, field).parse(COMBINED) == (MOMENT, identifier)
 
 
 @pytest.mark.parametrize(
@@ -44,15 +44,15 @@ def test_a_combined_line_has_a_time_and_an_identifier(form, field, identifier):
     ],
 )
 def test_lines_servers_write_are_read(line):
-    moment, identifier = parser("auto")(line)
+    moment, identifier = parser("auto").parse(line)
     assert moment == MOMENT
     assert identifier == line.split()[0]
 
 
 def test_an_identifier_need_not_be_utf_8():
-    assert parser("auto", "user")(COMMON.replace(b"frank", b"\xff\xfe")) == (MOMENT, b"\xff\xfe")
-    assert parser("auto")(b'{"time": 1, "identifier": "\xff"}') == (1.0, b"\xff")
-    assert parser("auto")(rb'{"time": 1, "identifier": "\udcff"}') == (1.0, b"\xff")
+    assert parser("auto", "user").parse(COMMON.replace(b"frank", b"\xff\xfe")) == (MOMENT, b"\xff\xfe")
+    assert parser("auto").parse(b'{"time": 1, "identifier": "\xff"}') == (1.0, b"\xff")
+    assert parser("auto").parse(rb'{"time": 1, "identifier": "\udcff"}') == (1.0, b"\xff")
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_an_identifier_need_not_be_utf_8():
 )
 def test_anything_else_is_malformed_and_nothing_worse(line):
     with pytest.raises(Malformed):
-        parser("auto")(line)
+        parser("auto").parse(line)
 
 
 @pytest.mark.parametrize(
@@ -105,27 +105,63 @@ def test_anything_else_is_malformed_and_nothing_worse(line):
     ],
 )
 def test_time_is_seconds_or_iso_8601(time, moment):
-    assert parser("jsonl")(json.dumps({"time": time, "identifier": "a"}).encode()) == (moment, b"a")
+    assert parser("jsonl").parse(json.dumps({"time": time, "identifier": "a"}).encode()) == (moment, b"a")
 
 
 def test_another_key_can_identify():
     line = b'{"time": 1, "identifier": "a", "user": 42, "x-key": "k"}'
-    assert parser("auto", "user")(line) == (1.0, b"42")
-    assert parser("jsonl", "x-key")(line) == (1.0, b"k")
+    assert parser("auto", "user").parse(line) == (1.0, b"42")
+    assert parser("jsonl", "x-key").parse(line) == (1.0, b"k")
 
 
-def test_a_field_no_line_has_is_the_operators_mistake():
-    with pytest.raises(ConfigurationError, match="'shoe' is no part of an access log's line; use one of host"):
+def test_an_unknown_field_is_a_configuration_error():
+    with pytest.raises(ConfigurationError, match="unknown field 'shoe' of an access log; expected one of host"):
         parser("combined", "shoe")
     with pytest.raises(ConfigurationError, match="'shoe'"):
-        parser("auto", "shoe")(COMMON)
+        parser("auto", "shoe").parse(COMMON)
     with pytest.raises(ConfigurationError, match="'time'"):
         parser("jsonl", "time")
 
 
+BATCHES = [
+    [COMMON, COMBINED],
+    [COMBINED, COMBINED.replace(b"192.0.2.1", b"::1") + b"\r"],
+    [COMMON, b"", COMMON],
+    [COMMON, b"garbage"],
+    [COMMON.replace(b'"GET', b'"GET \\'), COMMON],
+    [COMMON.replace(b"frank [", b"frank"), COMMON.replace(b"192", b"[192")],
+    [COMMON.replace(b'HTTP/1.0"', b"HTTP/1.0"), b'" 200 2326', COMMON],
+    [COMMON.replace(b"Oct", b"Okt"), COMMON],
+    [b" " + COMMON],
+    [b'{"time": 1, "identifier": "a"}', b'{"time": "2", "identifier": 7}'],
+    [b'{"time": 1, "identifier": "a"}{"time": 1, "identifier": "a"}', b""],
+    [b'{"time": 1,', b'"identifier": "a"}'],
+    [b'{"time": 1, "identifier": "a"}', COMMON],
+    [b'{"time": 1, "identifier": "\xff"}'],
+    [b'{"time": NaN, "identifier": "a"}', b'{"time": 1e999, "identifier": "a"}'],
+]
+
+
+@pytest.mark.parametrize("field", [None, "user", "agent", "request"])
+@pytest.mark.parametrize("form", ["auto", "combined", "jsonl"])
+def test_a_batch_is_read_as_its_lines_are_or_not_at_all(form, field):
+    for batch in BATCHES:
+        found = parser(form, field).parse_batch(batch)
+        if found is not None:
+            assert list(found) == [parser(form, field).parse(line) for line in batch]
+
+
+@pytest.mark.parametrize(
+    ("batch", "field"),
+    [(BATCHES[0], None), (BATCHES[1], None), (BATCHES[1], "user"), ([COMBINED] * 2, "agent"), (BATCHES[9], None)],
+)
+def test_lines_of_one_format_are_read_at_once(batch, field):
+    assert parser("auto", field).parse_batch(batch) is not None
+
+
 def test_common_lines_have_no_agent():
     with pytest.raises(Malformed, match="has no agent"):
-        parser("auto", "agent")(COMMON)
+        parser("auto", "agent").parse(COMMON)
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -135,13 +171,13 @@ def test_lines_of_plain_and_packed_files(text, packed):
     found = list(lines(decompressed(io.BytesIO(stored))))
     wanted = text.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     wanted = wanted if wanted[-1] else wanted[:-1]
-    assert [line[: LONGEST_LINE + 1] for line in found] == [line[: LONGEST_LINE + 1] for line in wanted]
+    assert [line[: MAX_LINE_SIZE + 1] for line in found] == [line[: MAX_LINE_SIZE + 1] for line in wanted]
 
 
 def test_a_line_too_long_is_not_kept():
     text = b"x" * (9 << 20) + b"\nb"
     first, second = lines(io.BytesIO(text))
-    assert LONGEST_LINE < len(first) < 3 * LONGEST_LINE
+    assert MAX_LINE_SIZE < len(first) < 3 * MAX_LINE_SIZE
     assert second == b"b"
 
 

@@ -2,7 +2,7 @@ from fractions import Fraction
 
 import pytest
 
-from headgate.limit.history import ALGORITHMS, PUBLISHED, Gcra, Log, Smockron, opened
+from headgate.limit.history import ALGORITHMS, PUBLISHED, Gcra, Log, Smockron, new_history
 from headgate.limit.rule import Rule
 from headgate.release import ASAP
 
@@ -13,7 +13,7 @@ def rules(*texts):
 
 def test_messages_may_arrive_in_any_order():
     """ "The last timestamp" is the greatest in the history, and the history drops its smallest."""
-    algorithm, history = Log(rules("1/s burst 3")), opened()
+    algorithm, history = Log(rules("1/s burst 3")), new_history()
     for moment in (12.0, 10.0, 11.0):
         release = algorithm.record(history, moment, 12.0)
     assert release == 13.0
@@ -25,27 +25,27 @@ def test_messages_may_arrive_in_any_order():
 
 
 def test_a_burst_of_one_keeps_the_greatest():
-    algorithm, history = Log(rules("1/s burst 1")), opened()
+    algorithm, history = Log(rules("1/s burst 1")), new_history()
     assert algorithm.record(history, 10.0, 10.0) == 11.0
     assert algorithm.record(history, 5.0, 10.0) == 11.0
     assert list(history[1:]) == [10.0]
 
 
 def test_several_rules_share_one_history_and_the_latest_release_wins():
-    algorithm, history = Log(rules("10/s burst 2", "6/min burst 4")), opened()
+    algorithm, history = Log(rules("10/s burst 2", "6/min burst 4")), new_history()
     releases = [algorithm.record(history, moment, moment) for moment in (0.0, 0.0, 1.0, 2.0)]
     assert releases == [ASAP, pytest.approx(0.1), ASAP, 12.0]
 
 
 def test_a_log_of_several_rules_is_kept_for_the_longest_window():
     """Were it forgotten after the shortest, an hourly limit would start afresh after a second's pause."""
-    algorithm, history = Log(rules("1/s burst 1", "2/h burst 2", "1/min burst 1")), opened()
+    algorithm, history = Log(rules("1/s burst 1", "2/h burst 2", "1/min burst 1")), new_history()
     algorithm.record(history, 100.0, 100.0)
     assert algorithm.expiry(history) == 100.0 + 3_600.0
 
 
 def test_a_log_is_kept_for_a_window_from_its_last_timestamp():
-    algorithm, history = Log(rules("1/s burst 3")), opened()
+    algorithm, history = Log(rules("1/s burst 3")), new_history()
     for moment in (100.0, 101.0, 102.0):
         algorithm.record(history, moment, moment)
     assert algorithm.expiry(history) == 105.0
@@ -55,7 +55,7 @@ def test_a_log_is_kept_for_a_window_from_its_last_timestamp():
 @pytest.mark.parametrize("rule", ["1/s burst 2", "3/s burst 2"])
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_at_its_expiry_a_history_answers_as_a_new_one(name, rule, start):
-    algorithm, old, new = ALGORITHMS[name](rules(rule)), opened(), opened()
+    algorithm, old, new = ALGORITHMS[name](rules(rule)), new_history(), new_history()
     for _ in range(3):
         old[PUBLISHED] = max(old[PUBLISHED], algorithm.record(old, start, start))
     now = algorithm.expiry(old)
@@ -64,14 +64,14 @@ def test_at_its_expiry_a_history_answers_as_a_new_one(name, rule, start):
 
 
 def test_a_log_is_kept_while_what_was_published_holds():
-    algorithm, history = Log(rules("1/s burst 1")), opened()
+    algorithm, history = Log(rules("1/s burst 1")), new_history()
     history[PUBLISHED] = algorithm.record(history, 100.0, 100.0) + 60.0
     assert algorithm.expiry(history) == 161.0
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_history_is_spent_when_it_can_hold_nobody(name):
-    algorithm, history = ALGORITHMS[name](rules("1/s burst 2")), opened()
+    algorithm, history = ALGORITHMS[name](rules("1/s burst 2")), new_history()
     for _ in range(4):
         release = algorithm.record(history, 100.0, 100.0)
     history[PUBLISHED] = release
@@ -82,7 +82,7 @@ def test_a_history_is_spent_when_it_can_hold_nobody(name):
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_what_a_spent_history_is_asked_next_it_answers_as_a_new_one(name):
-    algorithm, old, new = ALGORITHMS[name](rules("1/s burst 2")), opened(), opened()
+    algorithm, old, new = ALGORITHMS[name](rules("1/s burst 2")), new_history(), new_history()
     for _ in range(3):
         algorithm.record(old, 100.0, 100.0)
     now = 100.0
@@ -94,7 +94,7 @@ def test_what_a_spent_history_is_asked_next_it_answers_as_a_new_one(name):
 
 def test_gcra_keeps_one_number_a_rule_and_smockron_three():
     for algorithm, size in ((Gcra(rules("1/s burst 9", "1/min")), 3), (Smockron(rules("1/s burst 9", "1/min")), 7)):
-        history = opened()
+        history = new_history()
         for moment in range(50):
             algorithm.record(history, float(moment), float(moment))
         assert len(history) == size
@@ -102,7 +102,7 @@ def test_gcra_keeps_one_number_a_rule_and_smockron_three():
 
 def test_smockron_forgets_when_the_original_database_would():
     """The value expires one window after the later of timestamp and clock: then the procedure starts afresh."""
-    kept, expired = opened(), opened()
+    kept, expired = new_history(), new_history()
     algorithm = Smockron(rules("1/s burst 2"))
     for history in (kept, expired):
         for _ in range(4):
@@ -113,14 +113,14 @@ def test_smockron_forgets_when_the_original_database_would():
 
 def test_a_timestamp_leaves_the_window_at_its_edge_though_no_float_is_there():
     """0.2 s before 1700000001.199 stands 1700000000.999, and the difference of the two floats is more than 0.2."""
-    algorithm, history = Log(rules("10/s burst 2")), opened()
+    algorithm, history = Log(rules("10/s burst 2")), new_history()
     assert algorithm.record(history, 1700000000.999, 1700000000.999) == ASAP
     assert algorithm.record(history, 1700000001.199, 1700000001.199) == ASAP
 
 
 def test_smockron_rounds_down():
     """A third of a second is no float; a release just after it would hold a request that is exactly in time."""
-    algorithm, history = Smockron(rules("3/s burst 1")), opened()
+    algorithm, history = Smockron(rules("3/s burst 1")), new_history()
     for number in range(8):
         release = algorithm.record(history, 0.0, 0.0)
         assert release == ASAP or Fraction(release) <= Fraction(number, 3)
@@ -128,7 +128,7 @@ def test_smockron_rounds_down():
 
 def test_smockron_does_not_drift_in_a_long_chain():
     """Nine intervals of 7/9 s are 7 s, however often: the value lives on at its very expiry, and not after it."""
-    algorithm, history = Smockron(rules("9 per 7s burst 2")), opened()
+    algorithm, history = Smockron(rules("9 per 7s burst 2")), new_history()
     hold = now = 1_700_000_000.0
     for _ in range(9 * 40 + 2):
         release = algorithm.record(history, hold, now)

@@ -8,7 +8,7 @@ import pytest
 
 from headgate.errors import RuleError
 from headgate.limit import Domain, Gatekeeper, Master, Rule
-from headgate.limit.history import ALGORITHMS, opened
+from headgate.limit.history import ALGORITHMS, new_history
 from headgate.release import ASAP, Status
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "limit"
@@ -35,7 +35,7 @@ def test_rules_that_are_not(text):
 
 @pytest.mark.parametrize("case", ALGORITHM_CASES["releases"], ids=lambda case: f"{case['algorithm']}: {case['name']}")
 def test_releases(case):
-    algorithm, history = ALGORITHMS[case["algorithm"]]([Rule.parse(case["rule"])]), opened()
+    algorithm, history = ALGORITHMS[case["algorithm"]]([Rule.parse(case["rule"])]), new_history()
     got = [algorithm.record(history, event.get("until", event["at"]), event["at"]) for event in case["events"]]
     assert [None if release == ASAP else release for release in got] == case["release"]
 

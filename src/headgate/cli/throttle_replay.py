@@ -14,7 +14,7 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from headgate.cli.access_log import LONGEST_LINE, Malformed, decompressed, lines, opened
+from headgate.cli.access_log import MAX_LINE_SIZE, Malformed, decompressed, lines, open_log
 from headgate.cli.terminal import harmless
 from headgate.errors import ConfigurationError
 from headgate.throttle import Policy, Throttle
@@ -89,7 +89,7 @@ def replay_throttle(file: str, *, policy: str, jitter: float | None, draw: float
     throttle = Throttle(chosen, draw=random.random if draw is None else lambda: draw)
     number = 0
     try:
-        with opened(file) as source:
+        with open_log(file) as source:
             for number, text in enumerate(lines(decompressed(source)), start=1):  # noqa: B007 - told of below
                 if text.strip():
                     click.echo(json.dumps(_answer(throttle, _line(text))))
@@ -98,8 +98,8 @@ def replay_throttle(file: str, *, policy: str, jitter: float | None, draw: float
 
 
 def _line(text: bytes) -> _Line:
-    if len(text) > LONGEST_LINE:
-        raise Malformed(f"longer than {LONGEST_LINE} bytes")
+    if len(text) > MAX_LINE_SIZE:
+        raise Malformed(f"longer than {MAX_LINE_SIZE} bytes")
     try:
         line = _decode(text)
         line.t + 0.0  # more than a float can hold

@@ -1,0 +1,88 @@
+"""The requests of a log in memory: for each identifier the times of its requests."""
+
+from array import array
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from headgate.cli.access_log import MAX_LINE_SIZE, Malformed, Parser
+from headgate.cli.terminal import harmless, sayable
+
+__all__ = ["RequestLog"]
+
+_BATCH = 512
+"""Lines that are read at once: when one of them has to be read alone, all are."""
+_SHOWN = 80
+"""Bytes of a malformed line that are shown."""
+
+
+def _new_times() -> "array[float]":
+    return array("d")
+
+
+class RequestLog:
+    """Requests as read, in eight bytes each besides the identifiers' own."""
+
+    def __init__(self) -> None:
+        self.malformed = 0
+        """Lines that could not be read."""
+        self.damage = ""
+        """Why reading stopped before the end of the log, in a sentence; empty when it did not."""
+        self._times: defaultdict[bytes, array[float]] = defaultdict(_new_times)
+        self._lines = 0
+
+    def __len__(self) -> int:
+        """The number of requests."""
+        return sum(map(len, self._times.values()))
+
+    @property
+    def identifiers(self) -> int:
+        """The number of identifiers."""
+        return len(self._times)
+
+    def read(
+        self, source: Iterable[Sequence[bytes]], parser: Parser, report: Callable[[str], None] | None = None
+    ) -> None:
+        """Add all requests in the lines of `source`; `report` is given a sentence for each malformed line.
+
+        Where the data itself is damaged, the rest of it counts as one malformed line, and `damage` says so.
+        """
+        try:
+            for lines in source:
+                for start in range(0, len(lines), _BATCH):
+                    self._read_batch(lines[start : start + _BATCH], parser, report)
+        except Malformed as error:
+            self.malformed += 1
+            self.damage = f"after line {self._lines} {error}; what came before it counts"
+
+    def _read_batch(self, batch: Sequence[bytes], parser: Parser, report: Callable[[str], None] | None) -> None:
+        is_short = len(batch[0]) <= MAX_LINE_SIZE  # of the lines read at once, only the first can be longer
+        requests = parser.parse_batch(batch) if is_short else None
+        if requests is None:
+            self._read_lines(batch, parser, report)
+        else:
+            times = self._times
+            for moment, identifier in requests:
+                times[identifier].append(moment)
+        self._lines += len(batch)
+
+    def _read_lines(self, batch: Sequence[bytes], parser: Parser, report: Callable[[str], None] | None) -> None:
+        for number, line in enumerate(batch, start=self._lines + 1):
+            text = line.strip()
+            if not text:
+                continue
+            try:
+                if len(text) > MAX_LINE_SIZE:
+                    raise Malformed(f"longer than {MAX_LINE_SIZE} bytes")
+                self.add(*parser.parse(text))
+            except Malformed as error:
+                self.malformed += 1
+                if report is not None:
+                    report(f"line {number}: {error}: {harmless(sayable(text[:_SHOWN]))}")
+
+    def add(self, moment: float, identifier: bytes) -> None:
+        """Add one request."""
+        self._times[identifier].append(moment)
+
+    def __iter__(self) -> Iterator[tuple[bytes, Sequence[float]]]:
+        """Yield each identifier, in the order first seen, with the times of its requests in the order of the log."""
+        return iter(self._times.items())
