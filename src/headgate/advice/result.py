@@ -5,7 +5,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-__all__ = ["UNREACHABLE", "AdviceEntry", "AdviceResult", "Unreachable"]
+__all__ = ["UNREACHABLE", "AdviceEntry", "AdviceResult", "Unreachable", "result_to_json"]
 
 
 class AdviceEntry(msgspec.Struct, frozen=True):
@@ -37,3 +37,10 @@ UNREACHABLE: Final[Literal[Unreachable.UNREACHABLE]] = Unreachable.UNREACHABLE
 
 AdviceResult: TypeAlias = AdviceEntry | Unreachable | None
 """A traffic advice result: an entry, `UNREACHABLE`, or None where no advice was received."""
+
+
+def result_to_json(result: AdviceResult) -> dict[str, bool | float] | str | None:
+    """Return a result as JSON shows it: an object with `disallowed` and `fraction`, "unreachable", or null."""
+    if isinstance(result, AdviceEntry):
+        return {"disallowed": result.disallowed, "fraction": result.fraction}
+    return result and result.value

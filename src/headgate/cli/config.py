@@ -46,8 +46,8 @@ def config() -> None:
 @CONFIG
 def check(named: str | None, file: str | None) -> None:
     """Say whether FILE is valid, and else what would be right."""
-    from headgate.cli.composing import check_composition, warn
     from headgate.config.proxy import Proxy
+    from headgate.runtime.gate.build import check_composition, warn
 
     tree, name = configuration(_one_name(named, file))
     if name is None:
@@ -55,7 +55,7 @@ def check(named: str | None, file: str | None) -> None:
     try:
         check_composition(tree)
         if tree.proxy != Proxy():
-            from headgate.cli.proxy.composing import check_proxy
+            from headgate.runtime.prefetch_proxy.build import check_proxy
 
             check_proxy(tree.proxy)
     except ConfigurationError as error:

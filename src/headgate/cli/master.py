@@ -91,7 +91,7 @@ def master(
     headgate master --domain 'default=10/s burst 20'
     headgate master --listen 10.0.0.5:10004 --domain 'api=10/s;1000/h burst 50' --domain 'search=1/s' --json
     """
-    from headgate.cli.mastering import serve_master
+    from headgate.runtime.master import serve_master
 
     def read() -> "tuple[Configuration, str | None]":
         return wished(file, listen, domains, algorithm)

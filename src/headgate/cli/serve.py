@@ -37,8 +37,8 @@ class Wish:
         """Read the file and lay the flags over it; give the tree and the file's name, if there is one."""
         from msgspec.structs import replace
 
-        from headgate.cli.demo import demonstration
         from headgate.config.reading import check
+        from headgate.runtime.demo_origin import demonstration
 
         tree, name = (demonstration(), None) if self.demo and not self.file else configuration(self.file)
         gate = replace(tree.gate, **self.gate)
@@ -60,8 +60,8 @@ def _with_rules(sections: "tuple[DomainSection, ...]", rules: tuple[str, ...]) -
     """
     from msgspec.structs import replace
 
-    from headgate.cli.composing import CATCH_ALL
     from headgate.config import DomainSection
+    from headgate.runtime.gate.build import CATCH_ALL
 
     if any(section.name == CATCH_ALL for section in sections):
         return tuple(replace(one, rules=rules) if one.name == CATCH_ALL else one for one in sections)
@@ -119,8 +119,10 @@ def serve(
     flags = {name: value for name, value in gate.items() if value is not None}
     wish = Wish(file, demo, flags, rules, response_timeout, cert, key)
     tree, _ = wish.read()
-    from headgate.cli.serving import serve_alone
-    from headgate.cli.workers import serve_with_workers
+    from headgate.runtime.gate.options import GateOptions
+    from headgate.runtime.gate.server import serve_alone
+    from headgate.runtime.gate.workers import serve_with_workers
 
     run = serve_alone if tree.gate.workers == 1 else serve_with_workers
-    click.get_current_context().exit(run(wish))
+    options = GateOptions(wish.read, demo=demo, require_admin=wish.admin_is_chosen)
+    click.get_current_context().exit(run(options))

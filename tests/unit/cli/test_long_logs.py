@@ -2,9 +2,9 @@
 
 import pytest
 
-from headgate.cli.composing import warn
 from headgate.cli.master import wished
 from headgate.config import parse
+from headgate.runtime.gate.build import warn
 
 FILE = '[[domain]]\nname = "a"\nrules = ["{rule}"]\nalgorithm = "{algorithm}"\n'
 

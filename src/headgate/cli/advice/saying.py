@@ -60,11 +60,9 @@ CA: Callable[..., Any] = click.option(
 
 def as_json(result: "AdviceResult") -> Any:
     """Give a traffic advice result as the commands print it."""
-    from headgate.advice.result import AdviceEntry
+    from headgate.advice.result import result_to_json
 
-    if isinstance(result, AdviceEntry):
-        return {"disallowed": result.disallowed, "fraction": result.fraction}
-    return result and result.value
+    return result_to_json(result)
 
 
 def document_of(file: str) -> bytes:

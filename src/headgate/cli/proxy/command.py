@@ -7,7 +7,7 @@ import click
 from headgate.cli.config import CONFIG
 from headgate.cli.flags import ADDRESS, SECONDS
 from headgate.cli.proxy.flags import ALPN, CIDR, COUNT, PORT, RATE, RATIO
-from headgate.cli.proxy.wish import Wish, require_way
+from headgate.cli.proxy.options import Wish, require_way
 
 __all__ = ["proxy"]
 
@@ -94,8 +94,8 @@ def proxy(*, file: str | None, conformance: bool, **flags: Any) -> None:
         print_conformance(settings)
         return
     require_way(settings)
-    from headgate.cli.proxy.alone import serve_alone
-    from headgate.cli.proxy.workers import serve_with_workers
+    from headgate.runtime.prefetch_proxy.alone import serve_alone
+    from headgate.runtime.prefetch_proxy.workers import serve_with_workers
 
     serve = serve_alone if settings.workers == 1 else serve_with_workers
-    click.get_current_context().exit(serve(wish))
+    click.get_current_context().exit(serve(wish.read))

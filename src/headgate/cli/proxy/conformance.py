@@ -3,10 +3,10 @@
 import click
 
 from headgate.cli.printing import counted, end_with_no, styled
-from headgate.cli.proxy.composing import check_proxy
 from headgate.cli.terminal import harmless
 from headgate.config.proxy import Proxy
 from headgate.proxy.conformance import conforms, requirements
+from headgate.runtime.prefetch_proxy.build import check_proxy
 
 __all__ = ["print_conformance"]
 

@@ -1,0 +1,1 @@
+"""The gate: one process, or a supervisor of several workers."""

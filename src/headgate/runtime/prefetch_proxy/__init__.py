@@ -1,0 +1,1 @@
+"""The prefetch proxy: one process, or a supervisor of several workers."""

@@ -1,0 +1,171 @@
+"""From the table [proxy] to what decides, listens and remembers. Nothing here opens a socket; files are read here."""
+
+import math
+import ssl
+from collections.abc import Callable, Iterable
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, TypeVar
+
+from headgate.advice import AgentIdentity
+from headgate.advice.identity import EVERY_AGENT, PREFETCH_PROXY
+from headgate.config.proxy import Proxy
+from headgate.errors import ConfigurationError
+from headgate.fetch.fetcher import PROTOCOL, default_context
+from headgate.limit import Rule
+from headgate.proxy.admission.clients import Clients
+from headgate.proxy.admission.destinations import AddressRules, parse_network
+from headgate.proxy.admission.hosts import HostRules
+from headgate.proxy.admission.overrides import Overrides
+from headgate.proxy.admission.redis_replay_store import RedisOnce
+from headgate.proxy.admission.resolver import Resolver
+from headgate.proxy.connect import Limits
+from headgate.proxy.geofeed import KIND, LONGEST, check_geofeed
+from headgate.proxy.net.dns import SystemLookup
+from headgate.proxy.net.local_addresses import is_local
+from headgate.proxy.net.tls import server_context
+from headgate.proxy.page import Page
+from headgate.proxy.server import Upgrade
+from headgate.token import Checker, Key, read_keys
+from headgate.token.jwk import LONGEST_FILE
+
+__all__ = [
+    "check_proxy",
+    "clients_of",
+    "hosts_of",
+    "keys_of",
+    "limits_of",
+    "listener_context",
+    "pages_of",
+    "resolver_of",
+    "trust_of",
+    "upgrades_of",
+]
+
+_Made = TypeVar("_Made")
+
+
+def check_proxy(proxy: Proxy) -> None:
+    """Check all that can be checked without a socket; raises `ConfigurationError`."""
+    if proxy.brand.strip() in {"", PREFETCH_PROXY, EVERY_AGENT}:
+        raise ConfigurationError(f"proxy.brand: {proxy.brand!r} is no name of one proxy; try 'ExampleProxy'")
+    _told("brand", AgentIdentity.of, proxy.brand)
+    if proxy.plaintext and "http/1.1" not in proxy.alpn:
+        raise ConfigurationError("proxy.alpn: plaintext is HTTP/1.1 alone; leave alpn out, or listen with TLS")
+    hosts_of(proxy)
+    clients_of(proxy)
+    resolver_of(proxy, SystemLookup(), ())
+    trust_of(proxy)
+    pages_of(proxy)
+    keys_of(proxy)
+    if proxy.token_store:
+        _told("token_store", RedisOnce, proxy.token_store)
+    if proxy.cert:
+        listener_context(proxy, proxy.cert, proxy.key)
+
+
+def hosts_of(proxy: Proxy) -> HostRules:
+    """Give the rules for hosts and ports."""
+    for name in ("allow_hosts", "deny_hosts"):
+        for text in getattr(proxy, name):
+            _told(name, HostRules, deny=[text])
+    return HostRules(allow=proxy.allow_hosts, deny=proxy.deny_hosts, ports=proxy.allow_ports)
+
+
+def clients_of(proxy: Proxy) -> Clients:
+    """Give what one client may do."""
+    rule = None if proxy.client_rate == "off" else _told("client_rate", Rule.parse, proxy.client_rate)
+    return Clients(tunnels=proxy.client_tunnels, rule=rule)
+
+
+def resolver_of(proxy: Proxy, lookup: SystemLookup, listeners: Iterable[tuple[str, int]]) -> Resolver:
+    """Give what finds the addresses to dial; `listeners` are our own, in figures."""
+    rules = AddressRules(
+        [_told("allow_addresses", parse_network, text) for text in proxy.allow_addresses],
+        listeners=[(ip_address(host.partition("%")[0]), port) for host, port in listeners],
+        is_local=is_local,
+    )
+    overrides = _told("resolve", Overrides, proxy.resolve)
+    return Resolver(rules, lookup, overrides=overrides)
+
+
+def limits_of(proxy: Proxy) -> Limits:
+    """Give what a tunnel may take."""
+    return Limits(
+        idle=proxy.idle,
+        max_seconds=proxy.max_seconds or math.inf,
+        max_bytes=proxy.max_bytes or math.inf,
+        byte_ratio=proxy.byte_ratio,
+    )
+
+
+def trust_of(proxy: Proxy) -> ssl.SSLContext:
+    """Give the TLS context in which origins are asked for advice: of the file's authorities alone, if there is one."""
+    if not proxy.advice_ca:
+        return default_context()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.set_alpn_protocols([PROTOCOL])
+    try:
+        context.load_verify_locations(proxy.advice_ca)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigurationError(
+            f"proxy.advice_ca: {proxy.advice_ca!r} cannot be used ({error}); give a PEM file of certificates"
+        ) from None
+    return context
+
+
+def listener_context(proxy: Proxy, cert: str, key: str) -> ssl.SSLContext:
+    """Give the TLS context of the listener, with these files."""
+    return server_context(cert, key, alpn=proxy.alpn, client_ca=proxy.client_ca or None)
+
+
+def upgrades_of(proxy: Proxy) -> dict[str, Upgrade]:
+    """Give the protocols that are spoken beside HTTP/1.1."""
+    if proxy.plaintext or "h2" not in proxy.alpn:
+        return {}
+    from headgate.proxy.http2 import Http2
+
+    return {"h2": Http2()}
+
+
+def keys_of(proxy: Proxy) -> tuple[Key, ...]:
+    """Read the keys that tokens may be of; none where no token is asked for."""
+    keys: list[Key] = []
+    for file in proxy.token_keys:
+        content = _read(file, LONGEST_FILE)
+        try:
+            keys += read_keys(content)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{file}: {error}") from None
+    if keys:
+        Checker(keys)  # files that are each in order may contradict one another
+    return tuple(keys)
+
+
+def pages_of(proxy: Proxy) -> dict[str, Page]:
+    """Read what is published, by path."""
+    if not proxy.geofeed:
+        return {}
+    content = _read(proxy.geofeed, LONGEST)
+    try:
+        check_geofeed(content)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{proxy.geofeed}: {error}") from None
+    return {proxy.geofeed_path: Page(KIND, content)}
+
+
+def _read(file: str, most: int) -> bytes:
+    """Read a file, and no more of one that is too long than tells so."""
+    try:
+        with Path(file).open("rb") as opened:
+            return opened.read(most + 1)
+    except OSError as error:
+        raise ConfigurationError(f"{file}: {error.strerror or error}; name a file that can be read") from None
+
+
+def _told(name: str, made: Callable[..., _Made], *given: Any, **named: Any) -> _Made:
+    """Make something of a key's value; raises `ConfigurationError` that names the key."""
+    try:
+        return made(*given, **named)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"proxy.{name}: {error}") from None

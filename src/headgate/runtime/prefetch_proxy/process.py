@@ -1,0 +1,134 @@
+"""One prefetch proxy in one process: its decision, its server and its log put together, told apart and ended.
+
+It is a proxy of its own, or one worker among several; which of the two it does not know.
+"""
+
+import asyncio
+import gc
+import ssl
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from socket import socket
+
+import msgspec
+
+from headgate.config.proxy import Proxy
+from headgate.proxy.admission.decide import Advising, Decision, Manners
+from headgate.proxy.admission.redis_replay_store import RedisOnce
+from headgate.proxy.admission.replay_store import Once, TokenCheck
+from headgate.proxy.admission.shared_replay_store import SharedOnce
+from headgate.proxy.admission.tunnel_slots import Places
+from headgate.proxy.log import DecisionLog, Lines
+from headgate.proxy.net.dns import SystemLookup
+from headgate.proxy.server import TunnelServer
+from headgate.runtime.prefetch_proxy.build import (
+    clients_of,
+    hosts_of,
+    keys_of,
+    limits_of,
+    listener_context,
+    pages_of,
+    resolver_of,
+    upgrades_of,
+)
+from headgate.runtime.prefetch_proxy.messages import Share, WorkerState
+
+__all__ = ["PrefetchProxy"]
+
+
+class PrefetchProxy:
+    """See the module. Raises `ConfigurationError` for what cannot be composed."""
+
+    def __init__(self, settings: Proxy, share: Share, advising: Advising, lines: Lines) -> None:
+        self._settings = settings
+        self._share = share
+        self._lines = lines
+        self._closing = AsyncExitStack()
+        self._cut = 0
+        # Theirs to the end of the process: what is cancelled at the end of the proxy gives its place back later.
+        self._places = Places(settings.max_tunnels, share.places, worker=share.worker)
+        self._tokens = self._new_tokens()
+        self._decision = Decision(
+            Manners(key=share.key, unreachable=settings.unreachable, limits=limits_of(settings)),
+            tokens=self._tokens,
+            clients=clients_of(settings),
+            places=self._places,
+            hosts=hosts_of(settings),
+            resolver=resolver_of(settings, SystemLookup(), share.listeners),
+            advising=advising,
+            log=DecisionLog(lines, tunnels=settings.log == "all", clients=settings.log_client),
+            seconds_left=lambda: self._server.seconds_left,
+            connect=lambda *what: self._server.connector.connect(*what),  # noqa: PLW0108 - the server is made later
+        )
+        self._server = TunnelServer(
+            self._decision.decide,
+            self._decision.complain,
+            connections=settings.max_connections,
+            client_connections=settings.client_connections,
+            upgrades=upgrades_of(settings),
+            pages=pages_of(settings),
+        )
+        self._accepting = False
+
+    async def start(self, *, sockets: Sequence[socket] = (), addresses: Sequence[tuple[str, int]] = ()) -> None:
+        """Accept clients from now on, on sockets that listen, or at addresses that are shared with others."""
+        tls = self._new_context()
+        for sock in sockets:
+            await self._server.start("", 0, tls=tls, sock=sock)
+        for host, port in addresses:
+            await self._server.start(host, port, tls=tls, reuse_port=True)
+        self._accepting = True
+        # What has been built so far stays for good: the collector need not look at it again.
+        gc.collect()
+        gc.freeze()
+
+    def unready(self) -> str:
+        """Say why no CONNECT is accepted; empty when they are."""
+        if self._server.draining:
+            return "draining"
+        return "" if self._accepting else "starting"
+
+    async def states(self) -> list[WorkerState]:
+        """Read what was counted."""
+        return [self.state]
+
+    @property
+    def state(self) -> WorkerState:
+        """What was counted."""
+        # A tunnel's bytes are counted when it is over; those of the tunnels that are open come on top.
+        counts, (received, sent) = self._decision.counts, self._server.passed
+        counts = msgspec.structs.replace(counts, received=counts.received + received, sent=counts.sent + sent)
+        return WorkerState(counts, self._lines.dropped, self._cut)
+
+    def renew(self) -> None:
+        """Read the certificate, the token keys and what is published again; what is wrong leaves all as it is."""
+        tls, keys, pages = self._new_context(), keys_of(self._settings), pages_of(self._settings)
+        if tls is not None:
+            self._server.renew(tls)
+        if self._tokens is not None:
+            self._tokens.renew(keys)
+        self._server.pages = pages
+
+    async def end(self, seconds: float) -> int:
+        """Accept no more and give open tunnels `seconds` to end; returns how many had to be cut in all.
+
+        A second call, while the first one waits, has it wait no longer.
+        """
+        self._cut = await self._server.drain(seconds, elsewhere=lambda: self._places.taken > 0)
+        await asyncio.sleep(0)  # for decisions that were under way to be cancelled
+        await self._closing.aclose()
+        return self._cut
+
+    def _new_context(self) -> ssl.SSLContext | None:
+        files = self._share.files
+        return None if files is None else listener_context(self._settings, *files)
+
+    def _new_tokens(self) -> TokenCheck | None:
+        keys = keys_of(self._settings)
+        if not keys:
+            return None
+        store, table = self._settings.token_store, self._share.tokens
+        once: Once = RedisOnce(store) if table is None else SharedOnce(table)
+        tokens = TokenCheck(keys, once)
+        self._closing.push_async_callback(tokens.close)
+        return tokens

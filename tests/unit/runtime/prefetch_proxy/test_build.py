@@ -1,0 +1,129 @@
+import math
+import ssl
+from ipaddress import ip_address
+
+import pytest
+import trustme
+
+from headgate.config.proxy import Proxy
+from headgate.errors import ConfigurationError
+from headgate.proxy.admission.authority import parse_authority
+from headgate.proxy.connect import Limits
+from headgate.proxy.net.dns import SystemLookup
+from headgate.runtime.prefetch_proxy.build import (
+    check_proxy,
+    hosts_of,
+    keys_of,
+    limits_of,
+    pages_of,
+    resolver_of,
+    trust_of,
+    upgrades_of,
+)
+from headgate.token import new_key
+from headgate.token.jwk import write_keys
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_defaults_can_be_composed():
+    check_proxy(Proxy())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"brand": "\n"}, "proxy.brand: '.n' is no name of one proxy; try 'ExampleProxy'"),
+        ({"brand": ""}, "proxy.brand: '' is no name of one proxy"),
+        ({"brand": "*"}, r"proxy.brand: '\*' is no name of one proxy"),
+        ({"brand": "prefetch-proxy"}, "proxy.brand: 'prefetch-proxy' is no name of one proxy"),
+        ({"brand": "a\tb"}, "proxy.brand: .*contains a control character"),
+        ({"plaintext": True, "alpn": ("h2",)}, "proxy.alpn: plaintext is HTTP/1.1 alone"),
+        ({"allow_hosts": ("a", "*")}, r"proxy.allow_hosts: '\*'"),
+        ({"deny_hosts": ("a b",)}, "proxy.deny_hosts: 'a b'"),
+        ({"allow_addresses": ("10.1.1.1/8",)}, "proxy.allow_addresses: '10.1.1.1/8'"),
+        ({"resolve": ("a",)}, "proxy.resolve: 'a'"),
+        ({"token_store": "nowhere"}, "proxy.token_store"),
+        ({"advice_ca": "none.pem"}, "proxy.advice_ca: 'none.pem'"),
+        ({"advice_ca": "empty"}, "proxy.advice_ca: 'empty'"),
+        ({"client_ca": "none.pem", "cert": "a", "key": "b"}, "'a'"),
+        ({"token_keys": ("none.json",)}, "none.json: No such file"),
+        ({"token_keys": ("empty",)}, "^empty: "),
+        ({"geofeed": "none.csv"}, "none.csv: No such file"),
+        ({"geofeed": "empty"}, "^empty: it has no entry"),
+    ],
+)
+def test_what_is_wrong_is_told_in_a_sentence_that_names_it(folder, wrong, said):
+    (folder / "empty").write_bytes(b"")
+    with pytest.raises(ConfigurationError, match=said) as caught:
+        check_proxy(Proxy(**wrong))
+    assert "\n" not in str(caught.value)
+
+
+def test_limits_of_nothing_are_none():
+    assert limits_of(Proxy()) == Limits(idle=300.0, max_seconds=math.inf, max_bytes=math.inf, byte_ratio=0.0)
+    assert limits_of(Proxy(idle=1, max_seconds=2, max_bytes=3, byte_ratio=4)) == Limits(
+        idle=1, max_seconds=2, max_bytes=3, byte_ratio=4
+    )
+
+
+def test_hosts_and_ports():
+    hosts = hosts_of(Proxy(allow_hosts=("example.org",), deny_hosts=("b.example.org",), allow_ports=(8443,)))
+    for text, allowed in (
+        ("example.org:443", True), ("a.example.org:8443", True), ("b.example.org:443", False), ("c.org:443", False),
+        ("example.org:80", False),
+    ):  # fmt: skip
+        assert (hosts.refusal(parse_authority(text)) is None) == allowed
+
+
+def test_our_own_listeners_are_no_targets_whatever_is_allowed():
+    settings = Proxy(allow_addresses=("127.0.0.0/8", "::1"), resolve=("a=127.0.0.1",))
+    resolver = resolver_of(settings, SystemLookup(), [("127.0.0.1", 8443), ("fe80::1%lo", 1), ("::", 9)])
+    rules = resolver._rules
+    assert rules.forbids(ip_address("127.0.0.1"), 8443)
+    assert rules.forbids(ip_address("127.0.0.1"), 9)
+    assert rules.forbids(ip_address("127.0.0.1"), 8444) is None
+
+
+def test_trust_is_in_the_file_alone(folder):
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(folder / "ca.pem"))
+    context = trust_of(Proxy(advice_ca="ca.pem"))
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert context.check_hostname
+    assert len(context.get_ca_certs()) == 1
+    assert trust_of(Proxy()) is not context
+
+
+def test_the_keys_of_all_files_check(folder):
+    keys = [new_key("hmac-sha256", entropy=lambda count, at=at: bytes([at]) * count) for at in (1, 2)]
+    for name, key in zip("ab", keys, strict=True):
+        (folder / name).write_bytes(write_keys([key]))
+    assert [key.key_id for key in keys_of(Proxy(token_keys=("a", "b")))] == [key.key_id for key in keys]
+    assert keys_of(Proxy()) == ()
+
+
+def test_keys_of_two_files_that_contradict_one_another(folder):
+    for name, most in (("a", 60), ("b", 120)):
+        key = new_key("hmac-sha256", entropy=bytes, max_ttl=most)
+        (folder / name).write_bytes(write_keys([key]))
+    with pytest.raises(ConfigurationError, match="with two values of max_ttl"):
+        keys_of(Proxy(token_keys=("a", "b")))
+
+
+def test_what_is_published(folder):
+    (folder / "feed").write_bytes(b"192.0.2.0/24,NL,,,\n")
+    pages = pages_of(Proxy(geofeed="feed", geofeed_path="/x"))
+    assert list(pages) == ["/x"]
+    assert dict(pages["/x"].fields)["content-type"] == "text/csv; charset=utf-8"
+    assert pages_of(Proxy()) == {}
+
+
+def test_http_2_is_spoken_where_it_is_offered():
+    assert list(upgrades_of(Proxy())) == ["h2"]
+    assert upgrades_of(Proxy(alpn=("http/1.1",))) == {}
+    assert upgrades_of(Proxy(plaintext=True)) == {}

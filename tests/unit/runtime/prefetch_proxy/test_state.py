@@ -1,0 +1,82 @@
+import json
+
+import msgspec
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from headgate.advice.answer import Advice
+from headgate.advice.result import UNREACHABLE, AdviceEntry
+from headgate.observe import Metrics
+from headgate.proxy.counters import Counts
+from headgate.proxy.refusal import ANSWERS
+from headgate.runtime.prefetch_proxy.messages import WorkerState
+from headgate.runtime.prefetch_proxy.metrics import proxy_metrics
+from headgate.runtime.prefetch_proxy.state import ProxyState, shown
+
+NOW = 1_000_000.0
+A, B = "https://a.example", "https://b.example"
+
+
+def state(**more):
+    counts = Counts(
+        received=70, sent=30, connect_request_bytes=11, advice_request_bytes=22, advice_fetches={"entry": 2}, tunnels=1
+    )
+    for origin, result in ((A, "accepted"), (B, "port"), (B, "port"), (A, "advice_fraction"), (None, "malformed")):
+        counts.connected(origin, result)
+    return ProxyState(counts, more.pop("advice", {}), NOW, **more)
+
+
+@pytest.mark.parametrize(
+    ("result", "written"),
+    [
+        (AdviceEntry(fraction=0.5), {"disallowed": False, "fraction": 0.5}),
+        (AdviceEntry(disallowed=True), {"disallowed": True, "fraction": 1.0}),
+        (UNREACHABLE, "unreachable"),
+        (None, None),
+    ],
+)
+def test_what_is_shown_is_what_was_promised(result, written):
+    known = {A: Advice(A, result, "because", NOW + 12.34567)}
+    told = json.loads(msgspec.json.encode(shown(state(advice=known, draining=True))))
+    assert told == {
+        "origins": [
+            {"origin": B, "result": None, "fresh_for": 0.0, "accepted": 0, "refused": {"port": 2}},
+            {"origin": A, "result": written, "fresh_for": 12.346, "accepted": 1, "refused": {"advice_fraction": 1}},
+        ],
+        "tunnels": 1,
+        "draining": True,
+    }
+
+
+def test_metrics_have_every_reason_from_the_beginning_and_no_origin():
+    text = Metrics(proxy_metrics).write(state(dropped=4))[0].decode()
+    found = {
+        (sample.name, *sorted(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name.startswith("headgate_proxy")
+    }
+    connects = {key[1:]: value for key, value in found.items() if key[0] == "headgate_proxy_connects_total"}
+    assert {dict(labels)["reason"] for labels in connects} == {"", *ANSWERS}
+    assert connects[("reason", ""), ("result", "accepted")] == 1
+    assert connects[("reason", "port"), ("result", "refused")] == 2
+    assert connects[("reason", "malformed"), ("result", "refused")] == 1
+    assert connects[("reason", "tunnels"), ("result", "refused")] == 0
+    rest = {key: value for key, value in found.items() if "connects" not in key[0]}
+    assert rest == {
+        ("headgate_proxy_tunnels",): 1,
+        ("headgate_proxy_bytes_total", ("direction", "received")): 70,
+        ("headgate_proxy_bytes_total", ("direction", "sent")): 30,
+        ("headgate_proxy_advice_fetches_total", ("result", "entry")): 2,
+        ("headgate_proxy_advice_fetches_total", ("result", "none")): 0,
+        ("headgate_proxy_advice_fetches_total", ("result", "unreachable")): 0,
+        ("headgate_proxy_advice_request_bytes_total",): 22,
+        ("headgate_proxy_connect_request_bytes_total",): 11,
+        ("headgate_proxy_log_dropped_total",): 4,
+    }
+    assert "example" not in text
+
+
+def test_a_workers_state_goes_over_the_channel():
+    told = WorkerState(state().counts, dropped=1, cut=2)
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(told), type=WorkerState) == told
