@@ -135,6 +135,20 @@ def test_a_batch_at_the_end_behind_a_message_cut_short_is_read(world, size):
     assert world.accepted == 1
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        pytest.param(WHOLE, id="frames"),
+        pytest.param(WHOLE[:5], id="five frames"),
+        pytest.param([batch_topic("api"), encode_batch([(0, b"id", int(MS), 0, b"")])], id="batch"),
+    ],
+)
+def test_after_the_clock_was_set_back_releases_are_told_in_wall_clock_time(world, message):
+    world.master.clock.read(NOW + 3_600)
+    world.receive(message)
+    assert world.published == [("api", b"id", NOW + 60)]
+
+
 def test_unknown_domains_are_counted(world):
     world.receive([b"other\0", *WHOLE[1:]], [batch_topic("other"), encode_batch([(0, b"a", 1, 0, b"")] * 3)])
     assert (world.master.unknown, world.published) == (4, [])
