@@ -15,6 +15,7 @@ import msgspec
 from headgate.cli import throttle_replay
 from headgate.cli.access_log import FORMATS, batches, decompressed, open_log, parser
 from headgate.cli.flags import SECONDS
+from headgate.cli.printing import end_with_no
 from headgate.cli.request_log import RequestLog
 from headgate.cli.terminal import Advance, progress, sayable, shortened
 from headgate.limit import Domain, Rule
@@ -161,6 +162,9 @@ def replay(
         outcome.play(log, advance)
     report = outcome.report(log)
     click.echo(msgspec.json.encode(report) if as_json else _table(report))
+    if not report.requests and report.malformed:
+        click.echo(f"headgate: {file}: no line can be read; {log.first_malformed or log.damage}", err=True)
+        end_with_no()
 
 
 def _size(file: str) -> int | None:

@@ -25,6 +25,8 @@ class RequestLog:
     def __init__(self) -> None:
         self.malformed = 0
         """Lines that could not be read."""
+        self.first_malformed = ""
+        """Why the first of them could not be read, in a sentence; empty while there is none."""
         self.damage = ""
         """Why reading stopped before the end of the log, in a sentence; empty when it did not."""
         self._times: defaultdict[bytes, array[float]] = defaultdict(_new_times)
@@ -76,8 +78,10 @@ class RequestLog:
                 self.add(*parser.parse(text))
             except Malformed as error:
                 self.malformed += 1
+                sentence = f"line {number}: {error}: {harmless(sayable(text[:_SHOWN]))}"
+                self.first_malformed = self.first_malformed or sentence
                 if report is not None:
-                    report(f"line {number}: {error}: {harmless(sayable(text[:_SHOWN]))}")
+                    report(sentence)
 
     def add(self, moment: float, identifier: bytes) -> None:
         """Add one request."""

@@ -25,6 +25,8 @@ _POLICIES: Final = {"draft": Policy, "chromium": Policy.chromium}
 _OF_RULES: Final = frozenset({"rules", "algorithm", "max_delay", "form", "field"})
 _OF_THROTTLE: Final = frozenset({"policy", "jitter", "draw"})
 
+_EXAMPLE: Final = '{"t": 0, "url": "https://example.com/", "status": 503}'
+
 
 class _Draw(click.ParamType[float]):
     name = "number"
@@ -71,7 +73,8 @@ def check_flags(context: click.Context) -> None:
     for parameter in context.command.params:
         name = parameter.name or ""
         if name == "rules" and not throttle and not context.params[name]:
-            raise click.MissingParameter(ctx=context, param=parameter)
+            hint = "; give one, such as '10/s burst 20', or replay responses with --throttle"
+            raise click.UsageError(f"missing option '--rule'{hint}", context)
         is_given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
         if is_given and name in (_OF_RULES if throttle else _OF_THROTTLE):
             goes = "does not go with" if throttle else "goes with"
@@ -104,7 +107,7 @@ def _line(text: bytes) -> _Line:
         line = _decode(text)
         line.t + 0.0  # more than a float can hold
     except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
-        raise Malformed(f"no line of this log: {error}") from None
+        raise Malformed(f"expected a line such as {_EXAMPLE}: {error}") from None
     return line
 
 

@@ -75,7 +75,9 @@ def test_malformed_lines_are_counted_apart_and_named_only_when_asked():
 
 
 def test_a_line_that_is_named_moves_no_cursor():
-    named = run("--rule", "1/s", "--verbose", text='{"time":"\x1b[2J"}\n\x1b]0;evil\x07\x85\u202e\r\x0b.\n')
+    named = run(
+        "--rule", "1/s", "--verbose", text='{"time":"\x1b[2J"}\n\x1b]0;evil\x07\x85\u202e\r\x0b.\n' + log_of((0, "a"))
+    )
     assert named.stderr.count("\n") == 2
     assert named.stderr.replace("\n", "").isprintable()
     assert r"\x1b]0;evil\x07" in named.stderr
@@ -102,3 +104,12 @@ def test_an_empty_log_is_a_report_of_nothing(text):
         "requests": 0, "accepted": 0, "delayed": 0, "rejected": 0, "identifiers": 0, "malformed": 0, "top": [],
         "max_delay": 0.0,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_a_log_without_a_line_that_can_be_read_is_an_error(form):
+    ran = CliRunner().invoke(replay, ["--rule", "1/s", *form, "-"], input="\nnonsense\n{}\n")
+    assert ran.exit_code == 1
+    assert "malformed" in ran.stdout
+    assert ran.stderr.startswith("headgate: -: no line can be read; line 2: ")
+    assert ran.stderr.endswith(": nonsense\n")

@@ -110,15 +110,15 @@ def test_without_draw_chance_is_at_work():
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("{", "no line of this log"),
-        ("[]", "no line of this log"),
-        ("null", "no line of this log"),
+        ("{", "expected a line such as {"),
+        ("[]", "expected a line such as {"),
+        ("null", "expected a line such as {"),
         ("{}", "missing required field `t`"),
         ('{"t": "0", "url": "http://a/"}', "at `$.t`"),
         ('{"t": true, "url": "http://a/"}', "at `$.t`"),
-        ('{"t": NaN, "url": "http://a/"}', "no line of this log"),
-        ('{"t": 1e999, "url": "http://a/"}', "no line of this log"),
-        ('{"t": 1' + "0" * 400 + ', "url": "http://a/"}', "no line of this log"),
+        ('{"t": NaN, "url": "http://a/"}', "expected a line such as {"),
+        ('{"t": 1e999, "url": "http://a/"}', "expected a line such as {"),
+        ('{"t": 1' + "0" * 400 + ', "url": "http://a/"}', "expected a line such as {"),
         ('{"t": 0}', 'neither a "url" nor "gesture": true'),
         ('{"t": 0, "gesture": false}', 'neither a "url" nor "gesture": true'),
         ('{"t": 0, "url": 5}', "at `$.url`"),
@@ -129,7 +129,7 @@ def test_without_draw_chance_is_at_work():
         ('{"t": 0, "url": "http://a/", "status": 0}', "at `$.status`"),
         ('{"t": 0, "url": "http://a/", "status": 503, "headers": []}', "at `$.headers`"),
         ('{"t": 0, "url": "http://a/", "status": 503, "headers": {"a": null}}', "at `$.headers[...]`"),
-        ("[" * 100_000, "no line of this log"),
+        ("[" * 100_000, "expected a line such as {"),
         ("x" * 2_000_000, "longer than 1048576 bytes"),
     ],
 )
@@ -144,8 +144,8 @@ def test_a_line_that_cannot_be_read_ends_the_replay_by_its_number(line, said):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "Missing option '--rule'"),
-        (["--jitter", "0"], "Missing option '--rule'"),
+        ([], "missing option '--rule'; give one, such as '10/s burst 20'"),
+        (["--jitter", "0"], "missing option '--rule'; give one, such as '10/s burst 20'"),
         (["--rule", "1/s", "--jitter", "0"], "--jitter goes with --throttle"),
         (["--rule", "1/s", "--policy", "draft"], "--policy goes with --throttle"),
         (["--throttle", "--rule", "1/s"], "--rule does not go with --throttle"),
