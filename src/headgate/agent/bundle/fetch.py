@@ -6,11 +6,13 @@ the way is a `FetchError`, whichever library it went wrong in.
 
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, closing, contextmanager
+from functools import partial
 from types import ModuleType
 from typing import Any, Final
 
 from headgate import __version__
+from headgate.agent.bundle.call_thread import CallThread
 from headgate.agent.bundle.parts import Fields
 from headgate.agent.library import AsyncClient, Client, Response, default_library, library_of
 from headgate.errors import FetchError, NoContact
@@ -31,13 +33,14 @@ _PURPOSE = "fetching over HTTP"
 class Reply:
     """The head of an answer, and its body as it arrives."""
 
-    def __init__(self, response: Response, pace: "_Pace") -> None:
+    def __init__(self, response: Response, pace: "_Pace", thread: CallThread | None = None) -> None:
         self.url = str(response.url)
         """Where it came from, behind the redirects."""
         self.status = response.status_code
         self.fields: Fields = response.headers
         self._response: Any = response
         self._pace = pace
+        self._thread = thread
 
     @property
     def _is_read(self) -> bool:
@@ -50,10 +53,11 @@ class Reply:
 
     def chunks(self) -> Iterator[bytes]:
         """Yield the body as it was sent."""
+        assert self._thread is not None
         with told(self.url, library_of(self._response)):
             # Transports that play a network answer with bodies that were read already.
             arriving = self._response.iter_bytes() if self._is_read else self._response.iter_raw()
-            while (chunk := self._pace.timed(arriving)) is not None:
+            while (chunk := self._pace.timed(arriving, self._thread)) is not None:
                 yield chunk
 
 
@@ -82,16 +86,19 @@ class Fetcher:
     def get(self, url: str, fields: Mapping[str, str], *, follow: bool = True) -> Iterator[Reply]:
         """Send one GET, and open its answer; the connection is free again when the block ends."""
         pace = _Pace(url, self._timeout)
-        with told(url, self._library):
-            request = self._client.build_request("GET", url, headers=fields, timeout=self._timeout)
-            response = self._client.send(request, stream=True, follow_redirects=follow)
-        try:
-            _refuse_downgrade(url, response)
-            yield Reply(response, pace)
-        finally:
-            response.close()
-            if self._own:
-                self._client.cookies.clear()  # what one URL sets is not for the next
+        with closing(CallThread()) as thread:
+            with told(url, self._library):
+                request = self._client.build_request("GET", url, headers=fields, timeout=self._timeout)
+                send = partial(self._client.send, request, stream=True, follow_redirects=follow)
+                # A head that comes byte by byte never exceeds the time for one byte.
+                response = thread.call(send, 2 * self._timeout)
+            try:
+                _refuse_downgrade(url, response)
+                yield Reply(response, pace, thread)
+            finally:
+                response.close()
+                if self._own:
+                    self._client.cookies.clear()  # what one URL sets is not for the next
 
     def close(self) -> None:
         """Close the client, if it was made here."""
@@ -157,24 +164,41 @@ class _Pace:
         self._waited = 0.0
         self._received = 0
 
-    def timed(self, chunks: Iterator[bytes]) -> bytes | None:
+    def timed(self, chunks: Iterator[bytes], thread: CallThread) -> bytes | None:
         """Wait for the next chunk; None behind the last. Raises `FetchError` when they come too slowly."""
         began = self._clock()
-        return self._take(began, next(chunks, None))
+        try:
+            chunk = thread.call(lambda: next(chunks, None), self._longest)
+        except TimeoutError:
+            raise self._too_slow() from None
+        return self._take(began, chunk)
 
     async def atimed(self, chunks: AsyncIterator[bytes]) -> bytes | None:
         """Wait for the next chunk; None behind the last. Raises `FetchError` when they come too slowly."""
+        import anyio
+
         began = self._clock()
-        return self._take(began, await anext(chunks, None))
+        try:
+            with anyio.fail_after(self._longest):
+                chunk = await anext(chunks, None)
+        except TimeoutError:
+            raise self._too_slow() from None
+        return self._take(began, chunk)
+
+    @property
+    def _longest(self) -> float:
+        """Seconds to wait for one chunk: what is before its first byte may come byte by byte, too."""
+        return 2 * self._patience + self._received / SLOWEST - self._waited
 
     def _take(self, began: float, chunk: bytes | None) -> bytes | None:
         self._waited += self._clock() - began
         self._received += len(chunk or b"")
         if self._waited > self._patience + self._received / SLOWEST:
-            raise FetchError(
-                f"{self._url}: slower than {SLOWEST} bytes a second; given up after {self._received} bytes"
-            )
+            raise self._too_slow()
         return chunk
+
+    def _too_slow(self) -> FetchError:
+        return FetchError(f"{self._url}: slower than {SLOWEST} bytes a second; given up after {self._received} bytes")
 
 
 def _refuse_downgrade(url: str, response: Any) -> None:

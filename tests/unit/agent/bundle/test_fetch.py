@@ -1,4 +1,5 @@
 import asyncio
+import threading
 
 import httpx2
 import pytest
@@ -85,6 +86,64 @@ def test_the_time_that_the_reader_takes_is_not_the_servers(clock, is_async):
         clock.now += 60
 
     assert read(body(clock, 0.001), is_async=is_async, pause=pause) == 100_000
+
+
+def hanging():
+    """Give an event that a network waits for, and no longer than a test may take."""
+    released = threading.Event()
+    return released, lambda: released.wait(30)
+
+
+def fetched_in_sync(transport):
+    with httpx2.Client(transport=transport) as client, Fetcher(client, timeout=0.05).get(URL, {}) as reply:
+        return list(reply.chunks())
+
+
+async def fetched_in_async(transport):
+    async with (
+        httpx2.AsyncClient(transport=transport) as client,
+        AsyncFetcher(client, timeout=0.05).get(URL, {}) as reply,
+    ):
+        return [chunk async for chunk in reply.achunks()]
+
+
+def test_a_head_that_does_not_end_is_given_up():
+    """As one that comes byte by byte: the client's own timeout is that of each byte."""
+    released, hang = hanging()
+    late = []
+
+    def network(request):
+        hang()
+        late.append(httpx2.Response(200, stream=Stream([b"late"])))
+        return late[0]
+
+    with pytest.raises(FetchError, match=f"{URL}: TimeoutError"):
+        fetched_in_sync(httpx2.MockTransport(network))
+    assert not late
+    released.set()
+
+
+def test_a_chunk_that_does_not_end_is_given_up():
+    released, hang = hanging()
+
+    class Hanging(Stream):
+        def __iter__(self):
+            yield b"first"
+            hang()
+            yield b"second"
+
+        async def __aiter__(self):
+            yield b"first"
+            await asyncio.sleep(30)
+            yield b"second"
+
+    network = httpx2.MockTransport(lambda request: httpx2.Response(200, stream=Hanging([])))
+    with pytest.raises(FetchError, match="slower than 4096 bytes a second; given up after 5 bytes"):
+        fetched_in_sync(network)
+    assert not released.is_set()
+    released.set()
+    with pytest.raises(FetchError, match="slower than 4096 bytes a second; given up after 5 bytes"):
+        asyncio.run(fetched_in_async(network))
 
 
 @pytest.mark.parametrize("error", [httpx2.ReadTimeout(""), httpx2.UnsupportedProtocol("no such thing")])

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from headgate.bundle import open_bundle
+from headgate.cli.bundle import listing
 from tests.malformed import parts
 
 BASE = "https://example.com/"
@@ -46,6 +47,15 @@ def test_every_field_of_a_line(run, site):
         "url": BASE + "z", "variant_key": None, "offset": location.offset, "length": location.length, "status": 200,
         "headers": HTML, "payload_length": 3, "payload_sha256": None,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_a_line_with_a_digest_is_printed_before_the_next_is_computed(run, site, monkeypatch, flags):
+    sizes = []
+    printed = listing.print_in_batches
+    monkeypatch.setattr(listing, "print_in_batches", lambda *given, **how: (sizes.append(how), printed(*given, **how)))
+    assert run("list", site, *flags).code == run("list", site, "--digest", *flags).code == 0
+    assert sizes == [{}, {"size": 0}]
 
 
 @pytest.mark.parametrize("flags", [(), ("--json",)])

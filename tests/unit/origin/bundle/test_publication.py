@@ -104,10 +104,12 @@ def opening(monkeypatch):
     class Opening:
         def __init__(self):
             self.begun = 0
+            self.threads = []
             self.started, self.release = threading.Event(), threading.Event()
 
         def __call__(self, path, profile):
             self.begun += 1
+            self.threads.append(threading.current_thread())
             self.started.set()
             assert self.release.wait(30)
             return opened(path, profile)
@@ -172,6 +174,20 @@ def test_the_end_of_a_loop_does_not_wait_for_a_load(replaced, opening):
     ending.start()
     ending.join(10)
     assert not ending.is_alive()
+    assert [thread.daemon for thread in opening.threads] == [True]  # nor does the end of the process
+
+
+def test_a_load_whose_loop_was_closed_under_it_is_begun_again(replaced, opening):
+    async def begin():
+        replaced.look(at_once=True)
+        await opening.begins()
+
+    first = replaced.edition
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(begin())
+    loop.close()  # unlike asyncio.run, this cancels nothing: the task of the load never ends
+    opening.release.set()
+    assert renewed(replaced) is not first
 
 
 def test_looking_waits_for_nothing_and_loads_once(replaced, opening):
