@@ -113,9 +113,10 @@ def exchange(number: int, size: int, chance: random.Random) -> dict[str, Any]:
         if chance.random() < share:
             headers[name] = chance.choice(values).format(digest=digest, number=number)
     left_out = {name for name in ("etag", "last-modified", "date", "content-length") if chance.random() < 0.15}
+    name = f"file-{number}{chance.choice(TAILS)}.{extension}"
     query = chance.choice(QUERIES).format(digest=digest[:8], number=number)
     return {
-        "url": f"https://example.com/{folders}{'/' if folders else ''}file-{number}{chance.choice(TAILS)}.{extension}{query}",
+        "url": f"https://example.com/{folders}{'/' if folders else ''}{name}{query}",
         "headers": {name: headers[name] for name in sorted(headers) if name not in left_out},
     }
 

@@ -1,26 +1,31 @@
-"""Header maps: from CBOR to a header list and pseudo-headers (3.6).
+"""Decode header maps: from CBOR to a header list and pseudo-headers (3.6).
 
-The common map, short names and values in order, is read by one tight loop; whatever that does not know goes to the
-careful reading below it, which is the law and says what is wrong. A property test holds the two equal.
+`decode_headers` reads nearly every map in one loop, `_decode_short_map`. Longer and malformed maps are read by
+`_decode_any_map`, which follows the document's steps and names the step that refuses. A property test holds that both
+return the same.
 """
 
 import re
+from typing import Final
 
-from headgate.bundle.format.cbor import Items
+from headgate.bundle.format.cbor import Items, data
 
-__all__ = ["FieldError", "decode_common_headers", "decode_headers", "is_field_name", "is_field_value"]
+__all__ = ["FieldError", "decode_headers", "is_field_name", "is_field_value"]
 
-_NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
-_LINE_BREAKS = re.compile(rb"[\x00\r\n]")
-_WHITESPACE = b"\t\n\r "
-_COMMON_NAMES = """
-:status accept-ranges age allow alt-svc cache-control content-disposition content-encoding content-language
-content-length content-location content-type date digest etag expires last-modified link location permissions-policy
-pragma referrer-policy repr-digest server service-worker-allowed set-cookie sourcemap timing-allow-origin variant-key
-variants vary via warning x-cache x-content-type-options x-frame-options x-powered-by x-request-id x-xss-protection
+_FIELD_NAME: Final = r"[!#$%&'*+\-.^_`|~0-9a-z]+"
+_NAME: Final = re.compile(_FIELD_NAME.encode())
+_ENCODED_NAME: Final = re.compile(rf"(?:[\x41-\x57]|\x58[\x18-\xff])({_FIELD_NAME})")
+"""A name of less than 256 bytes, with the head of its byte string, as Latin-1."""
+_LINE_BREAKS: Final = re.compile(rb"[\x00\r\n]")
+_WHITESPACE: Final = b"\t\n\r "
+_COMMON_NAMES: Final = """
+:status accept-ranges access-control-allow-origin age allow alt-svc cache-control content-disposition content-encoding
+content-language content-length content-location content-security-policy content-type date digest etag expires
+last-modified link location referrer-policy server strict-transport-security timing-allow-origin variant-key variants
+vary via x-cache x-content-type-options x-frame-options x-powered-by x-request-id x-xss-protection
 """
-_COMMON = {chr(0x40 + len(name)) + name: name for name in _COMMON_NAMES.split() if len(name) < 24}
-"""From the CBOR of a common name, as Latin-1, to the name."""
+_COMMON: Final = {data(name.encode()).decode("latin-1"): name for name in _COMMON_NAMES.split()}
+"""From the CBOR of a common name, as Latin-1, to the name: these need no check."""
 
 
 class FieldError(Exception):
@@ -33,25 +38,25 @@ class FieldError(Exception):
 
 
 def is_field_name(name: bytes) -> bool:
-    """Say if `name` is a header name as the document and FETCH want it: a token, in lower case."""
+    """Return whether `name` is a header name for the document and FETCH: a token, in lower case."""
     return _NAME.fullmatch(name) is not None
 
 
 def is_field_value(value: bytes) -> bool:
-    """Say if `value` is one for FETCH: no NUL, CR or LF in it, no whitespace at either end."""
+    """Return whether `value` is a header value for FETCH: no NUL, CR or LF in it, no whitespace at either end."""
     return _LINE_BREAKS.search(value) is None and len(value.strip(_WHITESPACE)) == len(value)
 
 
 def decode_headers(source: bytes) -> tuple[dict[str, str], dict[bytes, bytes]]:
     """Convert a header map to headers and pseudo-headers; names in lower case, values as Latin-1.
 
-    Raises `CborError` for bytes that are no such map, `FieldError` for one that holds what no header list may.
+    Raises `CborError` for bytes that are not such a map, `FieldError` for a name or value that a header list cannot
+    hold.
     """
-    common = decode_common_headers(source)
-    return _read_any(source) if common is None else (common[0], {b":status": common[1]})
+    return _decode_short_map(source) or _decode_any_map(source)
 
 
-def _read_any(source: bytes) -> tuple[dict[str, str], dict[bytes, bytes]]:
+def _decode_any_map(source: bytes) -> tuple[dict[str, str], dict[bytes, bytes]]:
     items = Items(source)
     # 3.6 step 1: {* bstr => bstr}, the whole of it before any single pair.
     pairs = [(name, items.data()) for name in items.entries(items.data)]
@@ -65,41 +70,47 @@ def _read_any(source: bytes) -> tuple[dict[str, str], dict[bytes, bytes]]:
             pseudos[name] = value
             continue
         if not is_field_name(name):
-            raise FieldError(f"{name[:80]!r} is no header name", "3.6 step 4.3")
+            raise FieldError(f"invalid header name {name[:80]!r}", "3.6 step 4.3")
         if not is_field_value(value):
-            raise FieldError(f"{value[:80]!r} is no value for {name[:80].decode()}", "3.6 step 4.3")
+            raise FieldError(f"invalid value {value[:80]!r} of the header {name[:80].decode()}", "3.6 step 4.3")
         headers[name.decode()] = value.decode("latin-1")
     return headers, pseudos
 
 
-def decode_common_headers(source: bytes) -> tuple[dict[str, str], bytes] | None:
-    """Read a map of `:status` and at most 22 common headers; None for anything else, or anything wrong."""
+def _decode_short_map(source: bytes) -> tuple[dict[str, str], dict[bytes, bytes]] | None:
+    """Decode a valid map of `:status` and at most 22 headers of 1 to 255 bytes each; return None for any other."""
     if not source or not 0xA1 <= source[0] <= 0xB7 or b"\n" in source or b"\r" in source or b"\0" in source:
         return None
-    # Latin-1 has one character for each byte: what is sliced once decoded need not be decoded again.
+    # Latin-1 has one character for each byte, so one decoding serves all slices.
     text = source.decode("latin-1")
     headers: dict[str, str] = {}
     names, previous, position = _COMMON, "", 1
     try:
         for _ in range(source[0] - 0xA0):
-            # The head of such a name is one byte, so the key's bytes sort as its head and name do.
-            size = position + source[position] - 0x3F
-            key = text[position:size]
-            start, length = size + 1, source[size]
-            if length < 0x58:
-                position = start + length - 0x40
+            start, first = position, source[position]
+            end = start + first - 0x3F if first < 0x58 else start + 2 + source[start + 1]
+            # With its head, since keys are sorted by their encoding.
+            key = text[start:end]
+            first, begin = source[end], end + 1
+            if first < 0x58:
+                position = begin + first - 0x40
             else:
-                length = source[start] if length == 0x58 else 0
-                start += 1
-                position = start + length
-                if length < 24:
+                begin += 1
+                position = begin + source[begin - 1]
+                if first != 0x58 or source[begin - 1] < 24:
                     return None
-            # This also refuses an empty value, and what was no string: its end is before its start.
-            if key <= previous or position <= start or source[start] <= 0x20 or source[position - 1] <= 0x20:
+            # The second test also refuses an empty value, and items that are not strings: those end before they begin.
+            if key <= previous or position <= begin or source[begin] <= 0x20 or source[position - 1] <= 0x20:
                 return None
             previous = key
-            headers[names[key]] = text[start:position]
+            name = names.get(key)
+            if name is None:
+                found = _ENCODED_NAME.fullmatch(key)
+                if found is None:
+                    return None
+                name = found[1]
+            headers[name] = text[begin:position]
         status = headers.pop(":status").encode("latin-1")
     except (IndexError, KeyError):
         return None
-    return (headers, status) if position == len(source) else None
+    return (headers, {b":status": status}) if position == len(source) else None

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, TypeAlias
 
-from headgate.bundle.format.cbor import BYTES, MAP, data, head, read_head
+from headgate.bundle.format.cbor import MAP, data, head, read_head
 from headgate.bundle.format.header_decoder import is_field_name
 from headgate.errors import ConfigurationError
 
@@ -35,7 +35,6 @@ CONTENT_TYPE: Final = data(b"content-type")
 _STATUS: Final = data(b":status")
 _WHITESPACE: Final = "\t\n\r "
 _VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
-_HEADS: Final = [head(BYTES, length) for length in range(256)]
 _MOST_NAMES: Final = 4096
 """Names remembered: more than the web has, and a bound on what strangers' names can take."""
 
@@ -63,11 +62,10 @@ class HeaderEncoder:
             if _VALUE.fullmatch(value) is None:
                 raise ConfigurationError(_refusal(name, value))
             content = value.encode("latin-1")
-            length = len(content)
             if key in entries:
                 entries[key] = _joined(name, entries[key], content)
             else:
-                entries[key] = (_HEADS[length] if length < 256 else head(BYTES, length)) + content
+                entries[key] = data(content)
         return entries
 
     def _learn(self, name: str) -> bytes:

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 from headgate.errors import BundleError
 
-__all__ = ["ByteSource", "Bytes", "Parser", "ReadRequest", "drive", "reads_from"]
+__all__ = ["ByteSource", "Bytes", "Parser", "ReadRequest", "drive", "reads_from", "shifted"]
 
 _Result = TypeVar("_Result")
 
@@ -47,6 +47,20 @@ def drive(parser: Parser[_Result], read: Callable[[int, int], Bytes], base: int 
         offset, length = next(parser)
         while True:
             offset, length = parser.send(read(base + offset, length))
+    except StopIteration as done:
+        result: _Result = done.value
+        return result
+    except BundleError as error:
+        error.offset += base
+        raise
+
+
+def shifted(parser: Parser[_Result], base: int) -> Parser[_Result]:
+    """Return `parser` with its requests, and the offsets of its errors, increased by `base`."""
+    try:
+        offset, length = next(parser)
+        while True:
+            offset, length = parser.send((yield ReadRequest(offset + base, length)))
     except StopIteration as done:
         result: _Result = done.value
         return result

@@ -1,12 +1,11 @@
 """The index section: from URLs to locations (3.3.1).
 
-What nearly all indexes are made of, URLs of one origin with one location each, is taken all at once by a short way
-that takes nothing else; any other entry, and any that is wrong, goes the document's way, step by step. A property test
-holds both ways equal.
+`read_index` follows the document's steps, entry by entry. The entries that nearly every index consists of, a URL in
+normal form with one location, are read all at once by `_read_common_entries`, which takes nothing else. A property test
+holds that both return the same.
 """
 
 import re
-import string
 from array import array
 from operator import add
 from typing import Final
@@ -24,18 +23,16 @@ __all__ = ["Index", "IndexRules", "read_entry", "read_index"]
 Index = dict[str, Location | VariantSet]
 
 _UINT: Final = rb"([\x00-\x17]|\x18[\x18-\xff]|\x19(?!\x00)..|\x1a(?!\x00\x00)....|\x1b(?!\x00{4}).{8})"
-_LONE_LOCATION: Final = {
+_SINGLE_LOCATION: Final = {
     True: re.compile(rb"\x83\x40" + _UINT + _UINT, re.DOTALL),
     False: re.compile(rb"\x82" + _UINT + _UINT, re.DOTALL),
 }
 """One location in its only encoding, after an empty Variants value or, in b2, alone."""
-_ARGUMENT: Final = (0, 0xFF, 0xFF, 0xFFFF, 0, 0xFFFF_FFFF, 0, 0, 0, 0xFFFF_FFFF_FFFF_FFFF)
-"""From the bytes of an integer's item to the bits that are its argument."""
-_LONG_TEXT: Final = 0x78
-"""The head of a text of 24 to 255 bytes, before the byte that says how many; that of no longer text is less."""
-_LEAST_LONG: Final = 24
-_LEFT_ALONE: Final = string.ascii_letters.encode() + string.digits.encode() + b"!$&()*+,-./:;=?@_~%"
-"""What the URL parser leaves alone wherever it stands behind the origin, dot segments apart."""
+_ARGUMENT_BITS: Final = (0, 0xFF, 0xFF, 0xFFFF, 0, 0xFFFF_FFFF, 0, 0, 0, 0xFFFF_FFFF_FFFF_FFFF)
+"""From the size of an integer's item to the bits that are its argument."""
+_MIN_COMMON_URL: Final = 24
+_COMMON_TEXT: Final = 0x78
+"""The head of a text of 24 to 255 bytes, before the byte with its length; heads of shorter texts are lower."""
 
 
 class IndexRules(Struct, frozen=True):
@@ -53,31 +50,31 @@ def read_index(source: bytes, rules: IndexRules) -> Index:
     items = Items(source)
     requests: Index = {}
     key = b""
-    untried = True
+    tried_common = False
     variant_keys = 0
     for left in range(items.head(MAP), 0, -1):
         start = items.position
-        # The keys are in order, so those of 24 bytes and more come last, and are nearly all of a usual index.
-        if untried and source[start : start + 1] == b"\x78":
-            untried = False
-            if _read_usual(items, rules, requests, left):
+        # Keys are sorted by length, so the entries from the first key of 24 bytes on are nearly all of them.
+        if not tried_common and source[start : start + 1] == b"\x78":
+            tried_common = True
+            if _read_common_entries(items, rules, requests, left):
                 break
         key = items.key(items.text, key)[1]
         items.position = start
         variant_keys += read_entry(items, rules, requests)
         if variant_keys > MAX_TOTAL_KEYS:
-            # Ours, as the bounds of one URL are.
+            # A limit of ours, like those for one URL.
             raise SectionError(f"more than {MAX_TOTAL_KEYS} variant keys in all", "3.3.1 step 4.4.2", start)
     items.end()
     return requests
 
 
-def _read_usual(items: Items, rules: IndexRules, requests: Index, count: int) -> bool:
-    """Take the last `count` entries all at once where nothing is unusual about any; else take none, and say so.
+def _read_common_entries(items: Items, rules: IndexRules, requests: Index, count: int) -> bool:
+    """Read the last `count` entries at once and return True; return False, having read none, if one is not common.
 
-    Usual: URLs of one origin, in normal form and 24 to 255 bytes long, in order, each with one location.
+    Common is a URL in normal form of 24 to 255 bytes, in order, with one location.
     """
-    pieces = _LONE_LOCATION[rules.has_variants].split(items.source[items.position :])
+    pieces = _SINGLE_LOCATION[rules.has_variants].split(items.source[items.position :])
     keys, offsets, lengths, end = pieces[:-1:3], pieces[1::3], pieces[2::3], pieces[-1]
     if end or len(keys) != count:
         return False
@@ -85,20 +82,19 @@ def _read_usual(items: Items, rules: IndexRules, requests: Index, count: int) ->
         urls = [key[2:].decode("ascii") for key in keys]
     except UnicodeDecodeError:
         return False
+    # A key of less than two bytes gives an empty URL, which is too short.
+    url_lengths = list(map(len, urls))
+    if min(url_lengths) < _MIN_COMMON_URL or [key[1] for key in keys] != url_lengths:
+        return False
+    if keys[-1][0] != _COMMON_TEXT or sorted(keys) != keys or not all(map(is_normal, urls)):
+        return False
     from_bytes = int.from_bytes
-    # One pass of C over each of these, so that ten thousand URLs cost few milliseconds. What is no key at all, and may
-    # have no byte to look at, is too short.
-    lengths_of_urls = list(map(len, urls))
-    if min(lengths_of_urls) < _LEAST_LONG or [key[1] for key in keys] != lengths_of_urls:
-        return False
-    if keys[-1][0] != _LONG_TEXT or sorted(keys) != keys or not _are_normal(urls):
-        return False
-    begins = [from_bytes(item) & _ARGUMENT[len(item)] for item in offsets]
-    sizes = [from_bytes(item) & _ARGUMENT[len(item)] for item in lengths]
-    if max(map(add, begins, sizes)) > rules.responses.length:
+    starts = [from_bytes(item) & _ARGUMENT_BITS[len(item)] for item in offsets]
+    sizes = [from_bytes(item) & _ARGUMENT_BITS[len(item)] for item in lengths]
+    if max(map(add, starts, sizes)) > rules.responses.length:
         return False
     first = rules.responses.offset
-    found = {url: Location(first + begin, size) for url, begin, size in zip(urls, begins, sizes, strict=True)}
+    found = {url: Location(first + start, size) for url, start, size in zip(urls, starts, sizes, strict=True)}
     if len(found) != count or not found.keys().isdisjoint(requests):
         return False
     requests.update(found)
@@ -106,23 +102,8 @@ def _read_usual(items: Items, rules: IndexRules, requests: Index, count: int) ->
     return True
 
 
-def _are_normal(urls: list[str]) -> bool:
-    """Say whether all these URLs are of one origin and in normal form; False also where only the parser could tell."""
-    origin = urls[0][: urls[0].find("/", 8) + 1]
-    together = "\n".join(urls)
-    return (
-        is_normal(origin)
-        and together.startswith(origin)
-        and together.count("\n" + origin) == len(urls) - 1
-        and together.encode().translate(None, _LEFT_ALONE) == b"\n" * (len(urls) - 1)
-        # A segment that begins with a dot, or with %2E for one, may be a dot segment.
-        and "/." not in together
-        and ("%" not in together or "/%" not in together)
-    )
-
-
 def read_entry(items: Items, rules: IndexRules, requests: Index) -> int:
-    """Take one entry, the document's way, and give the number of its variant keys.
+    """Read one entry by the document's steps, and return the number of its variant keys.
 
     Raises `SectionError` only once the whole entry has been taken.
     """
@@ -140,7 +121,7 @@ def read_entry(items: Items, rules: IndexRules, requests: Index) -> int:
             raise SectionError(f"{len(locations)} locations without a Variants value", "3.3.1 step 4.3.1", start)
         requests[url] = _in_stream(locations[0], rules, start)
         return 0
-    requests[url] = _negotiated(variants, locations, rules, start)
+    requests[url] = _variant_set(variants, locations, rules, start)
     return len(locations)
 
 
@@ -158,23 +139,21 @@ def _read_value(items: Items, rules: IndexRules) -> tuple[bytes, list[tuple[int,
     return variants, [(items.uint(), items.uint()) for _ in range(count // 2)]
 
 
-def _negotiated(value: bytes, locations: list[tuple[int, int]], rules: IndexRules, start: int) -> VariantSet:
+def _variant_set(value: bytes, locations: list[tuple[int, int]], rules: IndexRules, start: int) -> VariantSet:
     text = value.decode("latin-1")
     axes = parse_variants(text)
     if axes is None:
-        raise SectionError(f"{text[:200]!r} is no Variants value", "3.3.1 step 4.4.1", start)
+        raise SectionError(f"{text[:200]!r} is not a valid Variants value", "3.3.1 step 4.4.1", start)
     count = count_keys(axes)
     if count > MAX_KEYS:
-        # Ours: the document sets no bound, and a few hundred bytes can claim any number.
-        raise SectionError(f"{count} variant keys, where {MAX_KEYS} are taken", "3.3.1 step 4.4.2", start)
+        # A limit of ours: the document sets none, and a few hundred bytes can claim any number.
+        raise SectionError(f"{count} variant keys; the limit is {MAX_KEYS}", "3.3.1 step 4.4.2", start)
     if len(locations) != count:
         raise SectionError(f"{len(locations)} locations for {count} variant keys", "3.3.1 step 4.4.3", start)
     size = measure_keys(axes)
     if size > MAX_KEY_TEXT:
-        # Ours: each key repeats its values, so that a hundred kilobytes can claim a gigabyte of keys.
-        raise SectionError(
-            f"variant keys of {size} characters, where {MAX_KEY_TEXT} are taken", "3.3.1 step 4.4.2", start
-        )
+        # A limit of ours: each key repeats its values, so a hundred kilobytes can claim a gigabyte of keys.
+        raise SectionError(f"variant keys of {size} characters; the limit is {MAX_KEY_TEXT}", "3.3.1 step 4.4.2", start)
     places = array("Q")
     for location in locations:
         found = _in_stream(location, rules, start)
@@ -186,6 +165,6 @@ def _in_stream(location: tuple[int, int], rules: IndexRules, start: int) -> Loca
     """MakeRelativeToStream (3.3.1 step 3)."""
     offset, length = location
     if offset + length > rules.responses.length:
-        ends = f"a response at {offset} of {length} bytes ends behind the {rules.responses.length} bytes of its section"
-        raise SectionError(ends, "3.3.1 step 3.1", start)
+        fault = f"a response at {offset} of {length} bytes ends beyond its section of {rules.responses.length} bytes"
+        raise SectionError(fault, "3.3.1 step 3.1", start)
     return Location(rules.responses.offset + offset, length)

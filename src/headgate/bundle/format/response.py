@@ -1,27 +1,18 @@
-"""Load a response from a bundle, up to its payload (3.4 steps 1 to 11).
+"""Load a response from a bundle, up to its payload (3.4 steps 1 to 11)."""
 
-`response_parser` follows the document's steps. Nearly all responses are read by `read_common_response` from their first
-bytes, in one pass; it returns None for any other, and a property test shows that both return the same.
-"""
-
-import re
 from typing import Final
 
-from headgate.bundle.format.cbor import BYTES, CborError, read_head
+from headgate.bundle.format.cbor import BYTES, CborError, head_size, read_head
 from headgate.bundle.format.constants import LONGEST_HEAD, MAX_HEADERS_SIZE
-from headgate.bundle.format.header_decoder import FieldError, decode_common_headers, decode_headers
+from headgate.bundle.format.header_decoder import FieldError, decode_headers
 from headgate.bundle.format.incremental import Parser, ReadRequest
 from headgate.bundle.model import Location, Profile, ResponseHead
 from headgate.errors import ResponseError
 
-__all__ = ["FIRST_READ_SIZE", "read_common_response", "response_parser"]
+__all__ = ["FIRST_READ_SIZE", "decode_response_head", "response_parser"]
 
 FIRST_READ_SIZE: Final = 1_024
 """Bytes that are requested first: enough for the headers of nearly any response."""
-
-_COMMON_HEADERS: Final = re.compile(rb"\x82(?:\x58[\x18-\xff]|\x59(?!\x00)..)", re.DOTALL)
-_COMMON_PAYLOAD: Final = re.compile(rb"[\x40-\x57]|\x58[\x18-\xff]|\x59(?!\x00)..|\x5a(?!\x00\x00)....", re.DOTALL)
-"""Heads of byte strings in their only encoding: of 24 to 65535 bytes, and of less than four gigabytes."""
 
 
 def response_parser(
@@ -29,22 +20,34 @@ def response_parser(
 ) -> Parser[ResponseHead]:
     """Load a response up to its payload (3.4 steps 1 to 11); raises `ResponseError`.
 
-    Whether the payload is all there is for the driver to see, who alone knows if it wants it (step 12).
+    Whether the payload is complete (step 12) is for the driver to check, which alone knows if it reads the payload.
     """
-    start = location.offset
-    # Step 1, and as much of the response as its headers usually take.
-    source = bytes((yield ReadRequest(start, min(location.length, FIRST_READ_SIZE))))
-    usual = read_common_response(source, location)
-    if usual is not None:
-        return usual
+    size = min(location.length, FIRST_READ_SIZE)
+    while True:
+        source = bytes((yield ReadRequest(location.offset, size)))
+        found = decode_response_head(source, size, location, profile, fallback_url)
+        if not isinstance(found, int):
+            return found
+        size = found
+
+
+def decode_response_head(
+    source: bytes, requested: int, location: Location, profile: Profile, fallback_url: str | None
+) -> ResponseHead | int:
+    """Decode a response up to its payload from its first bytes, of which `requested` were asked for.
+
+    Returns the number of bytes to request instead where more are needed. Raises `ResponseError`.
+    """
+    is_all = len(source) < requested
     try:
-        # The document reads on where a location is too short, and says so in step 11.
-        if len(source) < 1 + LONGEST_HEAD:
-            source = bytes((yield ReadRequest(start, 1 + LONGEST_HEAD)))
+        # The document reads beyond a location that is too short; step 11 refuses it.
+        if len(source) < 1 + LONGEST_HEAD and not is_all:
+            return 1 + LONGEST_HEAD
         size, headers_begin = _header_length(source)
         headers_end = headers_begin + size
-        if len(source) < headers_end + LONGEST_HEAD:
-            source = bytes((yield ReadRequest(start, headers_end + LONGEST_HEAD)))
+        left = len(source) - headers_end
+        if left < LONGEST_HEAD and not is_all and (left < 1 or left < head_size(source[headers_end])):
+            return headers_end + LONGEST_HEAD
         if len(source) < headers_end:
             raise _StepError(f"the headers of {size} bytes are cut", "3.4 step 5", headers_begin)
         status, headers = _headers(source[headers_begin:headers_end], headers_begin)
@@ -57,33 +60,9 @@ def response_parser(
             raise _StepError(fault, "3.4 step 11", payload_begins)
     except _StepError as error:
         raise ResponseError(
-            error.reason, step=error.step, offset=start + error.offset, fallback_url=fallback_url
+            error.reason, step=error.step, offset=location.offset + error.offset, fallback_url=fallback_url
         ) from None
-    return ResponseHead(status, headers, Location(start + payload_begins, payload_length))
-
-
-def read_common_response(source: bytes, location: Location) -> ResponseHead | None:
-    """Read a response up to its payload from its first bytes, if nothing about it is unusual; else None.
-
-    What it takes, `response_parser` takes too, and gives the same; a property test holds them equal.
-    """
-    lead = _COMMON_HEADERS.match(source)
-    if lead is None:
-        return None
-    begin = lead.end()
-    end = begin + int.from_bytes(source[2:begin])
-    lead = _COMMON_PAYLOAD.match(source, end)
-    if lead is None:
-        return None
-    payload = lead.end()
-    length = int.from_bytes(source[end + 1 : payload]) if payload > end + 1 else source[end] - 0x40
-    found = decode_common_headers(source[begin:end])
-    if found is None or payload + length != location.length:
-        return None
-    headers, status = found
-    if len(status) != 3 or not status.isdigit() or "content-type" not in headers:
-        return None
-    return ResponseHead(int(status), headers, Location(location.offset + payload, length))
+    return ResponseHead(status, headers, Location(location.offset + payload_begins, payload_length))
 
 
 class _StepError(Exception):
@@ -117,10 +96,10 @@ def _headers(source: bytes, offset: int) -> tuple[int, dict[str, str]]:
         raise _StepError(error.reason, f"3.4 step 5, {error.step}", offset + error.offset) from None
     except FieldError as error:
         raise _StepError(error.reason, f"3.4 step 6, {error.step}", offset) from None
-    if pseudos.keys() != {b":status"}:
+    status = pseudos.get(b":status")
+    if status is None or len(pseudos) > 1:
         names = ", ".join(repr(name[:40]) for name in list(pseudos)[:4]) or "none"
         raise _StepError(f"the pseudo-headers must be :status alone, and are {names}", "3.4 step 7", offset)
-    status = pseudos[b":status"]
     if len(status) != 3 or not status.isdigit():
         raise _StepError(f"the status {status[:40]!r} is not three digits", "3.4 step 8", offset)
     return int(status), headers

@@ -12,9 +12,8 @@ from headgate.bundle.format.incremental import ByteSource, Parser, drive
 from headgate.bundle.format.integrity_block import IntegrityBlock, integrity_block_parser
 from headgate.bundle.format.metadata import metadata_parser
 from headgate.bundle.format.preamble import trailer_parser
-from headgate.bundle.format.response import FIRST_READ_SIZE, read_common_response, response_parser
-from headgate.bundle.model import Location, Metadata, Profile, Response, StoredExchange, VariantSet
-from headgate.bundle.reading.header_cache import ResponseHeadCache
+from headgate.bundle.format.response import FIRST_READ_SIZE, decode_response_head
+from headgate.bundle.model import Location, Metadata, Profile, Response, ResponseHead, StoredExchange, VariantSet
 from headgate.bundle.reading.lookup import locate, select_location
 from headgate.errors import ResponseError
 
@@ -34,7 +33,6 @@ class Bundle:
     def __init__(self, source: ByteSource, *, profile: Profile, from_end: bool, base_url: str | None) -> None:
         self.profile = profile
         self._source = source
-        self._head_cache = ResponseHeadCache()
         self._start, self._end = 0, source.size
         self.integrity_block = None
         if from_end:
@@ -112,27 +110,27 @@ class Bundle:
 
     def load(self, location: Location) -> Response:
         """Load the response at a location of `metadata.requests` (3.4); raises `ResponseError`."""
-        start = self._start + location.offset
-        source = bytes(self._source.read(start, FIRST_READ_SIZE))
-        found = self._head_cache.read(source, location.length)
-        status, headers, payload_begins = self._load_new(source, location) if found is None else found
-        length = location.length - payload_begins
-        payload = self._source.read(start + payload_begins, length)
+        head = self._head(location)
+        start, length = self._start + head.payload.offset, head.payload.length
+        payload = self._source.read(start, length)
         if len(payload) < length:
-            fault, offset = f"the payload of {length} bytes is cut", start + payload_begins
-            raise ResponseError(fault, step="3.4 step 12", offset=offset, fallback_url=self.metadata.primary_url)
-        return Response(status, headers, payload)
+            fault, fallback_url = f"the payload of {length} bytes is cut", self.metadata.primary_url
+            raise ResponseError(fault, step="3.4 step 12", offset=start, fallback_url=fallback_url)
+        return Response(head.status, head.stored_headers, payload)
 
-    def _load_new(self, source: bytes, location: Location) -> tuple[int, dict[str, str], int]:
-        """Load a response that looks like none before: its status, headers, and where in it the payload begins."""
-        # Most are of the usual kind even so: those need no parser that can ask for more.
-        head = read_common_response(source, location)
-        if head is None:
-            fallback_url = self.metadata.primary_url
-            head = self._run(response_parser(location, profile=self.profile, fallback_url=fallback_url))
-        if "content-type" in head.stored_headers:
-            self._head_cache.learn(source, head.status)
-        return head.status, head.stored_headers, head.payload.offset - location.offset
+    def _head(self, location: Location) -> ResponseHead:
+        """Load a response up to its payload, as `response_parser` does, without the cost of a generator."""
+        start, size = self._start + location.offset, min(location.length, FIRST_READ_SIZE)
+        try:
+            while True:
+                source = bytes(self._source.read(start, size))
+                found = decode_response_head(source, size, location, self.profile, self.metadata.primary_url)
+                if not isinstance(found, int):
+                    return found
+                size = found
+        except ResponseError as error:
+            error.offset += self._start
+            raise
 
     def _run(self, parser: Parser[_Result]) -> _Result:
         """Run a parser on the bundle; offsets in its errors are those of the file."""

@@ -1,47 +1,51 @@
-"""Bundles that are still arriving: metadata as soon as its bytes are there, then each response as it streams by.
+"""Read bundles that are still arriving: the metadata once its bytes are there, then each response as it arrives.
 
-`StreamReader` is fed bytes in any pieces and gives events; the generators around it do so with an iterable of pieces.
-Nothing is held but what the parser waits for: the sections before the first response, then one response's headers.
+`StreamReader` takes pieces of bytes and returns events; `read_stream` and `aread_stream` do so for an iterable of
+pieces. It holds only what a parser waits for: one section before the responses, then one response's headers.
 """
 
-from collections.abc import AsyncIterable, AsyncIterator, Generator, Iterable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
+from enum import Enum, auto
 from itertools import groupby
-from typing import Final, TypeAlias, TypeVar
+from types import MappingProxyType
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 
-from headgate.bundle.format.incremental import Bytes, Parser, ReadRequest
+from headgate.bundle.format.constants import LONGEST_HEAD
+from headgate.bundle.format.incremental import Bytes, Parser, shifted
 from headgate.bundle.format.integrity_block import integrity_block_parser
 from headgate.bundle.format.metadata import metadata_parser
-from headgate.bundle.format.response import response_parser
+from headgate.bundle.format.response import FIRST_READ_SIZE, decode_response_head
 from headgate.bundle.model import Location, Metadata, Profile, ResponseHead, VariantSet
 from headgate.errors import BundleError, ResponseError
 
 __all__ = [
     "MAX_METADATA_SIZE",
+    "TRANSITIONS",
     "EndEvent",
-    "StreamEvent",
+    "ErrorEvent",
     "HeadEvent",
     "Keys",
     "MetadataEvent",
+    "Outcome",
     "PayloadEvent",
-    "ErrorEvent",
+    "State",
+    "StreamEvent",
     "StreamReader",
     "aread_stream",
     "read_stream",
 ]
 
 MAX_METADATA_SIZE: Final = 64 * 1024 * 1024
-"""Bytes of one section that a stream may have us hold; the document sets no bound."""
-
-_Result = TypeVar("_Result")
+"""Maximum bytes of one section that are held; the document sets no limit."""
 
 Keys: TypeAlias = tuple[tuple[str, str | None], ...]
-"""The URLs and variant keys that one response answers."""
+"""The URLs and variant keys that share one response."""
 
 
 class MetadataEvent(Struct, frozen=True):
-    """The metadata is there; the first event of a stream, and with no event before it the stream is refused."""
+    """The metadata has arrived. Always the first event: errors before it are raised."""
 
     metadata: Metadata
 
@@ -54,17 +58,17 @@ class HeadEvent(Struct, frozen=True):
 
 
 class PayloadEvent(Struct, frozen=True):
-    """The next piece of the payload of the response that began last."""
+    """The next part of the current response's payload."""
 
     chunk: bytes
 
 
 class EndEvent(Struct, frozen=True):
-    """The response that began last is complete."""
+    """The current response is complete."""
 
 
 class ErrorEvent(Struct, frozen=True):
-    """A response is refused: in place of a head, or, where the stream is cut, in place of an end."""
+    """A response cannot be read: in place of its head or, where the stream ends early, of its end."""
 
     keys: Keys
     error: ResponseError
@@ -72,134 +76,218 @@ class ErrorEvent(Struct, frozen=True):
 
 StreamEvent: TypeAlias = MetadataEvent | HeadEvent | PayloadEvent | EndEvent | ErrorEvent
 
-_Work: TypeAlias = Generator[ReadRequest, Bytes, None]
+
+class State(Enum):
+    """What a `StreamReader` does with the next bytes."""
+
+    METADATA = auto()
+    """Loads the integrity block, if there is one, and the metadata."""
+    BETWEEN = auto()
+    """Looks for the next response in the order of the file; needs no bytes."""
+    HEAD = auto()
+    """Waits for a response's headers."""
+    PAYLOAD = auto()
+    """Passes a payload on."""
+    DONE = auto()
+    """Ignores all bytes."""
+
+
+class Outcome(Enum):
+    """How a state ended."""
+
+    LOADED = auto()
+    REFUSED = auto()
+    """The bytes break a step of the document."""
+    FOUND = auto()
+    OVERLAPPING = auto()
+    """The response begins before the end of one that was read already."""
+    NONE_LEFT = auto()
+    COMPLETE = auto()
+    CUT = auto()
+    """The stream ended inside the payload."""
+
+
+TRANSITIONS: Final[Mapping[tuple[State, Outcome], State]] = MappingProxyType(
+    {
+        (State.METADATA, Outcome.LOADED): State.BETWEEN,
+        (State.METADATA, Outcome.REFUSED): State.DONE,
+        (State.BETWEEN, Outcome.FOUND): State.HEAD,
+        (State.BETWEEN, Outcome.OVERLAPPING): State.BETWEEN,
+        (State.BETWEEN, Outcome.NONE_LEFT): State.DONE,
+        (State.HEAD, Outcome.LOADED): State.PAYLOAD,
+        (State.HEAD, Outcome.REFUSED): State.BETWEEN,
+        (State.PAYLOAD, Outcome.COMPLETE): State.BETWEEN,
+        (State.PAYLOAD, Outcome.CUT): State.BETWEEN,
+    }
+)
 
 
 class StreamReader:
-    """Reads a bundle from a stream: feed it pieces, take the events each completes, and close it at the end."""
+    """Reads a bundle from a stream: `feed` it the bytes as they arrive, take the events, and `close` it at the end."""
 
     def __init__(
         self, *, profile: Profile = "strict", base_url: str | None = None, max_metadata: int = MAX_METADATA_SIZE
     ) -> None:
-        self._profile = profile
-        self._base_url = base_url
+        self.state = State.METADATA
+        self._profile: Profile = profile
         self._max_metadata = max_metadata
         self._buffer = bytearray()
-        self._buffer_start = 0
+        self._position = 0
+        """Where in the stream the buffer begins."""
+        self._is_closed = False
         self._events: list[StreamEvent] = []
-        self._closed = False
-        self._bundle_start = 0
-        self._responses_begin = False
-        self._partial = False
-        self._work = self._run()
-        self._need: ReadRequest | None = next(self._work)
+        self._start = 0
+        """Where in the stream the bundle begins."""
+        self._loader = self._load(base_url)
+        self._request = next(self._loader)
+        self._responses: Iterator[tuple[Location, Keys]] = iter(())
+        self._fallback_url: str | None = None
+        self._read_to = 0
+        """Where in the bundle the last response ends that was begun."""
+        self._location = Location(0, 0)
+        """Of the current response."""
+        self._keys: Keys = ()
+        self._min_head_size = 1
+        """Bytes of the response below which its headers cannot be complete."""
+        self._payload = Location(0, 0)
+        """Offset in the stream and length of the rest of the current payload."""
 
     def feed(self, piece: Bytes) -> list[StreamEvent]:
-        """Take the next bytes of the stream, and give the events that they complete.
+        """Take the next bytes of the stream, and return the events that they complete.
 
-        Raises `FormatError` and `VersionError` when the metadata is refused; then the reader is at its end.
+        Raises `FormatError` and `VersionError` for metadata that is refused; the reader then ignores all that follows.
         """
-        if self._need is not None:
+        if self.state is not State.DONE:
             self._buffer += piece
-            self._advance()
-        return self._taken()
+        return self._advance()
 
     def close(self) -> list[StreamEvent]:
-        """Say that the stream has ended: what it cut is refused. Raises as `feed` does."""
-        self._closed = True
-        self._advance()
-        return self._taken()
+        """End the stream: what is incomplete is refused. Raises as `feed` does."""
+        self._is_closed = True
+        return self._advance()
 
-    def _taken(self) -> list[StreamEvent]:
+    def _advance(self) -> list[StreamEvent]:
+        """Run the states until one waits for bytes."""
+        while (outcome := self._run()) is not None:
+            self._end(outcome)
         events, self._events = self._events, []
         return events
 
-    def _advance(self) -> None:
-        """Send the work what it needs while that is there; after the end of the stream, whatever is left of it."""
-        while self._need is not None:
-            offset, length = self._need
-            self._forget_before(offset)
-            available = self._buffer_start + len(self._buffer) - offset
-            # What is too much to hold is as if the stream ended there: the parser knows which step that breaks.
-            too_much = not self._responses_begin and length > self._max_metadata
-            enough = min(length, 1) if too_much or self._partial else length
-            if available < enough and not self._closed:
-                return
-            start = max(offset - self._buffer_start, 0)
-            piece = bytes(self._buffer[start : start + max(min(length, available), 0)])
+    def _run(self) -> Outcome | None:
+        """Work in the current state; return None where it waits for bytes, or ignores them."""
+        match self.state:
+            case State.METADATA:
+                return self._run_metadata()
+            case State.BETWEEN:
+                return self._run_between()
+            case State.HEAD:
+                return self._run_head()
+            case State.PAYLOAD:
+                return self._run_payload()
+            case State.DONE:
+                return None
+
+    def _end(self, outcome: Outcome) -> None:
+        self.state = TRANSITIONS[self.state, outcome]
+        if self.state is State.DONE:
+            self._buffer.clear()
+
+    def _load(self, base_url: str | None) -> Parser[Metadata]:
+        block = yield from integrity_block_parser()
+        self._start = block.length if block else 0
+        return (yield from shifted(metadata_parser(profile=self._profile, base_url=base_url), self._start))
+
+    def _run_metadata(self) -> Outcome | None:
+        while True:
+            offset, length = self._request
+            # What is too long to be held is treated as the end of the stream: the parser names the step.
+            is_too_long = length > self._max_metadata
+            if self._available(offset) < (1 if is_too_long else length) and not self._is_closed:
+                return None
             try:
-                self._need = self._work.send(piece)
-            except StopIteration:
-                self._need = None
-                self._buffer.clear()
+                self._request = self._loader.send(self._peek(offset, length))
+            except StopIteration as done:
+                metadata: Metadata = done.value
+                self._events.append(MetadataEvent(metadata))
+                self._responses = _in_file_order(metadata)
+                self._fallback_url = metadata.primary_url
+                self._read_to = metadata.sections[-1].offset
+                return Outcome.LOADED
             except BundleError as error:
-                self._need = None
-                if too_much:
-                    error.reason += f", or longer than the {self._max_metadata} bytes of a section that are held"
+                if is_too_long:
+                    error.reason += f", or exceeds the limit of {self._max_metadata} bytes for a section"
+                self._end(Outcome.REFUSED)
                 raise
 
-    def _run(self) -> _Work:
-        block = yield from integrity_block_parser()
-        self._bundle_start = block.length if block else 0
-        metadata = yield from self._shifted(metadata_parser(profile=self._profile, base_url=self._base_url))
-        self._responses_begin = True
-        self._events.append(MetadataEvent(metadata))
-        position = metadata.sections[-1].offset
-        for location, keys in _in_order(metadata):
-            if location.offset < position:
-                overlap = (
-                    f"the response begins inside another, which ends at byte {position}, and the stream is past it"
-                )
-                self._events.append(ErrorEvent(keys, _refused(overlap, "3.4 step 1", location.offset, metadata)))
-                continue
-            yield from self._response(location, keys, metadata)
-            position = location.offset + location.length
+    def _run_between(self) -> Outcome:
+        found = next(self._responses, None)
+        if found is None:
+            return Outcome.NONE_LEFT
+        location, keys = found
+        if location.offset < self._read_to:
+            fault = f"the response begins inside another, which ends at byte {self._start + self._read_to}"
+            self._refuse(keys, fault, "3.4 step 1", self._start + location.offset)
+            return Outcome.OVERLAPPING
+        self._location, self._keys = location, keys
+        self._read_to = location.offset + location.length
+        self._min_head_size = 1
+        return Outcome.FOUND
 
-    def _response(self, location: Location, keys: Keys, metadata: Metadata) -> _Work:
-        parser = response_parser(location, profile=self._profile, fallback_url=metadata.primary_url)
-        # The parser asks for as much as headers usually take, and makes do with what has arrived of it.
-        self._partial = True
-        try:
-            head = yield from self._shifted(parser)
-        except ResponseError as error:
-            self._events.append(ErrorEvent(keys, error))
-            return
-        self._events.append(HeadEvent(keys, head))
-        offset, left = head.payload.offset + self._bundle_start, head.payload.length
-        while left:
-            self._partial = True
-            chunk = bytes((yield ReadRequest(offset, left)))
-            self._partial = False
-            if not chunk:
-                cut = f"the payload of {head.payload.length} bytes is cut"
-                begin = head.payload.offset + self._bundle_start
-                self._events.append(ErrorEvent(keys, _refused(cut, "3.4 step 12", begin, metadata)))
-                return
+    def _run_head(self) -> Outcome | None:
+        start, size = self._start + self._location.offset, FIRST_READ_SIZE
+        while (available := self._available(start)) >= self._min_head_size or self._is_closed:
+            source = self._peek(start, size)
+            # Fewer bytes than requested mean that there will be no more.
+            requested = len(source) + 1 if self._is_closed else len(source)
+            try:
+                found = decode_response_head(source, requested, self._location, self._profile, self._fallback_url)
+            except ResponseError as error:
+                error.offset += self._start
+                self._events.append(ErrorEvent(self._keys, error))
+                return Outcome.REFUSED
+            if not isinstance(found, int):
+                self._events.append(HeadEvent(self._keys, found))
+                self._payload = Location(self._start + found.payload.offset, found.payload.length)
+                return Outcome.LOADED
+            size = found
+            if len(source) == available:
+                # The last bytes that are requested hold a head, which may be one byte long.
+                self._min_head_size = size - LONGEST_HEAD + 1
+                break
+        return None
+
+    def _run_payload(self) -> Outcome | None:
+        offset, left = self._payload.offset, self._payload.length
+        if chunk := self._peek(offset, left):
             self._events.append(PayloadEvent(chunk))
             offset, left = offset + len(chunk), left - len(chunk)
-        self._events.append(EndEvent())
+            self._payload = Location(offset, left)
+            self._available(offset)
+        if not left:
+            self._events.append(EndEvent())
+            return Outcome.COMPLETE
+        if not self._is_closed:
+            return None
+        self._refuse(self._keys, f"the payload is cut, {left} bytes are missing", "3.4 step 12", offset)
+        return Outcome.CUT
 
-    def _shifted(self, parser: Parser[_Result]) -> Parser[_Result]:
-        """Let a parser count from the bundle's first byte, which may stand behind an integrity block."""
-        start = self._bundle_start
-        try:
-            offset, length = next(parser)
-            while True:
-                found = yield ReadRequest(offset + start, length)
-                self._partial = False
-                offset, length = parser.send(found)
-        except StopIteration as done:
-            result: _Result = done.value
-            return result
-        except BundleError as error:
-            error.offset += start
-            raise
+    def _refuse(self, keys: Keys, reason: str, step: str, offset: int) -> None:
+        error = ResponseError(reason, step=step, offset=offset, fallback_url=self._fallback_url)
+        self._events.append(ErrorEvent(keys, error))
 
-    def _forget_before(self, offset: int) -> None:
-        passed = min(offset - self._buffer_start, len(self._buffer))
+    def _available(self, offset: int) -> int:
+        """Discard what precedes `offset`, and return how many bytes have arrived from there on."""
+        passed = min(offset - self._position, len(self._buffer))
         if passed > 0:
             del self._buffer[:passed]
-            self._buffer_start += passed
+            self._position += passed
+        return max(self._position + len(self._buffer) - offset, 0)
+
+    def _peek(self, offset: int, length: int) -> bytes:
+        """Return the bytes from `offset` on that have arrived, `length` at most."""
+        self._available(offset)
+        start = max(offset - self._position, 0)
+        return bytes(self._buffer[start : start + length])
 
 
 def read_stream(
@@ -215,7 +303,7 @@ def read_stream(
 async def aread_stream(
     pieces: AsyncIterable[Bytes], *, profile: Profile = "strict", base_url: str | None = None
 ) -> AsyncIterator[StreamEvent]:
-    """Yield as `read_stream` does, from pieces that are waited for."""
+    """Yield the events of a bundle that arrives in pieces, from an asynchronous iterable; raises as `StreamReader`."""
     reader = StreamReader(profile=profile, base_url=base_url)
     async for piece in pieces:
         for event in reader.feed(piece):
@@ -224,8 +312,8 @@ async def aread_stream(
         yield event
 
 
-def _in_order(metadata: Metadata) -> Iterator[tuple[Location, Keys]]:
-    """Give each location once, in the order of the file, with all the keys that share it."""
+def _in_file_order(metadata: Metadata) -> Iterator[tuple[Location, Keys]]:
+    """Yield each location once, in the order of the file, with all the keys that share it."""
     listed: list[tuple[Location, str, str | None]] = []
     for url, found in metadata.requests.items():
         if isinstance(found, VariantSet):
@@ -235,7 +323,3 @@ def _in_order(metadata: Metadata) -> Iterator[tuple[Location, Keys]]:
     listed.sort(key=lambda entry: (entry[0].offset, entry[0].length))
     for (offset, length), shared in groupby(listed, key=lambda entry: (entry[0].offset, entry[0].length)):
         yield Location(offset, length), tuple((url, key) for _, url, key in shared)
-
-
-def _refused(reason: str, step: str, offset: int, metadata: Metadata) -> ResponseError:
-    return ResponseError(reason, step=step, offset=offset, fallback_url=metadata.primary_url)

@@ -104,7 +104,9 @@ def parse_axes(variants: str) -> tuple[Axis, ...]:
     axes = parse_variants(variants)
     count = count_keys(axes or ())
     if not axes or not count:
-        raise ConfigurationError(f"{variants[:200]!r} is no Variants value; try 'Accept-Encoding;gzip;br'")
+        raise ConfigurationError(
+            f"{variants[:200]!r} is not a valid Variants value; expected a form such as 'Accept-Encoding;gzip;br'"
+        )
     if count > MAX_KEYS:
         raise ConfigurationError(f"{count} variant keys; a bundle holds {MAX_KEYS} for a URL")
     size = measure_keys(axes)

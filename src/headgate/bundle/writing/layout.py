@@ -28,7 +28,6 @@ _TRAILER: Final = 9
 """Bytes of the last item: the head of an 8-byte string, and the length of the bundle."""
 _MOST_SECTION_LENGTHS: Final = 8192
 """3.3 step 9: section lengths of so many bytes, or more, are refused."""
-_UINTS: Final = [head(UINT, number) for number in range(256)]
 
 
 class VariantEntry(Struct, frozen=True):
@@ -97,7 +96,7 @@ def _entries(
 
 
 def _uint(number: int) -> bytes:
-    return _UINTS[number] if number < 256 else head(UINT, number)
+    return head(UINT, number)
 
 
 def _section_lengths(lengths: Sequence[tuple[str, int]]) -> bytes:

@@ -216,7 +216,7 @@ def test_a_path_that_cannot_be_is_said_at_once(tmp_path):
         ({"headers": {"x": "x" * 600_000}}, f"^{PAGE}: the headers take"),
         ({"variant_key": "gzip"}, f"^{PAGE}: there is a variant key and no `variants`"),
         ({"variants": VARIANTS}, f"^{PAGE}: the URL has variants; say"),
-        ({"variants": "?", "variant_key": "a"}, f"^{PAGE}: .* is no Variants value"),
+        ({"variants": "?", "variant_key": "a"}, f"^{PAGE}: .* is not a valid Variants value"),
     ],
 )
 def test_an_exchange_that_cannot_be_leaves_the_writer_as_it_was(exchange, fault):

@@ -86,9 +86,9 @@ def test_the_variants_are_said_once():
 @pytest.mark.parametrize(
     ("value", "fault"),
     [
-        ("", "is no Variants value"),
-        ("Accept-Encoding", "is no Variants value"),
-        ("Accept-Encoding;;", "is no Variants value"),
+        ("", "is not a valid Variants value"),
+        ("Accept-Encoding", "is not a valid Variants value"),
+        ("Accept-Encoding;;", "is not a valid Variants value"),
         ("Accept-Encoding;gzip;gzip", "has a value twice"),
         ("Accept;" + ";".join(f"a/b{number}" for number in range(10_001)), "10001 variant keys; a bundle holds 10000"),
         ("A;a;b, " * 80 + "B;c", "variant keys; a bundle holds 10000"),
