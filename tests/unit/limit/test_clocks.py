@@ -159,6 +159,24 @@ class TestSetBack:
         assert new.admit("api", b"alice", now=NOW - HOUR + 1.0).wait == 2.0
         assert new.clock.steps == 1
 
+    def test_a_master_that_takes_over_keeps_the_clock(self):
+        old = Master([domain("1/min burst 1")])
+        old.account(accepted(NOW), NOW)
+        new = Master([domain("1/min burst 1")])
+        new.adopt(old)
+        assert new.account(accepted(NOW - HOUR), NOW - HOUR) is None
+        assert new.account(accepted(NOW - HOUR + 30.0), NOW - HOUR + 30.0).release == NOW - HOUR + 90.0
+        assert new.clock.steps == 1
+
+    def test_a_master_inside_has_the_clock_of_its_gatekeeper(self):
+        old = Gatekeeper()
+        old.admit("api", b"alice", now=NOW)
+        new = Gatekeeper.embedded([domain("1/min burst 1")])
+        new.adopt(old, [])
+        new.admit("api", b"alice", now=NOW - HOUR)
+        assert new.master.clock is new.clock
+        assert new.held("api", b"alice", now=NOW - HOUR) == NOW - HOUR + 60.0
+
 
 class TestClock:
     """The clock that goes on."""

@@ -291,6 +291,16 @@ def test_what_is_over_is_forgotten_as_requests_come(step, monkeypatch):
         now += step
 
 
+def test_a_clock_that_is_set_back_does_not_prolong_a_delay(monkeypatch):
+    """Where the wait depended on the wall clock, the request would wait for an hour: longer than `serve` allows."""
+    now, app, server = time.time(), App(), Server(*BODY)
+    gatekeeper = Held(now + 0.1)
+    readings = iter([now])
+    monkeypatch.setattr("time.time", lambda: next(readings, now - 3600.0))
+    serve(app, gatekeeper, server)
+    assert app.calls == 1
+
+
 def test_no_read_stays_under_way_when_a_delayed_request_is_over():
     async def served() -> int:
         server = Server(*BODY[1:])
