@@ -219,7 +219,7 @@ def test_sighup_with_a_bad_file_leaves_the_old_one_in_force_and_says_so(tmp_path
     with programs.gate(tmp_path, "--config", file, "--workers", workers) as gate:
         file.write_text("[gate]\nlisen = 'x'\n")
         gate.process.send_signal(signal.SIGHUP)
-        line = gate.wait_for(r"^headgate: .*gate\.toml: gate\.lisen .*$")[0]
+        line = gate.wait_for(r"^headgate: .*gate\.toml: gate\.lisen: unknown key; .*$")[0]
         assert "'listen'" in line
         assert "stays as it is" in line
         assert gate.statuses(1) == [200]
