@@ -7,6 +7,7 @@
     │   ├── RuleError            a rule that is not one (also a ValueError)
     │   └── MissingExtra         an optional dependency is not installed (also an ImportError)
     ├── WireError                frames that are no message, or a message that fits no frames (also a ValueError)
+    ├── ProtocolError            an HTTP/1 message that is malformed, ambiguous, too large or not served
     ├── LinkError                a socket of the bus cannot be had
     ├── BundleError              bytes that are no bundle, or not one we may read (also a ValueError)
     │   ├── FormatError          they break a step of the document
@@ -33,6 +34,7 @@ __all__ = [
     "MissingExtra",
     "NoContact",
     "NotInBundle",
+    "ProtocolError",
     "ResponseError",
     "RuleError",
     "VersionError",
@@ -75,6 +77,18 @@ class MissingExtra(ConfigurationError, ImportError):
 
 class WireError(HeadgateError, ValueError):
     """Frames that are no message of the protocol, or a message that does not fit its frames."""
+
+
+class ProtocolError(HeadgateError):
+    """An HTTP/1 message that is malformed, ambiguous, too large or not served.
+
+    `status` is what a server answers (4xx or 505; 502 for a response), `reason` why: a clause without a full stop.
+    """
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
 
 
 class LinkError(HeadgateError):

@@ -25,9 +25,9 @@ from headgate.advice.result import UNREACHABLE, AdviceEntry
 from headgate.agent import Courtesy, NoContact
 from headgate.errors import ConfigurationError
 from headgate.fetch.fetcher import fetch_advice
+from headgate.http.h1 import RequestHead, RequestLimits, parse_request_head
 from headgate.limit import Rule
-from headgate.origin.gateway.grammar import Request
-from headgate.origin.gateway.local import advice_response, answering_advice
+from headgate.origin.gateway.responses import advice_response, with_advice
 from headgate.release import ASAP
 from headgate.throttle import Policy, Throttle
 from tests.conformance.advised_proxy import advising, run
@@ -759,13 +759,14 @@ class TestProxy:
 
 class TestSecurity:
     @pytest.mark.parametrize("destination", ["script", "document", "image", "empty"])
-    def test_whoever_asks_gets_advice_and_nothing_else(self, destination):
+    def test_every_destination_gets_advice_and_nothing_else(self, destination):
         """Like other resources, it is possible that the /.well-known/traffic-advice path could be used for a request
         with some other destination (e.g., as a script)."""
         published = advice_response(document([Entry("*", disallow=True)]), 600)
-        respond = answering_advice(published, None)
+        respond = with_advice(published, None)
         fields = f"Host: a.example\r\nSec-Fetch-Dest: {destination}\r\n".encode()
-        given = respond(Request(b"GET", b"/.well-known/traffic-advice", 1, fields))
+        head = b"GET %b HTTP/1.1\r\n%b\r\n" % (PATH.encode(), fields)
+        given = respond(parse_request_head(head, RequestLimits()))
         assert (given.status, given.body) == (200, NOTHING_WANTED)
         assert dict(given.fields)[b"content-type"] == b"application/trafficadvice+json"
 
@@ -863,7 +864,4 @@ class TestIana:
         """File extension(s) None. This resource will be named traffic-advice when fetched over HTTP."""
         path = advice_request(f"{ORIGIN}/a.json?b#c", IDENTITY).url.removeprefix(ORIGIN)
         assert path.rpartition("/")[2] == "traffic-advice"
-        assert (
-            answering_advice(advice_response(HALF, 600), None)(Request(b"GET", path.encode() + b".json", 1, b""))
-            is None
-        )
+        assert with_advice(advice_response(HALF, 600), None)(RequestHead(b"", b"GET", path.encode() + b".json")) is None

@@ -13,7 +13,7 @@ from typing import Any
 import h11
 
 from headgate.limit import Domain, Gatekeeper, Rule
-from headgate.origin import Route, Routes, client_address, rejection
+from headgate.origin import Rejections, Route, Routes, client_address
 from headgate.origin.gateway import Gateway
 
 PATIENCE = 5.0  # seconds for what should happen at once; only ever reached by a failing test
@@ -129,7 +129,7 @@ async def gateway_running(
     settings.setdefault("routes", Routes([Route("default")]))
     gateway = Gateway(
         origin=f"http://127.0.0.1:{port}",
-        reject=lambda accounting, *, now, accept: rejection(accounting, domain, now=now, accept=accept),
+        reject=Rejections([domain]),
         **settings,
     )
     await gateway.start("127.0.0.1", 0, tls=tls)

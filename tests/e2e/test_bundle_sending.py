@@ -14,7 +14,7 @@ import trustme
 
 from headgate.config.tree import Timeouts
 from headgate.origin.bundle import Publication, Storefront
-from headgate.origin.gateway.sending import Sending
+from headgate.origin.gateway.file_response import FileResponse
 from tests import signers, webbundles
 from tests.e2e.scripted import PATIENCE, agent_at, gateway_running, until
 from tests.webbundles import BIG, HTML, PAGE
@@ -141,7 +141,7 @@ def test_files_over_tls(run: Callable, site: Path) -> None:
 
 def is_under_way(gateway: Any) -> bool:
     """Whether a file is being sent, and its agent reads slowly."""
-    return any(isinstance(one.exchange, Sending) and not one._writable for one in gateway.connections)
+    return any(isinstance(one.exchange, FileResponse) and not one._writable for one in gateway.connections)
 
 
 def test_an_agent_that_never_reads_is_let_go(run: Callable, huge: Path) -> None:

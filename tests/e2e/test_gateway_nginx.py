@@ -26,7 +26,7 @@ def site(tmp_path: Path, nginx: Callable[..., Server]) -> Server:
     folder.mkdir(mode=0o777)
     folder.chmod(0o777)
     tmp_path.chmod(0o755)
-    for above in tmp_path.parents[:2]:
+    for above in tmp_path.parents[:3]:
         above.chmod(0o755)  # nginx's worker is another user when this runs as root
     (folder / "small.txt").write_text("small\n")
     (folder / "large.bin").write_bytes(bytes(range(256)) * 8192)

@@ -1,4 +1,4 @@
-"""Laws of identifying: whatever a stranger sends, it never raises, and it never speaks for somebody else."""
+"""Laws of identifying: no input makes it raise, and none makes it name another client."""
 
 from ipaddress import ip_address
 
@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.http import negotiate, quality
-from headgate.origin import Head, Route, Routes, client_address, header
+from headgate.origin import RequestInfo, Route, Routes, client_address, header
 from headgate.origin.forwarded import address_in, forwarded_hops
 
 PROXY = "10.0.0.1"
@@ -42,7 +42,7 @@ NEARLY = st.lists(
     fields=st.lists(st.tuples(FORWARDING, NEARLY | st.binary())),
 )
 def test_no_bytes_raise_and_identifiers_fit_a_frame(peer: str, fields: list[tuple[bytes, bytes]]) -> None:
-    head = Head(b"GET", b"/", b"", fields, peer)
+    head = RequestInfo(b"GET", b"/", b"", fields, peer)
     for identify in (IDENTIFY, header("forwarded"), header(b"x-forwarded-for", IDENTIFY)):
         identifier = identify(head)
         assert isinstance(identifier, bytes)
@@ -52,13 +52,13 @@ def test_no_bytes_raise_and_identifiers_fit_a_frame(peer: str, fields: list[tupl
 @given(
     hostile=NEARLY | st.binary(), name=FORWARDING, address=st.ip_addresses(v=4).filter(lambda ip: ip.packed[0] != 10)
 )
-def test_what_stands_left_of_the_proxys_own_words_never_names_anybody_else(
+def test_what_a_client_wrote_before_the_proxys_own_element_never_identifies_another_client(
     hostile: bytes, name: bytes, address: object
 ) -> None:
     """The proxy appends; the identifier is the address it appended, or its own when the whole is malformed."""
     real = str(address).encode()
     appended = (b"for=" + real) if name == b"forwarded" else real
-    head = Head(b"GET", b"/", b"", [(name, hostile), (name, appended)], PROXY)
+    head = RequestInfo(b"GET", b"/", b"", [(name, hostile), (name, appended)], PROXY)
     assert IDENTIFY(head) in (real, PROXY.encode())
 
 
@@ -73,7 +73,7 @@ def test_an_address_comes_back_from_every_way_to_write_it(address: object, port:
 @given(st.binary(), st.binary(), st.lists(st.tuples(st.just(b"sec-purpose"), st.binary())))
 def test_no_bytes_raise_in_matching(path: bytes, host: bytes, fields: list[tuple[bytes, bytes]]) -> None:
     routes = Routes([Route("a", path_prefix="/a", host="h"), Route("b", header="Sec-Purpose", value="prefetch")])
-    assert routes.match(Head(b"GET", path, host, fields, "")) in ("a", "b", None)
+    assert routes.match(RequestInfo(b"GET", path, host, fields, "")) in ("a", "b", None)
 
 
 @given(NEARLY | st.binary())

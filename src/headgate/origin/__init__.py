@@ -1,23 +1,23 @@
 """The origin's side of the limit: middleware, gateway, and what they share.
 
 Import the middleware from its own module, `headgate.origin.asgi` or `headgate.origin.wsgi`, so that a server loads
-only the half it speaks.
+only the half it uses.
 """
 
-from headgate.origin.head import Head
 from headgate.origin.identify import Identify, client_address, header, parse_identify
-from headgate.origin.rejection import Rejections, Response, rejection
+from headgate.origin.rejection import Rejections
+from headgate.origin.request_info import RequestInfo
+from headgate.origin.response import Response
 from headgate.origin.routes import Route, Routes
 
 __all__ = [
-    "Head",
     "Identify",
     "Rejections",
+    "RequestInfo",
     "Response",
     "Route",
     "Routes",
     "client_address",
     "header",
     "parse_identify",
-    "rejection",
 ]

@@ -1,6 +1,6 @@
 """ASGI middleware: the gatekeeper in front of an application, for `http` and `websocket` scopes.
 
-Pure ASGI on asyncio: bodies stream through untouched, and an accepted request costs one dictionary look-up and one
+Pure ASGI on asyncio: bodies stream through unchanged, and an accepted request costs one dictionary look-up and one
 accounting. The gatekeeper is used from the event loop only, so nothing locks.
 """
 
@@ -11,10 +11,11 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from headgate.limit import Accounting, Gatekeeper
-from headgate.origin.admission import FORGET_EVERY, Reading, forget, questions
-from headgate.origin.head import Head, field_of
+from headgate.origin.admission import FORGET_INTERVAL, RequestAdapter, forget, make_classifier
 from headgate.origin.identify import Identify
-from headgate.origin.rejection import Rejections, Response
+from headgate.origin.rejection import Rejections
+from headgate.origin.request_info import RequestInfo, field_value
+from headgate.origin.response import Response
 from headgate.origin.routes import Routes
 from headgate.release import Status
 
@@ -27,19 +28,19 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _ACCEPTED, _DELAYED = Status.ACCEPTED, Status.DELAYED
-_MOST_READ_EARLY = 65_536
+MAX_READ_EARLY = 65_536
 """Bytes of a body read ahead while its request is delayed; beyond them the server's own backpressure works."""
 _TRY_AGAIN_LATER = 1013
-"""The WebSocket close code for a server that asks to come back later."""
+"""The WebSocket close code of a server that asks the client to come back later."""
 
 
 class GatekeeperMiddleware:
-    """Lets `app` see a request when the gatekeeper says so.
+    """Passes a request to `app` when the gatekeeper allows it.
 
-    Accepted requests go on, delayed ones when their time has come, rejected ones are answered here with 503 and
+    Accepted requests go on at once, delayed ones at their release, rejected ones are answered here with 503 and
     `Retry-After`. `identify` is `"client-address"`, `"header:NAME"`, an `Identify`, or a callable from the scope to
     bytes, text or None; `domain` is a name, `Routes`, or a callable from the scope to a name or None. None means: not
-    limited. `rejections` words the refusals; left out, it speaks of the domains of the gatekeeper's embedded master.
+    limited. `rejections` writes the rejections; by default with the domains of the gatekeeper's embedded master.
     """
 
     def __init__(
@@ -53,36 +54,39 @@ class GatekeeperMiddleware:
     ) -> None:
         self.app = app
         self._gatekeeper = gatekeeper
-        self._question = questions(identify, domain, Reading(peer=_peer, field=_field, head=_head))
+        self._classify = make_classifier(identify, domain, RequestAdapter(peer=_peer, field=_field, info=_info))
         self._rejections = rejections or Rejections.of(gatekeeper)
         self._forget_at = 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection of the server: a request, a WebSocket, or the lifespan, which passes untouched."""
+        """Serve one connection of the server: a request, a WebSocket, or the lifespan, which passes unchanged."""
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
-        question = self._question(scope)
-        if question is None:
+        limited = self._classify(scope)
+        if limited is None:
             await self.app(scope, receive, send)
             return
-        domain, identifier = question
+        domain, identifier = limited
         now = time.time()
         accounting = self._gatekeeper.admit(domain, identifier, now=now)
-        if not now < self._forget_at <= now + FORGET_EVERY:  # also when the clock was set back
-            self._forget_at = now + FORGET_EVERY
+        if not now < self._forget_at <= now + FORGET_INTERVAL:  # also when the clock was set back
+            self._forget_at = now + FORGET_INTERVAL
             forget(self._gatekeeper, now=now)
         if accounting.status is _ACCEPTED:
             await self.app(scope, receive, send)
         elif accounting.status is _DELAYED:
             await _Delayed(self._gatekeeper, accounting, receive).serve(self.app, scope, send)
         else:
-            response = self._rejections(accounting, now=now, accept=field_of(scope["headers"], b"accept"))
-            await (_refuse if scope["type"] == "http" else _refuse_websocket)(response, scope, receive, send)
+            response = self._rejections(accounting, now=now, accept=field_value(scope["headers"], b"accept"))
+            if scope["type"] == "http":
+                await _reject(response, send)
+            else:
+                await _reject_websocket(response, scope, receive, send)
 
 
 class _Delayed:
-    """One delayed request: waits for its release, and meanwhile watches whether the agent goes away.
+    """One delayed request: waits for its release, and meanwhile watches whether the client leaves.
 
     Watching means reading messages before the application does; what was read is given to it later, in order. A read
     that is under way at the release is handed over, not cancelled: a cancelled read could lose a message.
@@ -97,7 +101,7 @@ class _Delayed:
         self._pending: asyncio.Task[Message] | None = None
 
     async def serve(self, app: App, scope: Scope, send: Send) -> None:
-        """Wait, then call `app`; or free the place and return, when the agent leaves or the server gives up."""
+        """Wait, then call `app`; or free the place and return, when the client leaves or the server cancels."""
         released = False
         try:
             released = await self._wait()
@@ -110,11 +114,11 @@ class _Delayed:
                 self._pending.cancel()
 
     async def _wait(self) -> bool:
-        """Return True at the release, False as soon as the agent has disconnected."""
+        """Return True at the release, False as soon as the client has disconnected."""
         # The monotonic clock: a wall clock set back meanwhile must not prolong the wait.
         deadline = time.monotonic() + self._accounting.wait
         while (remaining := deadline - time.monotonic()) > 0:
-            if self._early_bytes > _MOST_READ_EARLY:
+            if self._early_bytes > MAX_READ_EARLY:
                 await asyncio.sleep(remaining)
                 continue
             if self._pending is None:
@@ -129,7 +133,7 @@ class _Delayed:
         return True
 
     async def _replay(self) -> Message:
-        """Give the application what was read early, then the read under way, then what the server gives."""
+        """Return what was read early, then the read under way, then what the server gives."""
         if self._early:
             return self._early.popleft()
         if self._pending is not None:
@@ -144,17 +148,18 @@ async def _message(receive: Receive) -> Message:
     return await receive()
 
 
-async def _refuse(response: Response, _scope: Scope, _receive: Receive, send: Send) -> None:
-    await send({"type": "http.response.start", "status": response.status, "headers": response.fields})
+async def _reject(response: Response, send: Send) -> None:
+    # A copy: the response is kept for the next rejection, and servers and other middleware may add fields.
+    await send({"type": "http.response.start", "status": response.status, "headers": list(response.fields)})
     await send({"type": "http.response.body", "body": response.body})
 
 
-async def _refuse_websocket(response: Response, scope: Scope, receive: Receive, send: Send) -> None:
-    """Refuse before accepting: with the response where the server can send one, else by closing, which is a 403."""
+async def _reject_websocket(response: Response, scope: Scope, receive: Receive, send: Send) -> None:
+    """Reject before accepting: with the response where the server can send one, else by closing, which is a 403."""
     await receive()
     if "websocket.http.response" in (scope.get("extensions") or {}):
-        start = {"type": "websocket.http.response.start", "status": response.status, "headers": response.fields}
-        await send(start)
+        fields = list(response.fields)
+        await send({"type": "websocket.http.response.start", "status": response.status, "headers": fields})
         await send({"type": "websocket.http.response.body", "body": response.body})
     else:
         await send({"type": "websocket.close", "code": _TRY_AGAIN_LATER, "reason": "too many requests"})
@@ -167,7 +172,7 @@ def _peer(scope: Scope) -> str:
 
 def _field(name: bytes) -> Callable[[Scope], bytes | None]:
     def read(scope: Scope) -> bytes | None:
-        # Written out: for a header that identifies it is most of what the middleware costs.
+        # A loop rather than a function over it: for a header that identifies it is most of what the middleware costs.
         found: bytes | None = None
         for field_name, value in scope["headers"]:
             if field_name == name:
@@ -179,14 +184,14 @@ def _field(name: bytes) -> Callable[[Scope], bytes | None]:
     return read
 
 
-def _head(scope: Scope) -> Head:
+def _info(scope: Scope) -> RequestInfo:
     fields = scope["headers"]
-    # Where the path as sent is not given, the decoded one must not be decoded a second time.
+    # Where the server does not give the path as sent, the decoded one must not be decoded a second time.
     path = scope.get("raw_path") or scope["path"].encode("utf-8", "surrogateescape").replace(b"%", b"%25")
-    return Head(
+    return RequestInfo(
         method=scope.get("method", "GET").encode(),
         path=path,
-        host=field_of(fields, b"host") or b"",
+        host=field_value(fields, b"host") or b"",
         fields=fields,
         peer=_peer(scope),
     )

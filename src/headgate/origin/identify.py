@@ -1,8 +1,8 @@
-"""Who asks: the identifier of a request, as bytes.
+"""The identifier of a request, as bytes: by client address or by a header.
 
-An `Identify` is called with a `Head` and answers with bytes. `client_address` believes forwarding fields only from
-listed proxies, `header` reads one field, and any callable will do. Values from strangers never raise here, and every
-cache is bounded.
+An `Identify` is called with a `RequestInfo` and returns bytes. `client_address` accepts forwarding fields only from
+listed proxies, `header` reads one field, and any callable will do. Untrusted values never raise here, and every cache
+is bounded.
 """
 
 import hashlib
@@ -14,15 +14,15 @@ from typing import Protocol
 from headgate.errors import ConfigurationError
 from headgate.http import is_token
 from headgate.origin.forwarded import forwarded_hops, x_forwarded_for_hops
-from headgate.origin.head import Head
+from headgate.origin.request_info import RequestInfo
 
 __all__ = ["UNKNOWN", "Header", "Identify", "client_address", "header", "parse_identify", "short_identifier"]
 
 UNKNOWN = b"unknown"
-"""The identifier of a peer without an address: a unix socket, or a server that does not tell (RFC 7239's word)."""
+"""The identifier of a peer without an address: a unix socket, or a server that gives none (RFC 7239's word)."""
 
-_CACHED_ADDRESSES = 16_384
-_LONGEST_IDENTIFIER = 255
+MAX_CACHED_ADDRESSES = 16_384
+MAX_IDENTIFIER_SIZE = 255
 _READERS: dict[bytes, Callable[[bytes], Iterator[str]]] = {
     b"forwarded": forwarded_hops,
     b"x-forwarded-for": x_forwarded_for_hops,
@@ -35,10 +35,10 @@ _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Identify(Protocol):
-    """Says who asks."""
+    """Identifies requests."""
 
-    def __call__(self, head: Head, /) -> bytes:
-        """Return the identifier of the request that begins with `head`."""
+    def __call__(self, info: RequestInfo, /) -> bytes:
+        """Return the identifier of a request."""
 
     def per_connection(self, peer: str, /) -> bytes | None:
         """Return the identifier of every request from `peer`, or None when fields can change it."""
@@ -47,26 +47,26 @@ class Identify(Protocol):
 def client_address(trusted: Iterable[str] = (), *, ipv6_prefix: int = 64, fields: Iterable[str] = _FIELDS) -> Identify:
     """Identify by the client's address; IPv6 by its network of `ipv6_prefix` bits, IPv4-mapped IPv6 as IPv4.
 
-    `trusted` lists the CIDRs of your own proxies, and `unix` for a peer that has no address. From them, and from
-    nobody else, `fields` are believed: the chain is walked from its right end to the first address that is not
-    trusted. Name in `fields` only what your proxies write; where both are present and disagree, one of them came from
-    a stranger, and neither is believed. Raises `ConfigurationError` for a CIDR or a prefix that is none.
+    `trusted` lists the CIDRs of your own proxies, and `unix` for a peer that has no address. `fields` are accepted from
+    them and from no other peer: the chain is walked from its right end to the first address that is not trusted. Name
+    in `fields` only what your proxies write; where both are present and disagree, one of them may be forged, and
+    neither is used. Raises `ConfigurationError` for an invalid CIDR or prefix.
     """
     if not 1 <= ipv6_prefix <= 128:
-        raise ConfigurationError(f"ipv6_prefix is {ipv6_prefix}, not from 1 to 128; try 64")
+        raise ConfigurationError(f"ipv6_prefix must be from 1 to 128, got {ipv6_prefix}; try 64")
     readers = [(name.lower().encode(), _READERS.get(name.lower().encode())) for name in fields]
     for name, reader in readers:
         if reader is None:
-            raise ConfigurationError(f"field {name.decode()!r} names no address; use Forwarded or X-Forwarded-For")
+            raise ConfigurationError(f"unknown forwarding field {name.decode()!r}; use Forwarded or X-Forwarded-For")
     return _ClientAddress(tuple(trusted), ipv6_prefix, {name: reader for name, reader in readers if reader})
 
 
 def header(name: bytes | str, fallback: Identify | None = None) -> Identify:
     """Identify by the value of the field `name`; by `fallback`, the client address, when it is absent or empty.
 
-    A field that is there more than once counts as absent: an application reads one of its lines, and with all of them
-    as its identifier a client would have a new budget for each line that it adds. Use only a field that something in
-    front of this has authenticated; any client can send any value of another one.
+    A repeated field counts as absent: an application reads one of its lines, and with all of them as its identifier a
+    client would have a new budget for each line that it adds. Use only a field that something in front of this has
+    authenticated; any client can send any value of another one.
     A value longer than 255 bytes counts as its SHA-256: a longer identifier cannot be named in a control message.
     """
     text = name.encode() if isinstance(name, str) else name
@@ -86,7 +86,9 @@ def parse_identify(
         return address
     if kind.strip() == "header" and is_token(name.strip()):
         return header(name, address)
-    raise ConfigurationError(f"identify {text!r} is not a way to identify; try 'client-address' or 'header:X-Api-Key'")
+    raise ConfigurationError(
+        f"invalid identify {text!r}; expected 'client-address' or a header such as 'header:X-Api-Key'"
+    )
 
 
 def short_identifier(value: bytes) -> bytes:
@@ -94,35 +96,35 @@ def short_identifier(value: bytes) -> bytes:
 
     A control frame holds 255 bytes, so a longer identifier could never be held.
     """
-    if len(value) <= _LONGEST_IDENTIFIER:
+    if len(value) <= MAX_IDENTIFIER_SIZE:
         return value
     return b"sha256:" + hashlib.sha256(value).hexdigest().encode()
 
 
 class Header:
-    """What `header` makes: reads the field `name`, in lower case; `fallback` identifies where it is absent or repeated.
+    """What `header` returns: reads the field `name`, in lower case; without one single line, `fallback` identifies.
 
-    A front door that can look up one field cheaply does that, and calls `of` with the value of its only line.
+    A server that can look up one field cheaply does that, and calls `of` with the value of its only line.
     """
 
     def __init__(self, name: bytes, fallback: Identify) -> None:
         self.name = name
         self.fallback = fallback
 
-    def __call__(self, head: Head, /) -> bytes:
-        """Return the field's value as an identifier, or what the fallback says."""
-        return self.of(head.single_field(self.name)) or self.fallback(head)
+    def __call__(self, info: RequestInfo, /) -> bytes:
+        """Return the field's value as an identifier, or what the fallback returns."""
+        return self.of(info.single_field(self.name)) or self.fallback(info)
 
     @staticmethod
     def of(value: bytes | None) -> bytes | None:
-        """Return the identifier a value stands for; nothing when it is absent or empty."""
+        """Return the identifier for a value; None when it is absent or empty."""
         if not value:
             return None
         value = value.strip()
-        return value if len(value) <= _LONGEST_IDENTIFIER else short_identifier(value)
+        return value if len(value) <= MAX_IDENTIFIER_SIZE else short_identifier(value)
 
     def per_connection(self, _peer: str, /) -> bytes | None:
-        """Return None: any request may bring the field."""
+        """Return None: any request may have the field."""
         return None
 
 
@@ -136,23 +138,23 @@ class _ClientAddress:
         self._ipv6_prefix = ipv6_prefix
         self._trusts_unix = "unix" in trusted
         self._networks = tuple(_network(text) for text in trusted if text != "unix")
-        # Parsing an address costs some microseconds; few addresses make most requests. Bounded, and per object.
-        self._known = lru_cache(_CACHED_ADDRESSES)(self._look_up)
-        self.per_connection = lru_cache(_CACHED_ADDRESSES)(self._without_fields)
+        # Parsing an address takes some microseconds, and few addresses make most requests. Bounded, for each object.
+        self._known = lru_cache(MAX_CACHED_ADDRESSES)(self._look_up)
+        self.per_connection = lru_cache(MAX_CACHED_ADDRESSES)(self._without_fields)
 
-    def __call__(self, head: Head, /) -> bytes:
-        identifier, trusted = self._of_peer(head.peer)
+    def __call__(self, info: RequestInfo, /) -> bytes:
+        identifier, trusted = self._of_peer(info.peer)
         if not trusted:
             return identifier
         found = {
             self._walk(reader(value), identifier)
             for name, reader in self._readers.items()
-            if (value := head.field(name)) is not None
+            if (value := info.field(name)) is not None
         }
         return found.pop() if len(found) == 1 else identifier
 
     def _look_up(self, text: str) -> tuple[bytes, bool] | None:
-        """Give the identifier of an address and whether it is trusted; None for a text that is no address."""
+        """Return the identifier of an address and whether it is trusted; None for a text that is not an address."""
         address = _address(text)
         if address is None:
             return None
@@ -171,7 +173,7 @@ class _ClientAddress:
         for hop in hops:
             known = self._known(hop) if hop else None
             if known is None:
-                # The proxy before would not say, or what follows is garbage: nothing beyond can be believed.
+                # The proxy before names no address, or what follows is garbage: hops beyond it cannot be trusted.
                 return nearest
             nearest, trusted = known
             if not trusted:

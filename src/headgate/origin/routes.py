@@ -1,6 +1,6 @@
-"""Which domain a request belongs to: routes are tried in order, the first that fits names the domain.
+"""Which domain a request belongs to: routes are tried in order, the first that matches names the domain.
 
-A route that asks nothing fits every request, so the last one usually asks nothing. A request that fits no route
+A route without conditions matches every request, so the last one usually has none. A request that matches no route
 belongs to no domain and is not limited.
 """
 
@@ -12,27 +12,27 @@ import msgspec
 
 from headgate.errors import ConfigurationError
 from headgate.http import is_token
-from headgate.origin.head import Head
+from headgate.origin.request_info import RequestInfo
 
 __all__ = ["Route", "Routes", "plain_path"]
 
-_Test = Callable[[Head], bool]
+_Test = Callable[[RequestInfo], bool]
 
 _HOST = re.compile(r"[^\s/?#@\\,]+")
 _LOWERED = frozenset({"get", "head", "post", "put", "delete", "connect", "options", "trace", "patch"})
 
 
 class Route(msgspec.Struct, frozen=True):
-    """What a request must have to belong to `domain`; an empty string asks nothing."""
+    """What a request must have to belong to `domain`; an empty string is no condition."""
 
     domain: str
     """The domain's name."""
 
     path_prefix: str = ""
-    """The path, percent-decoded and without dot segments, starts with this. `/api/` asks for whole segments."""
+    """The path, percent-decoded and without dot segments, starts with this. `/api/` matches whole segments."""
 
     host: str = ""
-    """The host asked for: any case; any port unless this names one."""
+    """The requested host: any case; any port unless this names one."""
 
     method: str = ""
     """The method, exactly: methods are case-sensitive."""
@@ -41,29 +41,29 @@ class Route(msgspec.Struct, frozen=True):
     """A field that must be present, in any case."""
 
     value: str = ""
-    """What `header` must say: one member of its list, with or without parameters, in any case."""
+    """The value of `header`: one member of its list, with or without parameters, in any case."""
 
     @property
-    def asks_nothing(self) -> bool:
-        """Whether every request fits."""
+    def matches_all(self) -> bool:
+        """Whether it has no condition."""
         return not (self.path_prefix or self.host or self.method or self.header)
 
 
 class Routes:
-    """Routes in order, compiled once; raises `ConfigurationError` for one that no request could fit."""
+    """Routes in order, compiled once; raises `ConfigurationError` for one that cannot match any request."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
         listed = tuple(routes)
         self._compiled: list[tuple[str, tuple[_Test, ...]]] = [(route.domain, _tests(route)) for route in listed]
-        self.only: str | None = listed[0].domain if listed and listed[0].asks_nothing else None
-        """The domain of every request, when the first route asks nothing: then matching is unnecessary."""
+        self.only: str | None = listed[0].domain if listed and listed[0].matches_all else None
+        """The domain of every request, when the first route has no condition: then matching is unnecessary."""
 
-    def match(self, head: Head) -> str | None:
-        """Return the domain of the first route that `head` fits, or None: no domain, not limited."""
+    def match(self, info: RequestInfo) -> str | None:
+        """Return the domain of the first route that matches, or None: no domain, not limited."""
         if self.only is not None:
             return self.only
         for domain, tests in self._compiled:
-            if all(test(head) for test in tests):
+            if all(test(info) for test in tests):
                 return domain
         return None
 
@@ -89,23 +89,23 @@ def plain_path(path: bytes) -> bytes:
 
 
 def _check(route: Route) -> None:
-    """Raise `ConfigurationError` for what no request could fit: a domain that never matches limits nobody."""
+    """Raise `ConfigurationError` for a route that cannot match: its domain would limit nothing."""
     path = plain_path(route.path_prefix.encode("utf-8", "replace")).decode("utf-8", "replace")
     checks = (
-        (route.value and not route.header, f"has value {route.value!r} and no header; add header = 'NAME' beside it"),
+        (route.value and not route.header, f"value {route.value!r} without a header; add header = 'NAME' beside it"),
         (
             route.path_prefix and (route.path_prefix != path or path[0] != "/"),
-            f"path_prefix {route.path_prefix!r} is no path, decoded and plain; try {'/' + path.lstrip('/')!r}",
+            f"path_prefix {route.path_prefix!r} is not a decoded, normalized path; try {'/' + path.lstrip('/')!r}",
         ),
         (
             route.host and not _HOST.fullmatch(route.host),
-            f"host {route.host!r} is no host; try 'example.org', without scheme and path",
+            f"invalid host {route.host!r}; expected a form such as 'example.org', without scheme and path",
         ),
         (
             route.method and (not is_token(route.method) or route.method in _LOWERED),
-            f"method {route.method!r} is no method, and case counts; try {route.method.upper().strip()!r}",
+            f"unknown method {route.method!r}; methods are case-sensitive, try {route.method.upper().strip()!r}",
         ),
-        (route.header and not is_token(route.header), f"header {route.header!r} is no field's name; try 'Sec-Purpose'"),
+        (route.header and not is_token(route.header), f"invalid header name {route.header!r}; try 'Sec-Purpose'"),
     )
     for wrong, words in checks:
         if wrong:
@@ -121,20 +121,20 @@ def _tests(route: Route) -> tuple[_Test, ...]:
     )
     tests = [maker(wanted) for wanted, maker in makers if wanted]
     if route.header:
-        tests.append(_field_says(route.header, route.value))
+        tests.append(_field_has(route.header, route.value))
     return tuple(tests)
 
 
 def _path_starts(wanted: str) -> _Test:
     prefix = wanted.encode()
-    return lambda head: plain_path(head.path).startswith(prefix)
+    return lambda info: plain_path(info.path).startswith(prefix)
 
 
 def _host_is(wanted: str) -> _Test:
     host = wanted.lower().rstrip(".").encode()
     if _without_port(host) != host:
-        return lambda head: head.host.lower() == host
-    return lambda head: _without_port(head.host.lower()).rstrip(b".") == host
+        return lambda info: info.host.lower() == host
+    return lambda info: _without_port(info.host.lower()).rstrip(b".") == host
 
 
 def _without_port(host: bytes) -> bytes:
@@ -145,18 +145,18 @@ def _without_port(host: bytes) -> bytes:
 
 def _method_is(wanted: str) -> _Test:
     method = wanted.encode()
-    return lambda head: head.method == method
+    return lambda info: info.method == method
 
 
-def _field_says(header: str, value: str) -> _Test:
+def _field_has(header: str, value: str) -> _Test:
     name, wanted = header.lower().encode(), value.lower().strip().encode()
     if not wanted:
-        return lambda head: head.field(name) is not None
-    return lambda head: wanted in _members(head.field(name) or b"")
+        return lambda info: info.field(name) is not None
+    return lambda info: wanted in _members(info.field(name) or b"")
 
 
 def _members(value: bytes) -> list[bytes]:
-    """List what a field value may be said to be: itself, each member, and each member without its parameters.
+    """List what a field value may be compared with: itself, each member, and each member without its parameters.
 
     `Sec-Purpose: prefetch;anonymous-client-ip` is prefetch traffic too.
     """

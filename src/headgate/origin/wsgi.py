@@ -1,7 +1,7 @@
 """WSGI middleware: the gatekeeper in front of an application, one thread per request.
 
-A gatekeeper locks nothing, so this shell does: every admission happens under one lock. A delayed request sleeps in
-its worker thread; WSGI has no way to see its agent leave.
+A gatekeeper does not lock, so this shell does: every admission happens under one lock. A delayed request sleeps in its
+worker thread; WSGI has no way to notice that its client leaves.
 """
 
 import threading
@@ -11,10 +11,11 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from headgate.limit import Accounting, DelayUntil, Gatekeeper
-from headgate.origin.admission import FORGET_EVERY, Reading, forget, questions
-from headgate.origin.head import Head
+from headgate.origin.admission import FORGET_INTERVAL, RequestAdapter, forget, make_classifier
 from headgate.origin.identify import Identify
-from headgate.origin.rejection import Rejections, Response
+from headgate.origin.rejection import Rejections
+from headgate.origin.request_info import RequestInfo
+from headgate.origin.response import Response
 from headgate.origin.routes import Routes
 from headgate.release import Status
 
@@ -25,14 +26,14 @@ __all__ = ["GatekeeperMiddleware"]
 
 
 class GatekeeperMiddleware:
-    """Lets `app` see a request when the gatekeeper says so.
+    """Passes a request to `app` when the gatekeeper allows it.
 
     The arguments are those of the ASGI middleware, with the environ in place of the scope; callables run outside the
     lock, in any worker thread. `lock` guards the gatekeeper: give the same one to every middleware that uses the same
     gatekeeper. A link that works from a thread of its own is attached to the middleware, whose `obey` takes the lock.
 
     A delayed request occupies a worker thread for up to the gatekeeper's `max_delay`: choose `max_delayed` below the
-    number of threads, so that some are left for requests that may go.
+    number of threads, so that some are left for accepted requests.
     """
 
     def __init__(
@@ -47,17 +48,17 @@ class GatekeeperMiddleware:
     ) -> None:
         self.app = app
         self._gatekeeper = gatekeeper
-        self._question = questions(identify, domain, Reading(peer=_peer, field=_field, head=_head))
+        self._classify = make_classifier(identify, domain, RequestAdapter(peer=_peer, field=_field, info=_info))
         self._rejections = rejections or Rejections.of(gatekeeper)
         self._lock = lock or threading.Lock()
         self._forget_at = 0.0
 
     def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
         """Serve one request; sleeps here while it is delayed."""
-        question = self._question(environ)
-        if question is None:
+        limited = self._classify(environ)
+        if limited is None:
             return self.app(environ, start_response)
-        domain, identifier = question
+        domain, identifier = limited
         accounting = self._admit(domain, identifier, time.time())
         if accounting.status is Status.ACCEPTED:
             return self.app(environ, start_response)
@@ -68,23 +69,23 @@ class GatekeeperMiddleware:
         response = self._rejections(
             accounting, now=accounting.received, accept=None if accept is None else _raw(accept)
         )
-        return _refuse(response, environ, start_response)
+        return _reject(response, environ, start_response)
 
     def obey(self, control: DelayUntil) -> None:
-        """Take a control for the gatekeeper, from any thread: what a link with a thread of its own is attached to."""
+        """Pass a control to the gatekeeper, from any thread; a link that has its own thread is attached to this."""
         with self._lock:
             self._gatekeeper.obey(control)
 
     def _admit(self, domain: str, identifier: bytes, now: float) -> Accounting:
         with self._lock:
             accounting = self._gatekeeper.admit(domain, identifier, now=now)
-            if not now < self._forget_at <= now + FORGET_EVERY:  # also when the clock was set back
-                self._forget_at = now + FORGET_EVERY
+            if not now < self._forget_at <= now + FORGET_INTERVAL:  # also when the clock was set back
+                self._forget_at = now + FORGET_INTERVAL
                 forget(self._gatekeeper, now=now)
         return accounting
 
 
-def _refuse(response: Response, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+def _reject(response: Response, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
     fields = [(name.decode("latin-1").title(), value.decode("latin-1")) for name, value in response.fields]
     start_response(f"{response.status} {HTTPStatus(response.status).phrase}", fields)
     # RFC 9110, section 9.3.2: HEAD has the fields of GET, its length included, and no content.
@@ -106,8 +107,8 @@ def _field(name: bytes) -> "Callable[[WSGIEnvironment], bytes | None]":
     return read
 
 
-def _head(environ: "WSGIEnvironment") -> Head:
-    return Head(
+def _info(environ: "WSGIEnvironment") -> RequestInfo:
+    return RequestInfo(
         method=_raw(environ["REQUEST_METHOD"]),
         # Decoded by the server already: it must not be decoded a second time.
         path=_raw(environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")).replace(b"%", b"%25"),

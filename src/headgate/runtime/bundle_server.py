@@ -8,13 +8,13 @@ from urllib.parse import quote
 from headgate.bundle.model import Profile
 from headgate.config import Address
 from headgate.errors import ConfigurationError
+from headgate.http.h1 import RequestHead
 from headgate.limit import Gatekeeper
 from headgate.origin import Rejections, Routes, client_address
 from headgate.origin.bundle import Publication, Storefront
 from headgate.origin.bundle.storefront import METHODS
 from headgate.origin.gateway import Gateway
-from headgate.origin.gateway.grammar import Request
-from headgate.origin.rejection import Response
+from headgate.origin.response import Response
 from headgate.runtime.event_loop import Signals, run, say
 from headgate.runtime.listen import address_sentence
 
@@ -62,7 +62,7 @@ async def _serve(publication: Publication, address: Address, unpack: bool, ready
 def _gateway(storefront: Storefront) -> Gateway:
     """Give a gateway that answers everything itself."""
 
-    def answer(request: Request) -> Response:
+    def answer(request: RequestHead) -> Response:
         return storefront.answer(request.method, request.host, request.target, request.fields)
 
     gateway = Gateway(

@@ -2,29 +2,29 @@ import pytest
 
 from headgate.errors import ConfigurationError
 from headgate.limit import Domain, Gatekeeper, Rule
-from headgate.origin import Head, Route, Routes, client_address, header
-from headgate.origin.admission import Reading, forget, questions
+from headgate.origin import RequestInfo, Route, Routes, client_address, header
+from headgate.origin.admission import RequestAdapter, forget, make_classifier
 
 
 class Request(dict[str, str]):
     """Stands for a scope or an environ: what a server hands over."""
 
 
-def read(request: Request) -> Head:
-    return Head(
+def read(request: Request) -> RequestInfo:
+    return RequestInfo(
         b"GET", request.get("path", "/").encode(), b"", [(b"x-key", request.get("key", "").encode())], "192.0.2.1"
     )
 
 
-READING = Reading[Request](
+ADAPTER = RequestAdapter[Request](
     peer=lambda _request: "192.0.2.1",
     field=lambda name: lambda request: request["key"].encode() if name == b"x-key" and "key" in request else None,
-    head=read,
+    info=read,
 )
 
 
-def question(request: Request, identify="client-address", domain="default"):
-    return questions(identify, domain, READING)(request)
+def classify(request: Request, identify="client-address", domain="default"):
+    return make_classifier(identify, domain, ADAPTER)(request)
 
 
 @pytest.mark.parametrize(
@@ -40,12 +40,12 @@ def question(request: Request, identify="client-address", domain="default"):
         (lambda request: "\udcff", b"\xed\xb3\xbf"),
     ],
 )
-def test_the_identifier_comes_from_wherever_it_was_told_to(identify, identifier):
-    assert question(Request(key="k"), identify) == ("default", identifier)
+def test_identify_may_be_a_text_an_identify_or_a_callable(identify, identifier):
+    assert classify(Request(key="k"), identify) == ("default", identifier)
 
 
-def test_a_callables_long_answer_fits_a_frame():
-    _, identifier = question(Request(), lambda request: "x" * 300)
+def test_a_long_identifier_from_a_callable_becomes_a_digest():
+    _, identifier = classify(Request(), lambda request: "x" * 300)
     assert identifier.startswith(b"sha256:")
 
 
@@ -58,28 +58,28 @@ def test_a_callables_long_answer_fits_a_frame():
         (Routes([Route("p", path_prefix="/p"), Route("rest")]), "rest"),
     ],
 )
-def test_the_domain_comes_from_wherever_it_was_told_to(domain, expected):
-    assert question(Request(key="k"), domain=domain) == (expected, b"192.0.2.1")
+def test_domain_may_be_a_name_routes_or_a_callable(domain, expected):
+    assert classify(Request(key="k"), domain=domain) == (expected, b"192.0.2.1")
 
 
 def test_none_leaves_a_request_unlimited():
-    assert question(Request(), identify=lambda request: None) is None
-    assert question(Request(), domain=lambda request: None) is None
-    assert question(Request(), domain=Routes([Route("p", path_prefix="/p")])) is None
+    assert classify(Request(), identify=lambda request: None) is None
+    assert classify(Request(), domain=lambda request: None) is None
+    assert classify(Request(), domain=Routes([Route("p", path_prefix="/p")])) is None
 
 
-def test_a_text_that_is_no_way_to_identify_is_refused_when_building():
+def test_an_unknown_identify_text_is_refused_when_building():
     with pytest.raises(ConfigurationError, match="'cookie'"):
-        questions("cookie", "default", READING)
+        make_classifier("cookie", "default", ADAPTER)
 
 
 @pytest.mark.parametrize("request_", [Request(), Request(key=""), Request(key="  ")])
-def test_a_header_that_says_nothing_falls_back(request_):
-    assert question(request_, "header:X-Key") == ("default", b"192.0.2.1")
-    assert question(request_, header("X-Key", header("X-Other"))) == ("default", b"192.0.2.1")
+def test_an_absent_or_empty_header_falls_back(request_):
+    assert classify(request_, "header:X-Key") == ("default", b"192.0.2.1")
+    assert classify(request_, header("X-Key", header("X-Other"))) == ("default", b"192.0.2.1")
 
 
-def test_a_master_inside_forgets_too():
+def test_an_embedded_master_forgets_too():
     gatekeeper = Gatekeeper.embedded([Domain("default", (Rule.parse("1/s"),))])
     gatekeeper.admit("default", b"x", now=100.0)
     assert gatekeeper.master is not None

@@ -6,7 +6,7 @@ import pytest
 
 from headgate.limit import Accounting, DelayUntil, Domain, Gatekeeper, Rule
 from headgate.origin import Rejections
-from headgate.origin.asgi import GatekeeperMiddleware, _head
+from headgate.origin.asgi import GatekeeperMiddleware, _info
 from headgate.release import NEVER, Status
 
 PEER = b"192.0.2.1"
@@ -56,7 +56,7 @@ class App:
 
 
 class Held(Gatekeeper):
-    """A gatekeeper for which the peer is held, and which remembers who left."""
+    """A gatekeeper for which the peer is held, which remembers the requests that left."""
 
     def __init__(self, release: float, **options: Any) -> None:
         super().__init__(**options)
@@ -81,7 +81,7 @@ def serve(app: App, gatekeeper: Gatekeeper, server: Server, request: Any = None,
     asyncio.run(once())
 
 
-def test_an_accepted_request_reaches_the_application_with_the_servers_own_callables():
+def test_an_accepted_request_gets_the_servers_own_callables():
     seen = []
 
     async def app(scope, receive, send):
@@ -94,7 +94,7 @@ def test_an_accepted_request_reaches_the_application_with_the_servers_own_callab
     assert gatekeeper.totals["default"].accepted == 1
 
 
-def test_a_repeated_identifying_header_makes_no_fresh_identifier():
+def test_repeated_identifying_header_falls_back_to_address():
     gatekeeper = Gatekeeper.embedded([Domain("default", (Rule.parse("1/h burst 1"),))])
     statuses = []
     for number in range(3):
@@ -117,7 +117,7 @@ def test_other_scopes_pass_and_are_not_counted(kind):
     assert gatekeeper.totals == {}
 
 
-def test_a_request_nobody_limits_is_not_counted():
+def test_an_unlimited_request_is_not_counted():
     app, gatekeeper = App(), Gatekeeper()
     serve(app, gatekeeper, Server(*BODY), domain=lambda scope: None)
     assert app.calls == 1
@@ -133,7 +133,7 @@ def test_a_delayed_request_arrives_with_its_whole_body_in_order():
     assert server.sent[0]["status"] == 200
 
 
-def test_a_read_under_way_at_the_release_is_handed_over_not_repeated():
+def test_a_read_under_way_at_the_release_is_passed_to_the_application():
     """The application asks once more and gets the disconnect that the early read was waiting for."""
     seen = []
 
@@ -151,7 +151,7 @@ def test_a_read_under_way_at_the_release_is_handed_over_not_repeated():
 
 
 @pytest.mark.parametrize("messages", [[], BODY, BODY[:1]])
-def test_an_agent_that_leaves_while_delayed_frees_its_place_and_never_reaches_the_application(messages):
+def test_a_client_that_leaves_while_delayed_frees_its_place(messages):
     app, gatekeeper = App(), held_for(4.0)
     server = Server(*messages, DISCONNECT)
     serve(app, gatekeeper, server)
@@ -179,7 +179,7 @@ def test_a_delayed_request_that_the_server_cancels_frees_its_place():
     assert gatekeeper.delayed == 0
 
 
-def test_no_more_of_a_body_is_read_early_than_a_server_would_buffer():
+def test_a_delayed_request_reads_a_bounded_part_of_its_body_early():
     big = {"type": "http.request", "body": b"x" * 40_000, "more_body": True}
     app, server = App(), Server(*[big] * 10, BODY[1])
     reads_before = []
@@ -223,13 +223,13 @@ def test_a_rejected_request_is_answered_here():
     assert len(body["body"]) == int(fields[b"content-length"])
 
 
-def test_rejections_can_be_worded_otherwise():
+def test_rejections_can_be_replaced():
     server = Server()
     serve(App(), Held(NEVER), server, rejections=Rejections(status=429))
     assert server.sent[0]["status"] == 429
 
 
-def test_a_websocket_is_refused_with_a_response_where_the_server_can():
+def test_a_websocket_is_rejected_with_a_response_where_the_server_can():
     server = Server({"type": "websocket.connect"})
     serve(App(), Held(NEVER), server, scope("websocket", extensions={"websocket.http.response": {}}))
     assert [message["type"] for message in server.sent] == [
@@ -253,7 +253,7 @@ def test_a_delayed_websocket_still_sees_its_connect():
     assert app.read == [{"type": "websocket.connect"}]
 
 
-def test_a_websocket_that_leaves_while_delayed_frees_its_place():
+def test_a_websocket_client_that_leaves_while_delayed_frees_its_place():
     app, gatekeeper = App(), held_for(4.0)
     serve(app, gatekeeper, Server({"type": "websocket.connect"}, {"type": "websocket.disconnect"}), scope("websocket"))
     assert app.calls == 0
@@ -264,20 +264,20 @@ def test_a_websocket_that_leaves_while_delayed_frees_its_place():
     ("more", "path"),
     [({"raw_path": b"/%61"}, b"/%61"), ({"path": "/50%61"}, b"/50%2561"), ({"path": "/é"}, "/é".encode())],
 )
-def test_the_head_holds_the_path_as_sent(more, path):
-    assert _head(scope(**more)).path == path
+def test_the_path_is_read_as_sent(more, path):
+    assert _info(scope(**more)).path == path
 
 
 @pytest.mark.parametrize("client", [None, ("", 0), (None, None)])
 def test_a_peer_without_an_address_is_served_too(client):
     gatekeeper = Gatekeeper()
     serve(App(), gatekeeper, Server(*BODY), scope(client=client))
-    assert _head(scope(client=client)).peer == ""
+    assert _info(scope(client=client)).peer == ""
     assert gatekeeper.totals["default"].accepted == 1
 
 
 @pytest.mark.parametrize("step", [11.0, -3600.0])
-def test_what_is_over_is_forgotten_as_requests_come(step, monkeypatch):
+def test_expired_holds_are_forgotten_as_requests_come(step, monkeypatch):
     now, server = time.time(), Server()
     monkeypatch.setattr("time.time", lambda: now)
     gatekeeper = Gatekeeper()

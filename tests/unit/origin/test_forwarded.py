@@ -14,7 +14,7 @@ from headgate.origin.forwarded import MAX_VALUE_SIZE, address_in, forwarded_hops
         (b'for="192.0.2.43:47011"', ["192.0.2.43"]),
         (b"for=unknown", [""]),
         (b"for=_hidden, for=_SEVKISEK", ["", ""]),
-        # A hop that does not say whom it is for is a hop all the same.
+        # A hop without `for` counts as a hop.
         (b"for=192.0.2.1, by=203.0.113.43", ["", "192.0.2.1"]),
         (b"for=192.0.2.1;for=192.0.2.2", [""]),
         (b"", []),
@@ -22,7 +22,7 @@ from headgate.origin.forwarded import MAX_VALUE_SIZE, address_in, forwarded_hops
         (b"for=192.0.2.1;", ["192.0.2.1"]),
         (b'for="192.0.2\\.1"', ["192.0.2.1"]),
         (b'for=192.0.2.1;x="a, for=9.9.9.9"', ["192.0.2.1"]),
-        # Malformed as a whole: nothing can be believed.
+        # Malformed as a whole: it has no hops.
         (b'for=9.9.9.9;x=", for=192.0.2.1', []),
         (b'for=9.9.9.9;x=", for="[2001:db8::1]"', []),
         (b"for = 192.0.2.1", []),
@@ -63,5 +63,5 @@ def test_a_value_has_a_bound() -> None:
 @pytest.mark.parametrize(
     "node", [b"[::1", b"[::1]x", b"a" * 65, b"::1%eth0", b"\xb2.1.1.1", b"host.example", b"_x", b"1.2.3.4 "]
 )
-def test_what_is_not_made_like_an_address_is_none(node: bytes) -> None:
+def test_a_malformed_address_is_empty(node: bytes) -> None:
     assert address_in(node) == ""

@@ -1,14 +1,16 @@
 import pytest
 
 from headgate.errors import ConfigurationError
-from headgate.origin import Head, client_address, header, parse_identify
+from headgate.origin import RequestInfo, client_address, header, parse_identify
 from headgate.origin.identify import UNKNOWN, short_identifier
 
 PROXIES = ("10.0.0.0/8", "2001:db8:aaaa::/48")
 
 
-def head(peer: str = "192.0.2.1", **fields: bytes) -> Head:
-    return Head(b"GET", b"/", b"", [(name.replace("_", "-").encode(), value) for name, value in fields.items()], peer)
+def request_info(peer: str = "192.0.2.1", **fields: bytes) -> RequestInfo:
+    return RequestInfo(
+        b"GET", b"/", b"", [(name.replace("_", "-").encode(), value) for name, value in fields.items()], peer
+    )
 
 
 @pytest.mark.parametrize(
@@ -26,28 +28,28 @@ def head(peer: str = "192.0.2.1", **fields: bytes) -> Head:
     ],
 )
 def test_a_peer_is_its_address_or_network(peer: str, identifier: bytes) -> None:
-    assert client_address()(head(peer)) == identifier
+    assert client_address()(request_info(peer)) == identifier
     assert client_address().per_connection(peer) == identifier
 
 
 def test_the_prefix_of_ipv6_is_configurable() -> None:
-    assert client_address(ipv6_prefix=48)(head("2001:db8:1:2::1")) == b"2001:db8:1::/48"
-    assert client_address(ipv6_prefix=128)(head("2001:db8:1:2::1")) == b"2001:db8:1:2::1"
-    assert client_address(ipv6_prefix=128)(head("fe80::1%eth0")) == b"fe80::1"
+    assert client_address(ipv6_prefix=48)(request_info("2001:db8:1:2::1")) == b"2001:db8:1::/48"
+    assert client_address(ipv6_prefix=128)(request_info("2001:db8:1:2::1")) == b"2001:db8:1:2::1"
+    assert client_address(ipv6_prefix=128)(request_info("fe80::1%eth0")) == b"fe80::1"
 
 
 @pytest.mark.parametrize("field", ["forwarded", "x_forwarded_for"])
-def test_strangers_are_not_believed(field: str) -> None:
+def test_fields_of_untrusted_peers_are_ignored(field: str) -> None:
     value = b"for=9.9.9.9" if field == "forwarded" else b"9.9.9.9"
-    assert client_address(PROXIES)(head("192.0.2.1", **{field: value})) == b"192.0.2.1"
-    assert client_address()(head("10.0.0.1", **{field: value})) == b"10.0.0.1"
+    assert client_address(PROXIES)(request_info("192.0.2.1", **{field: value})) == b"192.0.2.1"
+    assert client_address()(request_info("10.0.0.1", **{field: value})) == b"10.0.0.1"
 
 
 @pytest.mark.parametrize(
     ("value", "identifier"),
     [
         (b"192.0.2.7", b"192.0.2.7"),
-        # Whatever a stranger wrote stands left of the first address that is not a proxy's.
+        # What an untrusted client wrote stands left of the first address that is not a proxy's.
         (b"9.9.9.9, 192.0.2.7", b"192.0.2.7"),
         (b"9.9.9.9, 192.0.2.7, 10.2.2.2, ::ffff:10.3.3.3", b"192.0.2.7"),
         (b"192.0.2.7, 2001:db8:aaaa::5", b"192.0.2.7"),
@@ -66,31 +68,31 @@ def test_strangers_are_not_believed(field: str) -> None:
 )
 def test_a_proxys_chain_is_walked_from_the_right(value: bytes, identifier: bytes) -> None:
     identify = client_address(PROXIES)
-    assert identify(head("10.0.0.1", x_forwarded_for=value)) == identifier
+    assert identify(request_info("10.0.0.1", x_forwarded_for=value)) == identifier
     as_forwarded = b", ".join(b'for="' + member.strip() + b'"' for member in value.split(b",") if member.strip())
-    assert identify(head("10.0.0.1", forwarded=as_forwarded)) == identifier
+    assert identify(request_info("10.0.0.1", forwarded=as_forwarded)) == identifier
 
 
-def test_an_obfuscated_name_makes_no_identifier() -> None:
-    assert client_address(PROXIES)(head("10.0.0.1", forwarded=b"for=192.0.2.7, for=_a1b2c3")) == b"10.0.0.1"
+def test_an_obfuscated_name_is_not_an_identifier() -> None:
+    assert client_address(PROXIES)(request_info("10.0.0.1", forwarded=b"for=192.0.2.7, for=_a1b2c3")) == b"10.0.0.1"
 
 
-def test_two_fields_that_disagree_are_both_disbelieved() -> None:
-    """A proxy that writes one field passes the other on as a stranger sent it: believing either would be a choice."""
+def test_two_fields_that_disagree_are_both_ignored() -> None:
+    """A proxy that writes one field passes the other on as its client sent it; which is which is unknown."""
     identify = client_address(PROXIES)
-    assert identify(head("10.0.0.1", forwarded=b"for=9.9.9.9", x_forwarded_for=b"192.0.2.7")) == b"10.0.0.1"
-    assert identify(head("10.0.0.1", forwarded=b"for=192.0.2.7", x_forwarded_for=b"192.0.2.7")) == b"192.0.2.7"
+    assert identify(request_info("10.0.0.1", forwarded=b"for=9.9.9.9", x_forwarded_for=b"192.0.2.7")) == b"10.0.0.1"
+    assert identify(request_info("10.0.0.1", forwarded=b"for=192.0.2.7", x_forwarded_for=b"192.0.2.7")) == b"192.0.2.7"
     only = client_address(PROXIES, fields=["X-Forwarded-For"])
-    assert only(head("10.0.0.1", forwarded=b"for=9.9.9.9", x_forwarded_for=b"192.0.2.7")) == b"192.0.2.7"
+    assert only(request_info("10.0.0.1", forwarded=b"for=9.9.9.9", x_forwarded_for=b"192.0.2.7")) == b"192.0.2.7"
 
 
 def test_a_unix_socket_can_be_trusted() -> None:
-    request = head("", x_forwarded_for=b"192.0.2.7")
+    request = request_info("", x_forwarded_for=b"192.0.2.7")
     assert client_address(["unix"])(request) == b"192.0.2.7"
     assert client_address(PROXIES)(request) == UNKNOWN
 
 
-def test_only_a_trusted_peer_needs_every_head_read() -> None:
+def test_only_a_trusted_peer_needs_the_fields_of_each_request() -> None:
     identify = client_address(PROXIES)
     assert identify.per_connection("192.0.2.1") == b"192.0.2.1"
     assert identify.per_connection("10.0.0.1") is None
@@ -106,38 +108,40 @@ def test_a_mapped_network_is_the_ipv4_network_inside() -> None:
 @pytest.mark.parametrize("value", [None, b"", b"  "])
 def test_a_missing_or_empty_header_falls_back(value: bytes | None) -> None:
     fields = {} if value is None else {"x_api_key": value}
-    assert header(b"X-Api-Key")(head("192.0.2.1", **fields)) == b"192.0.2.1"
-    assert header("X-Api-Key", client_address(ipv6_prefix=48))(head("2001:db8::1", **fields)) == b"2001:db8::/48"
+    assert header(b"X-Api-Key")(request_info("192.0.2.1", **fields)) == b"192.0.2.1"
+    assert (
+        header("X-Api-Key", client_address(ipv6_prefix=48))(request_info("2001:db8::1", **fields)) == b"2001:db8::/48"
+    )
 
 
 @pytest.mark.parametrize("second", [b"junk", b"", b"alice"])
 def test_a_repeated_header_falls_back(second: bytes) -> None:
     """Applications read one of the lines; joined, each second line would make a fresh identifier of one customer."""
     for lines in ([b"alice", second], [second, b"alice"]):
-        repeated = Head(b"GET", b"/", b"a", [(b"x-api-key", line) for line in lines], "192.0.2.1")
+        repeated = RequestInfo(b"GET", b"/", b"a", [(b"x-api-key", line) for line in lines], "192.0.2.1")
         assert header("X-Api-Key")(repeated) == b"192.0.2.1"
         assert header("X-Other", header("X-Api-Key"))(repeated) == b"192.0.2.1"
 
 
-def test_a_header_is_its_own_bytes() -> None:
-    assert header("X-Api-Key")(head(x_api_key=b" \xff\xfe ")) == b"\xff\xfe"
+def test_a_header_identifies_by_its_bytes() -> None:
+    assert header("X-Api-Key")(request_info(x_api_key=b" \xff\xfe ")) == b"\xff\xfe"
 
 
 def test_an_identifier_too_long_for_a_frame_is_its_digest() -> None:
     assert short_identifier(b"x" * 255) == b"x" * 255
-    long = header("X-Api-Key")(head(x_api_key=b"x" * 256))
+    long = header("X-Api-Key")(request_info(x_api_key=b"x" * 256))
     assert long.startswith(b"sha256:")
     assert len(long) == 71
-    assert long != header("X-Api-Key")(head(x_api_key=b"y" * 256))
+    assert long != header("X-Api-Key")(request_info(x_api_key=b"y" * 256))
 
 
-def test_the_texts_of_the_configuration_are_read() -> None:
-    request = head("10.0.0.1", x_forwarded_for=b"192.0.2.7", x_api_key=b"k")
+def test_configured_texts_are_read() -> None:
+    request = request_info("10.0.0.1", x_forwarded_for=b"192.0.2.7", x_api_key=b"k")
     assert parse_identify("client-address", PROXIES)(request) == b"192.0.2.7"
     assert parse_identify("header:X-Api-Key")(request) == b"k"
     assert parse_identify("header:X-Other", PROXIES)(request) == b"192.0.2.7"
-    assert parse_identify("client-address", ipv6_prefix=32)(head("2001:db8::1")) == b"2001:db8::/32"
-    both = head("10.0.0.1", x_forwarded_for=b"192.0.2.7", forwarded=b"for=9.9.9.9")
+    assert parse_identify("client-address", ipv6_prefix=32)(request_info("2001:db8::1")) == b"2001:db8::/32"
+    both = request_info("10.0.0.1", x_forwarded_for=b"192.0.2.7", forwarded=b"for=9.9.9.9")
     assert parse_identify("client-address", PROXIES)(both) == b"10.0.0.1"
     for way in ("client-address", "header:X-Api-Key"):
         assert parse_identify(way, PROXIES, fields=["X-Forwarded-For"])(both) == b"192.0.2.7"
@@ -158,7 +162,7 @@ def test_the_texts_of_the_configuration_are_read() -> None:
         "header:X:",
     ],
 )
-def test_other_texts_are_refused_and_quoted(text: str) -> None:
+def test_unknown_texts_are_refused_and_quoted(text: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         parse_identify(text)
     assert repr(text) in str(caught.value)
@@ -169,11 +173,11 @@ def test_other_texts_are_refused_and_quoted(text: str) -> None:
     [
         ({"trusted": ["10.0.0.0/40"]}, "10.0.0.0/40"),
         ({"trusted": ["proxy.example"]}, "proxy.example"),
-        ({"ipv6_prefix": 0}, "ipv6_prefix is 0"),
-        ({"ipv6_prefix": 129}, "ipv6_prefix is 129"),
+        ({"ipv6_prefix": 0}, "ipv6_prefix must be from 1 to 128, got 0"),
+        ({"ipv6_prefix": 129}, "ipv6_prefix must be from 1 to 128, got 129"),
         ({"fields": ["X-Real-IP"]}, "x-real-ip"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(arguments: dict[str, object], words: str) -> None:
+def test_invalid_arguments_are_refused(arguments: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
         client_address(**arguments)  # type: ignore[arg-type]  # the point of the test

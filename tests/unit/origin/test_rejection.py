@@ -4,8 +4,8 @@ import pytest
 
 from headgate.errors import ConfigurationError
 from headgate.limit import Accounting, Domain, Gatekeeper, Rule
-from headgate.origin import Rejections, Response, rejection
-from headgate.origin.rejection import problem, ratelimit, ratelimit_policy
+from headgate.origin import Rejections, Response
+from headgate.origin.rejection import ratelimit, ratelimit_policy
 from headgate.release import NEVER, Status
 
 NOW = 1_700_000_000.25
@@ -31,18 +31,18 @@ def field(response: Response, name: bytes) -> bytes | None:
 def test_the_seconds_round_up_and_retry_after_is_not_before_the_window_ends(wait, seconds):
     """ "the Retry-After field value SHOULD NOT reference a point in time earlier than the end of the effective window"
     (draft-ietf-httpapi-ratelimit-headers, section 6)."""
-    response = rejection(rejected(wait), api("10/s burst 20"), now=NOW)
+    response = Rejections([api("10/s burst 20")])(rejected(wait), now=NOW)
     assert field(response, b"retry-after") == seconds
     assert field(response, b"ratelimit") == b'"api";r=0;t=' + seconds
 
 
-def test_the_fields_are_counted_from_the_moment_of_answering():
-    response = rejection(rejected(9.0), api("10/s"), now=NOW + 4.0)
+def test_the_seconds_are_counted_from_now():
+    response = Rejections([api("10/s")])(rejected(9.0), now=NOW + 4.0)
     assert field(response, b"retry-after") == b"5"
 
 
-def test_a_release_that_never_comes_names_no_time():
-    response = rejection(Accounting("api", Status.REJECTED, b"a", NOW, NEVER), api("10/s"), now=NOW)
+def test_a_release_of_never_names_no_time():
+    response = Rejections([api("10/s")])(Accounting("api", Status.REJECTED, b"a", NOW, NEVER), now=NOW)
     assert field(response, b"retry-after") is None
     assert field(response, b"ratelimit") == b'"api";r=0'
     assert b"not at any time" in response.body
@@ -70,8 +70,8 @@ def test_names_are_strings_of_structured_fields():
     assert ratelimit("\udcff", 3) == b'"?";r=0;t=3'
 
 
-def test_without_rules_there_is_no_policy_to_name():
-    response = rejection(rejected(6.0), Domain("api"), now=NOW, accept=b"application/problem+json")
+def test_a_domain_without_rules_has_no_policy():
+    response = Rejections([Domain("api")])(rejected(6.0), now=NOW, accept=b"application/problem+json")
     assert field(response, b"ratelimit-policy") is None
     assert field(response, b"ratelimit") == b'"api";r=0;t=6'
     assert json.loads(response.body)["type"] == "about:blank"
@@ -92,14 +92,14 @@ def test_without_rules_there_is_no_policy_to_name():
     ],
 )
 def test_the_body_is_text_or_a_problem_document_by_accept(accept, kind):
-    response = rejection(rejected(6.0), api("10/s"), now=NOW, accept=accept)
+    response = Rejections([api("10/s")])(rejected(6.0), now=NOW, accept=accept)
     assert field(response, b"content-type") == kind
     assert field(response, b"content-length") == str(len(response.body)).encode()
     assert field(response, b"cache-control") == b"no-store"
 
 
 def test_the_problem_document_names_the_policy_and_the_status():
-    response = rejection(rejected(6.0), api("10/s"), now=NOW, accept=b"application/problem+json", status=429)
+    response = Rejections([api("10/s")], status=429)(rejected(6.0), now=NOW, accept=b"application/problem+json")
     content = json.loads(response.body)
     assert response.status == content["status"] == 429
     assert content["type"] == "https://iana.org/assignments/http-problem-types#quota-exceeded"
@@ -108,24 +108,24 @@ def test_the_problem_document_names_the_policy_and_the_status():
 
 
 def test_the_text_is_one_short_line():
-    body = rejection(rejected(6.0), api("10/s"), now=NOW).body
+    body = Rejections([api("10/s")])(rejected(6.0), now=NOW).body
     assert body.endswith(b"in 6 s.\n")
     assert body.count(b"\n") == 1
 
 
 @pytest.mark.parametrize("accept", [None, b"application/problem+json"])
-def test_a_name_that_no_text_can_write_is_named_all_the_same(accept):
-    response = rejection(rejected(6.0, "\udcff"), api("1/s", name="\udcff"), now=NOW, accept=accept)
+def test_a_name_that_utf_8_cannot_encode_is_escaped(accept):
+    response = Rejections([api("1/s", name="\udcff")])(rejected(6.0, "\udcff"), now=NOW, accept=accept)
     assert b"udcff" in response.body
     assert field(response, b"ratelimit") == b'"?";r=0;t=6'
 
 
-def test_throttling_fields_are_sent_where_asked():
-    plain = rejection(rejected(6.0), api("10/s"), now=NOW)
+def test_throttling_fields_are_sent_where_configured():
+    plain = Rejections([api("10/s")])(rejected(6.0), now=NOW)
     assert field(plain, b"ddos-bucket-with") is field(plain, b"exponential-throttling") is None
-    told = rejection(rejected(6.0), api("10/s"), now=NOW, bucket="/api/", opt_out=True)
-    assert field(told, b"ddos-bucket-with") == b"/api/"
-    assert field(told, b"exponential-throttling") == b"disable"
+    configured = Rejections([api("10/s")], buckets={"api": "/api/"}, opted_out=["api"])(rejected(6.0), now=NOW)
+    assert field(configured, b"ddos-bucket-with") == b"/api/"
+    assert field(configured, b"exponential-throttling") == b"disable"
 
 
 def test_rejections_know_the_domains_of_an_embedded_master():
@@ -148,23 +148,30 @@ def test_rejections_without_a_master_name_no_policy():
 
 
 @pytest.mark.parametrize("bucket", ["api", "", "/a\r\nX: y", "/é"])
-def test_a_bucket_that_agents_would_ignore_or_no_field_can_hold_is_refused(bucket):
+def test_an_invalid_bucket_is_refused(bucket):
     with pytest.raises(ConfigurationError, match="is not a path"):
         Rejections(buckets={"api": bucket})
 
 
 @pytest.mark.parametrize("status", [200, 403, 500])
-def test_a_status_that_does_not_ask_to_come_back_is_refused(status):
+def test_a_status_other_than_503_and_429_is_refused(status):
     with pytest.raises(ConfigurationError, match="use 503 or 429"):
         Rejections(status=status)
 
 
-def test_the_gates_own_errors_are_problem_documents_too():
-    response = problem(502, "Bad gateway", "The origin refused the connection.", b"application/problem+json")
-    assert json.loads(response.body) == {
-        "type": "about:blank",
-        "title": "Bad gateway",
-        "status": 502,
-        "detail": "The origin refused the connection.",
-    }
-    assert problem(502, "Bad gateway", "No.").body == b"Bad gateway. No.\n"
+def test_equal_rejections_are_rendered_once():
+    rejections = Rejections([api("10/s")])
+    first = rejections(rejected(6.0), now=NOW, accept=b"text/html")
+    assert rejections(rejected(9.5), now=NOW + 3.6, accept=b"*/*") is first
+    for other in (
+        rejections(rejected(7.0), now=NOW),
+        rejections(rejected(6.0, "other"), now=NOW),
+        rejections(rejected(6.0), now=NOW, accept=b"application/json"),
+    ):
+        assert other is not first
+
+
+def test_a_long_accept_is_negotiated_and_not_remembered():
+    rejections = Rejections([api("10/s")])
+    accept = b"application/problem+json, " + b"x/y;q=0.1, " * 100
+    assert field(rejections(rejected(6.0), now=NOW, accept=accept), b"content-type") == b"application/problem+json"

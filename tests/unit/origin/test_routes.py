@@ -1,50 +1,50 @@
 import pytest
 
 from headgate.errors import ConfigurationError
-from headgate.origin import Head, Route, Routes
+from headgate.origin import RequestInfo, Route, Routes
 from headgate.origin.routes import plain_path
 
 
-def head(path: str = "/", method: str = "GET", host: str = "example.org", **fields: str) -> Head:
+def request_info(path: str = "/", method: str = "GET", host: str = "example.org", **fields: str) -> RequestInfo:
     lines = [(name.replace("_", "-").encode(), value.encode()) for name, value in fields.items()]
-    return Head(method.encode(), path.encode(), host.encode(), lines, "192.0.2.1")
+    return RequestInfo(method.encode(), path.encode(), host.encode(), lines, "192.0.2.1")
 
 
-def fits(route: Route, request: Head) -> bool:
+def matches(route: Route, request: RequestInfo) -> bool:
     return Routes([route]).match(request) == route.domain
 
 
-def test_the_first_route_that_fits_names_the_domain() -> None:
+def test_the_first_matching_route_names_the_domain() -> None:
     routes = Routes(
         [Route("login", path_prefix="/login", method="POST"), Route("api", path_prefix="/api"), Route("rest")]
     )
-    assert routes.match(head("/login", "POST")) == "login"
-    assert routes.match(head("/login")) == "rest"
-    assert routes.match(head("/api/x")) == "api"
+    assert routes.match(request_info("/login", "POST")) == "login"
+    assert routes.match(request_info("/login")) == "rest"
+    assert routes.match(request_info("/api/x")) == "api"
     assert routes.only is None
 
 
-def test_a_request_that_fits_no_route_has_no_domain() -> None:
-    assert Routes([Route("api", path_prefix="/api")]).match(head("/")) is None
-    assert Routes([]).match(head("/")) is None
+def test_a_request_that_matches_no_route_has_no_domain() -> None:
+    assert Routes([Route("api", path_prefix="/api")]).match(request_info("/")) is None
+    assert Routes([]).match(request_info("/")) is None
 
 
-def test_a_first_route_that_asks_nothing_makes_matching_unnecessary() -> None:
+def test_a_first_route_without_conditions_names_the_only_domain() -> None:
     routes = Routes([Route("all"), Route("api", path_prefix="/api")])
     assert routes.only == "all"
-    assert routes.match(head("/api")) == "all"
+    assert routes.match(request_info("/api")) == "all"
 
 
 @pytest.mark.parametrize(
     "path", ["/api", "/api/x", "/%61pi/x", "//api/x", "/./api", "/x/../api/y", "/%2e%2e/api", "/API/../api"]
 )
-def test_other_spellings_of_a_path_meet_the_same_rule(path: str) -> None:
-    assert fits(Route("api", path_prefix="/api"), head(path))
+def test_other_spellings_of_a_path_match_the_same_route(path: str) -> None:
+    assert matches(Route("api", path_prefix="/api"), request_info(path))
 
 
 @pytest.mark.parametrize("path", ["/", "/ap", "/API", "/api/../x", "/api/%2e%2e/x", "*", ""])
-def test_other_paths_do_not(path: str) -> None:
-    assert not fits(Route("api", path_prefix="/api"), head(path))
+def test_other_paths_do_not_match(path: str) -> None:
+    assert not matches(Route("api", path_prefix="/api"), request_info(path))
 
 
 @pytest.mark.parametrize(
@@ -83,10 +83,10 @@ def test_a_plain_path_has_no_escapes_dots_or_doubled_slashes(path: bytes, expect
         ("api.example.org", "", False),
     ],
 )
-def test_hosts_compare_without_case_and_without_a_port_unless_one_is_asked(
+def test_hosts_compare_without_case_and_port_unless_the_route_names_a_port(
     wanted: str, host: str, expected: bool
 ) -> None:
-    assert fits(Route("d", host=wanted), head(host=host)) is expected
+    assert matches(Route("d", host=wanted), request_info(host=host)) is expected
 
 
 @pytest.mark.parametrize(
@@ -105,36 +105,36 @@ def test_hosts_compare_without_case_and_without_a_port_unless_one_is_asked(
         ("a, b", "a, b", True),
     ],
 )
-def test_a_field_may_be_asked_for_or_what_it_says(value: str, sent: str, expected: bool) -> None:
-    assert fits(Route("prefetch", header="Sec-Purpose", value=value), head(sec_purpose=sent)) is expected
+def test_a_route_may_require_a_field_or_its_value(value: str, sent: str, expected: bool) -> None:
+    assert matches(Route("prefetch", header="Sec-Purpose", value=value), request_info(sec_purpose=sent)) is expected
 
 
-def test_an_absent_field_fits_neither() -> None:
-    assert not fits(Route("d", header="Sec-Purpose"), head())
-    assert not fits(Route("d", header="Sec-Purpose", value="prefetch"), head())
+def test_an_absent_field_does_not_match() -> None:
+    assert not matches(Route("d", header="Sec-Purpose"), request_info())
+    assert not matches(Route("d", header="Sec-Purpose", value="prefetch"), request_info())
 
 
 def test_methods_are_case_sensitive() -> None:
-    assert fits(Route("d", method="POST"), head(method="POST"))
-    assert not fits(Route("d", method="POST"), head(method="post"))
+    assert matches(Route("d", method="POST"), request_info(method="POST"))
+    assert not matches(Route("d", method="POST"), request_info(method="post"))
 
 
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ({"path_prefix": "api"}, "path_prefix 'api' is no path, decoded and plain; try '/api'"),
+        ({"path_prefix": "api"}, "path_prefix 'api' is not a decoded, normalized path; try '/api'"),
         ({"path_prefix": "//api/"}, "try '/api/'"),
         ({"path_prefix": "/x/../api"}, "try '/api'"),
         ({"path_prefix": "/caf%C3%A9"}, "try '/café'"),
         ({"host": "http://example.org/"}, "without scheme and path"),
-        ({"host": "a b"}, "host 'a b' is no host"),
-        ({"method": "get"}, "case counts; try 'GET'"),
-        ({"method": "GET "}, "case counts; try 'GET'"),
-        ({"header": "Sec Purpose"}, "header 'Sec Purpose' is no field's name"),
-        ({"header": "Sec-Purpose:"}, "is no field's name"),
+        ({"host": "a b"}, "invalid host 'a b'"),
+        ({"method": "get"}, "methods are case-sensitive, try 'GET'"),
+        ({"method": "GET "}, "methods are case-sensitive, try 'GET'"),
+        ({"header": "Sec Purpose"}, "invalid header name 'Sec Purpose'"),
+        ({"header": "Sec-Purpose:"}, "invalid header name"),
     ],
 )
-def test_what_no_request_could_fit_is_refused(asked: dict[str, str], words: str) -> None:
+def test_a_route_that_cannot_match_is_refused(asked: dict[str, str], words: str) -> None:
     with pytest.raises(ConfigurationError, match=r"^domain 'd': ") as caught:
         Routes([Route("d", **asked)])
     assert words in str(caught.value)
@@ -152,10 +152,10 @@ def test_what_no_request_could_fit_is_refused(asked: dict[str, str], words: str)
         {"method": "purge"},
     ],
 )
-def test_what_a_request_can_fit_is_taken(asked: dict[str, str]) -> None:
+def test_a_route_that_can_match_is_accepted(asked: dict[str, str]) -> None:
     Routes([Route("d", **asked)])
 
 
 def test_a_value_without_its_header_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="no header"):
+    with pytest.raises(ConfigurationError, match="without a header"):
         Routes([Route("d", value="prefetch")])

@@ -7,7 +7,7 @@ import pytest
 
 from headgate.limit import DelayUntil, Domain, Gatekeeper, Rule
 from headgate.origin import Rejections
-from headgate.origin.wsgi import GatekeeperMiddleware, _head
+from headgate.origin.wsgi import GatekeeperMiddleware, _info
 from headgate.release import NEVER
 
 
@@ -51,7 +51,7 @@ def test_an_accepted_request_reaches_the_application():
     assert gatekeeper.totals["default"].accepted == 1
 
 
-def test_a_delayed_request_reaches_it_when_its_time_has_come():
+def test_a_delayed_request_reaches_the_application_at_its_release():
     app, release = App(), time.time() + 0.1
     call(app, held(release))
     assert app.calls == 1
@@ -72,7 +72,7 @@ def test_a_rejected_request_is_answered_here():
 
 
 @pytest.mark.parametrize("joined", ["alice,{}", "alice, {}", "{},alice"])
-def test_a_repeated_identifying_header_makes_no_fresh_identifier(joined):
+def test_repeated_identifying_header_falls_back_to_address(joined):
     """Servers join the lines of a field with a comma (PEP 3333 leaves it to them), so a comma counts as repeated."""
     gatekeeper = Gatekeeper.embedded([Domain("default", (Rule.parse("1/h burst 1"),))])
     requests = [environ(HTTP_X_API_KEY=joined.format(f"junk{number}")) for number in range(2)]
@@ -81,14 +81,14 @@ def test_a_repeated_identifying_header_makes_no_fresh_identifier(joined):
     assert call(App(), gatekeeper, environ(HTTP_X_API_KEY="alice"), identify="header:X-Api-Key")[0][:3] == "200"
 
 
-def test_head_is_refused_without_content():
+def test_a_rejected_head_has_no_content():
     status, fields, body = call(App(), held(NEVER), environ(REQUEST_METHOD="HEAD"), rejections=Rejections(status=429))
     assert status == "429 Too Many Requests"
     assert int(fields["Content-Length"]) > 0
     assert body == b""
 
 
-def test_a_request_nobody_limits_is_not_counted():
+def test_an_unlimited_request_is_not_counted():
     app, gatekeeper = App(), held(NEVER)
     call(app, gatekeeper, identify=lambda environ: None)
     assert app.calls == 1
@@ -108,15 +108,15 @@ def test_odd_values_never_raise(more):
     call(App(), held(NEVER), environ(**more), identify="header:X")
 
 
-def test_the_head_is_what_the_server_read():
-    head = _head(environ(SCRIPT_NAME="/app", PATH_INFO="/50%/\xc3\xa9", HTTP_X_API_KEY="k\xff", HTTP_HOST="h:80"))
-    assert head.path == b"/app/50%25/\xc3\xa9"
-    assert head.host == b"h:80"
-    assert head.field(b"x-api-key") == b"k\xff"
-    assert head.peer == "192.0.2.1"
+def test_the_request_is_read_from_the_environ():
+    info = _info(environ(SCRIPT_NAME="/app", PATH_INFO="/50%/\xc3\xa9", HTTP_X_API_KEY="k\xff", HTTP_HOST="h:80"))
+    assert info.path == b"/app/50%25/\xc3\xa9"
+    assert info.host == b"h:80"
+    assert info.field(b"x-api-key") == b"k\xff"
+    assert info.peer == "192.0.2.1"
 
 
-def test_threads_take_turns_at_the_gatekeeper():
+def test_threads_use_the_gatekeeper_under_the_lock():
     """Every request is counted, however many threads ask at once, and the lock given is the one used."""
     gatekeeper = Gatekeeper()
     uses: list[bool] = []
@@ -152,7 +152,7 @@ def test_a_control_is_obeyed_under_the_lock():
 
 
 @pytest.mark.parametrize("step", [11.0, -3600.0])
-def test_what_is_over_is_forgotten_as_requests_come(step, monkeypatch):
+def test_expired_holds_are_forgotten_as_requests_come(step, monkeypatch):
     now = time.time()
     monkeypatch.setattr("time.time", lambda: now)
     gatekeeper = Gatekeeper()

@@ -14,9 +14,9 @@ from urllib.parse import quote
 from headgate.bundle.model import Profile
 from headgate.origin.bundle.publication import Publication
 from headgate.origin.bundle.storefront import Storefront
-from headgate.origin.head import field_of
-from headgate.origin.part import Content, Part, file_state
-from headgate.origin.rejection import Response
+from headgate.origin.file_slice import BodySource, FileSlice, file_state
+from headgate.origin.request_info import field_value
+from headgate.origin.response import Response
 
 __all__ = ["BundleApp"]
 
@@ -49,7 +49,7 @@ class BundleApp:
             self._publication.look()
             fields = list(scope["headers"])
             response = self._storefront.answer(
-                scope["method"].encode(), field_of(fields, b"host") or b"", _target(scope), fields
+                scope["method"].encode(), field_value(fields, b"host") or b"", _target(scope), fields
             )
             await self._send(response, scope, receive, send)
         elif scope["type"] == "lifespan":
@@ -60,12 +60,12 @@ class BundleApp:
 
     async def _send(self, response: Response, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": response.status, "headers": response.fields})
-        part = response.part
+        part = response.source
         if part is None:
             await send({"type": "http.response.body", "body": response.body})
             return
         extensions = scope.get("extensions") or {}
-        if not isinstance(part, Part):
+        if not isinstance(part, FileSlice):
             await _stream(part, receive, send)
         elif _SENDS_PARTS in extensions:
             await send({"type": _SENDS_PARTS, "file": part.file.raw, "offset": part.offset, "count": part.length})
@@ -74,7 +74,7 @@ class BundleApp:
         else:
             await _stream(part, receive, send)
 
-    def _is_whole(self, part: Part) -> bool:
+    def _is_whole(self, part: FileSlice) -> bool:
         """Say whether a part is all of the file, and the file that a server would find at its path now."""
         try:
             now = file_state(self._publication.path)
@@ -83,7 +83,7 @@ class BundleApp:
         return now == part.file.state and (part.offset, part.length) == (0, now.size)
 
 
-async def _stream(part: Content, receive: Receive, send: Send) -> None:
+async def _stream(part: BodySource, receive: Receive, send: Send) -> None:
     """Send a part in pieces, for as long as there is somebody to send them to."""
     gone = asyncio.ensure_future(_disconnected(receive))
     try:

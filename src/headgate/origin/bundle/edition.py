@@ -1,7 +1,7 @@
 """One state of a bundle's file: opened, its metadata loaded, its responses read when they are asked for.
 
-The file is read and never mapped (see `headgate.origin.part`), and of a response only the head: payloads go from the
-file to the agent.
+The file is read and never mapped (see `headgate.origin.file_slice`), and of a response only the head: payloads go from
+the file to the agent.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from headgate.errors import BundleError, ResponseError
 from headgate.http.conditional import Validators
 from headgate.origin.bundle.proven import ProvenContent
 from headgate.origin.bundle.representation import NOSNIFF, Representation
-from headgate.origin.part import Content, FileState, OpenFile, Part
+from headgate.origin.file_slice import BodySource, FileSlice, FileState, OpenFile
 
 __all__ = ["Edition"]
 
@@ -80,19 +80,19 @@ class Edition:
             (b"etag", etag),
             (b"last-modified", formatdate(modified, usegmt=True).encode()),
         )
-        return Representation(200, fields, Validators(etag, modified), Part(self.file, 0, self.file.size))
+        return Representation(200, fields, Validators(etag, modified), FileSlice(self.file, 0, self.file.size))
 
     def head(self, location: Location) -> ResponseHead:
         """Load a response up to its payload (3.4); raises `ResponseError`, and `OSError` as `OpenFile.read` does."""
         return self._run(response_parser(location, profile=self.profile, fallback_url=self.metadata.primary_url))
 
-    def content(self, location: Location, head: ResponseHead) -> tuple[dict[str, str], Content] | None:
+    def content(self, location: Location, head: ResponseHead) -> tuple[dict[str, str], BodySource] | None:
         """Give the headers and content of the response at a location as they were before they were signed.
 
         None when the payload is cut. Raises `ResponseError` for one that is not what its digest says, and `OSError` as
         `OpenFile.read` does.
         """
-        part = Part(self.file, self._start + head.payload.offset, head.payload.length)
+        part = FileSlice(self.file, self._start + head.payload.offset, head.payload.length)
         if part.offset + part.length > self.file.size:
             return None
         found = self._checked.get(location)

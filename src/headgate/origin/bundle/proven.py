@@ -3,15 +3,15 @@
 from msgspec import Struct
 
 from headgate.bundle.format.merkle_integrity import PayloadLayout
-from headgate.origin.part import Part
+from headgate.origin.file_slice import FileSlice
 
 __all__ = ["ProvenContent"]
 
 
 class ProvenContent(Struct, frozen=True):
-    """The bytes from `start` to before `stop` of the content that is laid out so in `payload`; a `Content`."""
+    """The bytes from `start` to before `stop` of the content that is laid out so in `payload`; a `BodySource`."""
 
-    payload: Part
+    payload: FileSlice
     layout: PayloadLayout
     start: int
     stop: int

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from headgate.bundle.model import Profile
 from headgate.errors import BundleError
 from headgate.origin.bundle.edition import Edition
-from headgate.origin.part import FileState, file_state
+from headgate.origin.file_slice import FileState, file_state
 
 __all__ = ["Publication"]
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 import msgspec
 
 from headgate.http.conditional import Validators, evaluate
-from headgate.origin.part import Content
-from headgate.origin.rejection import Response, problem
+from headgate.origin.file_slice import BodySource
+from headgate.origin.response import Response, problem
 
 __all__ = ["NOSNIFF", "SMALL", "Representation", "refusal", "respond"]
 
@@ -30,7 +30,7 @@ class Representation(msgspec.Struct, frozen=True):
     fields: tuple[tuple[bytes, bytes], ...]
     """Names in lower case; without Content-Length, and with the fields of the validators."""
     validators: Validators
-    part: Content | None
+    part: BodySource | None
     """The content; None for a status that has none."""
 
 
@@ -76,7 +76,7 @@ def refusal(status: int, title: str, detail: str, *, allow: bytes = b"") -> Resp
     return response
 
 
-def _with_content(status: int, fields: list[tuple[bytes, bytes]], part: Content, method: bytes) -> Response:
+def _with_content(status: int, fields: list[tuple[bytes, bytes]], part: BodySource, method: bytes) -> Response:
     fields.append((b"content-length", b"%d" % part.length))
     if method == b"HEAD":
         return Response(status, fields, b"")

@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Mapping
 
 from headgate.errors import HeadgateError
+from headgate.http.h1 import RequestHead
 from headgate.origin.bundle.publication import Publication
 from headgate.origin.bundle.representation import respond
 from headgate.origin.bundle.site import Site
 from headgate.origin.bundle.stored import for_lifeboat
 from headgate.origin.bundle.storefront import publish
-from headgate.origin.gateway.grammar import Request
-from headgate.origin.rejection import Response
+from headgate.origin.response import Response
 from headgate.origin.routes import plain_path
 
 __all__ = ["Lifeboat", "Shelf"]
@@ -32,7 +32,7 @@ class Lifeboat:
         self._edition = publication.edition
         self._site = Site(self._edition, for_lifeboat, hosts=self._hosts)
 
-    def rescue(self, request: Request, fields: list[tuple[bytes, bytes]]) -> Response | None:
+    def rescue(self, request: RequestHead, fields: list[tuple[bytes, bytes]]) -> Response | None:
         """Give the stored response, or None for a request that the bundle has no success or redirect for."""
         if self.publication.edition is not self._edition:
             self._edition = self.publication.edition
@@ -63,14 +63,14 @@ class Shelf:
         for publication in self.publications:
             publication.look()
 
-    def publish(self, request: Request) -> Response | None:
+    def publish(self, request: RequestHead) -> Response | None:
         """Answer a request for a bundle that is published; None for a path where none is."""
         publication = self.published.get(plain_path(request.path))
         return publish(publication, request.method, request.fields) if publication is not None else None
 
-    def rescue(self, request: Request) -> Response | None:
+    def rescue(self, request: RequestHead) -> Response | None:
         """Answer a request that was turned away; None when it must be."""
-        if request.method not in _RESCUED or request.upgrade:
+        if request.method not in _RESCUED or request.websocket:
             return None
         names = {name for name, _ in request.fields}
         if not names.isdisjoint(_NOT_RESCUED):

@@ -13,7 +13,7 @@ from headgate.origin.bundle.publication import Publication
 from headgate.origin.bundle.representation import refusal, respond
 from headgate.origin.bundle.site import ANY_HOST, NotAcceptable, Site
 from headgate.origin.bundle.stored import Unservable, for_site
-from headgate.origin.rejection import Response
+from headgate.origin.response import Response
 
 __all__ = ["METHODS", "Storefront", "method_not_allowed", "publish"]
 

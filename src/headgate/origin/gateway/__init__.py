@@ -1,10 +1,11 @@
 """The gateway: a reverse proxy with the gatekeeper's decision inside.
 
-Nothing ambiguous is forwarded: see `grammar` (heads), `chunked` (bodies) and `answer` (responses), which are pure.
-`connection`, `exchange` and `upstream` are the shells about them, and `server` puts them together.
+What is ambiguous is not forwarded: `headgate.http.h1` reads heads and bodies strictly. From the client to the origin
+the parts are `server`, `client_connection`, `exchange` and `upstream`; each knows only those after it, and reports to
+those before it through the protocols in `interfaces`.
 """
 
-from headgate.origin.gateway.plan import Policy, Reject
+from headgate.origin.gateway.policy import Policy, Reject
 from headgate.origin.gateway.server import Gateway
 from headgate.origin.gateway.tls import TlsKeys
 

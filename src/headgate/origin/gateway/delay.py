@@ -1,40 +1,39 @@
-"""The wait of a delayed request: until its release, or until its agent leaves."""
+"""The wait of a delayed request: until its release, or until its client leaves."""
 
 import asyncio
 import time
 from collections.abc import Callable
 
-from headgate.limit import Accounting
-from headgate.origin.gateway.plan import Plan
+from headgate.limit import Accounting, Gatekeeper
 
 __all__ = ["Delay"]
 
 
 class Delay:
-    """Calls `release(plan)` when the time of a delayed request has come; begins at once."""
+    """Calls `release` when the time of a delayed request has come; begins at once."""
 
-    __slots__ = ("_accounting", "_deadline", "_plan", "_release", "_timer")
+    __slots__ = ("_accounting", "_deadline", "_gatekeeper", "_release", "_timer")
 
-    def __init__(self, plan: Plan, accounting: Accounting, release: Callable[[Plan], None]) -> None:
-        self._plan = plan
+    def __init__(self, accounting: Accounting, gatekeeper: Gatekeeper, release: Callable[[], None]) -> None:
         self._accounting = accounting
+        self._gatekeeper = gatekeeper
         self._release = release
         # The monotonic clock: a wall clock that is set back must not prolong the wait.
         self._deadline = time.monotonic() + accounting.wait
         self._timer = self._wait(accounting.wait)
 
-    def leave(self) -> None:
-        """End the wait early and free the request's place: its agent has left."""
+    def cancel(self) -> None:
+        """End the wait early and free the request's place: its client has left."""
         self._timer.cancel()
-        self._plan.policy.gatekeeper.leave(self._accounting)
+        self._gatekeeper.leave(self._accounting)
 
     def _wait(self, seconds: float) -> asyncio.TimerHandle:
-        return asyncio.get_running_loop().call_later(seconds, self._look)
+        return asyncio.get_running_loop().call_later(seconds, self._on_timer)
 
-    def _look(self) -> None:
+    def _on_timer(self) -> None:
         """Release, but never early: loops round their timers, and some down."""
         left = self._deadline - time.monotonic()
         if left > 0:
             self._timer = self._wait(left)
         else:
-            self._release(self._plan)
+            self._release()

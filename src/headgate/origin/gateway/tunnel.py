@@ -3,12 +3,8 @@
 import asyncio
 import socket
 import struct
-from typing import TYPE_CHECKING, cast
-
-if TYPE_CHECKING:
-    from headgate.origin.gateway.connection import AgentConnection
-    from headgate.origin.gateway.server import Gateway
-    from headgate.origin.gateway.upstream import OriginConnection
+from collections.abc import Callable
+from typing import cast
 
 __all__ = ["TunnelEnd", "join", "reset_on_close"]
 
@@ -17,15 +13,15 @@ _PROBE_AFTER = 60
 
 
 class TunnelEnd(asyncio.Protocol):
-    """One of the two connections of a tunnel: what it receives goes out at the `other`."""
+    """One of the two connections of a tunnel: what it receives is sent to the `other`."""
 
-    __slots__ = ("_ended", "_gateway", "client", "other", "transport")
+    __slots__ = ("_ended", "_on_closed", "client", "other", "transport")
 
-    def __init__(self, gateway: "Gateway") -> None:
-        self._gateway = gateway
+    def __init__(self, on_closed: "Callable[[TunnelEnd], None]") -> None:
+        self._on_closed = on_closed
         self._ended = False
         self.client = b""
-        """What the gateway counts the tunnel under, at the agent's end."""
+        """What the tunnel is counted under, at the client's end."""
         self.transport = cast("asyncio.Transport", None)
         self.other = cast("TunnelEnd", None)
 
@@ -35,17 +31,17 @@ class TunnelEnd(asyncio.Protocol):
             self.other.transport.write(data)
 
     def pause_writing(self) -> None:
-        """Hold the other end back: this one reads slowly."""
+        """Stop reading at the other end: this one reads slowly."""
         if not self.other.transport.is_closing():
             self.other.transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """Let the other end go on."""
+        """Read again at the other end."""
         if not self.other.transport.is_closing():
             self.other.transport.resume_reading()
 
     def eof_received(self) -> bool:
-        """Pass on that this side has said all, and let the other side go on; returns whether to stay open."""
+        """Close the sending half of the other end; returns whether to stay open for what it still sends."""
         self._ended = True
         other = self.other.transport
         if self.other._ended or other.is_closing() or not other.can_write_eof():  # noqa: SLF001 - the same class
@@ -54,27 +50,22 @@ class TunnelEnd(asyncio.Protocol):
         return self.transport.can_write_eof()  # TLS cannot stay half open, and its loops complain when asked to
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """End the other side too, after what is still to be sent there."""
-        self._gateway.tunnels.discard(self)
-        self._gateway.clients.leave(self.client)
-        self._gateway.left()
+        """Close the other end too, after what is still to be sent there."""
+        self._on_closed(self)
         if not self.other.transport.is_closing():
             self.other.transport.close()
 
 
-def join(agent: "AgentConnection", origin: "OriginConnection", greeting: bytes) -> None:
-    """Make a tunnel of two connections; `greeting` is the first that the agent hears."""
-    near, far = TunnelEnd(agent.gateway), TunnelEnd(agent.gateway)
-    near.other, far.other = far, near
-    agent.gateway.tunnels |= {near, far}
-    near.client, agent.client = agent.client, b""
-    far.transport = origin.hand_over(far)
-    near.transport, early = agent.hand_over(near)
-    for end in (near, far):
-        keep_alive(end.transport)
-    near.transport.write(greeting)
-    if early:
-        far.transport.write(early)
+def join(
+    near: asyncio.Transport, far: asyncio.Transport, on_closed: Callable[[TunnelEnd], None]
+) -> tuple[TunnelEnd, TunnelEnd]:
+    """Make a tunnel of two connections; returns their ends. `on_closed` is called as each end closes."""
+    ends = TunnelEnd(on_closed), TunnelEnd(on_closed)
+    for end, other, transport in zip(ends, ends[::-1], (near, far), strict=True):
+        end.other, end.transport = other, transport
+        transport.set_protocol(end)
+        keep_alive(transport)
+    return ends
 
 
 def reset_on_close(transport: asyncio.Transport) -> None:

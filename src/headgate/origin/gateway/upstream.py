@@ -1,63 +1,68 @@
 """The origin's side: connections to it, each carrying one exchange at a time, and the pool of idle ones.
 
-A connection reads responses strictly and hands them to its `Exchange`; it decides nothing else. Times are those of
-the gateway's coarse clock (`Pool.now`, moved on by the gateway's tick).
+A connection reads responses strictly and reports to its exchange; it decides nothing else. Times are those of the
+gateway's coarse clock (`UpstreamPool.now`, moved on by the gateway's tick).
 """
 
 import asyncio
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
-from headgate.config.tree import Bounds
-from headgate.origin.gateway.answer import Answer, check_answer_beginning, parse_answer, trailer_lines
-from headgate.origin.gateway.chunked import BodyReader, ChunkedBody, UnboundedBody
-from headgate.origin.gateway.refusal import Refusal
+from headgate.errors import ProtocolError
+from headgate.http.h1 import (
+    BodyReader,
+    ChunkedBody,
+    ResponseHead,
+    UnboundedBody,
+    check_response_start,
+    parse_response_head,
+    parse_usual_response_head,
+)
+from headgate.origin.gateway.forwarding import forwarded_trailers
+from headgate.origin.gateway.interfaces import UpstreamEvents
 
-if TYPE_CHECKING:
-    from headgate.origin.gateway.exchange import Exchange
+__all__ = ["UpstreamConnection", "UpstreamPool"]
 
-__all__ = ["OriginConnection", "Pool"]
-
-_MOST_IDLE = 512
-_LONGEST_IDLE = 4.0
-"""Seconds; common origins close after 5 and more."""
-_FRESH = 1.0
-"""Seconds a connection may have been idle to be given a request that cannot be repeated."""
-_LONGEST_MEMO = 4096
+MAX_IDLE_CONNECTIONS = 512
+IDLE_TIMEOUT = 4.0
+"""Seconds; common origins close idle connections after 5 and more."""
+MAX_UNREPEATABLE_IDLE = 1.0
+"""Seconds a connection may have been idle to be given a request that must not be sent twice."""
 
 
-class Pool:
-    """The connections to one origin; idle ones are used last in, first out, so that those not needed grow old."""
+class UpstreamPool:
+    """The connections to one origin; the last one used is used first, so that those not needed grow old."""
 
-    def __init__(self, host: str, port: int, bounds: Bounds) -> None:
+    def __init__(self, host: str, port: int, max_head_size: int) -> None:
         self.host = host
         self.port = port
-        self.bounds = bounds
+        self.max_head_size = max_head_size
+        """Bytes of a response head; more is 502."""
         self.authority = f"[{host}]:{port}".encode() if ":" in host else f"{host}:{port}".encode()
-        """What stands for Host when an agent has none to say."""
+        """What takes the place of a missing Host."""
         self.now = 0.0
         """Seconds of the gateway's coarse clock."""
-        self.idle: list[OriginConnection] = []
-        self.open: set[OriginConnection] = set()
+        self.idle: list[UpstreamConnection] = []
+        self.open: set[UpstreamConnection] = set()
 
-    def take(self, *, repeatable: bool) -> "OriginConnection | None":
+    def take(self, *, repeatable: bool) -> "UpstreamConnection | None":
         """Take an idle connection out of the pool; None when a new one must be made."""
         idle = self.idle
-        while idle and (repeatable or self.now - idle[-1].idle_since <= _FRESH):
+        while idle and (repeatable or self.now - idle[-1].idle_since <= MAX_UNREPEATABLE_IDLE):
             connection = idle.pop()
             if connection.is_open:
                 return connection
         return None
 
-    async def connect(self, seconds: float) -> "OriginConnection":
+    async def connect(self, seconds: float) -> "UpstreamConnection":
         """Make a connection; raises `OSError`, and `TimeoutError` after `seconds`."""
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(seconds):
-            _, protocol = await loop.create_connection(lambda: OriginConnection(self), self.host, self.port)
+            _, protocol = await loop.create_connection(lambda: UpstreamConnection(self), self.host, self.port)
         return protocol
 
-    def give_back(self, connection: "OriginConnection") -> None:
-        """Take back a connection that has nothing left to say."""
-        if len(self.idle) < _MOST_IDLE:
+    def give_back(self, connection: "UpstreamConnection") -> None:
+        """Take back a connection whose exchange is complete."""
+        if len(self.idle) < MAX_IDLE_CONNECTIONS:
             connection.idle_since = self.now
             self.idle.append(connection)
         else:
@@ -66,8 +71,8 @@ class Pool:
     def tick(self, now: float) -> None:
         """Move the clock on, and close what has been idle for too long."""
         self.now = now
-        # Of all that are open, not only of the idle ones: an agent may leave in the very moment a connection is made.
-        for connection in [one for one in self.open if one.exchange is None and now - one.idle_since > _LONGEST_IDLE]:
+        # Of all that are open, not only of the idle ones: a client may leave in the moment a connection is made.
+        for connection in [one for one in self.open if one.exchange is None and now - one.idle_since > IDLE_TIMEOUT]:
             connection.close()
 
     def close(self) -> None:
@@ -76,32 +81,30 @@ class Pool:
             connection.abort()
 
 
-class OriginConnection(asyncio.Protocol):
+class UpstreamConnection(asyncio.Protocol):
     """One connection to the origin."""
 
     __slots__ = (
-        "_answer", "_body", "_memo", "_memo_answer", "_paused", "_pending", "_pool", "_transport", "exchange",
-        "idle_since", "reused",
+        "_body", "_head", "_paused", "_pending", "_pool", "_transport", "exchange", "idle_since", "reused",
     )  # fmt: skip
 
-    def __init__(self, pool: Pool) -> None:
-        self.exchange: Exchange | None = None
+    def __init__(self, pool: UpstreamPool) -> None:
+        self.exchange: UpstreamEvents | None = None
+        """What the next response belongs to; None while the connection is idle."""
         self.idle_since = pool.now
         self.reused = False
-        """Whether an earlier exchange went over this connection: then it may have died unnoticed."""
+        """Whether an earlier exchange used this connection: then it may have died unnoticed."""
         self._pool = pool
         self._transport = cast("asyncio.Transport", None)
-        self._pending = b""
-        self._answer: Answer | None = None
+        self._pending = b""  # of an incomplete head
+        self._head: ResponseHead | None = None  # of the final response, once it has begun
         self._body = cast("BodyReader", None)
-        self._memo = b""
-        self._memo_answer = cast("Answer", None)
         self._paused = False
 
-    # What the loop calls.
+    # What the event loop calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin: see `asyncio.Protocol`."""
+        """Start: see `asyncio.Protocol`."""
         self._transport = cast("asyncio.Transport", transport)
         self._pool.open.add(self)
 
@@ -111,45 +114,43 @@ class OriginConnection(asyncio.Protocol):
         exchange, self.exchange = self.exchange, None
         if exchange is None:
             return
-        if self._answer is None:
-            exchange.lost(self, said_nothing=not self._pending)
+        if self._head is None:
+            exchange.lost(unanswered=not self._pending)
         elif isinstance(self._body, UnboundedBody) and error is None:
-            pieces = [b"0\r\n\r\n"] if self._body.framed else []
-            exchange.relay(pieces)
-            exchange.end()
+            exchange.relay([b"0\r\n\r\n"] if self._body.framed else [])
+            exchange.end(reusable=False)
         else:
             exchange.truncated()
 
     def eof_received(self) -> bool:
-        """Hear that the origin will send no more: the loop closes the connection, and nobody shall get it."""
+        """The origin sends no more: have the loop close the connection."""
         self._leave_pool()
         return False
 
     def pause_writing(self) -> None:
-        """Hold the agent back: the origin reads slowly."""
+        """The origin reads slowly."""
         if self.exchange is not None:
-            self.exchange.hold_agent()
+            self.exchange.pause_request()
 
     def resume_writing(self) -> None:
-        """Let the agent go on."""
+        """The origin reads again."""
         if self.exchange is not None:
-            self.exchange.release_agent()
+            self.exchange.resume_request()
 
     def data_received(self, data: bytes) -> None:
-        """Read what the origin says; a plain response that comes whole, in one piece, takes the short way."""
+        """Read a response; a usual one that comes whole, in one piece, is passed on as it is."""
         exchange = self.exchange
         if exchange is None:
-            self.abort()  # an answer to nothing: nobody can say what it belongs to
+            self.abort()  # a response to nothing: it must not meet the next request
             return
-        if self._answer is None and not self._pending and exchange.plain:
-            end = data.find(b"\r\n\r\n") + 4
-            if data[:end] == self._memo:
-                answer = self._memo_answer
-                if len(data) - end == answer.length:
-                    self.exchange = None
-                    self.reused = True
-                    exchange.answered(self, answer.whole + data[end:])
-                    return
+        if exchange.relays_whole and self._head is None and not self._pending:
+            head = parse_usual_response_head(data)
+            if head is not None and len(data) - head.size == head.length and self._is_relayable(head):
+                self.exchange = None
+                self.reused = True
+                self._pool.give_back(self)
+                exchange.relay_whole(b"%b\r\n%b" % (head.forwardable, data[head.size :]))
+                return
         self._read(exchange, data)
 
     # What the exchange calls.
@@ -164,8 +165,8 @@ class OriginConnection(asyncio.Protocol):
         """Whether all that was sent has left for the origin."""
         return not self._transport.get_write_buffer_size()
 
-    def begin(self, exchange: "Exchange", head: bytes) -> None:
-        """Send the head of a request."""
+    def begin(self, exchange: UpstreamEvents, head: bytes) -> None:
+        """Send the head of a request; `exchange` gets the response."""
         self.exchange = exchange
         self._transport.write(head)
 
@@ -175,13 +176,13 @@ class OriginConnection(asyncio.Protocol):
         # (CVE-2024-12254).
         self._transport.write(b"".join(pieces))
 
-    def hold(self) -> None:
-        """Read no more: the agent reads slowly."""
+    def pause(self) -> None:
+        """Read no more: the client reads slowly."""
         if not self._paused and not self._transport.is_closing():
             self._paused = True
             self._transport.pause_reading()
 
-    def release(self) -> None:
+    def resume(self) -> None:
         """Read again."""
         if self._paused and not self._transport.is_closing():
             self._paused = False
@@ -194,79 +195,78 @@ class OriginConnection(asyncio.Protocol):
         self._transport.close()
 
     def abort(self) -> None:
-        """Close at once, sending nothing more; the exchange, if any, hears nothing of it."""
+        """Close at once, sending nothing more; the exchange, if any, is not told."""
         self._leave_pool()
         self.exchange = None
         self._transport.abort()
 
-    def hand_over(self, protocol: asyncio.Protocol) -> asyncio.Transport:
-        """Give the connection away to `protocol`; returns its transport."""
+    def release_transport(self) -> asyncio.Transport:
+        """Give the connection away; returns its transport."""
         self._leave_pool()
         self.exchange = None
-        self._transport.set_protocol(protocol)
         return self._transport
-
-    # Reading responses.
 
     def _leave_pool(self) -> None:
         self._pool.open.discard(self)
         if self in self._pool.idle:
             self._pool.idle.remove(self)
 
-    def _read(self, exchange: "Exchange", data: bytes) -> None:
+    # Reading responses.
+
+    @staticmethod
+    def _is_relayable(head: ResponseHead) -> bool:
+        return head.has_body(b"GET")
+
+    def _read(self, exchange: UpstreamEvents, data: bytes) -> None:
         """Read as much of the response as there is, in as many pieces as it comes."""
         pieces: list[bytes] = []
         try:
             if self._pending:
                 data, self._pending = self._pending + data, b""
             position = 0
-            while position < len(data) and self._answer is None and self.exchange is exchange:
+            while position < len(data) and self._head is None and self.exchange is exchange:
                 position = self._read_head(exchange, data, position, pieces)
-            if self._answer is not None:
+            if self._head is not None:
                 pieces += self._body.feed(data[position:])
-        except Refusal as refusal:
-            begun = self._answer is not None
+        except ProtocolError as error:
+            begun = self._head is not None
             self.abort()
             exchange.relay(pieces)
-            exchange.truncated() if begun else exchange.fail(502, refusal.reason)
+            exchange.truncated() if begun else exchange.fail(502, error.reason)
             return
         if self.exchange is exchange:
-            self._pass_on(exchange, pieces)
+            self._relay(exchange, pieces)
 
-    def _read_head(self, exchange: "Exchange", data: bytes, start: int, pieces: list[bytes]) -> int:
+    def _read_head(self, exchange: UpstreamEvents, data: bytes, start: int, pieces: list[bytes]) -> int:
         """Read one head, interim or final; return where it ends. Interim ones may come by the thousand: no copies."""
         end = data.find(b"\r\n\r\n", start) + 4
-        if (end if end >= 4 else len(data)) - start > self._pool.bounds.head_bytes:
-            raise Refusal(502, "the origin's response has too long a head")
+        if (end if end >= 4 else len(data)) - start > self._pool.max_head_size:
+            raise ProtocolError(502, "the origin's response has too long a head")
         if end < 4:
             self._pending = data[start:]
-            check_answer_beginning(self._pending)
+            check_response_start(self._pending)
             return len(data)
-        head = data[start:end]
-        answer = parse_answer(head)
-        if answer.status == 101:
-            exchange.switch(self, answer, data[end:])
+        head = parse_response_head(data[start:end])
+        if head.status == 101:
+            exchange.switch(head, data[end:])
             return len(data)
-        if answer.status < 200:
-            pieces += exchange.interim(answer)
+        if head.status < 200:
+            pieces += exchange.interim_head(head)
             return end
-        if answer.plain and len(head) <= _LONGEST_MEMO:
-            self._memo, self._memo_answer = head, answer
-        beginning, self._body = exchange.head(answer)
-        self._answer = answer
+        beginning, self._body = exchange.final_head(head)
+        self._head = head
         pieces.append(beginning)
         return end
 
-    def _pass_on(self, exchange: "Exchange", pieces: list[bytes]) -> None:
-        answer, body = self._answer, self._body
-        if answer is None or not body.done:
+    def _relay(self, exchange: UpstreamEvents, pieces: list[bytes]) -> None:
+        head, body = self._head, self._body
+        if head is None or not body.done:
             exchange.relay(pieces)
             return
         if isinstance(body, ChunkedBody) and body.framed:
-            pieces.append(b"0\r\n%b\r\n" % trailer_lines(body.trailers))
-        self.exchange = self._answer = None
+            pieces.append(b"0\r\n%b\r\n" % forwarded_trailers(body.trailers))
+        self.exchange = self._head = None
         self.reused = True
-        # More than was announced belongs to no response: what came is kept from everybody.
-        stays = answer.keep_alive and not body.rest
         exchange.relay(pieces)
-        exchange.end(self, stays=stays)
+        # More than was announced belongs to no response; the connection must not be used again.
+        exchange.end(reusable=head.keep_alive and not body.rest)

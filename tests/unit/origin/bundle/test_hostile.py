@@ -3,13 +3,12 @@
 import h11
 import pytest
 
-from headgate.config.tree import Bounds
 from headgate.errors import BundleError
+from headgate.http.h1 import RequestLimits, parse_request_head
 from headgate.origin.bundle.publication import Publication
 from headgate.origin.bundle.shelf import Lifeboat
 from headgate.origin.bundle.storefront import Storefront
-from headgate.origin.gateway.grammar import parse_request
-from headgate.origin.gateway.local import message
+from headgate.origin.gateway.responses import serialize
 from tests.malformed import CASES
 
 
@@ -22,11 +21,11 @@ def targets(publication):
 
 def read_whole(response, method):
     """Read a response as an agent would; a message that h11 refuses raises."""
-    body = response.part.read() if response.part is not None else b""
+    body = response.source.read() if response.source is not None else b""
     agent = h11.Connection(h11.CLIENT)
     agent.send(h11.Request(method=method, target="/", headers=[("Host", "a")]))
     agent.send(h11.EndOfMessage())
-    agent.receive_data(message(response, keep=True, without_body=method == "HEAD") + body)
+    agent.receive_data(serialize(response, keep=True, without_body=method == "HEAD") + body)
     events = []
     while (event := agent.next_event()) is not h11.PAUSED and event is not h11.NEED_DATA:
         events.append(event)
@@ -50,6 +49,6 @@ def test_every_answer_is_one_whole_message(tmp_path, case, profile):
         for method in ("GET", "HEAD"):
             read_whole(front.answer(method.encode(), host, target, []), method)
             line = b"%b %b HTTP/1.1\r\nHost: %b\r\n\r\n" % (method.encode(), target, host)
-            rescued = boat.rescue(parse_request(line, Bounds()), [])
+            rescued = boat.rescue(parse_request_head(line, RequestLimits()), [])
             if rescued is not None:
                 read_whole(rescued, method)

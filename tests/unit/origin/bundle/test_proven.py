@@ -6,12 +6,11 @@ import hashlib
 
 import pytest
 
-from headgate.config.tree import Bounds
 from headgate.errors import ResponseError
+from headgate.http.h1 import RequestLimits, parse_request_head
 from headgate.origin.bundle import BundleApp, Edition, Lifeboat, Publication, Shelf, Storefront
 from headgate.origin.bundle.proven import ProvenContent
 from headgate.origin.bundle.representation import SMALL
-from headgate.origin.gateway.grammar import parse_request
 from tests import signers
 from tests.webbundles import BIG, HTML, PAGE
 
@@ -69,11 +68,11 @@ def request(target, *lines, method=b"GET"):
         target,
         b"".join(one + b"\r\n" for one in lines),
     )
-    return parse_request(head, Bounds())
+    return parse_request_head(head, RequestLimits())
 
 
 def body(response):
-    return response.part.read() if response.part is not None else response.body
+    return response.source.read() if response.source is not None else response.body
 
 
 TARGETS = [b"/", b"/short", b"/long", b"/big", b"/zipped", b"/empty", b"/gone", b"/nothing", b"/page"]
@@ -96,7 +95,7 @@ def test_a_signed_site_is_served_as_it_was_before(bundle, signed, method, fields
 
 
 def test_any_part_of_what_is_sent_from_the_file_is_right(signed):
-    found = ask(signed(), b"/long").part
+    found = ask(signed(), b"/long").source
     assert isinstance(found, ProvenContent)
     for start, stop in [(0, 1), (4095, 4097), (4096, 8192), (1, len(LONG)), (len(LONG), len(LONG)), (9, 9)]:
         assert found.read(start, stop) == LONG[start:stop]

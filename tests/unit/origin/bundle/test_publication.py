@@ -37,7 +37,7 @@ def test_another_file_at_the_path_is_another_edition(bundle, complaints):
     second = renewed(publication)
     assert second is not first
     assert second.digest != first.digest
-    assert first.file.is_as_opened()
+    assert first.file.is_unchanged()
     assert publication.is_current
     assert complaints == []
 

@@ -2,17 +2,16 @@ import os
 
 import pytest
 
-from headgate.config.tree import Bounds
+from headgate.http.h1 import RequestLimits, parse_request_head
 from headgate.origin.bundle import Lifeboat, Publication, Shelf
-from headgate.origin.gateway.grammar import parse_request
 from tests.webbundles import HTML, PAGE
 
-BOUNDS = Bounds()
+BOUNDS = RequestLimits()
 
 
 def request(target=b"/", *lines, method=b"GET", host=b"site.example"):
     head = b"%b %b HTTP/1.1\r\nHost: %b\r\n%b\r\n" % (method, target, host, b"".join(line + b"\r\n" for line in lines))
-    return parse_request(head, BOUNDS)
+    return parse_request_head(head, BOUNDS)
 
 
 @pytest.fixture
@@ -90,7 +89,7 @@ def test_a_later_lifeboat_answers_where_an_earlier_one_has_an_error(bundle):
         request(b"/bad"),
         request(b"/v", b"Accept-Encoding: identity"),
     ],
-    ids=lambda one: (one.method + one.target + one.block).decode(),
+    ids=lambda one: (one.raw).decode(),
 )
 def test_what_the_bundle_has_no_answer_for_is_rejected(shelf, one):
     bad = {"url": "/bad", "status": 304}

@@ -85,7 +85,7 @@ def test_a_name_may_hold_anything(bundle):
 def test_head_has_the_fields_of_get_and_no_content(front):
     get, head = ask(front), ask(front, method=b"HEAD")
     assert head.fields == get.fields
-    assert (head.status, head.body, head.part) == (200, b"", None)
+    assert (head.status, head.body, head.source) == (200, b"", None)
     # 9110 14.2: HEAD has no ranges.
     assert ask(front, b"/", (b"range", b"bytes=0-1"), method=b"HEAD").fields == get.fields
 
@@ -107,7 +107,7 @@ def test_ranges_of_it(front):
 def test_a_bundle_that_is_known_is_not_sent_again(front):
     etag = field(ask(front), b"etag")
     response = ask(front, b"/", (b"if-none-match", etag))
-    assert (response.status, response.body, response.part) == (304, b"", None)
+    assert (response.status, response.body, response.source) == (304, b"", None)
     assert field(response, b"etag") == etag
     assert field(response, b"x-content-type-options") == b"nosniff"
     assert field(response, b"content-length") is None
@@ -126,10 +126,10 @@ def test_what_is_long_is_left_in_the_file(bundle):
     assert ask(front, b"/short").body == short
     response = ask(front, b"/long")
     assert response.body == b""
-    assert response.part.read() == long
+    assert response.source.read() == long
     assert ask(front, b"/long", (b"range", b"bytes=0-9")).body == long[:10]
-    assert ask(front, b"/long", method=b"HEAD").part is None
-    assert ask(front, b"/site.wbn").part.length == front.publication.edition.file.size
+    assert ask(front, b"/long", method=b"HEAD").source is None
+    assert ask(front, b"/site.wbn").source.length == front.publication.edition.file.size
 
 
 def test_a_file_that_is_written_to_is_nobodys_answer(bundle):
@@ -228,7 +228,7 @@ def test_long_content_of_a_file_that_was_cut_is_not_promised(bundle, unpack, fie
     """Else a client would get a 200 with a length, and a connection that ends before it."""
     path = bundle({"url": "/", "payload": b"x" * 200_000})
     front = Storefront(Publication(path), unpack=unpack)
-    assert ask(front, b"/", *fields).part is not None
+    assert ask(front, b"/", *fields).source is not None
     os.truncate(path, 1000)
     response = ask(front, b"/", *fields)
     assert (response.status, field(response, b"retry-after")) == (503, b"1")

@@ -1,38 +1,42 @@
-"""What the origin is sent: the same whether a head is passed on as it is or written line by line."""
+"""The heads that are forwarded."""
 
 import h11
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.config.tree import Bounds
-from headgate.origin.gateway.forwarding import Peer, forwarded_head
-from headgate.origin.gateway.grammar import parse_request
+from headgate.http.h1 import (
+    RequestHead,
+    RequestLimits,
+    parse_request_head,
+    parse_response_head,
+    parse_usual_request_head,
+)
+from headgate.http.h1.request import parse_general_request_head
+from headgate.origin.gateway import forwarding
+from headgate.origin.gateway.forwarding import (
+    ClientInfo,
+    forwarded_request_head,
+    forwarded_response_lines,
+    forwarded_trailers,
+)
 
-STRANGER = Peer("192.0.2.1", trusted=False, tls=False)
+LIMITS = RequestLimits()
+UNTRUSTED = ClientInfo("192.0.2.1", trusted=False, tls=False)
+TRUSTED = ClientInfo("10.0.0.1", trusted=True, tls=False)
 
 _FIELDS = st.lists(
-    st.sampled_from(
-        [
-            b"Accept: */*",
-            b"x-Two:  two words \t",
-            b"X_Under: score",
-            b"Empty:",
-            b"Cookie: a=b; c=d",
-            b"Hostess: not host",
-            b"X-Host: neither",
-            b"Via-Not: x",
-            b"Keep-Alive: 5",
-            b"X-Forwarded-For: 1.2.3.4",
-            b"x_forwarded_proto: https",
-            b"Connection: keep-alive",
-        ]
-    ),
+    st.sampled_from([
+        b"Accept: */*", b"x-Two:  two words \t", b"X_Under: score", b"Empty:", b"Cookie: a=b; c=d",
+        b"Hostess: not host", b"X-Host: neither", b"Via-Not: x", b"Keep-Alive: 5", b"X-Forwarded-For: 1.2.3.4",
+        b"x_forwarded_proto: https", b"Connection: keep-alive",
+    ]),
     max_size=8,
-)
+)  # fmt: skip
 
 
 def read(head: bytes) -> tuple[bytes, bytes, list[tuple[bytes, bytes]]]:
+    """Read a head with h11."""
     machine = h11.Connection(h11.SERVER)
     machine.receive_data(head)
     event = machine.next_event()
@@ -40,19 +44,39 @@ def read(head: bytes) -> tuple[bytes, bytes, list[tuple[bytes, bytes]]]:
     return event.method, event.target, sorted((bytes(name), bytes(value)) for name, value in event.headers)
 
 
+def request(*lines: bytes) -> RequestHead:
+    return parse_request_head(b"\r\n".join([b"GET /p?q HTTP/1.1", *lines]) + b"\r\n\r\n", LIMITS)
+
+
+def fields_sent(client: ClientInfo, *lines: bytes) -> dict[bytes, bytes]:
+    """Return the fields of the forwarded head; each must occur once."""
+    fields = read(forwarded_request_head(request(b"Host: a", *lines), client, b"origin:1"))[2]
+    assert len({name for name, _ in fields}) == len(fields)
+    return dict(fields)
+
+
 @given(_FIELDS, st.sampled_from([b"Host: a.example", b"host:a.example:80", b"HOST: [::1]"]), st.integers(0, 8))
-def test_both_ways_of_writing_agree(fields: list[bytes], host: bytes, place: int) -> None:
+def test_a_head_is_forwarded_alike_whole_and_line_by_line(fields: list[bytes], host: bytes, place: int) -> None:
     fields.insert(place, host)
     head = b"GET /p?q HTTP/1.1\r\n" + b"".join(field + b"\r\n" for field in fields) + b"\r\n"
-    request, again = parse_request(head, Bounds()), parse_request(head, Bounds())
-    again.simple = False
-    found = read(forwarded_head(request, STRANGER, b"origin:1"))
-    assert found == read(forwarded_head(again, STRANGER, b"origin:1"))
+    whole, by_line = parse_request_head(head, LIMITS), parse_general_request_head(head, LIMITS)
+    assert not by_line.forwardable
+    found = read(forwarded_request_head(whole, UNTRUSTED, b"origin:1"))
+    assert found == read(forwarded_request_head(by_line, UNTRUSTED, b"origin:1"))
     names = [name for name, _ in found[2]]
     assert names.count(b"host") == names.count(b"x-forwarded-for") == names.count(b"x-forwarded-proto") == 1
     assert not {b"connection", b"keep-alive", b"x_forwarded_proto"} & set(names)
     kept = [field for field in fields if field.split(b":")[0].lower() in {b"accept", b"x_under", b"empty", b"x-two"}]
     assert len([name for name in names if name in {b"accept", b"x_under", b"empty", b"x-two"}]) == len(kept)
+
+
+def test_a_field_that_is_not_forwarded_as_it_came_makes_a_head_unusual() -> None:
+    """A usual head is forwarded by slicing it, so `NOTEWORTHY_FIELDS` must have every name that is treated here."""
+    names = forwarding._DROPPED_FROM_REQUESTS | forwarding.CONTINUED | {b"x-real-ip", b"x-forwarded-port"}
+    for name in names:
+        for spelling in (name, name.title(), name.replace(b"-", b"_"), name.upper()):
+            head = b"GET / HTTP/1.1\r\nHost: a\r\n%b: x\r\n\r\n" % spelling
+            assert parse_usual_request_head(head, LIMITS) is None, spelling
 
 
 @pytest.mark.parametrize(
@@ -63,14 +87,93 @@ def test_both_ways_of_writing_agree(fields: list[bytes], host: bytes, place: int
         ("", False, b'for=unknown;host="a:80";proto=http'),
     ],
 )
-def test_forwarded_is_written_as_rfc_7239_has_it(address: str, tls: bool, forwarded: bytes) -> None:
-    lines = Peer(address, trusted=False, tls=tls).provenance(b"a:80", 1).split(b"\r\n")
+def test_forwarded_is_written_as_in_rfc_7239(address: str, tls: bool, forwarded: bytes) -> None:
+    lines = ClientInfo(address, trusted=False, tls=tls).forwarding_lines(b"a:80", 1, {}).split(b"\r\n")
     assert b"Forwarded: " + forwarded in lines
     assert (b"X-Forwarded-Proto: https" in lines) is tls
 
 
-def test_one_connection_may_ask_for_several_hosts() -> None:
-    peer = Peer("192.0.2.1", trusted=False, tls=False)
+def test_one_connection_may_request_several_hosts() -> None:
+    client = ClientInfo("192.0.2.1", trusted=False, tls=False)
     for host in (b"a", b"b", b"a"):
-        assert b"X-Forwarded-Host: %b\r\n" % host in peer.provenance(host, 1)
-    assert b"Via: 1.0 headgate\r\n" in peer.provenance(b"a", 0)
+        assert b"X-Forwarded-Host: %b\r\n" % host in client.end_of_head(host)
+    assert b"Via: 1.0 headgate\r\n" in client.forwarding_lines(b"a", 0, {})
+
+
+def test_what_an_untrusted_client_says_about_earlier_hops_is_replaced() -> None:
+    sent = fields_sent(
+        UNTRUSTED, b"X-Forwarded-For: 9.9.9.9", b"Forwarded: for=9.9.9.9", b"X-Forwarded-Proto: https",
+        b"X-Forwarded-Host: b", b"X-Forwarded-Port: 1", b"X-Real-IP: 9.9.9.9", b"Via: 1.1 x",
+    )  # fmt: skip
+    assert sent == {
+        b"host": b"a",
+        b"x-forwarded-for": b"192.0.2.1",
+        b"forwarded": b'for=192.0.2.1;host="a";proto=http',
+        b"x-forwarded-proto": b"http",
+        b"x-forwarded-host": b"a",
+        b"via": b"1.1 headgate",
+    }
+
+
+def test_what_a_trusted_proxy_says_about_earlier_hops_is_continued() -> None:
+    sent = fields_sent(
+        TRUSTED, b"X-Forwarded-For: 9.9.9.9", b"Forwarded: for=9.9.9.9", b"X-Forwarded-Proto: http, HTTPS",
+        b"X-Forwarded-Host: b", b"X-Real-IP: 9.9.9.9", b"Via: 1.1 x",
+    )  # fmt: skip
+    assert sent == {
+        b"host": b"a",
+        b"x-forwarded-for": b"9.9.9.9, 10.0.0.1",
+        b"forwarded": b'for=9.9.9.9, for=10.0.0.1;host="a";proto=http',
+        b"x-forwarded-proto": b"https",
+        b"x-forwarded-host": b"b",
+        b"x-real-ip": b"9.9.9.9",
+        b"via": b"1.1 x, 1.1 headgate",
+    }
+
+
+@pytest.mark.parametrize("lines", [(b"X-Forwarded-Proto: ftp",), (b"X-Forwarded-Host: a b",), (b"X-Forwarded-Host: ",)])
+def test_invalid_values_of_a_trusted_proxy_are_replaced(lines: tuple[bytes, ...]) -> None:
+    sent = fields_sent(TRUSTED, *lines)
+    assert (sent[b"x-forwarded-proto"], sent[b"x-forwarded-host"]) == (b"http", b"a")
+
+
+def test_fields_that_connection_names_end_here() -> None:
+    sent = fields_sent(UNTRUSTED, b"Connection: x-mine, keep-alive", b"X-Mine: 1", b"X-Kept: 2", b"Proxy: x")
+    assert b"x-mine" not in sent
+    assert b"proxy" not in sent
+    assert sent[b"x-kept"] == b"2"
+
+
+def test_framing_expectation_and_upgrade_are_written_anew() -> None:
+    for lines, written in (
+        ((b"Content-Length: 5", b"Expect: 100-continue"), b"Content-Length: 5\r\nExpect: 100-continue\r\n"),
+        ((b"Transfer-Encoding: Chunked",), b"Transfer-Encoding: chunked\r\n"),
+        ((b"Connection: upgrade", b"Upgrade: websocket, x"), b"Connection: Upgrade\r\nUpgrade: websocket\r\n"),
+        ((b"Connection: TE", b"TE: trailers, gzip"), b"Connection: TE\r\nTE: trailers\r\n"),
+        ((b"Connection: Upgrade", b"Upgrade: h2c"), b""),
+    ):
+        head = forwarded_request_head(request(b"Host: a", *lines), UNTRUSTED, b"origin:1")
+        assert head.startswith(b"GET /p?q HTTP/1.1\r\nHost: a\r\n" + written + b"X-Forwarded-Proto"), lines
+
+
+def test_a_missing_host_is_replaced_by_the_origins_authority() -> None:
+    old = parse_request_head(b"GET / HTTP/1.0\r\n\r\n", LIMITS)
+    assert forwarded_request_head(old, UNTRUSTED, b"origin:1").startswith(b"GET / HTTP/1.1\r\nHost: origin:1\r\n")
+
+
+def test_fields_of_the_origins_hop_are_dropped_and_date_is_not() -> None:
+    response = parse_response_head(
+        b"HTTP/1.0 200 OK\r\nDate: d\r\nConnection: date, x-mine, content-length\r\nX-Mine: 1\r\nKeep-Alive: 5\r\n"
+        b"Set-Cookie: a=b\r\nSet-Cookie: c=d\r\nContent-Length: 0\r\n\r\n"
+    )
+    assert forwarded_response_lines(response) == b"HTTP/1.1 200 OK\r\nDate: d\r\nSet-Cookie: a=b\r\nSet-Cookie: c=d\r\n"
+
+
+def test_trailers_that_would_change_the_message_are_dropped() -> None:
+    trailers = [
+        (b"x-checksum", b"1"),
+        (b"content-length", b"5"),
+        (b"transfer-encoding", b"chunked"),
+        (b"set-cookie", b"a"),
+    ]
+    assert forwarded_trailers(trailers) == b"x-checksum: 1\r\n"

@@ -4,7 +4,7 @@ from headgate.config import parse
 from headgate.errors import ConfigurationError
 from headgate.limit.accounting import DelayUntil
 from headgate.limit.gatekeeper import MAX_HOLD
-from headgate.origin import Head
+from headgate.origin import RequestInfo
 from headgate.release import Status
 from headgate.runtime.gate.build import check_composition, compose, gatekeeper_of, kept_domains, require_gate
 
@@ -25,9 +25,9 @@ def test_without_domains_every_request_is_of_the_one_called_default():
 
 def test_domains_are_tried_in_the_order_of_the_file():
     composed = compose(parse('[[domain]]\nname = "a"\npath_prefix = "/a"\n[[domain]]\nname = "b"\nmethod = "POST"\n'))
-    assert composed.routes.match(Head(b"POST", b"/a", b"x", [], "")) == "a"
-    assert composed.routes.match(Head(b"POST", b"/b", b"x", [], "")) == "b"
-    assert composed.routes.match(Head(b"GET", b"/b", b"x", [], "")) is None
+    assert composed.routes.match(RequestInfo(b"POST", b"/a", b"x", [], "")) == "a"
+    assert composed.routes.match(RequestInfo(b"POST", b"/b", b"x", [], "")) == "b"
+    assert composed.routes.match(RequestInfo(b"GET", b"/b", b"x", [], "")) is None
 
 
 def test_rejections_say_what_a_domain_has_them_say():
@@ -51,7 +51,7 @@ def test_rejections_say_what_a_domain_has_them_say():
         (GATE + 'identify = "shoe"\n' + RULED.format("a", "1/s"), "'shoe'"),
         (GATE + 'trusted_proxies = ["10/8"]\n' + RULED.format("a", "1/s"), "'10/8'"),
         (GATE + '[gate.tls]\ncert = "/none"\nkey = "/none"\n' + RULED.format("a", "1/s"), "'/none'"),
-        (RULED.format("a", "1/s") + 'value = "x"\n', "no header"),
+        (RULED.format("a", "1/s") + 'value = "x"\n', "without a header"),
         (RULED.format("a", "1/s") + 'bucket = "x"\n', "not a path"),
         ('[[advice]]\nuser_agent = "a"\n[[advice]]\nuser_agent = "a"\n', "twice"),
     ],

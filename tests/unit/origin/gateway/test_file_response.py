@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from headgate.origin.gateway.sending import Sending
-from headgate.origin.part import OpenFile, Part
+from headgate.origin.file_slice import FileSlice, OpenFile
+from headgate.origin.gateway.file_response import FileResponse
 
 CONTENT = b"".join(b"%07d\n" % number for number in range(100_000))
 
 
 class Transport:
-    """A transport without a socket: takes everything, and holds its writer back when `slow`."""
+    """A transport without a socket: takes everything, and pauses its writer when `slow`."""
 
     def __init__(self) -> None:
         self.written = b""
@@ -45,19 +45,19 @@ class Transport:
         return self.closing
 
 
-class Agent:
-    """The connection, as far as a sending calls it."""
+class Client:
+    """The client's connection, as far as a file response calls it."""
 
     def __init__(self) -> None:
-        self.watched = 0
-        self.ended: list[bool] = []
+        self.renewed = 0
+        self.completed: list[tuple[bool, bool]] = []
         self.aborted = 0
 
-    def watch(self) -> None:
-        self.watched += 1
+    def renew_deadline(self) -> None:
+        self.renewed += 1
 
-    def exchange_ended(self, *, unread: bool) -> None:
-        self.ended.append(unread)
+    def complete(self, *, keep: bool, unread: bool) -> None:
+        self.completed.append((keep, unread))
 
     def abort(self) -> None:
         self.aborted += 1
@@ -70,8 +70,9 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def make(path: Path, transport: Any, agent: Any, *, unread: bool = False) -> Sending:
-    return Sending(agent, transport, Part(OpenFile(path), 100, len(CONTENT) - 100), unread=unread)
+def make(path: Path, transport: Any, client: Any, *, keep: bool = True, unread: bool = False) -> FileResponse:
+    source = FileSlice(OpenFile(path), 100, len(CONTENT) - 100)
+    return FileResponse(client, transport, source, keep=keep, unread=unread)
 
 
 async def turns(count: int = 100) -> None:
@@ -80,98 +81,98 @@ async def turns(count: int = 100) -> None:
 
 
 @pytest.mark.parametrize("unread", [False, True])
-def test_all_of_the_part_is_sent_in_pieces_and_then_told(path: Path, unread: bool) -> None:
+def test_the_whole_slice_is_sent_in_pieces(path: Path, unread: bool) -> None:
     async def check() -> None:
-        transport, agent = Transport(), Agent()
-        make(path, transport, agent, unread=unread).start()
+        transport, client = Transport(), Client()
+        make(path, transport, client, unread=unread).start()
         assert transport.written == b""  # not before others had a turn
         await turns()
         assert transport.written == CONTENT[100:]
         assert transport.largest == 131_072
-        assert agent.ended == [unread]
-        assert agent.watched == -(-len(CONTENT) // 131_072) + 1
+        assert client.completed == [(True, unread)]
+        assert client.renewed == -(-len(CONTENT) // 131_072) + 1
 
     asyncio.run(check())
 
 
 def test_the_system_copies_to_a_plain_socket_all_but_the_last_piece(path: Path) -> None:
     async def check(limits: list[int | None], read: bytes, **extra: object) -> None:
-        transport, agent = Transport(), Agent()
+        transport, client = Transport(), Client()
         near, far = socket.socketpair()
         with near, far:
             far.setblocking(False)
             near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * len(CONTENT))
             transport.extra = {"socket": near, **extra}
-            make(path, transport, agent).start()
+            make(path, transport, client).start()
             await turns()
-            assert agent.ended == [False]
+            assert client.completed == [(True, False)]
             assert transport.written == read
             if read != CONTENT[100:]:
                 assert far.recv(len(CONTENT), socket.MSG_WAITALL) == CONTENT[100 : -len(read)]
-        # Held whenever anything is buffered, so that what comes next can go the same way.
+        # Paused whenever anything is buffered, so that what comes next can go the same way.
         assert transport.limits == limits
 
     asyncio.run(check([0, None], CONTENT[-131_072:]))
     asyncio.run(check([None], CONTENT[100:], ssl_object=object()))
 
 
-def test_a_slow_agent_is_waited_for_and_each_step_counts_as_progress(path: Path) -> None:
+def test_a_slow_client_is_waited_for_and_each_piece_renews_the_deadline(path: Path) -> None:
     async def check() -> None:
-        transport, agent = Transport(), Agent()
-        sending = make(path, transport, agent)
-        transport.slow, transport.paused = True, sending.hold_origin
-        sending.start()
+        transport, client = Transport(), Client()
+        response = make(path, transport, client)
+        transport.slow, transport.paused = True, response.pause_response
+        response.start()
         steps = 0
-        while not agent.ended:
+        while not client.completed:
             await turns()
             assert len(transport.written) <= (steps + 1) * 131_072
-            assert agent.watched == steps + 1
+            assert client.renewed == steps + 1
             steps += 1
             transport.buffered = 0
-            sending.release_origin()
-            assert len(transport.written) <= steps * 131_072  # not within the call, which asyncio cannot bear
+            response.resume_response()
+            assert len(transport.written) <= steps * 131_072  # not within the call, which asyncio does not allow
             await asyncio.sleep(0)
         assert transport.written == CONTENT[100:]
 
     asyncio.run(check())
 
 
-def test_nothing_is_sent_when_the_agent_is_gone_or_the_connection_closes(path: Path) -> None:
+def test_nothing_is_sent_once_abandoned_or_closing(path: Path) -> None:
     async def check() -> None:
         for leave in (lambda one, _: one.abandon(), lambda _, transport: setattr(transport, "closing", True)):
-            transport, agent = Transport(), Agent()
-            sending = make(path, transport, agent)
-            sending.start()
+            transport, client = Transport(), Client()
+            response = make(path, transport, client)
+            response.start()
             await asyncio.sleep(0)
-            leave(sending, transport)
+            leave(response, transport)
             sent = len(transport.written)
             await turns()
             assert len(transport.written) == sent
-            assert agent.ended == []
+            assert client.completed == []
 
     asyncio.run(check())
 
 
-def test_a_file_that_is_written_to_ends_the_connection(path: Path) -> None:
+def test_a_file_that_changes_aborts_the_connection(path: Path) -> None:
     async def check() -> None:
-        transport, agent = Transport(), Agent()
-        sending = make(path, transport, agent)
-        transport.slow, transport.paused = True, sending.hold_origin
-        sending.start()
+        transport, client = Transport(), Client()
+        response = make(path, transport, client)
+        transport.slow, transport.paused = True, response.pause_response
+        response.start()
         await turns()
         path.write_bytes(CONTENT + b"more")  # noqa: ASYNC240 - a test may wait for its disk
         transport.buffered = 0
-        sending.release_origin()
+        response.resume_response()
         await turns()
-        assert (agent.aborted, agent.ended) == (1, [])
+        assert (client.aborted, client.completed) == (1, [])
         assert len(transport.written) == 131_072
 
     asyncio.run(check())
 
 
-def test_when_nothing_moves_it_gives_up(path: Path) -> None:
-    agent = Agent()
-    sending = make(path, Transport(), agent)
-    sending.give_up()
-    assert agent.aborted == 1
-    assert sending.feed(b"x") == b"x"
+def test_a_timeout_aborts_the_connection(path: Path) -> None:
+    client = Client()
+    response = make(path, Transport(), client)
+    response.time_out()
+    assert client.aborted == 1
+    assert response.feed(b"x") == b"x"

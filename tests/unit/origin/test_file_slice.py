@@ -3,7 +3,7 @@ import os
 
 import pytest
 
-from headgate.origin.part import OpenFile, Part, file_state
+from headgate.origin.file_slice import FileSlice, OpenFile, file_state
 
 
 @pytest.fixture
@@ -19,12 +19,12 @@ def test_reads_exactly_what_is_asked_for(path):
     assert file.read(2, 3) == b"234"
     assert file.read(9, 1) == b"9"
     assert file.read(3, 0) == b""
-    part = Part(file, 2, 6)
+    part = FileSlice(file, 2, 6)
     assert part.read() == b"234567"
     assert part.cut(1, 3).read() == b"34"
 
 
-def test_a_read_that_the_file_is_too_short_for_is_an_error(path):
+def test_a_read_beyond_the_end_is_an_error(path):
     with pytest.raises(OSError, match="written to"):
         OpenFile(path).read(5, 6)
 
@@ -41,25 +41,25 @@ def test_a_file_that_is_cut_or_written_to_is_an_error(path):
     for change in (lambda: os.truncate(path, 5), lambda: path.write_bytes(b"9876543210")):
         file = OpenFile(path)
         os.utime(path, ns=(0, file.state.modified + 10**9))  # however coarse the system's clock
-        assert not file.is_as_opened()
+        assert not file.is_unchanged()
         change()
         with pytest.raises(OSError, match="written to"):
             file.read(0, 1)
 
 
-def test_another_file_at_its_path_is_nothing_to_it(path, tmp_path):
+def test_another_file_at_its_path_does_not_change_it(path, tmp_path):
     file = OpenFile(path)
     other = tmp_path / "other"
     other.write_bytes(b"x")
     other.rename(path)
-    assert file.is_as_opened()
+    assert file.is_unchanged()
     assert file.read(0, 10) == b"0123456789"
     assert file_state(path) != file.state
     path.unlink()
     assert file.read(0, 10) == b"0123456789"
 
 
-def test_what_is_no_regular_file_is_not_opened(tmp_path):
+def test_only_regular_files_are_opened(tmp_path):
     os.mkfifo(tmp_path / "fifo")
     for name in ("fifo", "."):
         with pytest.raises(OSError, match=r"is (a directory|not a regular file)"):
@@ -68,9 +68,9 @@ def test_what_is_no_regular_file_is_not_opened(tmp_path):
         OpenFile(tmp_path / "none")
 
 
-def test_it_closes_with_the_last_that_refers_to_it(path):
+def test_it_closes_with_its_last_reference(path):
     file = OpenFile(path)
-    raw, part = file.raw, Part(file, 0, 1)
+    raw, part = file.raw, FileSlice(file, 0, 1)
     gc.disable()  # no cycle may keep it
     try:
         del file

@@ -1,17 +1,17 @@
-"""Bodies, read strictly: by length, by chunks, or until the connection closes.
+"""Bodies: by length, by chunks, or until the connection closes.
 
-This file knows nothing of sockets. A reader is fed bytes in any pieces and gives back the pieces to send on; what
-comes after the body's end is left in `rest`. With `framed`, chunked pieces come in chunks again, written anew: sizes
-in plain hexadecimal, no extensions (9112 7.1.1 lets a recipient ignore them), so no two recipients can read them in
-two ways. The last chunk is the caller's to write, once `done` is true.
+A reader is fed bytes in any pieces and returns the pieces to send on; what comes after the body's end is left in
+`rest`. With `framed`, chunked pieces come in chunks again, written anew: sizes in plain hexadecimal, no extensions
+(9112 7.1.1 lets a recipient ignore them), so no two recipients can read them in two ways. The last chunk is the
+caller's to write, once `done` is true.
 """
 
 import re
 from collections.abc import Callable
 from typing import Protocol
 
-from headgate.origin.gateway.grammar import FIELD_LINES, field_lines
-from headgate.origin.gateway.refusal import Refusal
+from headgate.errors import ProtocolError
+from headgate.http.h1.syntax import FIELD_LINES, split_fields
 
 __all__ = ["BodyReader", "ChunkedBody", "LengthBody", "UnboundedBody"]
 
@@ -19,7 +19,7 @@ __all__ = ["BodyReader", "ChunkedBody", "LengthBody", "UnboundedBody"]
 _SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:;[\t\x20-\x7e]*+)?")
 _TRAILERS = re.compile(rb"(" + FIELD_LINES + rb")\r\n")
 _STRAY = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)|[^\t\r\n\x20-\x7e\x80-\xff]")
-_LONGEST_SIZE_LINE = 512
+_MAX_SIZE_LINE = 512
 
 
 class BodyReader(Protocol):
@@ -33,7 +33,7 @@ class BodyReader(Protocol):
     """How many bytes of content have been read."""
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Take the next bytes; return the pieces to send on. Raises `Refusal`, and must not be fed again then."""
+        """Take the next bytes; return the pieces to send on. Raises `ProtocolError`, and must not be fed again then."""
 
 
 class LengthBody:
@@ -61,7 +61,7 @@ class LengthBody:
 
 
 class UnboundedBody:
-    """A body that ends with its connection (9112 6.3, item 8): its `done` is set by whoever sees that."""
+    """A body that ends with its connection (9112 6.3, item 8); the owner of the connection sets `done`."""
 
     __slots__ = ("done", "framed", "rest", "size")
 
@@ -80,28 +80,19 @@ class UnboundedBody:
 class ChunkedBody:
     """A chunked body: pieces come framed or bare; `trailers` holds the fields after the last chunk, once `done`.
 
-    `bound` is the longest trailer section, `content_bound` the longest content, 0 for any.
+    `max_trailers` is the size of the longest trailer section, `max_size` that of the longest content, 0 for any.
     """
 
     __slots__ = (
-        "_bound",
-        "_content_bound",
-        "_line",
-        "_remaining",
-        "_scanned",
-        "_step",
-        "done",
-        "framed",
-        "rest",
-        "size",
+        "_line", "_max_size", "_max_trailers", "_remaining", "_scanned", "_step", "done", "framed", "rest", "size",
         "trailers",
     )  # fmt: skip
 
-    def __init__(self, *, framed: bool, bound: int, content_bound: int = 0) -> None:
+    def __init__(self, *, framed: bool, max_trailers: int, max_size: int = 0) -> None:
         self.framed = framed
-        self._bound = bound
-        self._content_bound = content_bound
-        # A function, not a bound method: that would be a cycle, and garbage to collect, per body.
+        self._max_trailers = max_trailers
+        self._max_size = max_size
+        # A function, not a bound method: that would be a reference cycle for each body.
         self._step: _Step = ChunkedBody._read_size
         self._line = b""
         self._scanned = 0
@@ -126,17 +117,17 @@ class ChunkedBody:
     def _read_size(self, data: bytes, position: int, pieces: list[bytes]) -> int:
         end = data.find(b"\r\n", position)
         if end < 0:
-            return self._keep_line(data, position, _LONGEST_SIZE_LINE)
+            return self._keep_line(data, position, _MAX_SIZE_LINE)
         match = _SIZE_LINE.fullmatch(data, position, end)
-        if match is None or end - position > _LONGEST_SIZE_LINE:
-            raise Refusal(400, "a chunk's size line is malformed")
+        if match is None or end - position > _MAX_SIZE_LINE:
+            raise ProtocolError(400, "a chunk's size line is malformed")
         self._remaining = size = int(match[1], 16)
         if not size:
             self._step = ChunkedBody._read_trailers
             return end + 2
         self.size += size
-        if self._content_bound and self.size > self._content_bound:
-            raise Refusal(413, f"the body is longer than {self._content_bound} bytes")
+        if self._max_size and self.size > self._max_size:
+            raise ProtocolError(413, f"the body is longer than {self._max_size} bytes")
         if self.framed:
             pieces.append(b"%x\r\n" % size)
         self._step = ChunkedBody._read_content
@@ -160,7 +151,7 @@ class ChunkedBody:
             self._step = ChunkedBody._read_size
             return position + 2
         if end not in (b"", b"\r"):
-            raise Refusal(400, "a chunk is longer than its size")
+            raise ProtocolError(400, "a chunk is longer than its size")
         self._line = end
         return -1
 
@@ -170,20 +161,20 @@ class ChunkedBody:
         else:
             end = data.find(b"\r\n\r\n", position) + 4
             if end < 4:
-                return self._keep_line(data, position, self._bound)
+                return self._keep_line(data, position, self._max_trailers)
             match = _TRAILERS.fullmatch(data, position, end)
-            if match is None or end - position > self._bound:
-                raise Refusal(400, "the trailer section is malformed or too long")
-            self.trailers = field_lines(match[1])
+            if match is None or end - position > self._max_trailers:
+                raise ProtocolError(400, "the trailer section is malformed or too long")
+            self.trailers = split_fields(match[1])
         self.done, self.rest = True, data[end:]
         return -1
 
-    def _keep_line(self, data: bytes, position: int, bound: int) -> int:
-        """Keep what is not a whole line yet; refuse it when it never can be."""
+    def _keep_line(self, data: bytes, position: int, max_size: int) -> int:
+        """Keep an incomplete line; refuse it when it can never become right."""
         line = data[position:]
-        known = 0 if position else max(0, self._scanned - 1)  # what an earlier piece began has been looked at then
-        if len(line) > bound or _STRAY.search(line, known):
-            raise Refusal(400, "a line of the chunked coding is malformed or too long")
+        known = 0 if position else max(0, self._scanned - 1)  # what an earlier piece began has been checked then
+        if len(line) > max_size or _STRAY.search(line, known):
+            raise ProtocolError(400, "a line of the chunked coding is malformed or too long")
         self._line, self._scanned = line, len(line)
         return -1
 

@@ -1,16 +1,16 @@
-"""The head of a request, as far as identifying and matching need it.
+"""What identifying and matching need to know of a request, whichever server received it.
 
-One shape for every front door: the gateway fills it from its parser, the middleware from the scope or the environ.
+The gateway fills it from its parser, the middleware from the scope or the environ.
 """
 
 from collections.abc import Iterable
 
 import msgspec
 
-__all__ = ["Head", "field_of"]
+__all__ = ["RequestInfo", "field_value"]
 
 
-class Head(msgspec.Struct):
+class RequestInfo(msgspec.Struct):
     """A request's head: bytes as they came, field names in lower case."""
 
     method: bytes
@@ -20,7 +20,7 @@ class Head(msgspec.Struct):
     """The path without the query, percent-encoded as sent."""
 
     host: bytes
-    """The value of Host, port and all; empty when there is none."""
+    """The value of Host, port and all; empty when it is absent."""
 
     fields: list[tuple[bytes, bytes]]
     """Every field line in order: (name in lower case, value)."""
@@ -33,7 +33,7 @@ class Head(msgspec.Struct):
 
         Several lines make one value, joined with a comma (RFC 9110, section 5.3).
         """
-        return field_of(self.fields, name)
+        return field_value(self.fields, name)
 
     def single_field(self, name: bytes) -> bytes | None:
         """Return the value of the field `name` (lower case), or None when it is absent or has more than one line."""
@@ -41,7 +41,7 @@ class Head(msgspec.Struct):
         return values[0] if len(values) == 1 else None
 
 
-def field_of(fields: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
-    """Return the value of the field `name` among field lines; see `Head.field`."""
+def field_value(fields: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
+    """Return the value of the field `name` among field lines; see `RequestInfo.field`."""
     values = [value for field_name, value in fields if field_name == name]
     return b", ".join(values) if values else None

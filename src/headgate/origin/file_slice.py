@@ -1,7 +1,7 @@
-"""What a file has of a response's content, mostly a part of it: bytes of one state of that file, or an error.
+"""Response content that comes from a file: a slice of one state of that file, or an error.
 
-Nothing is mapped into memory. Whoever cuts a mapped file short ends the processes that read it; one that is read says
-so, and only the response under way breaks off.
+Nothing is mapped into memory: truncating a mapped file kills the processes that read it, truncating one that is read
+only breaks off the response under way.
 """
 
 import errno
@@ -13,11 +13,11 @@ from typing import Protocol, Self
 
 import msgspec
 
-__all__ = ["Content", "FileState", "OpenFile", "Part", "file_state"]
+__all__ = ["BodySource", "FileSlice", "FileState", "OpenFile", "file_state"]
 
 
 class FileState(msgspec.Struct, frozen=True):
-    """What tells two states of the file at one path apart."""
+    """What distinguishes two states of the file at one path."""
 
     device: int
     inode: int
@@ -25,19 +25,19 @@ class FileState(msgspec.Struct, frozen=True):
     modified: int
     """Nanoseconds since 1970."""
     changed: int
-    """Nanoseconds since 1970: unlike `modified`, nobody can set it back."""
+    """Nanoseconds since 1970: unlike `modified`, it cannot be set back."""
 
 
 def file_state(path: str | os.PathLike[str]) -> FileState:
-    """Look at the file at `path`; raises `OSError` when there is none."""
+    """Return the state of the file at `path`; raises `OSError` when it is missing."""
     return _state(os.stat(path))  # noqa: PTH116 - the same call for a path and for a descriptor
 
 
 class OpenFile:
     """A regular file as it was when it was opened; closed when nothing refers to it any more.
 
-    So a response under way goes on from the file it began with, whatever stands at its path meanwhile. Raises
-    `OSError` for what cannot be opened, and for what is not a regular file.
+    So a response under way goes on from the file it began with when another file takes its path. Raises `OSError` for
+    what cannot be opened, and for what is not a regular file.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -46,7 +46,7 @@ class OpenFile:
             kind = "is a directory" if stat.S_ISDIR(mode) else "is not a regular file"
             raise OSError(errno.EINVAL, kind, os.fspath(path))
         self.raw = Path(path).open("rb", buffering=0)  # noqa: SIM115 - the last reader closes it
-        """The file itself; whoever reads it moves its position, which `read` does not know."""
+        """The file itself; reading it moves its position, which `read` does not use."""
         self.state = _state(os.fstat(self.raw.fileno()))
         """As it was when it was opened."""
         weakref.finalize(self, self.raw.close)
@@ -57,43 +57,43 @@ class OpenFile:
         return self.state.size
 
     def fileno(self) -> int:
-        """Give its descriptor."""
+        """Return its descriptor."""
         return self.raw.fileno()
 
     def read(self, offset: int, length: int) -> bytes:
-        """Read exactly those bytes; raises `OSError` when the file is another by now."""
+        """Read exactly those bytes; raises `OSError` when the file has changed."""
         data, handle = b"", self.raw.fileno()
         while len(data) < length and (more := os.pread(handle, length - len(data), offset + len(data))):
             data += more
-        if len(data) < length or not self.is_as_opened():
+        if len(data) < length or not self.is_unchanged():
             raise OSError("the file has been written to since it was opened")
         return data
 
-    def is_as_opened(self) -> bool:
-        """Say whether nobody has written to it since; that its path leads elsewhere now does not matter."""
+    def is_unchanged(self) -> bool:
+        """Return whether it has not been written to since it was opened; another file at its path does not matter."""
         now = os.fstat(self.raw.fileno())
         return (now.st_size, now.st_mtime_ns) == (self.state.size, self.state.modified)
 
 
-class Content(Protocol):
-    """Bytes that can be had from a file."""
+class BodySource(Protocol):
+    """Response content that is read when it is sent."""
 
     @property
     def length(self) -> int:
-        """How many."""
+        """Bytes."""
         ...
 
     def read(self, start: int = 0, stop: int | None = None) -> bytes:
-        """Read those from `start` to before `stop`, or all; raises `OSError` as `OpenFile.read` does."""
+        """Read the bytes from `start` to before `stop`, or all; raises `OSError` as `OpenFile.read` does."""
         ...
 
     def cut(self, start: int, stop: int) -> Self:
-        """Give those from `start` to before `stop` as a content of their own."""
+        """Return the bytes from `start` to before `stop` as a source of their own."""
         ...
 
 
-class Part(msgspec.Struct, frozen=True):
-    """So many bytes of a file, from an offset on: a `Content` that the system itself can send."""
+class FileSlice(msgspec.Struct, frozen=True):
+    """So many bytes of a file from an offset on: a `BodySource` that the system itself can send."""
 
     file: OpenFile
     offset: int
@@ -103,9 +103,9 @@ class Part(msgspec.Struct, frozen=True):
         """Read some of it, or all; raises `OSError` as `OpenFile.read` does."""
         return self.file.read(self.offset + start, (self.length if stop is None else stop) - start)
 
-    def cut(self, start: int, stop: int) -> "Part":
-        """Give the part of this part from `start` to before `stop`."""
-        return Part(self.file, self.offset + start, stop - start)
+    def cut(self, start: int, stop: int) -> "FileSlice":
+        """Return the slice of this slice from `start` to before `stop`."""
+        return FileSlice(self.file, self.offset + start, stop - start)
 
 
 def _state(found: os.stat_result) -> FileState:

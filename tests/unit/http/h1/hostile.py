@@ -1,10 +1,12 @@
-"""Messages that two recipients could understand in two ways, and what the gateway answers.
+"""Messages that are malformed, or that two recipients could read in two ways.
 
-`HEADS` are wrong before their body begins: the origin must not see a byte. `BODIES` begin well: the origin may see a
-beginning and must never see an end. Each is followed by `MARKER`, which must be neither answered nor passed on.
+`HEADS` are request heads, each with the status of the response: an origin must not receive a byte of them. `BODIES` are
+requests whose chunked body is malformed: an origin may receive its beginning, and never its end. `RESPONSES` begin with
+a malformed response head: a client must receive a 502 instead. `MARKER` is a well-formed request that tests send after
+a hostile one; it must neither be answered nor forwarded.
 """
 
-__all__ = ["BODIES", "HEADS", "MARKER"]
+__all__ = ["BODIES", "HEADS", "MARKER", "RESPONSES"]
 
 MARKER = b"GET /marker HTTP/1.1\r\nHost: marker\r\n\r\n"
 
@@ -111,9 +113,9 @@ HEADS: dict[str, tuple[bytes, int]] = {
     "DEL in the target": (b"GET /\x7f HTTP/1.1\r\nHost: a\r\n\r\n", 400),
     "a target beyond ASCII": (b"GET /\xc3\xa9 HTTP/1.1\r\nHost: a\r\n\r\n", 400),
     "a fragment in the target": (b"GET /a#b HTTP/1.1\r\nHost: a\r\n\r\n", 400),
-    "a target that is no path": (b"GET a HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+    "a target that is not a path": (b"GET a HTTP/1.1\r\nHost: a\r\n\r\n", 400),
     "a star for GET": (b"GET * HTTP/1.1\r\nHost: a\r\n\r\n", 400),
-    "a method that is no token": (b"G(T / HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+    "a method that is not a token": (b"G(T / HTTP/1.1\r\nHost: a\r\n\r\n", 400),
     "no method": (b"/ HTTP/1.1\r\nHost: a\r\n\r\n", 400),
     "a method of a thousand bytes": (b"G" * 1000 + b" / HTTP/1.1\r\nHost: a\r\n\r\n", 400),
     "TLS to a plain port": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400),
@@ -125,7 +127,7 @@ HEADS: dict[str, tuple[bytes, int]] = {
     "CONNECT": (b"CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n", 405),
     "TRACE": (b"TRACE / HTTP/1.1\r\nHost: a\r\n\r\n", 405),
     "another expectation": (_POST + b"Expect: 200-ok\r\nContent-Length: 5\r\n\r\nhello", 417),
-    "a connection option that is no token": (_GET + b"Connection: close, a b\r\n\r\n", 400),
+    "a connection option that is not a token": (_GET + b"Connection: close, a b\r\n\r\n", 400),
 }
 
 BODIES: dict[str, tuple[bytes, int]] = {
@@ -134,7 +136,7 @@ BODIES: dict[str, tuple[bytes, int]] = {
     "size with minus": (_CHUNKED + b"\r\n-5\r\nhello\r\n0\r\n\r\n", 400),
     "size with 0x": (_CHUNKED + b"\r\n0x5\r\nhello\r\n0\r\n\r\n", 400),
     "size with underscore": (_CHUNKED + b"\r\n1_0\r\n0123456789abcdef\r\n0\r\n\r\n", 400),
-    "size no number": (_CHUNKED + b"\r\nxyz\r\nhello\r\n0\r\n\r\n", 400),
+    "size not a number": (_CHUNKED + b"\r\nxyz\r\nhello\r\n0\r\n\r\n", 400),
     "space before the size": (_CHUNKED + b"\r\n 5\r\nhello\r\n0\r\n\r\n", 400),
     "space after the size": (_CHUNKED + b"\r\n5 \r\nhello\r\n0\r\n\r\n", 400),
     "space before the extension": (_CHUNKED + b"\r\n5 ;x\r\nhello\r\n0\r\n\r\n", 400),
@@ -156,4 +158,28 @@ BODIES: dict[str, tuple[bytes, int]] = {
     "trailers without end": (_CHUNKED + b"\r\n5\r\nhello\r\n0\r\n" + b"X: abcdefghijklmnop\r\n" * 500, 400),
     "bare LF after the last chunk": (_CHUNKED + b"\r\n5\r\nhello\r\n0\n\r\n", 400),
     "bare LF at the end": (_CHUNKED + b"\r\n5\r\nhello\r\n0\r\n\n", 400),
+}
+
+_OK = b"HTTP/1.1 200 OK\r\n"
+
+RESPONSES: dict[str, bytes] = {
+    "not HTTP": b"SSH-2.0-OpenSSH_9.2\r\n",
+    "not HTTP, with a blank line": b"hello\r\n\r\n",
+    "HTTP/2": b"HTTP/2.0 200 OK\r\nContent-Length: 0\r\n\r\n",
+    "HTTP/0.9": b"<html>hello</html>",
+    "no status": b"HTTP/1.1 OK\r\n\r\n",
+    "a status of four digits": b"HTTP/1.1 2000 OK\r\n\r\n",
+    "a status out of range": b"HTTP/1.1 999 OK\r\nContent-Length: 0\r\n\r\n",
+    "bare LF": b"HTTP/1.1 200 OK\nContent-Length: 0\n\n",
+    "bare LF in a field": _OK + b"X: y\nSet-Cookie: a=b\r\nContent-Length: 0\r\n\r\n",
+    "bare CR in a field": _OK + b"X: y\rSet-Cookie: a=b\r\nContent-Length: 0\r\n\r\n",
+    "NUL": _OK + b"X: a\x00b\r\nContent-Length: 0\r\n\r\n",
+    "folded line": _OK + b"X: a\r\n b\r\nContent-Length: 0\r\n\r\n",
+    "space before the colon": _OK + b"Content-Length : 0\r\n\r\n",
+    "two lengths": _OK + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+    "length and chunked": _OK + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "length with sign": _OK + b"Content-Length: +1\r\n\r\na",
+    "gzip, chunked": _OK + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+    "HTTP/1.0 chunked": b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "a connection option that is not a token": _OK + b"Connection: a b\r\nContent-Length: 0\r\n\r\n",
 }

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from headgate.origin.gateway.progress import sending_progress
+from headgate.origin.gateway.send_progress import send_progress
 
 
 class Transport(asyncio.Transport):
@@ -25,31 +25,31 @@ def test_the_number_changes_as_the_peer_takes_what_is_sent() -> None:
         client.connect(listening.getsockname())
         server, _ = listening.accept()
         with server:
-            assert sending_progress(Transport(server, 0)) is None
+            assert send_progress(Transport(server, 0)) is None
             server.setblocking(False)
             with suppress(BlockingIOError):
                 while True:
                     server.send(bytes(65_536))
-            before = sending_progress(Transport(server, 0))
+            before = send_progress(Transport(server, 0))
             assert before is not None
             received = 0
             while received < 500_000:
                 received += len(client.recv(65_536))
-            after = sending_progress(Transport(server, 0))
+            after = send_progress(Transport(server, 0))
             assert after is None or after > before
 
 
 @pytest.mark.parametrize("waiting", [0, 7])
-def test_without_such_a_socket_the_buffer_tells(waiting: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_tcp_socket_it_is_the_size_of_the_buffer(waiting: int, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = waiting or None
-    assert sending_progress(Transport(None, waiting)) == expected
+    assert send_progress(Transport(None, waiting)) == expected
     pair = socket.socketpair()
     with pair[0], pair[1]:
-        assert sending_progress(Transport(pair[0], waiting)) == expected
+        assert send_progress(Transport(pair[0], waiting)) == expected
 
     class Broken(socket.socket):
         def getsockopt(self, *_: Any) -> Any:
             raise OSError("not connected")
 
     with Broken() as broken:
-        assert sending_progress(Transport(broken, waiting)) == expected
+        assert send_progress(Transport(broken, waiting)) == expected

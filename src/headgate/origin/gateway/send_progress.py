@@ -9,13 +9,13 @@ import socket
 import struct
 import sys
 
-__all__ = ["sending_progress"]
+__all__ = ["send_progress"]
 
 _TCP_INFO = struct.Struct("=24xI92xQ16xI")
 """Of Linux's `struct tcp_info`: segments sent and not acknowledged, bytes acknowledged, bytes not sent yet."""
 
 
-def sending_progress(transport: asyncio.Transport) -> int | None:
+def send_progress(transport: asyncio.Transport) -> int | None:
     """Return a number that changes as the peer takes what it is sent; None when it has taken everything.
 
     Elsewhere than on Linux, and where the socket is not TCP, it is the number of bytes in the transport's buffer.

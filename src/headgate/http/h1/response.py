@@ -1,0 +1,159 @@
+"""Response heads: bytes in, a `ResponseHead` or a `ProtocolError` (502) out.
+
+An origin is believed in what it says, not in how it says it: a head that two clients could read in two ways is refused,
+so no response is ever split by what an origin let into its fields. As in `request`, one expression matches the usual
+head in one pass and only accepts; what it does not match is for the general grammar, which alone refuses.
+"""
+
+import re
+
+import msgspec
+
+from headgate.errors import ProtocolError
+from headgate.http.h1.syntax import (
+    FIELD_LINES,
+    FIELD_VALUE,
+    TOKEN,
+    find_stray_byte,
+    named_lines,
+    names_pattern,
+    parse_connection,
+    parse_content_length,
+)
+
+__all__ = [
+    "NOTEWORTHY_FIELDS",
+    "ResponseHead",
+    "check_response_start",
+    "parse_response_head",
+    "parse_usual_response_head",
+]
+
+NOTEWORTHY_FIELDS = (
+    "content-length", "transfer-encoding", "connection", "keep-alive", "proxy-connection", "te", "upgrade",
+)  # fmt: skip
+"""Every field about framing or about this hop, of which a recipient must not take any for opaque."""
+
+# 9112 4: the reason may be empty; the space before it may be missing too, in what many origins send.
+_STATUS_LINE = rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: (" + FIELD_VALUE + rb"))?+\r\n"
+_HEAD = re.compile(_STATUS_LINE + FIELD_LINES + rb"\r\n")
+_BEGINNING = b"HTTP/1."
+_NOTEWORTHY = named_lines(*NOTEWORTHY_FIELDS)
+_DATE = re.compile(rb"\ndate:", re.IGNORECASE)
+
+_OTHER_LINES = (
+    rb"(?:(?!(?:" + names_pattern(NOTEWORTHY_FIELDS) + rb"):)" + TOKEN + rb":" + FIELD_VALUE + rb"\r\n)*+"
+)  # fmt: skip
+_KEEP_ALIVE_LINE = rb"[Cc]onnection: keep-alive\r\n"
+_LENGTH_LINE = rb"[Cc]ontent-[Ll]ength: (0|[1-9][0-9]{0,17}+)\r\n"
+_USUAL_HEAD = re.compile(
+    rb"(HTTP/1\.1 ([2-5][0-9][0-9])(?: " + FIELD_VALUE + rb")?+\r\n" + _OTHER_LINES + rb")"
+    # Connection may stand before the length or after it.
+    + rb"(?:" + _KEEP_ALIVE_LINE + rb"(" + _OTHER_LINES + rb"))?+(" + _LENGTH_LINE + _OTHER_LINES + rb")"
+    + rb"(?:" + _KEEP_ALIVE_LINE + rb"(" + _OTHER_LINES + rb"))?+\r\n"
+)  # fmt: skip
+_KEEP_ALIVE = frozenset({b"keep-alive"})
+_NO_MEMBERS: frozenset[bytes] = frozenset()
+
+
+class ResponseHead(msgspec.Struct, gc=False):
+    """One response head, and what it means for the connection."""
+
+    status: int
+    reason: bytes = b""
+    lines: bytes = b""
+    """The field lines as they came, each with its CRLF; empty in a usual head, whose lines are in `forwardable`."""
+    size: int = 0
+    """Bytes of the head, its empty line included."""
+    minor: int = 1
+    """HTTP/1.`minor`: 0 or 1."""
+    length: int = -1
+    """The value of Content-Length; -1 when it is absent."""
+    chunked: bool = False
+    """Whether the body, if there is one, is chunked."""
+    connection: frozenset[bytes] = frozenset()
+    """The members of Connection, in lower case."""
+    keep_alive: bool = True
+    """Whether the origin's connection can be used again."""
+    has_date: bool = False
+    """Whether it says when it was made."""
+    websocket: bool = False
+    """Whether the origin switches to WebSocket."""
+    forwardable: bytes = b""
+    """Of a usual head: status line and field lines without Connection, which may be forwarded as they are."""
+
+    def has_body(self, method: bytes) -> bool:
+        """Return whether a body follows when the request's method was `method` (9112 6.3, items 1 and 2)."""
+        return not (method == b"HEAD" or self.status < 200 or self.status in {204, 304})
+
+
+def parse_usual_response_head(data: bytes) -> ResponseHead | None:
+    """Read the head at the beginning of `data` if it is usual and whole; else None.
+
+    A usual head is final, HTTP/1.1, has one Content-Length, Date, perhaps one `Connection: keep-alive`, and no other
+    field of `NOTEWORTHY_FIELDS`.
+    """
+    match = _USUAL_HEAD.match(data)
+    if match is None:
+        return None
+    before, status, between, lengthy, length, after = match.groups()
+    size = match.end()
+    if data.find(b"\r\nDate: ", 0, size) < 0 and data.find(b"\r\ndate: ", 0, size) < 0:
+        return None
+    if between is None and after is None:
+        members, forwardable = _NO_MEMBERS, before + lengthy
+    elif between is None or after is None:
+        members, forwardable = _KEEP_ALIVE, before + (between or b"") + lengthy + (after or b"")
+    else:
+        return None
+    return ResponseHead(
+        int(status), size=size, length=int(length), connection=members, has_date=True, forwardable=forwardable
+    )
+
+
+def parse_response_head(raw: bytes) -> ResponseHead:
+    """Read a whole head, its empty line included; raises `ProtocolError` (502)."""
+    match = _HEAD.fullmatch(raw)
+    if match is None:
+        raise ProtocolError(502, "the origin's response has a malformed head")
+    minor, status, reason = match.groups()
+    start = raw.find(b"\r\n") + 2
+    response = ResponseHead(int(status), reason or b"", raw[start:-2], len(raw), int(minor), keep_alive=minor == b"1")
+    values: dict[bytes, list[bytes]] = {}
+    for name, value in _NOTEWORTHY.findall(raw, start - 1):
+        values.setdefault(name.lower(), []).append(value.rstrip(b"\t "))
+    if values:
+        try:
+            _read_framing(response, values)
+            _read_connection(response, values)
+        except ProtocolError as error:
+            raise ProtocolError(502, f"in the origin's response, {error.reason}") from None
+    response.has_date = _DATE.search(raw, start - 1) is not None
+    return response
+
+
+def check_response_start(data: bytes) -> None:
+    """Refuse what can never become a response head; raises `ProtocolError` (502)."""
+    if not data.startswith(_BEGINNING[: len(data)]) or find_stray_byte(data):
+        raise ProtocolError(502, "the origin's response is not HTTP/1.1 or HTTP/1.0")
+
+
+def _read_framing(response: ResponseHead, values: dict[bytes, list[bytes]]) -> None:
+    lengths, encodings = values.get(b"content-length"), values.get(b"transfer-encoding")
+    if encodings is not None:
+        if lengths is not None:
+            raise ProtocolError(502, "both Content-Length and Transfer-Encoding")
+        if not response.minor or len(encodings) > 1 or encodings[0].lower() != b"chunked":
+            raise ProtocolError(502, "Transfer-Encoding is not chunked alone")
+        response.chunked = True
+    elif lengths is not None:
+        if len(lengths) > 1:
+            raise ProtocolError(502, "Content-Length is repeated")
+        response.length = parse_content_length(lengths[0])
+
+
+def _read_connection(response: ResponseHead, values: dict[bytes, list[bytes]]) -> None:
+    response.connection = members = parse_connection(values.get(b"connection", []))
+    response.keep_alive = b"close" not in members and (response.minor == 1 or b"keep-alive" in members)
+    if b"upgrade" in members and response.status == 101:
+        response.websocket = [value.lower() for value in values.get(b"upgrade", [])] == [b"websocket"]

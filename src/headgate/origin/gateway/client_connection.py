@@ -1,0 +1,478 @@
+"""The client's side: one connection, its requests read one after another, each decided on and then answered.
+
+Only one request is handled at a time; what a client sends ahead waits in a bounded buffer. What the connection does at
+any moment is its state, and the table in `client_state` has every way from one to another.
+"""
+
+import asyncio
+import math
+import time
+from typing import cast
+
+from headgate.errors import ProtocolError
+from headgate.http.h1 import (
+    LengthBody,
+    RequestBuffer,
+    RequestHead,
+    parse_request_head,
+    parse_usual_request_head,
+)
+from headgate.limit import Accounting
+from headgate.origin.gateway.client_state import READY, TRANSITIONS, Event, State
+from headgate.origin.gateway.context import GatewayContext
+from headgate.origin.gateway.delay import Delay
+from headgate.origin.gateway.exchange import Exchange
+from headgate.origin.gateway.file_response import FileResponse
+from headgate.origin.gateway.forwarding import ClientInfo, forwarded_request_head
+from headgate.origin.gateway.interfaces import Upstream
+from headgate.origin.gateway.policy import Policy, classify
+from headgate.origin.gateway.responses import gateway_problem, serialize
+from headgate.origin.gateway.send_progress import send_progress
+from headgate.origin.gateway.tunnel import join, reset_on_close
+from headgate.origin.response import Response
+from headgate.release import Status
+
+__all__ = ["ClientConnection"]
+
+MAX_BUFFERED = 65536
+"""Bytes sent ahead that are kept while a request is under way."""
+MAX_REQUESTS_PER_TURN = 32
+"""Requests answered here before other connections get their turn: thousands fit into what is read at once."""
+MAX_DISCARDED_BODY = 65536
+"""Bytes of an unwanted body that are read so that the connection can go on; for a longer one it is closed."""
+LINGER_TIMEOUT = 2.0
+"""Seconds a connection is still read after the last response, so that the client gets to read it (9112 9.6)."""
+
+_NOT_SERVED = frozenset({b"CONNECT", b"TRACE"})
+"""A gateway opens no tunnels; a trace would show the client what was added for the origin's eyes."""
+_REFUSALS = {
+    "crowded": "connection limit reached",
+    "crowded_client": "connection limit of this client address reached",
+}
+
+
+class ClientConnection(asyncio.Protocol):
+    """One connection of a client; made by the gateway's listener."""
+
+    __slots__ = (
+        "_buffer", "_buffer_full", "_client_info", "_context", "_delay", "_discarded", "_eof", "_identifier",
+        "_last_progress", "_policy", "_transport", "_upstream_slow", "_writable", "client", "deadline", "exchange",
+        "state",
+    )  # fmt: skip
+
+    def __init__(self, context: GatewayContext) -> None:
+        self.state = State.IDLE
+        self.client = b""
+        """What it is counted under; empty when it is not counted."""
+        self.exchange: Exchange | FileResponse | None = None
+        """What makes the response under way; None in every state but RESPONDING."""
+        self.deadline = math.inf
+        """When, by the gateway's coarse clock, `expire` is due."""
+        self._context = context
+        self._buffer = RequestBuffer()
+        self._buffer_full = False
+        self._upstream_slow = False
+        self._writable = True
+        self._eof = False
+        self._delay: Delay | None = None
+        self._discarded: LengthBody | None = None
+        self._last_progress: int | None = None
+        self._identifier: bytes | None = None
+        self._client_info = cast("ClientInfo", None)
+        self._policy = cast("Policy", None)
+        self._transport = cast("asyncio.Transport", None)
+
+    # What the event loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Start: see `asyncio.Protocol`."""
+        context = self._context
+        self._transport = cast("asyncio.Transport", transport)
+        self._bind_policy(context.policy)
+        self.deadline = context.now + context.timeouts.header
+        if event := context.registry.enter(self, self._client_info):
+            context.note(event)
+            self._reject_connection(gateway_problem(503, _REFUSALS[event]))
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """End: see `asyncio.Protocol`."""
+        self._move(Event.CLOSE)
+        self._context.registry.leave(self)
+        if self._delay is not None:
+            self._delay.cancel()
+            self._delay = None
+        exchange, self.exchange = self.exchange, None
+        if exchange is not None:
+            exchange.abandon()
+
+    def data_received(self, data: bytes) -> None:
+        """Read requests; in the usual case `data` is exactly one head of a usual request."""
+        state = self.state
+        if state is State.IDLE and self._writable:
+            request = parse_usual_request_head(data, self._context.limits)
+            if request is not None:
+                self._handle(request)
+                return
+        elif state is State.RESPONDING:
+            if self.exchange is not None and self.exchange.takes_body:
+                data = self.exchange.feed(data)
+        elif state is State.DISCARDING:
+            data = self._discard(data)
+        if data and self.state is not State.LINGERING and self.state is not State.CLOSED:
+            self._buffer.append(data)
+            self._process_buffer()
+            self._limit_buffer()
+
+    def eof_received(self) -> bool:
+        """The client sends no more; returns whether to stay open for what it is still to receive."""
+        self._eof = True
+        stays = self._transport.can_write_eof()  # TLS cannot stay half open, and its loops complain when asked to
+        if self.state is State.RESPONDING:
+            return stays and self.exchange is not None and not self.exchange.takes_body
+        if len(self._buffer) and self.state in {State.IDLE, State.READING_HEAD, State.WAITING}:
+            self._continue()  # there may be whole requests yet, which wait for their turn or for the client to read
+            return stays
+        # Also a delayed request ends here: a client that only closed its sending half looks like one that left.
+        return False
+
+    def pause_writing(self) -> None:
+        """The client reads slowly: stop reading the response."""
+        self._writable = False
+        if self.exchange is not None:
+            self.renew_deadline()
+            self.exchange.pause_response()
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        self._writable = True
+        if self.exchange is not None:
+            self.renew_deadline()
+            self.exchange.resume_response()
+        else:
+            self._continue()
+
+    # What the exchange calls: see `Downstream`.
+
+    def renew_deadline(self) -> None:
+        """Set the deadline anew: something moved."""
+        context, exchange = self._context, self.exchange
+        if exchange is not None and (exchange.waits_for_client or not self._writable):
+            seconds = context.timeouts.idle
+        elif exchange is not None and exchange.begun:
+            seconds = context.timeouts.response_body or math.inf
+        else:
+            seconds = context.timeouts.response
+        self.deadline = context.now + seconds
+
+    def write(self, data: bytes) -> None:
+        """Send bytes of a response."""
+        if not self._transport.is_closing():
+            self._transport.write(data)
+
+    def respond_with(self, message: bytes) -> None:
+        """Send a whole response and go on; the connection is kept."""
+        self.exchange = None
+        self._move(Event.DONE)
+        self._transport.write(message)
+        self.deadline = self._context.now + self._context.timeouts.idle
+        if len(self._buffer) or self._eof:
+            self._continue()
+
+    def complete(self, *, keep: bool, unread: bool = False) -> None:
+        """Go on after a whole response."""
+        self._end_exchange()
+        self.deadline = self._context.now + self._context.timeouts.idle
+        if unread:
+            self._linger()
+        elif not keep or self._context.draining:
+            self._close()
+        else:
+            self._move(Event.DONE)
+            self._continue()
+
+    def fail(self, request: RequestHead, error: ProtocolError, *, unread: bool) -> None:
+        """Answer for the origin, of whose response nothing has been sent."""
+        self._end_exchange()
+        response = gateway_problem(error.status, error.reason)
+        if unread:
+            self._send_last(response)
+        else:
+            self._answer(response, request, body_was_read=True)
+            self._continue()
+
+    def refuse_body(self, error: ProtocolError, *, begun: bool) -> None:
+        """Answer a request whose body is malformed; just close where the response has begun."""
+        if begun:
+            self.abort()
+        else:
+            self._end_exchange()
+            self._refuse(error)
+
+    def abort(self, *, reset: bool = False) -> None:
+        """Close at once."""
+        self.exchange = None
+        self._move(Event.CLOSE)
+        if reset:
+            reset_on_close(self._transport)
+        self._transport.abort()
+
+    def pause_request(self) -> None:
+        """Read no more of the request's body: the origin is slow."""
+        self._upstream_slow = True
+        self._update_reading()
+
+    def resume_request(self) -> None:
+        """Read the request's body again."""
+        self._upstream_slow = False
+        self._update_reading()
+
+    def become_tunnel(self, upstream: Upstream, greeting: bytes) -> None:
+        """Join both connections to a tunnel, and pass on what both sides have sent already."""
+        self.exchange = None
+        self._move(Event.CLOSE)
+        self._buffer_full = self._upstream_slow = False
+        self._update_reading()
+        registry = self._context.registry
+        near, far = join(self._transport, upstream.release_transport(), registry.leave_tunnel)
+        registry.enter_tunnel(self, near, far)
+        near.transport.write(greeting)
+        if early := self._buffer.take():
+            far.transport.write(early)
+
+    # What the gateway calls.
+
+    def expire(self) -> None:
+        """Stop waiting: the deadline is over. A head has no more time while an earlier response is still read."""
+        if self.state is not State.READING_HEAD and self._client_reads():
+            return
+        exchange = self.exchange
+        if exchange is not None and self._writable:
+            if exchange.waits_for_client and not self._upstream_slow:
+                exchange.abandon()
+                self.refuse_body(ProtocolError(408, "request body timeout"), begun=exchange.begun)
+            else:
+                exchange.time_out()
+        elif self.state is State.READING_HEAD and len(self._buffer) and self._writable:
+            self._refuse(ProtocolError(408, "request header timeout"))
+        else:
+            self._transport.abort()  # connection_lost() then ends what is under way at the origin
+
+    def drain(self) -> None:
+        """Close after the response under way; at once when there is none."""
+        if self.exchange is not None:
+            self.exchange.drain()
+        elif self.state in READY and not len(self._buffer):
+            self._close()
+
+    def _client_reads(self) -> bool:
+        """Return whether the client took some of what it is sent since the last look; then there is a new deadline."""
+        progress = send_progress(self._transport)
+        moves = progress is not None and progress != self._last_progress
+        self._last_progress = progress
+        if moves:
+            self.deadline = self._context.now + self._context.timeouts.idle
+        return moves
+
+    # States and flow control.
+
+    def _move(self, event: Event) -> None:
+        self.state = TRANSITIONS[self.state][event]
+
+    def _update_reading(self) -> None:
+        """Read from the client, unless too much was sent ahead or the origin is slow."""
+        if self._transport.is_closing():
+            return
+        if self._buffer_full or self._upstream_slow:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+    def _limit_buffer(self) -> None:
+        """Leave with the client what it sent too far ahead."""
+        too_much = len(self._buffer) > MAX_BUFFERED and not (self.state in READY and self._writable)
+        if too_much is not self._buffer_full:
+            self._buffer_full = too_much
+            self._update_reading()
+
+    # Requests, one after another.
+
+    def _continue(self) -> None:
+        """Read what the client sent ahead."""
+        if self.state is State.WAITING and self._writable:
+            self._move(Event.RESUMED)
+        self._process_buffer()
+        self._limit_buffer()
+        if self._eof and self._writable:
+            if self.state is State.READING_HEAD and len(self._buffer):
+                self._refuse(ProtocolError(400, "the request ends within its head"))
+            elif self.state in READY:
+                self._close()
+
+    def _process_buffer(self) -> None:
+        """Handle the buffered requests, until one is incomplete or under way, or the client does not read."""
+        limits = self._context.limits
+        for _ in range(MAX_REQUESTS_PER_TURN):
+            if not (len(self._buffer) and self._writable and self.state in READY):
+                break
+            try:
+                head = self._buffer.next_head(limits)
+                request = parse_request_head(head, limits) if head is not None else None
+                if request is not None and request.method in _NOT_SERVED:
+                    raise ProtocolError(405, f"{request.method.decode()} is not served here")
+            except ProtocolError as error:
+                self._refuse(error)
+                return
+            if request is None:
+                self._await_head()
+                return
+            self._handle(request)
+        else:
+            asyncio.get_running_loop().call_soon(self._continue)
+        if self.state is State.IDLE and len(self._buffer):
+            self._move(Event.HELD_BACK)
+
+    def _await_head(self) -> None:
+        # Once for each request: an empty line before it, however often and in however many pieces, gives no more time.
+        if self.state is State.IDLE and len(self._buffer):
+            self._move(Event.HEAD_STARTED)
+            self.deadline = self._context.now + self._context.timeouts.header
+
+    def _bind_policy(self, policy: Policy) -> None:
+        """Look at the client as a policy does: another may trust, or identify by, other things."""
+        transport = self._transport
+        name = transport.get_extra_info("peername")
+        address = str(name[0]) if isinstance(name, tuple) else ""
+        if address.startswith("::ffff:") and "." in address:
+            address = address[7:]  # an IPv4 client at a socket for both
+        tls = transport.get_extra_info("ssl_object") is not None
+        self._client_info = ClientInfo(address, trusted=policy.is_trusted(address), tls=tls)
+        self._policy = policy
+        self._identifier = policy.identify.per_connection(address)
+
+    def _handle(self, request: RequestHead) -> None:
+        """Answer a request here, or have the gatekeeper decide on it, and obey."""
+        self._move(Event.REQUEST_READ)
+        policy = self._context.policy
+        if policy.local is not None:
+            response = policy.local(request)
+            if response is not None:
+                self._answer(response, request)
+                return
+        if policy is not self._policy:
+            self._bind_policy(policy)
+        domain, identifier = classify(request, policy, self._client_info, self._identifier)
+        if domain is None:
+            self._forward(request)
+            return
+        now = time.time()
+        accounting = policy.gatekeeper.admit(domain, identifier, now=now)
+        status = accounting.status
+        if status is Status.ACCEPTED:
+            self._forward(request)
+        elif status is Status.DELAYED:
+            self._move(Event.DELAYED)
+            self.deadline = math.inf
+            self._delay = Delay(accounting, policy.gatekeeper, lambda: self._release(request))
+        else:
+            self._reject(request, policy, accounting, now)
+
+    def _release(self, request: RequestHead) -> None:
+        self._delay = None
+        if self.state is State.DELAYED:
+            self._forward(request)
+
+    def _reject(self, request: RequestHead, policy: Policy, accounting: Accounting, now: float) -> None:
+        """Answer a rejected request: from the lifeboat where it has an answer, else with the rejection."""
+        response = policy.lifeboat(request) if policy.lifeboat is not None else None
+        if response is not None:
+            self._context.note("lifeboat")
+        else:
+            accept = b", ".join(request.values(b"accept"))
+            response = policy.reject(accounting, now=now, accept=accept or None)
+        self._answer(response, request)
+
+    def _forward(self, request: RequestHead) -> None:
+        context = self._context
+        head = forwarded_request_head(request, self._client_info, context.pool.authority)
+        exchange = self.exchange = Exchange(context, self, request, head)
+        self._move(Event.RESPONSE_STARTED)
+        self.deadline = context.now + context.timeouts.response
+        exchange.start()
+        if len(self._buffer) and exchange.takes_body:
+            self._buffer.append(exchange.feed(self._buffer.take()))
+            self._limit_buffer()
+
+    def _end_exchange(self) -> None:
+        """Drop an exchange; an origin that did not read the body's end does not keep the next request waiting."""
+        self.exchange = None
+        if self._upstream_slow:
+            self.resume_request()
+
+    # Responses made here, and the end.
+
+    def _answer(self, response: Response, request: RequestHead, *, body_was_read: bool = False) -> None:
+        """Send a response of the gateway's own; discard the request's body if it is short, else close after it."""
+        unread = request.has_body and not body_was_read
+        is_short = not request.expects_continue and 0 < request.length <= MAX_DISCARDED_BODY
+        discards = unread and is_short and response.source is None
+        keep = request.keep_alive and (discards or not unread) and not self._context.draining
+        self.write(serialize(response, keep=keep, minor=request.minor, without_body=request.method == b"HEAD"))
+        self.deadline = self._context.now + self._context.timeouts.idle
+        if response.source is not None:
+            self.exchange = FileResponse(self, self._transport, response.source, keep=keep, unread=unread)
+            self._move(Event.RESPONSE_STARTED)
+            self.exchange.start()
+        elif not keep:
+            self._linger() if unread or len(self._buffer) else self._close()
+        elif discards:
+            self._move(Event.ANSWERED_EARLY)
+            self._discarded = LengthBody(request.length)
+            self._buffer.append(self._discard(self._buffer.take()))
+        else:
+            self._move(Event.DONE)
+
+    def _discard(self, data: bytes) -> bytes:
+        """Read the body of a request that is answered already; return what comes after it."""
+        body = self._discarded
+        assert body is not None
+        body.feed(data)
+        if not body.done:
+            return b""
+        self._discarded = None
+        self._move(Event.DONE)
+        return body.rest
+
+    def _refuse(self, error: ProtocolError) -> None:
+        """Answer a malformed request, and read no further: where the next one begins is unknown."""
+        self._context.note("refused")
+        self._send_last(gateway_problem(error.status, error.reason, allow=self._context.allow))
+
+    def _send_last(self, response: Response) -> None:
+        self.write(serialize(response, keep=False))
+        self._linger()
+
+    def _linger(self) -> None:
+        """Close, but read on for a while: unread bytes would make the system reset what was just sent (9112 9.6)."""
+        self._move(Event.LAST_RESPONSE)
+        self._buffer.take()
+        self.deadline = self._context.now + LINGER_TIMEOUT
+        if self._eof:
+            self._transport.close()
+        elif not self._transport.is_closing():
+            self._buffer_full = self._upstream_slow = False
+            self._update_reading()
+            if self._transport.can_write_eof():
+                self._transport.write_eof()
+
+    def _reject_connection(self, response: Response) -> None:
+        """Answer a connection over a limit, and close it: it is not counted, and nothing waits for it."""
+        self._move(Event.CLOSE)
+        self.write(serialize(response, keep=False))
+        self._transport.close()
+        # With TLS, close() waits for the client.
+        asyncio.get_running_loop().call_later(LINGER_TIMEOUT, self._transport.abort)
+
+    def _close(self) -> None:
+        self._move(Event.CLOSE)
+        self.deadline = self._context.now + self._context.timeouts.response
+        self._transport.close()

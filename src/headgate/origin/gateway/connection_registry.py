@@ -1,0 +1,108 @@
+"""The open connections of a gateway, bounded in total and for each client.
+
+A client is an IPv4 address or an IPv6 network of 64 bits, as in `client_address`.
+"""
+
+import asyncio
+from typing import Protocol
+
+from headgate.origin.gateway.forwarding import ClientInfo
+from headgate.origin.gateway.tunnel import TunnelEnd
+from headgate.origin.identify import client_address
+
+__all__ = ["ClientCounts", "ConnectionRegistry", "RegisteredConnection"]
+
+
+class RegisteredConnection(Protocol):
+    """A client's connection, as its gateway watches it."""
+
+    client: bytes
+    """What it is counted under; empty when it is not counted."""
+    deadline: float
+    """When `expire` is due, by the gateway's coarse clock."""
+
+    def expire(self) -> None:
+        """Stop waiting: the deadline is over."""
+
+    def drain(self) -> None:
+        """Close after the response under way; at once when there is none."""
+
+    def abort(self) -> None:
+        """Close at once."""
+
+
+class ClientCounts:
+    """The number of connections of each client, at most `limit`; 0 sets no limit."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._open: dict[bytes, int] = {}
+        self._client_of = client_address().per_connection
+
+    def enter(self, address: str) -> bytes:
+        """Count a connection in; returns the client, for `leave`, or empty bytes when its limit is reached."""
+        client = self._client_of(address) or b""
+        count = self._open.get(client, 0)
+        if 0 < self._limit <= count:
+            return b""
+        self._open[client] = count + 1
+        return client
+
+    def leave(self, client: bytes) -> None:
+        """Count a connection out; does nothing for empty bytes."""
+        count = self._open.pop(client, 0)
+        if count > 1:
+            self._open[client] = count - 1
+
+
+class ConnectionRegistry:
+    """The connections and tunnels that are open; at most `limit`, and at most `client_limit` of one client."""
+
+    def __init__(self, *, limit: int, client_limit: int) -> None:
+        self.connections: set[RegisteredConnection] = set()
+        self.tunnels: set[TunnelEnd] = set()
+        """Both ends of every tunnel."""
+        self._limit = limit
+        self._counts = ClientCounts(client_limit)
+        self._empty = asyncio.Event()
+
+    def enter(self, connection: RegisteredConnection, client: ClientInfo) -> str:
+        """Count a connection in; returns the event that it counts as when a limit is reached, else an empty text."""
+        if len(self.connections) + len(self.tunnels) // 2 >= self._limit:
+            return "crowded"
+        # One load balancer, or one unix socket, carries the connections of many clients.
+        if client.address and not client.trusted:
+            connection.client = self._counts.enter(client.address)
+            if not connection.client:
+                return "crowded_client"
+        self.connections.add(connection)
+        return ""
+
+    def leave(self, connection: RegisteredConnection) -> None:
+        """Count a connection out."""
+        self.connections.discard(connection)
+        self._counts.leave(connection.client)
+        connection.client = b""
+        self._check_empty()
+
+    def enter_tunnel(self, connection: RegisteredConnection, near: TunnelEnd, far: TunnelEnd) -> None:
+        """Count the tunnel that a connection has become, under the same client."""
+        self.tunnels |= {near, far}
+        near.client, connection.client = connection.client, b""
+        self.connections.discard(connection)
+
+    def leave_tunnel(self, end: TunnelEnd) -> None:
+        """Count one end of a tunnel out."""
+        self.tunnels.discard(end)
+        self._counts.leave(end.client)
+        self._check_empty()
+
+    async def emptied(self) -> None:
+        """Wait until there is neither a connection nor a tunnel."""
+        if self.connections or self.tunnels:
+            self._empty.clear()
+            await self._empty.wait()
+
+    def _check_empty(self) -> None:
+        if not self.connections and not self.tunnels:
+            self._empty.set()

@@ -1,0 +1,86 @@
+"""A transport without a socket, and the context of a gateway, for connections that are driven by hand."""
+
+import asyncio
+from typing import Any
+
+from headgate.config.tree import Timeouts
+from headgate.http.h1 import RequestLimits
+from headgate.limit import Domain, Gatekeeper
+from headgate.origin import Rejections, Route, Routes, client_address
+from headgate.origin.gateway import Policy
+from headgate.origin.gateway.connection_registry import ConnectionRegistry
+from headgate.origin.gateway.context import GatewayContext
+from headgate.origin.gateway.upstream import UpstreamPool
+
+__all__ = ["StubTransport", "make_context", "make_policy"]
+
+
+class StubTransport(asyncio.Transport):
+    """Keeps what is written and remembers how it was closed; nothing happens by itself."""
+
+    def __init__(self, *, address: str = "192.0.2.1", half_open: bool = True) -> None:
+        super().__init__({"peername": (address, 50_000)})
+        self.written = b""
+        self.buffered = 0
+        self.reading = True
+        self.closed = self.aborted = self.ended = False
+        self.half_open = half_open
+        self.protocol: asyncio.BaseProtocol | None = None
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written += bytes(data)
+
+    def take(self) -> bytes:
+        """Return what was written since the last call."""
+        written, self.written = self.written, b""
+        return written
+
+    def get_write_buffer_size(self) -> int:
+        return self.buffered
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self.protocol = protocol
+
+    def is_closing(self) -> bool:
+        return self.closed or self.aborted
+
+    def can_write_eof(self) -> bool:
+        return self.half_open
+
+    def write_eof(self) -> None:
+        self.ended = True
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed = True
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+def make_policy(**settings: Any) -> Policy:
+    """Make a policy that accepts every request of the domain `default`."""
+    domain = Domain("default")
+    settings.setdefault("gatekeeper", Gatekeeper.embedded([domain]))
+    return Policy(identify=client_address(), routes=Routes([Route("default")]), reject=Rejections([domain]), **settings)
+
+
+def make_context(policy: Policy | None = None, *, limit: int = 100) -> GatewayContext:
+    """Make what the connections of one gateway share; its coarse clock starts at 1000."""
+    context = GatewayContext(
+        policy or make_policy(),
+        UpstreamPool("192.0.2.200", 80, 65536),
+        ConnectionRegistry(limit=limit, client_limit=0),
+        timeouts=Timeouts(),
+        limits=RequestLimits(),
+    )
+    context.now = context.pool.now = 1000.0
+    return context
