@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from headgate.bundle.api import open_bundle
-from headgate.bundle.convert import convert, rebase
+from headgate.bundle.conversion import convert, rebase
 from headgate.bundle.files.writer import BundleWriter
 from headgate.bundle.format.cbor import encode
 from headgate.errors import ConfigurationError

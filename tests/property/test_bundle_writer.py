@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headgate.bundle.api import open_bundle, parse_metadata
-from headgate.bundle.convert import convert, rebase
+from headgate.bundle.conversion import convert, rebase
 from headgate.bundle.files.writer import BundleWriter
 from headgate.bundle.format.cbor import decode, encode
 from headgate.bundle.writing.untrusted import SniffingRules

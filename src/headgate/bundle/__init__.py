@@ -1,45 +1,93 @@
 """Bundled HTTP exchanges (bundled-exchanges-01): read, write, check and sign web bundles.
 
-`open_bundle` reads a bundle in a file or in memory, `BundleWriter` writes one. The names of this module are imported
-when they are first used.
+`open_bundle` reads a bundle in a file or in memory, `StreamReader` one that is still arriving, `create_bundle` and
+`BundleWriter` write one, `convert` and `rebase` make another from it. The names here are imported when first used.
 
-- `model`, `variants`, `negotiation`: the value types, and how a request selects one of several responses
-- `format`, `reading`, `writing`: bytes to values and back, by the document's steps. All of these are pure: they open
-  no file
-- `files`: where bytes come from and go to: paths, memory, temporary files
-- `sources`: exchanges from a directory, a HAR or a WARC
-- `lint`, `convert`, `signing`: check a bundle, write it in another version, sign and verify it
+- `headgate.bundle.sources`: exchanges from a directory, a HAR or a WARC
+- `headgate.bundle.lint`: what is wrong or unwise in a bundle
+- `headgate.bundle.signing`: sign and verify
+
+Below these, `model`, `variants` and `negotiation` are the value types and the choice among several responses, `format`,
+`reading` and `writing` turn bytes into values and back by the document's steps, and `files` opens files. All but the
+last are pure.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from headgate.errors import BundleError, FormatError, VersionError
+from headgate.errors import BundleError, FormatError, NotInBundle, ResponseError, VersionError
 
 if TYPE_CHECKING:
-    from headgate.bundle.api import open_bundle, parse_metadata
+    from headgate.bundle.api import create_bundle, open_bundle, parse_metadata
+    from headgate.bundle.conversion import convert, rebase
     from headgate.bundle.files.writer import BundleWriter
-    from headgate.bundle.model import Response
+    from headgate.bundle.model import (
+        Exchange,
+        Headers,
+        Location,
+        Metadata,
+        Response,
+        ResponseHead,
+        Section,
+        StoredExchange,
+        VariantSet,
+    )
     from headgate.bundle.reading.reader import Bundle
+    from headgate.bundle.reading.stream import (
+        EndEvent,
+        ErrorEvent,
+        HeadEvent,
+        MetadataEvent,
+        PayloadEvent,
+        StreamEvent,
+        StreamReader,
+        aread_stream,
+        read_stream,
+    )
 
 __all__ = [
     "Bundle",
     "BundleError",
     "BundleWriter",
+    "EndEvent",
+    "ErrorEvent",
+    "Exchange",
     "FormatError",
+    "HeadEvent",
+    "Headers",
+    "Location",
+    "Metadata",
+    "MetadataEvent",
+    "NotInBundle",
+    "PayloadEvent",
     "Response",
+    "ResponseError",
+    "ResponseHead",
+    "Section",
+    "StoredExchange",
+    "StreamEvent",
+    "StreamReader",
+    "VariantSet",
     "VersionError",
+    "aread_stream",
+    "convert",
+    "create_bundle",
     "open_bundle",
     "parse_metadata",
+    "read_stream",
+    "rebase",
 ]
 
-_MODULES = {
-    "Bundle": "headgate.bundle.reading.reader",
-    "BundleWriter": "headgate.bundle.files.writer",
-    "Response": "headgate.bundle.model",
-    "open_bundle": "headgate.bundle.api",
-    "parse_metadata": "headgate.bundle.api",
+_NAMES = {
+    "api": "create_bundle open_bundle parse_metadata",
+    "conversion": "convert rebase",
+    "files.writer": "BundleWriter",
+    "model": "Exchange Headers Location Metadata Response ResponseHead Section StoredExchange VariantSet",
+    "reading.reader": "Bundle",
+    "reading.stream": "EndEvent ErrorEvent HeadEvent MetadataEvent PayloadEvent StreamEvent StreamReader aread_stream "
+    "read_stream",
 }
+_MODULES = {name: f"headgate.bundle.{module}" for module, names in _NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,12 +1,16 @@
-"""The functions that most programs need: open a bundle, or read its metadata alone."""
+"""The functions that most programs need: open a bundle, read its metadata alone, make one in memory."""
+
+from collections.abc import Iterable
+from io import BytesIO
 
 from headgate.bundle.files.byte_source import Source, open_source
+from headgate.bundle.files.writer import BundleWriter
 from headgate.bundle.format.incremental import drive, reads_from
 from headgate.bundle.format.metadata import metadata_parser
-from headgate.bundle.model import Metadata, Profile
+from headgate.bundle.model import Exchange, Metadata, Profile, Version
 from headgate.bundle.reading.reader import Bundle
 
-__all__ = ["open_bundle", "parse_metadata"]
+__all__ = ["create_bundle", "open_bundle", "parse_metadata"]
 
 
 def open_bundle(
@@ -14,11 +18,11 @@ def open_bundle(
 ) -> Bundle:
     """Open the bundle in `source`: a path, which is mapped into memory, its bytes, or a seekable binary file.
 
-    With `from_end` the bundle is found by the length at its end (2.2.1), after whatever it was appended to; otherwise
-    it begins at the first byte, or after an integrity block there. Raises `FormatError`, `VersionError` and, for a file
-    that cannot be read, `OSError`. Truncating a mapped file ends the process that reads it: replace such files by
-    renaming, or open the file yourself and pass the file object. Threads may share the bundle; other code must not move
-    the position of a file object that was passed.
+    With `from_end` the bundle is found by the length at its end (2.2.1), whatever it was appended to; otherwise it
+    begins at the first byte, or after an integrity block there. `base_url` resolves the relative URLs of a b2 bundle.
+    Raises `FormatError`, `VersionError` and, for a file that cannot be read, `OSError`. Truncating a mapped file ends
+    the process that reads it: replace such files by renaming, or open the file yourself and pass the file object.
+    Threads may share the bundle; other code must not move the position of a file object that was passed.
     """
     opened = open_source(source)
     try:
@@ -33,6 +37,24 @@ def parse_metadata(
 ) -> Metadata:
     """Load a bundle's metadata from its first bytes (3.3): those before the first response are enough.
 
-    Raises `FormatError` and `VersionError`. `base_url` is what the relative URLs of a b2 bundle are relative to.
+    Raises `FormatError` and `VersionError`. `base_url` resolves the relative URLs of a b2 bundle.
     """
     return drive(metadata_parser(profile=profile, base_url=base_url), reads_from(source))
+
+
+def create_bundle(
+    exchanges: Iterable[Exchange],
+    *,
+    version: Version = "b2",
+    primary_url: str | None = None,
+    manifest_url: str | None = None,
+) -> bytes:
+    """Return the bundle of these exchanges; `BundleWriter` writes one to a file, and says what the arguments are.
+
+    Raises `ConfigurationError` for exchanges that a bundle cannot hold.
+    """
+    target = BytesIO()
+    with BundleWriter(target, version=version, primary_url=primary_url, manifest_url=manifest_url) as writer:
+        for exchange in exchanges:
+            writer.add_exchange(exchange)
+    return target.getvalue()

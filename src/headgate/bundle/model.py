@@ -1,12 +1,13 @@
 """The value types of bundles: metadata, responses, and exchanges on their way into a bundle."""
 
 import math
+import re
 from array import array
 from collections.abc import ItemsView, Iterable, Iterator, Mapping
 from itertools import product
 from typing import Final, Literal, Protocol, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from headgate.bundle.variants import Axis, parse_key, parse_variants, variant_keys
 from headgate.errors import ResponseError
@@ -14,6 +15,7 @@ from headgate.errors import ResponseError
 __all__ = [
     "NOSNIFF",
     "Exchange",
+    "Headers",
     "Location",
     "Metadata",
     "Payload",
@@ -154,18 +156,40 @@ NOSNIFF: Final = ("x-content-type-options", "nosniff")
 """The header that readers append, so that no media type is guessed from a payload (3.4 step 9)."""
 
 
+class Headers(Mapping[str, str]):
+    """Headers of a response: names in lower case, found in any case; values as Latin-1."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        self._values = {name.lower(): value for name, value in headers.items()}
+
+    def __getitem__(self, name: str) -> str:
+        """Return the value of a header; raises `KeyError`."""
+        return self._values[name.lower()]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"Headers({self._values!r})"
+
+
 class ResponseHead(Struct, frozen=True):
     """A response up to its payload (3.4 steps 1 to 11)."""
 
     status: int
     stored_headers: dict[str, str]
-    """The headers as the bundle has them: names in lower case, values as Latin-1."""
+    """The headers in the bundle: names in lower case, values as Latin-1."""
     payload: Location
 
     @property
-    def headers(self) -> dict[str, str]:
+    def headers(self) -> Headers:
         """The headers with `x-content-type-options: nosniff`, so that no media type is guessed (3.4 step 9)."""
-        return {**self.stored_headers, NOSNIFF[0]: NOSNIFF[1]}
+        return Headers({**self.stored_headers, NOSNIFF[0]: NOSNIFF[1]})
 
 
 class Response(Struct, frozen=True):
@@ -173,14 +197,31 @@ class Response(Struct, frozen=True):
 
     status: int
     stored_headers: dict[str, str]
-    """The headers as the bundle has them: names in lower case, values as Latin-1."""
+    """The headers in the bundle: names in lower case, values as Latin-1."""
     payload: memoryview
     """As stored, and not copied where the bundle is in memory or mapped; it stays valid when the bundle is closed."""
 
     @property
-    def headers(self) -> dict[str, str]:
+    def headers(self) -> Headers:
         """The headers with `x-content-type-options: nosniff`, so that no media type is guessed (3.4 step 9)."""
-        return {**self.stored_headers, NOSNIFF[0]: NOSNIFF[1]}
+        return Headers({**self.stored_headers, NOSNIFF[0]: NOSNIFF[1]})
+
+    @property
+    def body(self) -> bytes:
+        """The payload as bytes, with any content coding."""
+        return bytes(self.payload)
+
+    @property
+    def text(self) -> str:
+        """The payload as text in the charset of its content type, or UTF-8; bytes that are not text become U+FFFD."""
+        found = _CHARSET.search(self.stored_headers.get("content-type", ""))
+        try:
+            return str(self.payload, found[1] if found else "utf-8", "replace")
+        except LookupError:
+            return str(self.payload, "utf-8", "replace")
+
+
+_CHARSET: Final = re.compile(r";[ \t]*charset[ \t]*=[ \t]*\"?([^\s;\"]+)", re.IGNORECASE)
 
 
 class StoredExchange(Struct, frozen=True):
@@ -200,8 +241,8 @@ class _FilePath(Protocol):
         """Return the path as text."""
 
 
-Payload: TypeAlias = bytes | _FilePath | Iterable[bytes]
-"""The bytes of a response, or where they are: the path of a file, a spooled payload, or chunks.
+Payload: TypeAlias = bytes | str | _FilePath | Iterable[bytes]
+"""The bytes of a response, its text (stored in UTF-8), or where they are: a `Path`, a spooled payload, or chunks.
 
 Chunks can be iterated once, and must be taken before the source is asked for its next exchange.
 """
@@ -211,11 +252,11 @@ class Exchange(Struct, frozen=True):
     """A URL and one response for it, as sources yield it and the writer takes it."""
 
     url: str
-    """Absolute, in the WHATWG parser's form, without fragment and credentials."""
-    status: int
-    headers: Mapping[str, str]
-    """Lower-case names, latin-1 values, no pseudo-headers."""
-    payload: Payload
+    """Absolute, without fragment and credentials."""
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Values as Latin-1, without pseudo-headers."""
+    payload: Payload = b""
     variants: str | None = None
     """The Variants value of the URL, the same in each of its exchanges; None for a URL with one response."""
     variant_key: str | None = None

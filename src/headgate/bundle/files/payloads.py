@@ -53,7 +53,8 @@ def prepare_payload(payload: object, length: int | None, spool: Callable[[], Spo
             kept = view.cast("B") if view.readonly and view.c_contiguous else bytes(view)
             found = view.nbytes
         case str():
-            raise ConfigurationError("the payload is text; give bytes, or a pathlib.Path for a file")
+            kept = payload.encode()
+            found = len(kept)
         case Path():
             found = _file_size(payload)
             kept = FilePayload(os.fspath(payload), found)
@@ -65,7 +66,9 @@ def prepare_payload(payload: object, length: int | None, spool: Callable[[], Spo
             kept = spool().keep(_checked(payload))
             found = kept.length
         case _:
-            raise ConfigurationError(f"the payload is {type(payload).__name__}; give bytes, a path, or chunks of bytes")
+            raise ConfigurationError(
+                f"the payload is {type(payload).__name__}; expected bytes, text, a pathlib.Path, or chunks of bytes"
+            )
     if length is not None and found != length:
         raise ConfigurationError(f"the payload has {found} bytes, and {length} were announced")
     return kept, found

@@ -187,4 +187,4 @@ def _table_parser(lead: Preamble) -> Parser[Table]:
 
 def _head_parser(location: Location, profile: Profile) -> Parser[LooseHead]:
     head = yield from response_parser(location, profile=profile)
-    return LooseHead(head.headers, "content-type" not in head.headers, head.payload, head.payload.offset)
+    return LooseHead(head.stored_headers, "content-type" not in head.headers, head.payload, head.payload.offset)

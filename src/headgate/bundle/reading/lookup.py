@@ -1,7 +1,4 @@
-"""Which of a bundle's locations answers: for a URL and variant key, or for a request.
-
-The metadata is enough to tell, so whatever holds the bytes, here or behind a network, looks up in one way.
-"""
+"""Look up the location of a response in a bundle's metadata, by URL and variant key, or by a request."""
 
 from collections.abc import Mapping
 from itertools import islice
@@ -11,17 +8,17 @@ from headgate.bundle.variants import parse_variants, select_key
 from headgate.errors import NotInBundle
 from headgate.http.url import parse_url, without_fragment
 
-__all__ = ["locate", "select_location"]
+__all__ = ["find", "locate", "select_location"]
 
-_KEYS_NAMED = 12
+_MAX_KEYS_NAMED = 12
 
 
 def locate(metadata: Metadata, url: str, variant_key: str | None = None) -> Location:
-    """Give the location for `url` and, where it has variants, for `variant_key` (`gzip;en`); raises `NotInBundle`."""
+    """Return the location for `url` and, where it has variants, for `variant_key` (`gzip;en`); raises `NotInBundle`."""
     found = _find(metadata, url)
     if isinstance(found, Location):
         if variant_key is not None:
-            raise NotInBundle(f"{url} has no variants, so no variant key {variant_key!r}")
+            raise NotInBundle(f"{url} has no variants; leave out the variant key {variant_key!r}")
         return found
     location = found.locations.get(variant_key or "")
     if location is None:
@@ -31,7 +28,7 @@ def locate(metadata: Metadata, url: str, variant_key: str | None = None) -> Loca
 
 
 def select_location(metadata: Metadata, url: str, request_headers: Mapping[str, str]) -> Location:
-    """Give the location that fits a request best, as HTTP Representation Variants (draft-05, section 4) has it.
+    """Return the location that fits a request best (HTTP Representation Variants, draft-05, section 4).
 
     Raises `NotInBundle` where the URL is not there or no variant is acceptable.
     """
@@ -44,16 +41,21 @@ def select_location(metadata: Metadata, url: str, request_headers: Mapping[str, 
     return found.locations[key]
 
 
-def _find(metadata: Metadata, url: str) -> Location | VariantSet:
+def find(metadata: Metadata, url: str) -> Location | VariantSet | None:
+    """Return what the bundle has for a URL in any form, with or without fragment; None if nothing."""
     found = metadata.requests.get(url)
     if found is None:
-        # Fetch matches without the fragment; and whoever types a URL need not know its normal form.
         normal = parse_url(url)
         found = metadata.requests.get(without_fragment(normal)) if normal else None
+    return found
+
+
+def _find(metadata: Metadata, url: str) -> Location | VariantSet:
+    found = find(metadata, url)
     if found is None:
         raise NotInBundle(f"{url[:200]} is not in the bundle")
     return found
 
 
 def _keys(found: VariantSet) -> str:
-    return ", ".join(islice(found.locations, _KEYS_NAMED))
+    return ", ".join(islice(found.locations, _MAX_KEYS_NAMED))

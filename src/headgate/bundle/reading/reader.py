@@ -1,7 +1,7 @@
-"""Open bundles: take any response out of a bundle that is there as a whole, in a file or in memory.
+"""Open bundles: load any response of a bundle in a file or in memory.
 
-Bytes are read where they are needed, so that one response out of a large bundle costs that response. Bundles that are
-still arriving are read by `headgate.bundle.reading.stream`.
+Bytes are read when they are needed, so one response of a large bundle costs that response alone. Bundles that are still
+arriving are read by `headgate.bundle.reading.stream`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,8 +13,17 @@ from headgate.bundle.format.integrity_block import IntegrityBlock, integrity_blo
 from headgate.bundle.format.metadata import metadata_parser
 from headgate.bundle.format.preamble import trailer_parser
 from headgate.bundle.format.response import FIRST_READ_SIZE, decode_response_head
-from headgate.bundle.model import Location, Metadata, Profile, Response, ResponseHead, StoredExchange, VariantSet
-from headgate.bundle.reading.lookup import locate, select_location
+from headgate.bundle.model import (
+    Location,
+    Metadata,
+    Profile,
+    Response,
+    ResponseHead,
+    StoredExchange,
+    VariantSet,
+    Version,
+)
+from headgate.bundle.reading.lookup import find, locate, select_location
 from headgate.errors import ResponseError
 
 __all__ = ["Bundle"]
@@ -23,12 +32,12 @@ _Result = TypeVar("_Result")
 
 
 class Bundle:
-    """An open bundle; a context manager, made by `open_bundle`."""
+    """An open bundle, made by `open_bundle`: a context manager, and a collection of URLs."""
 
     metadata: Metadata
-    """What it says of itself."""
+    """Version, URLs, sections, and where each response is."""
     integrity_block: IntegrityBlock | None
-    """The block before it, unverified; None where there is none, and when read from its end."""
+    """The integrity block before the bundle, unverified; None without one, and for a bundle found from its end."""
 
     def __init__(self, source: ByteSource, *, profile: Profile, from_end: bool, base_url: str | None) -> None:
         self.profile = profile
@@ -51,8 +60,44 @@ class Bundle:
         self.close()
 
     def close(self) -> None:
-        """Let go of the file; payloads that were handed out keep the mapping alive while they live."""
+        """Close the file; payloads that were returned keep the mapping open while they exist."""
         self._source.close()
+
+    def __len__(self) -> int:
+        """Return the number of URLs."""
+        return len(self.metadata.requests)
+
+    def __bool__(self) -> bool:
+        """Return True: an empty bundle is a bundle."""
+        return True
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the URLs, in the order of the index."""
+        return iter(self.metadata.requests)
+
+    def __contains__(self, url: object) -> bool:
+        """Return whether the bundle has a response for a URL, in any form that parses to the same."""
+        return isinstance(url, str) and find(self.metadata, url) is not None
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The URLs, in the order of the index."""
+        return tuple(self.metadata.requests)
+
+    @property
+    def version(self) -> Version:
+        """The version of the format."""
+        return self.metadata.version
+
+    @property
+    def primary_url(self) -> str | None:
+        """The main resource's URL; None in a b2 bundle that names none."""
+        return self.metadata.primary_url
+
+    @property
+    def manifest_url(self) -> str | None:
+        """The manifest's URL; None in a bundle that names none."""
+        return self.metadata.manifest_url
 
     @property
     def start(self) -> int:
@@ -77,14 +122,14 @@ class Bundle:
         return self.load(locate(self.metadata, url, variant_key))
 
     def select(self, url: str, request_headers: Mapping[str, str]) -> Response:
-        """Load the response that fits a request best, as HTTP Representation Variants (draft-05, section 4) has it.
+        """Load the response that fits a request best (HTTP Representation Variants, draft-05, section 4).
 
         Raises `NotInBundle` where no variant is acceptable, and as `response` does.
         """
         return self.load(select_location(self.metadata, url, request_headers))
 
     def exchanges(self) -> Iterator[StoredExchange]:
-        """Yield every URL and variant key with its response, ordered as `locations`; a refused one as its error."""
+        """Yield every URL and variant key with its response, or with its error; ordered as `locations`."""
         last: Location | None = None
         response: Response | ResponseError
         for url, variant_key, location in self.locations():

@@ -39,7 +39,7 @@ def convert(
     headgate bundle convert --profile compat old.wbn --version b2 -o new.wbn
     headgate bundle convert new.wbn --version b1 --manifest-url https://example.com/manifest.json -o old.wbn
     """
-    from headgate.bundle.convert import convert as converted
+    from headgate.bundle.conversion import convert as converted
 
     with source.opened() as bundle, meter("converting", bundle.raw) as progress:
         primary = primary_url and absolute(primary_url, bundle.metadata.primary_url)
@@ -69,7 +69,7 @@ def rebase(*, source: Reading, to: str, of: str | None, out: str) -> None:
     \b
     headgate bundle rebase site.wbn --to http://127.0.0.1:8000 -o local.wbn
     """
-    from headgate.bundle.convert import rebase as rebased
+    from headgate.bundle.conversion import rebase as rebased
 
     with source.opened() as bundle, meter("writing", bundle.raw) as progress:
         remarks = rebased(bundle, target_of(out), to=to, of=of, progress=progress)

@@ -171,19 +171,20 @@ def test_an_announced_length_is_held_to(payload, tmp_path):
         kept(payload, length=4)
 
 
-@pytest.mark.parametrize(
-    ("payload", "fault"),
-    [
-        ("text", "the payload is text; give bytes, or a pathlib.Path"),
-        (None, "the payload is NoneType"),
+def test_text_is_stored_as_utf_8():
+    assert kept("caf\xe9") == (b"caf\xc3\xa9", 5)
+
+
+def test_other_types_are_refused():
+    rows = [
+        (None, "the payload is NoneType; expected bytes, text"),
         (7, "the payload is int"),
         (["text"], "yielded str; its chunks are bytes"),
         ([b"x", 7], "yielded int; its chunks are bytes"),
-    ],
-)
-def test_what_is_no_payload(payload, fault):
-    with pytest.raises(ConfigurationError, match=fault):
-        kept(payload)
+    ]
+    for payload, fault in rows:
+        with pytest.raises(ConfigurationError, match=fault):
+            kept(payload)
 
 
 def test_a_path_is_kept_small(tmp_path):

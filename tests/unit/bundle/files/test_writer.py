@@ -212,7 +212,7 @@ def test_a_path_that_cannot_be_is_said_at_once(tmp_path):
         ({"payload": b"x"}, f"^{PAGE}: there is a payload and no Content-Type header"),
         ({"payload": b"x", "headers": {"content-type": "a/b", "x": "\n\0"}}, f"^{PAGE}: the value .* of x"),
         ({"status": 99}, f"^{PAGE}: the status 99"),
-        ({"headers": TEXT, "payload": "text"}, f"^{PAGE}: the payload is text"),
+        ({"headers": TEXT, "payload": 7}, f"^{PAGE}: the payload is int"),
         ({"headers": {"x": "x" * 600_000}}, f"^{PAGE}: the headers take"),
         ({"variant_key": "gzip"}, f"^{PAGE}: there is a variant key and no `variants`"),
         ({"variants": VARIANTS}, f"^{PAGE}: the URL has variants; say"),

@@ -36,7 +36,7 @@ def test_a_key_is_found_however_it_is_written(key):
     [
         (f"{SITE}/other", None, "is not in the bundle"),
         ("no URL", None, "is not in the bundle"),
-        (f"{SITE}/", "gzip;en", "has no variants, so no variant key 'gzip;en'"),
+        (f"{SITE}/", "gzip;en", "has no variants; leave out the variant key 'gzip;en'"),
         (f"{SITE}/page", None, "has variants; name one of gzip;en, gzip;fr, identity;en, identity;fr, or select one"),
         (f"{SITE}/page", "br;en", "has no variant 'br;en'; name one of"),
         (f"{SITE}/page", "gzip, br", "has no variant"),
