@@ -7,6 +7,7 @@ import asyncio
 import errno
 import socket
 import ssl
+import time
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +26,7 @@ import trustme
 import yarl
 
 from headgate.agent import Courtesy, NoContact
-from headgate.agent.advice import client, client_aiohttp, client_httpx
+from headgate.agent.advice import client, client_aiohttp, client_httpx, client_requests, client_urllib
 from headgate.agent.aiohttp import Middleware
 from headgate.agent.httpx import AsyncTransport, Transport
 from headgate.agent.requests import Adapter
@@ -341,3 +342,60 @@ def test_a_lack_of_descriptors_is_not_the_origin_s_fault(ask, monkeypatch):
         assert held.reason == "advice_disallowed"
         assert missing == []
         assert [asked.path for asked in origin.asked] == [ADVICE]
+
+
+DRIPS = 100
+
+
+@pytest.mark.parametrize("ask", PLAINLY.values(), ids=PLAINLY)
+def test_advice_that_comes_byte_by_byte_is_given_up_in_time(ask, monkeypatch):
+    for module in (client_aiohttp, client_httpx, client_requests, client_urllib):
+        monkeypatch.setattr(module, "TIMEOUT", 0.5)
+    dripped = []
+
+    def dripping() -> Iterator[bytes]:
+        for _ in range(DRIPS):
+            time.sleep(0.05)
+            dripped.append(b"x")
+            yield b"x"
+
+    with running() as origin:
+        origin.say(ADVICE, Answer(200, {"Content-Type": "application/trafficadvice+json"}, dripping()))
+        assert ask(f"{origin.url}/", Courtesy("ExampleBot")) == 200
+        assert len(dripped) < DRIPS
+
+
+def ask_by_a_full_httpx(origin: Origin, courtesy: Courtesy) -> None:
+    limits = httpx2.Limits(max_connections=1)
+    transport = httpx2.HTTPTransport(limits=limits)
+    with transport, httpx2.Client(transport=transport) as other, other.stream("GET", f"{origin.url}/kept"):
+        httpx2.Client(transport=Transport(courtesy, transport)).get(f"{origin.url}/")
+
+
+def ask_by_a_full_aiohttp(origin: Origin, courtesy: Courtesy) -> None:
+    async def asking() -> None:
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=1)) as other:
+            async with other.get(f"{origin.url}/kept"):
+                polite = aiohttp.ClientSession(
+                    connector=other.connector,
+                    connector_owner=False,
+                    middlewares=[Middleware(courtesy)],
+                    timeout=aiohttp.ClientTimeout(total=5),
+                )
+                async with polite:
+                    await polite.get(f"{origin.url}/")
+
+    asyncio.run(asking())
+
+
+@pytest.mark.parametrize("ask", [ask_by_a_full_httpx, ask_by_a_full_aiohttp])
+def test_a_client_without_a_free_connection_does_not_take_the_origin_for_unreachable(ask, monkeypatch):
+    monkeypatch.setattr(client_aiohttp, "TIMEOUT", 0.2)
+    monkeypatch.setattr(client_httpx, "_POOL_TIMEOUT", 0.2)
+    with running() as origin:
+        origin.advise(DISALLOWED)
+        origin.say("/kept", Answer(200, {}, iter([bytes(1 << 20)] * 64)))
+        with pytest.raises(NoContact) as caught:
+            ask(origin, Courtesy("ExampleBot", max_delay=0.5))
+        assert caught.value.reason == "advice_pending"
+        assert [asked.path for asked in origin.asked] == ["/kept"]

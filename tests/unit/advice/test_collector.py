@@ -1,6 +1,7 @@
 """Collecting one response, whichever client receives it."""
 
 import gzip
+import tracemalloc
 import zlib
 
 import pytest
@@ -86,3 +87,14 @@ def test_a_coding_that_is_damaged_cut_or_a_bomb_leaves_no_body(body, failure):
     response = collected(body, coding="gzip")
     assert (response.status, response.body) == (200, None)
     assert failure in response.failure
+
+
+def test_a_body_that_decodes_to_very_much_is_not_decoded_to_its_end():
+    coded = gzip.compress(bytes(64 * MAX_BODY_BYTES))
+    tracemalloc.start()
+    try:
+        assert collected(coded, coding="gzip").body is None
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 * MAX_BODY_BYTES
