@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Self
 
 from headgate.agent.advice import StartFetch, in_task, in_thread
-from headgate.agent.advice.client_httpx import fetch_through, fetch_through_async
+from headgate.agent.advice.client_httpx import ADVICE_EXTENSION, fetch_through, fetch_through_async
 from headgate.agent.courtesy import Courtesy
 from headgate.agent.library import library_of
 from headgate.agent.marks import is_interactive
@@ -68,6 +68,8 @@ class Transport(BaseTransport):
 
     def handle_request(self, request: Any) -> Any:
         """Send a request as soon as it may go; raises `NoContact` where that is too late."""
+        if ADVICE_EXTENSION in request.extensions:  # what a request waits for does not wait
+            return (self._inner or self._begun(request)).handle_request(request)
         start_fetch = None if self._courtesy.advice is None else self._start_fetch or self._make_start_fetch(request)
         passage = _passage(self._courtesy, request, start_fetch)
         while True:
@@ -134,6 +136,8 @@ class AsyncTransport(AsyncBaseTransport):
         """Send a request as soon as it may go; raises `NoContact` where that is too late."""
         if self._inner is None:
             self._inner = library_of(request).AsyncHTTPTransport()
+        if ADVICE_EXTENSION in request.extensions:  # what a request waits for does not wait
+            return await self._inner.handle_async_request(request)
         start_fetch = None if self._courtesy.advice is None else self._start_fetch or self._make_start_fetch(request)
         passage = _passage(self._courtesy, request, start_fetch)
         while True:

@@ -443,3 +443,26 @@ def test_what_is_of_neither_library_is_refused(sending):
 
     with pytest.raises(ConfigurationError, match=r"Other is neither of httpx2 nor of httpx; give one of theirs"):
         sending.send(courtesy(), None, Other())
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_request_for_advice_does_not_wait_for_advice_where_one_transport_is_behind_another(library, is_async):
+    asked = []
+
+    def answer(request):
+        asked.append(request.url.path)
+        return library.Response(200, content=b"a")
+
+    async def ask(courtesy):
+        transport = AsyncTransport(courtesy, AsyncTransport(courtesy, library.MockTransport(answer)))
+        async with library.AsyncClient(transport=transport) as client:
+            return await client.get("https://example.com/")
+
+    courtesy = Courtesy("ExampleBot")
+    if is_async:
+        assert asyncio.run(ask(courtesy)).status_code == 200
+    else:
+        transport = Transport(courtesy, Transport(courtesy, library.MockTransport(answer)))
+        with library.Client(transport=transport) as client:
+            assert client.get("https://example.com/").status_code == 200
+    assert asked == ["/.well-known/traffic-advice", "/"]

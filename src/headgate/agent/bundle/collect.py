@@ -5,6 +5,7 @@ from contextlib import ExitStack
 from typing import Final, Self
 
 from headgate.advice import AgentIdentity
+from headgate.agent.advice import in_thread
 from headgate.agent.bundle.fetch import TIMEOUT, USER_AGENT, Fetcher, Reply
 from headgate.agent.bundle.intake import REDIRECTS, Intake, Limits, TooMuch
 from headgate.agent.courtesy import Courtesy
@@ -64,6 +65,7 @@ class Collection:
         self.failed = 0
         """URLs of the list that could not be."""
         self._fetcher = fetcher
+        self._start_fetch = in_thread(fetcher.get_advice)
         self._intake = intake
         self._courtesy = courtesy
         self._tell = tell
@@ -117,7 +119,7 @@ class Collection:
     def _fetch(self, address: str) -> Exchange:
         if _origin(address) in self._busy:
             raise SkipExchange("not asked for: its origin is busy, and asked to be left alone")
-        passage = self._courtesy.passage("GET", address)
+        passage = self._courtesy.passage("GET", address, start_fetch=self._start_fetch)
         while True:
             while (wait := passage.wait()) is not None:
                 wait.block()

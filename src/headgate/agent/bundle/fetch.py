@@ -12,6 +12,8 @@ from types import ModuleType
 from typing import Any, Final
 
 from headgate import __version__
+from headgate.advice.fetching import AdviceRequest, AdviceResponse
+from headgate.agent.advice.client_httpx import fetch_through
 from headgate.agent.bundle.call_thread import CallThread
 from headgate.agent.bundle.parts import Fields
 from headgate.agent.library import AsyncClient, Client, Response, default_library, library_of
@@ -100,10 +102,30 @@ class Fetcher:
                 if self._own:
                     self._client.cookies.clear()  # what one URL sets is not for the next
 
+    def get_advice(self, request: AdviceRequest) -> AdviceResponse:
+        """Fetch traffic advice through the client; raises what is a failure of this machine."""
+        transport = _AdviceTransport(self._client, self._library)
+        return fetch_through(transport, request, library=self._library, is_closed=lambda: self._client.is_closed)
+
     def close(self) -> None:
         """Close the client, if it was made here."""
         if self._own:
             self._client.close()
+
+
+class _AdviceTransport:
+    """Sends requests for advice through a client, without its credentials and headers."""
+
+    def __init__(self, client: Any, library: ModuleType) -> None:
+        self._client = client
+        self._library = library
+
+    def handle_request(self, request: Any) -> Any:
+        """Send a request; a status that a hook of the client raises for is a response."""
+        try:
+            return self._client.send(request, stream=True, auth=None, follow_redirects=False)
+        except self._library.HTTPStatusError as error:
+            return error.response
 
 
 class AsyncFetcher:

@@ -7,6 +7,7 @@ import pytest
 from headgate.agent import Courtesy
 from headgate.agent.bundle import Limits, collect
 from headgate.agent.bundle.fetch import USER_AGENT
+from headgate.agent.httpx import Transport
 from headgate.bundle.files.spool import SpooledPayload
 from headgate.bundle.model import Exchange
 from headgate.errors import FetchError
@@ -221,6 +222,43 @@ def test_the_default_courtesy_is_headgates_own(monkeypatch):
     (courtesy,) = made
     assert (courtesy.max_delay, courtesy.retry) == (60.0, 2)
     assert courtesy.advice is not None
+
+
+ADVICE = "https://a.example/.well-known/traffic-advice"
+
+
+@pytest.mark.parametrize("is_polite", [False, True])
+@pytest.mark.parametrize("is_disallowed", [False, True])
+def test_advice_is_fetched_through_the_client_without_anything_of_the_users(library, is_polite, is_disallowed):
+    """Also where the client has the same courtesy itself, and where it raises for statuses."""
+    asked = []
+
+    def answer(request):
+        asked.append(request)
+        if str(request.url) != ADVICE:
+            return library.Response(200, headers=HTML, content=b"a")
+        if not is_disallowed:
+            return library.Response(404)
+        advice = b'[{"user_agent":"*","disallow":true}]'
+        return library.Response(200, headers={"Content-Type": "application/trafficadvice+json"}, content=advice)
+
+    courtesy, transport = Courtesy("ExampleBot"), library.MockTransport(answer)
+    client = library.Client(
+        transport=Transport(courtesy, transport) if is_polite else transport,
+        auth=("name", "word"),
+        cookies={"a": "b"},
+        event_hooks={"response": [lambda response: response.raise_for_status()]},
+    )
+    told = []
+    collected = collect(["https://a.example/1"], client=client, courtesy=courtesy, tell=told.append)
+    if is_disallowed:
+        with pytest.raises(FetchError, match="its traffic advice, which disallows all traffic"):
+            list(collected)
+    else:
+        assert [exchange.payload for exchange in collected] == [b"a"]
+    assert [str(request.url) for request in asked] == [ADVICE, "https://a.example/1"][: 1 if is_disallowed else 2]
+    assert asked[0].headers["User-Agent"] == "ExampleBot"
+    assert not asked[0].headers.keys() & {"authorization", "cookie"}
 
 
 @pytest.mark.parametrize(
