@@ -374,16 +374,16 @@ def ask_by_a_full_httpx(origin: Origin, courtesy: Courtesy) -> None:
 
 def ask_by_a_full_aiohttp(origin: Origin, courtesy: Courtesy) -> None:
     async def asking() -> None:
-        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=1)) as other:
-            async with other.get(f"{origin.url}/kept"):
-                polite = aiohttp.ClientSession(
-                    connector=other.connector,
-                    connector_owner=False,
-                    middlewares=[Middleware(courtesy)],
-                    timeout=aiohttp.ClientTimeout(total=5),
-                )
-                async with polite:
-                    await polite.get(f"{origin.url}/")
+        connector = aiohttp.TCPConnector(limit=1)
+        middlewares, timeout = [Middleware(courtesy)], aiohttp.ClientTimeout(total=5)
+        async with (
+            aiohttp.ClientSession(connector=connector) as other,
+            other.get(f"{origin.url}/kept"),
+            aiohttp.ClientSession(
+                connector=connector, connector_owner=False, middlewares=middlewares, timeout=timeout
+            ) as polite,
+        ):
+            await polite.get(f"{origin.url}/")
 
     asyncio.run(asking())
 
