@@ -128,11 +128,19 @@ def test_without_roots_a_certificate_is_untrusted(run, site, keys):
     assert "not checked: whether the certificate leads to a trusted root" in accepted.out.decode()
 
 
-@pytest.mark.parametrize("flags", [("--trust", ""), ("--trust", "/dev/null"), ("--trust", "C", "--any-certificate")])
-def test_trust_that_names_no_certificates_is_wrong_use(run, site, keys, flags):
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--trust", ""), "'--trust': empty"),
+        (("--trust", "/dev/null"), ""),
+        (("--trust", "C", "--any-certificate"), "--trust and --any-certificate exclude each other"),
+    ],
+)
+def test_trust_that_names_no_certificates_is_wrong_use(run, site, keys, flags, said):
     assert vouch(run, site, keys, "-o", site).code == 0
     told = run("verify", site, *(keys / "chain.pem" if flag == "C" else flag for flag in flags))
     assert (told.code, told.out, told.err.count("\n")) == (2, b"", 1)
+    assert said in told.err
 
 
 def test_roots_say_nothing_about_an_integrity_block(run, site, keys):
