@@ -183,6 +183,26 @@ def test_a_response_that_ends_with_its_connection_is_complete(version: bytes, ru
     run(check())
 
 
+def test_a_head_alone_does_not_end_a_response_without_a_length(run: Callable) -> None:
+    async def head_first(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(b"HTTP/1.0 200 OK\r\nX: y\r\n\r\n")
+        await head_arrived.wait()
+        writer.write(b"hello")
+
+    head_arrived = asyncio.Event()
+
+    async def check() -> None:
+        async with served(head_first) as (_, gateway), agent_at(gateway) as agent:
+            await agent.send(GET)
+            head = await agent.reader.readuntil(b"\r\n\r\n")
+            assert b"Transfer-Encoding: chunked" in head
+            head_arrived.set()
+            assert await agent.reader.readuntil(b"0\r\n\r\n") == b"5\r\nhello\r\n0\r\n\r\n"
+
+    run(check())
+
+
 @pytest.mark.parametrize("dates", [b"", b"Date: Tue, 15 Nov 1994 08:12:31 GMT\r\n"])
 def test_a_response_without_a_date_gets_one(dates: bytes, run: Callable) -> None:
     """9110 6.6.1: a recipient with a clock appends a Date to a response without one that it passes on."""

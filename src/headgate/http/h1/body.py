@@ -73,6 +73,8 @@ class UnboundedBody:
 
     def feed(self, data: bytes) -> list[bytes]:
         """See `BodyReader`; never raises."""
+        if not data:
+            return []  # an empty chunk would be the last one
         self.size += len(data)
         return [b"%x\r\n" % len(data), data, b"\r\n"] if self.framed else [data]
 

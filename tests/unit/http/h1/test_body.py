@@ -55,6 +55,13 @@ def test_an_unbounded_body_is_never_done_by_itself() -> None:
     assert not framed.done
 
 
+def test_no_bytes_of_an_unbounded_body_are_not_written_as_its_last_chunk() -> None:
+    """A head that arrives without any of its body must not end the body."""
+    body = UnboundedBody(framed=True)
+    assert body.feed(b"") == []
+    assert b"".join(body.feed(b"hi")) == b"2\r\nhi\r\n"
+
+
 def test_hostile_bodies_are_refused_however_they_are_split() -> None:
     for name, (message, status) in BODIES.items():
         data = message.split(b"\r\n\r\n", 1)[1] + MARKER
