@@ -1,4 +1,4 @@
-"""Where a bundle's bytes are: in memory, in a file that is mapped there, or in a seekable file that the caller opened.
+"""Open the bytes of a bundle: in memory, in a file, which is mapped, or in a seekable file that the caller opened.
 
 Several threads may read at once.
 """
@@ -12,19 +12,32 @@ from typing import BinaryIO
 
 from headgate.bundle.format.incremental import ByteSource
 
-__all__ = ["Source", "open_source"]
+__all__ = ["Source", "open_source", "release_pages"]
 
 Source = str | os.PathLike[str] | bytes | bytearray | memoryview | mmap.mmap | BinaryIO
 """What a bundle is opened from: a path, its bytes, or a seekable binary file."""
 
 
 def open_source(source: Source) -> ByteSource:
-    """Get at the bytes of `source`; raises `OSError` for a path that cannot be read."""
+    """Open the bytes of `source`; raises `OSError` for a path that cannot be read."""
     if isinstance(source, (str, os.PathLike)):
         return _map(Path(source))
     if isinstance(source, (bytes, bytearray, memoryview, mmap.mmap)):
         return _Memory(source)
     return _File(source)
+
+
+class _MappedFile(mmap.mmap):
+    """A read-only mapping made here: its pages can be released without losing anything."""
+
+
+def release_pages(view: memoryview) -> None:
+    """Release the memory of a file mapped here that was read so far, which counts as this process's until then.
+
+    It is read again when needed. A view of anything else is left alone.
+    """
+    if isinstance(view.obj, _MappedFile) and hasattr(mmap, "MADV_DONTNEED"):
+        view.obj.madvise(mmap.MADV_DONTNEED)
 
 
 class _Memory:
@@ -44,7 +57,7 @@ class _Memory:
             try:
                 self._mapped.close()
             except BufferError:
-                # Someone still holds a payload: the mapping goes when that does.
+                # A payload is still in use; the mapping is closed with the last of them.
                 self._mapped = None
 
 
@@ -53,7 +66,7 @@ class _File:
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        # The file has one position: a thread that reads must not find it where another has just put it.
+        # The file has one position, which threads would move between each other's seek and read.
         self._position = threading.Lock()
         self.size = file.seek(0, os.SEEK_END)
 
@@ -80,5 +93,5 @@ def _map(path: Path) -> _Memory:
             return _Memory(file.read())
         if not status.st_size:
             return _Memory(b"")
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        mapped = _MappedFile(file.fileno(), 0, access=mmap.ACCESS_READ)
         return _Memory(mapped, mapped)

@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from headgate.bundle.format.cbor import ARRAY, MAP, CborError, Items
+from headgate.bundle.format.cbor import ARRAY, BYTES, MAP, CborError, Items
 from headgate.bundle.format.section_url import SectionError, section_url
 from headgate.bundle.model import Location, Section, VariantSet
 from headgate.bundle.variants import MAX_KEY_TEXT, MAX_KEYS, MAX_TOTAL_KEYS, count_keys, measure_keys, parse_variants
@@ -132,10 +132,13 @@ def _read_value(items: Items, rules: IndexRules) -> tuple[bytes, list[tuple[int,
     variants = b""
     if rules.has_variants:
         if count < 3 or not count % 2:
-            raise CborError(f"an index entry has {count} items, not a value and pairs", "3.5.1 step 5", start)
+            mixed = ", the form of b2" if count == 2 else ""
+            fault = f"an index entry has {count} items{mixed}; expected a Variants value and pairs"
+            raise CborError(fault, "3.5.1 step 5", start)
         variants = items.data()
     elif count != 2:
-        raise CborError(f"an index entry has {count} items, not two", "3.5.1 step 5", start)
+        mixed = ", the form of b1" if count > 2 and items.peek() == BYTES else ""
+        raise CborError(f"an index entry has {count} items{mixed}; expected 2", "3.5.1 step 5", start)
     return variants, [(items.uint(), items.uint()) for _ in range(count // 2)]
 
 

@@ -73,7 +73,11 @@ class MetadataBuilder:
         """Step 22.6: process what a section holds; raises `FormatError`."""
         if self._waits and section.name in ("index", "manifest"):
             self._waiting.append((section, source))
-            return
+        else:
+            self.read(section, source)
+
+    def read(self, section: Section, source: bytes) -> None:
+        """Process a section at once, even if a primary section follows; raises `FormatError`."""
         step, reader = _READERS[section.name]
         read_or_raise(lambda source: reader(self, source), source, step, section.offset, self._preamble.primary_url)
 

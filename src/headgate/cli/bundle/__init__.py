@@ -20,7 +20,7 @@ _COMMANDS = {
     "create": ("create:create", "A bundle of a directory, a HAR, a list of URLs or a WARC."),
     "convert": ("convert:convert", "The same exchanges in another version of the format."),
     "rebase": ("convert:rebase", "The same exchanges at another origin."),
-    "lint": ("lint:lint", "All that is wrong or unwise in a bundle."),
+    "lint": ("lint:lint", "Check every part of a bundle: errors and warnings."),
     "sign": ("sign:sign", "Vouch for the responses, or for the file as a whole."),
     "integrity": ("integrity:integrity", "Add, remove or show the integrity block of a file."),
     "verify": ("verify:verify", "Whether the signatures of a bundle hold."),

@@ -1,4 +1,4 @@
-"""`headgate bundle lint`: all that is wrong or unwise in a bundle, not the first thing alone."""
+"""`headgate bundle lint`: what readers refuse in a bundle, and what is allowed but unwise."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +14,15 @@ if TYPE_CHECKING:
 __all__ = ["lint"]
 
 
-@click.command(short_help="All that is wrong or unwise in a bundle.")
+@click.command(short_help="Check every part of a bundle: errors and warnings.")
 @reads
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def lint(*, source: Reading, as_json: bool) -> None:
-    """Find all that is wrong or unwise in a bundle, not the first thing alone.
+    """Check every part of a bundle: errors and warnings.
 
-    Errors are what a reader refuses; with --profile compat, what that profile takes is a warning. The exit code is 1
-    where there are errors, and 0 where there are only warnings.
+    An error is what readers refuse: the first in each part, which are the preamble, the section lengths, each section
+    and each response. A warning is what is allowed but unwise; with --profile compat also what that profile accepts.
+    The exit code is 1 if there is an error.
 
     \b
     headgate bundle lint site.wbn

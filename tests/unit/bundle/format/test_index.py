@@ -179,5 +179,5 @@ class TestB2:
         }
 
     def test_a_value_of_b1_is_refused(self):
-        with pytest.raises(CborError, match="3 items, not two"):
+        with pytest.raises(CborError, match="3 items, the form of b1; expected 2"):
             read_index(index({URLS[0]: entry((0, 1))}), B2)

@@ -1,0 +1,164 @@
+"""headgate.bundle.lint.linter: which errors a bundle has."""
+
+import mmap
+
+import pytest
+
+from headgate.bundle.files import byte_source
+from headgate.bundle.lint import findings, lint, linter
+from tests.malformed import CASES
+from tests.malformed.parts import (
+    LOCATIONS,
+    MANIFEST,
+    PRIMARY,
+    RESPONSES,
+    array,
+    b2,
+    entry,
+    head,
+    header_map,
+    index,
+    response,
+    text,
+    uint,
+)
+from tests.malformed.parts import Bundle as Parts
+
+
+def codes(found):
+    return [finding.code for finding in found]
+
+
+class TestErrors:
+    def test_valid_bundles_have_no_findings(self, tmp_path):
+        (tmp_path / "good.wbn").write_bytes(Parts().written())
+        for source in (Parts().written(), b2().written(), tmp_path / "good.wbn"):
+            report = lint(source)
+            assert (report.errors, report.warnings) == ([], [])
+
+    def test_each_part_gives_one_error(self):
+        bad = Parts().having(
+            manifest=text("https://test.example.com/#x"),
+            critical=array(text("unknown")),
+            signatures=b"\x80",
+            responses=array(b"\x83" + RESPONSES[0][1:], RESPONSES[1].replace(b"200", b"2xx")),
+        )
+        report = lint(bad.written())
+        assert [(finding.code, finding.step) for finding in report.errors] == [
+            ("critical-unknown", "3.3.4 step 2"),
+            ("format", "3.3.2 step 3"),
+            ("format", "3.3.3 step 1, 3.5.1 step 5"),
+            ("response", "3.4 step 2"),
+            ("status", "3.4 step 8"),
+        ]
+        assert report.errors[1].offset == bad.at("manifest")
+        assert report.errors[3].message == f"{PRIMARY}: the response begins with 0x83, not 0x82"
+
+    def test_responses_are_not_checked_without_an_index(self):
+        broken = array(b"\x83" + RESPONSES[0][1:], RESPONSES[1])
+        bad = Parts().having(index=index({"relative": entry(LOCATIONS[0])}), responses=broken)
+        assert codes(lint(bad.written()).errors) == ["index-url"]
+        assert codes(lint(Parts().having(index=None, responses=broken).written()).errors) == ["section-missing"]
+
+    def test_offsets_count_from_the_first_byte_of_the_file(self):
+        bad = Parts().having(responses=array(b"\x83" + RESPONSES[0][1:], RESPONSES[1]))
+        (error,) = lint(b"MZ" * 7 + bad.written(), from_end=True).errors
+        assert error.offset == 14 + bad.at("responses") + 1
+
+    def test_missing_manifest_is_a_warning_for_compat(self):
+        content = Parts().having(manifest=None).written()
+        assert codes(lint(content).errors) == ["section-missing"]
+        report = lint(content, profile="compat")
+        assert (report.errors, codes(report.warnings)) == ([], ["section-missing"])
+
+    def test_missing_type_of_an_empty_payload_is_a_warning_for_compat(self):
+        content = Parts().answering(response(header_map({b":status": b"301", b"location": b"/x"}), b"")).written()
+        assert codes(lint(content).errors) == ["content-type-missing"]
+        report = lint(content, profile="compat")
+        assert (report.errors, codes(report.warnings)) == ([], ["content-type-missing"])
+
+    def test_manifest_outside_of_the_bundle(self):
+        report = lint(Parts().having(manifest=text(PRIMARY + "other")).written())
+        assert [(finding.code, finding.step) for finding in report.errors] == [("manifest-not-in-bundle", "3.3.2")]
+
+    def test_mixed_versions_are_named(self):
+        mixed = Parts().having(index=index({PRIMARY: array(*map(uint, LOCATIONS[0]))}))
+        assert "the form of b2" in lint(mixed.written()).errors[0].message
+        mixed = b2().having(index=index({PRIMARY: entry(LOCATIONS[0])}))
+        assert "the form of b1" in lint(mixed.written()).errors[0].message
+        assert codes(lint(Parts(array=b"\x85").written()).errors) == ["b1-b2-mixup"]
+
+    def test_cut_payload(self):
+        parts = Parts()
+        assert codes(lint(parts.written()[: parts.at("trailer") - 1]).errors) == ["response-cut"]
+
+    def test_other_content_has_one_error(self):
+        for content in (b"", b"other", b"\x84\x48\xf0\x9f\x96\x8b\xf0\x9f\x93\xa6\xff"):
+            assert len(lint(content).errors) == 1, content
+
+    def test_malformed_bundles_have_the_error_of_their_step(self):
+        for case in CASES:
+            if case.from_end or case.expected == "either":
+                continue
+            errors = lint(case.content).errors
+            if case.expected == "ok":
+                # Readers accept what 3.3.2 forbids: a manifest outside of the bundle.
+                assert set(codes(errors)) <= {"manifest-not-in-bundle"}, case.name
+            else:
+                assert errors, case.name
+                assert not case.step or any(case.step in (error.step or "") for error in errors), case.name
+
+    def test_every_prefix_has_an_error(self):
+        content = Parts().written()
+        for end in range(len(content) - 9):
+            assert lint(content[:end]).errors, end
+
+
+class TestLimits:
+    def test_findings_of_one_code_are_counted_beyond_the_limit(self, monkeypatch):
+        monkeypatch.setattr(findings, "MAX_PER_CODE", 5)
+        for count, listed in ((5, 5), (8, 6)):
+            broken = [RESPONSES[0].replace(b"200", b"2xx")] * count
+            places = [(1 + len(RESPONSES[0]) * number, len(RESPONSES[0])) for number in range(count)]
+            entries = {f"{PRIMARY}{number}": entry(place) for number, place in enumerate(places)}
+            report = lint(Parts().having(index=index(entries), manifest=None, responses=array(*broken)).written())
+            found = [error for error in report.errors if error.code == "status"]
+            assert len(found) == listed
+        assert (found[-1].message, found[-1].offset) == ("3 more findings of this kind are not listed", None)
+
+    def test_overlapping_responses_are_read_a_limited_number_of_times(self, monkeypatch):
+        """Each location has the same kilobytes of headers and another length."""
+        monkeypatch.setattr(linter, "_MIN_READ_LIMIT", 0)
+        long = response(header_map({b":status": b"200", b"content-type": b"a/b", b"x": b"y" * 60_000}))
+        entries = {f"https://a/{number}": entry((4, len(long) - number)) for number in range(200)}
+        bundle = Parts().having(
+            index=index(entries | {MANIFEST: entry((4 + len(long), len(RESPONSES[1])))}),
+            responses=head(4, 2, 2) + b"\0" + long + RESPONSES[1],
+        )
+        read = []
+        plain = linter._Linter._read
+        monkeypatch.setattr(linter._Linter, "_read", lambda *asked: read.append(len(found := plain(*asked))) or found)
+        report = lint(bundle.written())
+        assert report.errors[-1].code == "unchecked"
+        assert sum(read) < 10 * len(bundle.written())
+
+    @pytest.mark.skipif(not hasattr(mmap, "MADV_DONTNEED"), reason="the system has no madvise")
+    def test_pages_of_a_large_file_are_released(self, tmp_path, monkeypatch):
+        """A mapped file counts as this process's memory where it was read."""
+        one, count = response(header_map({b":status": b"200", b"content-type": b"a/b"})), 3_000
+        start = len(head(4, count))
+        entries = {f"https://a/{number:05}": entry((start + number * len(one), len(one))) for number in range(count)}
+        entries |= {MANIFEST: entry((start, len(one))), PRIMARY: entry((start, len(one)))}
+        path = tmp_path / "large.wbn"
+        path.write_bytes(Parts().having(index=index(entries), responses=head(4, count) + one * count).written())
+        released = []
+
+        class Counting(byte_source._MappedFile):
+            def madvise(self, *advice):
+                released.append(advice)
+                super().madvise(*advice)
+
+        monkeypatch.setattr(byte_source, "_MappedFile", Counting)
+        assert lint(path).errors == []
+        assert len(released) >= count // linter._READS_IN_MEMORY
+        assert set(released) == {(mmap.MADV_DONTNEED,)}
