@@ -58,7 +58,7 @@ def test_a_worker_that_hangs_at_its_start_is_killed_and_said(program):
 
     async def main():
         with pytest.raises(ConfigurationError, match=r"^not ready 0\.2 s after its start$"):
-            await crew.start()
+            await asyncio.wait_for(crew.start(), 60)
         assert crew.members == []
         await crew.end(0)
 

@@ -9,6 +9,7 @@ import pytest
 from headgate.config import Address, parse
 from headgate.errors import ConfigurationError
 from headgate.limit import DelayUntil
+from headgate.link import GatekeeperLink
 from headgate.release import Status
 from headgate.runtime.gate import process as gate_module
 from headgate.runtime.gate import workers as workers_module
@@ -74,6 +75,19 @@ class TestChange:
         gate.gatekeeper.obey(DelayUntil("a", b"x", 101.0))
         assert gate.gatekeeper.delayed == 1
         assert gate.gatekeeper.admit("a", b"x", now=100.0).status is Status.REJECTED
+
+    def test_the_link_carries_the_domains_of_the_new_file(self, monkeypatch):
+        carried = []
+        monkeypatch.setattr(GatekeeperLink, "change", lambda _, domains: carried.append(list(domains)))
+        text = FILE.format(rule="1/s", more='master = "tcp://127.0.0.1:1"')
+
+        async def change():
+            gate = Gate(parse(text))
+            await gate.change(parse(f'{text}[[domain]]\nname = "b"\n'))
+            await gate.end(0)
+
+        asyncio.run(change())
+        assert carried == [["a", "b"]]
 
     def test_what_cannot_be_composed_changes_nothing(self):
         gate = Gate(tree())
