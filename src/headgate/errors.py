@@ -72,7 +72,9 @@ class MissingExtra(ConfigurationError, ImportError):
     """An optional dependency is asked for and not installed; the message names the extra to install."""
 
     def __init__(self, extra: str, purpose: str) -> None:
-        super().__init__(f"{purpose} needs the extra '{extra}'; install it with: pip install 'headgate[{extra}]'")
+        super().__init__(
+            f"{purpose} needs the extra '{extra}'; install it in a checkout of headgate: pip install '.[{extra}]'"
+        )
 
 
 class WireError(HeadgateError, ValueError):

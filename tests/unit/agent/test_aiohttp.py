@@ -215,5 +215,5 @@ def test_a_url_is_the_target_it_is_in_every_library(url, target):
 def test_without_the_library_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "aiohttp", None)
     monkeypatch.delitem(sys.modules, "headgate.agent.aiohttp")
-    with pytest.raises(MissingExtra, match=r"install it with: pip install 'headgate\[aiohttp\]'"):
+    with pytest.raises(MissingExtra, match=r"install it in a checkout of headgate: pip install '\.\[aiohttp\]'"):
         importlib.import_module("headgate.agent.aiohttp")

@@ -31,7 +31,8 @@ class TestWithoutUvloop:
         with pytest.raises(MissingExtra) as caught:
             run(lambda: on(asyncio.SelectorEventLoop), loop="uvloop")
         assert str(caught.value) == (
-            "gate.loop = 'uvloop' needs the extra 'uvloop'; install it with: pip install 'headgate[uvloop]'"
+            "gate.loop = 'uvloop' needs the extra 'uvloop'; "
+            "install it in a checkout of headgate: pip install '.[uvloop]'"
         )
 
 

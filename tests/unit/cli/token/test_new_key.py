@@ -114,5 +114,5 @@ def test_without_cryptography_there_is_hmac(run, halves, tmp_path, monkeypatch):
     assert run("new-key", "-o", tmp_path / "key.json").code == 0
     told = run("new-key", "--algorithm", "ed25519", "-o", tmp_path / "other.json")
     assert told.code == 2
-    assert "pip install 'headgate[sign]'" in told.err
+    assert "pip install '.[sign]'" in told.err
     assert not (tmp_path / "other.json").exists()
