@@ -38,9 +38,13 @@ class Wish:
         from msgspec.structs import replace
 
         from headgate.config.reading import check
-        from headgate.runtime.demo_origin import demonstration
 
-        tree, name = (demonstration(), None) if self.demo and not self.file else configuration(self.file)
+        if self.demo and not self.file:
+            from headgate.runtime.demo_origin import demo_configuration
+
+            tree, name = demo_configuration(), None
+        else:
+            tree, name = configuration(self.file)
         gate = replace(tree.gate, **self.gate)
         if self.response_timeout is not None:
             gate = replace(gate, timeouts=replace(gate.timeouts, response=self.response_timeout))

@@ -1,7 +1,6 @@
-"""What can be seen from outside: states, metrics, and the admin listener that shows them."""
+"""What can be seen from outside: states, metrics, and the admin application that shows them."""
 
-from headgate.observe.admin import Admin, Read, Readiness
 from headgate.observe.metrics import Collect, Metrics, gate_metrics
-from headgate.observe.state import DomainState, Held, State, merged
+from headgate.observe.state import DomainState, HeldIdentifier, State, merge_states
 
-__all__ = ["Admin", "Collect", "DomainState", "Held", "Metrics", "Read", "Readiness", "State", "gate_metrics", "merged"]
+__all__ = ["Collect", "DomainState", "HeldIdentifier", "Metrics", "State", "gate_metrics", "merge_states"]

@@ -1,178 +1,142 @@
-"""The admin listener: /livez, /readyz, /metrics and /api/state, on an address of their own.
+"""The admin application: /livez, /readyz, /metrics and /api/state, for GET and HEAD.
 
-A small HTTP/1.1 server that answers GET and HEAD and nothing else, one request a connection, bounded in bytes,
-connections and seconds. On a loopback address it answers only to loopback names: a page in somebody's browser whose
-own name was pointed at 127.0.0.1 reads nothing here.
+It is an ASGI application on Starlette; the process that runs it chooses the listener and its limits. On a loopback
+address it answers only requests for loopback names: a page in a browser whose own name was pointed at 127.0.0.1 (DNS
+rebinding) reads nothing here.
 """
 
-import asyncio
 import ipaddress
 import re
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import msgspec
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headgate.observe.metrics import Collect, Metrics
 
-__all__ = ["Admin", "Read", "Readiness"]
+__all__ = ["ReadState", "Readiness", "admin_application"]
 
 _State = TypeVar("_State")
-_Told_co = TypeVar("_Told_co", covariant=True)
+_State_co = TypeVar("_State_co", covariant=True)
+
+_TEXT: Final = "text/plain; charset=utf-8"
+_HEADERS: Final = {"cache-control": "no-store", "x-content-type-options": "nosniff", "connection": "close"}
+"""One request per connection: the listener closes connections that have been open for long, in use or not."""
+_HOST: Final = re.compile(r"(?P<host>\[[0-9a-f:.]+\]|[a-z0-9_.\-]+)(?::[0-9]{1,5})?", re.IGNORECASE)
+_MESSAGES: Final = {
+    HTTPStatus.NOT_FOUND: "not found; the paths are /livez, /readyz, /metrics and /api/state",
+    HTTPStatus.METHOD_NOT_ALLOWED: "only GET and HEAD are supported",
+}
 
 
-class Read(Protocol[_Told_co]):
-    """Reads what is going on."""
+class ReadState(Protocol[_State_co]):
+    """Reads the state of a server."""
 
-    async def __call__(self, *, whole: bool) -> _Told_co:
-        """Give the state; what takes long to find out, and no metric is about, only when the `whole` is asked for."""
+    async def __call__(self, *, whole: bool) -> _State_co:
+        """Return the state; the parts that take long, and that no metric needs, only with `whole`."""
 
 
 Readiness = Callable[[], str]
-"""Says why requests are not accepted; empty when they are."""
-
-_MAX_HEAD = 16_384
-_MAX_CONNECTIONS = 64
-_PATIENCE = 10.0
-_REQUEST_LINE = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+) (/[\x21-\x7e]*) HTTP/1\.([01])")
-_FIELD = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]++):([^\x00-\x08\x0a-\x1f\x7f]*+)")
-_HOST = re.compile(r"(?P<host>\[[0-9a-f:.]+\]|[a-z0-9_.\-]+)(?::[0-9]{1,5})?", re.IGNORECASE)
-_TEXT = "text/plain; charset=utf-8"
+"""Returns why requests are not accepted; empty when they are."""
 
 
-class _Answer(NamedTuple):
-    status: int
-    body: bytes
-    kind: str = _TEXT
-    extra: str = ""
+def admin_application(
+    state: ReadState[_State],
+    unready: Readiness,
+    collect: Collect[_State],
+    *,
+    to_json: Callable[[_State], object] | None = None,
+    addresses: Sequence[tuple[str, int]] = (),
+    on_error: Callable[[Exception], None] = lambda _error: None,
+) -> Starlette:
+    """Build the application for a server with that `state`, which accepts nothing as long as `unready` returns why.
 
-
-class _Refused(Exception):  # not an error of ours: what a request is told
-    def __init__(self, status: int, why: str, extra: str = "") -> None:
-        super().__init__(why)
-        self.answer = _Answer(status, f"{why}\n".encode(), extra=extra)
-
-
-class Admin(Generic[_State]):
-    """Answers for one server: `state` gives what it is doing, `unready` why it accepts nothing, if so.
-
-    Of a state /metrics has what `collect` makes of it, and /api/state what `shown` does, or else the state itself.
+    /metrics shows what `collect` makes of the state, /api/state what `to_json` does, or else the state itself.
+    `addresses` are those that it is served at; `on_error` is called with exceptions that are a defect.
     """
+    metrics = Metrics(collect)
 
-    def __init__(
-        self,
-        state: Read[_State],
-        unready: Readiness,
-        collect: Collect[_State],
-        *,
-        shown: Callable[[_State], object] | None = None,
-    ) -> None:
-        self._state = state
-        self._unready = unready
-        self._metrics = Metrics(collect)
-        self._shown = shown
-        self.addresses: list[tuple[str, int]] = []
-        """Where it listens: host and port of every listening socket."""
-        self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._only_loopback = True
+    async def livez(_request: Request) -> Response:
+        return _response("alive\n")
 
-    async def listen(self, host: str, port: int) -> tuple[str, int]:
-        """Bind and answer from now on; returns the address bound. Raises OSError when it cannot be had."""
-        self._server = await asyncio.start_server(self._accept, host, port, limit=_MAX_HEAD)
-        self.addresses = [bound.getsockname()[:2] for bound in self._server.sockets]
-        self._only_loopback = all(ipaddress.ip_address(name[0]).is_loopback for name in self.addresses)
-        return self.addresses[0]
+    async def readyz(_request: Request) -> Response:
+        reason = unready()
+        return _response(f"{reason}\n", HTTPStatus.SERVICE_UNAVAILABLE) if reason else _response("ready\n")
 
-    async def close(self) -> None:
-        """Stop answering; requests under way are cut."""
-        if self._server is not None:
-            self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._server is not None:
-            await self._server.wait_closed()
+    async def write_metrics(request: Request) -> Response:
+        content, media_type = metrics.write(await state(whole=False), request.headers.get("accept", ""))
+        return _response(content, media_type=media_type)
 
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._tasks) >= _MAX_CONNECTIONS:
-            writer.close()
-            return
-        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    async def write_state(_request: Request) -> Response:
+        current = await state(whole=True)
+        shown = current if to_json is None else to_json(current)
+        return _response(msgspec.json.encode(shown) + b"\n", media_type="application/json")
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Read one request, answer it, close; whatever a stranger sends ends here."""
-        with suppress(OSError, asyncio.TimeoutError, asyncio.IncompleteReadError):
-            async with asyncio.timeout(_PATIENCE):
-                method, answer = await self._answered(reader)
-                writer.write(_written(answer, body=method != b"HEAD"))
-                await writer.drain()
-                await _hung_up(reader, writer)
-        writer.close()
+    async def http_error(_request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        status = HTTPStatus(error.status_code)
+        response = _response(f"{_MESSAGES.get(status, status.phrase)}\n", status)
+        if status is HTTPStatus.METHOD_NOT_ALLOWED:
+            response.headers["allow"] = "GET, HEAD"
+        return response
 
-    async def _answered(self, reader: asyncio.StreamReader) -> tuple[bytes, _Answer]:
-        method = b"GET"
-        try:
-            try:
-                head = await reader.readuntil(b"\r\n\r\n")
-            except asyncio.LimitOverrunError:
-                raise _Refused(431, "The head of the request is too large.") from None
-            method, path, fields = _parsed(head)
-            self._check_host(fields)
-            return method, await self._found(path, fields)
-        except _Refused as refused:
-            return method, refused.answer
+    async def internal_error(_request: Request, error: Exception) -> Response:
+        on_error(error)
+        return _response("internal error\n", HTTPStatus.INTERNAL_SERVER_ERROR)
 
-    def _check_host(self, fields: dict[bytes, bytes]) -> None:
-        """Refuse names that are not loopback on a listener that is: DNS rebinding brings such names."""
-        match = _HOST.fullmatch(fields.get(b"host", b"localhost").decode("latin-1"))
-        if match is None:
-            raise _Refused(400, "The Host field names no host.")
-        if self._only_loopback and not _is_loopback(match["host"].lower()):
-            raise _Refused(421, "This listener answers to loopback names only, such as localhost and 127.0.0.1.")
-
-    async def _found(self, path: str, fields: dict[bytes, bytes]) -> _Answer:
-        if path == "/livez":
-            return _Answer(200, b"alive\n")
-        if path == "/readyz":
-            why = self._unready()
-            return _Answer(503, f"{why}\n".encode()) if why else _Answer(200, b"ready\n")
-        if path == "/metrics":
-            accept = fields.get(b"accept", b"").decode("latin-1")
-            return _Answer(200, *self._metrics.write(await self._state(whole=False), accept))
-        if path == "/api/state":
-            state = await self._state(whole=True)
-            shown = state if self._shown is None else self._shown(state)
-            return _Answer(200, msgspec.json.encode(shown) + b"\n", "application/json")
-        raise _Refused(404, "There are /livez, /readyz, /metrics and /api/state.")
+    endpoints: dict[str, Callable[[Request], Awaitable[Response]]] = {
+        "/livez": livez,
+        "/readyz": readyz,
+        "/metrics": write_metrics,
+        "/api/state": write_state,
+    }
+    loopback_only = all(ipaddress.ip_address(host.partition("%")[0]).is_loopback for host, _ in addresses)
+    application = Starlette(
+        routes=[Route(path, endpoint, methods=["GET"]) for path, endpoint in endpoints.items()],
+        middleware=[Middleware(_CheckRequest, loopback_only=loopback_only)],
+        exception_handlers={HTTPException: http_error, Exception: internal_error},
+    )
+    application.router.redirect_slashes = False
+    return application
 
 
-def _parsed(head: bytes) -> tuple[bytes, str, dict[bytes, bytes]]:
-    """Read a head strictly; raises `_Refused` for one that is not plain, or asks for something else than reading."""
-    first, *rest = head[:-4].split(b"\r\n")
-    line = _REQUEST_LINE.fullmatch(first)
-    if line is None:
-        raise _Refused(400, "This is no HTTP/1.1 request line.")
-    fields: dict[bytes, bytes] = {}
-    for text in rest:
-        field = _FIELD.fullmatch(text)
-        if field is None:
-            raise _Refused(400, "A header field is malformed.")
-        name, value = field[1].lower(), field[2].strip(b" \t")
-        if name == b"host" and name in fields:
-            raise _Refused(400, "There is more than one Host field.")
-        fields[name] = fields[name] + b", " + value if name in fields else value
-    if line[3] == b"1" and b"host" not in fields:
-        raise _Refused(400, "There is no Host field.")
-    if line[1] not in {b"GET", b"HEAD"}:
-        raise _Refused(405, "Only GET and HEAD are answered.", "allow: GET, HEAD\r\n")
-    if b"transfer-encoding" in fields or fields.get(b"content-length", b"0") != b"0":
-        raise _Refused(400, "A request to read has no body.")
-    return line[1], line[2].decode("ascii").partition("?")[0], fields
+def _response(content: str | bytes, status: int = HTTPStatus.OK, media_type: str = _TEXT) -> Response:
+    return Response(content, status, _HEADERS, media_type=media_type)
+
+
+class _CheckRequest:
+    """Rejects requests with a body, without a valid Host, or for another name than those of this listener."""
+
+    def __init__(self, application: ASGIApp, loopback_only: bool) -> None:  # noqa: FBT001  # Starlette passes keywords
+        self._application = application
+        self._loopback_only = loopback_only
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        handler = self._rejection(scope) or self._application
+        await handler(scope, receive, send)
+
+    def _rejection(self, scope: Scope) -> Response | None:
+        headers = Headers(scope=scope)
+        host = _HOST.fullmatch(headers.get("host", "localhost"))
+        if host is None:
+            return _response("the Host header is invalid\n", HTTPStatus.BAD_REQUEST)
+        if self._loopback_only and not _is_loopback(host["host"].lower()):
+            message = "this listener answers only requests for loopback names, such as localhost and 127.0.0.1\n"
+            return _response(message, HTTPStatus.MISDIRECTED_REQUEST)
+        if not scope["path"].startswith("/"):
+            return _response("the request target must be a path\n", HTTPStatus.BAD_REQUEST)
+        if "transfer-encoding" in headers or headers.get("content-length", "0") != "0":
+            return _response("the request must not have a body\n", HTTPStatus.BAD_REQUEST)
+        return None
 
 
 def _is_loopback(host: str) -> bool:
@@ -180,25 +144,3 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host == "localhost" or host.endswith(".localhost")
-
-
-def _written(answer: _Answer, *, body: bool) -> bytes:
-    head = (
-        f"HTTP/1.1 {answer.status} {HTTPStatus(answer.status).phrase}\r\n"
-        f"content-type: {answer.kind}\r\n"
-        f"content-length: {len(answer.body)}\r\n"
-        "cache-control: no-store\r\n"
-        "x-content-type-options: nosniff\r\n"
-        f"{answer.extra}"
-        "connection: close\r\n\r\n"
-    )
-    return head.encode("latin-1") + (answer.body if body else b"")
-
-
-async def _hung_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Let the other side read: closing on unread bytes would reset the connection and lose the answer."""
-    if writer.can_write_eof():
-        writer.write_eof()
-    for _ in range(_MAX_CONNECTIONS):
-        if not await reader.read(_MAX_HEAD):
-            return

@@ -1,7 +1,7 @@
-"""Metrics: a state written in the OpenMetrics text format, or Prometheus's older one where only that is asked for.
+"""Metrics: a state in the OpenMetrics text format, or in Prometheus's older one where only that is accepted.
 
-Totals are read at scrape time and nothing is counted twice. No label names an identifier: strangers choose those, and
-there is no end to them.
+Totals are read at scrape time; nothing is counted twice. No label names an identifier: untrusted input chooses those,
+and their number has no bound.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -23,32 +23,32 @@ Collect: TypeAlias = Callable[[_State], Iterable[Metric]]
 
 _OUTCOMES = ("accepted", "delayed", "rejected")
 _HELP = {
-    "accounting_ahead": "Verdicts from gatekeepers whose clock is more than a second ahead of the master's.",
+    "accounting_ahead": "Accounting from gatekeepers whose clock is more than a second ahead of the master's.",
     "clock_steps": "Times the clock of this machine was set back by more than two seconds.",
     "gateway_crowded": "Connections answered 503: connection limit reached.",
     "gateway_crowded_client": "Connections answered 503: connection limit of their client address reached.",
     "gateway_lifeboat": "Rejected requests answered from a bundle instead.",
-    "gateway_refused": "Requests refused because they were no plain HTTP.",
+    "gateway_refused": "Requests refused as malformed HTTP.",
     "gateway_retried": "Requests sent to the origin a second time: its idle connection had closed.",
-    "gateway_slow": "Requests the origin did not answer in time (504).",
-    "gateway_truncated": "Responses of the origin that broke off.",
-    "gateway_unreachable": "Requests the origin could not be had for (502).",
-    "histories_evicted": "Histories the master dropped for want of room.",
-    "holds_evicted": "Holds the gatekeeper dropped for want of room.",
-    "holds_shortened": "Holds longer than the rules can make, cut: the clock may be behind the master's.",
-    "link_batches": "Batches of verdicts sent to a master.",
-    "link_controls": "Controls obeyed.",
-    "link_dropped": "Verdicts dropped because the way to the master was full.",
-    "link_malformed": "Control messages dropped because they were none.",
-    "link_sent": "Verdicts sent to a master.",
-    "link_too_long": "Verdicts dropped because no control could name their identifier.",
-    "link_unheard": "Verdicts dropped because no master listened.",
-    "shadowed": "Releases worked out for domains in shadow mode, and not published.",
+    "gateway_slow": "Requests answered 504: origin timeout.",
+    "gateway_truncated": "Responses of the origin that ended before they were complete.",
+    "gateway_unreachable": "Requests answered 502: origin unreachable.",
+    "histories_evicted": "Histories evicted from the master's full table.",
+    "holds_evicted": "Holds evicted from the gatekeeper's full table.",
+    "holds_shortened": "Holds longer than the rules allow, shortened: the clock may be behind the master's.",
+    "link_batches": "Batches of accounting sent to a master.",
+    "link_controls": "Control messages obeyed.",
+    "link_dropped": "Accounting dropped: the queue to the master was full.",
+    "link_malformed": "Malformed control messages dropped.",
+    "link_sent": "Accounting sent to a master.",
+    "link_too_long": "Accounting dropped: identifier over 255 bytes.",
+    "link_unheard": "Accounting dropped: no master was connected.",
+    "shadowed": "Release times computed for domains in shadow mode, and not published.",
 }
 
 
 class Metrics(Generic[_State]):
-    """Writes states, as `collect` makes metrics of them; the process's own metrics come with them."""
+    """Writes the metrics that `collect` makes of a state, and those of the process."""
 
     def __init__(self, collect: Collect[_State]) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
@@ -59,9 +59,9 @@ class Metrics(Generic[_State]):
         GCCollector(registry=self._registry)
 
     def write(self, state: _State, accept: str = "") -> tuple[bytes, str]:
-        """Write `state` for the Accept given; returns the text and its media type.
+        """Return the metrics of `state` in the format that `accept` asks for, and their media type.
 
-        OpenMetrics, unless the older format is asked for and OpenMetrics is not.
+        OpenMetrics, unless only the older format is accepted.
         """
         self._states.state = state
         if "text/plain" in accept and "application/openmetrics-text" not in accept:
@@ -71,7 +71,7 @@ class Metrics(Generic[_State]):
 
 
 class _States(Collector, Generic[_State]):
-    """Gives the metrics of the state it was handed last."""
+    """Collects the metrics of `state`."""
 
     def __init__(self, collect: Collect[_State]) -> None:
         self.state: _State | None = None
@@ -83,19 +83,17 @@ class _States(Collector, Generic[_State]):
 
 def gate_metrics(state: State) -> Iterator[Metric]:
     """Make the metrics of a gate."""
-    requests = CounterMetricFamily(
-        "headgate_requests", "Requests by domain and by what became of them.", labels=["domain", "outcome"]
-    )
+    requests = CounterMetricFamily("headgate_requests", "Requests by domain and outcome.", labels=["domain", "outcome"])
     for domain in state.domains:
         for outcome in _OUTCOMES:
-            requests.add_metric([_sayable(domain.name), outcome], getattr(domain, outcome))
+            requests.add_metric([_valid_text(domain.name), outcome], getattr(domain, outcome))
     yield requests
-    yield GaugeMetricFamily("headgate_delayed_requests", "Requests that wait for their release.", state.delayed_now)
-    yield GaugeMetricFamily("headgate_connections", "Open connections of agents.", state.connections)
+    yield GaugeMetricFamily("headgate_delayed_requests", "Requests that are delayed now.", state.delayed_now)
+    yield GaugeMetricFamily("headgate_connections", "Open connections of clients.", state.connections)
     yield GaugeMetricFamily("headgate_workers", "Processes that accept connections.", state.workers)
     for name, count in sorted(state.counters.items()):
         yield CounterMetricFamily(f"headgate_{name}", _HELP.get(name, name.replace("_", " ")), count)
 
 
-def _sayable(name: str) -> str:
+def _valid_text(name: str) -> str:
     return name.encode("utf-8", "replace").decode()

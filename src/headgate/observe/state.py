@@ -1,6 +1,6 @@
-"""What a gate is doing, as a value: read at once, summed over workers, written as JSON.
+"""The state of a gate as a value: read in one step, summed over workers, written as JSON.
 
-This file knows nothing of how it is shown. Totals only grow; what is held is what held at the reading.
+This file does not know how a state is shown. Totals only grow; holds are those at the time of reading.
 """
 
 import hashlib
@@ -10,61 +10,61 @@ from heapq import nlargest
 
 import msgspec
 
-__all__ = ["DomainState", "Held", "State", "identifier_digest", "identifier_text", "merged"]
+__all__ = ["DomainState", "HeldIdentifier", "State", "identifier_digest", "identifier_text", "merge_states"]
 
 _MOST_HELD = 10
 _DIGITS = 16
 
 
-class Held(msgspec.Struct, frozen=True):
+class HeldIdentifier(msgspec.Struct, frozen=True):
     """One identifier that is held."""
 
     identifier: str
     """As text, bytes that are not UTF-8 escaped with a backslash; or as a digest, `sha256:` and 16 digits."""
     release: float
-    """When it may go again, seconds since 1970."""
+    """Its release time, seconds since 1970."""
     seconds: float
-    """How long that is from the reading."""
+    """Seconds from the reading to the release."""
 
 
 class DomainState(msgspec.Struct, frozen=True):
-    """One domain: what holds in it and what became of its requests."""
+    """One domain: its rules, its totals and its longest holds."""
 
     name: str
     rules: tuple[str, ...] = ()
-    """Empty where the rules are known only to a master elsewhere."""
+    """Empty where only a master elsewhere knows the rules."""
     algorithm: str = "log"
     mode: str = "enforce"
     accepted: int = 0
     delayed: int = 0
     rejected: int = 0
-    held: tuple[Held, ...] = ()
-    """Those held longest, at most 10."""
+    held: tuple[HeldIdentifier, ...] = ()
+    """The identifiers that are held longest, at most 10."""
 
 
 class State(msgspec.Struct, frozen=True):
-    """One gate, or all its workers together."""
+    """One gate, or the sum of its workers."""
 
     domains: tuple[DomainState, ...] = ()
     delayed_now: int = 0
-    """Requests that wait for their release."""
+    """Requests that are delayed now."""
     connections: int = 0
-    """Connections of agents that are open."""
+    """Open connections of clients."""
     workers: int = 1
-    """Processes that accept."""
+    """Processes that accept connections."""
     master: str = "embedded"
-    """Where the rules are applied."""
+    """Where the rules are applied: "embedded", or the address of a master elsewhere."""
     counters: dict[str, int] = {}
-    """Further totals by their metric's name, such as those of the link."""
+    """Further totals by the name of their metric, such as those of the link."""
 
 
 def identifier_text(identifier: bytes) -> str:
-    """Give an identifier as text; what is not UTF-8 is escaped with a backslash."""
+    """Return an identifier as text; bytes that are not UTF-8 are escaped with a backslash."""
     return identifier.decode("utf-8", "backslashreplace")
 
 
 def identifier_digest(identifier: bytes) -> str:
-    """Give an address as text, anything else by the first 16 hexadecimal digits of its SHA-256."""
+    """Return an address as text, anything else as the first 16 hexadecimal digits of its SHA-256."""
     text = identifier_text(identifier)
     try:
         ipaddress.ip_network(text)
@@ -73,8 +73,8 @@ def identifier_digest(identifier: bytes) -> str:
     return text
 
 
-def merged(states: Iterable[State]) -> State:
-    """Give the sum of what several workers of one gate say; the longest hold of an identifier counts."""
+def merge_states(states: Iterable[State]) -> State:
+    """Return the sum of the states of one gate's workers; of several holds of an identifier, the longest."""
     listed = list(states)
     if len(listed) < 2:
         return listed[0] if listed else State(workers=0)
@@ -96,7 +96,7 @@ def merged(states: Iterable[State]) -> State:
 
 
 def _merged_domain(same: list[DomainState]) -> DomainState:
-    # Rules and modes are those of the last: the one read last after a reload.
+    # Rules and modes are those of the last state, the one read last after a reload.
     held = {one.identifier: one for one in sorted((one for domain in same for one in domain.held), key=_release)}
     return msgspec.structs.replace(
         same[-1],
@@ -107,5 +107,5 @@ def _merged_domain(same: list[DomainState]) -> DomainState:
     )
 
 
-def _release(held: Held) -> float:
+def _release(held: HeldIdentifier) -> float:
     return held.release

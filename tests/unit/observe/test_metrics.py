@@ -2,11 +2,11 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.parser import text_string_to_metric_families as older_families
 
-from headgate.observe import DomainState, Held, Metrics, State, gate_metrics
+from headgate.observe import DomainState, HeldIdentifier, Metrics, State, gate_metrics
 
 STATE = State(
     (
-        DomainState("default", accepted=3, delayed=2, rejected=1, held=(Held("192.0.2.1", 1.0, 1.0),)),
+        DomainState("default", accepted=3, delayed=2, rejected=1, held=(HeldIdentifier("192.0.2.1", 1.0, 1.0),)),
         DomainState('odd "name"\n\\', accepted=9),
     ),
     delayed_now=2,

@@ -1,4 +1,4 @@
-from headgate.observe import DomainState, Held, State, merged
+from headgate.observe import DomainState, HeldIdentifier, State, merge_states
 from headgate.observe.state import identifier_digest, identifier_text
 
 
@@ -7,39 +7,41 @@ def domain(name, *held, accepted=0, delayed=0, rejected=0, rules=("1/s burst 1",
 
 
 def test_nothing_is_no_worker():
-    assert merged([]).workers == 0
+    assert merge_states([]).workers == 0
 
 
 def test_one_is_itself():
     state = State((domain("a", accepted=1),))
-    assert merged([state]) is state
+    assert merge_states([state]) is state
 
 
 def test_totals_add_up_and_the_longest_hold_counts():
     one = State(
-        (domain("a", Held("x", 10.0, 1.0), Held("y", 12.0, 3.0), accepted=1, rejected=2),),
+        (domain("a", HeldIdentifier("x", 10.0, 1.0), HeldIdentifier("y", 12.0, 3.0), accepted=1, rejected=2),),
         delayed_now=1,
         connections=3,
         counters={"link_sent": 4},
     )
     other = State(
-        (domain("a", Held("x", 11.0, 2.0), accepted=10, delayed=5), domain("b", accepted=7)),
+        (domain("a", HeldIdentifier("x", 11.0, 2.0), accepted=10, delayed=5), domain("b", accepted=7)),
         delayed_now=2,
         connections=4,
         counters={"link_sent": 1, "gateway_slow": 1},
     )
-    both = merged([one, other])
+    both = merge_states([one, other])
     first, second = both.domains
     assert (first.accepted, first.delayed, first.rejected) == (11, 5, 2)
-    assert first.held == (Held("y", 12.0, 3.0), Held("x", 11.0, 2.0))
+    assert first.held == (HeldIdentifier("y", 12.0, 3.0), HeldIdentifier("x", 11.0, 2.0))
     assert second.accepted == 7
     assert (both.delayed_now, both.connections, both.workers) == (3, 7, 2)
     assert both.counters == {"link_sent": 5, "gateway_slow": 1}
 
 
 def test_at_most_ten_are_named():
-    states = [State((domain("a", *(Held(f"{n}{m}", 10.0 * n + m, 1.0) for m in range(10))),)) for n in range(2)]
-    (both,) = merged(states).domains
+    states = [
+        State((domain("a", *(HeldIdentifier(f"{n}{m}", 10.0 * n + m, 1.0) for m in range(10))),)) for n in range(2)
+    ]
+    (both,) = merge_states(states).domains
     assert [held.identifier for held in both.held] == [f"1{m}" for m in range(9, -1, -1)]
 
 

@@ -15,7 +15,7 @@ from headgate.config import Address, Configuration
 from headgate.errors import ConfigurationError
 from headgate.limit import Domain, Gatekeeper, Master
 from headgate.link import GatekeeperLink
-from headgate.observe import DomainState, Held, State
+from headgate.observe import DomainState, HeldIdentifier, State
 from headgate.observe.state import identifier_digest, identifier_text
 from headgate.origin.gateway import TlsKeys
 from headgate.runtime.event_loop import say
@@ -150,7 +150,7 @@ class Gate:
         held = {domain.name: await self._longest(domain.name, now) for domain in self._composed.domains}
         return self.state(held)
 
-    async def _longest(self, domain: str, now: float) -> tuple[Held, ...]:
+    async def _longest(self, domain: str, now: float) -> tuple[HeldIdentifier, ...]:
         longest: list[tuple[bytes, float]] = []
         for so_far in self.gatekeeper.top_pieces(domain, now=now, most=_MOST_HELD):
             longest = so_far
@@ -158,9 +158,11 @@ class Gate:
         gate = self.tree.gate
         is_secret = gate.identify.startswith("header:") and gate.show_identifiers == "digest"
         shown = identifier_digest if is_secret else identifier_text
-        return tuple(Held(shown(name), round(release, 3), round(release - now, 3)) for name, release in longest)
+        return tuple(
+            HeldIdentifier(shown(name), round(release, 3), round(release - now, 3)) for name, release in longest
+        )
 
-    def state(self, held: Mapping[str, tuple[Held, ...]] | None = None) -> State:
+    def state(self, held: Mapping[str, tuple[HeldIdentifier, ...]] | None = None) -> State:
         """Read what this gate is doing; who is held longest comes from `held`, by domain."""
         return State(
             domains=tuple(
@@ -172,7 +174,7 @@ class Gate:
             counters=self._counters(),
         )
 
-    def _domain_state(self, domain: Domain, held: tuple[Held, ...]) -> DomainState:
+    def _domain_state(self, domain: Domain, held: tuple[HeldIdentifier, ...]) -> DomainState:
         totals = self.gatekeeper.totals.get(domain.name)
         return DomainState(
             name=domain.name,

@@ -3,18 +3,22 @@
 import dataclasses
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from headgate.config import Address, Configuration
 from headgate.errors import ConfigurationError, HeadgateError
-from headgate.observe import Admin, Read, Readiness, State, gate_metrics
-from headgate.runtime.demo_origin import SampleOrigin, leaflet
+from headgate.observe import State, gate_metrics
+from headgate.runtime.admin_server import AdminServer
 from headgate.runtime.event_loop import Reloads, Signals, run, say
 from headgate.runtime.gate.build import warn
 from headgate.runtime.gate.options import GateOptions
 from headgate.runtime.gate.process import Gate
 from headgate.runtime.listen import address_sentence
+
+if TYPE_CHECKING:
+    from headgate.observe.admin import Readiness, ReadState
 
 __all__ = ["announce", "open_admin", "open_demo", "read_again", "serve_alone"]
 
@@ -50,7 +54,9 @@ async def open_demo(options: GateOptions, closing: AsyncExitStack) -> GateOption
     """Start the sample origin where one is asked for; returns the options with its address."""
     if not options.demo:
         return options
-    sample = SampleOrigin()
+    from headgate.runtime.demo_origin import DemoOrigin
+
+    sample = DemoOrigin()
     closing.push_async_callback(sample.close)
     url, read = await sample.start(), options.read
 
@@ -65,9 +71,9 @@ async def open_admin(
     options: GateOptions,
     tree: Configuration,
     closing: AsyncExitStack,
-    state: Read[State],
+    state: "ReadState[State]",
     *,
-    unready: Readiness,
+    unready: "Readiness",
 ) -> Address | None:
     """Open the admin listener, if there is to be one; returns where it is.
 
@@ -77,15 +83,15 @@ async def open_admin(
     if not tree.gate.admin:
         return None
     address = Address.parse(tree.gate.admin)
-    admin = Admin(state, unready, gate_metrics)
+    admin = AdminServer(state, unready, gate_metrics)
     try:
-        bound = await admin.listen(*address)
+        await admin.start(address)
     except OSError as error:
         if options.require_admin or tree.gate.admin != Configuration().gate.admin:
             raise ConfigurationError(address_sentence("--admin", address, error)) from None
         return None
     closing.push_async_callback(admin.close)
-    return Address(*bound)
+    return Address(*admin.addresses[0])
 
 
 def announce(options: GateOptions, tree: Configuration, address: Address, admin: Address | None) -> None:
@@ -93,7 +99,9 @@ def announce(options: GateOptions, tree: Configuration, address: Address, admin:
     gate = f"{'https' if tree.gate.tls.cert else 'http'}://{address}"
     admin_url = f"http://{admin}" if admin is not None else "none"
     if options.demo:
-        print(leaflet(gate, admin_url, tree.gate.origin), flush=True)  # noqa: T201  # the one thing it prints
+        from headgate.runtime.demo_origin import demo_banner
+
+        print(demo_banner(gate, admin_url, tree.gate.origin), flush=True)  # noqa: T201  # the one thing it prints
     elif admin is None and tree.gate.admin:
         say(f"headgate: {tree.gate.admin} is taken, so there is no admin listener; choose another with --admin")
     warn(tree, say)

@@ -16,7 +16,7 @@ from headgate.config import Address, Configuration
 from headgate.errors import ConfigurationError
 from headgate.limit import Master
 from headgate.link import MasterLink
-from headgate.observe import State, merged
+from headgate.observe import State, merge_states
 from headgate.runtime.event_loop import Reloads, Signals, run
 from headgate.runtime.gate.build import check_composition, compose, master_of, require_gate
 from headgate.runtime.gate.options import GateOptions
@@ -95,7 +95,7 @@ class Workers:
     async def state(self, *, whole: bool) -> State:
         """Ask every worker; give the sum, with what workers told that are no more."""
         living = await self._crew.states(whole=whole)
-        summed = merged([self._past, *living])
+        summed = merge_states([self._past, *living])
         counters = dict(summed.counters)
         if self._link is not None:
             counters |= master_counters(self._link.master)
@@ -133,7 +133,7 @@ class Workers:
         last = member.last
         domains = tuple(replace(domain, held=()) for domain in last.domains)
         ended = replace(last, domains=domains, delayed_now=0, connections=0, workers=0)
-        self._past = merged([self._past, ended])
+        self._past = merge_states([self._past, ended])
 
     def _new_master(self, tree: Configuration) -> Master:
         return master_of(tree, compose(tree).domains)

@@ -14,11 +14,11 @@ from typing import Final, Protocol, TypeAlias
 from headgate.config import Address
 from headgate.config.proxy import Proxy
 from headgate.errors import ConfigurationError, HeadgateError
-from headgate.observe import Admin
 from headgate.proxy.admission.advice_service import OriginAdvice
 from headgate.proxy.admission.shared_replay_store import make_table
 from headgate.proxy.counters import Counts, merged
 from headgate.proxy.log import Tally
+from headgate.runtime.admin_server import AdminServer
 from headgate.runtime.event_loop import Signals
 from headgate.runtime.listen import address_sentence
 from headgate.runtime.prefetch_proxy.build import check_proxy, trust_of
@@ -77,7 +77,7 @@ class Front:
         )
         closing.callback(self.advising.close)
         self._body: Body | None = None
-        self._admin = Admin(self.state, self.unready, proxy_metrics, shown=shown)
+        self._admin = AdminServer(self.state, self.unready, proxy_metrics, to_json=shown)
         closing.push_async_callback(self._admin.close)
         self._tally = Tally(now=time.time())
 
@@ -87,7 +87,7 @@ class Front:
             return
         address = Address.parse(self.settings.admin)
         try:
-            await self._admin.listen(*address)
+            await self._admin.start(address)
         except OSError as error:
             raise ConfigurationError(address_sentence("--admin", address, error)) from None
 
@@ -117,10 +117,9 @@ class Front:
         self._body = body
         settings = self.settings
         scheme = "http" if settings.plaintext else "https"
-        admin = f"http://{Address(*self._admin.addresses[0])}" if self._admin.addresses else "none"
         if settings.self_signed:
             self.lines.say(f"headgate: {_SELF_SIGNED}")
-        self.lines.say(f"headgate: brand {_word(settings.brand)} workers {settings.workers} admin {admin}")
+        self.lines.say(f"headgate: brand {_word(settings.brand)} workers {settings.workers} admin {self._admin.url}")
         # Whoever waits for this line takes the address from it: it has no other.
         self.lines.say(f"ready {scheme}://{self.address}")
 
