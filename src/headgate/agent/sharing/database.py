@@ -6,6 +6,7 @@ This file knows nothing of what the rows mean.
 import os
 import sqlite3
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -57,6 +58,9 @@ _SENTENCES: Final = {
     sqlite3.SQLITE_FULL: "cannot grow, since its disk is full; free some space",
 }
 
+_PAUSE: Final = 0.01
+"""Seconds between two attempts to prepare a connection."""
+
 _creating: Final = threading.Lock()
 
 
@@ -73,7 +77,7 @@ def open_database(path: Path, *, timeout: float) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
     try:
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_ROW)
-        _prepare(connection, path)
+        _prepare_in_time(connection, path, timeout)
     except BaseException:
         connection.close()
         raise
@@ -110,6 +114,20 @@ def _create(path: Path) -> None:
     # One thread at a time: closing a file gives up every lock that this process has on it, SQLite's included.
     with _creating, suppress(OSError):  # it exists already, or SQLite finds out why it cannot be opened
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+
+
+def _prepare_in_time(connection: sqlite3.Connection, path: Path, timeout: float) -> None:
+    """Prepare a connection, again where another program's lock was in the way that SQLite does not wait for."""
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            return _prepare(connection, path)
+        except sqlite3.Error as error:
+            if not is_locked(error) or time.monotonic() >= deadline:
+                raise
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        time.sleep(_PAUSE)
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:

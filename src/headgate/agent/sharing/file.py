@@ -8,7 +8,7 @@ two processes count adds up.
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -25,7 +25,7 @@ __all__ = ["News", "ThrottleFile"]
 
 _BUSY_TIMEOUT: Final = 0.25
 _OPEN_TIMEOUT: Final = 5.0
-"""Seconds that another program's lock is waited for, by a call and by `check`."""
+"""Seconds that another program's lock is waited for, by a call and after `open`."""
 
 _MAX_BEHIND: Final = 16_384
 """Changes that a reader may be behind without reading everything anew."""
@@ -76,10 +76,10 @@ class ThrottleFile:
         self._version = -1
         self._until_trim = 0
 
-    def check(self) -> None:
-        """Raise where the file cannot be opened and written. It is not left open."""
-        with closing(open_database(self.path, timeout=_OPEN_TIMEOUT)) as connection:
-            connection.execute("BEGIN IMMEDIATE")
+    def open(self) -> None:
+        """Open the file; raise where it cannot be written. Until it is closed, all calls wait longer for a lock."""
+        self._open(_OPEN_TIMEOUT)
+        with self._transaction("BEGIN IMMEDIATE") as connection:
             connection.execute("UPDATE state SET floor = floor")  # a read-only file lets a transaction begin
 
     def close(self) -> None:
@@ -157,10 +157,12 @@ class ThrottleFile:
         return connection
 
     def _opened(self) -> sqlite3.Connection:
-        if self._connection is None:
-            self._connection = open_database(self.path, timeout=_BUSY_TIMEOUT)
-            self._inode = _inode(self.path)
-        return self._connection
+        return self._open(_BUSY_TIMEOUT) if self._connection is None else self._connection
+
+    def _open(self, timeout: float) -> sqlite3.Connection:
+        self._connection = connection = open_database(self.path, timeout=timeout)
+        self._inode = _inode(self.path)
+        return connection
 
     def _apply(self, key: Key, changes: Sequence[Change], last: int) -> int:
         """Apply changes to the row of a key, or to that of the bucket that holds it by now; return the last number."""

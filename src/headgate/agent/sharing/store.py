@@ -167,7 +167,7 @@ class SqliteStore:
     def _open(self) -> None:
         """Read the file, so that the first request already knows what is in it."""
         try:
-            self._file.check()
+            self._file.open()
             self._take(self._file.exchange())
         except (sqlite3.Error, ConfigurationError, ValueError) as error:
             raise ConfigurationError(describe_error(self._file.path, error)) from error

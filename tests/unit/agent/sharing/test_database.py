@@ -5,6 +5,7 @@ from contextlib import closing
 
 import pytest
 
+from headgate.agent.sharing import database
 from headgate.agent.sharing.database import SCHEMA_VERSION, describe_error, is_locked, open_database
 from headgate.errors import ConfigurationError
 
@@ -165,3 +166,30 @@ class TestRefusals:
     def test_anything_else(self, path):
         assert describe_error(path, ValueError("no")) == f"{path} cannot be used (no); choose a path on a local disk"
         assert not is_locked(ValueError("no"))
+
+
+def prepare_after(times, *, code):
+    """Return what prepares a connection after so many errors."""
+    errors = []
+
+    def prepare(connection, path):
+        connection.execute("BEGIN IMMEDIATE")
+        if len(errors) < times:
+            errors.append(sqlite3.OperationalError("an error"))
+            errors[-1].sqlite_errorcode = code
+            raise errors[-1]
+        connection.execute("COMMIT")
+
+    return prepare
+
+
+def test_a_lock_that_sqlite_does_not_wait_for_is_waited_for(path, monkeypatch):
+    monkeypatch.setattr(database, "_prepare", prepare_after(3, code=sqlite3.SQLITE_BUSY))
+    open_database(path, timeout=5).close()
+
+
+@pytest.mark.parametrize(("code", "timeout"), [(sqlite3.SQLITE_BUSY, 0), (sqlite3.SQLITE_CORRUPT, 5)])
+def test_a_lock_is_waited_for_until_the_timeout_and_other_errors_are_not(path, monkeypatch, code, timeout):
+    monkeypatch.setattr(database, "_prepare", prepare_after(1, code=code))
+    with pytest.raises(sqlite3.OperationalError, match="an error"):
+        open_database(path, timeout=timeout)

@@ -4,6 +4,7 @@ from contextlib import closing, contextmanager
 import pytest
 
 from headgate.agent.sharing import file as module
+from headgate.agent.sharing.database import open_database
 from headgate.agent.sharing.file import News, ThrottleFile
 from headgate.errors import ConfigurationError
 from headgate.release import NEVER
@@ -79,9 +80,11 @@ def stored(path):
     return dict(news.rows)
 
 
-class TestChecking:
-    def test_nothing_is_left_open(self, path):
-        ThrottleFile(path, Policy(), max_targets=1, max_opt_outs=1).check()
+class TestOpening:
+    def test_nothing_is_left_open_after_it_is_closed(self, path):
+        file = ThrottleFile(path, Policy(), max_targets=1, max_opt_outs=1)
+        file.open()
+        file.close()
         assert [each.name for each in path.parent.iterdir()] == ["file"]
 
     def test_a_locked_file_is_refused(self, path, make, monkeypatch):
@@ -90,7 +93,23 @@ class TestChecking:
         with other_program(path) as other:
             other.execute("BEGIN IMMEDIATE")
             with pytest.raises(sqlite3.OperationalError, match="locked"):
-                ThrottleFile(path, Policy(), max_targets=1, max_opt_outs=1).check()
+                ThrottleFile(path, Policy(), max_targets=1, max_opt_outs=1).open()
+
+    def test_a_lock_is_waited_for_longer_until_it_is_closed(self, path, monkeypatch):
+        timeouts = []
+
+        def opened(path, *, timeout):
+            timeouts.append(timeout)
+            return open_database(path, timeout=timeout)
+
+        monkeypatch.setattr(module, "open_database", opened)
+        file = ThrottleFile(path, Policy(), max_targets=1, max_opt_outs=1)
+        with closing(file):
+            file.open()
+            file.exchange()
+            file.close()
+            file.exchange()
+        assert timeouts == [5.0, 0.25]
 
 
 class TestExchanging:
