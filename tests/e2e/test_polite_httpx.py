@@ -382,7 +382,9 @@ def test_a_proxy_changes_nothing_of_it(tmp_path, library, tls):
     with servers.tinyproxy(tmp_path) as proxy, tls_origin(authority if tls else None) as origin:
         origin.say("/", 503)
         polite = frozen()
-        proxied = Transport(polite, library.HTTPTransport(proxy=proxy.url, verify=trust))
+        # tinyproxy closes each connection, and does not say so before: none is used again.
+        limits = library.Limits(max_keepalive_connections=0)
+        proxied = Transport(polite, library.HTTPTransport(proxy=proxy.url, verify=trust, limits=limits))
         with library.Client(mounts={"all://127.0.0.1": proxied}, transport=Transport(polite)) as client:
             for _ in range(3):
                 assert client.get(f"{origin.url}/").status_code == 503
