@@ -19,6 +19,9 @@ import pytest
 
 from tests import servers
 
+# The programs that tests start would else compile all of Headgate anew, which takes most of a second each time.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 hypothesis.settings.register_profile("fast", deadline=None, print_blob=True, max_examples=50)
 hypothesis.settings.register_profile("deep", deadline=None, print_blob=True, max_examples=1000)
 hypothesis.settings.load_profile("fast")

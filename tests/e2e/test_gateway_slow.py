@@ -20,7 +20,7 @@ from tests.e2e.test_gateway_limits import keys
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 BODY = bytes(range(250)) * 1600
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(BODY) + BODY
-HASTE = Timeouts(idle=0.3, response=0.3, response_body=0.3)
+HASTE = Timeouts(idle=1.0, response=1.0, response_body=1.0)  # half the time that `slow_client` takes
 
 Contexts = tuple[ssl.SSLContext | None, ssl.SSLContext | None]
 

@@ -213,6 +213,7 @@ def minute():
     return seen
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("client", CLIENTS)
 def test_no_request_reaches_a_server_that_is_left_alone(minute, client):
     server, statuses = minute[client]

@@ -107,6 +107,7 @@ def ends_well(proxy: Proxy, origin: Origin) -> bool:
     return True
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("tls", [False, True], ids=["plaintext", "tls"])
 def test_a_gigabyte_in_each_direction_while_the_proxy_ends(tls: bool, tmp_path: Path) -> None:
     origin = Origin(MUCH)

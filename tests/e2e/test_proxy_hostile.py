@@ -49,6 +49,7 @@ def hello(siege: Besieged) -> bytes:
     return going.read()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("share", [0, 0.5, 1], ids=["nothing", "half a hello", "a hello"])
 def test_a_thousand_handshakes_that_are_never_finished(share: float, tmp_path: Path) -> None:
     with besieged(tmp_path, tls=True) as siege:
@@ -79,6 +80,7 @@ def test_records_of_one_byte(tmp_path: Path) -> None:
 # Heads.
 
 
+@pytest.mark.deep
 @SHELLS
 def test_a_thousand_heads_that_never_end(tls: bool, tmp_path: Path) -> None:
     with besieged(tmp_path, tls=tls) as siege:
@@ -87,6 +89,7 @@ def test_a_thousand_heads_that_never_end(tls: bool, tmp_path: Path) -> None:
         siege.wait()
 
 
+@pytest.mark.deep
 @SHELLS
 def test_refusals_that_nobody_reads(tls: bool, tmp_path: Path) -> None:
     with besieged(tmp_path, tls=tls) as siege:
@@ -123,6 +126,7 @@ def test_much_that_is_sent_ahead_of_a_decision(tls: bool, tmp_path: Path) -> Non
         siege.crowd.release()
 
 
+@pytest.mark.deep
 @SHELLS
 def test_who_asks_for_ever_new_origins_and_goes(tls: bool, tmp_path: Path) -> None:
     """Each would be asked for advice long after: so many are, as one client may have tunnels."""
@@ -159,6 +163,7 @@ def test_clients_that_have_said_all_before_they_are_answered(tls: bool, tmp_path
         siege.proxy.program.until(lambda: siege.proxy.metrics()["headgate_proxy_tunnels"] <= 2, "end of tunnels")
 
 
+@pytest.mark.deep
 @SHELLS
 def test_tunnels_whose_clients_read_nothing(tls: bool, tmp_path: Path) -> None:
     with besieged(tmp_path, tls=tls) as siege:
@@ -179,6 +184,7 @@ def settled(siege: Besieged, count: int) -> int:
     return max(poured.values())
 
 
+@pytest.mark.deep
 @SHELLS
 def test_tunnels_whose_targets_read_nothing(tls: bool, tmp_path: Path) -> None:
     with besieged(tmp_path, tls=tls) as siege:
@@ -196,6 +202,7 @@ def test_tunnels_whose_targets_read_nothing(tls: bool, tmp_path: Path) -> None:
         siege.crowd.release()
 
 
+@pytest.mark.deep
 def test_five_thousand_tunnels_with_nothing_to_say(tmp_path: Path) -> None:
     with besieged(tmp_path, tls=False) as siege:
         clients = [siege.client(number) for number in range(5000)]
@@ -206,6 +213,7 @@ def test_five_thousand_tunnels_with_nothing_to_say(tmp_path: Path) -> None:
         assert all(client.echoes() for client in clients[::100])
 
 
+@pytest.mark.deep
 def test_a_thousand_tunnels_inside_tls_with_nothing_to_say(tmp_path: Path) -> None:
     with besieged(tmp_path, tls=True) as siege:
         clients = [siege.client(number) for number in range(1000)]
@@ -251,6 +259,7 @@ class Streams:
         return found
 
 
+@pytest.mark.deep
 def test_who_asks_for_ever_new_origins_in_streams_and_goes(tmp_path: Path) -> None:
     with besieged(tmp_path, tls=True) as siege:
         siege.crowd.holds = True
@@ -264,6 +273,7 @@ def test_who_asks_for_ever_new_origins_in_streams_and_goes(tmp_path: Path) -> No
         siege.crowd.release()
 
 
+@pytest.mark.deep
 def test_a_thousand_connections_with_nothing_to_say(tmp_path: Path) -> None:
     with besieged(tmp_path, tls=True) as siege:
         for number in range(1000):
@@ -271,6 +281,7 @@ def test_a_thousand_connections_with_nothing_to_say(tmp_path: Path) -> None:
         siege.wait()
 
 
+@pytest.mark.deep
 def test_five_thousand_streams_with_nothing_to_say(tmp_path: Path) -> None:
     with besieged(tmp_path, tls=True) as siege:
         for number in range(50):
@@ -281,6 +292,7 @@ def test_five_thousand_streams_with_nothing_to_say(tmp_path: Path) -> None:
         assert siege.proxy.metrics()["headgate_proxy_tunnels"] >= 5001
 
 
+@pytest.mark.deep
 def test_streams_that_are_poured_at_and_opened_no_wider(tmp_path: Path) -> None:
     with besieged(tmp_path, tls=True) as siege:
         for number in range(10):

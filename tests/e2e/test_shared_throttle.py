@@ -124,6 +124,7 @@ def test_eight_that_take_turns_send_three_requests(tmp_path, failing):
     assert failing.seen == 3
 
 
+@pytest.mark.deep
 def test_eight_at_once_send_three_each_at_most(tmp_path, failing):
     with working(tmp_path / "file") as workers:
         for worker in workers:
@@ -197,6 +198,7 @@ def killable(path):
         process.stdout.close()
 
 
+@pytest.mark.deep
 def test_one_that_is_killed_amid_many_writes_leaves_a_whole_file(tmp_path):
     script = (
         "import itertools, os, sys\n"

@@ -51,6 +51,25 @@ class TestMaking:
         assert opened(path) is None
         assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
+    @pytest.mark.parametrize(("times", "timeout", "is_opened"), [(3, 60, True), (1, 0, False)])
+    def test_a_file_locked_by_its_creation_elsewhere_is_tried_again(self, path, monkeypatch, times, timeout, is_opened):
+        error = sqlite3.OperationalError("database is locked")
+        error.sqlite_errorcode = sqlite3.SQLITE_BUSY
+        failures = [error] * times
+
+        def prepare(connection, path, prepare=database._prepare):
+            if failures:
+                raise failures.pop()
+            prepare(connection, path)
+
+        monkeypatch.setattr(database, "_prepare", prepare)
+        if is_opened:
+            open_database(path, timeout=timeout).close()
+            assert failures == []
+        else:
+            with pytest.raises(sqlite3.OperationalError):
+                open_database(path, timeout=timeout)
+
     def test_two_files_are_told_apart(self, tmp_path):
         with (
             closing(open_database(tmp_path / "a", timeout=0)) as first,
