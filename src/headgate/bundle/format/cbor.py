@@ -14,6 +14,7 @@ __all__ = [
     "ARRAY",
     "BYTES",
     "MAP",
+    "MAX_NESTING",
     "TEXT",
     "UINT",
     "CborError",
@@ -47,6 +48,8 @@ _WIDTHS = {24: 1, 25: 2, 26: 4, 27: 8}
 _SHORTEST = {1: 24, 2: 1 << 8, 4: 1 << 16, 8: 1 << 32}
 """The least argument that needs so many bytes."""
 _DEEPEST = 64
+MAX_NESTING: Final = 1 << 17
+"""Levels of an item that is read over: each takes about 100 bytes of memory for one byte of input."""
 _FLOATS = {25: ">e", 26: ">f", 27: ">d"}
 
 
@@ -206,7 +209,7 @@ class Items:
         return key, encoded
 
     def any(self) -> bytes:
-        """Take any well-formed, deterministically encoded item, and give its bytes, however deep it nests."""
+        """Take any well-formed, deterministic item that nests at most `MAX_NESTING` deep; return its bytes."""
         start = self.position
         self._walk()
         return self.source[start : self.position]
@@ -238,7 +241,7 @@ class Items:
         return self.source[start : self.position]
 
     def _walk(self) -> None:
-        """Go over one item, its parts on a list of our own: strangers decide how deep they nest."""
+        """Read over one item without recursion: untrusted input controls how deep it nests."""
         # Each open array or map: items left, where the last key is (a map only), and where the current item began.
         open_items: list[tuple[int, tuple[int, int] | None, int]] = []
         while True:
@@ -246,6 +249,8 @@ class Items:
             if inner is not None:
                 count, is_map = inner
                 if count:
+                    if len(open_items) == MAX_NESTING:
+                        raise CborError(f"items nest more than {MAX_NESTING} deep", "3.5.1 step 1", self.position)
                     open_items.append((count, (0, 0) if is_map else None, self.position))
                     continue
             while open_items:

@@ -8,6 +8,7 @@ from headgate.bundle.format.cbor import (
     ARRAY,
     BYTES,
     MAP,
+    MAX_NESTING,
     TEXT,
     UINT,
     CborError,
@@ -193,9 +194,12 @@ class TestAny:
             Items(bytes.fromhex(written)).any()
         assert caught.value.step == step
 
-    def test_depth_is_no_limit(self):
-        deep = b"\x81" * 200_000 + b"\xa0"
+    @pytest.mark.parametrize("level", [b"\x81", b"\xc1", b"\xa1\0"])
+    def test_an_item_nests_to_a_bound_that_no_recursion_sets(self, level):
+        deep = level * MAX_NESTING + b"\0"
         assert len(Items(deep).any()) == len(deep)
+        with pytest.raises(CborError, match=f"items nest more than {MAX_NESTING} deep"):
+            Items(level + deep).any()
 
     def test_keys_that_nest_are_compared_without_copying_them_at_each_level(self):
         # Each level's second key holds all the levels below: copied each time, this would be 9 GB.
