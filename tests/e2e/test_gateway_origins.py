@@ -12,10 +12,6 @@ import h11
 import pytest
 
 from headgate.config.tree import Bounds, Timeouts
-from headgate.errors import ConfigurationError
-from headgate.limit import Gatekeeper
-from headgate.origin import Rejections, Routes, client_address
-from headgate.origin.gateway import Gateway
 from headgate.origin.gateway.tunnel import reset_on_close
 from tests import servers
 from tests.e2e.scripted import (
@@ -52,13 +48,6 @@ def test_an_origin_that_is_down_is_502_until_it_is_up(run: Callable) -> None:
                 assert (await agent.ask(GET)).status == 200
 
     run(check())
-
-
-@pytest.mark.parametrize("origin", ["https://a", "http://", "http://a/b", "http://a..b", f"http://{'x' * 64}:1"])
-def test_an_invalid_origin_is_refused_before_anything_listens(origin: str) -> None:
-    decides = {"gatekeeper": Gatekeeper(), "identify": client_address(), "routes": Routes([]), "reject": Rejections([])}
-    with pytest.raises(ConfigurationError, match="try 'http://127"):
-        Gateway(origin=origin, **decides)
 
 
 def test_an_origin_that_does_not_accept_is_504(run: Callable) -> None:

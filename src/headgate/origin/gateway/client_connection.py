@@ -1,7 +1,7 @@
 """The client's side: one connection, its requests read one after another, each decided on and then answered.
 
 Only one request is handled at a time; what a client sends ahead waits in a bounded buffer. What the connection does at
-any moment is its state, and the table in `client_state` has every way from one to another.
+any moment is its state, and a table in `states` has every way from one to another.
 """
 
 import asyncio
@@ -18,7 +18,6 @@ from headgate.http.h1 import (
     parse_usual_request_head,
 )
 from headgate.limit import Accounting
-from headgate.origin.gateway.client_state import READY, TRANSITIONS, Event, State
 from headgate.origin.gateway.context import GatewayContext
 from headgate.origin.gateway.delay import Delay
 from headgate.origin.gateway.exchange import Exchange
@@ -28,7 +27,8 @@ from headgate.origin.gateway.interfaces import Upstream
 from headgate.origin.gateway.policy import Policy, classify
 from headgate.origin.gateway.responses import gateway_problem, serialize
 from headgate.origin.gateway.send_progress import send_progress
-from headgate.origin.gateway.tunnel import join, reset_on_close
+from headgate.origin.gateway.states import CLIENT_TRANSITIONS, READY, ClientEvent, ClientState
+from headgate.origin.gateway.tunnel import Tunnel, reset_on_close
 from headgate.origin.response import Response
 from headgate.release import Status
 
@@ -61,7 +61,7 @@ class ClientConnection(asyncio.Protocol):
     )  # fmt: skip
 
     def __init__(self, context: GatewayContext) -> None:
-        self.state = State.IDLE
+        self.state = ClientState.IDLE
         self.client = b""
         """What it is counted under; empty when it is not counted."""
         self.exchange: Exchange | FileResponse | None = None
@@ -96,7 +96,7 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_lost(self, _error: Exception | None) -> None:
         """End: see `asyncio.Protocol`."""
-        self._move(Event.CLOSE)
+        self._move(ClientEvent.CLOSE)
         self._context.registry.leave(self)
         if self._delay is not None:
             self._delay.cancel()
@@ -108,17 +108,17 @@ class ClientConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Read requests; in the usual case `data` is exactly one head of a usual request."""
         state = self.state
-        if state is State.IDLE and self._writable:
+        if state is ClientState.IDLE and self._writable:
             request = parse_usual_request_head(data, self._context.limits)
             if request is not None:
                 self._handle(request)
                 return
-        elif state is State.RESPONDING:
+        elif state is ClientState.RESPONDING:
             if self.exchange is not None and self.exchange.takes_body:
                 data = self.exchange.feed(data)
-        elif state is State.DISCARDING:
+        elif state is ClientState.DISCARDING:
             data = self._discard(data)
-        if data and self.state is not State.LINGERING and self.state is not State.CLOSED:
+        if data and self.state is not ClientState.LINGERING and self.state is not ClientState.CLOSED:
             self._buffer.append(data)
             self._process_buffer()
             self._limit_buffer()
@@ -127,9 +127,9 @@ class ClientConnection(asyncio.Protocol):
         """The client sends no more; returns whether to stay open for what it is still to receive."""
         self._eof = True
         stays = self._transport.can_write_eof()  # TLS cannot stay half open, and its loops complain when asked to
-        if self.state is State.RESPONDING:
+        if self.state is ClientState.RESPONDING:
             return stays and self.exchange is not None and not self.exchange.takes_body
-        if len(self._buffer) and self.state in {State.IDLE, State.READING_HEAD, State.WAITING}:
+        if len(self._buffer) and self.state in {ClientState.IDLE, ClientState.READING_HEAD, ClientState.WAITING}:
             self._continue()  # there may be whole requests yet, which wait for their turn or for the client to read
             return stays
         # Also a delayed request ends here: a client that only closed its sending half looks like one that left.
@@ -172,7 +172,7 @@ class ClientConnection(asyncio.Protocol):
     def respond_with(self, message: bytes) -> None:
         """Send a whole response and go on; the connection is kept."""
         self.exchange = None
-        self._move(Event.DONE)
+        self._move(ClientEvent.DONE)
         self._transport.write(message)
         self.deadline = self._context.now + self._context.timeouts.idle
         if len(self._buffer) or self._eof:
@@ -187,7 +187,7 @@ class ClientConnection(asyncio.Protocol):
         elif not keep or self._context.draining:
             self._close()
         else:
-            self._move(Event.DONE)
+            self._move(ClientEvent.DONE)
             self._continue()
 
     def fail(self, request: RequestHead, error: ProtocolError, *, unread: bool) -> None:
@@ -211,7 +211,7 @@ class ClientConnection(asyncio.Protocol):
     def abort(self, *, reset: bool = False) -> None:
         """Close at once."""
         self.exchange = None
-        self._move(Event.CLOSE)
+        self._move(ClientEvent.CLOSE)
         if reset:
             reset_on_close(self._transport)
         self._transport.abort()
@@ -229,30 +229,31 @@ class ClientConnection(asyncio.Protocol):
     def become_tunnel(self, upstream: Upstream, greeting: bytes) -> None:
         """Join both connections to a tunnel, and pass on what both sides have sent already."""
         self.exchange = None
-        self._move(Event.CLOSE)
+        self._move(ClientEvent.CLOSE)
         self._buffer_full = self._upstream_slow = False
         self._update_reading()
         registry = self._context.registry
-        near, far = join(self._transport, upstream.release_transport(), registry.leave_tunnel)
-        registry.enter_tunnel(self, near, far)
-        near.transport.write(greeting)
+        tunnel = Tunnel(self._transport, upstream.release_transport(), registry.leave_tunnel)
+        registry.enter_tunnel(self, tunnel)
+        tunnel.client_end.transport.write(greeting)
         if early := self._buffer.take():
-            far.transport.write(early)
+            tunnel.origin_end.transport.write(early)
 
     # What the gateway calls.
 
     def expire(self) -> None:
         """Stop waiting: the deadline is over. A head has no more time while an earlier response is still read."""
-        if self.state is not State.READING_HEAD and self._client_reads():
+        if self.state is not ClientState.READING_HEAD and self._client_reads():
             return
         exchange = self.exchange
         if exchange is not None and self._writable:
             if exchange.waits_for_client and not self._upstream_slow:
+                begun = exchange.begun
                 exchange.abandon()
-                self.refuse_body(ProtocolError(408, "request body timeout"), begun=exchange.begun)
+                self.refuse_body(ProtocolError(408, "request body timeout"), begun=begun)
             else:
                 exchange.time_out()
-        elif self.state is State.READING_HEAD and len(self._buffer) and self._writable:
+        elif self.state is ClientState.READING_HEAD and len(self._buffer) and self._writable:
             self._refuse(ProtocolError(408, "request header timeout"))
         else:
             self._transport.abort()  # connection_lost() then ends what is under way at the origin
@@ -275,8 +276,8 @@ class ClientConnection(asyncio.Protocol):
 
     # States and flow control.
 
-    def _move(self, event: Event) -> None:
-        self.state = TRANSITIONS[self.state][event]
+    def _move(self, event: ClientEvent) -> None:
+        self.state = CLIENT_TRANSITIONS[self.state][event]
 
     def _update_reading(self) -> None:
         """Read from the client, unless too much was sent ahead or the origin is slow."""
@@ -298,12 +299,12 @@ class ClientConnection(asyncio.Protocol):
 
     def _continue(self) -> None:
         """Read what the client sent ahead."""
-        if self.state is State.WAITING and self._writable:
-            self._move(Event.RESUMED)
+        if self.state is ClientState.WAITING and self._writable:
+            self._move(ClientEvent.RESUMED)
         self._process_buffer()
         self._limit_buffer()
         if self._eof and self._writable:
-            if self.state is State.READING_HEAD and len(self._buffer):
+            if self.state is ClientState.READING_HEAD and len(self._buffer):
                 self._refuse(ProtocolError(400, "the request ends within its head"))
             elif self.state in READY:
                 self._close()
@@ -328,13 +329,13 @@ class ClientConnection(asyncio.Protocol):
             self._handle(request)
         else:
             asyncio.get_running_loop().call_soon(self._continue)
-        if self.state is State.IDLE and len(self._buffer):
-            self._move(Event.HELD_BACK)
+        if self.state is ClientState.IDLE and len(self._buffer):
+            self._move(ClientEvent.HELD_BACK)
 
     def _await_head(self) -> None:
         # Once for each request: an empty line before it, however often and in however many pieces, gives no more time.
-        if self.state is State.IDLE and len(self._buffer):
-            self._move(Event.HEAD_STARTED)
+        if self.state is ClientState.IDLE and len(self._buffer):
+            self._move(ClientEvent.HEAD_STARTED)
             self.deadline = self._context.now + self._context.timeouts.header
 
     def _bind_policy(self, policy: Policy) -> None:
@@ -351,7 +352,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _handle(self, request: RequestHead) -> None:
         """Answer a request here, or have the gatekeeper decide on it, and obey."""
-        self._move(Event.REQUEST_READ)
+        self._move(ClientEvent.REQUEST_READ)
         policy = self._context.policy
         if policy.local is not None:
             response = policy.local(request)
@@ -370,7 +371,7 @@ class ClientConnection(asyncio.Protocol):
         if status is Status.ACCEPTED:
             self._forward(request)
         elif status is Status.DELAYED:
-            self._move(Event.DELAYED)
+            self._move(ClientEvent.DELAYED)
             self.deadline = math.inf
             self._delay = Delay(accounting, policy.gatekeeper, lambda: self._release(request))
         else:
@@ -378,7 +379,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _release(self, request: RequestHead) -> None:
         self._delay = None
-        if self.state is State.DELAYED:
+        if self.state is ClientState.DELAYED:
             self._forward(request)
 
     def _reject(self, request: RequestHead, policy: Policy, accounting: Accounting, now: float) -> None:
@@ -395,7 +396,7 @@ class ClientConnection(asyncio.Protocol):
         context = self._context
         head = forwarded_request_head(request, self._client_info, context.pool.authority)
         exchange = self.exchange = Exchange(context, self, request, head)
-        self._move(Event.RESPONSE_STARTED)
+        self._move(ClientEvent.RESPONSE_STARTED)
         self.deadline = context.now + context.timeouts.response
         exchange.start()
         if len(self._buffer) and exchange.takes_body:
@@ -420,16 +421,16 @@ class ClientConnection(asyncio.Protocol):
         self.deadline = self._context.now + self._context.timeouts.idle
         if response.source is not None:
             self.exchange = FileResponse(self, self._transport, response.source, keep=keep, unread=unread)
-            self._move(Event.RESPONSE_STARTED)
+            self._move(ClientEvent.RESPONSE_STARTED)
             self.exchange.start()
         elif not keep:
             self._linger() if unread or len(self._buffer) else self._close()
         elif discards:
-            self._move(Event.ANSWERED_EARLY)
+            self._move(ClientEvent.ANSWERED_EARLY)
             self._discarded = LengthBody(request.length)
             self._buffer.append(self._discard(self._buffer.take()))
         else:
-            self._move(Event.DONE)
+            self._move(ClientEvent.DONE)
 
     def _discard(self, data: bytes) -> bytes:
         """Read the body of a request that is answered already; return what comes after it."""
@@ -439,7 +440,9 @@ class ClientConnection(asyncio.Protocol):
         if not body.done:
             return b""
         self._discarded = None
-        self._move(Event.DONE)
+        self._move(ClientEvent.DONE)
+        if self._context.draining:
+            self._close()
         return body.rest
 
     def _refuse(self, error: ProtocolError) -> None:
@@ -453,7 +456,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _linger(self) -> None:
         """Close, but read on for a while: unread bytes would make the system reset what was just sent (9112 9.6)."""
-        self._move(Event.LAST_RESPONSE)
+        self._move(ClientEvent.LAST_RESPONSE)
         self._buffer.take()
         self.deadline = self._context.now + LINGER_TIMEOUT
         if self._eof:
@@ -466,13 +469,13 @@ class ClientConnection(asyncio.Protocol):
 
     def _reject_connection(self, response: Response) -> None:
         """Answer a connection over a limit, and close it: it is not counted, and nothing waits for it."""
-        self._move(Event.CLOSE)
+        self._move(ClientEvent.CLOSE)
         self.write(serialize(response, keep=False))
         self._transport.close()
         # With TLS, close() waits for the client.
         asyncio.get_running_loop().call_later(LINGER_TIMEOUT, self._transport.abort)
 
     def _close(self) -> None:
-        self._move(Event.CLOSE)
+        self._move(ClientEvent.CLOSE)
         self.deadline = self._context.now + self._context.timeouts.response
         self._transport.close()

@@ -7,7 +7,7 @@ import asyncio
 from typing import Protocol
 
 from headgate.origin.gateway.forwarding import ClientInfo
-from headgate.origin.gateway.tunnel import TunnelEnd
+from headgate.origin.gateway.tunnel import Tunnel
 from headgate.origin.identify import client_address
 
 __all__ = ["ClientCounts", "ConnectionRegistry", "RegisteredConnection"]
@@ -60,15 +60,14 @@ class ConnectionRegistry:
 
     def __init__(self, *, limit: int, client_limit: int) -> None:
         self.connections: set[RegisteredConnection] = set()
-        self.tunnels: set[TunnelEnd] = set()
-        """Both ends of every tunnel."""
+        self.tunnels: set[Tunnel] = set()
         self._limit = limit
         self._counts = ClientCounts(client_limit)
         self._empty = asyncio.Event()
 
     def enter(self, connection: RegisteredConnection, client: ClientInfo) -> str:
         """Count a connection in; returns the event that it counts as when a limit is reached, else an empty text."""
-        if len(self.connections) + len(self.tunnels) // 2 >= self._limit:
+        if len(self.connections) + len(self.tunnels) >= self._limit:
             return "crowded"
         # One load balancer, or one unix socket, carries the connections of many clients.
         if client.address and not client.trusted:
@@ -85,16 +84,16 @@ class ConnectionRegistry:
         connection.client = b""
         self._check_empty()
 
-    def enter_tunnel(self, connection: RegisteredConnection, near: TunnelEnd, far: TunnelEnd) -> None:
+    def enter_tunnel(self, connection: RegisteredConnection, tunnel: Tunnel) -> None:
         """Count the tunnel that a connection has become, under the same client."""
-        self.tunnels |= {near, far}
-        near.client, connection.client = connection.client, b""
+        self.tunnels.add(tunnel)
+        tunnel.client, connection.client = connection.client, b""
         self.connections.discard(connection)
 
-    def leave_tunnel(self, end: TunnelEnd) -> None:
-        """Count one end of a tunnel out."""
-        self.tunnels.discard(end)
-        self._counts.leave(end.client)
+    def leave_tunnel(self, tunnel: Tunnel) -> None:
+        """Count a tunnel out."""
+        self.tunnels.discard(tunnel)
+        self._counts.leave(tunnel.client)
         self._check_empty()
 
     async def emptied(self) -> None:

@@ -8,6 +8,7 @@ from headgate.http.h1 import RequestLimits
 from headgate.origin.gateway.connection_registry import ConnectionRegistry
 from headgate.origin.gateway.policy import Policy
 from headgate.origin.gateway.responses import ALLOW
+from headgate.origin.gateway.states import GATEWAY_TRANSITIONS, GatewayEvent, GatewayState
 from headgate.origin.gateway.upstream import UpstreamPool
 
 __all__ = ["GatewayContext"]
@@ -34,13 +35,24 @@ class GatewayContext:
         self.limits = limits
         self.allow = ALLOW
         """The value of Allow in a response to a method that is never served."""
-        self.draining = False
-        """Whether the gateway stops: no connection outlives the response under way."""
+        self.state = GatewayState.NEW
         self.now = 0.0
         """Seconds of a coarse clock, moved on by the gateway's tick."""
         self.counts: Counter[str] = Counter()
         """How often each unusual event happened."""
         self._observe = observe
+
+    @property
+    def draining(self) -> bool:
+        """Whether the gateway stops: no connection outlives the response under way."""
+        return self.state is GatewayState.DRAINING or self.state is GatewayState.STOPPED
+
+    def move(self, event: GatewayEvent) -> None:
+        """Change the state; raises `RuntimeError` for an event that is not possible in the present one."""
+        following = GATEWAY_TRANSITIONS[self.state].get(event)
+        if following is None:
+            raise RuntimeError(f"gateway: {event.name.lower()} is not possible once it is {self.state.name.lower()}")
+        self.state = following
 
     def note(self, event: str) -> None:
         """Count an unusual event."""

@@ -13,6 +13,7 @@ from headgate.origin.gateway.context import GatewayContext
 from headgate.origin.gateway.forwarding import forwarded_response_lines
 from headgate.origin.gateway.interfaces import Downstream
 from headgate.origin.gateway.responses import date_line
+from headgate.origin.gateway.states import EXCHANGE_TRANSITIONS, ExchangeEvent, ExchangeState
 from headgate.origin.gateway.upstream import UpstreamConnection
 
 __all__ = ["Exchange"]
@@ -29,10 +30,11 @@ class Exchange:
 
     __slots__ = (
         "_body", "_client", "_connecting", "_context", "_continued", "_head", "_held", "_keep", "_repeatable",
-        "_request", "_upstream", "begun", "relays_whole",
+        "_request", "_upstream", "relays_whole", "state",
     )  # fmt: skip
 
     def __init__(self, context: GatewayContext, client: Downstream, request: RequestHead, head: bytes) -> None:
+        self.state = ExchangeState.CONNECTING
         self._context = context
         self._client = client
         self._request = request
@@ -52,8 +54,6 @@ class Exchange:
             and not context.draining
         )
         """Whether a usual response that arrives in one piece may be passed on as it is."""
-        self.begun = False
-        """Whether the final response has begun."""
 
     def _body_reader(self) -> BodyReader:
         if self._request.chunked:
@@ -69,8 +69,12 @@ class Exchange:
         if upstream is None:
             self._connecting = asyncio.get_running_loop().create_task(self._connect())
         else:
-            self._upstream = upstream
-            upstream.begin(self, self._head)
+            self._begin(upstream)
+
+    @property
+    def begun(self) -> bool:
+        """Whether the final response has begun."""
+        return self.state is ExchangeState.RESPONDING
 
     @property
     def takes_body(self) -> bool:
@@ -91,8 +95,9 @@ class Exchange:
             pieces = body.feed(data)
         except ProtocolError as error:
             # The origin has not received the end of this message and never will.
+            begun = self.begun
             self.abandon()
-            self._client.refuse_body(error, begun=self.begun)
+            self._client.refuse_body(error, begun=begun)
             return b""
         if body.done and isinstance(body, ChunkedBody):
             pieces.append(b"0\r\n\r\n")
@@ -108,6 +113,7 @@ class Exchange:
 
     def abandon(self) -> None:
         """Drop the connection to the origin: the client has left, or is not to be trusted."""
+        self._move(ExchangeEvent.END)
         if self._connecting is not None:
             self._connecting.cancel()
             self._connecting = None
@@ -136,7 +142,10 @@ class Exchange:
         else:
             self.fail(504, "the origin does not answer in time")
 
-    # What the connection to the origin calls: see `UpstreamEvents`.
+    def _move(self, event: ExchangeEvent) -> None:
+        self.state = EXCHANGE_TRANSITIONS[self.state][event]
+
+    # What the connection to the origin calls: see `ResponseHandler`.
 
     def pause_request(self) -> None:
         """Stop reading the request's body."""
@@ -148,6 +157,7 @@ class Exchange:
 
     def relay_whole(self, message: bytes) -> None:
         """Pass on a whole response."""
+        self._move(ExchangeEvent.END)
         self._client.respond_with(message)
 
     def interim_head(self, head: ResponseHead) -> list[bytes]:
@@ -164,7 +174,7 @@ class Exchange:
         connection = b"Connection: close\r\n"
         if self._keep:
             connection = b"" if request.minor else b"Connection: keep-alive\r\n"
-        self.begun = True
+        self._move(ExchangeEvent.RESPONSE_BEGUN)
         date = b"" if head.has_date else date_line()  # 9110 6.6.1
         return b"%b%b%b%b\r\n" % (forwarded_response_lines(head), date, framing, connection), body
 
@@ -190,6 +200,7 @@ class Exchange:
 
     def end(self, *, reusable: bool) -> None:
         """All of the response has been sent; `reusable` says whether the origin keeps the connection."""
+        self._move(ExchangeEvent.END)
         upstream, self._upstream = self._upstream, None
         if upstream is not None and upstream.is_open:
             upstream.resume()
@@ -207,6 +218,7 @@ class Exchange:
         # 9112 9.3.1: a connection that was idle may have been closed while the request was on its way. The next one is
         # new, so there is no third time.
         if unanswered and upstream is not None and upstream.reused and self._repeatable:
+            self._move(ExchangeEvent.LOST)
             self._context.note("retried")
             self._connecting = asyncio.get_running_loop().create_task(self._connect())
         else:
@@ -229,6 +241,7 @@ class Exchange:
         upstream = self._upstream
         if upstream is None or not (head.websocket and self._request.websocket):
             raise ProtocolError(502, "the origin switches to a protocol it was not asked for")
+        self._move(ExchangeEvent.END)
         self._upstream = None
         lines = forwarded_response_lines(head)
         self._client.become_tunnel(upstream, b"%bConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n%b" % (lines, rest))
@@ -245,11 +258,15 @@ class Exchange:
             self.fail(502, "the origin accepts no connection")
         else:
             self._connecting = None
-            self._upstream = upstream
             held, self._held = self._held, []
             if held:
                 self.resume_request()  # before anything is sent, which may make it necessary to pause again
-            upstream.begin(self, self._head)
+            self._begin(upstream)
             if held:
                 upstream.send(held)
             self._client.renew_deadline()
+
+    def _begin(self, upstream: UpstreamConnection) -> None:
+        self._move(ExchangeEvent.CONNECTED)
+        self._upstream = upstream
+        upstream.begin(self, self._head)

@@ -1,7 +1,7 @@
 """What the parts of a gateway ask of each other, so that none of them needs to know the class of another.
 
 client connection  ⇄  exchange  ⇄  upstream connection
-   (Downstream)                      (UpstreamEvents)
+   (Downstream)                      (ResponseHandler)
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from typing import Protocol
 from headgate.errors import ProtocolError
 from headgate.http.h1 import BodyReader, RequestHead, ResponseHead
 
-__all__ = ["Downstream", "Upstream", "UpstreamEvents"]
+__all__ = ["Downstream", "Upstream", "ResponseHandler"]
 
 
 class Downstream(Protocol):
@@ -57,7 +57,7 @@ class Upstream(Protocol):
         """Give the connection away; returns its transport."""
 
 
-class UpstreamEvents(Protocol):
+class ResponseHandler(Protocol):
     """An exchange, as the connection to the origin reports to it."""
 
     relays_whole: bool

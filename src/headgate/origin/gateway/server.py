@@ -20,7 +20,8 @@ from headgate.origin.gateway.connection_registry import ConnectionRegistry, Regi
 from headgate.origin.gateway.context import GatewayContext
 from headgate.origin.gateway.policy import Policy, Reject
 from headgate.origin.gateway.responses import Respond, advice_response, with_advice
-from headgate.origin.gateway.tunnel import TunnelEnd
+from headgate.origin.gateway.states import GatewayEvent
+from headgate.origin.gateway.tunnel import Tunnel
 from headgate.origin.gateway.upstream import UpstreamPool
 from headgate.origin.identify import Identify, client_address
 from headgate.origin.routes import Routes
@@ -118,8 +119,8 @@ class Gateway:
         return self._context.registry.connections
 
     @property
-    def tunnels(self) -> set[TunnelEnd]:
-        """Both ends of every tunnel."""
+    def tunnels(self) -> set[Tunnel]:
+        """The open tunnels."""
         return self._context.registry.tunnels
 
     @property
@@ -143,8 +144,10 @@ class Gateway:
     ) -> None:
         """Listen at `host` and `port` (0: one that is free), or on `sock`; may be called again for another listener.
 
-        `tls` makes it a TLS listener; see `TlsKeys`. Raises `OSError` when it cannot listen there.
+        `tls` makes it a TLS listener; see `TlsKeys`. Raises `OSError` when it cannot listen there, and `RuntimeError`
+        once `drain` was called.
         """
+        self._context.move(GatewayEvent.START)
         loop = asyncio.get_running_loop()
         self._tick()
         handshake_timeout = self._context.timeouts.header if tls else None
@@ -170,7 +173,7 @@ class Gateway:
 
     async def drain(self, seconds: float) -> None:
         """Stop: accept no more, let requests under way finish for at most `seconds`, then close everything."""
-        self._context.draining = True
+        self._context.move(GatewayEvent.DRAIN)
         for server in self._servers:
             server.close()
         for connection in list(self.connections):
@@ -181,10 +184,11 @@ class Gateway:
         for connection in list(self.connections):
             connection.abort()
         for tunnel in list(self.tunnels):
-            tunnel.transport.abort()
+            tunnel.abort()
         self.pool.close()
         if self._ticking is not None:
             self._ticking.cancel()
+        self._context.move(GatewayEvent.STOP)
         await asyncio.sleep(0)  # lets the loop report the closed connections
 
     def _tick(self) -> None:

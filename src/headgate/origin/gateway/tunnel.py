@@ -4,68 +4,81 @@ import asyncio
 import socket
 import struct
 from collections.abc import Callable
-from typing import cast
 
-__all__ = ["TunnelEnd", "join", "reset_on_close"]
+from headgate.origin.gateway.states import TUNNEL_TRANSITIONS, TunnelEvent, TunnelState
+
+__all__ = ["Tunnel", "TunnelEnd", "reset_on_close"]
 
 _PROBE_AFTER = 60
 """Seconds of silence until the system asks whether the other end is still there; a tunnel has no other timeout."""
 
 
-class TunnelEnd(asyncio.Protocol):
-    """One of the two connections of a tunnel: what it receives is sent to the `other`."""
+class Tunnel:
+    """Two connections of which each is sent what the other receives; `on_closed` is called once both are closed."""
 
-    __slots__ = ("_ended", "_on_closed", "client", "other", "transport")
-
-    def __init__(self, on_closed: "Callable[[TunnelEnd], None]") -> None:
-        self._on_closed = on_closed
-        self._ended = False
+    def __init__(
+        self, client: asyncio.Transport, origin: asyncio.Transport, on_closed: "Callable[[Tunnel], None]"
+    ) -> None:
+        self.state = TunnelState.OPEN
         self.client = b""
-        """What the tunnel is counted under, at the client's end."""
-        self.transport = cast("asyncio.Transport", None)
-        self.other = cast("TunnelEnd", None)
+        """What the tunnel is counted under."""
+        self.client_end = TunnelEnd(self, client, origin)
+        self.origin_end = TunnelEnd(self, origin, client)
+        self._on_closed = on_closed
+
+    def abort(self) -> None:
+        """Close both connections at once."""
+        self.client_end.transport.abort()
+        self.origin_end.transport.abort()
+
+    def move(self, event: TunnelEvent) -> TunnelState:
+        """Note what happened at one end; returns the state before."""
+        before, self.state = self.state, TUNNEL_TRANSITIONS[self.state][event]
+        if self.state is TunnelState.CLOSED:
+            self._on_closed(self)
+        return before
+
+
+class TunnelEnd(asyncio.Protocol):
+    """One of the two connections of a tunnel: what it receives is written to the `other` one."""
+
+    __slots__ = ("_move", "_other", "transport")
+
+    def __init__(self, tunnel: Tunnel, transport: asyncio.Transport, other: asyncio.Transport) -> None:
+        self._move = tunnel.move
+        self._other = other
+        self.transport = transport
+        transport.set_protocol(self)
+        keep_alive(transport)
 
     def data_received(self, data: bytes) -> None:
         """Pass bytes on."""
-        if not self.other.transport.is_closing():
-            self.other.transport.write(data)
+        if not self._other.is_closing():
+            self._other.write(data)
 
     def pause_writing(self) -> None:
         """Stop reading at the other end: this one reads slowly."""
-        if not self.other.transport.is_closing():
-            self.other.transport.pause_reading()
+        if not self._other.is_closing():
+            self._other.pause_reading()
 
     def resume_writing(self) -> None:
         """Read again at the other end."""
-        if not self.other.transport.is_closing():
-            self.other.transport.resume_reading()
+        if not self._other.is_closing():
+            self._other.resume_reading()
 
     def eof_received(self) -> bool:
         """Close the sending half of the other end; returns whether to stay open for what it still sends."""
-        self._ended = True
-        other = self.other.transport
-        if self.other._ended or other.is_closing() or not other.can_write_eof():  # noqa: SLF001 - the same class
+        before = self._move(TunnelEvent.ENDED)
+        if before is not TunnelState.OPEN or self._other.is_closing() or not self._other.can_write_eof():
             return False
-        other.write_eof()
+        self._other.write_eof()
         return self.transport.can_write_eof()  # TLS cannot stay half open, and its loops complain when asked to
 
     def connection_lost(self, _error: Exception | None) -> None:
         """Close the other end too, after what is still to be sent there."""
-        self._on_closed(self)
-        if not self.other.transport.is_closing():
-            self.other.transport.close()
-
-
-def join(
-    near: asyncio.Transport, far: asyncio.Transport, on_closed: Callable[[TunnelEnd], None]
-) -> tuple[TunnelEnd, TunnelEnd]:
-    """Make a tunnel of two connections; returns their ends. `on_closed` is called as each end closes."""
-    ends = TunnelEnd(on_closed), TunnelEnd(on_closed)
-    for end, other, transport in zip(ends, ends[::-1], (near, far), strict=True):
-        end.other, end.transport = other, transport
-        transport.set_protocol(end)
-        keep_alive(transport)
-    return ends
+        self._move(TunnelEvent.LOST)
+        if not self._other.is_closing():
+            self._other.close()
 
 
 def reset_on_close(transport: asyncio.Transport) -> None:

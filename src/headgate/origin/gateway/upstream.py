@@ -11,14 +11,14 @@ from headgate.errors import ProtocolError
 from headgate.http.h1 import (
     BodyReader,
     ChunkedBody,
-    ResponseHead,
     UnboundedBody,
     check_response_start,
     parse_response_head,
     parse_usual_response_head,
 )
 from headgate.origin.gateway.forwarding import forwarded_trailers
-from headgate.origin.gateway.interfaces import UpstreamEvents
+from headgate.origin.gateway.interfaces import ResponseHandler
+from headgate.origin.gateway.states import UPSTREAM_TRANSITIONS, UpstreamEvent, UpstreamState
 
 __all__ = ["UpstreamConnection", "UpstreamPool"]
 
@@ -72,7 +72,9 @@ class UpstreamPool:
         """Move the clock on, and close what has been idle for too long."""
         self.now = now
         # Of all that are open, not only of the idle ones: a client may leave in the moment a connection is made.
-        for connection in [one for one in self.open if one.exchange is None and now - one.idle_since > IDLE_TIMEOUT]:
+        for connection in [
+            one for one in self.open if one.state is UpstreamState.IDLE and now - one.idle_since > IDLE_TIMEOUT
+        ]:
             connection.close()
 
     def close(self) -> None:
@@ -85,20 +87,21 @@ class UpstreamConnection(asyncio.Protocol):
     """One connection to the origin."""
 
     __slots__ = (
-        "_body", "_head", "_paused", "_pending", "_pool", "_transport", "exchange", "idle_since", "reused",
+        "_body", "_exchange", "_keep_alive", "_paused", "_pending", "_pool", "_transport", "idle_since", "reused",
+        "state",
     )  # fmt: skip
 
     def __init__(self, pool: UpstreamPool) -> None:
-        self.exchange: UpstreamEvents | None = None
-        """What the next response belongs to; None while the connection is idle."""
+        self.state = UpstreamState.IDLE
         self.idle_since = pool.now
         self.reused = False
-        """Whether an earlier exchange used this connection: then it may have died unnoticed."""
+        """Whether an earlier exchange used this connection: then it may have closed unnoticed."""
         self._pool = pool
+        self._exchange = cast("ResponseHandler", None)  # of the request under way, while waiting and receiving
         self._transport = cast("asyncio.Transport", None)
         self._pending = b""  # of an incomplete head
-        self._head: ResponseHead | None = None  # of the final response, once it has begun
-        self._body = cast("BodyReader", None)
+        self._body = cast("BodyReader", None)  # of the response that is being received
+        self._keep_alive = False  # whether the origin keeps the connection after that response
         self._paused = False
 
     # What the event loop calls.
@@ -110,17 +113,16 @@ class UpstreamConnection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """End: see `asyncio.Protocol`."""
-        self._leave_pool()
-        exchange, self.exchange = self.exchange, None
-        if exchange is None:
-            return
-        if self._head is None:
+        state, exchange = self.state, self._exchange
+        self._end()
+        if state is UpstreamState.WAITING:
             exchange.lost(unanswered=not self._pending)
-        elif isinstance(self._body, UnboundedBody) and error is None:
-            exchange.relay([b"0\r\n\r\n"] if self._body.framed else [])
-            exchange.end(reusable=False)
-        else:
-            exchange.truncated()
+        elif state is UpstreamState.RECEIVING:
+            if isinstance(self._body, UnboundedBody) and error is None:
+                exchange.relay([b"0\r\n\r\n"] if self._body.framed else [])
+                exchange.end(reusable=False)
+            else:
+                exchange.truncated()
 
     def eof_received(self) -> bool:
         """The origin sends no more: have the loop close the connection."""
@@ -129,29 +131,30 @@ class UpstreamConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The origin reads slowly."""
-        if self.exchange is not None:
-            self.exchange.pause_request()
+        if self.state is UpstreamState.WAITING or self.state is UpstreamState.RECEIVING:
+            self._exchange.pause_request()
 
     def resume_writing(self) -> None:
         """The origin reads again."""
-        if self.exchange is not None:
-            self.exchange.resume_request()
+        if self.state is UpstreamState.WAITING or self.state is UpstreamState.RECEIVING:
+            self._exchange.resume_request()
 
     def data_received(self, data: bytes) -> None:
         """Read a response; a usual one that comes whole, in one piece, is passed on as it is."""
-        exchange = self.exchange
-        if exchange is None:
-            self.abort()  # a response to nothing: it must not meet the next request
-            return
-        if exchange.relays_whole and self._head is None and not self._pending:
-            head = parse_usual_response_head(data)
-            if head is not None and len(data) - head.size == head.length and self._is_relayable(head):
-                self.exchange = None
-                self.reused = True
-                self._pool.give_back(self)
-                exchange.relay_whole(b"%b\r\n%b" % (head.forwardable, data[head.size :]))
-                return
-        self._read(exchange, data)
+        state, exchange = self.state, self._exchange
+        if state is UpstreamState.WAITING:
+            if exchange.relays_whole and not self._pending:
+                head = parse_usual_response_head(data)
+                if head is not None and len(data) - head.size == head.length and head.has_body(b"GET"):
+                    self._end_response()
+                    self._pool.give_back(self)
+                    exchange.relay_whole(b"%b\r\n%b" % (head.forwardable, data[head.size :]))
+                    return
+            self._read(data)
+        elif state is UpstreamState.RECEIVING:
+            self._read(data)
+        else:
+            self.abort()  # a response without a request: the next request must not get it
 
     # What the exchange calls.
 
@@ -165,9 +168,10 @@ class UpstreamConnection(asyncio.Protocol):
         """Whether all that was sent has left for the origin."""
         return not self._transport.get_write_buffer_size()
 
-    def begin(self, exchange: UpstreamEvents, head: bytes) -> None:
+    def begin(self, exchange: ResponseHandler, head: bytes) -> None:
         """Send the head of a request; `exchange` gets the response."""
-        self.exchange = exchange
+        self._move(UpstreamEvent.REQUEST_SENT)
+        self._exchange = exchange
         self._transport.write(head)
 
     def send(self, pieces: list[bytes]) -> None:
@@ -190,21 +194,28 @@ class UpstreamConnection(asyncio.Protocol):
 
     def close(self) -> None:
         """Close after what is written has been sent."""
-        self._leave_pool()
-        self.exchange = None
+        self._end()
         self._transport.close()
 
     def abort(self) -> None:
-        """Close at once, sending nothing more; the exchange, if any, is not told."""
-        self._leave_pool()
-        self.exchange = None
+        """Close at once, without reporting it to the exchange."""
+        self._end()
         self._transport.abort()
 
     def release_transport(self) -> asyncio.Transport:
         """Give the connection away; returns its transport."""
-        self._leave_pool()
-        self.exchange = None
+        self._end()
         return self._transport
+
+    # States.
+
+    def _move(self, event: UpstreamEvent) -> None:
+        self.state = UPSTREAM_TRANSITIONS[self.state][event]
+
+    def _end(self) -> None:
+        self._move(UpstreamEvent.CLOSE)
+        self._leave_pool()
+        self._exchange = cast("ResponseHandler", None)
 
     def _leave_pool(self) -> None:
         self._pool.open.discard(self)
@@ -213,31 +224,30 @@ class UpstreamConnection(asyncio.Protocol):
 
     # Reading responses.
 
-    @staticmethod
-    def _is_relayable(head: ResponseHead) -> bool:
-        return head.has_body(b"GET")
-
-    def _read(self, exchange: UpstreamEvents, data: bytes) -> None:
+    def _read(self, data: bytes) -> None:
         """Read as much of the response as there is, in as many pieces as it comes."""
+        exchange = self._exchange
         pieces: list[bytes] = []
         try:
             if self._pending:
                 data, self._pending = self._pending + data, b""
             position = 0
-            while position < len(data) and self._head is None and self.exchange is exchange:
+            while position < len(data) and self.state is UpstreamState.WAITING:
                 position = self._read_head(exchange, data, position, pieces)
-            if self._head is not None:
+            if self.state is UpstreamState.RECEIVING:
                 pieces += self._body.feed(data[position:])
         except ProtocolError as error:
-            begun = self._head is not None
+            begun = self.state is UpstreamState.RECEIVING
             self.abort()
             exchange.relay(pieces)
             exchange.truncated() if begun else exchange.fail(502, error.reason)
             return
-        if self.exchange is exchange:
-            self._relay(exchange, pieces)
+        if self.state is UpstreamState.RECEIVING and self._body.done:
+            self._complete(exchange, pieces)
+        elif pieces and self.state is not UpstreamState.CLOSED:
+            exchange.relay(pieces)
 
-    def _read_head(self, exchange: UpstreamEvents, data: bytes, start: int, pieces: list[bytes]) -> int:
+    def _read_head(self, exchange: ResponseHandler, data: bytes, start: int, pieces: list[bytes]) -> int:
         """Read one head, interim or final; return where it ends. Interim ones may come by the thousand: no copies."""
         end = data.find(b"\r\n\r\n", start) + 4
         if (end if end >= 4 else len(data)) - start > self._pool.max_head_size:
@@ -254,19 +264,21 @@ class UpstreamConnection(asyncio.Protocol):
             pieces += exchange.interim_head(head)
             return end
         beginning, self._body = exchange.final_head(head)
-        self._head = head
+        self._keep_alive = head.keep_alive
+        self._move(UpstreamEvent.RESPONSE_BEGUN)
         pieces.append(beginning)
         return end
 
-    def _relay(self, exchange: UpstreamEvents, pieces: list[bytes]) -> None:
-        head, body = self._head, self._body
-        if head is None or not body.done:
-            exchange.relay(pieces)
-            return
+    def _complete(self, exchange: ResponseHandler, pieces: list[bytes]) -> None:
+        body = self._body
         if isinstance(body, ChunkedBody) and body.framed:
             pieces.append(b"0\r\n%b\r\n" % forwarded_trailers(body.trailers))
-        self.exchange = self._head = None
-        self.reused = True
+        self._end_response()
         exchange.relay(pieces)
         # More than was announced belongs to no response; the connection must not be used again.
-        exchange.end(reusable=head.keep_alive and not body.rest)
+        exchange.end(reusable=self._keep_alive and not body.rest)
+
+    def _end_response(self) -> None:
+        self._move(UpstreamEvent.RESPONSE_ENDED)
+        self._exchange = cast("ResponseHandler", None)
+        self.reused = True

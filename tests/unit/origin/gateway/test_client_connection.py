@@ -1,9 +1,360 @@
-"""What a connection of a client does, driven by hand over a transport without a socket."""
+"""A client's connection, driven by hand over a transport without a socket; each row of its table."""
+
+import asyncio
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from headgate.origin.gateway.client_connection import ClientConnection
-from tests.unit.origin.gateway.stub import StubTransport, make_context
+from headgate.limit import Accounting, DelayUntil, Domain, Gatekeeper
+from headgate.origin.file_slice import FileSlice, OpenFile
+from headgate.origin.gateway.client_connection import (
+    LINGER_TIMEOUT,
+    MAX_BUFFERED,
+    MAX_DISCARDED_BODY,
+    MAX_REQUESTS_PER_TURN,
+    ClientConnection,
+)
+from headgate.origin.gateway.file_response import FileResponse
+from headgate.origin.gateway.policy import Policy
+from headgate.origin.gateway.states import CLIENT_TRANSITIONS, ClientEvent, ClientState, GatewayState
+from headgate.origin.gateway.upstream import UpstreamConnection
+from headgate.origin.response import Response, problem
+from tests.unit.origin.gateway.stub import StubTransport, make_context, make_policy
+
+GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+POST = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n"
+CHUNKED = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+RESPONSE = b"HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\n\r\nhi"
+
+
+class Recording(ClientConnection):
+    """Remembers the rows of the table that it passed."""
+
+    def __init__(self, context: Any) -> None:
+        super().__init__(context)
+        self.rows: list[tuple[ClientState, ClientEvent, ClientState]] = []
+
+    def _move(self, event: ClientEvent) -> None:
+        before = self.state
+        super()._move(event)
+        self.rows.append((before, event, self.state))
+
+
+class Delay:
+    """Stands for the wait of a delayed request: `release` is called by hand."""
+
+    last: "Delay"
+
+    def __init__(self, accounting: Accounting, gatekeeper: Gatekeeper, release: Callable[[], None]) -> None:
+        self.release = release
+        self.cancelled = False
+        Delay.last = self
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+@pytest.fixture(autouse=True)
+def _delay_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.origin.gateway.client_connection.Delay", Delay)
+
+
+def holding(seconds: float) -> Policy:
+    """Make a policy that holds the client for so long."""
+    gatekeeper = Gatekeeper.embedded([Domain("default")])
+    gatekeeper.obey(DelayUntil("default", b"192.0.2.1", time.time() + seconds))
+    return make_policy(gatekeeper=gatekeeper)
+
+
+class Driven:
+    """A connection with its transports: `client` to the client, `origin` to the origin."""
+
+    def __init__(self, policy: Policy | None = None, *, half_open: bool = True, limit: int = 100) -> None:
+        self.context = make_context(policy, limit=limit)
+        self.origin = StubTransport()
+        self.upstream = UpstreamConnection(self.context.pool)
+        self.upstream.connection_made(self.origin)
+        self.context.pool.give_back(self.upstream)
+        self.client = StubTransport(half_open=half_open)
+        self.connection = Recording(self.context)
+        self.connection.connection_made(self.client)
+
+    @property
+    def state(self) -> ClientState:
+        return self.connection.state
+
+    def receive(self, *pieces: bytes) -> "Driven":
+        for piece in pieces:
+            self.connection.data_received(piece)
+        return self
+
+    def respond(self, response: bytes = RESPONSE) -> "Driven":
+        self.upstream.data_received(response)
+        return self
+
+    def lose(self) -> "Driven":
+        self.connection.connection_lost(None)
+        return self
+
+    def expire(self) -> "Driven":
+        self.context.now = max(self.context.now, self.connection.deadline)
+        self.connection.expire()
+        return self
+
+    def pause(self) -> "Driven":
+        self.connection.pause_writing()
+        return self
+
+    def resume(self) -> "Driven":
+        self.connection.resume_writing()
+        return self
+
+    def release(self) -> "Driven":
+        Delay.last.release()
+        return self
+
+
+def rejecting() -> Driven:
+    return Driven(holding(100))
+
+
+def delaying() -> Driven:
+    return Driven(holding(2))
+
+
+_S, _E = ClientState, ClientEvent
+
+DRIVERS: dict[tuple[ClientState, ClientEvent], Callable[[], Driven]] = {
+    (_S.IDLE, _E.HEAD_STARTED): lambda: Driven().receive(GET[:5]),
+    (_S.IDLE, _E.HELD_BACK): lambda: Driven().pause().receive(GET),
+    (_S.IDLE, _E.REQUEST_READ): lambda: Driven().receive(GET),
+    (_S.IDLE, _E.LAST_RESPONSE): lambda: Driven().receive(b"GET\r\n\r\n"),
+    (_S.IDLE, _E.CLOSE): lambda: Driven().lose(),
+    (_S.READING_HEAD, _E.REQUEST_READ): lambda: Driven().receive(GET[:5], GET[5:]),
+    (_S.READING_HEAD, _E.LAST_RESPONSE): lambda: Driven().receive(GET[:5]).expire(),
+    (_S.READING_HEAD, _E.CLOSE): lambda: Driven().receive(GET[:5]).lose(),
+    (_S.WAITING, _E.RESUMED): lambda: Driven().pause().receive(GET).resume(),
+    (_S.WAITING, _E.CLOSE): lambda: Driven().pause().receive(GET).lose(),
+    (_S.DECIDING, _E.DELAYED): lambda: delaying().receive(GET),
+    (_S.DECIDING, _E.RESPONSE_STARTED): lambda: Driven().receive(GET),
+    (_S.DECIDING, _E.ANSWERED_EARLY): lambda: rejecting().receive(POST + b"he"),
+    (_S.DECIDING, _E.DONE): lambda: rejecting().receive(GET),
+    (_S.DECIDING, _E.LAST_RESPONSE): lambda: rejecting().receive(CHUNKED),
+    (_S.DECIDING, _E.CLOSE): lambda: rejecting().receive(b"GET / HTTP/1.0\r\nHost: a\r\n\r\n"),
+    (_S.DELAYED, _E.RESPONSE_STARTED): lambda: delaying().receive(GET).release(),
+    (_S.DELAYED, _E.CLOSE): lambda: delaying().receive(GET).lose(),
+    (_S.RESPONDING, _E.DONE): lambda: Driven().receive(GET).respond(),
+    (_S.RESPONDING, _E.LAST_RESPONSE): lambda: Driven().receive(CHUNKED, b"zz\r\n"),
+    (_S.RESPONDING, _E.CLOSE): lambda: Driven().receive(GET).lose(),
+    (_S.DISCARDING, _E.DONE): lambda: rejecting().receive(POST + b"he", b"llo"),
+    (_S.DISCARDING, _E.CLOSE): lambda: rejecting().receive(POST + b"he").lose(),
+    (_S.LINGERING, _E.CLOSE): lambda: Driven().receive(b"GET\r\n\r\n").lose(),
+    (_S.CLOSED, _E.CLOSE): lambda: Driven().lose().lose(),
+}
+
+ROWS = [(state, event, target) for state, row in CLIENT_TRANSITIONS.items() for event, target in row.items()]
+
+
+@pytest.mark.parametrize(("state", "event", "target"), ROWS)
+def test_each_row(state: ClientState, event: ClientEvent, target: ClientState) -> None:
+    assert (state, event, target) in DRIVERS[state, event]().connection.rows
+
+
+def test_each_driver_belongs_to_a_row() -> None:
+    assert set(DRIVERS) == {(state, event) for state, event, _ in ROWS}
+
+
+# Requests and responses.
+
+
+def test_a_request_is_forwarded_and_its_response_returned() -> None:
+    driven = Driven().receive(GET)
+    assert driven.origin.take().startswith(b"GET / HTTP/1.1\r\nHost: a\r\n")
+    assert driven.respond().client.take() == RESPONSE
+    assert driven.state is ClientState.IDLE
+
+
+@pytest.mark.parametrize("step", [1, 7, 1000])
+def test_requests_are_handled_one_after_another_however_they_are_split(step: int) -> None:
+    driven, data = Driven(), GET + POST + b"hello" + GET
+    for start in range(0, len(data), step):
+        driven.receive(data[start : start + step])
+    for expected in (b"GET / ", b"POST / ", b"GET / "):
+        sent = driven.origin.take()
+        assert sent.startswith(expected)
+        assert sent.endswith(b"\r\n\r\nhello" if expected == b"POST / " else b"\r\n\r\n")
+        assert driven.respond().client.take() == RESPONSE or expected == b"POST / "
+    assert driven.state is ClientState.IDLE
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"GET\r\n\r\n", 400),
+        (b"TRACE / HTTP/1.1\r\nHost: a\r\n\r\n", 405),
+        (b"CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n", 405),
+        (b"GET / HTTP/3.0\r\n", 505),
+    ],
+)
+def test_a_malformed_request_is_the_last(sent: bytes, status: int) -> None:
+    driven = Driven().receive(sent, GET)
+    assert driven.client.written.startswith(b"HTTP/1.1 %d " % status)
+    assert driven.client.written.count(b"Connection: close\r\n") == 1
+    assert (b"allow: " in driven.client.written) is (status == 405)
+    assert driven.context.counts == {"refused": 1}
+    assert driven.client.ended
+    assert driven.connection.deadline == driven.context.now + LINGER_TIMEOUT
+    assert driven.origin.written == b""
+
+
+def test_a_delayed_request_is_forwarded_at_its_release() -> None:
+    driven = delaying().receive(POST + b"hello")
+    assert driven.connection.deadline == math.inf
+    assert driven.origin.written == b""
+    assert driven.release().origin.written.endswith(b"\r\n\r\nhello")
+
+
+def test_a_client_that_leaves_while_delayed_is_not_forwarded() -> None:
+    driven = delaying().receive(GET).lose()
+    assert Delay.last.cancelled
+    driven.release()
+    assert driven.origin.written == b""
+
+
+def test_a_rejected_request_keeps_the_connection_unless_its_body_is_long_or_unknown() -> None:
+    long_body = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % (MAX_DISCARDED_BODY + 1)
+    expecting = POST[:-2] + b"Expect: 100-continue\r\n\r\n"
+    for head, state in (
+        (GET, ClientState.IDLE),
+        (POST, ClientState.DISCARDING),
+        (long_body, ClientState.LINGERING),
+        (CHUNKED, ClientState.LINGERING),
+        (expecting, ClientState.LINGERING),
+    ):
+        driven = rejecting().receive(head)
+        assert driven.client.written.startswith(b"HTTP/1.1 503 ")
+        assert (b"Connection: close\r\n" in driven.client.written) is (state is ClientState.LINGERING)
+        assert driven.state is state, head
+
+
+def test_a_discarded_body_is_followed_by_the_next_request() -> None:
+    driven = rejecting().receive(POST + b"he", b"llo" + GET)
+    assert driven.client.written.count(b"HTTP/1.1 503 ") == 2
+    assert driven.state is ClientState.IDLE
+
+
+def test_a_rejected_head_request_gets_no_body() -> None:
+    written = rejecting().receive(GET.replace(b"GET", b"HEAD")).client.written
+    assert written.endswith(b"\r\n\r\n")
+    assert b"content-length: 0" not in written
+
+
+def test_accept_chooses_the_form_of_a_rejection() -> None:
+    driven = rejecting().receive(GET[:-2] + b"Accept: text/plain;q=0.1\r\nACCEPT: application/json\r\n\r\n")
+    assert b"application/problem+json" in driven.client.written
+
+
+def test_local_answers_and_the_lifeboat_come_before_the_origin_and_the_rejection() -> None:
+    here = problem(404, "Not found", "Nothing here.")
+    driven = Driven(make_policy(local=lambda request: here if request.path == b"/" else None)).receive(GET)
+    assert driven.client.written.startswith(b"HTTP/1.1 404 ")
+    assert driven.origin.written == b""
+    held = holding(100)
+    rescued = Driven(make_policy(gatekeeper=held.gatekeeper, lifeboat=lambda _: Response(200, [], b""))).receive(GET)
+    assert rescued.client.written.startswith(b"HTTP/1.1 200 ")
+    assert rescued.context.counts == {"lifeboat": 1}
+
+
+def test_a_response_from_a_file_ends_with_the_next_request(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"content")
+
+    async def check() -> None:
+        source = FileSlice(OpenFile(path), 0, 7)
+        here = Response(200, [(b"content-length", b"7")], b"", source)
+        driven = Driven(make_policy(local=lambda _: here)).receive(GET)
+        assert isinstance(driven.connection.exchange, FileResponse)
+        assert driven.state is ClientState.RESPONDING
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert driven.client.written.endswith(b"\r\n\r\ncontent")
+        assert driven.state is ClientState.IDLE
+
+    asyncio.run(check())
+
+
+def test_a_new_policy_decides_about_the_next_request() -> None:
+    driven = Driven().receive(GET).respond()
+    driven.context.policy = holding(100)
+    assert driven.receive(GET).client.written.endswith(b".\n")
+    assert driven.client.written.count(b"HTTP/1.1 503 ") == 1
+
+
+def test_many_requests_in_one_piece_leave_other_connections_their_turn() -> None:
+    async def check() -> None:
+        driven = rejecting().receive(GET * (MAX_REQUESTS_PER_TURN + 5))
+        assert driven.client.written.count(b"HTTP/1.1 503 ") == MAX_REQUESTS_PER_TURN
+        assert driven.state is ClientState.WAITING
+        await asyncio.sleep(0)
+        assert driven.client.written.count(b"HTTP/1.1 503 ") == MAX_REQUESTS_PER_TURN + 5
+        assert driven.state is ClientState.IDLE
+
+    asyncio.run(check())
+
+
+# Limits and flow control.
+
+
+def test_a_client_that_sends_far_ahead_is_not_read() -> None:
+    driven = Driven().receive(GET, b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"a" * MAX_BUFFERED)
+    assert not driven.client.reading
+    assert driven.respond().client.reading
+
+
+def test_a_client_that_does_not_read_is_sent_no_more_responses() -> None:
+    driven = rejecting().pause().receive(GET, GET)
+    assert driven.client.written == b""
+    assert driven.resume().client.written.count(b"HTTP/1.1 503 ") == 2
+
+
+def test_either_side_of_an_exchange_pauses_the_other() -> None:
+    driven = Driven().receive(POST)
+    driven.upstream.pause_writing()
+    assert not driven.client.reading
+    driven.upstream.resume_writing()
+    assert driven.client.reading
+    assert not driven.pause().origin.reading
+    assert driven.resume().origin.reading
+
+
+def test_a_connection_over_a_limit_is_answered_and_closed() -> None:
+    async def check() -> None:
+        driven = Driven(limit=0)
+        assert driven.client.written.startswith(b"HTTP/1.1 503 ")
+        assert driven.client.closed
+        assert driven.state is ClientState.CLOSED
+        assert driven.context.counts == {"crowded": 1}
+
+    asyncio.run(check())
+
+
+def test_a_websocket_becomes_a_tunnel() -> None:
+    upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+    driven = Driven().receive(GET[:-2] + upgrade + b"early")
+    driven.origin.take()
+    switch = b"HTTP/1.1 101 Switching Protocols\r\n" + upgrade
+    assert driven.respond(switch).client.written == switch
+    assert driven.origin.written == b"early"
+    [tunnel] = driven.context.registry.tunnels
+    assert driven.client.protocol is tunnel.client_end
+    assert driven.context.registry.connections == set()
+
+
+# Deadlines.
 
 
 @pytest.mark.parametrize(
@@ -19,13 +370,110 @@ def test_reading_an_earlier_response_gives_no_more_time_for_a_head(
     """The client takes bytes of that response all the while: an idle connection stays open for it."""
     acknowledged = iter(range(100))
     monkeypatch.setattr("headgate.origin.gateway.client_connection.send_progress", lambda _: next(acknowledged))
-    context, transport = make_context(), StubTransport(half_open=False)
-    connection = ClientConnection(context)
-    connection.connection_made(transport)
+    driven = Driven(half_open=False)
     if sent:
-        connection.data_received(sent)
-    context.now = connection.deadline
-    connection.expire()
-    assert transport.written[: len(response) or None] == response
-    assert not transport.aborted
-    assert (connection.deadline == context.now + context.timeouts.idle) == (not sent)
+        driven.receive(sent)
+    driven.expire()
+    assert driven.client.written[: len(response) or None] == response
+    assert not driven.client.aborted
+    timeouts = driven.context.timeouts
+    assert (driven.connection.deadline == driven.context.now + timeouts.idle) == (not sent)
+
+
+def test_pieces_of_a_head_and_empty_lines_do_not_move_its_deadline() -> None:
+    driven = Driven()
+    first = driven.connection.deadline
+    assert first == driven.context.now + driven.context.timeouts.header
+    for piece in (b"\r", b"\n", b"\r\n", GET[:5], GET[5:9]):
+        driven.context.now += 1
+        driven.receive(piece)
+        if len(piece) > 2 or piece == b"\r":
+            expected = driven.connection.deadline
+        assert driven.connection.deadline == expected
+    assert driven.connection.deadline == first + 1
+
+
+def test_each_phase_has_its_timeout() -> None:
+    for driven, timeout in (
+        (Driven().receive(GET), "response"),
+        (Driven().receive(GET).respond(), "idle"),
+        (Driven().receive(POST, b"he"), "idle"),
+        (Driven().receive(GET).respond(RESPONSE[:-1]), "response_body"),
+        (rejecting().receive(GET), "idle"),
+    ):
+        assert driven.connection.deadline == driven.context.now + getattr(driven.context.timeouts, timeout), timeout
+
+
+@pytest.mark.parametrize(
+    ("drive", "written"),
+    [
+        (lambda: Driven().receive(GET[:5]), b"HTTP/1.1 408 "),
+        (lambda: Driven().receive(POST, b"he"), b"HTTP/1.1 408 "),
+        (lambda: Driven().receive(GET), b"HTTP/1.1 504 "),
+        (lambda: Driven(), b""),
+        (lambda: Driven().pause().receive(GET), b""),
+        (lambda: rejecting().receive(POST), b"HTTP/1.1 503 "),
+    ],
+    ids=["head", "body", "response", "idle", "client that does not read", "discarded body"],
+)
+def test_an_expired_connection_is_answered_or_closed(drive: Callable[[], Driven], written: bytes) -> None:
+    driven = drive().expire()
+    assert driven.client.written[:13] == written
+    assert driven.client.aborted is (not written or b"503" in written)
+
+
+# The end of one side.
+
+
+@pytest.mark.parametrize(
+    ("drive", "stays"),
+    [
+        (lambda: Driven(), False),
+        (lambda: Driven().receive(GET), True),
+        (lambda: Driven().receive(POST, b"he"), False),
+        (lambda: delaying().receive(GET), False),
+        (lambda: Driven().pause().receive(GET), True),
+        (lambda: Driven(half_open=False).receive(GET), False),
+    ],
+    ids=["idle", "responding", "within a body", "delayed", "waiting", "tls"],
+)
+def test_a_client_that_sends_no_more_gets_what_it_is_owed(drive: Callable[[], Driven], stays: bool) -> None:
+    assert drive().connection.eof_received() is stays
+
+
+def test_a_client_that_sends_no_more_is_closed_after_its_response() -> None:
+    driven = Driven().receive(GET)
+    driven.connection.eof_received()
+    assert driven.respond().client.closed
+
+
+def test_an_end_within_a_head_is_400() -> None:
+    driven = Driven().receive(GET[:5])
+    driven.connection.eof_received()
+    assert driven.client.written.startswith(b"HTTP/1.1 400 ")
+
+
+# Draining.
+
+
+@pytest.mark.parametrize(
+    ("drive", "finish"),
+    [
+        (lambda: Driven(), lambda driven: None),
+        (lambda: Driven().receive(GET).respond(), lambda driven: None),
+        (lambda: Driven().receive(GET), lambda driven: driven.respond()),
+        (lambda: delaying().receive(GET), lambda driven: driven.release().respond()),
+        (lambda: Driven().receive(GET[:5]), lambda driven: driven.receive(GET[5:]).respond()),
+        (lambda: rejecting().receive(POST + b"he"), lambda driven: driven.receive(b"llo")),
+    ],
+    ids=["new", "idle", "responding", "delayed", "reading a head", "discarding"],
+)
+def test_a_draining_connection_closes_after_what_is_under_way(
+    drive: Callable[[], Driven], finish: Callable[[Driven], Any]
+) -> None:
+    driven = drive()
+    driven.context.state = GatewayState.DRAINING
+    driven.connection.drain()
+    finish(driven)
+    assert driven.client.closed
+    assert driven.state is ClientState.CLOSED

@@ -1,11 +1,11 @@
 import asyncio
-from typing import Any
 
 import pytest
 
 from headgate.origin.gateway.connection_registry import ClientCounts, ConnectionRegistry
 from headgate.origin.gateway.forwarding import ClientInfo
-from headgate.origin.gateway.tunnel import TunnelEnd
+from headgate.origin.gateway.tunnel import Tunnel
+from tests.unit.origin.gateway.stub import StubTransport
 
 
 class Connection:
@@ -71,17 +71,17 @@ def test_unix_sockets_and_trusted_proxies_have_no_limit_of_their_own(info: Clien
     assert [registry.enter(Connection(), info) for _ in range(3)] == ["", "", ""]
 
 
-def test_a_tunnel_is_counted_under_its_client_until_its_client_end_closes() -> None:
+def test_a_tunnel_is_counted_under_its_client_until_it_is_closed() -> None:
     registry, connection = ConnectionRegistry(limit=2, client_limit=1), Connection()
     assert registry.enter(connection, client()) == ""
-    near, far = TunnelEnd(registry.leave_tunnel), TunnelEnd(registry.leave_tunnel)
-    registry.enter_tunnel(connection, near, far)
+    tunnel = Tunnel(StubTransport(), StubTransport(), registry.leave_tunnel)
+    registry.enter_tunnel(connection, tunnel)
     registry.leave(connection)  # as the connection's transport closes later
-    assert (registry.connections, registry.tunnels) == (set(), {near, far})
+    assert (registry.connections, registry.tunnels) == (set(), {tunnel})
+    tunnel.client_end.connection_lost(None)
     assert registry.enter(Connection(), client()) == "crowded_client"
-    registry.leave_tunnel(far)
-    assert registry.enter(Connection(), client()) == "crowded_client"
-    registry.leave_tunnel(near)
+    tunnel.origin_end.connection_lost(None)
+    assert registry.tunnels == set()
     assert registry.enter(Connection(), client()) == ""
 
 
@@ -92,12 +92,12 @@ def test_emptied_waits_for_connections_and_tunnels() -> None:
         registry.enter(connection, client())
         waiting = asyncio.ensure_future(registry.emptied())
         await asyncio.sleep(0)
-        near: Any = TunnelEnd(registry.leave_tunnel)
-        registry.enter_tunnel(connection, near, near)
+        tunnel = Tunnel(StubTransport(), StubTransport(), registry.leave_tunnel)
+        registry.enter_tunnel(connection, tunnel)
         registry.leave(connection)
         await asyncio.sleep(0)
         assert not waiting.done()
-        registry.leave_tunnel(near)
+        registry.leave_tunnel(tunnel)
         await waiting
 
     asyncio.run(check())

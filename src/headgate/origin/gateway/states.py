@@ -1,0 +1,239 @@
+"""The states of a gateway and its parts, and what leads from one to another: an Enum and a table for each.
+
+Each part changes its state by `TRANSITIONS[state][event]`; an event that is not in the table is a defect of the
+gateway. A client's connection::
+
+    WAITING ◄──► IDLE ──► READING_HEAD
+                 ▲  │          │
+                 │  └──────────┴──► DECIDING ──► DELAYED
+                 │                   │  │  │        │
+                 │                   │  │  └──► RESPONDING
+                 ├───────────────────┘  │           │
+                 ├── DISCARDING ◄───────┘           │
+                 └──────────────────────────────────┘
+
+A last response leads to LINGERING, and the connection's end from every state to CLOSED. The other parts::
+
+    exchange                       CONNECTING ◄──► WAITING ──► RESPONDING ──► ENDED
+    connection to the origin       IDLE ──► WAITING ──► RECEIVING ──► IDLE, or CLOSED at any time
+    tunnel                         OPEN ──► HALF_OPEN ──► CLOSING ──► CLOSED
+    gateway                        NEW ──► SERVING ──► DRAINING ──► STOPPED
+"""
+
+import enum
+
+__all__ = [
+    "CLIENT_TRANSITIONS",
+    "EXCHANGE_TRANSITIONS",
+    "GATEWAY_TRANSITIONS",
+    "READY",
+    "TUNNEL_TRANSITIONS",
+    "UPSTREAM_TRANSITIONS",
+    "ClientEvent",
+    "ClientState",
+    "ExchangeEvent",
+    "ExchangeState",
+    "GatewayEvent",
+    "GatewayState",
+    "TunnelEvent",
+    "TunnelState",
+    "UpstreamEvent",
+    "UpstreamState",
+]
+
+# `__hash__` is that of object, in C, where each request passes a table several times; that of Enum is in Python.
+
+
+class ClientState(enum.Enum):
+    """What a client's connection does at present."""
+
+    IDLE = "no byte of the next request has arrived"
+    READING_HEAD = "part of a request head has arrived"
+    WAITING = "requests that were sent ahead wait for the loop's next turn, or until the client reads"
+    DECIDING = "a request head has been read; what becomes of it is decided before anything else happens"
+    DELAYED = "the request waits for its release"
+    RESPONDING = "an exchange, or the response from a file, is under way"
+    DISCARDING = "the request is answered; the rest of its body is read and discarded"
+    LINGERING = "the last response is sent; what still arrives is discarded, so that the client gets to read it"
+    CLOSED = "the connection is closed, closes, or belongs to a tunnel"
+
+    __hash__ = object.__hash__
+
+
+class ClientEvent(enum.Enum):
+    """What leads from one state to another."""
+
+    HEAD_STARTED = "an incomplete request head has arrived"
+    HELD_BACK = "requests that were sent ahead must wait"
+    RESUMED = "requests that were sent ahead may be read"
+    REQUEST_READ = "a request head is complete"
+    DELAYED = "the request must wait"
+    RESPONSE_STARTED = "an exchange or a file response has begun"
+    ANSWERED_EARLY = "the response is sent before the request's body was read"
+    DONE = "response and request are complete"
+    LAST_RESPONSE = "no further request will be read"
+    CLOSE = "the connection ends"
+
+    __hash__ = object.__hash__
+
+
+READY = frozenset({ClientState.IDLE, ClientState.READING_HEAD})
+"""The states in which the next request may be read."""
+
+CLIENT_TRANSITIONS: dict[ClientState, dict[ClientEvent, ClientState]] = {
+    ClientState.IDLE: {
+        ClientEvent.HEAD_STARTED: ClientState.READING_HEAD,
+        ClientEvent.HELD_BACK: ClientState.WAITING,
+        ClientEvent.REQUEST_READ: ClientState.DECIDING,
+        ClientEvent.LAST_RESPONSE: ClientState.LINGERING,
+        ClientEvent.CLOSE: ClientState.CLOSED,
+    },
+    ClientState.READING_HEAD: {
+        ClientEvent.REQUEST_READ: ClientState.DECIDING,
+        ClientEvent.LAST_RESPONSE: ClientState.LINGERING,
+        ClientEvent.CLOSE: ClientState.CLOSED,
+    },
+    ClientState.WAITING: {ClientEvent.RESUMED: ClientState.IDLE, ClientEvent.CLOSE: ClientState.CLOSED},
+    ClientState.DECIDING: {
+        ClientEvent.DELAYED: ClientState.DELAYED,
+        ClientEvent.RESPONSE_STARTED: ClientState.RESPONDING,
+        ClientEvent.ANSWERED_EARLY: ClientState.DISCARDING,
+        ClientEvent.DONE: ClientState.IDLE,
+        ClientEvent.LAST_RESPONSE: ClientState.LINGERING,
+        ClientEvent.CLOSE: ClientState.CLOSED,
+    },
+    ClientState.DELAYED: {
+        ClientEvent.RESPONSE_STARTED: ClientState.RESPONDING,
+        ClientEvent.CLOSE: ClientState.CLOSED,
+    },
+    ClientState.RESPONDING: {
+        ClientEvent.DONE: ClientState.IDLE,
+        ClientEvent.LAST_RESPONSE: ClientState.LINGERING,
+        ClientEvent.CLOSE: ClientState.CLOSED,
+    },
+    ClientState.DISCARDING: {ClientEvent.DONE: ClientState.IDLE, ClientEvent.CLOSE: ClientState.CLOSED},
+    ClientState.LINGERING: {ClientEvent.CLOSE: ClientState.CLOSED},
+    ClientState.CLOSED: {ClientEvent.CLOSE: ClientState.CLOSED},
+}
+
+
+class ExchangeState(enum.Enum):
+    """How far an exchange is."""
+
+    CONNECTING = "there is no connection to the origin yet"
+    WAITING = "the request's head was sent; the final response has not begun"
+    RESPONDING = "the final response has begun"
+    ENDED = "the response is complete, could not be had, or is not wanted any more"
+
+    __hash__ = object.__hash__
+
+
+class ExchangeEvent(enum.Enum):
+    """What leads from one state to another."""
+
+    CONNECTED = "there is a connection to the origin"
+    LOST = "the connection closed unused; there will be another one"
+    RESPONSE_BEGUN = "the head of the final response has arrived"
+    END = "there is nothing more to do"
+
+    __hash__ = object.__hash__
+
+
+EXCHANGE_TRANSITIONS: dict[ExchangeState, dict[ExchangeEvent, ExchangeState]] = {
+    ExchangeState.CONNECTING: {ExchangeEvent.CONNECTED: ExchangeState.WAITING, ExchangeEvent.END: ExchangeState.ENDED},
+    ExchangeState.WAITING: {
+        ExchangeEvent.LOST: ExchangeState.CONNECTING,
+        ExchangeEvent.RESPONSE_BEGUN: ExchangeState.RESPONDING,
+        ExchangeEvent.END: ExchangeState.ENDED,
+    },
+    ExchangeState.RESPONDING: {ExchangeEvent.END: ExchangeState.ENDED},
+    ExchangeState.ENDED: {ExchangeEvent.END: ExchangeState.ENDED},
+}
+
+
+class UpstreamState(enum.Enum):
+    """What a connection to the origin does at present."""
+
+    IDLE = "no request is under way: it is new, or in the pool"
+    WAITING = "a request was sent, and its final response has not begun"
+    RECEIVING = "the final response has begun"
+    CLOSED = "it is closed, closes, or belongs to a tunnel"
+
+    __hash__ = object.__hash__
+
+
+class UpstreamEvent(enum.Enum):
+    """What leads from one state to another."""
+
+    REQUEST_SENT = "the head of a request is sent"
+    RESPONSE_BEGUN = "the head of the final response has arrived"
+    RESPONSE_ENDED = "all of the response has arrived"
+    CLOSE = "the connection ends, or is given away"
+
+    __hash__ = object.__hash__
+
+
+UPSTREAM_TRANSITIONS: dict[UpstreamState, dict[UpstreamEvent, UpstreamState]] = {
+    UpstreamState.IDLE: {UpstreamEvent.REQUEST_SENT: UpstreamState.WAITING, UpstreamEvent.CLOSE: UpstreamState.CLOSED},
+    # A usual response that comes whole is not looked at in two steps.
+    UpstreamState.WAITING: {
+        UpstreamEvent.RESPONSE_BEGUN: UpstreamState.RECEIVING,
+        UpstreamEvent.RESPONSE_ENDED: UpstreamState.IDLE,
+        UpstreamEvent.CLOSE: UpstreamState.CLOSED,
+    },
+    UpstreamState.RECEIVING: {
+        UpstreamEvent.RESPONSE_ENDED: UpstreamState.IDLE,
+        UpstreamEvent.CLOSE: UpstreamState.CLOSED,
+    },
+    UpstreamState.CLOSED: {UpstreamEvent.CLOSE: UpstreamState.CLOSED},
+}
+
+
+class TunnelState(enum.Enum):
+    """What a tunnel does at present."""
+
+    OPEN = "both sides may send"
+    HALF_OPEN = "one side has sent its last byte"
+    CLOSING = "one side is gone; what it sent is still to be received by the other"
+    CLOSED = "both sides are gone"
+
+
+class TunnelEvent(enum.Enum):
+    """What leads from one state to another."""
+
+    ENDED = "a side sends no more"
+    LOST = "the connection of a side is closed"
+
+
+TUNNEL_TRANSITIONS: dict[TunnelState, dict[TunnelEvent, TunnelState]] = {
+    TunnelState.OPEN: {TunnelEvent.ENDED: TunnelState.HALF_OPEN, TunnelEvent.LOST: TunnelState.CLOSING},
+    TunnelState.HALF_OPEN: {TunnelEvent.ENDED: TunnelState.HALF_OPEN, TunnelEvent.LOST: TunnelState.CLOSING},
+    TunnelState.CLOSING: {TunnelEvent.ENDED: TunnelState.CLOSING, TunnelEvent.LOST: TunnelState.CLOSED},
+    TunnelState.CLOSED: {},
+}
+
+
+class GatewayState(enum.Enum):
+    """What a gateway does at present."""
+
+    NEW = "it has no listener yet"
+    SERVING = "it accepts connections and requests"
+    DRAINING = "it accepts no connection, and none outlives the response under way"
+    STOPPED = "every connection is closed"
+
+
+class GatewayEvent(enum.Enum):
+    """What leads from one state to another."""
+
+    START = "a listener is added"
+    DRAIN = "the gateway is asked to stop"
+    STOP = "every connection is closed, or its time is over"
+
+
+GATEWAY_TRANSITIONS: dict[GatewayState, dict[GatewayEvent, GatewayState]] = {
+    GatewayState.NEW: {GatewayEvent.START: GatewayState.SERVING, GatewayEvent.DRAIN: GatewayState.DRAINING},
+    GatewayState.SERVING: {GatewayEvent.START: GatewayState.SERVING, GatewayEvent.DRAIN: GatewayState.DRAINING},
+    # Asked to stop again, with less time: the shortest holds.
+    GatewayState.DRAINING: {GatewayEvent.DRAIN: GatewayState.DRAINING, GatewayEvent.STOP: GatewayState.STOPPED},
+    GatewayState.STOPPED: {GatewayEvent.DRAIN: GatewayState.STOPPED, GatewayEvent.STOP: GatewayState.STOPPED},
+}

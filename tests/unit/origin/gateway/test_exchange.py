@@ -1,0 +1,350 @@
+"""An exchange between a client and an origin without sockets; each row of its table."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from headgate.errors import ProtocolError
+from headgate.http.h1 import RequestHead, RequestLimits, parse_request_head
+from headgate.origin.gateway.context import GatewayContext
+from headgate.origin.gateway.exchange import MAX_HELD_BODY, Exchange
+from headgate.origin.gateway.states import EXCHANGE_TRANSITIONS, ExchangeEvent, ExchangeState
+from headgate.origin.gateway.upstream import UpstreamConnection
+from tests.unit.origin.gateway.stub import StubTransport, make_context
+
+HEAD = b"forwarded head\r\n\r\n"
+RESPONSE = b"HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\n\r\nhi"
+POST = b"POST / HTTP/1.1", b"Content-Length: 5"
+
+
+def request(line: bytes = b"GET / HTTP/1.1", *fields: bytes) -> RequestHead:
+    return parse_request_head(b"\r\n".join([line, b"Host: a", *fields]) + b"\r\n\r\n", RequestLimits())
+
+
+class Client:
+    """Takes what an exchange tells the client's connection, and notes it."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+        self.written = b""
+        self.renewed = 0
+
+    def renew_deadline(self) -> None:
+        self.renewed += 1
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def complete(self, *, keep: bool, unread: bool = False) -> None:
+        self.calls.append(("complete", keep, unread))
+
+    def respond_with(self, message: bytes) -> None:
+        self.calls.append(("whole", message))
+
+    def fail(self, request: RequestHead, error: ProtocolError, *, unread: bool) -> None:
+        self.calls.append(("fail", error.status, unread))
+
+    def refuse_body(self, error: ProtocolError, *, begun: bool) -> None:
+        self.calls.append(("refuse", error.status, begun))
+
+    def abort(self, *, reset: bool = False) -> None:
+        self.calls.append(("abort", reset))
+
+    def pause_request(self) -> None:
+        self.calls.append("pause")
+
+    def resume_request(self) -> None:
+        self.calls.append("resume")
+
+    def become_tunnel(self, upstream: Any, greeting: bytes) -> None:
+        self.calls.append(("tunnel", greeting))
+
+
+class Driven:
+    """An exchange with its client; `origin` is the transport to the origin once there is a connection."""
+
+    def __init__(self, request: RequestHead, *, pooled: bool = True, reused: bool = True) -> None:
+        self.context: GatewayContext = make_context()
+        self.client = Client()
+        self.origin = StubTransport()
+        self.upstream = UpstreamConnection(self.context.pool)
+        self.upstream.connection_made(self.origin)
+        self.upstream.reused = reused
+        self.connect: Callable[[float], Any] = self.never
+        self.context.pool.connect = self._connect  # type: ignore[method-assign] # no socket
+        if pooled:
+            self.context.pool.give_back(self.upstream)
+        self.exchange = Exchange(self.context, self.client, request, HEAD)
+
+    async def _connect(self, seconds: float) -> UpstreamConnection:
+        assert seconds == self.context.timeouts.connect
+        found: UpstreamConnection = await self.connect(seconds)
+        return found
+
+    async def never(self, _seconds: float) -> Any:
+        await asyncio.Event().wait()
+
+    async def at_once(self, _seconds: float) -> Any:
+        return self.upstream
+
+    async def refused(self, _seconds: float) -> Any:
+        raise ConnectionRefusedError
+
+    async def too_late(self, _seconds: float) -> Any:
+        raise TimeoutError
+
+
+async def turns(count: int = 5) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+ROWS = [(state, event, target) for state, row in EXCHANGE_TRANSITIONS.items() for event, target in row.items()]
+
+
+@pytest.mark.parametrize(("state", "event", "target"), ROWS)
+def test_each_row(state: ExchangeState, event: ExchangeEvent, target: ExchangeState) -> None:
+    async def check() -> None:
+        driven = Driven(request(), pooled=state is not ExchangeState.CONNECTING)
+        exchange = driven.exchange
+        if state is ExchangeState.CONNECTING and event is ExchangeEvent.CONNECTED:
+            driven.connect = driven.at_once
+        else:
+            exchange.start()
+        if state is ExchangeState.RESPONDING:
+            driven.upstream.data_received(RESPONSE[:-1])
+        elif state is ExchangeState.ENDED:
+            exchange.abandon()
+        assert exchange.state is state
+        if event is ExchangeEvent.CONNECTED:
+            exchange.start()
+            await turns()
+            assert driven.origin.written == HEAD
+        elif event is ExchangeEvent.LOST:
+            driven.upstream.connection_lost(None)
+            assert driven.context.counts == {"retried": 1}
+        elif event is ExchangeEvent.RESPONSE_BEGUN:
+            driven.upstream.data_received(RESPONSE[:-1])
+            assert exchange.begun
+        else:
+            exchange.abandon()
+        assert exchange.state is target
+        exchange.abandon()
+        await turns()
+
+    asyncio.run(check())
+
+
+def test_a_whole_response_ends_the_exchange() -> None:
+    driven = Driven(request())
+    driven.exchange.start()
+    assert driven.origin.take() == HEAD
+    driven.upstream.data_received(RESPONSE)
+    assert driven.client.calls == [("whole", RESPONSE)]
+    assert driven.exchange.state is ExchangeState.ENDED
+    assert driven.context.pool.idle == [driven.upstream]
+
+
+@pytest.mark.parametrize(
+    ("line", "fields", "keep", "framing"),
+    [
+        (b"GET / HTTP/1.1", (b"Connection: close",), False, b"Content-Length: 2\r\nConnection: close\r\n"),
+        (b"GET / HTTP/1.0", (b"Connection: keep-alive",), True, b"Content-Length: 2\r\nConnection: keep-alive\r\n"),
+    ],
+)
+def test_the_connection_is_kept_as_the_request_asks(
+    line: bytes, fields: tuple[bytes, ...], keep: bool, framing: bytes
+) -> None:
+    driven = Driven(request(line, *fields))
+    driven.exchange.start()
+    driven.upstream.data_received(RESPONSE)
+    assert driven.client.written == b"HTTP/1.1 200 OK\r\nDate: d\r\n" + framing + b"\r\nhi"
+    assert driven.client.calls == [("complete", keep, False)]
+
+
+@pytest.mark.parametrize(
+    ("line", "head", "written", "keep"),
+    [
+        (b"GET / HTTP/1.1", b"Transfer-Encoding: chunked", b"Transfer-Encoding: chunked\r\n\r\n", True),
+        (b"GET / HTTP/1.0", b"Transfer-Encoding: chunked", b"Connection: close\r\n\r\n", False),
+        (b"GET / HTTP/1.1", b"X: y", b"X: y\r\nTransfer-Encoding: chunked\r\n\r\n", True),
+        (b"HEAD / HTTP/1.1", b"Content-Length: 9", b"Content-Length: 9\r\n\r\n", True),
+        (b"HEAD / HTTP/1.1", b"Transfer-Encoding: chunked", b"Transfer-Encoding: chunked\r\n\r\n", True),
+    ],
+)
+def test_the_framing_of_a_response_is_written_anew(line: bytes, head: bytes, written: bytes, keep: bool) -> None:
+    driven = Driven(request(line))
+    driven.exchange.start()
+    driven.upstream.data_received(b"HTTP/1.1 200 OK\r\nDate: d\r\n" + head + b"\r\n\r\n")
+    assert driven.client.written == b"HTTP/1.1 200 OK\r\nDate: d\r\n" + written
+    assert driven.exchange._keep is (keep and line.endswith(b"1.1"))
+
+
+def test_a_response_without_a_date_gets_one() -> None:
+    driven = Driven(request())
+    driven.exchange.start()
+    driven.upstream.data_received(RESPONSE.replace(b"Date: d\r\n", b""))
+    assert driven.client.written.count(b"Date: ") == 1
+
+
+def test_a_body_is_forwarded_and_what_follows_is_returned() -> None:
+    driven = Driven(request(*POST))
+    driven.exchange.start()
+    assert driven.exchange.takes_body
+    assert driven.exchange.feed(b"he") == b""
+    assert driven.exchange.waits_for_client
+    assert driven.exchange.feed(b"lloGET") == b"GET"
+    assert not driven.exchange.takes_body
+    assert driven.origin.written == HEAD + b"hello"
+
+
+def test_a_malformed_body_ends_the_exchange_on_both_sides() -> None:
+    for pieces, begun in (([], False), ([RESPONSE[:-1]], True)):
+        driven = Driven(request(b"POST / HTTP/1.1", b"Transfer-Encoding: chunked"))
+        driven.exchange.start()
+        for piece in pieces:
+            driven.upstream.data_received(piece)
+        assert driven.exchange.feed(b"zz\r\n") == b""
+        assert driven.client.calls == [("refuse", 400, begun)]
+        assert driven.origin.aborted
+
+
+def test_a_body_is_held_in_bounds_until_there_is_a_connection() -> None:
+    async def check() -> None:
+        driven = Driven(request(b"POST / HTTP/1.1", b"Content-Length: 200000"), pooled=False)
+        driven.connect = driven.at_once
+        driven.exchange.start()
+        driven.exchange.feed(b"x" * MAX_HELD_BODY)
+        assert driven.client.calls == []
+        driven.exchange.feed(b"x")
+        assert driven.client.calls == ["pause"]
+        await turns()
+        assert driven.client.calls == ["pause", "resume"]
+        assert driven.origin.written == HEAD + b"x" * (MAX_HELD_BODY + 1)
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize(("connect", "status", "event"), [("refused", 502, "unreachable"), ("too_late", 504, "slow")])
+def test_an_origin_that_cannot_be_reached_is_an_error(connect: str, status: int, event: str) -> None:
+    async def check() -> None:
+        driven = Driven(request(*POST), pooled=False)
+        driven.connect = getattr(driven, connect)
+        driven.exchange.start()
+        await turns()
+        assert driven.client.calls == [("fail", status, True)]
+        assert driven.context.counts == {event: 1}
+
+    asyncio.run(check())
+
+
+def test_only_a_repeatable_request_on_a_reused_connection_is_sent_again() -> None:
+    async def check() -> None:
+        for one, reused, received, repeated in (
+            (request(), True, b"", True),
+            (request(), False, b"", False),
+            (request(), True, b"HTTP/1.1 2", False),
+            (request(b"POST / HTTP/1.1"), True, b"", False),
+            (request(b"PUT / HTTP/1.1", b"Content-Length: 1"), True, b"", False),
+        ):
+            driven = Driven(one, reused=reused)
+            driven.exchange.start()
+            if received:
+                driven.upstream.data_received(received)
+            driven.upstream.connection_lost(None)
+            assert (driven.exchange.state is ExchangeState.CONNECTING) is repeated
+            assert driven.client.calls == ([] if repeated else [("fail", 502, one.has_body)])
+            driven.exchange.abandon()
+            await turns()
+
+    asyncio.run(check())
+
+
+def test_a_timeout_is_504_before_the_response_and_a_broken_response_within_it() -> None:
+    for line, received, call, event in (
+        (b"GET / HTTP/1.1", b"", ("fail", 504, False), "slow"),
+        (b"GET / HTTP/1.1", RESPONSE[:-1], ("abort", False), "truncated"),
+        (b"GET / HTTP/1.0", RESPONSE[:-1], ("abort", True), "truncated"),
+    ):
+        driven = Driven(request(line))
+        driven.exchange.start()
+        if received:
+            driven.upstream.data_received(received)
+        driven.exchange.time_out()
+        assert driven.client.calls == [call]
+        assert driven.context.counts == {event: 1}
+        assert driven.origin.aborted
+
+
+def test_an_origin_that_answers_early_does_not_get_the_rest_of_the_body() -> None:
+    driven = Driven(request(*POST))
+    driven.exchange.start()
+    driven.upstream.data_received(RESPONSE)
+    assert driven.client.calls == [("complete", True, True)]
+    assert driven.origin.aborted
+
+
+def test_a_connection_with_unsent_bytes_is_not_given_back() -> None:
+    driven = Driven(request(*POST))
+    driven.exchange.start()
+    driven.exchange.feed(b"hello")
+    driven.origin.buffered = 1
+    driven.upstream.data_received(RESPONSE)
+    assert driven.origin.aborted
+    assert driven.context.pool.idle == []
+
+
+def test_interim_responses_reach_http_1_1_clients_only() -> None:
+    for line, written in ((b"GET / HTTP/1.1", b"HTTP/1.1 103 Early Hints\r\nX: y\r\n\r\n"), (b"GET / HTTP/1.0", b"")):
+        driven = Driven(request(line))
+        driven.exchange.start()
+        driven.upstream.data_received(b"HTTP/1.1 103 Early Hints\r\nX: y\r\n\r\n")
+        assert driven.client.written == written
+        assert not driven.exchange.begun
+
+
+def test_either_side_is_paused_while_the_other_is_slow() -> None:
+    driven = Driven(request(*POST))
+    driven.exchange.pause_response()  # without a connection there is nothing to pause
+    driven.exchange.start()
+    driven.exchange.pause_response()
+    assert not driven.origin.reading
+    driven.exchange.resume_response()
+    assert driven.origin.reading
+    driven.upstream.pause_writing()
+    driven.upstream.resume_writing()
+    assert driven.client.calls == ["pause", "resume"]
+
+
+UPGRADE = b"Connection: Upgrade", b"Upgrade: websocket"
+SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+
+
+def test_a_websocket_that_both_sides_want_becomes_a_tunnel() -> None:
+    driven = Driven(request(b"GET / HTTP/1.1", *UPGRADE))
+    driven.exchange.start()
+    driven.upstream.data_received(SWITCH + b"hi")
+    assert driven.client.calls == [("tunnel", SWITCH + b"hi")]
+    assert driven.exchange.state is ExchangeState.ENDED
+
+
+@pytest.mark.parametrize(
+    ("fields", "response"), [((), SWITCH), (UPGRADE, SWITCH.replace(b"websocket", b"h2c"))], ids=["unasked", "other"]
+)
+def test_any_other_switch_is_502(fields: tuple[bytes, ...], response: bytes) -> None:
+    driven = Driven(request(b"GET / HTTP/1.1", *fields))
+    driven.exchange.start()
+    driven.upstream.data_received(response)
+    assert driven.client.calls == [("fail", 502, False)]
+
+
+def test_a_drained_exchange_closes_the_connection_after_its_response() -> None:
+    driven = Driven(request())
+    driven.exchange.start()
+    driven.exchange.drain()
+    driven.context.state = driven.context.state.DRAINING
+    driven.upstream.data_received(RESPONSE)
+    assert b"Connection: close\r\n" in driven.client.written
+    assert driven.client.calls == [("complete", False, False)]

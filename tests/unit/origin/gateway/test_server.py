@@ -1,0 +1,91 @@
+"""A gateway as a whole: its life from the first listener to its end."""
+
+import asyncio
+import math
+from typing import Any
+
+import pytest
+
+from headgate.errors import ConfigurationError
+from headgate.limit import Gatekeeper
+from headgate.origin import Rejections, Routes, client_address
+from headgate.origin.gateway import Gateway
+from headgate.origin.gateway.connection_registry import ConnectionRegistry
+from headgate.origin.gateway.states import GatewayState
+
+
+def make_gateway(origin: str = "http://192.0.2.200", **settings: Any) -> Gateway:
+    return Gateway(
+        origin=origin, gatekeeper=Gatekeeper(), identify=client_address(), routes=Routes([]), reject=Rejections(),
+        **settings,
+    )  # fmt: skip
+
+
+def test_a_gateway_listens_until_it_is_drained() -> None:
+    async def check() -> None:
+        gateway = make_gateway()
+        context = gateway._context
+        assert (context.state, gateway.addresses) == (GatewayState.NEW, [])
+        await gateway.start(port=0)
+        await gateway.start(port=0)
+        assert (context.state, len(gateway.addresses)) == (GatewayState.SERVING, 2)
+        assert not gateway.draining
+        await gateway.drain(0)
+        assert (context.state, gateway.addresses) == (GatewayState.STOPPED, [])
+        assert gateway.draining
+        await gateway.drain(0)
+        with pytest.raises(RuntimeError, match="start is not possible"):
+            await gateway.start(port=0)
+
+    asyncio.run(check())
+
+
+class BusyConnection:
+    """A connection whose response does not end."""
+
+    def __init__(self, registry: ConnectionRegistry) -> None:
+        self.registry = registry
+        self.client = b""
+        self.deadline = math.inf
+        registry.connections.add(self)
+
+    def expire(self) -> None: ...
+
+    def drain(self) -> None: ...
+
+    def abort(self) -> None:
+        self.registry.leave(self)
+
+
+def test_draining_may_be_cut_short_by_draining_again() -> None:
+    async def check() -> None:
+        gateway = make_gateway()
+        BusyConnection(gateway._context.registry)
+        first = asyncio.ensure_future(gateway.drain(3600))
+        await asyncio.sleep(0)
+        assert gateway._context.state is GatewayState.DRAINING
+        assert not first.done()
+        await gateway.drain(0)
+        await first
+        assert gateway._context.state is GatewayState.STOPPED
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize(
+    "origin", ["https://a", "http://", "http://a/b", "http://a..b", f"http://{'x' * 64}:1", "http://a:99999", "a"]
+)
+def test_an_invalid_origin_is_refused(origin: str) -> None:
+    with pytest.raises(ConfigurationError, match="try 'http://127"):
+        make_gateway(origin)
+
+
+def test_the_origin_is_a_host_and_a_port() -> None:
+    assert make_gateway("http://a").pool.authority == b"a:80"
+    assert make_gateway("http://[::1]:8000/").pool.authority == b"[::1]:8000"
+
+
+def test_trusted_peers_are_looked_up_by_address() -> None:
+    is_trusted = make_gateway(trusted=["10.0.0.0/8"]).policy.is_trusted
+    assert is_trusted("10.1.2.3")
+    assert not is_trusted("192.0.2.1")

@@ -1,0 +1,286 @@
+"""A connection to the origin, driven by hand over a transport without a socket; each row of its table."""
+
+from typing import Any
+
+import pytest
+
+from headgate.errors import ProtocolError
+from headgate.http.h1 import BodyReader, ChunkedBody, LengthBody, ResponseHead, UnboundedBody
+from headgate.origin.gateway.states import UPSTREAM_TRANSITIONS, UpstreamEvent, UpstreamState
+from headgate.origin.gateway.upstream import IDLE_TIMEOUT, MAX_IDLE_CONNECTIONS, UpstreamConnection, UpstreamPool
+from tests.unit.origin.gateway.stub import StubTransport
+
+REQUEST = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+HEAD = b"HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 5\r\n\r\n"
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+class Handler:
+    """Takes what a connection reports, as an exchange does, and notes it."""
+
+    def __init__(self, *, relays_whole: bool = True) -> None:
+        self.relays_whole = relays_whole
+        self.events: list[Any] = []
+
+    def relay_whole(self, message: bytes) -> None:
+        self.events.append(("whole", message))
+
+    def interim_head(self, head: ResponseHead) -> list[bytes]:
+        self.events.append(("interim", head.status))
+        return [b"I"]
+
+    def final_head(self, head: ResponseHead) -> tuple[bytes, BodyReader]:
+        self.events.append(("final", head.status))
+        if head.chunked:
+            return b"H", ChunkedBody(framed=True, max_trailers=100)
+        return b"H", LengthBody(head.length) if head.length >= 0 else UnboundedBody(framed=True)
+
+    def relay(self, pieces: list[bytes]) -> None:
+        self.events.append(("relay", b"".join(pieces)))
+
+    def end(self, *, reusable: bool) -> None:
+        self.events.append(("end", reusable))
+
+    def lost(self, *, unanswered: bool) -> None:
+        self.events.append(("lost", unanswered))
+
+    def fail(self, status: int, reason: str) -> None:
+        self.events.append(("fail", status))
+
+    def truncated(self) -> None:
+        self.events.append("truncated")
+
+    def switch(self, head: ResponseHead, rest: bytes) -> None:
+        raise ProtocolError(502, "not asked for")
+
+    def pause_request(self) -> None:
+        self.events.append("pause")
+
+    def resume_request(self) -> None:
+        self.events.append("resume")
+
+
+class Driven:
+    """A connection in a state, with its handler, transport and pool."""
+
+    def __init__(self, state: UpstreamState = UpstreamState.IDLE, *, relays_whole: bool = True) -> None:
+        self.pool = UpstreamPool("192.0.2.200", 80, 1000)
+        self.connection, self.transport = UpstreamConnection(self.pool), StubTransport()
+        self.handler = Handler(relays_whole=relays_whole)
+        self.connection.connection_made(self.transport)
+        if state is UpstreamState.CLOSED:
+            self.connection.close()
+        elif state is not UpstreamState.IDLE:
+            self.connection.begin(self.handler, REQUEST)
+            assert self.transport.take() == REQUEST
+            if state is UpstreamState.RECEIVING:
+                self.connection.data_received(HEAD + b"hel")
+        assert self.connection.state is state
+        self.handler.events.clear()
+
+    def receive(self, *pieces: bytes) -> list[Any]:
+        """Receive pieces; return what was reported for them."""
+        self.handler.events.clear()
+        for piece in pieces:
+            self.connection.data_received(piece)
+        return self.handler.events
+
+
+def bring_about(driven: Driven, event: UpstreamEvent) -> None:
+    """Do what leads to an event, as the loop or the exchange does."""
+    if event is UpstreamEvent.REQUEST_SENT:
+        driven.connection.begin(driven.handler, REQUEST)
+    elif event is UpstreamEvent.RESPONSE_BEGUN:
+        driven.connection.data_received(HEAD)
+    elif event is UpstreamEvent.RESPONSE_ENDED:
+        whole = driven.connection.state is UpstreamState.WAITING
+        driven.connection.data_received(HEAD + b"hello" if whole else b"lo")
+    else:
+        driven.connection.connection_lost(None)
+
+
+ROWS = [(state, event, target) for state, row in UPSTREAM_TRANSITIONS.items() for event, target in row.items()]
+
+
+@pytest.mark.parametrize(("state", "event", "target"), ROWS)
+def test_each_row(state: UpstreamState, event: UpstreamEvent, target: UpstreamState) -> None:
+    driven = Driven(state)
+    bring_about(driven, event)
+    assert driven.connection.state is target
+    assert (driven.connection in driven.pool.open) is (target is not UpstreamState.CLOSED)
+
+
+@pytest.mark.parametrize("leave", ["close", "abort", "release_transport"])
+@pytest.mark.parametrize("state", list(UpstreamState))
+def test_a_connection_can_be_given_up_in_every_state_and_reports_nothing(state: UpstreamState, leave: str) -> None:
+    driven = Driven(state)
+    getattr(driven.connection, leave)()
+    driven.connection.connection_lost(None)
+    assert driven.connection.state is UpstreamState.CLOSED
+    assert driven.handler.events == []
+    assert not driven.pool.open
+
+
+def test_a_usual_response_in_one_piece_is_relayed_whole() -> None:
+    driven = Driven(UpstreamState.WAITING)
+    assert driven.receive(HEAD + b"hello") == [("whole", HEAD + b"hello")]
+    assert driven.pool.idle == [driven.connection]
+    assert driven.connection.reused
+
+
+@pytest.mark.parametrize("relays_whole", [True, False])
+def test_a_response_in_pieces_is_relayed_as_it_comes(relays_whole: bool) -> None:
+    driven = Driven(UpstreamState.WAITING, relays_whole=relays_whole)
+    assert driven.receive(HEAD[:9], HEAD[9:] + b"he", b"llo") == [
+        ("final", 200), ("relay", b"Hhe"), ("relay", b"llo"), ("end", True),
+    ]  # fmt: skip
+    assert driven.connection.state is UpstreamState.IDLE
+    assert driven.pool.idle == []  # the exchange decides whether it is given back
+
+
+def test_pieces_of_a_head_report_nothing_and_so_give_it_no_more_time() -> None:
+    assert Driven(UpstreamState.WAITING).receive(*(bytes([byte]) for byte in HEAD[:-1])) == []
+
+
+def test_chunks_and_trailers_are_relayed() -> None:
+    driven = Driven(UpstreamState.WAITING)
+    assert driven.receive(CHUNKED + b"2\r\nhi\r\n0\r\nX: y\r\n\r\n") == [
+        ("final", 200), ("relay", b"H2\r\nhi\r\n0\r\nx: y\r\n\r\n"), ("end", True),
+    ]  # fmt: skip
+
+
+def test_interim_responses_come_before_the_final_one() -> None:
+    driven = Driven(UpstreamState.WAITING)
+    interim = b"HTTP/1.1 103 Early Hints\r\n\r\n"
+    assert driven.receive(interim + interim + HEAD + b"hello") == [
+        ("interim", 103), ("interim", 103), ("final", 200), ("relay", b"IIHhello"), ("end", True),
+    ]  # fmt: skip
+
+
+def test_many_interim_responses_are_read_without_copying_the_rest() -> None:
+    class Counted(bytes):
+        copied = 0
+
+        def __getitem__(self, key: Any) -> Any:
+            piece = super().__getitem__(key)
+            Counted.copied += len(piece) if isinstance(piece, bytes) else 0
+            return Counted(piece) if isinstance(piece, bytes) else piece
+
+    driven, flood = Driven(UpstreamState.WAITING), Counted(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 5000)
+    assert driven.receive(flood)[-1] == ("relay", b"I" * 5000)
+    assert Counted.copied < 4 * len(flood)
+
+
+@pytest.mark.parametrize(
+    ("response", "reported"),
+    [
+        (b"SSH-2.0\r\n", ("fail", 502)),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"a" * 1000, ("fail", 502)),
+        (b"HTTP/1.1 101 Switching Protocols\r\n\r\n", ("fail", 502)),
+        (CHUNKED + b"zz\r\n", "truncated"),
+    ],
+)
+def test_a_malformed_response_ends_the_connection(response: bytes, reported: Any) -> None:
+    driven = Driven(UpstreamState.WAITING)
+    assert driven.receive(response)[-1] == reported
+    assert driven.transport.aborted
+    assert driven.connection.state is UpstreamState.CLOSED
+
+
+def test_bytes_beyond_the_response_make_the_connection_unusable() -> None:
+    assert Driven(UpstreamState.RECEIVING).receive(b"lo, evil")[-1] == ("end", False)
+
+
+def test_bytes_without_a_request_close_the_connection() -> None:
+    driven = Driven(UpstreamState.IDLE)
+    driven.pool.give_back(driven.connection)
+    assert driven.receive(HEAD + b"evil!") == []
+    assert driven.transport.aborted
+    assert driven.pool.idle == []
+
+
+@pytest.mark.parametrize(
+    ("pieces", "error", "reported"),
+    [
+        ([], None, ("lost", True)),
+        ([HEAD[:9]], None, ("lost", False)),
+        ([HEAD], None, "truncated"),
+        ([b"HTTP/1.1 200 OK\r\n\r\nhi"], None, ("end", False)),
+        ([b"HTTP/1.1 200 OK\r\n\r\nhi"], ConnectionResetError(), "truncated"),
+    ],
+)
+def test_a_connection_that_closes_early_is_reported(
+    pieces: list[bytes], error: Exception | None, reported: Any
+) -> None:
+    driven = Driven(UpstreamState.WAITING)
+    driven.receive(*pieces)
+    assert not driven.connection.eof_received()
+    driven.connection.connection_lost(error)
+    assert driven.handler.events[-1] == reported
+
+
+def test_a_slow_origin_pauses_the_request_under_way_only() -> None:
+    for state, reported in ((UpstreamState.IDLE, []), (UpstreamState.WAITING, ["pause", "resume"])):
+        driven = Driven(state)
+        driven.connection.pause_writing()
+        driven.connection.resume_writing()
+        assert driven.handler.events == reported
+
+
+def test_reading_is_paused_and_resumed_once() -> None:
+    driven = Driven(UpstreamState.RECEIVING)
+    driven.connection.pause()
+    assert not driven.transport.reading
+    driven.transport.reading = True
+    driven.connection.pause()
+    assert driven.transport.reading  # the transport was not called again
+    driven.connection.resume()
+    driven.transport.close()
+    driven.connection.pause()
+    assert driven.transport.reading
+
+
+def idle(pool: UpstreamPool) -> UpstreamConnection:
+    connection = UpstreamConnection(pool)
+    connection.connection_made(StubTransport())
+    pool.give_back(connection)
+    return connection
+
+
+def test_the_pool_gives_the_connection_that_was_used_last() -> None:
+    pool = UpstreamPool("192.0.2.200", 80, 1000)
+    first, second = idle(pool), idle(pool)
+    assert pool.take(repeatable=True) is second
+    assert pool.take(repeatable=True) is first
+    assert pool.take(repeatable=True) is None
+
+
+def test_a_request_that_must_not_be_repeated_gets_a_connection_used_just_now() -> None:
+    pool = UpstreamPool("192.0.2.200", 80, 1000)
+    idle(pool)
+    pool.now += 1.5
+    assert pool.take(repeatable=False) is None
+    assert pool.take(repeatable=True) is not None
+
+
+def test_the_pool_closes_what_is_idle_for_too_long_or_too_much() -> None:
+    pool = UpstreamPool("192.0.2.200", 80, 1000)
+    kept = [idle(pool) for _ in range(MAX_IDLE_CONNECTIONS + 1)]
+    assert (len(pool.idle), kept[-1].state) == (MAX_IDLE_CONNECTIONS, UpstreamState.CLOSED)
+    pool.tick(IDLE_TIMEOUT)
+    assert len(pool.idle) == MAX_IDLE_CONNECTIONS
+    pool.tick(IDLE_TIMEOUT + 0.1)
+    assert not pool.idle
+    assert not pool.open
+
+
+def test_a_connection_that_closes_is_not_taken() -> None:
+    pool = UpstreamPool("192.0.2.200", 80, 1000)
+    connection = idle(pool)
+    connection._transport.close()
+    assert pool.take(repeatable=True) is None
+
+
+def test_the_authority_brackets_ipv6() -> None:
+    assert UpstreamPool("::1", 80, 1000).authority == b"[::1]:80"
+    assert UpstreamPool("a", 80, 1000).authority == b"a:80"
