@@ -12,13 +12,21 @@ Advance = Callable[[int], None]
 """Is told how much more has been done."""
 
 _LONGEST_NAME = 60
+_CLEAR_LINE = "\r\x1b[K"
 
 
 @contextmanager
 def progress(what: str, total: int | None) -> Iterator[Advance]:
-    """Show a progress bar on stderr while inside, where that is a terminal and the `total` is known."""
-    if total is None or not sys.stderr.isatty():
+    """Show a progress bar on stderr while inside, where that is a terminal; only `what` when the `total` is unknown."""
+    if not sys.stderr.isatty():
         yield lambda _more: None
+        return
+    if total is None:
+        click.echo(f"{what} …", err=True, nl=False)
+        try:
+            yield lambda _more: None
+        finally:
+            click.echo(_CLEAR_LINE, err=True, nl=False)
         return
     with click.progressbar(length=total, label=what, file=sys.stderr) as bar:
         yield bar.update

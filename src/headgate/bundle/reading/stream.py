@@ -149,6 +149,8 @@ class StreamReader:
         self._keys: Keys = ()
         self._min_head_size = 1
         """Bytes of the response below which its headers cannot be complete."""
+        self._payload_start = 0
+        """Where in the stream the current payload begins."""
         self._payload = Location(0, 0)
         """Offset in the stream and length of the rest of the current payload."""
 
@@ -247,7 +249,8 @@ class StreamReader:
                 return Outcome.REFUSED
             if not isinstance(found, int):
                 self._events.append(HeadEvent(self._keys, found))
-                self._payload = Location(self._start + found.payload.offset, found.payload.length)
+                self._payload_start = self._start + found.payload.offset
+                self._payload = Location(self._payload_start, found.payload.length)
                 return Outcome.LOADED
             size = found
             if len(source) == available:
@@ -268,7 +271,8 @@ class StreamReader:
             return Outcome.COMPLETE
         if not self._is_closed:
             return None
-        self._refuse(self._keys, f"the payload is cut, {left} bytes are missing", "3.4 step 12", offset)
+        reason = f"the payload is cut, {left} bytes are missing"
+        self._refuse(self._keys, reason, "3.4 step 12", self._payload_start)
         return Outcome.CUT
 
     def _refuse(self, keys: Keys, reason: str, step: str, offset: int) -> None:
