@@ -12,14 +12,14 @@ from ipaddress import ip_address, ip_network
 
 import trustme
 
-from headgate.proxy.admission.advice_service import OriginAdvice
+from headgate.proxy.admission.advice_service import AdviceService
 from headgate.proxy.admission.clients import Clients
-from headgate.proxy.admission.decide import Decision, Manners
+from headgate.proxy.admission.decide import Admission, ProxyPolicy
 from headgate.proxy.admission.destinations import AddressRules
 from headgate.proxy.admission.hosts import HostRules
 from headgate.proxy.admission.resolver import Resolver
-from headgate.proxy.admission.tunnel_slots import Places, make_places
-from headgate.proxy.connect import Asked, Opened
+from headgate.proxy.admission.tunnel_slots import TunnelSlots, create_slots
+from headgate.proxy.connect import AcceptedConnect, ConnectRequest
 
 __all__ = ["AdvisedProxy", "Origin", "advising", "run"]
 
@@ -88,21 +88,23 @@ class AdvisedProxy:
         tls = ssl.create_default_context()
         AUTHORITY.configure_trust(tls)
         self.now = 1_700_000_000.0
-        self.places = Places(10_000, make_places(1))
+        self.places = TunnelSlots(10_000, create_slots(1))
         self._port = origin.port
-        self.decision = Decision(
-            Manners(key=b"k" * 32, unreachable=unreachable),
+        self.decision = Admission(
+            ProxyPolicy(key=b"k" * 32, unreachable=unreachable),
             tokens=None,
             clients=Clients(tunnels=100, rule=rule),
             places=self.places,
             hosts=HostRules(ports=[origin.port]),
-            resolver=Resolver(AddressRules([ip_network("127.0.0.0/8")], is_local=lambda _: False), self._lookup),
+            resolver=Resolver(
+                AddressRules([ip_network("127.0.0.0/8")], is_local_address=lambda _: False), self._lookup
+            ),
             advising=self,
             log=self,
             clock=lambda: self.now,
         )
         self.counts = self.decision.counts
-        self._advice = OriginAdvice("PollyPrefetchProxy", tls=tls, counts=self.counts, clock=lambda: self.now)
+        self._advice = AdviceService("PollyPrefetchProxy", tls=tls, counts=self.counts, clock=lambda: self.now)
         self.known, self.advice = self._advice.known, self._advice.advice
 
     async def _lookup(self, host, _client):
@@ -118,14 +120,14 @@ class AdvisedProxy:
         """Ask for a tunnel: give "tunnel", or the status and the word of the refusal."""
         authority = f"{host}:{port or self._port}"
         head = f"CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n"
-        asked = Asked(authority=authority, peer=(client, 1234), fields=fields, head_bytes=len(head))
+        asked = ConnectRequest(authority=authority, peer=(client, 1234), fields=fields, head_bytes=len(head))
         verdict = await self.decision.decide(asked)
-        if not isinstance(verdict, Opened):
+        if not isinstance(verdict, AcceptedConnect):
             return verdict.status, verdict.reason
         # Reset, it leaves no port behind that is not free for a minute: there are thousands of them.
         verdict.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         verdict.socket.close()
-        verdict.closed(0, 0, "ended")
+        verdict.on_closed(0, 0, "ended")
         return "tunnel"
 
     async def clients_with_a_tunnel(self, count, **options):

@@ -272,7 +272,7 @@ def windows_opened_by_nothing(port: int) -> Iterator[bytes]:
         yield b"\0\0\x04\x08\0\0\0\0\0\0\0\0\0"
 
 
-@attack(FLOW_CONTROL_ERROR)
+@attack(FLOW_CONTROL_ERROR, ENHANCE_YOUR_CALM)
 def more_data_than_the_window(port: int) -> Iterator[bytes]:
     yield connect(1, 1)
     while True:

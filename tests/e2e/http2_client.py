@@ -288,7 +288,7 @@ async def http2_running(
 ) -> AsyncIterator[tuple[TunnelServer, Http2Client]]:
     """Run a proxy, and connect a client to it."""
     async with (
-        proxy_running(deciding, tls=listener, upgrades={"h2": Http2()}, **settings) as server,
+        proxy_running(deciding, tls=listener, protocols={"h2": Http2()}, **settings) as server,
         http2_at(server.addresses[0], trusting(), **(client or {})) as one,
     ):
         yield server, one

@@ -4,16 +4,17 @@ import asyncio
 import socket
 import sys
 
-from headgate.proxy.connect import Asked, Opened, Refused
+from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect
 from headgate.proxy.http2 import Http2
 from headgate.proxy.net.tls import server_context
 from headgate.proxy.refusal import Refusal
-from headgate.proxy.server import Patience, TunnelServer
+from headgate.proxy.server import TunnelServer
+from headgate.proxy.services import Timeouts
 
 __all__ = ["main"]
 
 
-async def decide(asked: Asked) -> Opened | Refused:
+async def decide(asked: ConnectRequest) -> AcceptedConnect | RefusedConnect:
     """Take as long as a decision takes, and dial."""
     await asyncio.sleep(0.01)
     sock = socket.socket()
@@ -25,7 +26,7 @@ async def decide(asked: Asked) -> Opened | Refused:
         if not isinstance(error, OSError):
             raise
         return Refusal("dial_refused").refused
-    return Opened(socket=sock, closed=lambda _received, _sent, _why: None)
+    return AcceptedConnect(socket=sock, on_closed=lambda _received, _sent, _why: None)
 
 
 async def main(port: int, cert: str, key: str) -> None:
@@ -33,8 +34,8 @@ async def main(port: int, cert: str, key: str) -> None:
     server = TunnelServer(
         decide,
         lambda reason, _peer: Refusal(reason).refused,
-        upgrades={"h2": Http2()},
-        patience=Patience(head=1.0, linger=1.0),
+        protocols={"h2": Http2()},
+        timeouts=Timeouts(head=1.0, linger=1.0),
     )
     await server.start("127.0.0.1", port, tls=server_context(cert, key))
     await asyncio.Event().wait()

@@ -12,7 +12,7 @@ from typing import Self
 
 import pytest
 
-from headgate.proxy.connect import Limits
+from headgate.proxy.connect import TunnelLimits
 from headgate.proxy.http1.connection import Http1Connection
 from headgate.proxy.server import TunnelServer
 from tests.e2e.tunnels import (
@@ -64,7 +64,7 @@ def test_a_client_may_have_said_all_with_its_head(run: Callable) -> None:
             await client.send(b"CONNECT a:%d HTTP/1.1\r\n\r\nthat is all" % port)
             client.writer.write_eof()
             [connection] = await connections(server)
-            await until(lambda: connection._eof)
+            await until(lambda: connection._client_ended)
             deciding.waits.set()
             assert (await client.rest()).endswith(b"\r\n\r\nthat is all")
 
@@ -99,7 +99,7 @@ def test_inside_tls_a_client_that_has_said_all_still_hears_the_answer(tmp_path: 
             client.send(b"CONNECT a:%d HTTP/1.1\r\n\r\n" % port)
             assert client.receive().startswith(b"HTTP/1.1 200 ")
             client.send(b"that is all")
-            client.say_end()
+            client.shutdown_write()
             return client.rest()
 
     async def check() -> None:
@@ -123,7 +123,7 @@ def test_inside_tls_a_target_that_has_said_all_is_still_told(tmp_path: Path, run
             is_told.wait()
             for _ in range(100):
                 client.send(b"x" * 10_000)
-            client.say_end()
+            client.shutdown_write()
             return answer
 
     async def check() -> None:
@@ -137,7 +137,7 @@ def test_inside_tls_a_target_that_has_said_all_is_still_told(tmp_path: Path, run
         deciding = Deciding()
         async with target_running(first) as port, proxy_running(deciding, tls=keys(tmp_path)) as server:
             talking = asyncio.create_task(asyncio.to_thread(talk, server.addresses[0], port))
-            await until(lambda: any(tunnel.near.finished for tunnel in server.relay.tunnels))
+            await until(lambda: any(tunnel.client_end.finished for tunnel in server.tunnels.open))
             is_told.set()
             assert await talking == b"that is all"
             assert len(await heard) == 1_000_000
@@ -158,7 +158,7 @@ def test_inside_tls_a_client_that_sends_on_while_its_target_ends_loses_the_tunne
             client.send(b"CONNECT a:%d HTTP/1.1\r\n\r\n" % port)
             assert client.receive().startswith(b"HTTP/1.1 200 ")
             client.send(b"x" * size)
-            client.say_end()
+            client.shutdown_write()
             client.rest()
 
     async def check() -> None:
@@ -225,7 +225,7 @@ class InTls:
         assert isinstance(piece, bytes)
         return piece
 
-    def say_end(self) -> None:
+    def shutdown_write(self) -> None:
         """Send close_notify, and do not wait for the other's."""
         self._do(self._tls.unwrap, waits=False)
 
@@ -319,7 +319,7 @@ def test_a_lost_client_is_a_lost_connection(shell: Shell, run: Callable) -> None
             async with asyncio.timeout(5):
                 await lost.wait()
             await until(lambda: deciding.closed)
-            assert server.relay.waiting == 0
+            assert server.loop_state.buffered == 0
         [(received, sent, why)] = deciding.closed
         assert (sent, why) == (0, "client_gone")
         assert received >= 1_000_000
@@ -330,13 +330,13 @@ def test_a_lost_client_is_a_lost_connection(shell: Shell, run: Callable) -> None
 @pytest.mark.parametrize(
     ("limits", "why"),
     [
-        (Limits(idle=0.3), "idle"),
-        (Limits(max_seconds=0.3), "max_seconds"),
-        (Limits(max_bytes=100_000), "max_bytes"),
-        (Limits(byte_ratio=2), "byte_ratio"),
+        (TunnelLimits(idle=0.3), "idle"),
+        (TunnelLimits(max_seconds=0.3), "max_seconds"),
+        (TunnelLimits(max_bytes=100_000), "max_bytes"),
+        (TunnelLimits(byte_ratio=2), "byte_ratio"),
     ],
 )
-def test_a_tunnel_is_ended_at_its_limits(limits: Limits, why: str, shell: Shell, run: Callable) -> None:
+def test_a_tunnel_is_ended_at_its_limits(limits: TunnelLimits, why: str, shell: Shell, run: Callable) -> None:
     async def check() -> None:
         deciding = Deciding(limits)
         async with (
@@ -362,7 +362,7 @@ def test_a_tunnel_is_ended_at_its_limits(limits: Limits, why: str, shell: Shell,
 
 def test_a_tunnel_within_its_limits_is_left_alone(shell: Shell, run: Callable) -> None:
     async def check() -> None:
-        deciding = Deciding(Limits(idle=5, max_seconds=5, max_bytes=400_000, byte_ratio=0.25))
+        deciding = Deciding(TunnelLimits(idle=5, max_seconds=5, max_bytes=400_000, byte_ratio=0.25))
         async with target_running() as port, proxy_running(deciding, tls=shell.listener) as server:
             async with client_at(server, tls=shell.client) as client:
                 await opened(client, port)

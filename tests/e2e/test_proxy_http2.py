@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 from hyperframe.frame import DataFrame, SettingsFrame
 
-from headgate.proxy.connect import Opened, Refused
+from headgate.proxy.connect import AcceptedConnect, RefusedConnect
 from tests.e2e.http2_client import Http2Client
 from tests.e2e.tunnels import Deciding, Target, target_running, until
 
@@ -26,17 +26,17 @@ def test_what_is_sent_comes_back(http2: Callable, run: Callable) -> None:
             for word in (b"hello\n", b"x", b"y" * 1000):
                 await client.put(tunnel, word)
                 assert await client.arrived(tunnel, len(word)) == word
-            assert server.busy == 1
-            assert server.passed == (1007, 1007)
+            assert server.tunnel_count == 1
+            assert server.bytes_passed == (1007, 1007)
             client.end(tunnel)
             await client.ended(tunnel)
             await until(lambda: deciding.closed)
-            assert server.busy == 0
+            assert server.tunnel_count == 0
         assert deciding.closed == [(1007, 1007, "ended")]
         [asked] = deciding.asked
         assert asked.authority == f"a.example:{port}"
         assert list(asked.fields) == [("proxy-authorization", "Bearer x")]
-        assert (asked.protocol, asked.peer[0], asked.certified, asked.draining) == ("h2", "127.0.0.1", False, False)
+        assert (asked.protocol, asked.peer[0], asked.draining) == ("h2", "127.0.0.1", False)
         assert 30 < asked.head_bytes < 80
 
     run(check())
@@ -157,7 +157,7 @@ def test_a_refusal_leaves_the_others_alone(is_ended: bool, http2: Callable, run:
     async def check() -> None:
         deciding = Deciding()
         fields = [("Retry-After", "0"), ("Proxy-Status", "headgate; error=http_request_denied")]
-        deciding.refuses["no.example:443"] = Refused(status=403, fields=fields, reason="host")
+        deciding.refuses["no.example:443"] = RefusedConnect(status=403, fields=fields, reason="host")
         async with target_running() as port, http2(deciding) as (server, client):
             tunnel = await client.open(port)
             refused = client.ask("no.example:443", ended=is_ended)
@@ -166,7 +166,7 @@ def test_a_refusal_leaves_the_others_alone(is_ended: bool, http2: Callable, run:
             assert refused.fields == {name.lower(): value for name, value in fields}
             assert refused.is_ended
             assert refused.code == (None if is_ended else 0)  # nothing more is wanted of it
-            assert server.busy == 1
+            assert server.tunnel_count == 1
             await client.put(tunnel, b"still here")
             assert await client.arrived(tunnel, 10) == b"still here"
 
@@ -302,13 +302,13 @@ def test_a_decision_that_nobody_waits_for_is_cancelled(goes: str, http2: Callabl
         async with http2(deciding) as (server, client):
             tunnel = client.ask("a.example:443")
             await until(lambda: deciding.asked)
-            assert server.busy == 1
+            assert server.tunnel_count == 1
             if goes == "reset":
                 client.reset(tunnel)
             else:
                 client.writer.transport.abort()
             await until(lambda: deciding.cancelled)
-            assert server.busy == 0
+            assert server.tunnel_count == 0
         assert deciding.closed == []
 
     run(check())
@@ -323,7 +323,7 @@ def test_a_decision_that_comes_too_late_leaves_nothing_open(http2: Callable, run
         async def stubborn(_: object) -> object:
             with pytest.raises(asyncio.CancelledError):
                 await asyncio.Event().wait()
-            return Opened(socket=here, closed=lambda *told: deciding.closed.append(told))
+            return AcceptedConnect(socket=here, on_closed=lambda *told: deciding.closed.append(told))
 
         deciding.open = stubborn  # type: ignore[method-assign, assignment]
         async with http2(deciding) as (_, client):

@@ -8,7 +8,7 @@ import pytest
 from hyperframe.frame import GoAwayFrame, SettingsFrame, WindowUpdateFrame
 
 from headgate.proxy.page import Page
-from headgate.proxy.server import Patience
+from headgate.proxy.services import Timeouts
 from tests.e2e.http2_client import WIDEST, bounded, http2_at
 from tests.e2e.tunnels import Deciding, target_running, trusting
 
@@ -30,7 +30,7 @@ def test_more_streams_than_there_may_be_are_refused(http2: Callable, run: Callab
             await client.pinged()
             asked.append(client.ask(port))
             await client.pinged()
-            assert server.busy == most
+            assert server.tunnel_count == most
             deciding.waits.set()
             for tunnel in asked:
                 assert await client.answered(tunnel) == 200
@@ -109,7 +109,7 @@ def test_a_client_that_leaves_is_let_go_when_its_tunnels_are_over(http2: Callabl
 
 def test_a_quiet_client_is_left(http2: Callable, run: Callable) -> None:
     async def check() -> None:
-        async with target_running() as port, http2(patience=Patience(quiet=0.5)) as (_, client):
+        async with target_running() as port, http2(timeouts=Timeouts(idle=0.5)) as (_, client):
             tunnel = await client.open(port)
             await asyncio.sleep(1)
             client.end(tunnel)
@@ -154,7 +154,7 @@ def test_pages_are_shown_as_the_windows_allow(http2: Callable, run: Callable) ->
             for lines, ended in ((asked["/other"], True), (asked["/feed"], False)):
                 assert await client.answered(client.request(lines, ended=ended)) == 405
             await client.put(tunnel, b"x")
-            assert server.busy == 1
+            assert server.tunnel_count == 1
 
     run(check())
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 from hyperframe.frame import SettingsFrame, WindowUpdateFrame
 
-from headgate.proxy.connect import Limits
+from headgate.proxy.connect import TunnelLimits
 from headgate.proxy.http2.connection import Http2Connection
-from headgate.proxy.http2.flow_control import MOST_OF_A_STREAM
+from headgate.proxy.http2.flow_control import MAX_STREAM_WINDOW
 from tests.e2e.http2_client import WIDEST, http2_at
 from tests.e2e.tunnels import Deciding, Target, target_running, trusting, until
 
@@ -22,18 +22,18 @@ CANCEL = 8
 @pytest.mark.parametrize(
     ("limits", "why"),
     [
-        (Limits(idle=0.3), "idle"),
-        (Limits(max_seconds=0.3), "max_seconds"),
-        (Limits(max_bytes=100_000), "max_bytes"),
-        (Limits(byte_ratio=2.0), "byte_ratio"),
+        (TunnelLimits(idle=0.3), "idle"),
+        (TunnelLimits(max_seconds=0.3), "max_seconds"),
+        (TunnelLimits(max_bytes=100_000), "max_bytes"),
+        (TunnelLimits(byte_ratio=2.0), "byte_ratio"),
     ],
 )
-def test_a_tunnel_keeps_to_its_limits(limits: Limits, why: str, http2: Callable, run: Callable) -> None:
+def test_a_tunnel_keeps_to_its_limits(limits: TunnelLimits, why: str, http2: Callable, run: Callable) -> None:
     async def check() -> None:
         deciding = Deciding(limits)
         async with target_running() as port, http2(deciding) as (_, client):
             tunnel = await client.open(port)
-            deciding.limits = Limits()
+            deciding.limits = TunnelLimits()
             other = await client.open(port)
             if why in {"max_bytes", "byte_ratio"}:
                 with contextlib.suppress(AssertionError):  # it is over amid that
@@ -51,7 +51,7 @@ def test_a_tunnel_keeps_to_its_limits(limits: Limits, why: str, http2: Callable,
 
 def test_bytes_keep_an_idle_tunnel_alive(http2: Callable, run: Callable) -> None:
     async def check() -> None:
-        async with target_running() as port, http2(Deciding(Limits(idle=1.0))) as (_, client):
+        async with target_running() as port, http2(Deciding(TunnelLimits(idle=1.0))) as (_, client):
             tunnel = await client.open(port)
             for _ in range(8):
                 await asyncio.sleep(0.2)
@@ -74,7 +74,7 @@ def test_a_tunnel_that_stands_still_holds_little_and_nobody_up(http2: Callable, 
                 for tunnel in stuck:
                     await client.put(tunnel, bytes(min(tunnel.window, 60_000)))
                 await client.pinged()
-            assert server.relay.waiting <= 3 * MOST_OF_A_STREAM
+            assert server.loop_state.buffered <= 3 * MAX_STREAM_WINDOW
             tunnel = await client.open(port)
             payload = os.urandom(3 << 20)
             await client.put(tunnel, payload, end=True)
@@ -82,7 +82,7 @@ def test_a_tunnel_that_stands_still_holds_little_and_nobody_up(http2: Callable, 
             for one in stuck:
                 client.reset(one)
             await client.pinged()
-            assert server.relay.waiting == 0
+            assert server.loop_state.buffered == 0
 
     run(check())
 
@@ -95,12 +95,12 @@ def test_a_tunnel_that_never_moved_holds_no_more_than_the_first_window(http2: Ca
             tunnel = client.ask(port)
             await client.put(tunnel, bytes(FIRST))
             await client.pinged()
-            assert (tunnel.window, server.relay.waiting) == (0, FIRST)
+            assert (tunnel.window, server.loop_state.buffered) == (0, FIRST)
             deciding.waits.set()
             assert await client.arrived(tunnel, FIRST) == bytes(FIRST)
             await client.pinged()
             assert tunnel.window == 2 * FIRST
-            assert server.relay.waiting == 0
+            assert server.loop_state.buffered == 0
 
     run(check())
 
@@ -114,7 +114,7 @@ def test_windows_widen_while_bytes_flow(http2: Callable, run: Callable) -> None:
                 await client.put(tunnel, bytes(100_000))
                 await client.pinged()
                 widest = max(widest, min(tunnel.window, client.window))
-            assert MOST_OF_A_STREAM / 2 < widest <= MOST_OF_A_STREAM
+            assert MAX_STREAM_WINDOW / 2 < widest <= MAX_STREAM_WINDOW
 
     run(check())
 
@@ -134,7 +134,7 @@ def test_a_target_is_not_read_ahead_of_its_client(http2: Callable, run: Callable
             other = client.ask(port)  # the connection's window is used up, and it can be answered all the same
             assert await client.answered(other) == 200
             await client.pinged()
-            assert (len(tunnel.received), len(other.received), server.relay.waiting) == (FIRST, 0, 0)
+            assert (len(tunnel.received), len(other.received), server.loop_state.buffered) == (FIRST, 0, 0)
             client.say(WindowUpdateFrame(tunnel.number, window_increment=1 << 20))
             await client.pinged()
             assert len(tunnel.received) == FIRST
@@ -195,10 +195,10 @@ def test_a_client_that_does_not_read_is_not_read_for(http2: Callable, run: Calla
                 while poured > before:
                     before = poured
                     await asyncio.sleep(0.3)
-                assert server.relay.waiting < 1 << 20
+                assert server.loop_state.buffered < 1 << 20
                 tunnel = await client.open(port)
                 assert await client.arrived(tunnel, 1 << 20)
-            await until(lambda: server.busy <= 1)
+            await until(lambda: server.tunnel_count <= 1)
 
     run(check())
 

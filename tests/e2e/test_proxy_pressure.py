@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from headgate.proxy.http1.connection import Http1Connection
-from headgate.proxy.server import Patience, TunnelServer
+from headgate.proxy.server import TunnelServer
+from headgate.proxy.services import Timeouts
 from tests.e2e.tunnels import (
     Deciding,
     Shell,
@@ -28,7 +29,7 @@ from tests.e2e.tunnels import (
     until,
 )
 
-HASTE = Patience(handshake=0.2, quiet=0.2, head=0.2, linger=0.1)
+HASTE = Timeouts(handshake=0.2, idle=0.2, head=0.2, linger=0.1)
 MOST_READ_AHEAD = 32 * 2**20
 
 
@@ -50,7 +51,7 @@ async def is_served(server: TunnelServer, port: int, shell: Shell) -> bool:
 def test_a_head_that_does_not_come_is_not_waited_for(beginning: bytes, shell: Shell, run: Callable) -> None:
     async def check() -> None:
         async with (
-            proxy_running(tls=shell.listener, patience=HASTE) as server,
+            proxy_running(tls=shell.listener, timeouts=HASTE) as server,
             client_at(server, tls=shell.client) as client,
         ):
             await client.send(beginning)
@@ -63,7 +64,7 @@ def test_a_head_that_does_not_come_is_not_waited_for(beginning: bytes, shell: Sh
 @pytest.mark.parametrize("pieces", [[b"x"], [b"\r", b"\n"], [b"\r\n"]])
 def test_a_head_that_comes_byte_by_byte_is_not_waited_for_either(pieces: list[bytes], run: Callable) -> None:
     async def check() -> None:
-        async with proxy_running(patience=HASTE) as server, client_at(server) as client:
+        async with proxy_running(timeouts=HASTE) as server, client_at(server) as client:
             ending = asyncio.create_task(client.rest())
             with contextlib.suppress(ConnectionError):
                 for piece in itertools.cycle(pieces):
@@ -81,7 +82,7 @@ def test_a_head_that_comes_byte_by_byte_is_not_waited_for_either(pieces: list[by
 @pytest.mark.parametrize("beginning", [b"", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"])
 def test_a_handshake_that_does_not_come_is_not_waited_for(beginning: bytes, tmp_path: Path, run: Callable) -> None:
     async def check() -> None:
-        async with proxy_running(tls=keys(tmp_path), patience=HASTE) as server, client_at(server) as client:
+        async with proxy_running(tls=keys(tmp_path), timeouts=HASTE) as server, client_at(server) as client:
             await client.send(beginning)
             with contextlib.suppress(ConnectionResetError):
                 assert await client.rest() == b""
@@ -91,7 +92,7 @@ def test_a_handshake_that_does_not_come_is_not_waited_for(beginning: bytes, tmp_
 
 
 def test_of_too_many_handshakes_the_oldest_ends(tmp_path: Path, run: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.proxy.server._MOST_SHAKING", 2)
+    monkeypatch.setattr("headgate.proxy.server._MAX_HANDSHAKES", 2)
 
     async def check() -> None:
         async with (
@@ -119,7 +120,7 @@ def test_of_too_many_handshakes_the_oldest_ends(tmp_path: Path, run: Callable, m
 )
 def test_garbage_instead_of_a_handshake_ends_the_connection(garbage: bytes, tmp_path: Path, run: Callable) -> None:
     async def check() -> None:
-        async with proxy_running(tls=keys(tmp_path), patience=HASTE) as server, client_at(server) as client:
+        async with proxy_running(tls=keys(tmp_path), timeouts=HASTE) as server, client_at(server) as client:
             await client.send(garbage)
             with contextlib.suppress(ConnectionResetError):
                 await client.rest()
@@ -148,7 +149,7 @@ def test_a_client_that_changes_keys_and_reads_no_answer_to_that_is_left(tmp_path
 
 def test_what_is_poured_after_an_answer_is_not_kept(run: Callable) -> None:
     async def check() -> None:
-        async with proxy_running(patience=HASTE) as server, client_at(server) as client:
+        async with proxy_running(timeouts=HASTE) as server, client_at(server) as client:
             with contextlib.suppress(ConnectionError):
                 for _ in range(200):
                     await client.send(b"x" * 50_000)
@@ -191,7 +192,7 @@ def test_a_stalled_tunnel_is_read_ahead_a_little(stalls: str, shell: Shell, run:
                     before = poured
                     await asyncio.sleep(0.6)
                 assert 0 < poured < MOST_READ_AHEAD
-                assert server.relay.waiting <= 2**20
+                assert server.loop_state.buffered <= 2**20
                 async with client_at(server, tls=shell.client) as bystander:
                     await opened(bystander, port)
                     await bystander.send(b"ehello")
@@ -199,8 +200,8 @@ def test_a_stalled_tunnel_is_read_ahead_a_little(stalls: str, shell: Shell, run:
                 client.reset()
                 if pouring is not None:
                     await asyncio.gather(pouring, return_exceptions=True)
-            await until(lambda: not server.relay.tunnels)
-            assert server.relay.waiting == 0
+            await until(lambda: not server.tunnels.open)
+            assert server.loop_state.buffered == 0
 
     run(check())
 
@@ -228,7 +229,7 @@ def test_a_connection_too_many_is_told_so(shell: Shell, run: Callable) -> None:
 
 
 def test_far_too_many_connections_are_only_closed(run: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.proxy.server._SPARE", 1)
+    monkeypatch.setattr("headgate.proxy.server._MAX_SURPLUS", 1)
 
     async def check() -> None:
         deciding = Deciding()
@@ -253,7 +254,7 @@ def test_those_too_many_take_nobodys_place(shell: Shell, run: Callable) -> None:
                 async with client_at(server, tls=shell.client) as too_many:  # it has shaken hands, and says nothing
                     await until(lambda: server.connections)
                     first.reset()
-                    await until(lambda: not server.relay.tunnels)
+                    await until(lambda: not server.tunnels.open)
                     async with client_at(server, tls=shell.client) as next_one:
                         await opened(next_one, port)
                         assert (await too_many.ask(port)).startswith(b"HTTP/1.1 503 ")
@@ -277,7 +278,7 @@ def test_having_no_descriptors_left_is_survived(run: Callable, monkeypatch: pyte
                     while True:
                         taken.append(os.dup(0))
                 client.connect(server.addresses[0])
-                await until(lambda: server._listeners[0]._pausing)
+                await until(lambda: server._listeners[0]._paused)
                 assert not server.connections
             finally:
                 for descriptor in taken:
@@ -301,7 +302,7 @@ def test_many_connections_that_come_and_go_leave_nothing(shell: Shell, run: Call
                         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 if number % 50 == 0:
                     await asyncio.sleep(0)
-            await until(lambda: not server.busy and not server.connections)
+            await until(lambda: not server.tunnel_count and not server.connections)
             assert await is_served(server, port, shell)
 
     run(check())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.proxy.connect import Refused
+from headgate.proxy.connect import RefusedConnect
 from headgate.proxy.http1.connection import Http1Connection
 from headgate.proxy.page import Page
 from tests.e2e.scripted import until
@@ -25,7 +25,7 @@ def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Shell:
 def test_a_refusal_keeps_the_connection(shell: Shell, run: Callable) -> None:
     async def check() -> None:
         deciding = Deciding()
-        deciding.refuses["no.example:443"] = Refused(status=403, fields=[("Retry-After", "0")], reason="host")
+        deciding.refuses["no.example:443"] = RefusedConnect(status=403, fields=[("Retry-After", "0")], reason="host")
         async with (
             target_running() as port,
             proxy_running(deciding, tls=shell.listener) as server,
@@ -43,7 +43,7 @@ def test_a_refusal_keeps_the_connection(shell: Shell, run: Callable) -> None:
 def test_what_is_sent_ahead_of_a_refusal_is_the_next_head(run: Callable) -> None:
     async def check() -> None:
         deciding = Deciding()
-        deciding.refuses["no.example:443"] = Refused(status=403, reason="host")
+        deciding.refuses["no.example:443"] = RefusedConnect(status=403, reason="host")
         async with target_running() as port, proxy_running(deciding) as server, client_at(server) as client:
             refused = b"CONNECT no.example:443 HTTP/1.1\r\n\r\n"
             await client.send(refused * 50 + b"\r\nCONNECT a:%d HTTP/1.1\r\n\r\nhello" % port)
@@ -58,7 +58,7 @@ def test_what_is_sent_ahead_of_a_refusal_is_the_next_head(run: Callable) -> None
 def test_however_much_is_asked_ahead_little_of_it_is_kept(shell: Shell, run: Callable) -> None:
     async def check() -> None:
         deciding = Deciding()
-        deciding.refuses["no.example:443"] = Refused(status=403, reason="host")
+        deciding.refuses["no.example:443"] = RefusedConnect(status=403, reason="host")
         refused, times = b"CONNECT no.example:443 HTTP/1.1\r\n\r\n", 6000
         async with (
             target_running() as port,
@@ -106,7 +106,7 @@ def test_many_pages_may_be_asked_for_at_once(shell: Shell, run: Callable) -> Non
 def test_a_refusal_ends_a_connection_that_is_not_to_last(head: bytes, run: Callable) -> None:
     async def check() -> None:
         deciding = Deciding()
-        deciding.refuses["no.example:443"] = Refused(status=403, reason="host")
+        deciding.refuses["no.example:443"] = RefusedConnect(status=403, reason="host")
         async with proxy_running(deciding) as server, client_at(server) as client:
             await client.send(head)
             assert await client.rest() == b"HTTP/1.1 403 Forbidden\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"

@@ -17,7 +17,7 @@ from hashlib import sha256
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from headgate.proxy.admission.shared_replay_store import SharedOnce, make_table
+from headgate.proxy.admission.shared_replay_store import SharedReplayStore, create_replay_table
 from headgate.token import Valid
 from tests.e2e import programs
 
@@ -25,12 +25,12 @@ from tests.e2e import programs
 WORKER = """\
 import asyncio, sys, time
 from headgate.proxy.admission.replay_store import TokenCheck
-from headgate.proxy.admission.redis_replay_store import RedisOnce
-from headgate.proxy.admission.shared_replay_store import SharedOnce
+from headgate.proxy.admission.redis_replay_store import RedisReplayStore
+from headgate.proxy.admission.shared_replay_store import SharedReplayStore
 from headgate.token import Valid, read_keys
 
 async def work(keys, where):
-    once = RedisOnce(where, patience=10) if "://" in where else SharedOnce(int(where))
+    once = RedisReplayStore(where, patience=10) if "://" in where else SharedReplayStore(int(where))
     tokens = TokenCheck(read_keys(open(keys, "rb").read()), once)
     print("ready", flush=True)
     for line in sys.stdin.read().splitlines():
@@ -85,7 +85,7 @@ def files(request, tmp_path):
 
 @pytest.fixture
 def table():
-    made = make_table(1_000)
+    made = create_replay_table(1_000)
     yield made
     os.close(made)
 
@@ -114,7 +114,7 @@ def test_a_token_opens_one_tunnel_among_all_proxies(files, redis_server):
 def test_a_worker_that_is_killed_takes_no_lock_with_it(table):
     script = "import fcntl, sys; fcntl.lockf(int(sys.argv[1]), fcntl.LOCK_EX); print(flush=True); sys.stdin.read()"
     token = Valid(bytes(range(24)), time.time() + 60, is_bound=False)
-    once = SharedOnce(os.dup(table))
+    once = SharedReplayStore(os.dup(table))
     with subprocess.Popen([sys.executable, "-c", script, str(table)], pass_fds=[table], stdin=-1, stdout=-1) as holder:
         try:
             holder.stdout.readline()

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import trustme
 
-from headgate.proxy.connect import Asked, Limits, Opened, Refused
+from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect, TunnelLimits
 from headgate.proxy.net.tls import server_context
 from headgate.proxy.server import TunnelServer
 from tests.e2e.scripted import PATIENCE, until
@@ -46,19 +46,19 @@ Script = Callable[["Target"], Awaitable[None]]
 class Deciding:
     """A decision that lets everything through to this machine, and remembers what it was asked and what was told."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self.limits = limits or Limits()
-        self.asked: list[Asked] = []
+    def __init__(self, limits: TunnelLimits | None = None) -> None:
+        self.limits = limits or TunnelLimits()
+        self.asked: list[ConnectRequest] = []
         self.closed: list[tuple[int, int, str]] = []
         self.complaints: list[str] = []
-        self.refuses: dict[str, Refused] = {}
+        self.refuses: dict[str, RefusedConnect] = {}
         """By authority."""
         self.waits: asyncio.Event | None = None
         """Waited for before anything is decided."""
         self.cancelled = 0
         self.server: TunnelServer | None = None
 
-    async def __call__(self, asked: Asked) -> Opened | Refused:
+    async def __call__(self, asked: ConnectRequest) -> AcceptedConnect | RefusedConnect:
         self.asked.append(asked)
         if self.waits is not None:
             try:
@@ -67,12 +67,12 @@ class Deciding:
                 self.cancelled += 1
                 raise
         if asked.draining:
-            return Refused(status=503, fields=[("Retry-After", "7")], reason="draining")
+            return RefusedConnect(status=503, fields=[("Retry-After", "7")], reason="draining")
         if asked.authority in self.refuses:
             return self.refuses[asked.authority]
         return await self.open(asked)
 
-    async def open(self, asked: Asked) -> Opened | Refused:
+    async def open(self, asked: ConnectRequest) -> AcceptedConnect | RefusedConnect:
         """Dial."""
         assert self.server is not None
         sock = socket.socket()
@@ -82,14 +82,16 @@ class Deciding:
         except BaseException as error:
             sock.close()
             if isinstance(error, OSError):
-                return Refused(status=502, fields=[("Retry-After", "0")], reason="dial_refused")
+                return RefusedConnect(status=502, fields=[("Retry-After", "0")], reason="dial_refused")
             raise
-        return Opened(socket=sock, closed=lambda *told: self.closed.append(told), limits=self.limits)
+        return AcceptedConnect(socket=sock, on_closed=lambda *told: self.closed.append(told), limits=self.limits)
 
-    def complain(self, reason: str, _peer: tuple[str, int]) -> Refused:
+    def refuse_early(self, reason: str, _peer: tuple[str, int]) -> RefusedConnect:
         """Refuse what is not decided on."""
         self.complaints.append(reason)
-        return Refused(status=STATUS[reason], fields=[("Proxy-Status", f'headgate; details="{reason}"')], reason=reason)
+        return RefusedConnect(
+            status=STATUS[reason], fields=[("Proxy-Status", f'headgate; details="{reason}"')], reason=reason
+        )
 
 
 class Target:
@@ -145,7 +147,7 @@ async def proxy_running(
 ) -> AsyncIterator[TunnelServer]:
     """Run a tunnel server on a port of its own, and the test around it not for ever."""
     deciding = deciding or Deciding()
-    server = TunnelServer(deciding, deciding.complain, **settings)
+    server = TunnelServer(deciding, deciding.refuse_early, **settings)
     deciding.server = server
     await server.start("127.0.0.1", 0, tls=tls)
     try:

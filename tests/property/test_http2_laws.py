@@ -8,7 +8,8 @@ import hypothesis
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.proxy.http2.flow_control import FIRST_WINDOW, MOST_OF_ALL, Receiving
+from headgate.proxy.http2.buffers import DataBuffer
+from headgate.proxy.http2.flow_control import INITIAL_WINDOW, MAX_CONNECTION_WINDOW, ReceiveWindow
 from headgate.proxy.http2.frames import (
     CONTINUATION,
     DATA,
@@ -21,9 +22,8 @@ from headgate.proxy.http2.frames import (
     RST_STREAM,
     SETTINGS,
     WINDOW_UPDATE,
-    DataBuffer,
-    Scanner,
-    Violation,
+    FrameParser,
+    Http2Error,
     header,
     settings,
 )
@@ -66,18 +66,18 @@ streams = st.lists(every, max_size=30).map(b"".join)
 
 def found(raw: bytes, cuts: list[int]) -> tuple[list[tuple[int, ...]], str]:
     """All that comes of the bytes, pieces of DATA put together, and how it ends."""
-    scanner, whole = Scanner(), []
+    scanner, whole = FrameParser(), []
     ends = sorted({cut % (len(raw) + 1) for cut in cuts} | {0, len(raw)})
     try:
         for start, end in itertools.pairwise(ends):
-            for frame in scanner.scan(memoryview(raw)[start:end]):
+            for frame in scanner.parse(memoryview(raw)[start:end]):
                 if whole and not whole[-1][-1]:
                     whole[-1] = (*whole[-1][:4], whole[-1][4] + bytes(frame.payload), frame.is_last)
                 else:
                     whole.append((*frame[:4], bytes(frame.payload), frame.is_last))
-    except Violation as violation:
+    except Http2Error as violation:
         return whole, str(violation)
-    return whole, "amid" if scanner.is_amid else ""
+    return whole, "amid" if scanner.incomplete else ""
 
 
 @given(streams, st.lists(st.integers(0, 10_000), max_size=20))
@@ -98,7 +98,7 @@ def test_what_is_framed_is_found_again(count: int, stream: int) -> None:
     for slot in buffer.slots(count):
         slot[:] = payload[position : position + len(slot)]
         position += len(slot)
-    pieces, end = found(SETTLED + bytes(buffer.framed(position, stream)), [])
+    pieces, end = found(SETTLED + bytes(buffer.frames(position, stream)), [])
     assert b"".join(piece[4] for piece in pieces) == payload[:position]
     assert end == ""
 
@@ -106,18 +106,18 @@ def test_what_is_framed_is_found_again(count: int, stream: int) -> None:
 @given(st.lists(st.tuples(st.integers(1, 40_000), st.integers(0, 40_000), st.integers(-10, 1 << 20)), max_size=200))
 def test_windows_add_up(turns: list[tuple[int, int, int]]) -> None:
     """What may still be sent and what is kept stay within the limit, and are never less than half of it."""
-    receiving, allowed, kept = Receiving(MOST_OF_ALL), FIRST_WINDOW, 0
+    receiving, allowed, kept = ReceiveWindow(MAX_CONNECTION_WINDOW), INITIAL_WINDOW, 0
     for sent, gone, growth in turns:
         count = min(sent, allowed)
-        assert receiving.take(count)
+        assert receiving.receive(count)
         allowed -= count
         kept = max(0, kept + count - gone)
-        told = receiving.increment(kept, growth=growth)
+        told = receiving.update(kept, growth=growth)
         assert told >= 0
         allowed += told
-        assert allowed + kept <= receiving.limit <= MOST_OF_ALL
+        assert allowed + kept <= receiving.limit <= MAX_CONNECTION_WINDOW
         assert allowed + kept > receiving.limit // 2 - 1
-    assert not receiving.take(allowed + 1)
+    assert not receiving.receive(allowed + 1)
 
 
 @hypothesis.settings(max_examples=60)
@@ -133,10 +133,14 @@ def test_nothing_breaks_more_than_its_own_connection(raw: bytes, cuts: list[int]
                 both.far.send(begun[start:end])
                 await asyncio.sleep(0)
             both.far.send(header(8, 6, 0, 0) + b"12345678")
-            await until(lambda: both.far.pings or both.far.goaways or both.near.reception.amid)
+            await until(lambda: both.far.pings or both.far.goaways or both.near._engine.incomplete_input)
             both.far.writer.close()
             await until(lambda: not both.server.connections)
-            assert (both.server.busy, both.server.relay.waiting, both.server.relay.tunnels) == (0, 0, set())
+            assert (both.server.tunnel_count, both.server.loop_state.buffered, both.server.tunnels.open) == (
+                0,
+                0,
+                set(),
+            )
         assert errors == []
 
     asyncio.run(bounded(check()))

@@ -14,7 +14,7 @@ from headgate.proxy.admission.destinations import AddressRules
 from headgate.proxy.admission.hosts import HostRules
 from headgate.proxy.admission.overrides import Overrides
 from headgate.proxy.admission.resolver import Resolver
-from headgate.proxy.admission.special_addresses import GLOBAL_UNICAST, SPECIAL, what_is
+from headgate.proxy.admission.special_addresses import GLOBAL_UNICAST, SPECIAL, special_purpose
 from headgate.proxy.net.endpoint import Address, Endpoint, Network
 from headgate.proxy.refusal import Refusal
 
@@ -80,7 +80,7 @@ def resolve(
         return "malformed"
     refusal = HostRules(ports=[authority.port]).refusal(authority)
     assert refusal is None
-    rules = rules or AddressRules(is_local=lambda address: False)
+    rules = rules or AddressRules(is_local_address=lambda address: False)
     try:
         return asyncio.run(Resolver(rules, lookup, overrides=Overrides(overrides)).resolve(authority, b"client"))
     except Refusal as raised:
@@ -99,13 +99,13 @@ def test_no_forbidden_address_passes_in_any_form(address: Address, drawn: st.Dat
 @given(addresses, st.data())
 def test_every_form_is_one_and_the_same_address(address: Address, drawn: st.DataObject) -> None:
     found = {resolve(f"{drawn.draw(written(address))}:{PORT}") for _ in range(3)}
-    assert found == {"address" if what_is(address) else (Endpoint(address, PORT),)}
+    assert found == {"address" if special_purpose(address) else (Endpoint(address, PORT),)}
 
 
 @given(st.lists(addresses, min_size=1, max_size=5))
 def test_whatever_a_name_resolves_to_all_of_it_is_checked(answers: list[Address]) -> None:
     found = resolve(f"www.example.org:{PORT}", answers)
-    if any(what_is(address) for address in answers):
+    if any(special_purpose(address) for address in answers):
         assert found == "address"
     else:
         assert found == tuple(Endpoint(address, PORT) for address in answers)
@@ -115,13 +115,13 @@ def test_whatever_a_name_resolves_to_all_of_it_is_checked(answers: list[Address]
 def test_an_override_is_checked_as_an_answer_is(address: Address, port: int | None, host: str) -> None:
     text = str(address) if port is None else str(Endpoint(address, port))
     found = resolve(f"www.example.org:{PORT}", overrides=[f"{host}={text}"])
-    assert found == ("address" if what_is(address) else (Endpoint(address, port or PORT),))
+    assert found == ("address" if special_purpose(address) else (Endpoint(address, port or PORT),))
 
 
 @given(addresses)
 def test_what_python_calls_special_is_forbidden(address: Address) -> None:
     if not address.is_global or address.is_multicast:
-        assert what_is(address)
+        assert special_purpose(address)
 
 
 @given(addresses, addresses, st.integers(0, 32))
@@ -129,8 +129,8 @@ def test_what_is_allowed_is_the_network_and_nothing_beside(address: Address, bas
     network = (
         ip_network((int(base), bits), strict=False) if base.version == 4 else IPv6Network((base, bits), strict=False)
     )
-    rules = AddressRules([network], is_local=lambda _: False)
-    assert rules.forbids(address, PORT) == (None if address in network else what_is(address))
+    rules = AddressRules([network], is_local_address=lambda _: False)
+    assert rules.forbids(address, PORT) == (None if address in network else special_purpose(address))
 
 
 EMBEDDING = ["::", "::ffff:0:0", "::ffff:0:0:0", "64:ff9b::", "64:ff9b:1::"]
@@ -146,7 +146,7 @@ def test_nothing_lifts_the_rule_for_our_own_listeners(
         dialled = IPv6Address(int(IPv6Address(prefix)) + int(own))
     listener = IPv6Address(0) if wildcard else own
     everything = [ip_network("0.0.0.0/0"), ip_network("::/0")]
-    rules = AddressRules(everything, listeners=[(listener, PORT)], is_local=lambda address: address == own)
+    rules = AddressRules(everything, listeners=[(listener, PORT)], is_local_address=lambda address: address == own)
     text = drawn.draw(written(dialled))
     assert resolve(f"{text}:{PORT}", rules=rules) == "address"
     assert resolve(f"www.example.org:{PORT}", [dialled], rules=rules) == "address"

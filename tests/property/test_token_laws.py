@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from headgate.proxy.admission.replay_store import TokenCheck
-from headgate.proxy.admission.shared_replay_store import SharedOnce, make_table
+from headgate.proxy.admission.shared_replay_store import SharedReplayStore, create_replay_table
 from headgate.token import Checker, ReplayTable, Valid, mint, new_key, read_keys
 from headgate.token.jwk import write_keys
 from headgate.token.replay import table_size
@@ -141,8 +141,8 @@ def test_nothing_is_let_in_twice_and_what_is_new_is_while_there_is_room(uses, mo
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 2)), min_size=1, max_size=60))
 def test_among_workers_a_token_is_let_in_once(shows):
     async def scenario():
-        table = make_table(100)
-        workers = [TokenCheck(KEYS, SharedOnce(os.dup(table))) for _ in range(3)]
+        table = create_replay_table(100)
+        workers = [TokenCheck(KEYS, SharedReplayStore(os.dup(table))) for _ in range(3)]
         tokens = [mint(KEYS[n % 2], now=NOW, ttl=60, entropy=os.urandom) for n in range(31)]
         checks = [workers[worker].check(tokens[number], now=NOW, origin="") for number, worker in shows]
         answers = await asyncio.gather(*checks)

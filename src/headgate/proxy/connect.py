@@ -1,9 +1,9 @@
-"""The seam of the prefetch proxy: what a CONNECT asked for, and what becomes of it.
+"""The values that pass between connections and the decision on a CONNECT request.
 
-Connections are on one side of it (HTTP/1.1 and HTTP/2 heads, relaying, ends), the decision on the other (who, room,
-where, advice, dialling). Only the values below cross. Nothing here opens or reads anything, or decides on a CONNECT.
+Connections read requests, relay tunnels and close them; the decision checks who asks, where to and the origin's advice,
+and connects to the target. This file does no I/O and decides nothing.
 
-*Received* and *sent* are always said of the client: received is what came from the target, sent is what went there.
+*Received* and *sent* are from the client's point of view: received came from the target, sent went to it.
 """
 
 import math
@@ -13,102 +13,105 @@ from typing import Final, Literal
 
 import msgspec
 
-__all__ = ["Asked", "Complain", "Complaint", "Decide", "Ending", "Limits", "Opened", "Refused"]
+__all__ = [
+    "AcceptedConnect",
+    "CloseReason",
+    "ConnectRequest",
+    "Decide",
+    "EarlyReason",
+    "RefuseEarly",
+    "RefusedConnect",
+    "TunnelLimits",
+]
 
-Ending = Literal["ended", "client_gone", "target_gone", "idle", "max_seconds", "max_bytes", "byte_ratio", "drained"]
-"""Why a tunnel is over: both sides said that they were done; one of them was lost before that; a limit of the
-tunnel's own; the end of the proxy."""
+CloseReason = Literal[
+    "ended", "client_gone", "target_gone", "idle", "max_seconds", "max_bytes", "byte_ratio", "drained"
+]
+"""Why a tunnel was closed: both sides ended it; the connection to one of them was lost; a limit of the tunnel; the
+shutdown of the proxy."""
 
-_HANDSHAKE_AND_REQUEST: Final = 1 << 14
-"""Bytes that a client may be ahead of its ratio of received to sent by: it speaks first, and before each answer."""
+_HANDSHAKE_ALLOWANCE: Final = 1 << 14
+"""Bytes that a client may send before `byte_ratio` applies: it speaks first, in the handshake and with its request."""
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """One CONNECT whose head is well-formed."""
+class ConnectRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A CONNECT request whose head is well-formed."""
 
     authority: str
-    """What it asks for, as received (ASCII, without spaces or control characters); whether it is HOST:PORT at all is
-    for the decision to find out."""
+    """The target as received: ASCII without spaces or control characters, not yet parsed as HOST:PORT."""
     fields: Sequence[tuple[str, str]] = ()
-    """Every field in order: name in lower case, value as latin-1 without the whitespace about it. Pseudo-header fields
-    of HTTP/2 are left out."""
+    """Every field in order: name in lower case, value as latin-1 without surrounding whitespace. Without the
+    pseudo-header fields of HTTP/2."""
     peer: tuple[str, int]
-    """The client's address and port; an IPv4 address at a socket for both families is written as IPv4."""
+    """The client's address and port; an IPv4 address at a dual-stack socket is written as IPv4."""
     protocol: Literal["http/1.1", "h2"] = "http/1.1"
-    """What it was asked in."""
     head_bytes: int = 0
-    """The bytes of the head as they crossed the socket: before HPACK was undone, and with what one record of TLS adds
-    to its content, wherever records begin and end."""
-    certified: bool = False
-    """Whether the client showed a certificate that its issuer vouched for."""
+    """Size of the head as received: before HPACK decoding, with the overhead of one TLS record."""
     draining: bool = False
-    """Whether the end of the proxy has begun: no new tunnel is opened then."""
+    """Whether the proxy is shutting down, so that no new tunnel may be opened."""
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one tunnel may take; by default, anything but endless silence."""
+class TunnelLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits of one tunnel. By default only idle time is limited."""
 
     idle: float = 300.0
     """Seconds without a byte in either direction."""
     max_seconds: float = math.inf
     """Seconds from the opening."""
     max_bytes: float = math.inf
-    """Bytes, both directions together."""
+    """Bytes in both directions together."""
     byte_ratio: float = 0.0
-    """How many bytes a client has to have received for each one sent, those of a handshake and a request left out."""
+    """Bytes that the client must have received for each byte that it sends, beyond those of a handshake and request."""
 
     @property
-    def are_of_bytes(self) -> bool:
-        """Whether bytes are limited, and to be looked at while they pass."""
+    def counts_bytes(self) -> bool:
+        """Whether bytes are limited, so that each piece has to be checked."""
         return self.max_bytes < math.inf or self.byte_ratio > 0
 
-    def room(self, passed: int, most: int) -> int:
-        """Say how many bytes, at most so many, to read next: never 0, since only reading tells the end from more."""
-        return int(min(most, max(1, self.max_bytes - passed)))
+    def read_size(self, passed: int, maximum: int) -> int:
+        """Return how many bytes to read next; at least 1, since only reading can distinguish an end from more data."""
+        return int(min(maximum, max(1, self.max_bytes - passed)))
 
-    def broken(self, received: int, sent: int, *, sending: bool) -> Literal["max_bytes", "byte_ratio"] | None:
-        """Say which limit a tunnel breaks by passing on what would make its totals these; None if it may.
+    def exceeded_by(self, received: int, sent: int, *, sending: bool) -> Literal["max_bytes", "byte_ratio"] | None:
+        """Return the limit that a tunnel with these totals exceeds, or None.
 
-        The ratio is looked at when something is to be sent: what a client receives can only mend it.
+        The ratio is checked only when the client sends: what it receives can only improve the ratio.
         """
         if received + sent > self.max_bytes:
             return "max_bytes"
-        if sending and received < self.byte_ratio * (sent - _HANDSHAKE_AND_REQUEST):
+        if sending and received < self.byte_ratio * (sent - _HANDSHAKE_ALLOWANCE):
             return "byte_ratio"
         return None
 
 
-class Opened(msgspec.Struct, kw_only=True):
-    """The decision for: a way to the target."""
+class AcceptedConnect(msgspec.Struct, kw_only=True):
+    """An accepted CONNECT: the connection to the target."""
 
     socket: socket.socket
-    """Connected, non-blocking, and owned by whoever receives this."""
-    closed: Callable[[int, int, Ending], None]
-    """Called exactly once, when the tunnel is over: bytes received, bytes sent, and why; it must not raise. Also
-    called when the client went before it could be told of the tunnel."""
-    limits: Limits = Limits()
-    """How much and how long."""
+    """Connected and non-blocking; the receiver of this value closes it."""
+    on_closed: Callable[[int, int, CloseReason], None]
+    """Called exactly once when the tunnel is closed, with bytes received, bytes sent and the reason; must not raise.
+    Also called if the client left before it could be answered."""
+    limits: TunnelLimits = TunnelLimits()
 
 
-class Refused(msgspec.Struct, frozen=True, kw_only=True):
-    """The decision against."""
+class RefusedConnect(msgspec.Struct, frozen=True, kw_only=True):
+    """A refused request: what to answer."""
 
     status: int
-    """What to answer: 400, 403, 405, 407, 429, 502, 503, 504."""
+    """400, 403, 405, 407, 429, 502, 503 or 504."""
     fields: Sequence[tuple[str, str]] = ()
-    """`Retry-After`, `Proxy-Status` and what else belongs to the answer; not its length, and nothing of the
-    connection."""
+    """`Retry-After`, `Proxy-Status` and other fields; without Content-Length and connection-specific fields."""
     reason: str
     """The word that log, metrics and `Proxy-Status` share."""
 
 
-Decide = Callable[[Asked], Awaitable[Opened | Refused]]
-"""Decides on one CONNECT. It is cancelled when the client goes while it thinks, and then leaves nothing open; it never
-raises anything else."""
+Decide = Callable[[ConnectRequest], Awaitable[AcceptedConnect | RefusedConnect]]
+"""Decides on one CONNECT request. It is cancelled if the client leaves, and then leaves nothing open."""
 
-Complaint = Literal["malformed", "method", "connections", "client_connections"]
-"""Why a connection or a request is refused before any decision."""
+EarlyReason = Literal["malformed", "method", "connections", "client_connections"]
+"""Why a connection or request is refused without a decision."""
 
-Complain = Callable[[Complaint, tuple[str, int]], Refused]
-"""Gives the refusal of what no decision is asked about, for the client at that address, and counts it: a head that is
-wrong, a method that is not served, a connection too many, of all clients or of this one."""
+RefuseEarly = Callable[[EarlyReason, tuple[str, int]], RefusedConnect]
+"""Counts and logs a request or connection that is refused without a decision, and returns its refusal: a malformed
+head, an unsupported method, the limit of all connections or of one client's reached."""

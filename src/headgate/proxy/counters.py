@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["ACCEPTED", "Counts", "OriginCounts", "merged", "tally"]
+__all__ = ["ACCEPTED", "Counts", "OriginCounts", "merged", "add_count"]
 
 ACCEPTED: Final = "accepted"
 """The result of a CONNECT that became a tunnel; what was refused has its reason."""
@@ -46,7 +46,7 @@ class Counts(msgspec.Struct):
 
     def connected(self, origin: str | None, result: str) -> None:
         """Count what became of a CONNECT; without an origin where it named none."""
-        tally(self.connects, result)
+        add_count(self.connects, result)
         if origin is None:
             return
         known = self.origins.pop(origin, None) or OriginCounts()
@@ -56,7 +56,7 @@ class Counts(msgspec.Struct):
         if result == ACCEPTED:
             known.accepted += 1
         else:
-            tally(known.refused, result)
+            add_count(known.refused, result)
 
 
 def merged(all_counts: Iterable[Counts]) -> Counts:
@@ -74,11 +74,11 @@ def merged(all_counts: Iterable[Counts]) -> Counts:
     return total
 
 
-def tally(counts: dict[str, int], word: str, times: int = 1) -> None:
+def add_count(counts: dict[str, int], word: str, times: int = 1) -> None:
     """Count a word."""
     counts[word] = counts.get(word, 0) + times
 
 
 def _add(total: dict[str, int], counts: dict[str, int]) -> None:
     for word, times in counts.items():
-        tally(total, word, times)
+        add_count(total, word, times)

@@ -20,11 +20,11 @@ from typing import Final
 import msgspec
 
 from headgate.proxy.admission.authority import Authority
-from headgate.proxy.connect import Asked, Ending
+from headgate.proxy.connect import CloseReason, ConnectRequest
 from headgate.proxy.counters import ACCEPTED, Counts
 from headgate.proxy.refusal import Refusal
 
-__all__ = ["DecisionLog", "Lines", "Tally"]
+__all__ = ["DecisionLog", "LogWriter", "TrafficSummary"]
 
 _MAX_WAITING: Final = 1000
 """Lines that wait for the reader of stderr."""
@@ -35,7 +35,7 @@ _CLOSE_TIMEOUT: Final = 1.0
 """Seconds that the last lines are waited for at the end."""
 
 
-class Lines:
+class LogWriter:
     """Writes lines to a descriptor, which it does not own; the thread ends with `close`, or with the process."""
 
     def __init__(self, descriptor: int = 2, *, max_waiting: int = _MAX_WAITING) -> None:
@@ -120,7 +120,7 @@ class _Tunnel(_Line, kw_only=True, tag="tunnel"):
     received: int
     sent: int
     seconds: float
-    why: Ending
+    why: CloseReason
 
 
 class _Tunnels(_Line, kw_only=True, tag="tunnels"):
@@ -136,27 +136,27 @@ class DecisionLog:
     """Writes decisions down, each tunnel too if `tunnels`, with the client's address if `clients`; see `Log`."""
 
     def __init__(
-        self, lines: Lines, *, tunnels: bool = False, clients: bool = False, clock: Callable[[], float] = time.time
+        self, lines: LogWriter, *, tunnels: bool = False, clients: bool = False, clock: Callable[[], float] = time.time
     ) -> None:
         self._lines = lines
         self._tunnels = tunnels
         self._clients = clients
         self._clock = clock
 
-    def refused(self, asked: Asked, authority: Authority | None, refusal: Refusal) -> None:
+    def refused(self, asked: ConnectRequest, authority: Authority | None, refusal: Refusal) -> None:
         """Write down a CONNECT that was refused; one that names no host and port has no origin."""
         line = _Refused(
             time=_rounded(self._clock()),
             origin=None if authority is None else authority.origin,
             reason=refusal.reason,
-            status=refusal.answer.status,
-            why=refusal.why[:_LONGEST_CLAUSE],
+            status=refusal.rule.status,
+            why=refusal.detail[:_LONGEST_CLAUSE],
             client=self._client(asked.peer),
         )
         self._lines.write(msgspec.json.encode(line))
 
     def closed(
-        self, peer: tuple[str, int], authority: Authority, received: int, sent: int, why: Ending, *, seconds: float
+        self, peer: tuple[str, int], authority: Authority, received: int, sent: int, why: CloseReason, *, seconds: float
     ) -> None:
         """Write down a tunnel that is over."""
         if self._tunnels:
@@ -175,7 +175,7 @@ class DecisionLog:
         return peer[0] if self._clients else ""
 
 
-class Tally:
+class TrafficSummary:
     """Tells what was let through since it last told, from counts that only grow."""
 
     def __init__(self, *, now: float) -> None:

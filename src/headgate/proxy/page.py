@@ -1,6 +1,6 @@
-"""What the proxy publishes of itself at a path of its own URL, beside tunnels: a page, the same for everybody.
+"""What the proxy publishes at a path of its own URL: a page, the same for every client.
 
-Its message is made once, however many read it and however slowly.
+Its message is built once, however many clients read it.
 """
 
 from typing import Final
@@ -11,22 +11,22 @@ __all__ = ["Page"]
 class Page:
     """A body and its media type."""
 
-    __slots__ = ("_last", "_more", "body", "fields")
+    __slots__ = ("_last_message", "_message", "body", "fields")
 
-    def __init__(self, kind: str, body: bytes) -> None:
+    def __init__(self, media_type: str, body: bytes) -> None:
         self.body: Final = body
-        self.fields: Final = (("content-type", kind), ("content-length", str(len(body))))
-        """What a response says of it, names in lower case."""
-        self._more = self._head(last=False) + body
-        self._last = self._head(last=True) + body
+        self.fields: Final = (("content-type", media_type), ("content-length", str(len(body))))
+        """The fields of a response, names in lower case."""
+        self._message = self._head(is_last=False) + body
+        self._last_message = self._head(is_last=True) + body
 
-    def message(self, *, last: bool, whole: bool = True) -> memoryview:
-        """Give the HTTP/1.1 message; after the `last` one the connection ends, and without its body it answers HEAD."""
-        message = memoryview(self._last if last else self._more)
-        return message if whole else message[: len(message) - len(self.body)]
+    def message(self, *, is_last: bool, with_body: bool = True) -> memoryview:
+        """Return the HTTP/1.1 message: with `Connection: close` if it `is_last`, without the body for HEAD."""
+        message = memoryview(self._last_message if is_last else self._message)
+        return message if with_body else message[: len(message) - len(self.body)]
 
-    def _head(self, *, last: bool) -> bytes:
+    def _head(self, *, is_last: bool) -> bytes:
         lines = ["HTTP/1.1 200 OK", *(f"{name}: {value}" for name, value in self.fields)]
-        if last:
+        if is_last:
             lines.append("connection: close")
         return "\r\n".join([*lines, "\r\n"]).encode("latin-1")

@@ -1,130 +1,404 @@
-"""A tunnel: two connected sockets, each byte of one passed on to the other, until both have said that they are done.
+"""HTTP/1.1 tunnels: two connected sockets, and each byte of one relayed to the other.
 
-Each socket is one `Side`, told by the poll when it can be read or written. What was read and could not be written at
-once *waits* at the side it is for, and its source is not read until it is gone: one piece at most is read ahead. An
-idle tunnel owns two sides, two sockets, and no buffer.
+Each socket is one `TunnelEnd`, which the poller notifies. What was read and could not be written at once is buffered at
+the end that it is for, and its source is not read until it is written: at most one piece is read ahead. An idle tunnel
+has two ends, two sockets and no buffer.
 
-The law of half-closed tunnels: the end of what one side says is passed on behind its last byte, and the other direction
-goes on; but inside TLS, data that a client sends in the moment when its target ends may end the tunnel (`TlsSide`). A
-side that is lost takes the other one with it, visibly: by a reset.
+Half-closed tunnels: the end of one direction is passed on after its last byte, and the other direction goes on; but
+inside TLS, data that a client sends while its target closes may close the tunnel (`TlsTunnelEnd`). If the connection to
+one end is lost, the other one is reset.
 """
 
+import contextlib
 import socket
 import ssl
 from collections.abc import Callable
+from typing import Final, cast
 
-from headgate.proxy.connect import Ending, Opened
-from headgate.proxy.net.poller import READ, Poll
-from headgate.proxy.tunnel_end import PIECE, Side, TlsSide, reset
+from headgate.proxy.connect import AcceptedConnect, CloseReason
+from headgate.proxy.net.loop_state import COPY_SIZE, MAX_BUFFERED, TLS_RECORD_SIZE, LoopState
+from headgate.proxy.net.poller import READ, WRITE
+from headgate.proxy.net.sockets import WOULD_BLOCK, reset
 
-__all__ = ["Relay", "Tunnel"]
+__all__ = ["Tunnel", "TunnelEnd", "Tunnels"]
+
+_SMALL_COPY_SIZE: Final = 1 << 14
+"""Bytes copied at once while too much is buffered in all tunnels together."""
 
 
-class Relay:
-    """What all tunnels of an event loop share; `left` is called after a tunnel is over and gone from `tunnels`."""
+class Tunnels:
+    """The HTTP/1.1 tunnels of an event loop. `on_closed` is called after each that is closed."""
 
-    __slots__ = ("buffer", "left", "now", "poll", "tunnels", "waiting")
+    __slots__ = ("_on_closed", "open", "state")
 
-    def __init__(self, poll: Poll, *, now: float, left: Callable[[], None] = lambda: None) -> None:
-        self.poll = poll
-        self.now = now
-        """A coarse clock, which somebody moves on: reading the true one at every event costs more than it tells."""
-        self.buffer = memoryview(bytearray(PIECE))
-        self.waiting = 0
-        """Bytes that wait in memory, in all tunnels together."""
-        self.tunnels: set[Tunnel] = set()
-        self.left = left
+    def __init__(self, state: LoopState, *, on_closed: Callable[[], None] = lambda: None) -> None:
+        self.state = state
+        self.open: set[Tunnel] = set()
+        self._on_closed = on_closed
 
-    def join(self, client: socket.socket, opened: Opened, early: bytes = b"") -> None:
-        """Make a tunnel of a client's socket, which is watched for reads already, and the way to its target.
+    def start(self, client: socket.socket, accepted: AcceptedConnect, early_data: bytes = b"") -> None:
+        """Relay between a client's socket, which the poller watches for reads already, and its target.
 
-        `early` is what the client has sent ahead.
+        `early_data` is what the client sent after its request head.
         """
-        tunnel = Tunnel(self, client, opened)
-        self.tunnels.add(tunnel)
-        tunnel.start(early)
+        tunnel = Tunnel(self.state, client, accepted, on_closed=self._closed)
+        self.open.add(tunnel)
+        tunnel.start(early_data)
 
-    def look_after(self) -> None:
-        """End the tunnels whose time is over."""
-        now = self.now
-        for tunnel in [one for one in self.tunnels if one.moved + one.idle <= now or one.latest <= now]:
+    def expire(self) -> None:
+        """Close the tunnels whose time is over."""
+        now = self.state.now
+        for tunnel in [one for one in self.open if one.last_active + one.idle <= now or one.latest <= now]:
             tunnel.expire()
 
-    def close(self, why: Ending) -> int:
-        """End all tunnels; returns how many there were."""
-        tunnels = list(self.tunnels)
-        for tunnel in tunnels:
-            tunnel.end(why)
-        return len(tunnels)
+    def close(self, reason: CloseReason) -> None:
+        """Close all."""
+        for tunnel in list(self.open):
+            tunnel.close(reason)
+
+    def _closed(self, tunnel: "Tunnel") -> None:
+        self.open.discard(tunnel)
+        self._on_closed()
 
 
 class Tunnel:
-    """See the module. `near` is the client's side, `far` the target's."""
+    """One tunnel and its two ends."""
 
-    __slots__ = ("_closed", "_limits", "bounded", "far", "idle", "latest", "moved", "near", "relay")
+    __slots__ = (
+        "_limits", "_on_closed", "_report", "client_end", "closed", "counts_bytes", "idle", "last_active", "latest",
+        "state", "target_end",
+    )  # fmt: skip
 
-    def __init__(self, relay: Relay, client: socket.socket, opened: Opened) -> None:
-        limits = opened.limits
-        self.relay = relay
+    def __init__(
+        self,
+        state: LoopState,
+        client: socket.socket,
+        accepted: AcceptedConnect,
+        *,
+        on_closed: Callable[["Tunnel"], None],
+    ) -> None:
+        limits = accepted.limits
+        self.state = state
         self._limits = limits
-        self._closed = opened.closed
-        self.bounded = limits.are_of_bytes
-        """Whether its bytes are limited, and to be looked at while they pass."""
-        self.moved = relay.now
-        """When, on the relay's clock, bytes passed last."""
+        self._report = accepted.on_closed
+        self._on_closed = on_closed
+        self.closed = False
+        self.counts_bytes = limits.counts_bytes
+        """Whether each piece has to be checked against the limits."""
+        self.last_active = state.now
+        """When bytes passed last, on the coarse clock."""
         self.idle = limits.idle
-        """Seconds from then until it expires."""
-        self.latest = relay.now + limits.max_seconds
+        """Seconds without a byte until it expires."""
+        self.latest = state.now + limits.max_seconds
         """When it expires in any case."""
-        self.near: Side = TlsSide(self, client) if isinstance(client, ssl.SSLSocket) else Side(self, client)
-        self.far = Side(self, opened.socket)
-        self.near.other, self.far.other = self.far, self.near
+        self.client_end = TlsTunnelEnd(self, client) if isinstance(client, ssl.SSLSocket) else TunnelEnd(self, client)
+        self.target_end = TunnelEnd(self, accepted.socket)
+        self.client_end.other, self.target_end.other = self.target_end, self.client_end
 
-    def start(self, early: bytes) -> None:
-        """Begin."""
-        near, far, poll = self.near, self.far, self.relay.poll
-        near.wanted = far.wanted = READ
-        poll.hand_over(near.descriptor, near)
-        poll.watch(far.descriptor, READ, far)
-        if early and self.admits(far, len(early)):
-            far.count += len(early)
-            far.give(memoryview(early))
+    def start(self, early_data: bytes) -> None:
+        """Register both ends, and send the early data."""
+        client_end, target_end, poller = self.client_end, self.target_end, self.state.poller
+        client_end.events = target_end.events = READ
+        poller.hand_over(client_end.descriptor, client_end)
+        poller.register(target_end.descriptor, READ, target_end)
+        if early_data and self.may_pass(target_end, len(early_data)):
+            target_end.count += len(early_data)
+            target_end.write(memoryview(early_data))
 
-    def admits(self, side: Side, count: int) -> bool:
-        """Say whether so many bytes may pass to a side; if they may not, the tunnel is over."""
-        received, sent = self.near.count, self.far.count
-        if side is self.far:
-            why = self._limits.broken(received, sent + count, sending=True)
+    def may_pass(self, end: "TunnelEnd", count: int) -> bool:
+        """Return whether the limits allow so many bytes to an end; if not, the tunnel is closed."""
+        received, sent = self.client_end.count, self.target_end.count
+        if end is self.target_end:
+            exceeded = self._limits.exceeded_by(received, sent + count, sending=True)
         else:
-            why = self._limits.broken(received + count, sent, sending=False)
-        if why is not None:
-            self.end(why)
-        return why is None
+            exceeded = self._limits.exceeded_by(received + count, sent, sending=False)
+        if exceeded is not None:
+            self.close(exceeded)
+        return exceeded is None
 
-    def room(self, most: int) -> int:
-        """See `Limits.room`."""
-        return self._limits.room(self.near.count + self.far.count, most)
+    def read_size(self, maximum: int) -> int:
+        """See `TunnelLimits.read_size`."""
+        return self._limits.read_size(self.client_end.count + self.target_end.count, maximum)
 
     def expire(self) -> None:
-        """End: the time is over."""
-        self.end("max_seconds" if self.relay.now >= self.latest else "idle")
+        """Close: the time is over."""
+        self.close("max_seconds" if self.state.now >= self.latest else "idle")
 
-    def lost(self, side: "Side") -> None:
-        """End: the connection of one side is broken."""
-        self.end("client_gone" if side is self.near else "target_gone")
+    def lost(self, end: "TunnelEnd") -> None:
+        """Close: the connection of one end is broken."""
+        self.close("client_gone" if end is self.client_end else "target_gone")
 
-    def end(self, why: Ending) -> None:
-        """Close both sides and say so, once."""
-        relay, near, far = self.relay, self.near, self.far
-        if self not in relay.tunnels:
+    def close(self, reason: CloseReason) -> None:
+        """Close both ends and report it, once."""
+        if self.closed:
             return
-        relay.tunnels.discard(self)
-        close = reset if why in {"client_gone", "target_gone"} else socket.socket.close
-        for side in (near, far):
-            relay.poll.drop(side.descriptor)
-            side.count -= side.drop()
-            close(side.socket)
-            side.over = True
-            del side.other, side.tunnel  # no cycles: nobody is to search the memory for tunnels that are over
-        self._closed(near.count, far.count, why)
-        relay.left()
+        self.closed = True
+        client_end, target_end = self.client_end, self.target_end
+        close_socket = reset if reason in {"client_gone", "target_gone"} else socket.socket.close
+        for end in (client_end, target_end):
+            self.state.poller.drop(end.descriptor)
+            end.discard_buffer()
+            close_socket(end.socket)
+            del end.other  # no reference cycles: the garbage collector need not search for closed tunnels
+        self._report(client_end.count, target_end.count, reason)
+        self._on_closed(self)
+        del client_end.tunnel, target_end.tunnel
+
+
+class TunnelEnd:
+    """One of a tunnel's two sockets, and what is buffered to be written to it."""
+
+    __slots__ = (
+        "_buffered", "_registered", "count", "descriptor", "events", "finished", "input_ended", "other", "socket",
+        "tunnel",
+    )  # fmt: skip
+
+    is_plain = True
+    """Whether the socket's bytes are the tunnel's: no TLS."""
+
+    def __init__(self, tunnel: Tunnel, sock: socket.socket) -> None:
+        self.tunnel = tunnel
+        self.socket = sock
+        self.descriptor = sock.fileno()
+        self.other: TunnelEnd = self
+        """The other end."""
+        self.events = 0
+        """What the poller was asked for."""
+        self._registered = True
+        self.count = 0
+        """Bytes read for this end; after the close, without those that were never written to it."""
+        self.input_ended = False
+        """Whether this end has sent everything."""
+        self.finished = False
+        """Whether this end was told that the other one has sent everything."""
+        self._buffered: memoryview | None = None
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether something waits to be written here."""
+        return self._buffered is not None
+
+    @property
+    def passed(self) -> int:
+        """Bytes written to this end."""
+        return self.count - self._buffered_size()
+
+    def ready(self, events: int) -> None:
+        """Write and read what can be; see `Pollable`."""
+        tunnel = self.tunnel
+        if events & WRITE:
+            self._flush()
+        if events & READ and not tunnel.closed:
+            if self.events & READ:
+                self._read()
+            elif self._registered:
+                self._handle_unrequested()
+
+    def write(self, piece: memoryview) -> bool:
+        """Write a piece, and buffer what the system does not take; returns whether the tunnel is still open."""
+        try:
+            sent = self.socket.send(piece) if self.is_plain else self._send(piece)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            self.tunnel.lost(self)
+            return False
+        if sent < len(piece):
+            self._buffer(bytes(piece[sent:]))
+        return True
+
+    def discard_buffer(self) -> None:
+        """Drop what is buffered, when the tunnel closes; it does not count as passed."""
+        discarded = self._buffered_size()
+        self.tunnel.state.buffered -= discarded
+        self.count -= discarded
+        self._buffered = None
+
+    # From here to the other end.
+
+    def _read(self) -> None:
+        """Read what there is, once, and pass it on."""
+        self._copy()
+
+    def _copy(self) -> int:
+        """Pass one piece on; returns its length, 0 if there was none or the tunnel is closed."""
+        other, tunnel = self.other, self.tunnel
+        state = tunnel.state
+        size = COPY_SIZE if state.buffered < MAX_BUFFERED else _SMALL_COPY_SIZE
+        if tunnel.counts_bytes:
+            size = tunnel.read_size(size)
+        try:
+            # A plain socket is called directly, here and in `write`: another call is measurable in each echo.
+            count = self.socket.recv_into(state.buffer, size) if self.is_plain else self._receive(state.buffer, size)
+        except WOULD_BLOCK:
+            return 0
+        except OSError:
+            tunnel.lost(self)
+            return 0
+        if not count:
+            self._handle_end()
+            return 0
+        if tunnel.counts_bytes and not tunnel.may_pass(other, count):
+            return 0
+        other.count += count
+        tunnel.last_active = state.now
+        return count if other.write(state.buffer[:count]) else 0
+
+    def _handle_end(self) -> None:
+        """Pass the end on: all input was read, so nothing is buffered before it."""
+        tunnel = self.tunnel
+        self.input_ended = True
+        self.other.finish()
+        if not tunnel.closed:
+            self._wait_for(self.events & ~READ)
+
+    def _handle_unrequested(self) -> None:
+        """Handle EPOLLERR and EPOLLHUP, which are reported even if no events were requested."""
+        if self.input_ended or self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self.tunnel.lost(self)
+        else:
+            self.tunnel.state.poller.unregister(self.descriptor)  # it would be reported again and again
+            self._registered = False
+
+    # To here from the other end.
+
+    def _buffer(self, rest: bytes) -> None:
+        """Keep bytes until the system takes more."""
+        self.tunnel.state.buffered += len(rest)
+        self._buffered = memoryview(rest)
+        self._wait_to_write()
+
+    def _wait_to_write(self) -> None:
+        self._wait_for(self.events | WRITE)
+        self.other._wait_for(self.other.events & ~READ)  # noqa: SLF001 - the same class
+
+    def _flush(self) -> None:
+        """Write what is buffered; then the other end may be read again."""
+        tunnel = self.tunnel
+        try:
+            if self._buffered is not None:
+                self._send_buffered(self._buffered)
+        except BlockingIOError:
+            self._wait_to_write()
+            return
+        except OSError:
+            tunnel.lost(self)
+            return
+        if self.is_blocked:
+            return
+        self._wait_for(self.events & ~WRITE)
+        self.other.resume()
+
+    def _send_buffered(self, buffered: memoryview) -> None:
+        sent = self._send(buffered)
+        state = self.tunnel.state
+        state.buffered -= sent
+        self._buffered = buffered[sent:] if sent < len(buffered) else None
+        if sent:
+            self.tunnel.last_active = state.now
+
+    def _buffered_size(self) -> int:
+        return 0 if self._buffered is None else len(self._buffered)
+
+    def resume(self) -> None:
+        """Read again, now that nothing is buffered at the other end."""
+        if not self.input_ended:
+            self._wait_for(self.events | READ)
+
+    def finish(self) -> None:
+        """Tell this end that the other one has sent everything; after both ends the tunnel is closed."""
+        self.finished = True
+        other_direction_open = self._shutdown_write()
+        if self.other.finished or not other_direction_open:
+            self.tunnel.close("ended")
+
+    def _wait_for(self, events: int) -> None:
+        if events == self.events:
+            return
+        poller = self.tunnel.state.poller
+        if self._registered:
+            poller.modify(self.descriptor, events)
+        else:
+            poller.register(self.descriptor, events, self)
+            self._registered = True
+        self.events = events
+
+    # The socket.
+
+    def _receive(self, buffer: memoryview, size: int) -> int:
+        """Receive what there is, if the socket is not plain."""
+        raise NotImplementedError
+
+    def _send(self, piece: memoryview) -> int:
+        """Send what the system takes now; returns 0 or raises `BlockingIOError` if that is nothing."""
+        return self.socket.send(piece)
+
+    def _shutdown_write(self) -> bool:
+        """Tell the peer that nothing more follows; returns whether the other direction can go on."""
+        if not self.other.finished:  # else the socket is closed next, which says the same
+            try:  # noqa: SIM105 - suppress() would cost a call for each tunnel
+                self.socket.shutdown(socket.SHUT_WR)
+            except OSError:
+                pass  # the connection is lost already, which the poller will report
+        return True
+
+
+class TlsTunnelEnd(TunnelEnd):
+    """A client's end inside TLS: `socket` is an `ssl.SSLSocket` after its handshake."""
+
+    __slots__ = ("_read_needs_write",)
+
+    is_plain = False
+
+    def __init__(self, tunnel: Tunnel, sock: socket.socket) -> None:
+        super().__init__(tunnel, sock)
+        self._read_needs_write = False
+        """Whether nothing can be read before something is written."""
+
+    def ready(self, events: int) -> None:
+        """Write and read what can be; see `Pollable`."""
+        if self._read_needs_write and events & WRITE:
+            self._read_needs_write = False
+            if not (self.input_ended or self.other.is_blocked):
+                self._wait_for(self.events | READ)
+        super().ready(events)
+
+    def _read(self) -> None:
+        """Read record by record, as long as they are full."""
+        for _ in range(COPY_SIZE // TLS_RECORD_SIZE):
+            if self._copy() != TLS_RECORD_SIZE or not self.events & READ:
+                break
+
+    def _receive(self, buffer: memoryview, size: int) -> int:
+        try:
+            return self.socket.recv_into(buffer, max(size, TLS_RECORD_SIZE))
+        except ssl.SSLZeroReturnError:
+            return 0  # what Python makes of the peer's end after ours has been sent
+        except ssl.SSLWantWriteError:
+            # The client renews its keys and reads no answer to that: its input would be reported again and again.
+            self._read_needs_write = True
+            self._wait_for(self.events & ~READ | WRITE)
+            raise
+
+    def _send(self, piece: memoryview) -> int:
+        sent = 0
+        with contextlib.suppress(*WOULD_BLOCK):
+            while sent < len(piece):
+                sent += self.socket.send(piece[sent:] if sent else piece)
+        return sent
+
+    def _shutdown_write(self) -> bool:
+        """Send close_notify; see `TunnelEnd`.
+
+        Python's `unwrap` then reads once, for the peer's close_notify. A record of data that it finds instead is lost,
+        and with it that direction: the tunnel closes, as it may once its target has closed (RFC 9110, 9.3.6).
+        """
+        try:
+            cast("ssl.SSLSocket", self.socket).unwrap()
+        except WOULD_BLOCK:
+            return True
+        except ssl.SSLError:
+            return False
+        except (OSError, ValueError):
+            return True  # the connection is lost already, which the poller will report
+        return False  # the peer has sent its close_notify, too

@@ -4,33 +4,33 @@ import math
 
 import pytest
 
-from headgate.proxy.connect import Limits
+from headgate.proxy.connect import TunnelLimits
 
 
 def test_nothing_but_silence_is_limited_unless_it_is_asked_for() -> None:
-    assert Limits() == Limits(idle=300, max_seconds=math.inf, max_bytes=math.inf, byte_ratio=0)
+    assert TunnelLimits() == TunnelLimits(idle=300, max_seconds=math.inf, max_bytes=math.inf, byte_ratio=0)
 
 
 @pytest.mark.parametrize(
     ("limits", "received", "sent", "sending", "why"),
     [
-        (Limits(), 1 << 40, 1 << 40, True, None),
-        (Limits(max_bytes=10), 4, 6, True, None),
-        (Limits(max_bytes=10), 4, 7, True, "max_bytes"),
-        (Limits(max_bytes=10), 5, 6, False, "max_bytes"),
-        (Limits(byte_ratio=2), 0, 16_384, True, None),
-        (Limits(byte_ratio=2), 100, 16_434, True, None),
-        (Limits(byte_ratio=2), 100, 16_435, True, "byte_ratio"),
-        (Limits(byte_ratio=2), 100, 16_435, False, None),
+        (TunnelLimits(), 1 << 40, 1 << 40, True, None),
+        (TunnelLimits(max_bytes=10), 4, 6, True, None),
+        (TunnelLimits(max_bytes=10), 4, 7, True, "max_bytes"),
+        (TunnelLimits(max_bytes=10), 5, 6, False, "max_bytes"),
+        (TunnelLimits(byte_ratio=2), 0, 16_384, True, None),
+        (TunnelLimits(byte_ratio=2), 100, 16_434, True, None),
+        (TunnelLimits(byte_ratio=2), 100, 16_435, True, "byte_ratio"),
+        (TunnelLimits(byte_ratio=2), 100, 16_435, False, None),
     ],
 )
 def test_limits_say_what_would_break_them(
-    limits: Limits, received: int, sent: int, sending: bool, why: str | None
+    limits: TunnelLimits, received: int, sent: int, sending: bool, why: str | None
 ) -> None:
-    assert limits.broken(received, sent, sending=sending) == why
+    assert limits.exceeded_by(received, sent, sending=sending) == why
 
 
 @pytest.mark.parametrize(("passed", "most"), [(0, 10), (4, 6), (9, 1), (10, 1), (11, 1)])
 def test_no_more_is_read_than_may_pass_and_never_nothing(passed: int, most: int) -> None:
-    assert Limits(max_bytes=10).room(passed, 1000) == most
-    assert Limits(byte_ratio=1).room(passed, 1000) == 1000
+    assert TunnelLimits(max_bytes=10).read_size(passed, 1000) == most
+    assert TunnelLimits(byte_ratio=1).read_size(passed, 1000) == 1000

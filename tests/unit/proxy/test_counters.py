@@ -2,7 +2,7 @@
 
 import msgspec
 
-from headgate.proxy.counters import ACCEPTED, Counts, merged, tally
+from headgate.proxy.counters import ACCEPTED, Counts, add_count, merged
 
 
 def test_what_became_of_a_connect():
@@ -34,7 +34,7 @@ def test_workers_add_up_also_over_the_wire():
             counts.connected("https://a.example", ACCEPTED)
         counts.connected("https://a.example", "name")
         counts.received, counts.sent, counts.tunnels = 10 * times, times, 1
-        tally(counts.advice_fetches, "entry")
+        add_count(counts.advice_fetches, "entry")
         counts.connect_request_bytes = counts.advice_request_bytes = 100
     other = msgspec.msgpack.decode(msgspec.msgpack.encode(other), type=Counts)
     total = merged([one, other])

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from headgate.proxy.admission.authority import Authority, parse_authority
-from headgate.proxy.connect import Asked
+from headgate.proxy.connect import ConnectRequest
 from headgate.proxy.counters import Counts
-from headgate.proxy.log import DecisionLog, Lines, Tally
+from headgate.proxy.log import DecisionLog, LogWriter, TrafficSummary
 from headgate.proxy.refusal import Refusal
 
 SECRET = "c2VjcmV0"
-ASKED = Asked(
+ASKED = ConnectRequest(
     authority="www.example.org:443",
     fields=[("proxy-authorization", f"Bearer {SECRET}"), ("chrome-tunnel", f"key={SECRET}")],
     peer=("192.0.2.7", 50_000),
@@ -29,7 +29,7 @@ def authority() -> Authority:
     return parsed
 
 
-class Written(Lines):
+class Written(LogWriter):
     """Keeps the lines instead."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ def read_all(descriptor: int) -> list[bytes]:
 def test_lines_come_out_whole_and_in_order() -> None:
     wanted = [b"x" * (number % 600) + str(number).encode() for number in range(2000)]
     with piped() as (reading, writing):
-        lines = Lines(writing, max_waiting=3000)
+        lines = LogWriter(writing, max_waiting=3000)
         got: list[bytes] = []
         thread = threading.Thread(target=lambda: got.extend(read_all(reading)))
         thread.start()
@@ -79,7 +79,7 @@ def test_lines_come_out_whole_and_in_order() -> None:
 
 def test_a_sentence_is_one_line() -> None:
     with piped() as (reading, writing):
-        lines = Lines(writing)
+        lines = LogWriter(writing)
         lines.say("two\nlines, and a \udcff")
         lines.close(20)
         os.close(writing)
@@ -88,7 +88,7 @@ def test_a_sentence_is_one_line() -> None:
 
 def test_who_does_not_read_stalls_nobody_and_is_told_what_was_lost() -> None:
     with piped() as (reading, writing):
-        lines = Lines(writing, max_waiting=1000)
+        lines = LogWriter(writing, max_waiting=1000)
         line = b"x" * 99
         for _ in range(5000):
             lines.write(line)  # the pipe holds 64 KiB, and nobody reads
@@ -112,7 +112,7 @@ def test_who_does_not_read_stalls_nobody_and_is_told_what_was_lost() -> None:
 
 def test_an_end_waits_no_longer_than_it_may_for_who_does_not_read() -> None:
     with piped() as (reading, writing):
-        lines = Lines(writing)
+        lines = LogWriter(writing)
         for _ in range(1200):  # the queue is full, too
             lines.write(b"x" * 1000)
         thread = lines._thread
@@ -130,7 +130,7 @@ def test_an_end_waits_no_longer_than_it_may_for_who_does_not_read() -> None:
 def test_a_reader_that_is_gone_is_no_error() -> None:
     with piped() as (reading, writing):
         os.close(reading)
-        lines = Lines(writing)
+        lines = LogWriter(writing)
         lines.write(b"x")
         lines.close(20)
 
@@ -138,7 +138,7 @@ def test_a_reader_that_is_gone_is_no_error() -> None:
 def test_a_descriptor_that_does_not_block_is_waited_for() -> None:
     with piped() as (reading, writing):
         os.set_blocking(writing, False)
-        lines = Lines(writing)
+        lines = LogWriter(writing)
         for _ in range(100):
             lines.write(b"x" * 1000)
         got: list[bytes] = []
@@ -155,7 +155,7 @@ def test_a_refusal_is_a_line(clients: bool, named: dict[str, str]) -> None:
     lines = Written()
     log = DecisionLog(lines, clients=clients, clock=lambda: 1.23456)
     log.refused(ASKED, authority(), Refusal("port", "port 25 is not open"))
-    log.refused(Asked(authority="", peer=ASKED.peer), None, Refusal("malformed"))
+    log.refused(ConnectRequest(authority="", peer=ASKED.peer), None, Refusal("malformed"))
     log.closed(ASKED.peer, authority(), 1, 2, "ended", seconds=3)
     assert lines.lines == [
         {
@@ -185,17 +185,17 @@ def test_a_clause_is_only_so_long() -> None:
 
 
 def test_what_was_let_through_is_told_as_counts_and_only_where_there_was_any() -> None:
-    counts, tally = Counts(), Tally(now=100.0)
-    assert tally.line(counts, now=160.0) is None
+    counts, add_count = Counts(), TrafficSummary(now=100.0)
+    assert add_count.line(counts, now=160.0) is None
     counts.connects.update(accepted=2, port=1)
     counts.tunnels = 2
-    assert json.loads(tally.line(counts, now=220.0) or b"") == {
+    assert json.loads(add_count.line(counts, now=220.0) or b"") == {
         "event": "tunnels", "time": 220.0, "accepted": 2, "open": 2, "received": 0, "sent": 0, "seconds": 60.0,
     }  # fmt: skip
-    assert tally.line(counts, now=280.0) is None
+    assert add_count.line(counts, now=280.0) is None
     counts.received, counts.sent, counts.tunnels = 7, 3, 0
     counts.connects["accepted"] += 1
-    line = json.loads(tally.line(counts, now=290.5) or b"")
+    line = json.loads(add_count.line(counts, now=290.5) or b"")
     assert (line["accepted"], line["open"], line["received"], line["sent"], line["seconds"]) == (1, 0, 7, 3, 10.5)
     counts.sent += 1
-    assert json.loads(tally.line(counts, now=200.0) or b"")["seconds"] == 0.0  # the clock was set back
+    assert json.loads(add_count.line(counts, now=200.0) or b"")["seconds"] == 0.0  # the clock was set back

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from headgate.proxy.connect import Refused
+from headgate.proxy.connect import RefusedConnect
 from headgate.proxy.page import Page
 from headgate.proxy.server import TunnelServer
 
@@ -11,10 +11,10 @@ HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/csv\r\ncontent-length: 20\r\n"
 
 
 def test_a_page_is_one_message_and_head_is_answered_without_its_body():
-    assert bytes(PAGE.message(last=False)) == HEAD + b"\r\n" + PAGE.body
-    assert bytes(PAGE.message(last=True)) == HEAD + b"connection: close\r\n\r\n" + PAGE.body
-    assert bytes(PAGE.message(last=False, whole=False)) == HEAD + b"\r\n"
-    assert bytes(Page("a/b", b"").message(last=False, whole=False)).endswith(b"\r\n\r\n")
+    assert bytes(PAGE.message(is_last=False)) == HEAD + b"\r\n" + PAGE.body
+    assert bytes(PAGE.message(is_last=True)) == HEAD + b"connection: close\r\n\r\n" + PAGE.body
+    assert bytes(PAGE.message(is_last=False, with_body=False)) == HEAD + b"\r\n"
+    assert bytes(Page("a/b", b"").message(is_last=False, with_body=False)).endswith(b"\r\n\r\n")
 
 
 def answers(*requests, pages):
@@ -24,10 +24,10 @@ def answers(*requests, pages):
         async def decide(_asked):
             raise AssertionError("nothing is decided on")
 
-        def complain(reason, _peer):
-            return Refused(status=405 if reason == "method" else 400, reason=reason)
+        def refuse_early(reason, _peer):
+            return RefusedConnect(status=405 if reason == "method" else 400, reason=reason)
 
-        server = TunnelServer(decide, complain, pages=pages)
+        server = TunnelServer(decide, refuse_early, pages=pages)
         await server.start("127.0.0.1", 0)
         reader, writer = await asyncio.open_connection(*server.addresses[0])
         writer.writelines(requests)
@@ -74,20 +74,20 @@ def test_all_else_is_refused_as_ever(wrong):
 def test_a_long_page_arrives_whole():
     long = Page("text/csv", bytes(8 << 20))
     came = answers(request(), request(more="Connection: close\r\n"), pages={"/geofeed.csv": long})
-    assert len(came) == 2 * len(long.message(last=False)) + len("connection: close\r\n")
+    assert len(came) == 2 * len(long.message(is_last=False)) + len("connection: close\r\n")
 
 
 def test_a_long_page_arrives_whole_where_the_client_has_said_all():
     long = Page("text/csv", bytes(8 << 20))
-    assert len(answers(request(), pages={"/geofeed.csv": long})) == len(long.message(last=False))
+    assert len(answers(request(), pages={"/geofeed.csv": long})) == len(long.message(is_last=False))
 
 
 def test_who_sends_on_and_does_not_read_makes_the_proxy_keep_no_more_than_a_little():
     async def flood():
-        def complain(reason, _peer):
-            return Refused(status=400, reason=reason)
+        def refuse_early(reason, _peer):
+            return RefusedConnect(status=400, reason=reason)
 
-        server = TunnelServer(None, complain, pages={"/geofeed.csv": Page("text/csv", bytes(32 << 20))})
+        server = TunnelServer(None, refuse_early, pages={"/geofeed.csv": Page("text/csv", bytes(32 << 20))})
         await server.start("127.0.0.1", 0)
         reader, writer = await asyncio.open_connection(*server.addresses[0])
         for _ in range(64):

@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from headgate.proxy.refusal import ANSWERS, NEARER, Nearer, Reason, Refusal, Retry
+from headgate.proxy.refusal import REFUSALS, SPECIFIC_ERRORS, ProxyErrorType, Reason, Refusal, Retry
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "proxy" / "refusals.json").read_text())["cases"]
 
@@ -23,9 +23,9 @@ MEANT: dict[str, list[Refusal]] = {
     "name does not resolve, connection refused": [
         Refusal("name"),
         Refusal("dial_refused"),
-        Refusal("dial_refused", nearer="destination_ip_unroutable"),
+        Refusal("dial_refused", error_type="destination_ip_unroutable"),
     ],
-    "connect timeout": [Refusal("dial_timeout"), Refusal("name", nearer="dns_timeout")],
+    "connect timeout": [Refusal("dial_timeout"), Refusal("name", error_type="dns_timeout")],
     "token bad, expired, replayed, foreign": [
         Refusal("token_missing"),
         Refusal("token_invalid"),
@@ -33,17 +33,17 @@ MEANT: dict[str, list[Refusal]] = {
         Refusal("token_replayed"),
     ],
     "the client's own rate": [
-        Refusal("client_rate", pause=1.2),
+        Refusal("client_rate", retry_after=1.2),
         Refusal("client_tunnels"),
         Refusal("client_connections"),
     ],
     "--max-tunnels reached": [
-        Refusal("tunnels", pause=0.0),
+        Refusal("tunnels", retry_after=0.0),
         Refusal("connections"),
         Refusal("tokens"),
         Refusal("internal"),
     ],
-    "draining": [Refusal("draining", pause=29.5)],
+    "draining": [Refusal("draining", retry_after=29.5)],
     "authority or header section malformed": [Refusal("malformed")],
     "not CONNECT": [Refusal("method")],
 }
@@ -71,9 +71,9 @@ def test_every_row_of_the_vectors(case: dict[str, str | int]) -> None:
 
 def test_every_word_has_a_row_in_the_vectors() -> None:
     assert {refusal.reason for refusals in MEANT.values() for refusal in refusals} == set(get_args(Reason))
-    assert set(ANSWERS) == set(get_args(Reason))
-    assert set(NEARER) == set(get_args(Nearer))
-    assert {answer.error for answer in (*ANSWERS.values(), *NEARER.values())} == REGISTERED
+    assert set(REFUSALS) == set(get_args(Reason))
+    assert set(SPECIFIC_ERRORS) == set(get_args(ProxyErrorType))
+    assert {answer.error for answer in (*REFUSALS.values(), *SPECIFIC_ERRORS.values())} == REGISTERED
 
 
 @pytest.mark.parametrize("reason", get_args(Reason))
@@ -82,7 +82,7 @@ def test_the_word_is_in_the_details(reason: Reason) -> None:
     assert told.reason == reason
     fields = dict(told.fields)
     assert len(fields) == len(told.fields)
-    assert fields["proxy-status"] == f'headgate; error={ANSWERS[reason].error}; details="{reason}"'
+    assert fields["proxy-status"] == f'headgate; error={REFUSALS[reason].error}; details="{reason}"'
     assert all(name == name.lower() for name in fields)
     assert "clause" not in str(told)
 
@@ -101,12 +101,12 @@ def test_what_a_407_and_a_405_must_have() -> None:
     [(0.0, 1), (-3.0, 1), (0.1, 1), (1.0, 1), (1.01, 2), (29.5, 30), (math.inf, 999_999_999_999_999)],
 )
 def test_a_pause_is_whole_seconds_never_early_and_never_none(pause: float, seconds: int) -> None:
-    for reason, answer in ANSWERS.items():
+    for reason, answer in REFUSALS.items():
         if answer.retry is Retry.LATER:
-            assert Refusal(reason, pause=pause).retry_after == seconds
+            assert Refusal(reason, retry_after=pause).retry_after == seconds
             assert Refusal(reason).retry_after == 5
         else:
-            assert Refusal(reason, pause=pause).retry_after == Refusal(reason).retry_after
+            assert Refusal(reason, retry_after=pause).retry_after == Refusal(reason).retry_after
 
 
 def test_a_refusal_reads_as_a_sentence_of_the_log() -> None:

@@ -6,23 +6,23 @@ import socket
 import pytest
 
 from headgate.proxy.admission.clients import client_of
-from headgate.proxy.connect import Asked, Opened, Refused
+from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect
 from headgate.proxy.server import TunnelServer
 from tests.e2e.http2_client import bounded
 from tests.e2e.tunnels import until
 
 
-async def decide(_asked: Asked) -> Opened | Refused:
-    return Refused(status=403, reason="host")
+async def decide(_asked: ConnectRequest) -> AcceptedConnect | RefusedConnect:
+    return RefusedConnect(status=403, reason="host")
 
 
-def complain(reason: str, _peer: tuple[str, int]) -> Refused:
-    return Refused(status=405, reason=reason)
+def refuse_early(reason: str, _peer: tuple[str, int]) -> RefusedConnect:
+    return RefusedConnect(status=405, reason=reason)
 
 
 def test_it_listens_where_it_is_told_to() -> None:
     async def check() -> None:
-        server = TunnelServer(decide, complain)
+        server = TunnelServer(decide, refuse_early)
         await server.start("127.0.0.1", 0)
         with socket.create_server(("127.0.0.1", 0)) as sock:
             await server.start("", 0, sock=sock.dup())
@@ -37,7 +37,7 @@ def test_it_listens_where_it_is_told_to() -> None:
 
 def test_a_taken_address_is_an_error() -> None:
     async def check() -> None:
-        server = TunnelServer(decide, complain)
+        server = TunnelServer(decide, refuse_early)
         with socket.create_server(("127.0.0.1", 0)) as sock, pytest.raises(OSError, match="in use"):
             await server.start("127.0.0.1", sock.getsockname()[1])
         await server.drain(0)
@@ -46,14 +46,14 @@ def test_a_taken_address_is_an_error() -> None:
 
 
 def test_an_ipv4_client_is_written_as_one_wherever_it_comes_in() -> None:
-    asked: list[Asked] = []
+    asked: list[ConnectRequest] = []
 
-    async def remember(one: Asked) -> Opened | Refused:
+    async def remember(one: ConnectRequest) -> AcceptedConnect | RefusedConnect:
         asked.append(one)
-        return Refused(status=403, reason="host")
+        return RefusedConnect(status=403, reason="host")
 
     async def check() -> None:
-        server = TunnelServer(remember, complain)
+        server = TunnelServer(remember, refuse_early)
         sock = socket.socket(socket.AF_INET6)
         sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         sock.bind(("::", 0))
@@ -87,9 +87,9 @@ async def is_answered(connection: tuple[asyncio.StreamReader, asyncio.StreamWrit
 def test_one_client_has_no_more_than_its_connections_and_the_others_theirs() -> None:
     complaints: list[tuple[str, str]] = []
 
-    def remember(reason: str, peer: tuple[str, int]) -> Refused:
+    def remember(reason: str, peer: tuple[str, int]) -> RefusedConnect:
         complaints.append((reason, peer[0]))
-        return complain(reason, peer)
+        return refuse_early(reason, peer)
 
     async def check() -> None:
         server = TunnelServer(decide, remember, client_connections=2)
@@ -121,10 +121,10 @@ def test_a_tunnel_is_none_of_its_clients_connections_any_more() -> None:
         near, far = socket.socketpair()
         near.settimeout(0)
 
-        async def let_through(_asked: Asked) -> Opened | Refused:
-            return Opened(socket=near, closed=lambda *_: None)
+        async def let_through(_asked: ConnectRequest) -> AcceptedConnect | RefusedConnect:
+            return AcceptedConnect(socket=near, on_closed=lambda *_: None)
 
-        server = TunnelServer(let_through, complain, client_connections=1)
+        server = TunnelServer(let_through, refuse_early, client_connections=1)
         await server.start("127.0.0.1", 0)
         tunnel = await connect(server, "127.0.0.1")
         assert await is_answered(tunnel)
@@ -141,7 +141,7 @@ def test_a_tunnel_is_none_of_its_clients_connections_any_more() -> None:
 
 def test_without_a_bound_one_client_has_as_many_connections_as_there_are() -> None:
     async def check() -> None:
-        server = TunnelServer(decide, complain, client_connections=0)
+        server = TunnelServer(decide, refuse_early, client_connections=0)
         await server.start("127.0.0.1", 0)
         many = [await connect(server, "127.0.0.1") for _ in range(300)]
         assert all([await is_answered(one) for one in many])
@@ -153,15 +153,15 @@ def test_without_a_bound_one_client_has_as_many_connections_as_there_are() -> No
 
 
 def test_a_decision_that_fails_is_reported_and_ends_its_connection_alone() -> None:
-    async def fail(asked: Asked) -> Opened | Refused:
+    async def fail(asked: ConnectRequest) -> AcceptedConnect | RefusedConnect:
         if asked.authority == "bad:443":
             raise ZeroDivisionError
-        return Refused(status=403, reason="host")
+        return RefusedConnect(status=403, reason="host")
 
     async def check() -> None:
         reported: list[dict] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
-        server = TunnelServer(fail, complain)
+        server = TunnelServer(fail, refuse_early)
         await server.start("127.0.0.1", 0)
         good, bad = [await asyncio.open_connection(*server.addresses[0]) for _ in range(2)]
         bad[1].write(b"CONNECT bad:443 HTTP/1.1\r\n\r\n")

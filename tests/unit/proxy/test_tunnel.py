@@ -1,120 +1,123 @@
-"""Tunnels: their limits, their clock and their end."""
+"""Tunnels: what is relayed, what is waited for, limits, deadlines and ends."""
 
 import gc
+import socket
+import ssl
 import weakref
 
 import pytest
 
-from headgate.proxy.connect import Limits
-from headgate.proxy.net.poller import READ
+from headgate.proxy.connect import TunnelLimits
+from headgate.proxy.net.poller import READ, WRITE
+from headgate.proxy.tunnel import TlsTunnelEnd
 from tests.unit.proxy.tunnel import Tunnelled, tunnelled
 
 
 def send(one: Tunnelled, count: int) -> None:
     """Have the client send."""
     one.client.send(b"x" * count)
-    one.tunnel.near.ready(READ)
+    one.tunnel.client_end.ready(READ)
     one.drain(one.target)
 
 
 def receive(one: Tunnelled, count: int) -> None:
     """Have the client receive."""
     one.target.send(b"x" * count)
-    one.tunnel.far.ready(READ)
+    one.tunnel.target_end.ready(READ)
     one.drain(one.client)
 
 
 def test_what_was_sent_ahead_comes_first() -> None:
     with tunnelled(early=b"hello ") as one:
         one.client.send(b"world")
-        one.tunnel.near.ready(READ)
+        one.tunnel.client_end.ready(READ)
         assert one.target.recv(100) == b"hello world"
     assert one.told == [(0, 11, "drained")]
 
 
 def test_silence_ends_a_tunnel() -> None:
-    with tunnelled(Limits(idle=10)) as one:
-        one.relay.now += 9
-        one.relay.look_after()
+    with tunnelled(TunnelLimits(idle=10)) as one:
+        one.state.now += 9
+        one.tunnels.expire()
         receive(one, 1)
-        one.relay.now += 9
-        one.relay.look_after()
+        one.state.now += 9
+        one.tunnels.expire()
         assert not one.told
-        one.relay.now += 1
-        one.relay.look_after()
+        one.state.now += 1
+        one.tunnels.expire()
         assert one.told == [(1, 0, "idle")]
 
 
 def test_a_tunnel_that_is_read_slowly_is_not_silent() -> None:
-    with tunnelled(Limits(idle=10)) as one:
-        one.tunnel.near.give(memoryview(b"x" * 5_000_000))
+    with tunnelled(TunnelLimits(idle=10)) as one:
+        one.tunnel.client_end.write(memoryview(b"x" * 5_000_000))
         for _ in range(3):
-            one.relay.now += 9
+            one.state.now += 9
             one.client.recv(300_000)
-            one.tunnel.near.ready(4)
-            one.relay.look_after()
+            one.tunnel.client_end.ready(4)
+            one.tunnels.expire()
         assert not one.told
 
 
 def test_a_tunnel_lasts_so_long_at_most() -> None:
-    with tunnelled(Limits(idle=10, max_seconds=15)) as one:
+    with tunnelled(TunnelLimits(idle=10, max_seconds=15)) as one:
         for _ in range(2):
-            one.relay.now += 7
+            one.state.now += 7
             send(one, 1)
-            one.relay.look_after()
+            one.tunnels.expire()
         assert not one.told
-        one.relay.now += 1
-        one.relay.look_after()
+        one.state.now += 1
+        one.tunnels.expire()
         assert one.told == [(0, 2, "max_seconds")]
 
 
 def test_so_many_bytes_pass_at_most() -> None:
-    with tunnelled(Limits(max_bytes=100)) as one:
+    with tunnelled(TunnelLimits(max_bytes=100)) as one:
         send(one, 60)
         receive(one, 40)
         assert not one.told
         one.target.send(b"x")
-        one.tunnel.far.ready(READ)
+        one.tunnel.target_end.ready(READ)
         assert one.told == [(40, 60, "max_bytes")]
 
 
 def test_a_tunnel_may_end_with_its_last_byte() -> None:
-    with tunnelled(Limits(max_bytes=100)) as one:
+    with tunnelled(TunnelLimits(max_bytes=100)) as one:
         send(one, 60)
         receive(one, 40)
         one.client.close()
-        one.tunnel.near.ready(READ)
+        one.tunnel.client_end.ready(READ)
         one.target.close()
-        one.tunnel.far.ready(READ)
+        one.tunnel.target_end.ready(READ)
         assert one.told == [(40, 60, "ended")]
 
 
 def test_what_is_sent_ahead_is_limited_too() -> None:
-    with tunnelled(Limits(max_bytes=100), early=b"x" * 101) as one:
+    with tunnelled(TunnelLimits(max_bytes=100), early=b"x" * 101) as one:
         assert one.told == [(0, 0, "max_bytes")]
 
 
 def test_a_client_may_not_send_more_than_its_share() -> None:
-    with tunnelled(Limits(byte_ratio=2)) as one:
+    with tunnelled(TunnelLimits(byte_ratio=2)) as one:
         send(one, 1 << 14)  # a handshake, a request
         receive(one, 4_000)
         send(one, 2_000)
         assert not one.told
         one.client.send(b"x")
-        one.tunnel.near.ready(READ)
+        one.tunnel.client_end.ready(READ)
         assert [why for _, _, why in one.told] == ["byte_ratio"]
 
 
 def test_a_client_may_not_send_more_than_its_share_in_one_go_either() -> None:
     """However much of it happens to be read at once."""
-    with tunnelled(Limits(byte_ratio=2)) as one:
+    with tunnelled(TunnelLimits(byte_ratio=2)) as one:
         one.client.send(bytes(60_000))
-        one.tunnel.near.ready(READ)
+        one.tunnel.client_end.ready(READ)
         assert one.told == [(0, 0, "byte_ratio")]
 
 
 def test_a_client_that_is_answered_in_turn_is_judged_by_what_it_was_answered() -> None:
-    with tunnelled(Limits(byte_ratio=1)) as one:
+    with tunnelled(TunnelLimits(byte_ratio=1)) as one:
         for _ in range(20):
             send(one, 10_000)
             receive(one, 10_000)
@@ -123,7 +126,7 @@ def test_a_client_that_is_answered_in_turn_is_judged_by_what_it_was_answered() -
 
 @pytest.mark.parametrize("ratio", [0, 1])
 def test_a_client_may_receive_as_much_as_it_likes(ratio: float) -> None:
-    with tunnelled(Limits(byte_ratio=ratio)) as one:
+    with tunnelled(TunnelLimits(byte_ratio=ratio)) as one:
         for _ in range(20):
             send(one, 100)
             receive(one, 10_000)
@@ -132,8 +135,8 @@ def test_a_client_may_receive_as_much_as_it_likes(ratio: float) -> None:
 
 def test_a_tunnel_ends_once() -> None:
     with tunnelled() as one:
-        one.tunnel.end("idle")
-        one.tunnel.end("drained")
+        one.tunnel.close("idle")
+        one.tunnel.close("drained")
         one.tunnel.expire()
         assert one.told == [(0, 0, "idle")]
 
@@ -145,8 +148,190 @@ def test_nothing_that_is_over_waits_for_the_collector() -> None:
         with tunnelled() as one:
             gone = [weakref.ref(sock) for sock in (one.near, one.far)]
             one.near = one.far = one.client
-            one.tunnel.end("idle")
+            one.tunnel.close("idle")
             one.tunnel = None
             assert [each() for each in gone] == [None, None]
     finally:
         gc.enable()
+
+
+def test_bytes_pass() -> None:
+    with tunnelled() as one:
+        one.client.send(b"hello")
+        one.tunnel.client_end.ready(READ)
+        assert one.target.recv(100) == b"hello"
+        one.target.send(b"world!")
+        one.tunnel.target_end.ready(READ)
+        assert one.client.recv(100) == b"world!"
+        assert one.wanted == [READ, READ]
+    assert one.told == [(6, 5, "drained")]
+
+
+def test_an_event_without_cause_does_nothing() -> None:
+    with tunnelled() as one:
+        one.tunnel.client_end.ready(READ | WRITE)
+        assert one.wanted == [READ, READ]
+
+
+def test_what_is_not_taken_is_waited_for_and_its_source_not_read() -> None:
+    with tunnelled() as one:
+        near, far = one.tunnel.client_end, one.tunnel.target_end
+        sent = 0
+        while one.wanted == [READ, READ]:
+            sent += one.fill(one.client)
+            near.ready(READ)
+        assert one.wanted == [0, READ | WRITE]
+        assert far.is_blocked
+        received = len(one.drain(one.target))
+        while far.is_blocked:
+            far.ready(WRITE)
+            received += len(one.drain(one.target))
+        assert one.wanted == [READ, READ]
+        while received < sent:
+            near.ready(READ)
+            far.ready(WRITE)
+            received += len(one.drain(one.target))
+        assert received == sent
+        assert one.state.buffered == 0
+
+
+def test_an_end_is_passed_on_and_the_other_direction_goes_on() -> None:
+    with tunnelled() as one:
+        near, far = one.tunnel.client_end, one.tunnel.target_end
+        one.client.send(b"hello")
+        one.client.shutdown(socket.SHUT_WR)
+        near.ready(READ)
+        near.ready(READ)
+        assert (one.target.recv(100), one.target.recv(100)) == (b"hello", b"")
+        assert one.wanted == [0, READ]
+        one.target.send(b"world!")
+        far.ready(READ)
+        assert one.client.recv(100) == b"world!"
+        assert not one.told
+        one.target.shutdown(socket.SHUT_WR)
+        far.ready(READ)
+        assert one.client.recv(100) == b""
+        assert one.told == [(6, 5, "ended")]
+
+
+def test_an_end_comes_behind_what_waits() -> None:
+    with tunnelled() as one:
+        near, far = one.tunnel.client_end, one.tunnel.target_end
+        sent = one.fill(one.client)
+        while one.wanted == [READ, READ]:
+            near.ready(READ)
+            sent += one.fill(one.client)
+        one.client.shutdown(socket.SHUT_WR)
+        received = b""
+        for _ in range(1000):
+            received += one.drain(one.target)
+            if far.finished:
+                break
+            far.ready(WRITE)
+            if one.wanted[0] == READ:
+                near.ready(READ)
+        assert len(received + one.drain(one.target)) == sent
+        assert one.target.recv(1) == b""
+
+
+def test_what_cannot_be_declined_and_is_no_error_is_not_told_of_for_ever() -> None:
+    with tunnelled() as one:
+        near, far = one.tunnel.client_end, one.tunnel.target_end
+        far.write(memoryview(b"x" * 5_000_000))
+        assert one.wanted == [0, READ | WRITE]
+        near.ready(READ)
+        assert one.wanted == [None, READ | WRITE]
+        while far.is_blocked:
+            one.drain(one.target)
+            far.ready(WRITE)
+        assert one.wanted == [READ, READ]
+
+
+@pytest.mark.parametrize("lost", ["client", "target"])
+def test_a_lost_side_takes_the_other_with_it(lost: str) -> None:
+    with tunnelled() as one:
+        gone, left = (one.client, one.target) if lost == "client" else (one.target, one.client)
+        gone.close()
+        left.send(b"hello")
+        side = one.tunnel.target_end if lost == "client" else one.tunnel.client_end
+        side.ready(READ)
+        assert [why for _, _, why in one.told] == [f"{lost}_gone"]
+        assert one.wanted == [None, None]
+
+
+def test_what_was_never_written_is_not_counted() -> None:
+    with tunnelled() as one:
+        while one.wanted == [READ, READ]:
+            one.fill(one.client)
+            one.tunnel.client_end.ready(READ)
+        one.tunnels.close("drained")
+        assert one.told == [(0, len(one.drain(one.target)), "drained")]
+
+
+class Unheard:
+    """A client that changes keys inside TLS and reads no answer to that; before it is written nothing can be read."""
+
+    def recv_into(self, _buffer: memoryview, _most: int) -> int:
+        raise ssl.SSLWantWriteError
+
+
+def test_a_client_that_reads_no_answer_to_its_new_keys_is_not_told_of_for_ever() -> None:
+    with tunnelled() as one:
+        far = one.tunnel.target_end
+        near = one.tunnel.client_end = far.other = TlsTunnelEnd(one.tunnel, one.near)
+        near.other, near.events = far, READ
+        near.socket = Unheard()
+        near.ready(READ)
+        assert one.wanted == [WRITE, READ]
+        near.socket = one.near
+        near.ready(WRITE)
+        assert one.wanted == [READ, READ]
+        one.client.send(b"hello")
+        near.ready(READ)
+        assert one.target.recv(100) == b"hello"
+        # Where something waits to be written at the other side, nothing is to be read here.
+        near.socket = Unheard()
+        near.ready(READ)
+        near.socket = one.near
+        one.fill(far.socket)
+        far.write(memoryview(b"x"))
+        near.ready(WRITE)
+        assert one.wanted == [0, READ | WRITE]
+
+
+class Shutdown(socket.socket):
+    """A client inside TLS that is sent close_notify: the next read is for the peer's, and comes to `outcome`."""
+
+    outcome: Exception | None
+
+    def unwrap(self) -> None:
+        if self.outcome is not None:
+            raise self.outcome
+
+
+@pytest.mark.parametrize(
+    ("outcome", "goes_on"),
+    [
+        (ssl.SSLWantReadError(), True),  # nothing has come yet, as nearly always
+        (ssl.SSLWantWriteError(), True),
+        (None, False),  # its own close_notify was there
+        (ssl.SSLError(1, "application data after close notify"), False),  # a record that is lost now
+        (ConnectionResetError(), True),  # of which the poll tells
+    ],
+    ids=repr,
+)
+def test_a_client_inside_tls_is_told_that_its_target_has_ended(outcome: Exception | None, goes_on: bool) -> None:
+    with tunnelled() as one:
+        far = one.tunnel.target_end
+        near = one.tunnel.client_end = far.other = TlsTunnelEnd(one.tunnel, one.near)
+        near.other, near.events = far, READ
+        near.socket = closing = Shutdown()
+        closing.outcome = outcome
+        one.target.shutdown(socket.SHUT_WR)
+        far.ready(READ)
+        assert one.told == ([] if goes_on else [(0, 0, "ended")])
+        assert one.wanted == ([READ, 0] if goes_on else [None, None])
+        near.socket = one.near
+        closing.close()
+        if not goes_on:
+            one.near.close()  # in its place the other one was closed

@@ -42,7 +42,7 @@ async def find(case: dict[str, Any], server: NameServer) -> list[str] | Refusal:
     """Give where would be dialled, or the refusal."""
     lookup = SystemLookup(getaddrinfo=server)
     overrides = [f"{case['host']}={case['resolve']}"] if "resolve" in case else []
-    resolver = Resolver(AddressRules(is_local=lambda _: False), lookup, overrides=Overrides(overrides))
+    resolver = Resolver(AddressRules(is_local_address=lambda _: False), lookup, overrides=Overrides(overrides))
     authority = parse_authority(f"{case['host']}:{PORT}")
     if authority is None:
         return Refusal("malformed")
@@ -65,9 +65,9 @@ def test_every_row(case: dict[str, Any]) -> None:
             assert set(found) <= set(case.get("may_reach", []))
             continue
         expected = case.get("status", 403)
-        assert found.answer.status in (expected if isinstance(expected, list) else [expected])
+        assert found.rule.status in (expected if isinstance(expected, list) else [expected])
         fields = dict(found.refused.fields)
-        assert fields.get("retry-after") == ("0" if found.answer.status in {403, 502, 504} else None)
+        assert fields.get("retry-after") == ("0" if found.rule.status in {403, 502, 504} else None)
         assert fields["proxy-status"].startswith("headgate; error=")
 
 

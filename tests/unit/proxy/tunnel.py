@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from headgate.proxy.connect import Limits, Opened
-from headgate.proxy.net.poller import READ, Ready
-from headgate.proxy.tunnel import Relay, Tunnel
+from headgate.proxy.connect import AcceptedConnect, TunnelLimits
+from headgate.proxy.net.loop_state import LoopState
+from headgate.proxy.net.poller import READ, Pollable
+from headgate.proxy.tunnel import Tunnel, Tunnels
 
 __all__ = ["Polled", "Tunnelled", "tunnelled"]
 
@@ -19,21 +20,21 @@ class Polled:
     def __init__(self) -> None:
         self.wanted: dict[int, int] = {}
 
-    def watch(self, descriptor: int, wanted: int, _ready: Ready) -> None:
+    def register(self, descriptor: int, wanted: int, _ready: Pollable) -> None:
         assert descriptor not in self.wanted
         self.wanted[descriptor] = wanted
 
-    def change(self, descriptor: int, wanted: int) -> None:
+    def modify(self, descriptor: int, wanted: int) -> None:
         assert self.wanted[descriptor] != wanted, "a system call for nothing"
         self.wanted[descriptor] = wanted
 
-    def hand_over(self, descriptor: int, _ready: Ready) -> None:
+    def hand_over(self, descriptor: int, _ready: Pollable) -> None:
         assert descriptor in self.wanted
 
-    def forget(self, descriptor: int) -> None:
+    def unregister(self, descriptor: int) -> None:
         self.wanted.pop(descriptor, None)
 
-    drop = forget
+    drop = unregister
 
     def close(self) -> None:
         self.wanted.clear()
@@ -48,20 +49,23 @@ def descriptors() -> int:
 class Tunnelled:
     """The tunnel, and the two programs at its ends."""
 
-    def __init__(self, limits: Limits, early: bytes) -> None:
+    def __init__(self, limits: TunnelLimits, early: bytes) -> None:
         self.client, near = socket.socketpair()
         far, self.target = socket.socketpair()
         for sock in (self.client, near, far, self.target):
             sock.settimeout(0)
         self.poll = Polled()
-        self.poll.watch(near.fileno(), READ, self)
+        self.poll.register(near.fileno(), READ, self)
         self.told: list[tuple[Any, ...]] = []
         self.left = 0
-        self.relay = Relay(self.poll, now=1000.0, left=self.leave)
+        self.state = LoopState(self.poll, now=1000.0)
+        self.tunnels = Tunnels(self.state, on_closed=self.leave)
         self.near, self.far = near, far
         self.descriptors = near.fileno(), far.fileno()
-        self.relay.join(near, Opened(socket=far, closed=lambda *told: self.told.append(told), limits=limits), early)
-        self.tunnel: Tunnel | None = next(iter(self.relay.tunnels), None)
+        self.tunnels.start(
+            near, AcceptedConnect(socket=far, on_closed=lambda *told: self.told.append(told), limits=limits), early
+        )
+        self.tunnel: Tunnel | None = next(iter(self.tunnels.open), None)
 
     def leave(self) -> None:
         self.left += 1
@@ -92,17 +96,17 @@ class Tunnelled:
 
 
 @contextlib.contextmanager
-def tunnelled(limits: Limits | None = None, *, early: bytes = b"") -> Iterator[Tunnelled]:
+def tunnelled(limits: TunnelLimits | None = None, *, early: bytes = b"") -> Iterator[Tunnelled]:
     """Make one, and see that nothing of it is left."""
     before = descriptors()
-    one = Tunnelled(limits or Limits(), early)
+    one = Tunnelled(limits or TunnelLimits(), early)
     try:
         yield one
     finally:
-        one.relay.close("drained")
+        one.tunnels.close("drained")
         one.client.close()
         one.target.close()
     assert len(one.told) == 1
     assert one.left == 1
-    assert one.relay.waiting == 0
+    assert one.state.buffered == 0
     assert descriptors() == before

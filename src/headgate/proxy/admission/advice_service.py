@@ -22,12 +22,12 @@ from headgate.advice.freshness import UNREACHABLE_FOR
 from headgate.advice.result import UNREACHABLE, AdviceEntry
 from headgate.fetch.fetcher import Streams, exchange
 from headgate.proxy.admission.authority import Authority
-from headgate.proxy.counters import Counts, tally
-from headgate.proxy.net.dial import MOST_ATTEMPTS, dial, interleaved
+from headgate.proxy.counters import Counts, add_count
+from headgate.proxy.net.dial import MAX_ATTEMPTS, dial, interleaved
 from headgate.proxy.net.endpoint import Address, Endpoint
 from headgate.proxy.refusal import Refusal
 
-__all__ = ["OriginAdvice"]
+__all__ = ["AdviceService"]
 
 _MOST_ORIGINS: Final = 20_000
 """Origins whose advice is remembered: up to 3.5 KiB each, where strangers fill the memory on purpose."""
@@ -40,7 +40,7 @@ _BYTES_SENT: Final = slice(200, 208)
 """Where `tcpi_bytes_sent` is in Linux's `struct tcp_info`, since version 4.19."""
 
 
-class OriginAdvice:
+class AdviceService:
     """Asks origins, and remembers what they said; for one event loop.
 
     `counts` is where fetches and the bytes of requests are counted; `unreachable_for` is how many seconds an origin
@@ -63,7 +63,7 @@ class OriginAdvice:
         self._counts = counts
         self._clock = clock
         self._fetching: Counter[Address] = Counter()
-        self._flights: dict[str, asyncio.Task[tuple[Advice, Refusal | None]]] = {}
+        self._pending: dict[str, asyncio.Task[tuple[Advice, Refusal | None]]] = {}
 
     def known(self, origin: str, *, now: float) -> Advice | None:
         """Give the fresh advice of a serialised origin, where it is known; see `Advising`."""
@@ -77,27 +77,27 @@ class OriginAdvice:
             return answer, None
         if isinstance(answer, Fetch):
             self._begin(answer, authority, endpoints)
-        flight = self._flights[origin]
+        flight = self._pending[origin]
         # Whoever waits may go; the asking is for those who come after, too.
         return await asyncio.shield(flight)
 
-    def flight(self, origin: str) -> asyncio.Future[Any] | None:
+    def pending_fetch(self, origin: str) -> asyncio.Future[Any] | None:
         """Give what is done when a serialised origin has been asked, where that is under way; see `Advising`."""
-        return self._flights.get(origin)
+        return self._pending.get(origin)
 
     def close(self) -> None:
         """Ask no more."""
-        for flight in list(self._flights.values()):
+        for flight in list(self._pending.values()):
             flight.cancel()
 
     def _begin(self, fetch: Fetch, authority: Authority, endpoints: Sequence[Endpoint]) -> None:
         origin = authority.origin
         flight = asyncio.ensure_future(self._fly(fetch, authority, endpoints))
-        self._flights[origin] = flight
+        self._pending[origin] = flight
 
         def landed(task: "asyncio.Task[tuple[Advice, Refusal | None]]") -> None:
-            if self._flights.get(origin) is task:
-                del self._flights[origin]
+            if self._pending.get(origin) is task:
+                del self._pending[origin]
             if task.cancelled():
                 self._cache.abandoned(fetch)
             else:
@@ -128,7 +128,7 @@ class OriginAdvice:
         if undialled is not None and undialled.reason == "connections":
             raise undialled
         advice = self._cache.received(fetch, response, now=self._clock())
-        tally(self._counts.advice_fetches, _kind(advice))
+        add_count(self._counts.advice_fetches, _kind(advice))
         return advice, undialled
 
     @contextmanager
@@ -137,7 +137,7 @@ class OriginAdvice:
 
         The owner of a domain can have any number of names, all of them at the address of a third party.
         """
-        addresses = {endpoint.address for endpoint in islice(interleaved(endpoints), MOST_ATTEMPTS)}
+        addresses = {endpoint.address for endpoint in islice(interleaved(endpoints), MAX_ATTEMPTS)}
         for address in addresses:
             if self._fetching[address] >= MAX_FETCHES_PER_ADDRESS:
                 raise Refusal("advice_unreachable", f"{MAX_FETCHES_PER_ADDRESS} origins at {address} are being asked")
@@ -156,7 +156,7 @@ class OriginAdvice:
         try:
             sock = await dial(endpoints, seconds=TIMEOUT)
         except Refusal as refusal:
-            return NETWORK_ERROR._replace(failure=refusal.why), refusal
+            return NETWORK_ERROR._replace(failure=refusal.detail), refusal
 
         async def connect() -> Streams:
             return await asyncio.open_connection(sock=sock, ssl=self._tls, server_hostname=authority.name)

@@ -47,7 +47,7 @@ class Clients:
                 self._gate.master.forget(now=now, most=_LOOKS)
             verdict = self._gate.admit(_DOMAIN, client, now=now)
             if verdict.release > now:
-                raise Refusal("client_rate", pause=verdict.release - now)
+                raise Refusal("client_rate", retry_after=verdict.release - now)
         if self._open.get(client, 0) >= self._most:
             raise Refusal("client_tunnels")
         self._open[client] = self._open.get(client, 0) + 1

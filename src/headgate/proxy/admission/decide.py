@@ -1,7 +1,7 @@
-"""What becomes of a CONNECT: how often, who asks, is there room, where to, does the origin want it, can it be reached.
+"""Deciding on a CONNECT request: the client's limits, its token, a free slot, the host, its addresses, the advice.
 
-In this order, each answer with its own reason, counted and logged. What costs the least is asked first, and nothing is
-looked up, fetched or dialled for whom an earlier question refuses.
+The questions are asked in this order, cheap ones first, and each refusal has its own reason, counted and logged.
+Nothing is looked up, fetched or connected to for a request that an earlier question refuses.
 """
 
 import asyncio
@@ -20,78 +20,92 @@ from headgate.proxy.admission.clients import Clients, client_of
 from headgate.proxy.admission.hosts import HostRules
 from headgate.proxy.admission.replay_store import TokenCheck
 from headgate.proxy.admission.resolver import Resolver
-from headgate.proxy.admission.tunnel_slots import Places
-from headgate.proxy.connect import Asked, Complaint, Ending, Limits, Opened, Refused
+from headgate.proxy.admission.tunnel_slots import TunnelSlots
+from headgate.proxy.connect import (
+    AcceptedConnect,
+    CloseReason,
+    ConnectRequest,
+    EarlyReason,
+    RefusedConnect,
+    TunnelLimits,
+)
 from headgate.proxy.counters import ACCEPTED, Counts
 from headgate.proxy.net.dial import CONNECT_TIMEOUT, Connect, dial
 from headgate.proxy.net.endpoint import Endpoint
-from headgate.proxy.refusal import DEFAULT_PAUSE, Refusal
+from headgate.proxy.refusal import DEFAULT_RETRY_AFTER, Refusal
 from headgate.token import Valid
 from headgate.token.checking import bearer_token
 
-__all__ = ["Advising", "Decision", "Log", "Manners"]
+__all__ = ["AdviceSource", "Admission", "DecisionLog", "ProxyPolicy"]
 
 
-class Advising(Protocol):
-    """Who knows what origins advise; one for all workers."""
+class AdviceSource(Protocol):
+    """Knows the advice of origins; one for all workers."""
 
     def known(self, origin: str, *, now: float) -> Advice | None:
-        """Give the fresh advice of a serialised origin, where it is known here."""
+        """Return the fresh advice of a serialised origin, if it is known here."""
 
     async def advice(self, authority: Authority, endpoints: Sequence[Endpoint]) -> tuple[Advice, Refusal | None]:
-        """Give the advice, asked for at these addresses if it has to be; and why none of them could be dialled then."""
+        """Return the advice, fetched from these addresses if needed, and why none of them could be connected to."""
 
-    def flight(self, origin: str) -> asyncio.Future[Any] | None:
-        """Give what is done when a serialised origin has been asked, where that is under way: whoever waits may go."""
+    def pending_fetch(self, origin: str) -> asyncio.Future[Any] | None:
+        """Return what completes with the pending fetch of a serialised origin, if there is one."""
 
 
-class Log(Protocol):
-    """Where decisions are written down."""
+class DecisionLog(Protocol):
+    """Where decisions are logged."""
 
-    def refused(self, asked: Asked, authority: Authority | None, refusal: Refusal) -> None:
-        """Write down a CONNECT that was refused."""
+    def refused(self, request: ConnectRequest, authority: Authority | None, refusal: Refusal) -> None:
+        """Log a refused request."""
 
     def closed(
-        self, peer: tuple[str, int], authority: Authority, received: int, sent: int, why: Ending, *, seconds: float
+        self,
+        peer: tuple[str, int],
+        authority: Authority,
+        received: int,
+        sent: int,
+        reason: CloseReason,
+        *,
+        seconds: float,
     ) -> None:
-        """Write down a tunnel of the client at that address that is over, and was open for so many seconds."""
+        """Log a closed tunnel of the client at that address, which was open for so many seconds."""
 
 
-class Manners(msgspec.Struct, frozen=True, kw_only=True):
+class ProxyPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How the proxy treats origins and tunnels."""
 
     key: bytes
-    """What the sticky draws are made with: random, and one for all workers."""
+    """Secret key of the draws: random, and the same in all workers."""
     unreachable: Literal["hold", "permit"] = "hold"
-    """What an origin gets that could not say what it advises."""
-    limits: Limits = Limits()
-    """What a tunnel may take."""
+    """Whether to refuse origins whose advice could not be fetched, or to let requests through."""
+    limits: TunnelLimits = TunnelLimits()
+    """Limits of a tunnel."""
     connect_timeout: float = CONNECT_TIMEOUT
-    """Seconds that dialling may take."""
+    """Seconds to connect to a target."""
 
 
-class Decision:
+class Admission:
     """Decides on CONNECTs; its `decide` and `complain` are for a `TunnelServer`."""
 
     def __init__(
         self,
-        manners: Manners,
+        policy: ProxyPolicy,
         *,
         tokens: TokenCheck | None,
         clients: Clients,
-        places: Places,
+        places: TunnelSlots,
         hosts: HostRules,
         resolver: Resolver,
-        advising: Advising,
-        log: Log,
-        seconds_left: Callable[[], float] = lambda: DEFAULT_PAUSE,
+        advising: AdviceSource,
+        log: DecisionLog,
+        seconds_left: Callable[[], float] = lambda: DEFAULT_RETRY_AFTER,
         connect: Connect | None = None,
         clock: Callable[[], float] = time.time,
         steady: Callable[[], float] = time.monotonic,
     ) -> None:
         self.counts = Counts()
-        """What was counted so far."""
-        self._manners = manners
+        """What was counted since the start."""
+        self._policy = policy
         self._tokens = tokens
         self._clients = clients
         self._places = places
@@ -102,39 +116,39 @@ class Decision:
         self._seconds_left = seconds_left
         self._connect = connect
         self._clock = clock
-        self._steady = steady  # for what is between two instants, whatever becomes of the clock that tells the time
+        self._steady = steady  # for durations: it is never set
 
-    async def decide(self, asked: Asked) -> Opened | Refused:
-        """Decide on a CONNECT; see `Decide`."""
-        self.counts.connect_request_bytes += asked.head_bytes
-        authority = parse_authority(asked.authority)
+    async def decide(self, request: ConnectRequest) -> AcceptedConnect | RefusedConnect:
+        """Decide on a request; see `Decide`."""
+        self.counts.connect_request_bytes += request.head_bytes
+        authority = parse_authority(request.authority)
         try:
             if authority is None:
-                raise Refusal("malformed", "it names no host and port")
-            return await self._decide(asked, authority)
+                raise Refusal("malformed", "the target is not HOST:PORT")
+            return await self._decide(request, authority)
         except Refusal as refusal:
-            self._note(asked, authority, refusal)
+            self._count_refusal(request, authority, refusal)
             return refusal.refused
 
-    def complain(self, reason: Complaint, peer: tuple[str, int]) -> Refused:
-        """Refuse what is not decided on; see `Complain`."""
+    def refuse_early(self, reason: EarlyReason, peer: tuple[str, int]) -> RefusedConnect:
+        """Refuse without a decision; see `RefuseEarly`."""
         refusal = Refusal(reason, "only CONNECT is served" if reason == "method" else "")
-        self._note(Asked(authority="", peer=peer), None, refusal)
+        self._count_refusal(ConnectRequest(authority="", peer=peer), None, refusal)
         return refusal.refused
 
-    def _note(self, asked: Asked, authority: Authority | None, refusal: Refusal) -> None:
+    def _count_refusal(self, request: ConnectRequest, authority: Authority | None, refusal: Refusal) -> None:
         self.counts.connected(None if authority is None else authority.origin, refusal.reason)
-        self._log.refused(asked, authority, refusal)
+        self._log.refused(request, authority, refusal)
 
-    async def _decide(self, asked: Asked, authority: Authority) -> Opened:
-        if asked.draining:
-            raise Refusal("draining", pause=self._seconds_left())
-        client = client_of(asked.peer[0])
-        # Before the token: a dictionary is cheaper than a signature, or than the question to Redis.
+    async def _decide(self, request: ConnectRequest, authority: Authority) -> AcceptedConnect:
+        if request.draining:
+            raise Refusal("draining", retry_after=self._seconds_left())
+        client = client_of(request.peer[0])
+        # Before the token: a dictionary lookup is cheaper than verifying a signature or asking Redis.
         self._clients.admit(client, now=self._steady())
-        # Whatever comes between, the cancelling of this included, gives back what was taken.
+        # Every failure from here on, a cancellation included, gives back what was taken.
         try:
-            await self._check_token(asked, authority)
+            await self._check_token(request, authority)
             if not await self._places.take():
                 raise Refusal("tunnels")
         except BaseException:
@@ -143,94 +157,96 @@ class Decision:
         try:
             sock = await self._reach(client, authority)
         except BaseException as error:
-            self._give_back(client, authority, error)
+            self._release(client, authority, error)
             raise
         self.counts.connected(authority.origin, ACCEPTED)
         self.counts.tunnels += 1
-        tunnel = _Tunnel(self, asked.peer, authority, client, began=self._steady())
-        return Opened(socket=sock, closed=tunnel.closed, limits=self._manners.limits)
+        tunnel = _Tunnel(self, request.peer, authority, client, began=self._steady())
+        return AcceptedConnect(socket=sock, on_closed=tunnel.closed, limits=self._policy.limits)
 
-    def over(self, tunnel: "_Tunnel", received: int, sent: int, why: Ending) -> None:
-        """Take back what a tunnel had, count it and write it down."""
+    def tunnel_closed(self, tunnel: "_Tunnel", received: int, sent: int, reason: CloseReason) -> None:
+        """Release what a tunnel held, count and log it."""
         self._places.leave()
         self._clients.leave(tunnel.client)
         self.counts.tunnels -= 1
         self.counts.received += received
         self.counts.sent += sent
         seconds = self._steady() - tunnel.began
-        self._log.closed(tunnel.peer, tunnel.authority, received, sent, why, seconds=seconds)
+        self._log.closed(tunnel.peer, tunnel.authority, received, sent, reason, seconds=seconds)
 
-    def _give_back(self, client: bytes, authority: Authority, error: BaseException) -> None:
-        """Take back what a client had that is refused or gone.
+    def _release(self, client: bytes, authority: Authority, error: BaseException) -> None:
+        """Release what a refused or cancelled request held.
 
-        Its place at once, which other clients wait for. But a question for advice that goes on still counts as one of
-        the client's tunnels: a client that comes and goes would have origins asked without bound.
+        Its slot at once, since other clients wait for it. But a fetch of advice that goes on still counts as one of the
+        client's tunnels: else a client that connects and leaves could cause any number of fetches.
         """
         self._places.leave()
-        question = self._advising.flight(authority.origin) if isinstance(error, asyncio.CancelledError) else None
-        if question is None:
+        fetch = self._advising.pending_fetch(authority.origin) if isinstance(error, asyncio.CancelledError) else None
+        if fetch is None:
             self._clients.leave(client)
         else:
-            question.add_done_callback(lambda _: self._clients.leave(client))
+            fetch.add_done_callback(lambda _: self._clients.leave(client))
 
-    async def _check_token(self, asked: Asked, authority: Authority) -> None:
+    async def _check_token(self, request: ConnectRequest, authority: Authority) -> None:
         if self._tokens is None:
             return
-        shown = [value for name, value in asked.fields if name == "proxy-authorization"]
-        if len(shown) > 1:
-            raise Refusal("token_invalid", "it is shown more than once")
-        token = bearer_token(shown[0]) if shown else None
-        verdict = await self._tokens.check(token, now=self._clock(), origin=authority.origin)
-        if not isinstance(verdict, Valid):
-            raise Refusal(verdict)
+        tokens = [value for name, value in request.fields if name == "proxy-authorization"]
+        if len(tokens) > 1:
+            raise Refusal("token_invalid", "there is more than one Proxy-Authorization")
+        token = bearer_token(tokens[0]) if tokens else None
+        outcome = await self._tokens.check(token, now=self._clock(), origin=authority.origin)
+        if not isinstance(outcome, Valid):
+            raise Refusal(outcome)
 
     async def _reach(self, client: bytes, authority: Authority) -> socket.socket:
-        """Connect to where the authority is, if it may be and wants it."""
+        """Connect to the target, if rules, addresses and advice allow it."""
         refusal = self._hosts.refusal(authority)
         if refusal is not None:
             raise refusal
         if authority.address is None:
-            # What refuses anyway needs no name server; what an address is, costs nothing to find out first.
+            # Known advice that refuses saves the name lookup; an address needs none.
             known = self._advising.known(authority.origin, now=self._clock())
             if known is not None:
-                self._obey(known, client, authority)
+                self._check_advice(known, client, authority)
         endpoints = await self._resolver.resolve(authority, client)
-        advice, undialled = await self._advising.advice(authority, endpoints)
-        if undialled is not None and self._manners.unreachable == "hold":
-            # Who asked the origin in vain is told what happened; who comes later, that it is held.
-            raise undialled
-        self._obey(advice, client, authority)
-        return await dial(endpoints, seconds=self._manners.connect_timeout, connect=self._connect)
+        advice, unreachable_reason = await self._advising.advice(authority, endpoints)
+        if unreachable_reason is not None and self._policy.unreachable == "hold":
+            # This request learns what happened; later ones are refused with "advice_unreachable".
+            raise unreachable_reason
+        self._check_advice(advice, client, authority)
+        return await dial(endpoints, seconds=self._policy.connect_timeout, connect=self._connect)
 
-    def _obey(self, advice: Advice, client: bytes, authority: Authority) -> None:
-        """Refuse what the advice does not permit (traffic-advice.txt, section 7)."""
-        if advice.result is UNREACHABLE and self._manners.unreachable == "hold":
+    def _check_advice(self, advice: Advice, client: bytes, authority: Authority) -> None:
+        """Raise `Refusal` if the advice does not permit the request (traffic-advice.txt, section 7)."""
+        if advice.result is UNREACHABLE and self._policy.unreachable == "hold":
             raise Refusal("advice_unreachable", advice.reason)
         entry = advice.entry
         if entry is None:
             return
         if entry.disallowed:
             raise Refusal("advice_disallowed")
-        # The same client gets the same draw for ten minutes: asking again changes nothing, and lasts not for ever.
-        draw = sticky_draw(self._manners.key, client, authority.origin, now=self._clock())
+        # A client keeps its draw for ten minutes: a retry gains nothing, and no client is refused for ever.
+        draw = sticky_draw(self._policy.key, client, authority.origin, now=self._clock())
         if not permits(entry, draw):
-            raise Refusal("advice_fraction", f"a fraction of {entry.fraction:g} is wanted")
+            raise Refusal(
+                "advice_fraction", f"the origin admits a fraction of {entry.fraction:g}; this client was not selected"
+            )
 
 
 class _Tunnel:
-    """What is to be known when a tunnel is over: little, for there are thousands, and no token shown for it."""
+    """What is needed when a tunnel closes. There are thousands, so it is small and has no token."""
 
-    __slots__ = ("_decision", "authority", "began", "client", "peer")
+    __slots__ = ("_admission", "authority", "began", "client", "peer")
 
     def __init__(
-        self, decision: Decision, peer: tuple[str, int], authority: Authority, client: bytes, *, began: float
+        self, admission: Admission, peer: tuple[str, int], authority: Authority, client: bytes, *, began: float
     ) -> None:
-        self._decision = decision
+        self._admission = admission
         self.peer = peer
         self.authority = authority
         self.client = client
         self.began = began
 
-    def closed(self, received: int, sent: int, why: Ending) -> None:
+    def closed(self, received: int, sent: int, reason: CloseReason) -> None:
         """See `Opened`."""
-        self._decision.over(self, received, sent, why)
+        self._admission.tunnel_closed(self, received, sent, reason)

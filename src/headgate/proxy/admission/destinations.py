@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from ipaddress import ip_network
 
 from headgate.errors import ConfigurationError
-from headgate.proxy.admission.special_addresses import places_of, what_is
+from headgate.proxy.admission.special_addresses import possible_destinations, special_purpose
 from headgate.proxy.net.endpoint import Address, Network
 
 __all__ = ["AddressRules", "parse_network"]
@@ -19,7 +19,7 @@ class AddressRules:
     """Every address but those of the table, those that are `allowed` after all, and none of our own `listeners`.
 
     `listeners` are what the sockets are bound to, and port 0 is none of theirs; one that is bound to a wildcard listens
-    at every address that `is_local` says is this machine's, of either family.
+    at every address that `is_local_address` says is this machine's, of either family.
     """
 
     def __init__(
@@ -27,25 +27,25 @@ class AddressRules:
         allowed: Iterable[Network] = (),
         *,
         listeners: Iterable[tuple[Address, int]] = (),
-        is_local: Callable[[Address], bool],
+        is_local_address: Callable[[Address], bool],
     ) -> None:
         self._allowed = tuple(allowed)
         self._own: dict[int, set[Address]] = {}
         self._wildcards: set[int] = set()
-        self._is_local = is_local
+        self._is_local = is_local_address
         for address, port in listeners:
-            places = places_of(address)
+            places = possible_destinations(address)
             self._own.setdefault(port, set()).update(places)
             if any(place.is_unspecified for place in places):
                 self._wildcards.add(port)
 
     def forbids(self, address: Address, port: int) -> str | None:
         """Say why an address must not be dialled at this port, a clause that goes on after "is"; None where it may."""
-        if port in self._own and any(self._is_own(place, port) for place in places_of(address)):
+        if port in self._own and any(self._is_own(place, port) for place in possible_destinations(address)):
             return "where the proxy itself listens"
         if any(address in network for network in self._allowed):
             return None
-        return what_is(address)
+        return special_purpose(address)
 
     def may_change(self, port: int) -> bool:
         """Say whether what is forbidden at this port is another question each time: which addresses are our own."""

@@ -17,7 +17,7 @@ from headgate.token.checking import CLOCKS_DIFFER
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
-__all__ = ["RedisOnce"]
+__all__ = ["RedisReplayStore"]
 
 _PREFIX: Final = "headgate:token:"
 _CONNECTIONS: Final = 16
@@ -26,7 +26,7 @@ _HOLD: Final = 1.0
 """Seconds for which Redis is not asked after it failed, so that nobody else waits for it."""
 
 
-class RedisOnce:
+class RedisReplayStore:
     """Remembers in the Redis at `url` (`redis://`, `rediss://` or `unix://`), under names that begin with `prefix`.
 
     What follows the prefix is the key's id and the token's random bytes: nobody can guess the name of a token that they

@@ -18,18 +18,18 @@ from headgate.advice.answer import Advice
 from headgate.advice.fetching import TIMEOUT
 from headgate.advice.freshness import MOST
 from headgate.proxy.admission.authority import Authority, parse_authority
-from headgate.proxy.admission.decide import Advising
+from headgate.proxy.admission.decide import AdviceSource
 from headgate.proxy.net.endpoint import Endpoint
-from headgate.proxy.refusal import NEARER, Nearer, Reason, Refusal
+from headgate.proxy.refusal import SPECIFIC_ERRORS, ProxyErrorType, Reason, Refusal
 
-__all__ = ["REPLY_TIMEOUT", "Advised", "AskedAdvice", "Want", "answer_to"]
+__all__ = ["REPLY_TIMEOUT", "AdviceReply", "RemoteAdvice", "AdviceQuery", "answer_query"]
 
 REPLY_TIMEOUT: Final = 2 * TIMEOUT
 """Seconds that a worker waits for its parent: longer than any fetch takes, so that it ends only a wait for nothing."""
 _MOST_ORIGINS: Final = 10_000
 
 
-class Want(msgspec.Struct, frozen=True, tag=True):
+class AdviceQuery(msgspec.Struct, frozen=True, tag=True):
     """Worker to parent: an origin's advice is wanted."""
 
     number: int
@@ -45,10 +45,10 @@ class _Why(msgspec.Struct, frozen=True):
 
     reason: Reason
     why: str
-    nearer: Nearer | None
+    nearer: ProxyErrorType | None
 
 
-class Advised(msgspec.Struct, frozen=True, tag=True):
+class AdviceReply(msgspec.Struct, frozen=True, tag=True):
     """Parent to worker: the answer to one `Want`."""
 
     number: int
@@ -58,7 +58,7 @@ class Advised(msgspec.Struct, frozen=True, tag=True):
     """Why the origin could not be dialled, or nobody be asked."""
 
 
-async def answer_to(want: Want, advising: Advising) -> Advised:
+async def answer_query(want: AdviceQuery, advising: AdviceSource) -> AdviceReply:
     """Answer a worker, whatever happens meanwhile; only `CancelledError` is raised."""
     try:
         authority = parse_authority(want.authority)
@@ -66,38 +66,42 @@ async def answer_to(want: Want, advising: Advising) -> Advised:
         endpoints = [Endpoint(ip_address(address), port) for address, port in want.endpoints]
         advice, undialled = await advising.advice(authority, endpoints)
     except Refusal as refusal:
-        return Advised(want.number, None, _packed(refusal))
+        return AdviceReply(want.number, None, _packed(refusal))
     except Exception as error:
         told = {"message": f"answering a worker about {want.authority} failed", "exception": error}
         asyncio.get_running_loop().call_exception_handler(told)
-        return Advised(want.number, None, _packed(Refusal("internal", "its advice could not be looked up")))
-    return Advised(want.number, advice, None if undialled is None else _packed(undialled))
+        return AdviceReply(want.number, None, _packed(Refusal("internal", "its advice could not be looked up")))
+    return AdviceReply(want.number, advice, None if undialled is None else _packed(undialled))
 
 
 class _Question(NamedTuple):
     """A `Want` that the parent has not answered yet."""
 
     origin: str
-    answer: asyncio.Future[Advised]
+    answer: asyncio.Future[AdviceReply]
     timer: asyncio.TimerHandle
     """Ends the wait for the answer."""
 
 
-class AskedAdvice:
+class RemoteAdvice:
     """A worker's end: what origins advise, asked of the parent with `send`; see `Advising`. For one event loop.
 
     A parent that has not answered after `timeout` seconds is not waited for any longer.
     """
 
     def __init__(
-        self, send: Callable[[Want], None], *, timeout: float = REPLY_TIMEOUT, clock: Callable[[], float] = time.time
+        self,
+        send: Callable[[AdviceQuery], None],
+        *,
+        timeout: float = REPLY_TIMEOUT,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._send = send
         self._timeout = timeout
         self._clock = clock
         self._copies: OrderedDict[str, Advice] = OrderedDict()
         self._wanted: dict[int, _Question] = {}
-        self._flights: dict[str, asyncio.Future[Advised]] = {}
+        self._pending: dict[str, asyncio.Future[AdviceReply]] = {}
         self._number = 0
         self._is_closed = False
 
@@ -118,7 +122,7 @@ class AskedAdvice:
         known = self.known(origin, now=self._clock())
         if known is not None:
             return known, None
-        flight = self._flights.get(origin)
+        flight = self._pending.get(origin)
         if flight is None:
             flight = self._want(authority, endpoints)
         # Whoever waits may go; the others still want to know.
@@ -128,18 +132,18 @@ class AskedAdvice:
             raise refusal or Refusal("connections", "nobody can be asked")
         return advised.advice, refusal
 
-    def flight(self, origin: str) -> asyncio.Future[Any] | None:
+    def pending_fetch(self, origin: str) -> asyncio.Future[Any] | None:
         """Give what is done when the parent answers for a serialised origin, where it is asked; see `Advising`."""
-        return self._flights.get(origin)
+        return self._pending.get(origin)
 
-    def hear(self, advised: Advised) -> None:
+    def hear(self, advised: AdviceReply) -> None:
         """Hear the parent's answer; one that comes after the timeout is ignored."""
         question = self._wanted.pop(advised.number, None)
         if question is None:
             return
         origin, flight, timer = question
         timer.cancel()
-        del self._flights[origin]
+        del self._pending[origin]
         if advised.advice is not None:
             self._copies[origin] = advised.advice
             if len(self._copies) > _MOST_ORIGINS:
@@ -150,28 +154,28 @@ class AskedAdvice:
         """Hear that the parent is gone: nobody answers any more."""
         self._is_closed = True
         for number in list(self._wanted):
-            self.hear(Advised(number, None, None))
+            self.hear(AdviceReply(number, None, None))
 
-    def _want(self, authority: Authority, endpoints: Sequence[Endpoint]) -> "asyncio.Future[Advised]":
+    def _want(self, authority: Authority, endpoints: Sequence[Endpoint]) -> "asyncio.Future[AdviceReply]":
         self._number += 1
         loop = asyncio.get_running_loop()
-        flight: asyncio.Future[Advised] = loop.create_future()
-        no_answer = Advised(self._number, None, _packed(Refusal("internal", "the parent process did not answer")))
+        flight: asyncio.Future[AdviceReply] = loop.create_future()
+        no_answer = AdviceReply(self._number, None, _packed(Refusal("internal", "the parent process did not answer")))
         timer = loop.call_later(self._timeout, self.hear, no_answer)
         self._wanted[self._number] = _Question(authority.origin, flight, timer)
-        self._flights[authority.origin] = flight
+        self._pending[authority.origin] = flight
         if self._is_closed:
-            self.hear(Advised(self._number, None, None))
+            self.hear(AdviceReply(self._number, None, None))
         else:
             listed = tuple((endpoint.host, endpoint.port) for endpoint in endpoints)
-            self._send(Want(self._number, str(authority), listed))
+            self._send(AdviceQuery(self._number, str(authority), listed))
         return flight
 
 
 def _packed(refusal: Refusal) -> _Why:
-    nearer = next((nearer for nearer, answer in NEARER.items() if answer is refusal.answer), None)
-    return _Why(refusal.reason, refusal.why, nearer)
+    nearer = next((nearer for nearer, answer in SPECIFIC_ERRORS.items() if answer is refusal.rule), None)
+    return _Why(refusal.reason, refusal.detail, nearer)
 
 
 def _unpacked(why: _Why) -> Refusal:
-    return Refusal(why.reason, why.why, nearer=why.nearer)
+    return Refusal(why.reason, why.why, error_type=why.nearer)

@@ -9,10 +9,10 @@ from typing import Protocol
 
 from headgate.token import Checker, Key, Reason, Valid
 
-__all__ = ["Once", "TokenCheck"]
+__all__ = ["ReplayStore", "TokenCheck"]
 
 
-class Once(Protocol):
+class ReplayStore(Protocol):
     """Remembers which tokens were shown."""
 
     async def use(self, valid: Valid, *, now: float) -> Reason | None:
@@ -25,7 +25,7 @@ class Once(Protocol):
 class TokenCheck:
     """Checks tokens of any of these keys, and owns `once`; raises `ConfigurationError` for keys that are none."""
 
-    def __init__(self, keys: Iterable[Key], once: Once) -> None:
+    def __init__(self, keys: Iterable[Key], once: ReplayStore) -> None:
         self._checker = Checker(keys)
         self._once = once
 

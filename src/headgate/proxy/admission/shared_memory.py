@@ -13,17 +13,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-__all__ = ["Stuck", "lock", "locked", "make_memory", "unlock"]
+__all__ = ["LockTimeout", "lock", "locked", "create_shared_memory", "unlock"]
 
 _PAUSE: Final = 0.001
 _TRIES: Final = 100
 
 
-class Stuck(Exception):
+class LockTimeout(Exception):
     """The lock is held by a process that does not go on."""
 
 
-def make_memory(size: int) -> int:
+def create_shared_memory(size: int) -> int:
     """Make so many bytes of shared memory, all zero, and give their descriptor, which is the caller's to close."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("headgate", os.MFD_CLOEXEC)
@@ -45,7 +45,7 @@ async def locked(descriptor: int) -> AsyncIterator[None]:
             break
         await asyncio.sleep(_PAUSE)
     else:
-        raise Stuck
+        raise LockTimeout
     try:
         yield
     finally:

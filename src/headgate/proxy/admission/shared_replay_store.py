@@ -3,19 +3,19 @@
 import mmap
 import os
 
-from headgate.proxy.admission.shared_memory import Stuck, locked, make_memory
+from headgate.proxy.admission.shared_memory import LockTimeout, create_shared_memory, locked
 from headgate.token import Reason, ReplayTable, Valid
 from headgate.token.replay import MOST_TOKENS, table_size
 
-__all__ = ["SharedOnce", "make_table"]
+__all__ = ["SharedReplayStore", "create_replay_table"]
 
 
-def make_table(most: int = MOST_TOKENS) -> int:
+def create_replay_table(most: int = MOST_TOKENS) -> int:
     """Make the memory for so many tokens at a time, and give its descriptor, which is the caller's to close."""
-    return make_memory(table_size(most))
+    return create_shared_memory(table_size(most))
 
 
-class SharedOnce:
+class SharedReplayStore:
     """Remembers in the table behind a descriptor from `make_table`, its own or one that was inherited.
 
     The descriptor is its own from then on. It is for one event loop; other processes have theirs.
@@ -31,7 +31,7 @@ class SharedOnce:
         try:
             async with locked(self._descriptor):
                 return self._table.use(valid, now=now)
-        except Stuck:
+        except LockTimeout:
             return "tokens"
 
     async def close(self) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 
 from headgate.proxy.net.endpoint import Address, Network
 
-__all__ = ["GLOBAL_UNICAST", "SPECIAL", "places_of", "what_is"]
+__all__ = ["GLOBAL_UNICAST", "SPECIAL", "possible_destinations", "special_purpose"]
 
 GLOBAL_UNICAST: Final = IPv6Network("2000::/3")
 """All that IANA hands out of IPv6."""
@@ -81,7 +81,7 @@ _ROWS: Final = {
 }
 
 
-def what_is(address: Address) -> str | None:
+def special_purpose(address: Address) -> str | None:
     """Say what an address is that is not to be dialled, "loopback (RFC 1122), in 127.0.0.0/8"; None of any other."""
     number = int(address)
     for mask, first, words in _ROWS[address.version]:
@@ -90,7 +90,7 @@ def what_is(address: Address) -> str | None:
     return None if address.version == 4 else f"not global unicast, outside {GLOBAL_UNICAST}"
 
 
-def places_of(address: Address) -> tuple[Address, ...]:
+def possible_destinations(address: Address) -> tuple[Address, ...]:
     """Give where a connection to an address may come out: there, without its zone, and at an IPv4 address inside it."""
     if address.version == 4:
         return (address,)

@@ -1,4 +1,4 @@
-"""Places for tunnels, so many for all workers together: taken one at a time, and never one too many.
+"""TunnelSlots for tunnels, so many for all workers together: taken one at a time, and never one too many.
 
 Each worker counts its own in a cell of the memory they share, so that the places of one that died can be freed by
 whoever outlives it.
@@ -8,19 +8,19 @@ import mmap
 import os
 from typing import Final
 
-from headgate.proxy.admission.shared_memory import Stuck, lock, locked, make_memory, unlock
+from headgate.proxy.admission.shared_memory import LockTimeout, create_shared_memory, lock, locked, unlock
 
-__all__ = ["Places", "make_places"]
+__all__ = ["TunnelSlots", "create_slots"]
 
 _CELL: Final = 8
 
 
-def make_places(workers: int) -> int:
+def create_slots(workers: int) -> int:
     """Make the memory for so many workers, and give its descriptor, which is the caller's to close."""
-    return make_memory(workers * _CELL)
+    return create_shared_memory(workers * _CELL)
 
 
-class Places:
+class TunnelSlots:
     """At most `most` places over all workers; this one's are in the cell `worker`, which counts from 0.
 
     The descriptor, from `make_places`, is its own from then on; it is for one event loop.
@@ -50,7 +50,7 @@ class Places:
         try:
             async with locked(self._descriptor):
                 return self._take()
-        except Stuck:
+        except LockTimeout:
             return False
 
     def _take(self) -> bool:

@@ -1,145 +1,191 @@
-"""An HTTP/1.1 connection of a client: heads read one after another, each decided on, until one becomes a tunnel.
+"""A client connection that speaks HTTP/1.1: one request head after another, until one becomes a tunnel.
 
-A connection is in one of five moods: it waits for a head, or for the rest of one; a decision is under way; an answer is
-not yet sent; or everything is thrown away, since the last answer has been. While a decision is under way the connection
-is still listened to, since a client that goes has no more need of it; what it sends ahead is kept, within bounds.
+States: READING a head; DECIDING on a CONNECT; RESPONDING while a response is not completely sent; CLOSING while the
+last one is not; LINGERING while input is discarded, so that the last response is not lost to a reset; HANDED_OVER to a
+tunnel; CLOSED. While a decision is pending the client may send ahead, up to a limit, and is noticed when it leaves.
 """
 
 import asyncio
+import enum
 import math
 import socket
 import ssl
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Literal
+from typing import Final, Literal
 
-from headgate.proxy.connect import Asked, Opened, Refused
+from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect
 from headgate.proxy.http1.head import Head, Malformed, end_of_head, parse_head
 from headgate.proxy.net.poller import READ, WRITE
-from headgate.proxy.net.tls import is_certified, record_overhead, say_end
-from headgate.proxy.tunnel_end import WOULD_BLOCK, reset
+from headgate.proxy.net.sockets import WOULD_BLOCK, reset
+from headgate.proxy.net.tls import record_overhead, shutdown_write
+from headgate.proxy.services import Services
 
-if TYPE_CHECKING:
-    from headgate.proxy.server import TunnelServer
+__all__ = ["TRANSITIONS", "ConnectionEvent", "ConnectionState", "Http1Connection", "response_head"]
 
-__all__ = ["Http1Connection", "answer"]
+_ESTABLISHED: Final = b"HTTP/1.1 200 Connection established\r\n\r\n"
+_MAX_BUFFER_SIZE: Final = 1 << 16
+"""Bytes kept that were sent ahead of a decision or response; more stay with the client."""
+_READ_SIZE: Final = 1 << 16
+_MAX_REQUESTS_PER_TURN: Final = 16
+"""Requests answered in a row before other connections have their turn: one read may contain thousands."""
 
-_ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
-_MOST_AHEAD = 1 << 16
-"""Bytes sent ahead of a decision that are kept; more stay with the client."""
-_PIECE = 1 << 16
-_MOST_PER_TURN = 16
-"""Requests answered here in a row before others get their turn: thousands of them fit into what is read at once."""
+
+class ConnectionState(enum.Enum):
+    """States of a connection; see the module."""
+
+    READING = enum.auto()
+    DECIDING = enum.auto()
+    RESPONDING = enum.auto()
+    CLOSING = enum.auto()
+    LINGERING = enum.auto()
+    HANDED_OVER = enum.auto()
+    CLOSED = enum.auto()
+
+
+class ConnectionEvent(enum.Enum):
+    """What changes the state."""
+
+    CONNECT = "a CONNECT request is to be decided on"
+    RESPONSE = "a response is to be sent"
+    LAST_RESPONSE = "a response is to be sent after which the connection closes"
+    SENT = "the response is sent"
+    ACCEPTED = "a tunnel is established"
+    LOST = "the client's socket is closed or broken, or the time is over"
+
+
+_S, _E = ConnectionState, ConnectionEvent
+TRANSITIONS: Final = {
+    (_S.READING, _E.CONNECT): _S.DECIDING,
+    (_S.READING, _E.RESPONSE): _S.RESPONDING,
+    (_S.READING, _E.LAST_RESPONSE): _S.CLOSING,
+    (_S.READING, _E.LOST): _S.CLOSED,
+    (_S.DECIDING, _E.RESPONSE): _S.RESPONDING,
+    (_S.DECIDING, _E.LAST_RESPONSE): _S.CLOSING,
+    (_S.DECIDING, _E.ACCEPTED): _S.HANDED_OVER,
+    (_S.DECIDING, _E.LOST): _S.CLOSED,
+    (_S.RESPONDING, _E.SENT): _S.READING,
+    (_S.RESPONDING, _E.LOST): _S.CLOSED,
+    (_S.CLOSING, _E.SENT): _S.LINGERING,
+    (_S.CLOSING, _E.LOST): _S.CLOSED,
+    (_S.LINGERING, _E.LOST): _S.CLOSED,
+}
+"""The state after an event. An event that is not listed for a state does nothing."""
 
 
 class Http1Connection:
-    """See the module. `surplus` is a connection too many, which is only told so."""
+    """One connection. `surplus` marks one beyond the limit of connections, whose requests are refused."""
 
     __slots__ = (
-        "_buffer", "_closing", "_eof", "_gone", "_head", "_head_begun", "_out", "_peer", "_scanned", "_server",
-        "_socket", "_surplus", "_task", "_wanted", "deadline",
+        "_buffer", "_client_ended", "_decision", "_events", "_head_started", "_keep_alive", "_loop_state", "_peer",
+        "_scanned", "_services", "_socket", "_surplus", "_unsent", "deadline", "state",
     )  # fmt: skip
 
     def __init__(
-        self, server: "TunnelServer", sock: socket.socket, peer: tuple[str, int], *, surplus: bool = False
+        self, services: Services, sock: socket.socket, peer: tuple[str, int], *, surplus: bool = False
     ) -> None:
-        self._server = server
+        self._services = services
+        self._loop_state = services.loop_state
         self._socket = sock
         self._peer = peer
         self._surplus = surplus
+        self.state = ConnectionState.READING
         self._buffer = bytearray()
-        self._scanned = 0
-        self._head: Head | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._out: bytes | memoryview = b""
-        self._eof = self._closing = self._gone = self._head_begun = False
-        self._wanted = READ
-        self.deadline = server.relay.now + server.patience.quiet
-        """When, on the coarse clock, `expire` is due."""
+        self._scanned = 0  # bytes of an incomplete head that have been checked
+        self._head_started = False
+        self._keep_alive = False  # what the request asks for that is decided on
+        self._client_ended = False  # and what it sent before is still to be answered
+        self._decision: asyncio.Task[None] | None = None
+        self._unsent: bytes | memoryview = b""
+        self._events = READ
+        self.deadline = self._loop_state.now + services.timeouts.idle
 
-    # What the poll and the server call.
+    # What the poller and the server call.
 
     def ready(self, events: int) -> None:
-        """See `Ready`."""
+        """Send and read what can be; see `Pollable`."""
         if events & WRITE:
-            self._send(self._out)
-            self._go_on()
-        if events & READ and not self._gone:
+            self._send(self._unsent)
+            self._handle_requests()
+        if events & READ and self._is_open:
             self._read()
 
     def expire(self) -> None:
-        """Close: the client does not go on."""
-        self.close()
+        """Close: the client is too slow."""
+        self.abort()
 
-    def close(self, *, visibly: bool = False) -> None:
-        """End at once, with what is under way."""
-        if self._gone:
+    def abort(self, *, with_reset: bool = False) -> None:
+        """Close at once, and cancel a pending decision."""
+        if not self._transition(ConnectionEvent.LOST):
             return
-        self._server.poll.drop(self._socket.fileno())
-        (reset if visibly else socket.socket.close)(self._socket)
-        self._leave()
-        if self._task is not None:
-            self._task.cancel()
+        self._loop_state.poller.drop(self._socket.fileno())
+        if with_reset:
+            reset(self._socket)
+        else:
+            self._socket.close()
+        self._services.connection_closed(self)
+        if self._decision is not None:
+            self._decision.cancel()
 
     @property
-    def busy(self) -> int:
-        """How many tunnels it is about to become."""
-        return int(self._task is not None)
+    def tunnels(self) -> int:
+        """1 while a decision is pending."""
+        return int(self._decision is not None)
 
     @property
-    def passed(self) -> tuple[int, int]:
-        """No bytes: once it is a tunnel, it is a connection no more."""
+    def bytes_passed(self) -> tuple[int, int]:
+        """None: an established tunnel is not counted here."""
         return 0, 0
 
     def drain(self) -> None:
-        """Begin the end: do nothing, since the decision knows what to answer the next CONNECT."""
+        """Go on: requests that follow are refused by the decision."""
 
     # Reading.
 
     def _read(self) -> None:
-        server = self._server
-        piece = server.relay.buffer
+        data = self._loop_state.buffer
         try:
-            count = self._socket.recv_into(piece, _PIECE)
+            count = self._socket.recv_into(data, _READ_SIZE)
         except ssl.SSLWantWriteError:
-            self.close()  # it changes keys and reads no answer to that
+            self.abort()  # it renews its keys and reads no answer to that
             return
         except WOULD_BLOCK:
             return
         except OSError:
-            self.close()
+            self.abort()
             return
         if not count:
-            self._hear_end()
-        elif not self._closing:
-            # Once for each request: empty lines before it, however often, give no more time.
-            if not self._head_begun and self._task is None:
-                self._head_begun = True
-                self.deadline = server.relay.now + server.patience.head
-            self._buffer += piece[:count]
-            self._go_on()
-            if self._out and len(self._buffer) >= _MOST_AHEAD:
-                self._want(WRITE)
+            self._handle_end()
+        elif self.state is not ConnectionState.CLOSING and self.state is not ConnectionState.LINGERING:
+            # Once for each request: empty lines before it, however many, do not extend the time.
+            if not self._head_started and self.state is not ConnectionState.DECIDING:
+                self._head_started = True
+                self.deadline = self._loop_state.now + self._services.timeouts.head
+            self._buffer += data[:count]
+            self._handle_requests()
+            if self._unsent and self._is_full:
+                self._wait_for(WRITE)
 
-    def _hear_end(self) -> None:
-        """Close, unless an answer is on its way, or there is something behind the head: the client may wait for it."""
-        if not self._out and (self._closing or not self._buffer or self._task is None):
-            self.close()
+    def _handle_end(self) -> None:
+        """Close, unless a response is being sent, or data follows the head: then the client may wait for the answer."""
+        is_waited_for = self.state is ConnectionState.DECIDING and self._buffer
+        if self._unsent or is_waited_for:
+            self._client_ended = True
+            self._wait_for(self._events & ~READ)
         else:
-            self._eof = True
-            self._want(self._wanted & ~READ)
+            self.abort()
 
-    def _go_on(self) -> None:
-        """See to one head after another, for as long as there is a whole one and nothing has to be waited for."""
-        for _ in range(_MOST_PER_TURN):
-            if self._task is not None or self._out or self._closing or self._gone or not self._see_to_next():
+    def _handle_requests(self) -> None:
+        """Handle one request after another, as long as heads are complete and each is answered at once."""
+        for _ in range(_MAX_REQUESTS_PER_TURN):
+            if self.state is not ConnectionState.READING or not self._handle_request():
                 break
         else:
-            self._server.loop.call_soon(self._go_on)
-        if not (self._out or self._closing or self._gone):
-            self._want(0 if self._eof or len(self._buffer) >= _MOST_AHEAD else READ)
+            asyncio.get_running_loop().call_soon(self._handle_requests)
+        if self.state is ConnectionState.READING or self.state is ConnectionState.DECIDING:
+            self._wait_for(0 if self._client_ended or self._is_full else READ)
 
-    def _see_to_next(self) -> bool:
-        """Look at what has come for a head, and see to it; returns whether it was whole."""
+    def _handle_request(self) -> bool:
+        """Handle the next request, if its head is complete; returns whether it was."""
         buffer = self._buffer
         while buffer.startswith(b"\r\n"):
             del buffer[:2]  # 9112 2.2: an empty line before a request is ignored
@@ -147,135 +193,148 @@ class Http1Connection:
             end = end_of_head(buffer, self._scanned)
             if not end:
                 self._scanned = len(buffer)
-                if self._eof:
-                    self.close()
+                if self._client_ended:
+                    self.abort()
                 return False
-            self._scanned, self._head_begun = 0, False
+            self._scanned, self._head_started = 0, False
             raw = bytes(buffer[:end])
             del buffer[:end]
             head = parse_head(raw)
         except Malformed:
-            self._refuse("malformed")
+            self._refuse_early("malformed")
         else:
-            self._see_to(head, len(raw))
+            self._respond_to(head, len(raw))
         return True
 
-    def _see_to(self, head: Head, head_bytes: int) -> None:
-        server = self._server
+    def _respond_to(self, head: Head, head_size: int) -> None:
+        services = self._services
         if head.method != "CONNECT":
-            page = None if head.has_body or self._surplus else server.page(head.method, head.target)
+            page = None if head.has_body or self._surplus else services.find_page(head.method, head.target)
             if page is None:
-                # What follows a body of whatever framing is not looked for.
-                self._refuse("method", last=head.has_body or not head.keep_alive)
+                # After a body, whatever its framing, no further request is looked for.
+                self._refuse_early("method", is_last=head.has_body or not head.keep_alive)
             else:
-                last = not head.keep_alive
-                self._answer(page.message(last=last, whole=head.method != "HEAD"), last=last)
-            return
-        if self._surplus:
-            self._refuse("connections")
-            return
-        self._head = head
-        self.deadline = math.inf  # the decision has limits of its own
-        asked = Asked(
+                is_last = not head.keep_alive
+                self._respond(page.message(is_last=is_last, with_body=head.method != "HEAD"), is_last=is_last)
+        elif self._surplus:
+            self._refuse_early("connections")
+        else:
+            self._start_decision(head, head_size)
+
+    # Decisions and responses.
+
+    def _start_decision(self, head: Head, head_size: int) -> None:
+        self._transition(ConnectionEvent.CONNECT)
+        self._keep_alive = head.keep_alive
+        self.deadline = math.inf  # a decision has timeouts of its own
+        connect = ConnectRequest(
             authority=head.target,
             fields=head.fields,
             peer=self._peer,
-            head_bytes=head_bytes + record_overhead(self._socket),
-            certified=is_certified(self._socket),
-            draining=server.draining,
+            head_bytes=head_size + record_overhead(self._socket),
+            draining=self._services.draining,
         )
-        self._task = server.loop.create_task(self._ask(asked))
+        self._decision = asyncio.get_running_loop().create_task(self._decide(connect))
 
-    # What becomes of it.
-
-    async def _ask(self, asked: Asked) -> None:
-        """Have it decided on, and see to the verdict here and now: a callback would be one turn of the loop more."""
+    async def _decide(self, connect: ConnectRequest) -> None:
+        """Await the decision and act on it in the same task: a callback would take another turn of the event loop."""
         try:
-            verdict = await self._server.decide(asked)
+            outcome = await self._services.decide(connect)
         except BaseException as error:
-            self._task = None
-            self.close(visibly=True)
+            self._decision = None
+            self.abort(with_reset=True)
             if not isinstance(error, Exception):
                 raise
-            self._server.loop.call_exception_handler({"message": "a decision failed", "exception": error})
-        else:
-            self._task = None
-            self._decided(verdict)
-
-    def _decided(self, verdict: Opened | Refused) -> None:
-        if isinstance(verdict, Opened):
-            self._open(verdict)
-        elif not self._gone and self._head is not None:
-            last = not self._head.keep_alive
-            self._answer(answer(verdict, last=last), last=last)
-            self._go_on()
-
-    def _open(self, opened: Opened) -> None:
-        """Become a tunnel, if the client is still there to hear of it."""
-        server = self._server
-        try:
-            greeted = not self._gone and self._socket.send(_ESTABLISHED) == len(_ESTABLISHED)
-        except OSError:
-            greeted = False
-        if not greeted:
-            reset(opened.socket)
-            opened.closed(0, 0, "client_gone")
-            self.close()
+            context = {"message": "a decision failed", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(context)
             return
-        sock, early = self._socket, bytes(self._buffer)
-        self._want(READ)
-        self._leave()
-        server.relay.join(sock, opened, early)
+        self._decision = None
+        if isinstance(outcome, AcceptedConnect):
+            self._establish(outcome)
+        elif self._is_open:
+            is_last = not self._keep_alive
+            self._respond(response_head(outcome, is_last=is_last), is_last=is_last)
+            self._handle_requests()
 
-    def _refuse(self, reason: Literal["malformed", "method", "connections"], *, last: bool = True) -> None:
-        """Refuse what nobody decides on, and, after the `last`, listen no more."""
-        self._answer(answer(self._server.complain(reason, self._peer), last=last), last=last)
+    def _establish(self, accepted: AcceptedConnect) -> None:
+        """Start the tunnel, if the client is still there."""
+        try:
+            is_sent = self._is_open and self._socket.send(_ESTABLISHED) == len(_ESTABLISHED)
+        except OSError:
+            is_sent = False
+        if not is_sent:
+            reset(accepted.socket)
+            accepted.on_closed(0, 0, "client_gone")
+            self.abort()
+            return
+        self._wait_for(READ)
+        self._transition(ConnectionEvent.ACCEPTED)
+        self._services.connection_closed(self)
+        self._services.start_tunnel(self._socket, accepted, bytes(self._buffer))
 
-    def _answer(self, message: bytes | memoryview, *, last: bool) -> None:
-        server = self._server
-        self._closing = last
-        self.deadline = server.relay.now + server.patience.quiet
+    def _refuse_early(self, reason: Literal["malformed", "method", "connections"], *, is_last: bool = True) -> None:
+        """Refuse a request without a decision."""
+        refused = self._services.refuse_early(reason, self._peer)
+        self._respond(response_head(refused, is_last=is_last), is_last=is_last)
+
+    def _respond(self, message: bytes | memoryview, *, is_last: bool) -> None:
+        self._transition(ConnectionEvent.LAST_RESPONSE if is_last else ConnectionEvent.RESPONSE)
+        self.deadline = self._loop_state.now + self._services.timeouts.idle
         self._send(message)
 
-    def _send(self, out: bytes | memoryview) -> None:
-        """Send; once all of the last answer is sent, end."""
+    def _send(self, message: bytes | memoryview) -> None:
+        """Send what the system takes now."""
         try:
-            sent = self._socket.send(out) if out else 0
+            sent = self._socket.send(message) if message else 0
         except WOULD_BLOCK:
             sent = 0
         except OSError:
-            self.close()
+            self.abort()
             return
-        self._out = out[sent:]
-        if self._out:
-            self._want(WRITE if self._eof or len(self._buffer) >= _MOST_AHEAD else READ | WRITE)
-        elif self._closing:
+        self._unsent = message[sent:]
+        if self._unsent:
+            self._wait_for(WRITE if self._client_ended or self._is_full else READ | WRITE)
+        elif self._transition(ConnectionEvent.SENT) and self.state is ConnectionState.LINGERING:
             self._linger()
 
     def _linger(self) -> None:
-        """Say that this is all, but read on for a while: unread bytes would make a reset of it (9112 9.6)."""
+        """Send the end, but read on for a while: input that is not read would cause a reset (9112 9.6)."""
         self._buffer.clear()
-        if self._eof:
-            self.close()
+        if self._client_ended:
+            self.abort()
             return
-        self.deadline = self._server.relay.now + self._server.patience.linger
-        say_end(self._socket)
-        self._want(READ)
+        self.deadline = self._loop_state.now + self._services.timeouts.linger
+        shutdown_write(self._socket)
+        self._wait_for(READ)
 
-    def _want(self, wanted: int) -> None:
-        if wanted != self._wanted:
-            self._wanted = wanted
-            self._server.poll.change(self._socket.fileno(), wanted)
+    # The life of the connection.
 
-    def _leave(self) -> None:
-        self._gone = True
-        self._server.leave(self)
+    @property
+    def _is_open(self) -> bool:
+        return self.state is not ConnectionState.CLOSED and self.state is not ConnectionState.HANDED_OVER
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._buffer) >= _MAX_BUFFER_SIZE
+
+    def _transition(self, event: ConnectionEvent) -> bool:
+        """Change the state; returns whether the event means anything in the present one."""
+        state = TRANSITIONS.get((self.state, event))
+        if state is None:
+            return False
+        self.state = state
+        return True
+
+    def _wait_for(self, events: int) -> None:
+        if events != self._events:
+            self._events = events
+            self._loop_state.poller.modify(self._socket.fileno(), events)
 
 
-def answer(refused: Refused, *, last: bool) -> bytes:
-    """Write a refusal as the bytes of an HTTP/1.1 message; after the `last` one the connection ends."""
+def response_head(refused: RefusedConnect, *, is_last: bool) -> bytes:
+    """Return a refusal as an HTTP/1.1 message; after the last one the connection closes."""
     lines = [f"HTTP/1.1 {refused.status} {HTTPStatus(refused.status).phrase}"]
     lines += [f"{name}: {value}" for name, value in refused.fields]
-    if last:
+    if is_last:
         lines.append("Connection: close")
     return "\r\n".join([*lines, "Content-Length: 0", "\r\n"]).encode("latin-1")

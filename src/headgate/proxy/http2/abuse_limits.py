@@ -1,73 +1,68 @@
-"""What one client may do to no purpose: each kind of it a little at once, and a little a second.
+"""Leaky-bucket limits per connection for abusive but valid HTTP/2 frames (RFC 9113, section 10.5).
 
-None of it is wrong in itself. It costs the client next to nothing and the proxy something, and nobody is served by it:
-streams that are reset before they are answered (CVE-2023-44487), settings and pings without end, frames that carry
-nothing. This file knows only how many there were.
+None of these frames is an error. Each costs the client next to nothing and the proxy something: streams reset before
+they are answered (CVE-2023-44487), endless SETTINGS and PING, frames that carry nothing.
 """
 
 from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from h2.errors import ErrorCodes
+from headgate.proxy.http2.frames import ErrorCode, Http2Error
 
-from headgate.proxy.http2.frames import Violation
+__all__ = ["ABUSE_LIMITS", "AbuseKind", "AbuseLimit", "AbuseLimiter"]
 
-__all__ = ["ALLOWANCES", "Allowance", "Floods", "Nuisance"]
-
-Nuisance: TypeAlias = Literal[
+AbuseKind: TypeAlias = Literal[
     "resets", "mistakes", "settings", "pings", "idle frames", "empty DATA", "late DATA", "WINDOW_UPDATE", "head bytes"
 ]
-"""The kinds there are."""
 
 
-class Allowance(NamedTuple):
-    """How many at once, and how many a second in the long run."""
+class AbuseLimit(NamedTuple):
+    """How many at once, and how many per second in the long run."""
 
-    at_once: float
-    a_second: float
+    burst: float
+    per_second: float
 
 
-ALLOWANCES: Final[Mapping[Nuisance, Allowance]] = {
-    # Streams that the client resets before a byte has passed: the decision is paid for, and nobody wants it.
-    "resets": Allowance(100, 10),
-    # Requests that are malformed or no CONNECT, streams beyond the most, errors that end a stream of ours.
-    "mistakes": Allowance(100, 10),
+ABUSE_LIMITS: Final[Mapping[AbuseKind, AbuseLimit]] = {
+    # Streams that the client resets before a byte has passed: the decision was made in vain.
+    "resets": AbuseLimit(100, 10),
+    # Requests that are malformed or not CONNECT, streams beyond the maximum, errors that end a stream.
+    "mistakes": AbuseLimit(100, 10),
     # A client sends one or two in its life, one that tunes its windows a few more.
-    "settings": Allowance(50, 1),
-    # Some clients measure the way's length once per round trip while bytes flow.
-    "pings": Allowance(1000, 100),
-    # PRIORITY, frames of unknown types, what is about streams that are over.
-    "idle frames": Allowance(1000, 100),
-    "empty DATA": Allowance(100, 10),
-    # What was on its way when a stream was reset.
-    "late DATA": Allowance(10_000, 1000),
-    # Beyond those that DATA is answered with: see `forgive`.
-    "WINDOW_UPDATE": Allowance(1000, 100),
-    # A head that is indexed has 50 bytes, one with a token 500; Huffman's code takes 0.3 µs a byte to undo.
-    "head bytes": Allowance(1 << 20, 1 << 18),
+    "settings": AbuseLimit(50, 1),
+    # Some clients measure the round trip time once per round trip while bytes flow.
+    "pings": AbuseLimit(1000, 100),
+    # PRIORITY, frames of unknown types, frames about closed streams.
+    "idle frames": AbuseLimit(1000, 100),
+    "empty DATA": AbuseLimit(100, 10),
+    # What was in flight when a stream was reset.
+    "late DATA": AbuseLimit(10_000, 1000),
+    # Beyond those that DATA is answered with: see `refund`.
+    "WINDOW_UPDATE": AbuseLimit(1000, 100),
+    # An indexed head has 50 bytes, one with a token 500; decoding Huffman code takes 0.3 µs a byte.
+    "head bytes": AbuseLimit(1 << 20, 1 << 18),
 }
-"""How many of each."""
 
 
-class Floods:
-    """Counts what one connection does; raises `Violation` at what is too much."""
+class AbuseLimiter:
+    """Counts what one connection does; raises `Http2Error` above a limit."""
 
     __slots__ = ("_levels",)
 
     def __init__(self) -> None:
-        self._levels: dict[Nuisance, tuple[float, float]] = {}
+        self._levels: dict[AbuseKind, tuple[float, float]] = {}
 
-    def count(self, kind: Nuisance, *, now: float, amount: float = 1) -> None:
+    def count(self, kind: AbuseKind, *, now: float, amount: float = 1) -> None:
         """Count one more, or `amount` more."""
-        allowance = ALLOWANCES[kind]
+        limit = ABUSE_LIMITS[kind]
         level, before = self._levels.get(kind, (0.0, now))
-        level = max(0.0, level - (now - before) * allowance.a_second) + amount
+        level = max(0.0, level - (now - before) * limit.per_second) + amount
         self._levels[kind] = (level, now)
-        if level > allowance.at_once:
-            raise Violation(ErrorCodes.ENHANCE_YOUR_CALM, f"too many {kind}")
+        if level > limit.burst:
+            raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, f"too many {kind}")
 
-    def forgive(self, kind: Nuisance, amount: float) -> None:
-        """Take back so many: there was a reason for them."""
+    def refund(self, kind: AbuseKind, amount: float) -> None:
+        """Subtract frames that had a reason."""
         counted = self._levels.get(kind)
         if counted is not None:
             self._levels[kind] = (max(0.0, counted[0] - amount), counted[1])

@@ -1,351 +1,552 @@
-"""A client's connection that speaks HTTP/2: its socket, its streams, its end.
+"""A client connection that speaks HTTP/2: its socket, its state, and its streams.
 
-One turn: read what there is, up to a bound; see to every frame; pass on what came for each tunnel; open windows anew;
-send what is to be said. A connection ends in one of three ways. It is *left* when it has nothing to do, or does what it
-must not: GOAWAY says why, and what still comes is thrown away for a while, so that the GOAWAY is not lost. It is *lost*
-when the client's socket is. Or the proxy ends, and it is closed with everything within.
+In one turn: read what there is, up to a limit; handle every event of the engine; write what arrived for each tunnel;
+let the client send more; send what is to be sent.
 
-The end of the proxy is told at its beginning, by a GOAWAY of the largest stream number there is (6.8): what the client
-sends before it hears of that is decided on, refused that is, and tunnels go on. The true number comes last.
+States: OPEN; DRAINING after the proxy has announced its shutdown, while tunnels go on and new requests are refused;
+CLOSING while the final GOAWAY is sent; LINGERING while input is discarded, so that the GOAWAY is not lost to a reset;
+CLOSED.
+
+The shutdown is announced with a GOAWAY of the largest stream identifier (RFC 9113, 6.8) and a PING. Requests that the
+client sent before it read that are refused by the decision; the answer to the PING says that all of them have arrived.
 """
 
+import asyncio
 import contextlib
+import enum
 import math
 import socket
 import ssl
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import Final
 
-from h2.errors import ErrorCodes
-
-from headgate.proxy.http2.answering import Answering
-from headgate.proxy.http2.control import Control
-from headgate.proxy.http2.flow_control import FIRST_WINDOW
-from headgate.proxy.http2.frames import LARGEST_STREAM, LONGEST_PAYLOAD, Violation, goaway, ping
-from headgate.proxy.http2.outlet import Outlet
-from headgate.proxy.http2.reception import Reception
-from headgate.proxy.http2.shared import INBOX, Shared
-from headgate.proxy.http2.stream import Stream
+from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect
+from headgate.proxy.http2.buffers import READ_SIZE, SendBuffer, SharedBuffers
+from headgate.proxy.http2.engine import (
+    DataReceived,
+    Event,
+    GoawayReceived,
+    Http2Engine,
+    PingAnswered,
+    RequestReceived,
+    StreamReset,
+    WindowIncreased,
+)
+from headgate.proxy.http2.flow_control import INITIAL_WINDOW
+from headgate.proxy.http2.frames import ErrorCode, Http2Error
+from headgate.proxy.http2.page_stream import PageStream
+from headgate.proxy.http2.request import MalformedRequest, Request, parse_request
+from headgate.proxy.http2.stream import ConnectionStream, TunnelStream
+from headgate.proxy.net.loop_state import MAX_BUFFERED, TLS_RECORD_SIZE
 from headgate.proxy.net.poller import READ, WRITE
-from headgate.proxy.net.tls import say_end
-from headgate.proxy.tunnel_end import MOST_WAITING, RECORD, WOULD_BLOCK
+from headgate.proxy.net.sockets import WOULD_BLOCK, reset
+from headgate.proxy.net.tls import record_overhead, shutdown_write
+from headgate.proxy.services import Services
 
-if TYPE_CHECKING:
-    from headgate.proxy.server import TunnelServer
+__all__ = ["TRANSITIONS", "ConnectionEvent", "ConnectionState", "Http2", "Http2Connection"]
 
-__all__ = ["Http2", "Http2Connection"]
-
-_MOST_READS: Final = 64
-"""Reads in one turn: each brings one TLS record, however little is in it."""
-_MOST_UNSENT: Final = 1 << 18
-"""Bytes that the system may have waiting to be sent: all that is behind them is late by as much."""
-_MOST_SAID: Final = 1 << 16
-"""Bytes of answers to a client that reads none."""
+_MAX_READS: Final = 64
+"""Reads in one turn: each returns one TLS record, however little is in it."""
+_MAX_UNSENT: Final = 1 << 18
+"""Bytes that the system may have queued: everything behind them is delayed by as much."""
+_MAX_CONTROL_SIZE: Final = 1 << 16
+"""Bytes of frames queued for a client that does not read."""
+_HELD_ASIDE: Final = 1 << 20
+"""Bytes that tunnels may hold back without reducing the window of the whole connection."""
 _ROUND_TRIP: Final = 1.0
-"""Seconds until what a client sent before it heard of an end has surely come."""
+"""Seconds until everything has arrived that a client sent before it read of the shutdown."""
 _PROBE: Final = b"headgate"
 
 
+class ConnectionState(enum.Enum):
+    """States of a connection; see the module."""
+
+    OPEN = enum.auto()
+    DRAINING = enum.auto()
+    CLOSING = enum.auto()
+    LINGERING = enum.auto()
+    CLOSED = enum.auto()
+
+
+class ConnectionEvent(enum.Enum):
+    """What changes the state."""
+
+    DRAIN = "the proxy shuts down"
+    CLOSE = "nothing is left to do, or a connection error"
+    FLUSHED = "the final GOAWAY is sent"
+    LOST = "the client's socket is closed or broken, or the time is over"
+
+
+TRANSITIONS: Final = {
+    (ConnectionState.OPEN, ConnectionEvent.DRAIN): ConnectionState.DRAINING,
+    (ConnectionState.OPEN, ConnectionEvent.CLOSE): ConnectionState.CLOSING,
+    (ConnectionState.OPEN, ConnectionEvent.LOST): ConnectionState.CLOSED,
+    (ConnectionState.DRAINING, ConnectionEvent.CLOSE): ConnectionState.CLOSING,
+    (ConnectionState.DRAINING, ConnectionEvent.LOST): ConnectionState.CLOSED,
+    (ConnectionState.CLOSING, ConnectionEvent.FLUSHED): ConnectionState.LINGERING,
+    (ConnectionState.CLOSING, ConnectionEvent.LOST): ConnectionState.CLOSED,
+    (ConnectionState.LINGERING, ConnectionEvent.LOST): ConnectionState.CLOSED,
+}
+"""The state after an event. An event that is not listed for a state does nothing."""
+
+
 class Http2:
-    """Makes the connections that speak HTTP/2, on one event loop; see `Upgrade`."""
+    """Creates the HTTP/2 connections of one event loop; see `ConnectionFactory`."""
 
     def __init__(self) -> None:
-        self._shared = Shared()
+        self._buffers = SharedBuffers()
 
     def __call__(
-        self, server: "TunnelServer", sock: socket.socket, peer: tuple[str, int], *, surplus: bool
+        self, services: Services, sock: socket.socket, peer: tuple[str, int], *, surplus: bool
     ) -> "Http2Connection":
-        """Make one."""
-        return Http2Connection(self._shared, server, sock, peer=peer, surplus=surplus)
+        """Create one."""
+        return Http2Connection(services, sock, peer, buffers=self._buffers, surplus=surplus)
 
 
 class Http2Connection:
-    """See the module. `surplus` is a connection too many, which is only told so."""
+    """One connection. `surplus` marks one beyond the limit of connections, whose requests are refused."""
 
     __slots__ = (
-        "_amid", "_amid_until", "_appetite", "_deaf", "_draining", "_echoed", "_gone", "_owes", "_quiet_until",
-        "_said_end", "_socket", "_stalled", "_wanted", "answering", "client_leaves", "closing", "control", "deadline",
-        "held", "outlet", "reception", "server", "shared", "streams", "window",
+        "_blocked", "_buffers", "_client_leaves", "_engine", "_events", "_held", "_idle_until", "_incomplete",
+        "_incomplete_until", "_loop_state", "_may_have_unsent", "_overhead", "_peer", "_probe_answered",
+        "_read_needs_write", "_read_size", "_send_buffer", "_services", "_socket", "_streams", "_surplus", "_touched",
+        "deadline", "state",
     )  # fmt: skip
 
     def __init__(
-        self, shared: Shared, server: "TunnelServer", sock: socket.socket, *, peer: tuple[str, int], surplus: bool
+        self,
+        services: Services,
+        sock: socket.socket,
+        peer: tuple[str, int],
+        *,
+        buffers: SharedBuffers,
+        surplus: bool,
     ) -> None:
-        self.shared = shared
-        self.server = server
+        self._services = services
+        self._loop_state = services.loop_state
         self._socket = sock
-        self.outlet = Outlet(sock, server.relay)
-        self.control = Control(self.outlet.said)
-        self.reception = Reception(self)
-        self.answering = Answering(self, sock, peer, surplus=surplus)
-        self.streams: dict[int, Stream] = {}
-        """Those that are decided on or tunnels, by their numbers."""
-        self._stalled: dict[Stream, None] = {}  # they have more to send than there is room for, in order
-        self.window = FIRST_WINDOW
-        """Bytes that may be sent to the client now, in all streams together."""
-        self.held = 0
-        """Bytes from the client that wait, in all tunnels together."""
-        self._appetite = RECORD
-        self._wanted = READ
-        self._echoed = False  # whether the client has heard that the end has begun
-        self.client_leaves = False
-        """Whether the client has said that it will begin no more streams."""
-        self.closing = False
-        """Whether it was left, and what comes is thrown away."""
-        self._draining = self._said_end = self._gone = False
-        self._owes = False  # whether a tunnel is over of which the client may not have everything
-        self._deaf = False  # whether nothing can be read before something is written
-        self._amid = 0  # what the client is amid, by a number
-        self._amid_until = math.inf
-        self._quiet_until = self.deadline = server.relay.now + server.patience.quiet
-        """When, on the coarse clock, `expire` is due: not later than the earliest of all that is within."""
-        self._want(READ | WRITE)  # the first turn tells the settings
+        self._peer = peer
+        self._surplus = surplus
+        self._buffers = buffers
+        self._overhead = record_overhead(sock)
+        self._engine = Http2Engine()
+        self._send_buffer = SendBuffer(sock, self._loop_state, self._engine.output)
+        self.state = ConnectionState.OPEN
+        self._streams: dict[int, TunnelStream | PageStream] = {}
+        self._touched: set[TunnelStream] = set()  # DATA arrived for them in this turn
+        self._blocked: dict[ConnectionStream, None] = {}  # they have more to send than there is room for, in order
+        self._held = 0  # bytes from the client that are buffered, in all tunnels together
+        self._read_size = TLS_RECORD_SIZE
+        self._events = READ
+        self._client_leaves = False  # the client opens no more streams
+        self._probe_answered = False  # all requests from before the shutdown was read have arrived
+        self._may_have_unsent = False  # a tunnel has closed whose last bytes may not have arrived
+        self._read_needs_write = False  # TLS cannot read before it has written
+        self._incomplete = 0  # see Http2Engine.incomplete_input
+        self._incomplete_until = math.inf
+        self._idle_until = self.deadline = self._loop_state.now + services.timeouts.idle
+        self._wait_for(READ | WRITE)  # the first turn sends the settings
         if hasattr(socket, "TCP_NOTSENT_LOWAT"):
             with contextlib.suppress(OSError):  # not TCP
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _MOST_UNSENT)
-        if server.draining:
-            self._announce_end()  # it shook hands meanwhile
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _MAX_UNSENT)
+        if services.draining:
+            self._announce_shutdown()  # it started during the handshake
 
-    # What the poll and the server call.
+    # What the poller and the server call.
 
     @property
-    def busy(self) -> int:
-        """How many tunnels there are within, those being decided on included.
+    def tunnels(self) -> int:
+        """The number of tunnels, including undecided requests.
 
-        At the end of the proxy one is still counted, when all are over, for what the client may not have of them yet.
+        During the shutdown, a connection whose tunnels have closed counts until the client has received everything.
         """
-        return sum(stream.is_tunnel for stream in self.streams.values()) or int(self._draining and self._owes)
+        tunnels = sum(stream.is_tunnel for stream in self._streams.values())
+        return tunnels or int(self._services.draining and self._may_have_unsent)
 
     @property
-    def passed(self) -> tuple[int, int]:
-        """How many bytes the tunnels within have had received and sent so far."""
-        streams = self.streams.values()
-        return sum(stream.received for stream in streams), sum(stream.passed_on for stream in streams)
+    def bytes_passed(self) -> tuple[int, int]:
+        """Bytes that open tunnels have received and sent so far."""
+        tunnels = [stream for stream in self._streams.values() if isinstance(stream, TunnelStream)]
+        return sum(tunnel.received for tunnel in tunnels), sum(tunnel.forwarded for tunnel in tunnels)
 
     def ready(self, events: int) -> None:
-        """See `Ready`."""
-        if self.closing:
-            self._linger(events)
+        """Run a turn; see `Pollable`."""
+        if not self._is_active:
+            self._discard_input(events)
             return
         try:
             if events & WRITE:
-                self._deaf = False
+                self._read_needs_write = False
                 self._flush()
-            if events & READ and not self.closing:
+            if events & READ and self._is_active:
                 self._read()
-        except Violation as violation:
-            self.leave(violation.code, violation.why)
-        self.settle()
+        except Http2Error as error:
+            self.close(error.code, error.detail)
+        self.finish_turn()
 
     def expire(self) -> None:
-        """End what has had its time, and find out when the next has."""
-        now = self.server.relay.now
-        if self.closing:
-            self._lose()
+        """Close what has had its time, and compute the next deadline."""
+        now = self._loop_state.now
+        if not self._is_active:
+            self._lost()
             return
-        for stream in [one for one in self.streams.values() if one.deadline <= now]:
+        for stream in [one for one in self._streams.values() if one.deadline <= now]:
             stream.expire(now)
-        if self._amid_until <= now:
-            self.leave(ErrorCodes.ENHANCE_YOUR_CALM, "what was begun did not go on")
-        elif not self.streams and self._quiet_until <= now:
-            self.leave(ErrorCodes.NO_ERROR, "there was nothing to do")
+        if self._incomplete_until <= now:
+            self.close(ErrorCode.ENHANCE_YOUR_CALM, "a frame or head was not completed in time")
+        elif not self._streams and self._idle_until <= now:
+            self.close(ErrorCode.NO_ERROR, "idle")
         else:
-            self.settle()
-        if not self.closing:
+            self.finish_turn()
+        if self._is_active:
             self._schedule()
 
     def drain(self) -> None:
-        """Begin the end: say so, and refuse what still comes, as the decision knows."""
-        if not self.closing and not self._draining:
-            self._announce_end()
-            self.settle()
+        """Announce the shutdown; requests that still arrive are refused by the decision."""
+        if self.state is ConnectionState.OPEN:
+            self._announce_shutdown()
+            self.finish_turn()
 
-    def close(self) -> None:
-        """End at once, with everything within."""
-        if self._gone:
+    def close(self, code: ErrorCode, detail: str) -> None:
+        """Close gracefully: tell the client, and discard for a while what it still sends."""
+        was_open = self.state is ConnectionState.OPEN
+        if not self._transition(ConnectionEvent.CLOSE):
             return
-        if not self.closing:
-            for stream in list(self.streams.values()):
-                stream.end("drained")
-            self.leave(ErrorCodes.NO_ERROR, "the proxy has ended")
-        self._lose()
+        if was_open:
+            self._may_have_unsent = False  # a shutdown that starts later does not wait for this connection
+        for stream in list(self._streams.values()):
+            stream.close("client_gone")
+        self._engine.shut_down(code, detail)
+        self.deadline = self._loop_state.now + self._services.timeouts.linger
+        self._discard_input(0)
 
-    # What streams and the reception call.
+    def abort(self) -> None:
+        """Close at once, with all tunnels inside."""
+        if self._is_active:
+            for stream in list(self._streams.values()):
+                stream.close("drained")
+            self.close(ErrorCode.NO_ERROR, "the proxy has shut down")
+        self._lost()
 
-    def add(self, stream: Stream) -> None:
-        """Take a new stream in."""
-        self.streams[stream.number] = stream
-        self.deadline = min(self.deadline, stream.deadline)
+    # What streams call; see `StreamSink`.
 
-    def forget(self, stream: Stream, code: ErrorCodes | None) -> None:
-        """Let go of a stream that is over, and reset it for the client, unless it knows."""
-        del self.streams[stream.number]
-        self._stalled.pop(stream, None)
-        self._owes = self._owes or stream.is_tunnel
-        if code is not None and not self.closing:
-            self.control.reset(stream.number, code)
-        if not self.streams:
-            self._quiet_until = self.server.relay.now + (_ROUND_TRIP if self._draining else self.server.patience.quiet)
-            self._schedule()
-
-    def room(self, stream: Stream) -> int:
-        """Say how many bytes this stream may send now; where there are none, it is resumed when there may be."""
-        if self.closing:
+    def capacity(self, stream: ConnectionStream) -> int:
+        """Return how many bytes a stream may send now; if several wait, each has a share in turn."""
+        if not self._is_active:
             return 0
-        if not self._say() or self.window <= 0:
-            self._stalled[stream] = None
+        if not self._send_control() or self._engine.send_window <= 0:
+            self._blocked[stream] = None
             return 0
-        # Where several wait for room, each has a little of it in turn.
-        most = INBOX // (1 + len(self._stalled)) if self.server.relay.waiting < MOST_WAITING else RECORD
-        return min(stream.window, self.window, max(most, RECORD))
+        is_tight = self._loop_state.buffered >= MAX_BUFFERED
+        share = TLS_RECORD_SIZE if is_tight else max(READ_SIZE // (1 + len(self._blocked)), TLS_RECORD_SIZE)
+        return min(self._engine.send_capacity(stream.stream_id), share)
 
-    def send(self, stream: Stream, frames: memoryview, count: int) -> None:
-        """Send frames of DATA with `count` bytes of payload, for which there was room."""
-        stream.window -= count
-        self.window -= count
-        self.reception.paid(-(-count // LONGEST_PAYLOAD))
+    def send_data(self, stream_id: int, frames: memoryview, count: int) -> None:
+        """Send frames of DATA."""
+        self._engine.data_sent(stream_id, count)
         try:
-            self.outlet.send(frames)
+            self._send_buffer.send(frames)
         except OSError:
-            self._lose()
+            self._lost()
         else:
-            self._want(READ | WRITE if self.outlet.waits else READ)
+            self._wait_for(READ | WRITE if self._send_buffer.is_blocked else READ)
 
-    def hear_echo(self, opaque: bytes) -> None:
-        """Hear a ping's answer: whatever the client sent before it heard of the end has come."""
-        if self._draining and opaque == _PROBE:
-            self._echoed = True
+    def end_stream(self, stream_id: int) -> None:
+        """End our direction of a stream."""
+        self._engine.end_stream(stream_id)
 
-    def settle(self) -> None:
-        """End a turn: say what is to be said, and see whether anything is left to do."""
-        if self.closing or self._gone:
+    def increase_window(self, stream_id: int, held: int, *, growth: int) -> None:
+        """Let the client send more on a stream."""
+        self._engine.update_stream_window(stream_id, held, growth=growth)
+
+    def count_held(self, change: int) -> None:
+        """Count bytes from the client that are buffered."""
+        self._held += change
+
+    def stream_closed(self, stream: ConnectionStream, code: ErrorCode) -> None:
+        """Forget a stream that is closed."""
+        del self._streams[stream.stream_id]
+        self._blocked.pop(stream, None)
+        self._may_have_unsent = self._may_have_unsent or stream.is_tunnel
+        if self._is_active:
+            self._engine.close_stream(stream.stream_id, code)
+        if not self._streams:
+            is_draining = self.state is ConnectionState.DRAINING
+            self._idle_until = self._loop_state.now + (_ROUND_TRIP if is_draining else self._services.timeouts.idle)
+            self._schedule()
+        if stream.is_tunnel:
+            self._services.tunnel_closed()
+
+    def finish_turn(self) -> None:
+        """Send what this turn has produced, and close if nothing is left to do."""
+        if not self._is_active:
             return
-        self.reception.credit()
-        self._go_on()
-        if not self._say():
-            if len(self.outlet.said) > _MOST_SAID:
-                self.leave(ErrorCodes.ENHANCE_YOUR_CALM, "answers are not read")
-        elif not self.streams and (self.client_leaves or self._echoed):
-            self.leave(ErrorCodes.NO_ERROR, "there is nothing left to do")
+        self._increase_connection_window()
+        self._resume_blocked()
+        if not self._send_control():
+            if len(self._engine.output) > _MAX_CONTROL_SIZE:
+                self.close(ErrorCode.ENHANCE_YOUR_CALM, "responses are not read")
+        elif not self._streams and (self._client_leaves or self._probe_answered):
+            self.close(ErrorCode.NO_ERROR, "nothing is left to do")
 
-    def leave(self, code: ErrorCodes, why: str) -> None:
-        """End: tell the client so, and throw away for a while what it still sends."""
-        if self.closing:
-            return
-        self.closing = True
-        for stream in list(self.streams.values()):
-            stream.end("client_gone")
-        self.outlet.said += goaway(self.control.latest, code, why)
-        self.deadline = self.server.relay.now + self.server.patience.linger
-        self._linger(0)
-
-    # Reading, deciding, sending.
+    # Reading.
 
     def _read(self) -> None:
-        """Read, and see to what came."""
-        inbox, count, ended = self.shared.inbox, 0, False
+        """Read, handle events, and write what arrived for tunnels. Raises `Http2Error`."""
+        data, count, ended = self._buffers.input, 0, False
         try:
-            for _ in range(_MOST_READS):
-                got = self._socket.recv_into(inbox[count : self._appetite + RECORD])
+            for _ in range(_MAX_READS):
+                got = self._socket.recv_into(data[count : self._read_size + TLS_RECORD_SIZE])
                 count += got
                 ended = not got
-                if ended or count >= self._appetite:
+                if ended or count >= self._read_size:
                     break
         except ssl.SSLWantWriteError:
-            if self._deaf:
-                self._lose()  # there is an error, or an end, that can be heard no other way
+            if self._read_needs_write:
+                self._lost()  # an error, or an end, that is reported in no other way
                 return
-            # The client changes keys, and reads no answer to that: what it sends would be told of again and again.
-            self._deaf = True
-            self._want(WRITE)
+            # The client renews its keys and reads no answer to that: its input would be reported again and again.
+            self._read_needs_write = True
+            self._wait_for(WRITE)
         except WOULD_BLOCK:
             pass
         except OSError:
-            self._lose()
+            self._lost()
             return
         if count:
-            amount = self.reception.hear(inbox[:count])
-            self.reception.deliver()
-            # Many small frames take long to see to: who sends such gets shorter turns.
-            self._appetite = min(INBOX, 2 * self._appetite) if amount * 2 > count else RECORD
-            self._watch_for_more()
-        if ended and not self.closing:
-            self._lose()
+            payload = self._handle(data[:count])
+            # Many small frames take long to handle: a client that sends those has shorter turns.
+            self._read_size = min(READ_SIZE, 2 * self._read_size) if payload * 2 > count else TLS_RECORD_SIZE
+            self._watch_incomplete_input()
+        if ended and self._is_active:
+            self._lost()
 
-    def _go_on(self) -> None:
-        """Have those go on that had no room, the first one first, for as long as there is room."""
-        while self._stalled and self.window > 0 and self._say():
-            stream = next(iter(self._stalled))
-            del self._stalled[stream]
-            stream.go_on()
+    def _handle(self, data: memoryview) -> int:
+        """Handle received bytes; returns how many of them were payload of DATA. Raises `Http2Error`."""
+        payload = 0
+        for event in self._engine.receive(data, now=self._loop_state.now):
+            if type(event) is DataReceived:
+                payload += len(event.data)
+                self._data_received(event)
+            else:
+                self._other_received(event)
+            if not self._is_active:
+                break
+        while self._touched:
+            self._touched.pop().deliver()  # while the buffer is unchanged
+        return payload
 
-    def _announce_end(self) -> None:
-        self._draining = True
-        self._owes = self.outlet.waits
-        self.outlet.said += goaway(LARGEST_STREAM, ErrorCodes.NO_ERROR, "the proxy ends") + ping(_PROBE)
-        self._quiet_until = self.server.relay.now + _ROUND_TRIP
-        self._schedule()
+    def _data_received(self, event: DataReceived) -> None:
+        stream = self._streams.get(event.stream_id)
+        if isinstance(stream, TunnelStream):
+            if event.data:
+                stream.add(event.data)
+            stream.client_ended = event.is_last
+            self._touched.add(stream)
 
-    def _watch_for_more(self) -> None:
-        """Give the client some time for what it has begun, counted from its beginning."""
-        before, self._amid = self._amid, self.reception.amid
-        if not self._amid:
-            self._amid_until = math.inf
-        elif self._amid != before:
-            self._amid_until = self.server.relay.now + self.server.patience.head
-            self.deadline = min(self.deadline, self._amid_until)
+    def _other_received(self, event: Event) -> None:
+        match event:
+            case RequestReceived():
+                self._request_received(event)
+            case StreamReset(stream_id):
+                if stream_id in self._streams:
+                    self._streams[stream_id].close("client_gone")
+            case WindowIncreased(0):
+                for stream in list(self._streams.values()):
+                    stream.resume()
+            case WindowIncreased(stream_id):
+                if stream_id in self._streams:
+                    self._streams[stream_id].resume()
+            case PingAnswered(data):
+                self._probe_answered |= self.state is ConnectionState.DRAINING and data == _PROBE
+            case GoawayReceived():
+                self._client_leaves = True
 
-    def _schedule(self) -> None:
-        """Find out when `expire` is due next."""
-        own = self._amid_until if self.streams else min(self._amid_until, self._quiet_until)
-        self.deadline = min([own, *[stream.deadline for stream in self.streams.values()]])
+    # Requests.
 
-    def _say(self) -> bool:
-        """Send what was said, unless the system is known to take no more; returns whether it takes more."""
-        return not self.outlet.waits and (not self.outlet.said or self._flush())
+    def _request_received(self, event: RequestReceived) -> None:
+        """Have a CONNECT decided on; answer any other request. Raises `Http2Error` after too many mistakes."""
+        stream_id, services = event.stream_id, self._services
+        try:
+            request = parse_request(event.fields)
+        except MalformedRequest:
+            self._refuse_early(stream_id, services.refuse_early("malformed", self._peer))
+            return
+        if request.method != "CONNECT":
+            self._send_page(stream_id, request, is_ended=event.is_last)
+        elif self._surplus:
+            self._refuse_early(stream_id, services.refuse_early("connections", self._peer))
+            self.close(ErrorCode.NO_ERROR, "too many connections")
+        else:
+            self._start_decision(event, request)
+
+    def _start_decision(self, event: RequestReceived, request: Request) -> None:
+        connect = ConnectRequest(
+            authority=request.authority,
+            fields=request.fields,
+            peer=self._peer,
+            protocol="h2",
+            head_bytes=event.head_size + self._overhead,
+            draining=self._services.draining,
+        )
+        stream = TunnelStream(self, event.stream_id, state=self._loop_state, data=self._buffers.data)
+        stream.client_ended = event.is_last
+        self._streams[event.stream_id] = stream
+        stream.decision = asyncio.ensure_future(self._services.decide(connect))
+        stream.decision.add_done_callback(partial(self._decided, stream))
+
+    def _decided(self, stream: TunnelStream, decision: "asyncio.Future[AcceptedConnect | RefusedConnect]") -> None:
+        stream.decision = None
+        outcome: AcceptedConnect | RefusedConnect | None = None
+        if not decision.cancelled():
+            try:
+                outcome = decision.result()
+            except Exception as error:
+                context = {"message": "a decision failed", "exception": error}
+                asyncio.get_running_loop().call_exception_handler(context)
+        if isinstance(outcome, AcceptedConnect):
+            self._accept(stream, outcome)
+        elif stream.closed:
+            return
+        elif outcome is None:
+            stream.close("client_gone", ErrorCode.INTERNAL_ERROR)
+        else:
+            self._engine.respond(stream.stream_id, outcome.status, outcome.fields, is_last=True)
+            stream.close("client_gone", ErrorCode.NO_ERROR)  # 8.1: no more of the request is needed
+        self.finish_turn()
+
+    def _accept(self, stream: TunnelStream, accepted: AcceptedConnect) -> None:
+        """Open the tunnel, if the stream is still there."""
+        if stream.closed:
+            reset(accepted.socket)
+            accepted.on_closed(0, 0, "client_gone")
+            return
+        self._engine.respond(stream.stream_id, 200, (), is_last=False)
+        stream.open(accepted)
+        self.deadline = min(self.deadline, stream.deadline)
+
+    def _send_page(self, stream_id: int, request: Request, *, is_ended: bool) -> None:
+        """Answer a request that is not CONNECT. Raises `Http2Error` after too many mistakes."""
+        services = self._services
+        page = services.find_page(request.method, request.path) if is_ended else None
+        if page is None:
+            self._refuse_early(stream_id, services.refuse_early("method", self._peer))
+            return
+        has_body = request.method == "GET" and bool(page.body)
+        self._engine.respond(stream_id, 200, page.fields, is_last=not has_body)
+        if not has_body:
+            self._engine.close_stream(stream_id)
+            return
+        idle = services.timeouts.idle
+        stream = PageStream(self, stream_id, page.body, state=self._loop_state, idle=idle)
+        self._streams[stream_id] = stream
+        self.deadline = min(self.deadline, stream.deadline)
+        stream.resume()
+
+    def _refuse_early(self, stream_id: int, refused: RefusedConnect) -> None:
+        """Answer a request without a decision. Raises `Http2Error` after too many of them."""
+        self._engine.respond(stream_id, refused.status, refused.fields, is_last=True)
+        self._engine.close_stream(stream_id, ErrorCode.NO_ERROR)  # 8.1: no more of the request is needed
+        self._engine.count_mistake()
+
+    # Sending.
+
+    def _increase_connection_window(self) -> None:
+        """Let the client send more, by what was forwarded, or is buffered where that slows no other tunnel."""
+        is_tight = self._loop_state.buffered > MAX_BUFFERED // 2
+        held = max(0, self._held - (0 if is_tight else _HELD_ASIDE))
+        growth = 0 if is_tight or self._held else self._buffers.allowed_growth
+        self._buffers.window_growth += self._engine.update_window(held, growth=growth)
+
+    def _resume_blocked(self) -> None:
+        """Resume streams that had no room, the first one first, as long as there is room."""
+        while self._blocked and self._engine.send_window > 0 and self._send_control():
+            stream = next(iter(self._blocked))
+            del self._blocked[stream]
+            stream.send_more()
+
+    def _send_control(self) -> bool:
+        """Send control frames, unless the system takes no more; returns whether it takes more."""
+        return not self._send_buffer.is_blocked and (not self._engine.output or self._flush())
 
     def _flush(self) -> bool:
-        """Send what waits and what was said; returns whether all is sent."""
+        """Send what is buffered; returns whether all is sent."""
         try:
-            is_sent = self.outlet.flush()
+            is_sent = self._send_buffer.flush()
         except OSError:
-            self._lose()
+            self._lost()
             return False
-        self._want(READ if is_sent else READ | WRITE)
+        self._wait_for(READ if is_sent else READ | WRITE)
         return is_sent
 
-    def _linger(self, events: int) -> None:
-        """Send what is left to send, and throw away what comes."""
+    # The life of the connection.
+
+    @property
+    def _is_active(self) -> bool:
+        return self.state is ConnectionState.OPEN or self.state is ConnectionState.DRAINING
+
+    def _transition(self, event: ConnectionEvent) -> bool:
+        """Change the state; returns whether the event means anything in the present one."""
+        state = TRANSITIONS.get((self.state, event))
+        if state is None:
+            return False
+        self.state = state
+        return True
+
+    def _announce_shutdown(self) -> None:
+        self._transition(ConnectionEvent.DRAIN)
+        self._may_have_unsent = self._send_buffer.is_blocked
+        self._engine.announce_shutdown(_PROBE)
+        self._idle_until = self._loop_state.now + _ROUND_TRIP
+        self._schedule()
+
+    def _watch_incomplete_input(self) -> None:
+        """Limit the time for a frame or head, from its first byte."""
+        before, self._incomplete = self._incomplete, self._engine.incomplete_input
+        if not self._incomplete:
+            self._incomplete_until = math.inf
+        elif self._incomplete != before:
+            self._incomplete_until = self._loop_state.now + self._services.timeouts.head
+            self.deadline = min(self.deadline, self._incomplete_until)
+
+    def _schedule(self) -> None:
+        """Compute the next deadline."""
+        own = self._incomplete_until if self._streams else min(self._incomplete_until, self._idle_until)
+        self.deadline = min([own, *[stream.deadline for stream in self._streams.values()]])
+
+    def _discard_input(self, events: int) -> None:
+        """Send what is left to send, and discard what arrives."""
         if events & READ:
             try:
-                if not socket.socket.recv_into(self._socket, self.shared.inbox):  # below TLS: nobody is to read it
-                    self._lose()
+                if not socket.socket.recv_into(self._socket, self._buffers.input):  # below TLS: it is not decrypted
+                    self._lost()
                     return
             except WOULD_BLOCK:
                 pass
             except OSError:
-                self._lose()
+                self._lost()
                 return
-        if not self._said_end and self._flush():
-            self._said_end = True
-            say_end(self._socket)
+        if self.state is ConnectionState.CLOSING and self._flush():
+            self._transition(ConnectionEvent.FLUSHED)
+            shutdown_write(self._socket)
 
-    def _lose(self) -> None:
-        """End at once: there is no client any more."""
-        if self._gone:
+    def _lost(self) -> None:
+        """Close at once: there is no client any more."""
+        if not self._transition(ConnectionEvent.LOST):
             return
-        self._gone = self.closing = True
-        for stream in list(self.streams.values()):
-            stream.end("client_gone")
-        self._owes = False
-        self.reception.close()
-        self.outlet.drop()
-        self.server.poll.forget(self._socket.fileno())
+        for stream in list(self._streams.values()):
+            stream.close("client_gone")
+        self._may_have_unsent = False
+        self._touched.clear()
+        self._buffers.window_growth -= self._engine.receive_window.limit - INITIAL_WINDOW
+        self._send_buffer.discard()
+        self._loop_state.poller.unregister(self._socket.fileno())
         self._socket.close()
-        self.server.leave(self)
+        self._services.connection_closed(self)
 
-    def _want(self, wanted: int) -> None:
-        if self._deaf:
-            wanted = WRITE
-        if wanted != self._wanted:
-            self._wanted = wanted
-            self.server.poll.change(self._socket.fileno(), wanted)
+    def _wait_for(self, events: int) -> None:
+        if self._read_needs_write:
+            events = WRITE
+        if events != self._events:
+            self._events = events
+            self._loop_state.poller.modify(self._socket.fileno(), events)

@@ -1,53 +1,61 @@
-"""Flow control (RFC 9113, section 5.2): how many bytes a client may still send, and how many it may still be sent.
+"""Flow control (RFC 9113, section 5.2): how many bytes each side may still send.
 
-What a client may send is a promise of memory, so it begins small and grows only while the bytes go on at once: a tunnel
-that never moves holds back 64 KiB at most, one in full flow half a mebibyte. Nothing here knows of frames.
+Receive windows reserve memory: they start at 64 KiB and double up to 512 KiB per stream only while data is forwarded
+immediately, so that an idle tunnel reserves little.
 """
 
 from typing import Final
 
-__all__ = ["FIRST_WINDOW", "LARGEST_WINDOW", "MOST_OF_ALL", "MOST_OF_A_STREAM", "Receiving", "widened"]
+__all__ = [
+    "INITIAL_WINDOW",
+    "MAX_CONNECTION_WINDOW",
+    "MAX_STREAM_WINDOW",
+    "MAX_WINDOW",
+    "ReceiveWindow",
+    "increased",
+]
 
-FIRST_WINDOW: Final = 65_535
-"""Bytes that both sides may send on a stream, or a connection, before anything is said of it (6.9.2)."""
-MOST_OF_A_STREAM: Final = 1 << 19
-"""Bytes that a client may be ahead, in one stream, of what was told it."""
-MOST_OF_ALL: Final = 1 << 20
-"""The same, in all streams of a connection together."""
-LARGEST_WINDOW: Final = (1 << 31) - 1
+INITIAL_WINDOW: Final = 65_535
+"""Bytes that both sides may send on a stream, or a connection, before any frame changes it (6.9.2)."""
+MAX_STREAM_WINDOW: Final = 1 << 19
+"""The largest receive window of a stream."""
+MAX_CONNECTION_WINDOW: Final = 1 << 20
+"""The largest receive window of a connection."""
+MAX_WINDOW: Final = (1 << 31) - 1
+"""The largest window that the protocol allows (6.9.1)."""
 
 
-class Receiving:
-    """What the other side may send, on a stream or on a connection, at most `most` ahead."""
+class ReceiveWindow:
+    """What the client may send, on a stream or a connection; `limit` grows to `maximum`."""
 
-    __slots__ = ("_most", "_taken", "limit")
+    __slots__ = ("_maximum", "_used", "limit")
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self.limit = FIRST_WINDOW
-        """Bytes that it may be ahead of what it was told."""
-        self._taken = 0  # bytes that came since it was told
+    def __init__(self, maximum: int) -> None:
+        self._maximum = maximum
+        self.limit = INITIAL_WINDOW
+        """Bytes that the client may have sent since the last update."""
+        self._used = 0
 
-    def take(self, count: int) -> bool:
-        """Hear that so many bytes came; returns whether they were allowed."""
-        self._taken += count
-        return self._taken <= self.limit
+    def receive(self, count: int) -> bool:
+        """Count received bytes; returns whether the window allowed them."""
+        self._used += count
+        return self._used <= self.limit
 
-    def increment(self, kept: int, *, growth: int = 0) -> int:
-        """Say by how much to open the window anew, with `kept` bytes that have not gone on; 0 as long as it is wide.
+    def update(self, held: int, *, growth: int = 0) -> int:
+        """Return the increment to send, with `held` bytes not forwarded yet; 0 while more than half is open.
 
-        `growth` is by how many bytes it may become wider than it has ever been.
+        The window may become larger by up to `growth` bytes.
         """
-        spare = self._taken - kept
-        if spare * 2 < self.limit:
+        forwarded = self._used - held
+        if forwarded * 2 < self.limit:
             return 0
-        grown = max(0, min(growth, self.limit, self._most - self.limit))
+        grown = max(0, min(growth, self.limit, self._maximum - self.limit))
         self.limit += grown
-        self._taken = kept
-        return spare + grown
+        self._used = held
+        return forwarded + grown
 
 
-def widened(window: int, increment: int) -> int | None:
-    """Give a window that the other side opened; None where that is wider than any may be (6.9.1)."""
+def increased(window: int, increment: int) -> int | None:
+    """Return a window that the client increased; None if it is larger than the protocol allows."""
     window += increment
-    return window if window <= LARGEST_WINDOW else None
+    return window if window <= MAX_WINDOW else None

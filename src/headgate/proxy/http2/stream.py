@@ -1,305 +1,329 @@
-"""One stream of a client's connection: a CONNECT that is decided on, and then a tunnel to its target.
+"""One tunnel of an HTTP/2 connection: a CONNECT request that is decided on, then a relay to its target.
 
-What the client sends is passed on at the end of the turn in which it came, in one go, and only what the system does not
-take is copied and waits; until it is gone the client's window stays as it is. The target is read while the client's
-windows are open and nothing waits to be sent to it. The end of what one says is passed on behind its last byte, and the
-other direction goes on; what breaks on one side breaks visibly on the other: a reset for a reset (RFC 9113, 8.5).
+What the client sends is written to the target at the end of the turn in which it arrived, in one call; only what the
+system does not take is copied and buffered, and until it is written the client's window stays as it is. The target is
+read while the client's windows are open and nothing waits to be sent to the client. The end of one direction is passed
+on after its last byte, and the other direction goes on; a lost connection becomes a reset (RFC 9113, 8.5).
 """
 
 import asyncio
 import contextlib
 import math
 import socket
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final, Protocol
 
-from h2.errors import ErrorCodes
-
-from headgate.proxy.connect import Ending, Limits, Opened, Refused
-from headgate.proxy.http2.flow_control import MOST_OF_A_STREAM, Receiving
-from headgate.proxy.http2.frames import window_update
-from headgate.proxy.http2.shared import INBOX
+from headgate.proxy.connect import AcceptedConnect, CloseReason, TunnelLimits
+from headgate.proxy.http2.buffers import READ_SIZE, DataBuffer
+from headgate.proxy.http2.flow_control import MAX_STREAM_WINDOW
+from headgate.proxy.http2.frames import ErrorCode
+from headgate.proxy.net.loop_state import MAX_BUFFERED, TLS_RECORD_SIZE, LoopState
 from headgate.proxy.net.poller import READ, WRITE
-from headgate.proxy.tunnel_end import MOST_WAITING, RECORD, reset
+from headgate.proxy.net.sockets import reset
 
-if TYPE_CHECKING:
-    from headgate.proxy.http2.connection import Http2Connection
+__all__ = ["ConnectionStream", "StreamSink", "TunnelStream"]
 
-__all__ = ["Stream"]
-
-_MOST_PIECES: Final = 64
-"""Pieces written in one go; more are put together first."""
-_CODES: Final = {
-    "target_gone": ErrorCodes.CONNECT_ERROR,
-    "idle": ErrorCodes.CANCEL,
-    "max_seconds": ErrorCodes.CANCEL,
-    "max_bytes": ErrorCodes.CANCEL,
-    "byte_ratio": ErrorCodes.CANCEL,
-    "drained": ErrorCodes.CANCEL,
-}
-"""What the client is told where it was not the client that ended it."""
+_MAX_PIECES: Final = 64
+"""Pieces written in one call; more are joined first."""
+_RESET_CODES: Final = {"target_gone": ErrorCode.CONNECT_ERROR}
+"""What the client is told; otherwise CANCEL."""
 
 
-class Stream:
-    """See the module. `window` is what the client lets it send at first."""
+class ConnectionStream(Protocol):
+    """What a connection needs of its streams."""
+
+    deadline: float
+
+    @property
+    def stream_id(self) -> int:
+        """The stream's identifier."""
+
+    @property
+    def is_tunnel(self) -> bool:
+        """Whether it is a tunnel, or may become one."""
+
+    def resume(self) -> None:
+        """Send more when its turn comes: the client allows it."""
+
+    def send_more(self) -> None:
+        """Send more now: it is this stream's turn."""
+
+    def expire(self, now: float) -> None:
+        """Handle the deadline."""
+
+    def close(self, reason: CloseReason, code: ErrorCode | None = None) -> None:
+        """Close the stream."""
+
+
+class StreamSink(Protocol):
+    """What a stream needs of its connection."""
+
+    def capacity(self, stream: ConnectionStream) -> int:
+        """Return how many bytes of DATA a stream may send now; if 0, it is resumed when there is room."""
+
+    def send_data(self, stream_id: int, frames: memoryview, count: int) -> None:
+        """Send frames of DATA with `count` bytes of payload, for which there was capacity."""
+
+    def end_stream(self, stream_id: int) -> None:
+        """End our direction of a stream."""
+
+    def increase_window(self, stream_id: int, held: int, *, growth: int) -> None:
+        """Let the client send more, except for `held` bytes that are buffered."""
+
+    def count_held(self, change: int) -> None:
+        """Count bytes from the client that are buffered."""
+
+    def stream_closed(self, stream: ConnectionStream, code: ErrorCode) -> None:
+        """Forget a stream that is closed, and reset it with `code` unless it has ended."""
+
+    def finish_turn(self) -> None:
+        """Send what this turn has produced."""
+
+
+class TunnelStream:
+    """A tunnel in a stream; `decision` is set while its request is decided on."""
 
     __slots__ = (
-        "_appetite", "_bounded", "_closed", "_connection", "_descriptor", "_latest", "_limits", "_pieces", "_socket",
-        "_target_ended", "_waiting", "_wanted", "_watched", "client_ended", "deadline", "inlet", "number", "over",
-        "received", "sent", "task", "window",
+        "_counts_bytes", "_data", "_descriptor", "_events", "_latest", "_limits", "_on_closed", "_pieces",
+        "_read_size", "_registered", "_sink", "_socket", "_state", "_target_ended", "_unsent", "client_ended", "closed",
+        "deadline", "decision", "received", "sent", "stream_id",
     )  # fmt: skip
 
     is_tunnel = True
-    """Whether it is one, or may become one."""
 
-    def __init__(self, connection: "Http2Connection", number: int, window: int) -> None:
-        self._connection = connection
-        self.number = number
-        self.window = window
-        """Bytes that may be sent to the client now; less than none where it took back what it had allowed (6.9.2)."""
-        self.inlet = Receiving(MOST_OF_A_STREAM)
-        """What the client may send."""
-        self.task: asyncio.Future[Opened | Refused] | None = None
-        """The decision, while it is under way."""
+    def __init__(self, sink: StreamSink, stream_id: int, *, state: LoopState, data: DataBuffer) -> None:
+        self._sink = sink
+        self._state = state
+        self._data = data
+        self.stream_id = stream_id
+        self.decision: asyncio.Future[Any] | None = None
+        """The decision, while it is pending."""
         self.client_ended = False
-        """Whether the client has said all."""
-        self.over = False
-        """Whether it is no tunnel any more, nor about to become one."""
+        """Whether the client has ended its direction."""
+        self.closed = False
         self.deadline = math.inf
-        """When, on the coarse clock, `expire` is due: a decision has limits of its own."""
+        """When to call `expire`, on the coarse clock; a decision has timeouts of its own."""
         self.received = self.sent = 0
-        self._pieces: list[memoryview] = []  # what came in this turn
-        self._waiting = bytearray()  # what came in earlier ones
+        self._pieces: list[memoryview | bytes] = []  # received in this turn
+        self._unsent = bytearray()  # received in earlier turns
         self._socket: socket.socket | None = None
-        self._limits = Limits()
-        self._target_ended = self._watched = self._bounded = False
-        self._appetite = RECORD
-        self._wanted = 0
+        self._limits = TunnelLimits()
+        self._target_ended = self._registered = self._counts_bytes = False
+        self._read_size = TLS_RECORD_SIZE
+        self._events = 0
         self._latest = math.inf
 
     @property
-    def passed_on(self) -> int:
-        """Bytes the client has sent that do not wait to be written to the target."""
-        return self.sent - len(self._waiting)
+    def forwarded(self) -> int:
+        """Bytes from the client that were written to the target."""
+        return self.sent - len(self._unsent)
 
-    def open(self, opened: Opened, now: float) -> None:
-        """Become a tunnel."""
-        limits = opened.limits
-        self._socket, self._closed, self._limits = opened.socket, opened.closed, limits
-        self._descriptor = opened.socket.fileno()
-        self._bounded = limits.are_of_bytes
-        self._latest = now + limits.max_seconds
-        self.deadline = min(now + limits.idle, self._latest)
-        self._want(READ | WRITE if self._waiting else READ)
+    def open(self, accepted: AcceptedConnect) -> None:
+        """Start to relay."""
+        limits = accepted.limits
+        self._socket, self._on_closed, self._limits = accepted.socket, accepted.on_closed, limits
+        self._descriptor = accepted.socket.fileno()
+        self._counts_bytes = limits.counts_bytes
+        self._latest = self._state.now + limits.max_seconds
+        self.deadline = min(self._state.now + limits.idle, self._latest)
+        self._wait_for(READ | WRITE if self._unsent else READ)
         if self.client_ended:
-            self._tell_target()
-
-    # What the poll and the connection call.
+            self._end_target()
 
     def ready(self, events: int) -> None:
-        """Go on with the target's socket; see `Ready`."""
-        if events & WRITE and not self.over:
+        """Write to and read from the target what can be; see `Pollable`."""
+        if events & WRITE and not self.closed:
             self._flush()
-        if events & READ and not self.over:
-            if self._wanted & READ:
-                self._pull()
-            elif self._watched:
-                self._hear_unasked()
-        self._connection.settle()
+        if events & READ and not self.closed:
+            if self._events & READ:
+                self._read_target()
+            elif self._registered:
+                self._handle_unrequested()
+        self._sink.finish_turn()
 
-    def take(self, piece: memoryview) -> None:
-        """Take a piece of DATA, which `deliver` is to pass on before the buffer is used anew."""
+    def add(self, piece: memoryview | bytes) -> None:
+        """Add a slice of DATA, which `deliver` has to write before the buffer is used again."""
         self._pieces.append(piece)
 
     def deliver(self) -> None:
-        """Pass on what came in this turn, its end as well."""
-        if self.over:
+        """Write what arrived in this turn to the target, and the end."""
+        if self.closed:
             return  # it ended in this turn; 9113 5.1: no frame may be sent on it any more
         pieces, self._pieces = self._pieces, []
-        if pieces and not (self._may_pass(sent=sum(map(len, pieces))) and self._pass_on(pieces)):
+        if pieces and not (self._may_pass(sent=sum(map(len, pieces))) and self._write(pieces)):
             return
         if self.client_ended:
-            self._tell_target()
+            self._end_target()
         else:
-            self._credit()
+            self._increase_window()
 
     def resume(self) -> None:
-        """Read the target again, when it has something: there may be room for it."""
+        """Read the target when it has sent something."""
         if self._socket is not None and not self._target_ended:
-            self._want(self._wanted | READ)
+            self._wait_for(self._events | READ)
 
-    def go_on(self) -> None:
-        """Read the target at once: it is this one's turn."""
+    def send_more(self) -> None:
+        """Read the target now."""
         self.resume()
-        if self._wanted & READ:
-            self._pull()
+        if self._events & READ:
+            self._read_target()
 
     def expire(self, now: float) -> None:
-        """End: the time is over."""
-        self.end("max_seconds" if now >= self._latest else "idle")
+        """Close: the time is over."""
+        self.close("max_seconds" if now >= self._latest else "idle")
 
-    def end(self, why: Ending, code: ErrorCodes | None = None) -> None:
-        """Let go of everything, tell the client unless it knows, and say so, once.
-
-        `code` is what the client is told instead of the code that belongs to `why`.
-        """
-        if self.over:
+    def close(self, reason: CloseReason, code: ErrorCode | None = None) -> None:
+        """Close the target and the stream, and report it, once. `code` replaces the code that belongs to `reason`."""
+        if self.closed:
             return
-        self.over = True
-        connection = self._connection
-        if self.task is not None:
-            self.task.cancel()
-        sent = self.passed_on
-        self._hold(-len(self._waiting))
-        self._waiting = bytearray()
+        self.closed = True
+        if self.decision is not None:
+            self.decision.cancel()
+        forwarded = self.forwarded
+        self._count_held(-len(self._unsent))
+        self._unsent = bytearray()
         self._pieces = []
-        connection.forget(self, code or _CODES.get(why))
         if self._socket is not None:
-            connection.server.poll.forget(self._descriptor)
-            (reset if why in {"client_gone", "target_gone"} else socket.socket.close)(self._socket)
+            self._state.poller.unregister(self._descriptor)
+            (reset if reason in {"client_gone", "target_gone"} else socket.socket.close)(self._socket)
             self._socket = None
-            self._closed(self.received, sent, why)
-        connection.server.left()
+            self._on_closed(self.received, forwarded, reason)
+        if code is None:
+            code = _RESET_CODES.get(reason, ErrorCode.CANCEL)
+        self._sink.stream_closed(self, code)
 
     # From the target to the client.
 
-    def _pull(self) -> None:
-        """Read what there is, once, and pass it on."""
-        connection, sock = self._connection, self._socket
-        most = min(connection.room(self), self._appetite)
-        if most <= 0 or sock is None:
-            self._want(self._wanted & ~READ)
+    def _read_target(self) -> None:
+        """Read what there is, once, and send it on."""
+        size = min(self._sink.capacity(self), self._read_size)
+        if self._socket is None:
+            return  # the client's connection was found to be lost
+        if size <= 0:
+            self._wait_for(self._events & ~READ)
             return
-        if self._bounded:
-            most = self._limits.room(self.received + self.sent, most)
-        outbox = connection.shared.outbox
-        slots = outbox.slots(most)
+        if self._counts_bytes:
+            size = self._limits.read_size(self.received + self.sent, size)
+        slots = self._data.slots(size)
         try:
-            count = sock.recv_into(slots[0]) if len(slots) == 1 else sock.recvmsg_into(slots)[0]
+            count = self._socket.recv_into(slots[0]) if len(slots) == 1 else self._socket.recvmsg_into(slots)[0]
         except BlockingIOError:
             return
         except OSError:
-            self.end("target_gone")
+            self.close("target_gone")
             return
         if not count:
-            self._hear_end()
+            self._handle_target_end()
             return
-        self._appetite = INBOX if count >= min(most, RECORD) else RECORD
+        self._read_size = READ_SIZE if count >= min(size, TLS_RECORD_SIZE) else TLS_RECORD_SIZE
         if self._may_pass(received=count):
-            connection.send(self, outbox.framed(count, self.number), count)
+            self._sink.send_data(self.stream_id, self._data.frames(count, self.stream_id), count)
 
-    def _hear_end(self) -> None:
-        """Pass the target's end on."""
+    def _handle_target_end(self) -> None:
         self._target_ended = True
-        self._want(self._wanted & ~READ)
-        self._connection.control.say_end(self.number)
-        if self.client_ended and not self._waiting:
-            self.end("ended")
+        self._wait_for(self._events & ~READ)
+        self._sink.end_stream(self.stream_id)
+        if self.client_ended and not self._unsent:
+            self.close("ended")
 
-    def _hear_unasked(self) -> None:
-        """Hear of what cannot be declined: an error; or that both directions are over while there is more to read."""
+    def _handle_unrequested(self) -> None:
+        """Handle EPOLLERR and EPOLLHUP, which are reported even if no events were requested."""
         if self._socket is not None and self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-            self.end("target_gone")
+            self.close("target_gone")
         else:
-            self._connection.server.poll.forget(self._descriptor)  # it would be told of again and again
-            self._wanted = 0
-            self._watched = False
+            self._state.poller.unregister(self._descriptor)  # it would be reported again and again
+            self._events = 0
+            self._registered = False
 
     # From the client to the target.
 
-    def _pass_on(self, pieces: list[memoryview]) -> bool:
-        """Write pieces, or have them wait; returns whether the tunnel goes on."""
-        sent = 0
-        if self._socket is not None and not self._waiting:
-            if len(pieces) > _MOST_PIECES:
-                pieces = [memoryview(b"".join(pieces))]
+    def _write(self, pieces: list[memoryview | bytes]) -> bool:
+        """Write pieces, or buffer them; returns whether the tunnel is still open."""
+        written = 0
+        if self._socket is not None and not self._unsent:
+            if len(pieces) > _MAX_PIECES:
+                pieces = [b"".join(pieces)]
             try:
-                sent = self._socket.send(pieces[0]) if len(pieces) == 1 else self._socket.sendmsg(pieces)
+                written = self._socket.send(pieces[0]) if len(pieces) == 1 else self._socket.sendmsg(pieces)
             except BlockingIOError:
                 pass
             except OSError:
-                self.end("target_gone")
+                self.close("target_gone")
                 return False
-        before = len(self._waiting)
+        before = len(self._unsent)
         for piece in pieces:
-            if sent < len(piece):
-                self._waiting += piece[sent:] if sent else piece
-            sent = max(0, sent - len(piece))
-        if len(self._waiting) > before:
-            self._hold(len(self._waiting) - before)
+            if written < len(piece):
+                self._unsent += piece[written:] if written else piece
+            written = max(0, written - len(piece))
+        if len(self._unsent) > before:
+            self._count_held(len(self._unsent) - before)
             if self._socket is not None:
-                self._want(self._wanted | WRITE)
+                self._wait_for(self._events | WRITE)
         return True
 
     def _flush(self) -> None:
-        """Write what waits; behind it comes the end, or more."""
-        if self._socket is None or not self._waiting:
-            self._want(self._wanted & ~WRITE)
+        """Write what is buffered, then the end, or let the client send more."""
+        if self._socket is None or not self._unsent:
+            self._wait_for(self._events & ~WRITE)
             return
         try:
-            sent = self._socket.send(self._waiting)
+            written = self._socket.send(self._unsent)
         except BlockingIOError:
             return
         except OSError:
-            self.end("target_gone")
+            self.close("target_gone")
             return
-        del self._waiting[:sent]
-        self._hold(-sent)
-        self._touch()
-        if not self._waiting:
-            self._want(self._wanted & ~WRITE)
+        del self._unsent[:written]
+        self._count_held(-written)
+        self._extend_deadline()
+        if not self._unsent:
+            self._wait_for(self._events & ~WRITE)
         if self.client_ended:
-            self._tell_target()
+            self._end_target()
         else:
-            self._credit()
+            self._increase_window()
 
-    def _tell_target(self) -> None:
-        """Tell the target that the client has said all, once it has."""
-        if self._socket is None or self._waiting:
+    def _end_target(self) -> None:
+        """Pass the client's end on, if nothing is buffered before it."""
+        if self._socket is None or self._unsent:
             return
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
         if self._target_ended:
-            self.end("ended")
+            self.close("ended")
 
-    def _credit(self) -> None:
-        """Open the client's window anew, by what has gone on; wider, where it went on at once."""
-        connection = self._connection
-        flows = not self._waiting and connection.server.relay.waiting < MOST_WAITING // 4
-        increment = self.inlet.increment(len(self._waiting), growth=MOST_OF_A_STREAM if flows else 0)
-        if increment:
-            connection.outlet.said += window_update(self.number, increment)
+    def _increase_window(self) -> None:
+        """Let the client send more; a larger window only while everything is forwarded at once."""
+        flows = not self._unsent and self._state.buffered < MAX_BUFFERED // 4
+        self._sink.increase_window(self.stream_id, len(self._unsent), growth=MAX_STREAM_WINDOW if flows else 0)
 
-    def _hold(self, count: int) -> None:
-        """Keep so many bytes more in memory."""
-        self._connection.held += count
-        self._connection.server.relay.waiting += count
+    def _count_held(self, change: int) -> None:
+        self._state.buffered += change
+        self._sink.count_held(change)
 
-    # Both ways.
+    # Both directions.
 
-    def _touch(self) -> None:
-        """Set the deadline anew: bytes are passing."""
+    def _extend_deadline(self) -> None:
         if self._socket is not None:
-            self.deadline = min(self._connection.server.relay.now + self._limits.idle, self._latest)
+            self.deadline = min(self._state.now + self._limits.idle, self._latest)
 
     def _may_pass(self, *, received: int = 0, sent: int = 0) -> bool:
-        """Count bytes and set the deadline anew, unless these are too many; then it is over."""
-        if self._bounded:
-            why = self._limits.broken(self.received + received, self.sent + sent, sending=sent > 0)
-            if why is not None:
-                self.end(why)
+        """Count bytes and extend the deadline; if a limit is exceeded, close the tunnel and return False."""
+        if self._counts_bytes:
+            exceeded = self._limits.exceeded_by(self.received + received, self.sent + sent, sending=sent > 0)
+            if exceeded is not None:
+                self.close(exceeded)
                 return False
         self.received += received
         self.sent += sent
-        self._touch()
+        self._extend_deadline()
         return True
 
-    def _want(self, wanted: int) -> None:
-        if wanted == self._wanted:
+    def _wait_for(self, events: int) -> None:
+        if events == self._events:
             return
-        poll = self._connection.server.poll
-        if self._watched:
-            poll.change(self._descriptor, wanted)
+        if self._registered:
+            self._state.poller.modify(self._descriptor, events)
         else:
-            poll.watch(self._descriptor, wanted, self)
-            self._watched = True
-        self._wanted = wanted
+            self._state.poller.register(self._descriptor, events, self)
+            self._registered = True
+        self._events = events

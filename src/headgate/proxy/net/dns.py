@@ -68,7 +68,7 @@ class SystemLookup:
                 outcome = await asyncio.shield(self._under_way[host])
         except TimeoutError:
             why = f"{host} was not resolved within {self._timeout:g} s"
-            raise Refusal("name", why, nearer="dns_timeout") from None
+            raise Refusal("name", why, error_type="dns_timeout") from None
         if isinstance(outcome, Refusal):
             raise outcome
         return outcome

@@ -1,175 +1,174 @@
-"""Which sockets are ready: thousands of them behind one descriptor of the event loop.
+"""Waiting until sockets are ready: one epoll descriptor for all of them, which the event loop reads.
 
-A loop's own `add_reader` keeps several objects per socket and schedules one more per event. Here is an epoll of our
-own, itself one readable descriptor for the loop, whichever loop that is: a dictionary entry per socket, and one call
-per event. It is level-triggered, so an event may come late or twice, and whoever is called reads until the system says
-that there is nothing; an event for a descriptor that was closed and used anew meanwhile does no harm either.
-Where there is no epoll, `LoopPoll` does the same with what every event loop has.
+An event loop's own `add_reader` keeps several objects per socket and schedules one more per event. An epoll of our own
+costs a dictionary entry per socket and a call per event, on any event loop. It is level-triggered: an event may come
+late or twice, so the callee reads until the system has nothing, and an event for a reused descriptor does no harm.
+Where there is no epoll, `LoopPoller` does the same with the event loop's own functions.
 """
 
 import asyncio
 import select
 from typing import Protocol
 
-__all__ = ["READ", "WRITE", "EpollPoll", "LoopPoll", "Poll", "Ready", "new_poll"]
+__all__ = ["READ", "WRITE", "EpollPoller", "LoopPoller", "Pollable", "Poller", "new_poller"]
 
 READ = 1
-"""There is something to read, an end or an error included."""
+"""There is something to read, including an end or an error."""
 WRITE = 4
 """There is room to write."""
 
-_MOST_EVENTS = 256
-_EITHER = READ | WRITE
+_MAX_EVENTS = 256
+_READ_OR_WRITE = READ | WRITE
 
 
-class Ready(Protocol):
-    """What is told that its socket is ready."""
+class Pollable(Protocol):
+    """What is notified when its socket is ready."""
 
     def ready(self, events: int, /) -> None:
-        """Do what can be done now: `events` has the bits `READ` and `WRITE`, READ also for what cannot be declined:
-        an error, or a connection over in both directions."""
+        """Do what can be done now. `events` has the bits `READ` and `WRITE`; READ also stands for conditions that are
+        always reported: an error, or both directions closed."""
 
 
-class Poll(Protocol):
-    """What both kinds can do."""
+class Poller(Protocol):
+    """What both implementations can do."""
 
-    def watch(self, descriptor: int, wanted: int, ready: Ready) -> None:
-        """Begin to tell `ready`; a descriptor that is watched already."""
+    def register(self, descriptor: int, events: int, pollable: Pollable) -> None:
+        """Start to notify `pollable` of these events; the descriptor must not be registered yet."""
 
-    def change(self, descriptor: int, wanted: int) -> None:
-        """Want other events from now on; with none, errors are still told of where the system does that."""
+    def modify(self, descriptor: int, events: int) -> None:
+        """Change the events; with 0, errors are still reported where the system does so."""
 
-    def hand_over(self, descriptor: int, ready: Ready) -> None:
-        """Tell somebody else from now on."""
+    def hand_over(self, descriptor: int, pollable: Pollable) -> None:
+        """Notify another object from now on."""
 
-    def forget(self, descriptor: int) -> None:
-        """Stop; a descriptor that is not watched is none to worry about."""
+    def unregister(self, descriptor: int) -> None:
+        """Stop; does nothing if the descriptor is not registered."""
 
     def drop(self, descriptor: int) -> None:
-        """Stop, since the descriptor is closed next; one that is not watched is none to worry about."""
+        """Stop, for a descriptor that is closed next; does nothing if it is not registered."""
 
     def close(self) -> None:
         """Stop all."""
 
 
-def new_poll() -> Poll:
-    """Make one for the running loop, the best there is on this system."""
-    return EpollPoll() if hasattr(select, "epoll") else LoopPoll()
+def new_poller() -> Poller:
+    """Return the best implementation on this system, for the running event loop."""
+    return EpollPoller() if hasattr(select, "epoll") else LoopPoller()
 
 
-class EpollPoll:
-    """See the module."""
+class EpollPoller:
+    """Uses one epoll descriptor."""
 
-    __slots__ = ("_epoll", "_loop", "_ready")
+    __slots__ = ("_epoll", "_loop", "_pollables")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._epoll = select.epoll()
-        self._ready: dict[int, Ready] = {}
-        self._loop.add_reader(self._epoll.fileno(), self._take_turn)
+        self._pollables: dict[int, Pollable] = {}
+        self._loop.add_reader(self._epoll.fileno(), self._dispatch)
 
-    def watch(self, descriptor: int, wanted: int, ready: Ready) -> None:
-        """See `Poll`."""
-        self._ready[descriptor] = ready
-        self._epoll.register(descriptor, wanted)
+    def register(self, descriptor: int, events: int, pollable: Pollable) -> None:
+        """Start; see `Poller`."""
+        self._pollables[descriptor] = pollable
+        self._epoll.register(descriptor, events)
 
-    def change(self, descriptor: int, wanted: int) -> None:
-        """See `Poll`."""
-        self._epoll.modify(descriptor, wanted)
+    def modify(self, descriptor: int, events: int) -> None:
+        """Change the events; see `Poller`."""
+        self._epoll.modify(descriptor, events)
 
-    def hand_over(self, descriptor: int, ready: Ready) -> None:
-        """See `Poll`."""
-        self._ready[descriptor] = ready
+    def hand_over(self, descriptor: int, pollable: Pollable) -> None:
+        """Notify another object; see `Poller`."""
+        self._pollables[descriptor] = pollable
 
-    def forget(self, descriptor: int) -> None:
-        """See `Poll`."""
-        if self._ready.pop(descriptor, None) is not None:
-            try:  # noqa: SIM105 - this costs nothing where nothing is raised
+    def unregister(self, descriptor: int) -> None:
+        """Stop; see `Poller`."""
+        if self._pollables.pop(descriptor, None) is not None:
+            try:  # noqa: SIM105 - suppress() would cost a call for each closed socket
                 self._epoll.unregister(descriptor)
             except OSError:
                 pass  # it was closed
 
     def drop(self, descriptor: int) -> None:
-        """See `Poll`."""
-        self._ready.pop(descriptor, None)  # the system forgets what is closed
+        """Stop before the descriptor is closed; see `Poller`."""
+        self._pollables.pop(descriptor, None)  # the system forgets what is closed
 
     def close(self) -> None:
-        """See `Poll`."""
+        """Stop all."""
         if not self._epoll.closed:
             self._loop.remove_reader(self._epoll.fileno())
             self._epoll.close()
-            self._ready.clear()
+            self._pollables.clear()
 
-    def _take_turn(self) -> None:
-        ready = self._ready
-        for descriptor, events in self._epoll.poll(0, _MOST_EVENTS):
-            one = ready.get(descriptor)
-            if one is None:
+    def _dispatch(self) -> None:
+        pollables = self._pollables
+        for descriptor, events in self._epoll.poll(0, _MAX_EVENTS):
+            pollable = pollables.get(descriptor)
+            if pollable is None:
                 continue
             try:
-                one.ready(events | READ if events & ~_EITHER else events)
+                pollable.ready(events | READ if events & ~_READ_OR_WRITE else events)
             except Exception as error:
-                _report(self._loop, one, error)
+                _report(self._loop, pollable, error)
 
 
-class LoopPoll:
-    """The same with `add_reader` and `add_writer`, for systems that have no epoll."""
+class LoopPoller:
+    """Uses `add_reader` and `add_writer`, for systems without epoll."""
 
-    __slots__ = ("_loop", "_ready", "_wanted")
+    __slots__ = ("_events", "_loop", "_pollables")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._ready: dict[int, Ready] = {}
-        self._wanted: dict[int, int] = {}
+        self._pollables: dict[int, Pollable] = {}
+        self._events: dict[int, int] = {}
 
-    def watch(self, descriptor: int, wanted: int, ready: Ready) -> None:
-        """See `Poll`."""
-        self._ready[descriptor] = ready
-        self._wanted[descriptor] = 0
-        self.change(descriptor, wanted)
+    def register(self, descriptor: int, events: int, pollable: Pollable) -> None:
+        """Start; see `Poller`."""
+        self._pollables[descriptor] = pollable
+        self._events[descriptor] = 0
+        self.modify(descriptor, events)
 
-    def change(self, descriptor: int, wanted: int) -> None:
-        """See `Poll`."""
-        before, self._wanted[descriptor] = self._wanted[descriptor], wanted
+    def modify(self, descriptor: int, events: int) -> None:
+        """Change the events; see `Poller`."""
+        before, self._events[descriptor] = self._events[descriptor], events
         loop = self._loop
-        if wanted & READ & ~before:
-            loop.add_reader(descriptor, self._tell, descriptor, READ)
-        elif before & READ & ~wanted:
+        if events & READ & ~before:
+            loop.add_reader(descriptor, self._notify, descriptor, READ)
+        elif before & READ & ~events:
             loop.remove_reader(descriptor)
-        if wanted & WRITE & ~before:
-            loop.add_writer(descriptor, self._tell, descriptor, WRITE)
-        elif before & WRITE & ~wanted:
+        if events & WRITE & ~before:
+            loop.add_writer(descriptor, self._notify, descriptor, WRITE)
+        elif before & WRITE & ~events:
             loop.remove_writer(descriptor)
 
-    def hand_over(self, descriptor: int, ready: Ready) -> None:
-        """See `Poll`."""
-        self._ready[descriptor] = ready
+    def hand_over(self, descriptor: int, pollable: Pollable) -> None:
+        """Notify another object; see `Poller`."""
+        self._pollables[descriptor] = pollable
 
-    def forget(self, descriptor: int) -> None:
-        """See `Poll`."""
-        if self._ready.pop(descriptor, None) is not None:
+    def unregister(self, descriptor: int) -> None:
+        """Stop; see `Poller`."""
+        if self._pollables.pop(descriptor, None) is not None:
             self._loop.remove_reader(descriptor)
             self._loop.remove_writer(descriptor)
-            del self._wanted[descriptor]
+            del self._events[descriptor]
 
     def drop(self, descriptor: int) -> None:
-        """See `Poll`."""
-        self.forget(descriptor)
+        """Stop before the descriptor is closed; see `Poller`."""
+        self.unregister(descriptor)
 
     def close(self) -> None:
-        """See `Poll`."""
-        for descriptor in list(self._ready):
-            self.forget(descriptor)
+        """Stop all."""
+        for descriptor in list(self._pollables):
+            self.unregister(descriptor)
 
-    def _tell(self, descriptor: int, events: int) -> None:
-        one = self._ready.get(descriptor)
-        if one is not None:
+    def _notify(self, descriptor: int, events: int) -> None:
+        pollable = self._pollables.get(descriptor)
+        if pollable is not None:
             try:
-                one.ready(events)
+                pollable.ready(events)
             except Exception as error:
-                _report(self._loop, one, error)
+                _report(self._loop, pollable, error)
 
 
-def _report(loop: asyncio.AbstractEventLoop, one: Ready, error: Exception) -> None:
-    """Tell of a mistake of ours as the loop itself would; the other sockets go on."""
-    loop.call_exception_handler({"message": f"{type(one).__name__} failed", "exception": error})
+def _report(loop: asyncio.AbstractEventLoop, pollable: Pollable, error: Exception) -> None:
+    """Report a defect of ours as the loop itself would; the other sockets are still served."""
+    loop.call_exception_handler({"message": f"{type(pollable).__name__} failed", "exception": error})

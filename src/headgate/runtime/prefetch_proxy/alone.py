@@ -3,8 +3,8 @@
 from contextlib import AsyncExitStack
 
 from headgate.errors import ConfigurationError
-from headgate.proxy.admission.tunnel_slots import make_places
-from headgate.proxy.net.listener import listening_sockets
+from headgate.proxy.admission.tunnel_slots import create_slots
+from headgate.proxy.net.sockets import listening_sockets
 from headgate.runtime.event_loop import run
 from headgate.runtime.listen import address_sentence
 from headgate.runtime.prefetch_proxy.process import PrefetchProxy
@@ -25,7 +25,7 @@ async def _start(front: Front, closing: AsyncExitStack) -> PrefetchProxy:
         raise ConfigurationError(address_sentence("--listen", front.address, error)) from None
     for sock in sockets:
         closing.callback(sock.close)
-    share = front.share(places=make_places(1), listeners=[sock.getsockname()[:2] for sock in sockets])
+    share = front.share(places=create_slots(1), listeners=[sock.getsockname()[:2] for sock in sockets])
     proxy = PrefetchProxy(front.settings, share, front.advising, front.lines)
     closing.push_async_callback(proxy.end, 0)
     await proxy.start(sockets=sockets)

@@ -17,15 +17,15 @@ from headgate.proxy.admission.clients import Clients
 from headgate.proxy.admission.destinations import AddressRules, parse_network
 from headgate.proxy.admission.hosts import HostRules
 from headgate.proxy.admission.overrides import Overrides
-from headgate.proxy.admission.redis_replay_store import RedisOnce
+from headgate.proxy.admission.redis_replay_store import RedisReplayStore
 from headgate.proxy.admission.resolver import Resolver
-from headgate.proxy.connect import Limits
+from headgate.proxy.connect import TunnelLimits
 from headgate.proxy.geofeed import KIND, LONGEST, check_geofeed
 from headgate.proxy.net.dns import SystemLookup
-from headgate.proxy.net.local_addresses import is_local
+from headgate.proxy.net.sockets import is_local_address
 from headgate.proxy.net.tls import server_context
 from headgate.proxy.page import Page
-from headgate.proxy.server import Upgrade
+from headgate.proxy.services import ConnectionFactory
 from headgate.token import Checker, Key, read_keys
 from headgate.token.jwk import LONGEST_FILE
 
@@ -59,7 +59,7 @@ def check_proxy(proxy: Proxy) -> None:
     pages_of(proxy)
     keys_of(proxy)
     if proxy.token_store:
-        _told("token_store", RedisOnce, proxy.token_store)
+        _told("token_store", RedisReplayStore, proxy.token_store)
     if proxy.cert:
         listener_context(proxy, proxy.cert, proxy.key)
 
@@ -83,15 +83,15 @@ def resolver_of(proxy: Proxy, lookup: SystemLookup, listeners: Iterable[tuple[st
     rules = AddressRules(
         [_told("allow_addresses", parse_network, text) for text in proxy.allow_addresses],
         listeners=[(ip_address(host.partition("%")[0]), port) for host, port in listeners],
-        is_local=is_local,
+        is_local_address=is_local_address,
     )
     overrides = _told("resolve", Overrides, proxy.resolve)
     return Resolver(rules, lookup, overrides=overrides)
 
 
-def limits_of(proxy: Proxy) -> Limits:
+def limits_of(proxy: Proxy) -> TunnelLimits:
     """Give what a tunnel may take."""
-    return Limits(
+    return TunnelLimits(
         idle=proxy.idle,
         max_seconds=proxy.max_seconds or math.inf,
         max_bytes=proxy.max_bytes or math.inf,
@@ -119,7 +119,7 @@ def listener_context(proxy: Proxy, cert: str, key: str) -> ssl.SSLContext:
     return server_context(cert, key, alpn=proxy.alpn, client_ca=proxy.client_ca or None)
 
 
-def upgrades_of(proxy: Proxy) -> dict[str, Upgrade]:
+def upgrades_of(proxy: Proxy) -> dict[str, ConnectionFactory]:
     """Give the protocols that are spoken beside HTTP/1.1."""
     if proxy.plaintext or "h2" not in proxy.alpn:
         return {}

@@ -5,15 +5,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from headgate.proxy.log import Lines
+from headgate.proxy.log import LogWriter
 
 __all__ = ["log_lines"]
 
 
 @contextmanager
-def log_lines() -> Iterator[Lines]:
+def log_lines() -> Iterator[LogWriter]:
     """Have the log, and faults of our own in it: whoever reads stderr is waited for by nobody."""
-    lines = Lines()
+    lines = LogWriter()
     loop = asyncio.get_running_loop()
 
     def complain(_loop: asyncio.AbstractEventLoop, told: dict[str, Any]) -> None:

@@ -3,7 +3,7 @@
 import msgspec
 
 from headgate.config.proxy import Proxy
-from headgate.proxy.admission.remote_advice import Advised, Want
+from headgate.proxy.admission.remote_advice import AdviceQuery, AdviceReply
 from headgate.proxy.counters import Counts
 from headgate.runtime.ipc import Ask, Configure, End, Failed, Ready, Told
 
@@ -51,5 +51,5 @@ class Renew(msgspec.Struct, frozen=True, tag=True):
     """Parent to worker: read the files again that are read again."""
 
 
-FromParent = Configure[Assignment] | Ask | End | Renew | Advised
-FromWorker = Ready | Failed | Told[WorkerState] | Want
+FromParent = Configure[Assignment] | Ask | End | Renew | AdviceReply
+FromWorker = Ready | Failed | Told[WorkerState] | AdviceQuery

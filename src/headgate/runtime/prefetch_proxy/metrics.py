@@ -6,7 +6,7 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from headgate.proxy.counters import ACCEPTED
-from headgate.proxy.refusal import ANSWERS
+from headgate.proxy.refusal import REFUSALS
 from headgate.runtime.prefetch_proxy.state import ProxyState
 
 __all__ = ["proxy_metrics"]
@@ -21,7 +21,7 @@ def proxy_metrics(state: ProxyState) -> Iterator[Metric]:
         "headgate_proxy_connects", "CONNECTs by what became of them, and why.", labels=["result", "reason"]
     )
     connects.add_metric([ACCEPTED, ""], counts.connects.get(ACCEPTED, 0))
-    for reason in ANSWERS:
+    for reason in REFUSALS:
         connects.add_metric(["refused", reason], counts.connects.get(reason, 0))
     yield connects
     yield GaugeMetricFamily("headgate_proxy_tunnels", "Tunnels that are open.", counts.tunnels)

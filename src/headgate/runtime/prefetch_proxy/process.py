@@ -13,12 +13,12 @@ from socket import socket
 import msgspec
 
 from headgate.config.proxy import Proxy
-from headgate.proxy.admission.decide import Advising, Decision, Manners
-from headgate.proxy.admission.redis_replay_store import RedisOnce
-from headgate.proxy.admission.replay_store import Once, TokenCheck
-from headgate.proxy.admission.shared_replay_store import SharedOnce
-from headgate.proxy.admission.tunnel_slots import Places
-from headgate.proxy.log import DecisionLog, Lines
+from headgate.proxy.admission.decide import Admission, AdviceSource, ProxyPolicy
+from headgate.proxy.admission.redis_replay_store import RedisReplayStore
+from headgate.proxy.admission.replay_store import ReplayStore, TokenCheck
+from headgate.proxy.admission.shared_replay_store import SharedReplayStore
+from headgate.proxy.admission.tunnel_slots import TunnelSlots
+from headgate.proxy.log import DecisionLog, LogWriter
 from headgate.proxy.net.dns import SystemLookup
 from headgate.proxy.server import TunnelServer
 from headgate.runtime.prefetch_proxy.build import (
@@ -39,17 +39,17 @@ __all__ = ["PrefetchProxy"]
 class PrefetchProxy:
     """See the module. Raises `ConfigurationError` for what cannot be composed."""
 
-    def __init__(self, settings: Proxy, share: Share, advising: Advising, lines: Lines) -> None:
+    def __init__(self, settings: Proxy, share: Share, advising: AdviceSource, lines: LogWriter) -> None:
         self._settings = settings
         self._share = share
         self._lines = lines
         self._closing = AsyncExitStack()
         self._cut = 0
         # Theirs to the end of the process: what is cancelled at the end of the proxy gives its place back later.
-        self._places = Places(settings.max_tunnels, share.places, worker=share.worker)
+        self._places = TunnelSlots(settings.max_tunnels, share.places, worker=share.worker)
         self._tokens = self._new_tokens()
-        self._decision = Decision(
-            Manners(key=share.key, unreachable=settings.unreachable, limits=limits_of(settings)),
+        self._decision = Admission(
+            ProxyPolicy(key=share.key, unreachable=settings.unreachable, limits=limits_of(settings)),
             tokens=self._tokens,
             clients=clients_of(settings),
             places=self._places,
@@ -62,10 +62,10 @@ class PrefetchProxy:
         )
         self._server = TunnelServer(
             self._decision.decide,
-            self._decision.complain,
+            self._decision.refuse_early,
             connections=settings.max_connections,
             client_connections=settings.client_connections,
-            upgrades=upgrades_of(settings),
+            protocols=upgrades_of(settings),
             pages=pages_of(settings),
         )
         self._accepting = False
@@ -96,7 +96,7 @@ class PrefetchProxy:
     def state(self) -> WorkerState:
         """What was counted."""
         # A tunnel's bytes are counted when it is over; those of the tunnels that are open come on top.
-        counts, (received, sent) = self._decision.counts, self._server.passed
+        counts, (received, sent) = self._decision.counts, self._server.bytes_passed
         counts = msgspec.structs.replace(counts, received=counts.received + received, sent=counts.sent + sent)
         return WorkerState(counts, self._lines.dropped, self._cut)
 
@@ -104,7 +104,7 @@ class PrefetchProxy:
         """Read the certificate, the token keys and what is published again; what is wrong leaves all as it is."""
         tls, keys, pages = self._new_context(), keys_of(self._settings), pages_of(self._settings)
         if tls is not None:
-            self._server.renew(tls)
+            self._server.replace_tls(tls)
         if self._tokens is not None:
             self._tokens.renew(keys)
         self._server.pages = pages
@@ -114,7 +114,7 @@ class PrefetchProxy:
 
         A second call, while the first one waits, has it wait no longer.
         """
-        self._cut = await self._server.drain(seconds, elsewhere=lambda: self._places.taken > 0)
+        self._cut = await self._server.drain(seconds, others_have_tunnels=lambda: self._places.taken > 0)
         await asyncio.sleep(0)  # for decisions that were under way to be cancelled
         await self._closing.aclose()
         return self._cut
@@ -128,7 +128,7 @@ class PrefetchProxy:
         if not keys:
             return None
         store, table = self._settings.token_store, self._share.tokens
-        once: Once = RedisOnce(store) if table is None else SharedOnce(table)
+        once: ReplayStore = RedisReplayStore(store) if table is None else SharedReplayStore(table)
         tokens = TokenCheck(keys, once)
         self._closing.push_async_callback(tokens.close)
         return tokens

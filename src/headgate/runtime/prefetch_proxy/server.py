@@ -14,10 +14,10 @@ from typing import Final, Protocol, TypeAlias
 from headgate.config import Address
 from headgate.config.proxy import Proxy
 from headgate.errors import ConfigurationError, HeadgateError
-from headgate.proxy.admission.advice_service import OriginAdvice
-from headgate.proxy.admission.shared_replay_store import make_table
+from headgate.proxy.admission.advice_service import AdviceService
+from headgate.proxy.admission.shared_replay_store import create_replay_table
 from headgate.proxy.counters import Counts, merged
-from headgate.proxy.log import Tally
+from headgate.proxy.log import TrafficSummary
 from headgate.runtime.admin_server import AdminServer
 from headgate.runtime.event_loop import Signals
 from headgate.runtime.listen import address_sentence
@@ -69,7 +69,7 @@ class Front:
         """Where all is said, and by nobody waited for."""
         self._files = closing.enter_context(_certified(settings, self.address.host))
         self._counts = Counts()
-        self.advising: Final = OriginAdvice(
+        self.advising: Final = AdviceService(
             settings.brand,
             tls=trust_of(settings),
             counts=self._counts,
@@ -79,7 +79,7 @@ class Front:
         self._body: Body | None = None
         self._admin = AdminServer(self.state, self.unready, proxy_metrics, to_json=shown)
         closing.push_async_callback(self._admin.close)
-        self._tally = Tally(now=time.time())
+        self._tally = TrafficSummary(now=time.time())
 
     async def open_admin(self) -> None:
         """Open the admin listener, if there is to be one. Raises `ConfigurationError`."""
@@ -107,7 +107,7 @@ class Front:
         return Share(
             key=os.urandom(_DRAW_KEY),
             places=places,
-            tokens=make_table() if settings.token_keys and not settings.token_store else None,
+            tokens=create_replay_table() if settings.token_keys and not settings.token_store else None,
             listeners=(*listeners, *self._admin.addresses),
             files=self._files,
         )

@@ -6,8 +6,8 @@ import sys
 from typing import Any
 
 from headgate.errors import HeadgateError
-from headgate.proxy.admission.remote_advice import Advised, AskedAdvice
-from headgate.proxy.log import Lines
+from headgate.proxy.admission.remote_advice import AdviceReply, RemoteAdvice
+from headgate.proxy.log import LogWriter
 from headgate.runtime.ipc import Ask, Channel, Configure, End, Ready, Told
 from headgate.runtime.prefetch_proxy.log_setup import log_lines
 from headgate.runtime.prefetch_proxy.messages import FromParent, Renew
@@ -28,7 +28,7 @@ async def _serve(channel: Channel) -> int:
         return 0
     assignment = first.orders
     with log_lines() as lines:
-        advising = AskedAdvice(channel.send)
+        advising = RemoteAdvice(channel.send)
         proxy = PrefetchProxy(assignment.settings, assignment.share, advising, lines)
         await proxy.start(addresses=assignment.addresses)
         orders = Orders()
@@ -50,11 +50,13 @@ async def _serve(channel: Channel) -> int:
     return 0
 
 
-async def _obey(channel: Channel, proxy: PrefetchProxy, advising: AskedAdvice, *, orders: Orders, lines: Lines) -> None:
+async def _obey(
+    channel: Channel, proxy: PrefetchProxy, advising: RemoteAdvice, *, orders: Orders, lines: LogWriter
+) -> None:
     """Do what the parent says until it is gone."""
     while True:
         message = await channel.receive()
-        if isinstance(message, Advised):
+        if isinstance(message, AdviceReply):
             advising.hear(message)
         elif isinstance(message, Ask):
             channel.send(Told(proxy.state))

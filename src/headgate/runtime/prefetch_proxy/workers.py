@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from headgate.errors import ConfigurationError
-from headgate.proxy.admission.remote_advice import Want, answer_to
-from headgate.proxy.admission.tunnel_slots import Places, make_places
+from headgate.proxy.admission.remote_advice import AdviceQuery, answer_query
+from headgate.proxy.admission.tunnel_slots import TunnelSlots, create_slots
 from headgate.proxy.counters import Counts, merged
 from headgate.runtime.event_loop import run
 from headgate.runtime.ipc import Configure
@@ -55,9 +55,9 @@ class Workers:
         settings = front.settings
         self._front = front
         self._addresses = tuple(addresses)
-        places = make_places(settings.workers)
+        places = create_slots(settings.workers)
         self._share = front.share(places=places, listeners=addresses)
-        self._places = Places(settings.max_tunnels, places)
+        self._places = TunnelSlots(settings.max_tunnels, places)
         handed_down = [places] if self._share.tokens is None else [places, self._share.tokens]
         self._crew: Crew[WorkerState] = Crew(
             self, settings.workers, loop=settings.loop, descriptors=handed_down, tell=front.lines.say
@@ -100,7 +100,7 @@ class Workers:
 
     def heard(self, member: Member[WorkerState], message: Any) -> None:
         """Hear that a worker wants to know what an origin advises."""
-        assert isinstance(message, Want)
+        assert isinstance(message, AdviceQuery)
         task = asyncio.ensure_future(self._answer(member, message))
         self._answering.add(task)
         task.add_done_callback(self._answering.discard)
@@ -114,6 +114,6 @@ class Workers:
         counts.origins = dict(list(counts.origins.items())[-_MOST_ORIGINS:])
         self._past = WorkerState(counts, past.dropped + last.dropped, past.cut + last.cut)
 
-    async def _answer(self, member: Member[WorkerState], want: Want) -> None:
+    async def _answer(self, member: Member[WorkerState], want: AdviceQuery) -> None:
         with suppress(asyncio.CancelledError):  # the proxy ends
-            member.channel.send(await answer_to(want, self._front.advising))
+            member.channel.send(await answer_query(want, self._front.advising))

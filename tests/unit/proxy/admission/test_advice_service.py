@@ -11,7 +11,7 @@ import trustme
 
 from headgate.advice.result import UNREACHABLE
 from headgate.proxy.admission import advice_service as module
-from headgate.proxy.admission.advice_service import OriginAdvice
+from headgate.proxy.admission.advice_service import AdviceService
 from headgate.proxy.admission.authority import parse_authority
 from headgate.proxy.counters import Counts
 from headgate.proxy.net.endpoint import Endpoint
@@ -76,7 +76,7 @@ class Proxy:
     def __init__(self, **options):
         self.counts = Counts()
         self.now = 1_000_000.0
-        self.advising = OriginAdvice(
+        self.advising = AdviceService(
             "TollKeeper", tls=trusting(), counts=self.counts, clock=lambda: self.now, **options
         )
 
@@ -136,7 +136,7 @@ def test_a_hundred_at_once_make_one_request_and_the_answer_is_remembered():
             assert proxy.advising.known(f"https://www.example.org:{port}", now=proxy.now) is None
             await proxy.ask(port)
             assert origin.connections == 2
-        assert proxy.advising._flights == {}
+        assert proxy.advising._pending == {}
 
     asyncio.run(ask())
 
@@ -285,11 +285,11 @@ def test_an_unexpected_error_is_reported_and_answered_and_the_next_to_ask_fetche
                 for _ in range(2):
                     with pytest.raises(Refusal) as caught:
                         await proxy.ask(port)
-                    assert (caught.value.reason, caught.value.answer.status) == ("internal", 503)
+                    assert (caught.value.reason, caught.value.rule.status) == ("internal", 503)
             assert [str(error) for error in reported] == ["a defect"] * 2
             advice, _ = await proxy.ask(port)
             assert advice.entry.fraction == 0.5
-        assert proxy.advising._flights == {}
+        assert proxy.advising._pending == {}
 
     asyncio.run(ask())
 

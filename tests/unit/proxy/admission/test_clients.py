@@ -39,7 +39,7 @@ def test_each_client_has_so_many_at_a_time():
     clients.admit(b"one", now=0)
     clients.admit(b"one", now=0)
     refusal = refused(clients, b"one")
-    assert (refusal.reason, refusal.answer.status) == ("client_tunnels", 429)
+    assert (refusal.reason, refusal.rule.status) == ("client_tunnels", 429)
     clients.admit(b"other", now=0)
     clients.leave(b"one")
     clients.admit(b"one", now=0)
@@ -58,7 +58,7 @@ def test_a_rule_holds_for_each_client_and_says_the_true_delay():
     clients.admit(b"one", now=1000.0)
     clients.admit(b"one", now=1000.0)
     refusal = refused(clients, b"one", now=1000.75)
-    assert (refusal.reason, refusal.answer.status, refusal.retry_after) == ("client_rate", 429, 3)
+    assert (refusal.reason, refusal.rule.status, refusal.retry_after) == ("client_rate", 429, 3)
     clients.admit(b"other", now=1000.75)
     clients.admit(b"one", now=1003.0)
 

@@ -11,13 +11,13 @@ from headgate.advice.answer import Advice
 from headgate.advice.result import UNREACHABLE, AdviceEntry
 from headgate.limit import Rule
 from headgate.proxy.admission.clients import Clients
-from headgate.proxy.admission.decide import Decision, Manners
+from headgate.proxy.admission.decide import Admission, ProxyPolicy
 from headgate.proxy.admission.destinations import AddressRules
 from headgate.proxy.admission.hosts import HostRules
 from headgate.proxy.admission.replay_store import TokenCheck
 from headgate.proxy.admission.resolver import Resolver
-from headgate.proxy.admission.tunnel_slots import Places, make_places
-from headgate.proxy.connect import Asked, Limits, Opened, Refused
+from headgate.proxy.admission.tunnel_slots import TunnelSlots, create_slots
+from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect, TunnelLimits
 from headgate.proxy.refusal import Refusal
 from headgate.token import mint, new_key
 
@@ -41,17 +41,17 @@ class World:
         self.flying = None
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
         self.port = self.listener.getsockname()[1]
-        self.places = Places(options.pop("places", 3), make_places(1))
+        self.places = TunnelSlots(options.pop("places", 3), create_slots(1))
         allowed = options.pop("allowed", [ip_network("127.0.0.0/8")])
         self.clients = Clients(tunnels=options.pop("client_tunnels", 10), rule=options.pop("rule", None))
-        self.decision = Decision(
-            Manners(key=b"k" * 16, **options.pop("manners", {})),
+        self.decision = Admission(
+            ProxyPolicy(key=b"k" * 16, **options.pop("manners", {})),
             tokens=options.pop("tokens", None),
             clients=self.clients,
             places=self.places,
             hosts=HostRules(deny=["denied.example"], ports=[self.port]),
             resolver=Resolver(
-                AddressRules(allowed, is_local=lambda address: False),
+                AddressRules(allowed, is_local_address=lambda address: False),
                 self._lookup,
             ),
             advising=self,
@@ -73,7 +73,7 @@ class World:
     def known(self, origin, *, now):
         return self.known_of.get(origin)
 
-    def flight(self, origin):
+    def pending_fetch(self, origin):
         return self.flying
 
     async def advice(self, authority, endpoints):
@@ -91,7 +91,7 @@ class World:
 
     async def decide(self, host="www.example.org", port=None, **asked):
         asked = {"peer": ("192.0.2.1", 1234), "head_bytes": 100, **asked}
-        return await self.decision.decide(Asked(authority=f"{host}:{port or self.port}", **asked))
+        return await self.decision.decide(ConnectRequest(authority=f"{host}:{port or self.port}", **asked))
 
     def taken(self):
         return self.places.taken, sum(self.clients._open.values())
@@ -118,7 +118,7 @@ def refused(world, reason, **asked):
     """Ask, be refused for `reason`, and find that nothing stays taken."""
     before = world.taken()
     verdict = asyncio.run(world.decide(**asked))
-    assert isinstance(verdict, Refused)
+    assert isinstance(verdict, RefusedConnect)
     assert verdict.reason == reason
     assert world.log[-1][1] == reason
     assert world.taken() == before
@@ -127,23 +127,23 @@ def refused(world, reason, **asked):
 
 def opened(world, **asked):
     verdict = asyncio.run(world.decide(**asked))
-    assert isinstance(verdict, Opened), verdict
+    assert isinstance(verdict, AcceptedConnect), verdict
     return verdict
 
 
 async def passes(world, client):
     """Say whether a client is let through; its tunnel ends at once."""
     verdict = await world.decide(peer=(client, 1))
-    if isinstance(verdict, Opened):
+    if isinstance(verdict, AcceptedConnect):
         verdict.socket.close()
-        verdict.closed(0, 0, "ended")
+        verdict.on_closed(0, 0, "ended")
         return True
     assert verdict.reason == "advice_fraction"
     return False
 
 
 def test_what_may_go_goes_and_gives_its_place_back_when_it_is_over(world):
-    world = world(manners={"limits": Limits(idle=7.0)})
+    world = world(manners={"limits": TunnelLimits(idle=7.0)})
     tunnel = opened(world)
     assert world.did == ["look up www.example.org", f"ask https://www.example.org:{world.port}"]
     assert tunnel.socket.getpeername() == world.listener.getsockname()
@@ -151,7 +151,7 @@ def test_what_may_go_goes_and_gives_its_place_back_when_it_is_over(world):
     assert tunnel.limits.idle == 7.0
     assert world.taken() == (1, 1)
     assert world.decision.counts.tunnels == 1
-    tunnel.closed(100, 10, "ended")
+    tunnel.on_closed(100, 10, "ended")
     tunnel.socket.close()
     assert world.taken() == (0, 0)
     counts = world.decision.counts
@@ -162,7 +162,7 @@ def test_what_may_go_goes_and_gives_its_place_back_when_it_is_over(world):
 
 def test_what_names_no_host_and_port_is_malformed_and_costs_nothing(world):
     world = world()
-    verdict = asyncio.run(world.decision.decide(Asked(authority="www.example.org", peer=("192.0.2.1", 1))))
+    verdict = asyncio.run(world.decision.decide(ConnectRequest(authority="www.example.org", peer=("192.0.2.1", 1))))
     assert (verdict.status, verdict.reason) == (400, "malformed")
     assert "retry-after" not in dict(verdict.fields)
     assert world.did == []
@@ -312,12 +312,12 @@ def test_never_one_tunnel_too_many_however_many_ask_at_once(world):
         return await asyncio.gather(*asking)
 
     verdicts = asyncio.run(at_once())
-    tunnels = [verdict for verdict in verdicts if isinstance(verdict, Opened)]
+    tunnels = [verdict for verdict in verdicts if isinstance(verdict, AcceptedConnect)]
     assert len(tunnels) == 3
-    assert {verdict.reason for verdict in verdicts if isinstance(verdict, Refused)} == {"tunnels"}
+    assert {verdict.reason for verdict in verdicts if isinstance(verdict, RefusedConnect)} == {"tunnels"}
     for tunnel in tunnels:
         tunnel.socket.close()
-        tunnel.closed(0, 0, "ended")
+        tunnel.on_closed(0, 0, "ended")
     assert world.taken() == (0, 0)
 
 
@@ -482,7 +482,7 @@ def test_a_question_begun_for_a_client_that_goes_is_still_its_own_but_holds_no_p
 def test_what_is_not_decided_on_is_refused_and_counted_too(world):
     world = world()
     for reason, status in (("malformed", 400), ("method", 405), ("connections", 503)):
-        verdict = world.decision.complain(reason, ("192.0.2.1", 1))
+        verdict = world.decision.refuse_early(reason, ("192.0.2.1", 1))
         assert (verdict.status, verdict.reason) == (status, reason)
         assert world.log[-1] == (None, reason)
     assert world.decision.counts.connects == {"malformed": 1, "method": 1, "connections": 1}

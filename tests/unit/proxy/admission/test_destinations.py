@@ -20,7 +20,7 @@ def rules(*allowed: str, listeners: tuple[str, ...] = (), local: tuple[str, ...]
     return AddressRules(
         map(parse_network, allowed),
         listeners=[(ip_address(each), PORT) for each in listeners],
-        is_local=here.__contains__,
+        is_local_address=here.__contains__,
     )
 
 
@@ -82,7 +82,7 @@ def test_what_is_local_is_asked_only_about_the_port_of_a_wildcard() -> None:
     asked: list[Address] = []
     listening = AddressRules(
         listeners=[(ip_address("0.0.0.0"), PORT), (ip_address("127.0.0.1"), 9000)],
-        is_local=lambda address: bool(asked.append(address)),
+        is_local_address=lambda address: bool(asked.append(address)),
     )
     assert listening.forbids(ip_address("8.8.8.8"), 443) is None
     assert listening.forbids(ip_address("8.8.8.8"), 9000) is None

@@ -67,7 +67,7 @@ def test_the_log_is_told_which_host() -> None:
     assert authority is not None
     denied = HostRules(deny=["example.com"]).refusal(authority)
     assert denied is not None
-    assert denied.why == "www.example.com is denied"
+    assert denied.detail == "www.example.com is denied"
 
 
 @pytest.mark.parametrize("rule", ["", ".example.com", "*.example.com", "*", "example.com:443", "a/b", "::1", "a b"])

@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 
 from headgate.errors import ConfigurationError, MissingExtra
 from headgate.proxy.admission import redis_replay_store as room
-from headgate.proxy.admission.redis_replay_store import RedisOnce
+from headgate.proxy.admission.redis_replay_store import RedisReplayStore
 from tests import servers
 
 NOW = 1_700_000_000.0
@@ -25,7 +25,7 @@ def url(redis_server):
 
 @asynccontextmanager
 async def remembering(url, **settings):
-    once = RedisOnce(url, **settings)
+    once = RedisReplayStore(url, **settings)
     try:
         yield once
     finally:
@@ -99,7 +99,7 @@ def test_names_begin_as_they_are_told(url, fresh):
 
 def test_where_nobody_is_there_is_no_tunnel_and_no_asking_again_at_once(fresh, monkeypatch):
     asked = []
-    monkeypatch.setattr(RedisOnce, "_ask", counted(RedisOnce._ask, asked))
+    monkeypatch.setattr(RedisReplayStore, "_ask", counted(RedisReplayStore._ask, asked))
 
     async def scenario():
         async with remembering(f"redis://127.0.0.1:{servers.free_port()}") as once:
@@ -127,7 +127,7 @@ def test_a_redis_that_comes_back_is_asked_again(tmp_path, fresh, monkeypatch):
 
     async def scenario():
         with servers.redis(tmp_path) as server:
-            once = RedisOnce(f"redis://127.0.0.1:{server.port}")
+            once = RedisReplayStore(f"redis://127.0.0.1:{server.port}")
             assert await once.use(fresh(NOW + 60), now=NOW) is None
         assert await once.use(fresh(NOW + 60), now=NOW) == "tokens"
         command = [
@@ -225,7 +225,7 @@ def test_a_client_that_goes_leaves_the_token_used_up_and_the_connection_whole(re
 def test_closing_waits_for_what_was_asked(url, fresh):
     async def scenario():
         token = fresh(NOW + 60)
-        once = RedisOnce(url)
+        once = RedisReplayStore(url)
         going = asyncio.ensure_future(once.use(token, now=NOW))
         await asyncio.sleep(0)
         going.cancel()
@@ -302,7 +302,7 @@ def test_patience_is_for_all_that_has_to_be_said_together(redis_server, fresh):
 
 def test_there_is_one_protocol_to_ask_by():
     with pytest.raises(ConfigurationError, match="protocol 2; leave that out"):
-        RedisOnce("redis://127.0.0.1:6379/0?protocol=3")
+        RedisReplayStore("redis://127.0.0.1:6379/0?protocol=3")
 
 
 @pytest.mark.parametrize(
@@ -318,11 +318,11 @@ def test_there_is_one_protocol_to_ask_by():
 )
 def test_what_is_no_url_of_a_redis(url):
     with pytest.raises(ConfigurationError, match="try redis://") as caught:
-        RedisOnce(url)
+        RedisReplayStore(url)
     assert caught.value.__suppress_context__  # there may be a password in what was wrong
 
 
 def test_whoever_has_no_redis_package_is_told(monkeypatch):
     monkeypatch.setitem(sys.modules, "redis", None)
     with pytest.raises(MissingExtra, match="extra 'redis'"):
-        RedisOnce("redis://127.0.0.1:6379")
+        RedisReplayStore("redis://127.0.0.1:6379")

@@ -9,7 +9,7 @@ import pytest
 from headgate.advice.answer import Advice
 from headgate.advice.result import UNREACHABLE, AdviceEntry
 from headgate.proxy.admission.authority import parse_authority
-from headgate.proxy.admission.remote_advice import Advised, AskedAdvice, Want, answer_to
+from headgate.proxy.admission.remote_advice import AdviceQuery, AdviceReply, RemoteAdvice, answer_query
 from headgate.proxy.net.endpoint import Endpoint
 from headgate.proxy.refusal import Refusal
 
@@ -33,13 +33,13 @@ class Parent:
         self.hold.set()
         self.now = NOW
         self.tasks = []
-        self.worker = AskedAdvice(self.send, clock=lambda: self.now, **options)
+        self.worker = RemoteAdvice(self.send, clock=lambda: self.now, **options)
 
     def send(self, want):
         self.tasks.append(asyncio.ensure_future(self.answer(over_the_wire(want))))
 
     async def answer(self, want):
-        self.worker.hear(over_the_wire(await answer_to(want, self)))
+        self.worker.hear(over_the_wire(await answer_query(want, self)))
 
     def known(self, origin, *, now):
         raise AssertionError("workers know for themselves")
@@ -57,7 +57,7 @@ class Parent:
 
 
 def over_the_wire(message):
-    return msgspec.msgpack.decode(msgspec.msgpack.encode(message), type=Want | Advised)
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(message), type=AdviceQuery | AdviceReply)
 
 
 def run(check, *answers, **options):
@@ -112,14 +112,18 @@ def test_however_many_ask_the_parent_is_asked_once_and_one_that_goes_takes_nobod
     [
         Refusal("dial_refused", "127.0.0.1:8443: Connection refused"),
         Refusal("dial_timeout", "it did not answer"),
-        Refusal("dial_refused", "no route", nearer="destination_ip_unroutable"),
+        Refusal("dial_refused", "no route", error_type="destination_ip_unroutable"),
     ],
 )
-def test_who_asks_in_vain_is_told_why_and_who_comes_later_that_it_is_held(undialled):
+def test_the_reason_why_an_origin_is_unreachable_is_passed_on(undialled):
     async def check(parent):
         told, refusal = await parent.ask()
         assert told.result is UNREACHABLE
-        assert (refusal.reason, refusal.why, refusal.answer) == (undialled.reason, undialled.why, undialled.answer)
+        assert (refusal.reason, refusal.detail, refusal.rule) == (
+            undialled.reason,
+            undialled.detail,
+            undialled.rule,
+        )
         assert refusal.fields == undialled.fields
         assert (await parent.ask())[1] is None
         assert len(parent.asked) == 1
@@ -175,10 +179,10 @@ def test_a_parent_that_does_not_answer_is_waited_for_no_longer_than_the_timeout(
                 await asyncio.wait_for(waiting, PATIENCE)
             assert caught.value.reason == "internal"
         assert len(parent.asked) == 1
-        assert parent.worker.flight("https://www.example.org") is None
+        assert parent.worker.pending_fetch("https://www.example.org") is None
         parent.hold.set()
         await asyncio.gather(*parent.tasks)  # the late answer is ignored
-        parent.worker = AskedAdvice(parent.send, clock=lambda: parent.now)
+        parent.worker = RemoteAdvice(parent.send, clock=lambda: parent.now)
         assert await parent.ask() == (advice(), None)
 
     run(check, (advice(), None), (advice(), None), timeout=0.0)

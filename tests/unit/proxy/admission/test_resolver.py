@@ -34,7 +34,7 @@ def resolver(lookup: Lookup, *overrides: str, allowed: Sequence[str] = ()) -> Re
     rules = AddressRules(
         map(parse_network, allowed),
         listeners=[(ip_address("127.0.0.1"), PORT)],
-        is_local=lambda address: False,
+        is_local_address=lambda address: False,
     )
     return Resolver(rules, lookup, overrides=Overrides(overrides))
 
@@ -67,8 +67,8 @@ def test_the_resolver_is_asked_for_a_name_as_it_stands() -> None:
 def test_one_forbidden_answer_refuses_the_name(answers: list[str]) -> None:
     refusal = refused(resolver(Lookup(answers)), "www.test:443")
     assert refusal.reason == "address"
-    assert refusal.answer.error == "destination_ip_prohibited"
-    assert refusal.why == "www.test:443 is at 10.0.0.1, which is private (RFC 1918), in 10.0.0.0/8"
+    assert refusal.rule.error == "destination_ip_prohibited"
+    assert refusal.detail == "www.test:443 is at 10.0.0.1, which is private (RFC 1918), in 10.0.0.0/8"
 
 
 def test_what_is_allowed_counts_for_names_and_addresses() -> None:
@@ -104,8 +104,8 @@ def test_an_override_of_an_address_checks_both() -> None:
 
 def test_our_own_listener_is_found_at_the_port_that_is_dialled() -> None:
     made = resolver(Lookup(["127.0.0.1"]), "a.test=127.0.0.1:8443", "b.test=127.0.0.1:444", allowed=["127.0.0.0/8"])
-    assert "the proxy itself" in refused(made, "a.test:443").why
-    assert "the proxy itself" in refused(made, "c.test:8443").why
+    assert "the proxy itself" in refused(made, "a.test:443").detail
+    assert "the proxy itself" in refused(made, "c.test:8443").detail
     assert resolve(made, "b.test:8443") == ["127.0.0.1:444"]
 
 
@@ -113,7 +113,7 @@ def test_what_the_lookup_refuses_is_refused() -> None:
     async def fail(host: str, _client: bytes) -> Sequence[Address]:
         raise Refusal("name", f"{host} does not resolve")
 
-    rules = AddressRules(is_local=lambda address: False)
+    rules = AddressRules(is_local_address=lambda address: False)
     assert refused(Resolver(rules, fail), "www.test:443").reason == "name"
 
 
@@ -121,7 +121,7 @@ def test_what_is_no_question_is_asked_once() -> None:
     """What the configuration says does not change; the addresses of this machine do."""
     local: set[Address] = set()
     rules = AddressRules(
-        [parse_network("127.0.0.0/8")], listeners=[(ip_address("0.0.0.0"), PORT)], is_local=local.__contains__
+        [parse_network("127.0.0.0/8")], listeners=[(ip_address("0.0.0.0"), PORT)], is_local_address=local.__contains__
     )
     made = Resolver(rules, Lookup(), overrides=Overrides(["moved.test=127.0.0.1:8443", "*=127.0.0.1"]))
     texts = ["a.test:443", "a.test:8444", "127.0.0.2:443", "moved.test:443", f"b.test:{PORT}", f"127.0.0.3:{PORT}"]
@@ -134,7 +134,7 @@ def test_what_is_no_question_is_asked_once() -> None:
     local.update({ip_address("127.0.0.1"), ip_address("127.0.0.3")})
     assert [resolve(made, text) for text in texts[:3]] == endpoints[:3]
     for text in texts[3:]:
-        assert refused(made, text).why.endswith("where the proxy itself listens")
+        assert refused(made, text).detail.endswith("where the proxy itself listens")
 
 
 def test_what_was_looked_up_is_no_more_remembered_than_what_was_refused() -> None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from headgate.proxy.admission import shared_memory as memory
-from headgate.proxy.admission.shared_replay_store import SharedOnce, make_table
+from headgate.proxy.admission.shared_replay_store import SharedReplayStore, create_replay_table
 
 NOW = 1_700_000_000.0
 LOCKING = """\
@@ -24,7 +24,7 @@ def descriptor(request, monkeypatch):
     """A table of each kind, open until the test is over; what uses it is given a descriptor of its own."""
     if not request.param:
         monkeypatch.delattr(os, "memfd_create", raising=False)
-    made = make_table(100)
+    made = create_replay_table(100)
     yield made
     os.close(made)
 
@@ -50,21 +50,21 @@ def locked_by_another(descriptor):
 
 def test_whoever_has_the_table_knows_what_was_shown(descriptor, fresh):
     one, other = fresh(NOW + 60), fresh(NOW + 60)
-    here, there = (SharedOnce(os.dup(descriptor)) for _ in range(2))
+    here, there = (SharedReplayStore(os.dup(descriptor)) for _ in range(2))
     assert use(here, one) == [None]
     assert use(there, one, other) == ["token_replayed", None]
     assert use(here, other) == ["token_replayed"]
     asyncio.run(here.close())
     asyncio.run(there.close())
-    later = SharedOnce(os.dup(descriptor))
+    later = SharedReplayStore(os.dup(descriptor))
     assert use(later, one) == ["token_replayed"]
     asyncio.run(later.close())
 
 
 def test_the_descriptor_is_no_childs_business_and_is_closed():
-    made = make_table()
+    made = create_replay_table()
     assert not os.get_inheritable(made)
-    once = SharedOnce(made)
+    once = SharedReplayStore(made)
     asyncio.run(once.close())
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(made)
@@ -72,7 +72,7 @@ def test_the_descriptor_is_no_childs_business_and_is_closed():
 
 def test_a_lock_that_is_not_let_go_refuses_and_blocks_nobody(descriptor, fresh, monkeypatch):
     monkeypatch.setattr(memory, "_TRIES", 5)
-    once = SharedOnce(os.dup(descriptor))
+    once = SharedReplayStore(os.dup(descriptor))
     token = fresh(NOW + 60)
     with locked_by_another(descriptor):
 
@@ -93,7 +93,7 @@ def test_a_lock_that_is_not_let_go_refuses_and_blocks_nobody(descriptor, fresh, 
 
 
 def test_a_lock_is_waited_for_a_little(descriptor, fresh, monkeypatch):
-    once = SharedOnce(os.dup(descriptor))
+    once = SharedReplayStore(os.dup(descriptor))
     with locked_by_another(descriptor) as process:
         slept = asyncio.sleep
 
@@ -108,7 +108,7 @@ def test_a_lock_is_waited_for_a_little(descriptor, fresh, monkeypatch):
 
 
 def test_the_lock_is_let_go_after_each_use(descriptor, fresh):
-    once = SharedOnce(os.dup(descriptor))
+    once = SharedReplayStore(os.dup(descriptor))
     use(once, fresh(NOW + 60))
     script = "import fcntl, sys; fcntl.lockf(int(sys.argv[1]), fcntl.LOCK_EX | fcntl.LOCK_NB)"
     subprocess.run([sys.executable, "-c", script, str(descriptor)], pass_fds=[descriptor], check=True)

@@ -4,7 +4,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 
 import pytest
 
-from headgate.proxy.admission.special_addresses import SPECIAL, places_of, what_is
+from headgate.proxy.admission.special_addresses import SPECIAL, possible_destinations, special_purpose
 
 
 def words(text: str) -> list[str]:
@@ -45,34 +45,34 @@ def test_nothing_of_a_special_prefix_is_to_be_dialled(prefix: str) -> None:
     first, last = int(network[0]), int(network[-1])
     kind = type(network[0])
     for number in {first, last, (first + last) // 2, min(first + 1, last), max(last - 1, first)}:
-        assert what_is(kind(number)), kind(number)
+        assert special_purpose(kind(number)), kind(number)
 
 
 @pytest.mark.parametrize("prefix", REGISTERED)
 def test_what_is_registered_is_called_by_its_purpose(prefix: str) -> None:
-    said = what_is(ip_network(prefix)[0])
+    said = special_purpose(ip_network(prefix)[0])
     assert said is not None
     assert not said.startswith("not global unicast")
 
 
 @pytest.mark.parametrize("address", BESIDE)
 def test_what_is_beside_the_prefixes_is_global(address: str) -> None:
-    assert what_is(ip_address(address)) is None
+    assert special_purpose(ip_address(address)) is None
 
 
 def test_the_narrower_prefix_says_what_an_address_is() -> None:
-    assert what_is(IPv4Address("169.254.169.254")) == "a cloud's metadata, in 169.254.169.254/32"
-    assert what_is(IPv4Address("255.255.255.255")) == "broadcast (RFC 919), in 255.255.255.255/32"
-    assert what_is(IPv6Address("::1")) == "loopback (RFC 4291), in ::1/128"
-    assert what_is(IPv6Address("2001::1")) == "an IPv4 address behind Teredo (RFC 4380), in 2001::/32"
-    assert what_is(IPv6Address("4000::")) == "not global unicast, outside 2000::/3"
+    assert special_purpose(IPv4Address("169.254.169.254")) == "a cloud's metadata, in 169.254.169.254/32"
+    assert special_purpose(IPv4Address("255.255.255.255")) == "broadcast (RFC 919), in 255.255.255.255/32"
+    assert special_purpose(IPv6Address("::1")) == "loopback (RFC 4291), in ::1/128"
+    assert special_purpose(IPv6Address("2001::1")) == "an IPv4 address behind Teredo (RFC 4380), in 2001::/32"
+    assert special_purpose(IPv6Address("4000::")) == "not global unicast, outside 2000::/3"
     for index, (wide, _) in enumerate(SPECIAL):
         assert not any(isinstance(narrow, type(wide)) and narrow.subnet_of(wide) for narrow, _ in SPECIAL[index + 1 :])
 
 
 def test_a_zone_changes_nothing() -> None:
-    assert what_is(IPv6Address("fe80::1%eth0")) == what_is(IPv6Address("fe80::1"))
-    assert places_of(IPv6Address("fe80::1%eth0")) == (IPv6Address("fe80::1"),)
+    assert special_purpose(IPv6Address("fe80::1%eth0")) == special_purpose(IPv6Address("fe80::1"))
+    assert possible_destinations(IPv6Address("fe80::1%eth0")) == (IPv6Address("fe80::1"),)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_zone_changes_nothing() -> None:
     ],
 )
 def test_an_address_inside_another_is_a_place_too(address: str, places: list[str]) -> None:
-    assert [*places_of(ip_address(address))] == [*map(ip_address, places)]
+    assert [*possible_destinations(ip_address(address))] == [*map(ip_address, places)]
 
 
 def test_every_network_of_the_table_is_one_of_the_two_kinds() -> None:

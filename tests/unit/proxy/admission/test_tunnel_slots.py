@@ -1,4 +1,4 @@
-"""Places for tunnels: never one too many, whoever takes them, and none lost with a worker that dies."""
+"""TunnelSlots for tunnels: never one too many, whoever takes them, and none lost with a worker that dies."""
 
 import asyncio
 import os
@@ -10,12 +10,12 @@ import pytest
 
 from headgate.proxy.admission import shared_memory as memory
 from headgate.proxy.admission.shared_memory import locked
-from headgate.proxy.admission.tunnel_slots import Places, make_places
+from headgate.proxy.admission.tunnel_slots import TunnelSlots, create_slots
 
 
 @pytest.fixture
 def descriptor():
-    descriptor = make_places(4)
+    descriptor = create_slots(4)
     yield descriptor
     os.close(descriptor)
 
@@ -25,7 +25,7 @@ def places(descriptor):
     made = []
 
     def make(most, worker=0):
-        made.append(Places(most, os.dup(descriptor), worker=worker))
+        made.append(TunnelSlots(most, os.dup(descriptor), worker=worker))
         return made[-1]
 
     yield make
@@ -47,7 +47,7 @@ def test_so_many_are_taken_and_no_more(places):
 
 def test_one_worker_alone_takes_no_more_either():
     async def take():
-        alone = Places(2, make_places(1))
+        alone = TunnelSlots(2, create_slots(1))
         assert [await alone.take() for _ in range(3)] == [True, True, False]
         alone.leave()
         assert [await alone.take() for _ in range(2)] == [True, False]
@@ -83,10 +83,10 @@ def test_those_of_a_worker_that_is_gone_are_freed(places):
 
 _GRASPING = """
 import asyncio, sys
-from headgate.proxy.admission.tunnel_slots import Places
+from headgate.proxy.admission.tunnel_slots import TunnelSlots
 
 async def main():
-    places = Places(100, int(sys.argv[1]), worker=int(sys.argv[2]))
+    places = TunnelSlots(100, int(sys.argv[1]), worker=int(sys.argv[2]))
     taken = 0
     for _ in range(100):
         taken += await places.take()

@@ -1,14 +1,198 @@
-"""The bytes of a refusal; connections themselves are seen through in tests/e2e."""
+"""A connection's states, with a stub of its socket; real connections are tested in tests/e2e."""
 
-from headgate.proxy.connect import Refused
-from headgate.proxy.http1.connection import answer
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect
+from headgate.proxy.http1.connection import (
+    TRANSITIONS,
+    ConnectionEvent,
+    ConnectionState,
+    Http1Connection,
+    response_head,
+)
+from headgate.proxy.net.poller import READ, WRITE
+from tests.unit.proxy.stubs import StubServices, StubSocket
+
+CONNECT = b"CONNECT a.example:443 HTTP/1.1\r\n\r\n"
+CONNECT_AND_CLOSE = b"CONNECT a.example:443 HTTP/1.1\r\nConnection: close\r\n\r\n"
+GET = b"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n"
+GET_AND_CLOSE = b"GET / HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n"
 
 
-def test_a_refusal_is_written() -> None:
-    refused = Refused(status=403, fields=[("Retry-After", "0"), ("Proxy-Status", "headgate; details=x")], reason="host")
-    assert answer(refused, last=False) == (
+class World:
+    """A connection, its socket, and the decision, which waits until it is set."""
+
+    def __init__(self) -> None:
+        self.outcome: asyncio.Future[AcceptedConnect | RefusedConnect] = asyncio.get_running_loop().create_future()
+        self.services = StubServices(self.decide)
+        self.socket = StubSocket()
+        self.connection = Http1Connection(self.services, self.socket, ("192.0.2.1", 5000))  # type: ignore[arg-type]
+
+    async def decide(self, _request: ConnectRequest) -> AcceptedConnect | RefusedConnect:
+        return await self.outcome
+
+    def receive(self, data: bytes) -> None:
+        self.socket.received += data
+        self.connection.ready(READ)
+
+    async def decided(self, outcome: AcceptedConnect | RefusedConnect) -> None:
+        self.outcome.set_result(outcome)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+
+def accepted() -> AcceptedConnect:
+    return AcceptedConnect(socket=StubSocket(), on_closed=lambda *_: None)  # type: ignore[arg-type]
+
+
+REFUSED = RefusedConnect(status=403, reason="host")
+
+
+async def bring_to(world: World, state: ConnectionState) -> None:
+    """Bring a new connection to a state."""
+    match state:
+        case ConnectionState.DECIDING:
+            world.receive(CONNECT)
+            await asyncio.sleep(0)
+        case ConnectionState.RESPONDING:
+            world.socket.capacity = 10
+            world.receive(GET)
+        case ConnectionState.CLOSING:
+            world.socket.capacity = 10
+            world.receive(GET_AND_CLOSE)
+        case ConnectionState.LINGERING:
+            world.receive(GET_AND_CLOSE)
+        case ConnectionState.HANDED_OVER:
+            world.receive(CONNECT)
+            await world.decided(accepted())
+        case ConnectionState.CLOSED:
+            world.connection.abort()
+    assert world.connection.state is state
+
+
+async def cause(world: World, event: ConnectionEvent) -> None:
+    """Cause an event."""
+    connection = world.connection
+    is_deciding = connection.state is ConnectionState.DECIDING
+    match event:
+        case ConnectionEvent.CONNECT:
+            world.receive(CONNECT)
+        case ConnectionEvent.RESPONSE:
+            world.socket.capacity = 10
+            if is_deciding:
+                await world.decided(REFUSED)
+            else:
+                world.receive(GET)
+        case ConnectionEvent.LAST_RESPONSE:
+            world.socket.capacity = 10
+            if is_deciding:
+                connection._keep_alive = False
+                await world.decided(REFUSED)
+            else:
+                world.receive(GET_AND_CLOSE)
+        case ConnectionEvent.SENT:
+            world.socket.capacity = 1 << 20
+            connection.ready(WRITE)
+        case ConnectionEvent.ACCEPTED:
+            await world.decided(accepted())
+        case ConnectionEvent.LOST:
+            connection.expire()
+    await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("row", TRANSITIONS, ids=lambda row: f"{row[0].name}-{row[1].name}")
+def test_each_row_of_the_table(row: tuple[ConnectionState, ConnectionEvent]) -> None:
+    async def check() -> None:
+        world = World()
+        await bring_to(world, row[0])
+        await cause(world, row[1])
+        assert world.connection.state is TRANSITIONS[row]
+        is_over = TRANSITIONS[row] in {ConnectionState.CLOSED, ConnectionState.HANDED_OVER}
+        assert (world.services.closed == [world.connection]) == is_over
+        assert world.socket.closed == (TRANSITIONS[row] is ConnectionState.CLOSED)
+        assert bool(world.services.tunnels) == (row[1] is ConnectionEvent.ACCEPTED)
+        world.connection.abort()
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("state", [ConnectionState.HANDED_OVER, ConnectionState.CLOSED])
+def test_nothing_changes_a_final_state(state: ConnectionState) -> None:
+    async def check() -> None:
+        world = World()
+        await bring_to(world, state)
+        world.connection.expire()
+        world.connection.drain()
+        world.connection.ready(WRITE)
+        assert world.connection.state is state
+        assert len(world.services.closed) == 1
+
+    asyncio.run(check())
+
+
+def lost(world: World) -> None:
+    world.socket.error = ConnectionResetError()
+    world.connection.ready(READ)
+
+
+def ended(world: World) -> None:
+    world.socket.ended = True
+    world.connection.ready(READ)
+
+
+@pytest.mark.parametrize("leave", [lost, ended])
+@pytest.mark.parametrize("state", [ConnectionState.READING, ConnectionState.DECIDING, ConnectionState.LINGERING])
+def test_a_client_that_leaves_is_noticed_in_every_state(leave: Callable[[World], None], state: ConnectionState) -> None:
+    async def check() -> None:
+        world = World()
+        await bring_to(world, state)
+        leave(world)
+        assert world.connection.state is ConnectionState.CLOSED
+        await asyncio.sleep(0)
+        assert world.outcome.cancelled() == (state is ConnectionState.DECIDING)
+
+    asyncio.run(check())
+
+
+def test_a_tunnel_for_a_client_that_has_left_is_closed() -> None:
+    async def check() -> None:
+        world = World()
+        closed: list[tuple[object, ...]] = []
+        await bring_to(world, ConnectionState.DECIDING)
+        world.socket.error = ConnectionResetError()
+        outcome = AcceptedConnect(socket=StubSocket(), on_closed=lambda *told: closed.append(told))  # type: ignore[arg-type]
+        await world.decided(outcome)
+        assert closed == [(0, 0, "client_gone")]
+        assert outcome.socket.closed  # type: ignore[attr-defined]
+        assert (world.connection.state, world.services.tunnels) == (ConnectionState.CLOSED, [])
+
+    asyncio.run(check())
+
+
+def test_a_head_has_a_deadline_of_its_own() -> None:
+    async def check() -> None:
+        world = World()
+        timeouts, now = world.services.timeouts, world.services.loop_state.now
+        assert world.connection.deadline == now + timeouts.idle
+        for piece in (b"\r\n", b"CONN", b"ECT"):
+            world.receive(piece)
+            assert world.connection.deadline == now + timeouts.head
+            world.services.loop_state.now += 1
+        world.connection.abort()
+
+    asyncio.run(check())
+
+
+def test_a_refusal_is_a_message() -> None:
+    refused = RefusedConnect(
+        status=403, fields=[("Retry-After", "0"), ("Proxy-Status", "headgate; details=x")], reason="host"
+    )
+    assert response_head(refused, is_last=False) == (
         b"HTTP/1.1 403 Forbidden\r\nRetry-After: 0\r\nProxy-Status: headgate; details=x\r\nContent-Length: 0\r\n\r\n"
     )
-    assert answer(Refused(status=400, reason="malformed"), last=True) == (
+    assert response_head(RefusedConnect(status=400, reason="malformed"), is_last=True) == (
         b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
     )

@@ -19,8 +19,8 @@ NOW = 1000.0
 PEER = ("192.0.2.1", 5000)
 
 
-class Nobody:
-    """What is told of a socket that is nobody's yet."""
+class Unexpected:
+    """Stands for the handshake before the connection."""
 
     def ready(self, events: int) -> None:
         raise AssertionError(events)
@@ -37,10 +37,10 @@ class Both:
 
     def wait(self, seconds: float) -> None:
         """Have time pass, as the server's own clock does."""
-        self.server.relay.now += seconds
-        for connection in [one for one in self.server.connections if one.deadline <= self.server.relay.now]:
+        self.server.loop_state.now += seconds
+        for connection in [one for one in self.server.connections if one.deadline <= self.server.loop_state.now]:
             connection.expire()
-        self.server.relay.look_after()
+        self.server.tunnels.expire()
 
 
 @asynccontextmanager
@@ -54,15 +54,15 @@ async def connected(
 ) -> AsyncIterator[Both]:
     """Connect; `ending` has the end of the server begun before."""
     deciding = deciding or Deciding()
-    server = deciding.server = TunnelServer(deciding, deciding.complain, **settings)
-    server.relay.now = NOW
+    server = deciding.server = TunnelServer(deciding, deciding.refuse_early, **settings)
+    server.loop_state.now = NOW
     server.draining = ending
     ours, theirs = socket.socketpair()
     ours.settimeout(0)
-    server.poll.watch(ours.fileno(), READ, Nobody())
+    server.loop_state.poller.register(ours.fileno(), READ, Unexpected())
     near = Http2()(server, ours, PEER, surplus=surplus)
     server.connections.add(near)
-    server.poll.hand_over(ours.fileno(), near)
+    server.loop_state.poller.hand_over(ours.fileno(), near)
     try:
         async with http2_at((), sock=theirs, **(client or {})) as far:
             yield Both(server, near, far, deciding)

@@ -3,14 +3,13 @@
 import itertools
 
 import pytest
-from h2.errors import ErrorCodes
 
 from headgate.proxy.http2 import abuse_limits as floods
-from headgate.proxy.http2.abuse_limits import ALLOWANCES, Allowance, Floods, Nuisance
-from headgate.proxy.http2.frames import Violation
+from headgate.proxy.http2.abuse_limits import ABUSE_LIMITS, AbuseKind, AbuseLimit, AbuseLimiter
+from headgate.proxy.http2.frames import ErrorCode, Http2Error
 
 
-def borne(counted: Floods, kind: Nuisance, *, now: float, step: float = 0) -> int:
+def borne(counted: AbuseLimiter, kind: AbuseKind, *, now: float, step: float = 0) -> int:
     """How many more there may be, the first one now and each of the others a step later."""
     numbers = itertools.count()
 
@@ -18,44 +17,44 @@ def borne(counted: Floods, kind: Nuisance, *, now: float, step: float = 0) -> in
         for number in numbers:
             counted.count(kind, now=now + number * step)
 
-    with pytest.raises(Violation, match=kind) as found:
+    with pytest.raises(Http2Error, match=kind) as found:
         count_on()
-    assert found.value.code is ErrorCodes.ENHANCE_YOUR_CALM
+    assert found.value.code is ErrorCode.ENHANCE_YOUR_CALM
     return next(numbers) - 1
 
 
-@pytest.mark.parametrize("kind", ALLOWANCES)
-def test_so_many_at_once_and_so_many_a_second(kind: Nuisance) -> None:
+@pytest.mark.parametrize("kind", ABUSE_LIMITS)
+def test_so_many_burst_and_so_many_per_second(kind: AbuseKind) -> None:
     if kind == "head bytes":
         return
-    allowance = ALLOWANCES[kind]
-    counted = Floods()
-    assert borne(counted, kind, now=50.0) == allowance.at_once
-    then = allowance.at_once / allowance.a_second  # and nothing is remembered
-    assert borne(counted, kind, now=50.0 + 2 * then) == allowance.at_once
-    other: Nuisance = "pings" if kind == "settings" else "settings"
-    assert borne(counted, other, now=50.0) == ALLOWANCES[other].at_once
+    allowance = ABUSE_LIMITS[kind]
+    counted = AbuseLimiter()
+    assert borne(counted, kind, now=50.0) == allowance.burst
+    then = allowance.burst / allowance.per_second  # and nothing is remembered
+    assert borne(counted, kind, now=50.0 + 2 * then) == allowance.burst
+    other: AbuseKind = "pings" if kind == "settings" else "settings"
+    assert borne(counted, other, now=50.0) == ABUSE_LIMITS[other].burst
 
 
 def test_a_client_that_keeps_to_the_pace_may_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(floods, "ALLOWANCES", {"pings": Allowance(2, 8)})
-    counted = Floods()
+    monkeypatch.setattr(floods, "ABUSE_LIMITS", {"pings": AbuseLimit(2, 8)})
+    counted = AbuseLimiter()
     for number in range(1000):
         counted.count("pings", now=number / 8)
     assert borne(counted, "pings", now=125, step=1 / 12) == 4
 
 
-def test_more_than_one_may_be_counted_at_once() -> None:
-    counted = Floods()
+def test_more_than_one_may_be_counted_burst() -> None:
+    counted = AbuseLimiter()
     counted.count("head bytes", now=0, amount=1 << 20)
-    with pytest.raises(Violation):
+    with pytest.raises(Http2Error):
         counted.count("head bytes", now=0, amount=1)
 
 
 def test_what_has_a_reason_is_forgiven() -> None:
-    counted = Floods()
-    counted.forgive("WINDOW_UPDATE", 10)  # nothing was counted
+    counted = AbuseLimiter()
+    counted.refund("WINDOW_UPDATE", 10)  # nothing was counted
     for _ in range(10_000):
         counted.count("WINDOW_UPDATE", now=0)
-        counted.forgive("WINDOW_UPDATE", 4)
-    assert borne(counted, "WINDOW_UPDATE", now=0) == ALLOWANCES["WINDOW_UPDATE"].at_once
+        counted.refund("WINDOW_UPDATE", 4)
+    assert borne(counted, "WINDOW_UPDATE", now=0) == ABUSE_LIMITS["WINDOW_UPDATE"].burst

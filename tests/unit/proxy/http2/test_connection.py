@@ -9,10 +9,10 @@ import ssl
 import pytest
 from hyperframe.frame import DataFrame, HeadersFrame, PingFrame, SettingsFrame
 
-from headgate.proxy.connect import Limits, Refused
+from headgate.proxy.connect import RefusedConnect, TunnelLimits
 from headgate.proxy.http2 import connection as module
 from headgate.proxy.net.poller import READ, WRITE
-from headgate.proxy.server import Patience
+from headgate.proxy.services import Timeouts
 from tests.e2e.http2_client import PREFACE, WIDEST, bounded
 from tests.e2e.tunnels import Deciding, Target, target_running, until
 from tests.unit.proxy.http2.connected import connected
@@ -32,7 +32,7 @@ def test_a_client_hears_the_settings_before_it_says_anything() -> None:
 def test_a_quiet_connection_is_left_after_a_while_and_a_busy_one_is_not() -> None:
     async def check() -> None:
         async with target_running() as port, connected() as both:
-            quiet = both.server.patience.quiet
+            quiet = both.server.timeouts.idle
             both.wait(quiet - 1)
             tunnel = await both.far.open(port)
             both.wait(quiet + 1)
@@ -48,10 +48,10 @@ def test_a_quiet_connection_is_left_after_a_while_and_a_busy_one_is_not() -> Non
 
 def test_tunnels_end_each_at_its_own_time() -> None:
     async def check() -> None:
-        deciding = Deciding(Limits(idle=5))
+        deciding = Deciding(TunnelLimits(idle=5))
         async with target_running() as port, connected(deciding) as both:
             first = await both.far.open(port)
-            deciding.limits = Limits(idle=60, max_seconds=9)
+            deciding.limits = TunnelLimits(idle=60, max_seconds=9)
             second = await both.far.open(port)
             both.wait(4)
             await both.far.put(first, b"x")
@@ -71,15 +71,15 @@ def test_what_was_begun_has_to_go_on() -> None:
         async with target_running() as port, connected() as both:
             tunnel = await both.far.open(port)
             both.far.send(PingFrame(0).serialize()[:-1])
-            await until(lambda: both.near.reception.amid)
-            both.wait(both.server.patience.head - 1)
+            await until(lambda: both.near._engine.incomplete_input)
+            both.wait(both.server.timeouts.head - 1)
             both.far.send(b"\0")
             await both.far.until(lambda: both.far.pings)
             both.wait(2)
             both.far.say(HeadersFrame(99, data=b"abc"))
-            await until(lambda: both.near.reception.amid)
+            await until(lambda: both.near._engine.incomplete_input)
             both.far.say()
-            both.wait(both.server.patience.head + 1)
+            both.wait(both.server.timeouts.head + 1)
             assert (await both.far.left()).error_code == ENHANCE_YOUR_CALM
             assert tunnel.code is None
             assert both.deciding.closed == [(0, 0, "client_gone")]
@@ -96,9 +96,9 @@ def test_what_comes_after_the_goaway_is_thrown_away_for_a_while() -> None:
             both.far.send(bytes(1 << 20))
             both.far.ask("a.example:443")
             await asyncio.sleep(0.05)
-            assert (both.deciding.asked, both.near.busy) == ([], 0)
+            assert (both.deciding.asked, both.near.tunnels) == ([], 0)
             assert both.server.connections
-            both.wait(both.server.patience.linger)
+            both.wait(both.server.timeouts.linger)
             assert not both.server.connections
 
     asyncio.run(bounded(check()))
@@ -107,7 +107,7 @@ def test_what_comes_after_the_goaway_is_thrown_away_for_a_while() -> None:
 def test_a_client_that_reads_no_answers_is_left() -> None:
     async def check() -> None:
         deciding = Deciding()
-        deciding.refuses["no.example:443"] = Refused(status=403, fields=[("x", "y" * 300)], reason="host")
+        deciding.refuses["no.example:443"] = RefusedConnect(status=403, fields=[("x", "y" * 300)], reason="host")
 
         async def pour(target: object) -> None:
             with contextlib.suppress(OSError):
@@ -119,11 +119,11 @@ def test_a_client_that_reads_no_answers_is_left() -> None:
         async with target_running(pour) as port, connected(deciding, client=wide) as both:
             both.far.ask(port)
             both.far.writer.transport.pause_reading()  # type: ignore[attr-defined]
-            await until(lambda: both.near.outlet.waits)
-            while not both.near.closing:
+            await until(lambda: both.near._send_buffer.is_blocked)
+            while both.near._is_active:
                 both.far.ask("no.example:443")
                 await asyncio.sleep(0)
-            assert len(both.near.outlet.said) > 1 << 16
+            assert len(both.near._engine.output) > 1 << 16
             both.far.writer.transport.resume_reading()  # type: ignore[attr-defined]
             assert (await both.far.left()).error_code == ENHANCE_YOUR_CALM
 
@@ -139,19 +139,19 @@ def test_a_client_that_reads_nothing_more_is_given_up() -> None:
             target.writer.write(payload)  # type: ignore[attr-defined]
             await target.reader.read()  # type: ignore[attr-defined]
 
-        async with target_running(pour) as port, connected(Deciding(Limits(idle=5)), client=wide) as both:
+        async with target_running(pour) as port, connected(Deciding(TunnelLimits(idle=5)), client=wide) as both:
             both.far.ask(port)
             both.far.writer.transport.pause_reading()  # type: ignore[attr-defined]
-            await until(lambda: both.near.outlet.waits)
+            await until(lambda: both.near._send_buffer.is_blocked)
             await asyncio.sleep(0.05)
             both.wait(5)
             assert both.deciding.closed[0][2] == "idle"
-            both.wait(both.server.patience.quiet)
-            assert both.near.closing
+            both.wait(both.server.timeouts.idle)
+            assert not both.near._is_active
             assert both.server.connections
-            both.wait(both.server.patience.linger)
+            both.wait(both.server.timeouts.linger)
             assert not both.server.connections
-            assert both.server.relay.waiting == 0
+            assert both.server.loop_state.buffered == 0
 
     asyncio.run(bounded(check()))
 
@@ -184,10 +184,10 @@ def test_the_end_after_the_end_is_none() -> None:
             both.far.say(DataFrame(5, data=b"x"))
             await both.far.left()
             both.near.drain()
-            both.near.leave(module.ErrorCodes.NO_ERROR, "again")
-            both.near.settle()
-            both.near.close()
-            both.near.close()
+            both.near.close(module.ErrorCode.NO_ERROR, "again")
+            both.near.finish_turn()
+            both.near.abort()
+            both.near.abort()
             assert not both.server.connections
             assert len(both.far.goaways) == 1
 
@@ -198,7 +198,7 @@ def test_closing_cuts_what_there_is() -> None:
     async def check() -> None:
         async with target_running() as port, connected() as both:
             tunnel = await both.far.open(port)
-            both.near.close()
+            both.near.abort()
             assert (await both.far.left()).last_stream_id == tunnel.number
             assert tunnel.code == 8
             assert both.deciding.closed == [(0, 0, "drained")]
@@ -228,7 +228,7 @@ def test_a_client_that_is_gone_is_noticed_while_it_is_written_to(monkeypatch: py
         async with target_running(speak) as port, connected() as both:
             tunnel = await both.far.open(port)
             broken = type("Broken", (), {"send": lambda *_: (_ for _ in ()).throw(BrokenPipeError())})()
-            monkeypatch.setattr(both.near.outlet, "_socket", broken)
+            monkeypatch.setattr(both.near._send_buffer, "_socket", broken)
             await both.far.put(tunnel, b"x")
             await until(lambda: not both.server.connections)
             assert both.deciding.closed[0][2] == "client_gone"
@@ -240,7 +240,7 @@ def test_answers_to_a_client_that_is_gone_are_for_nobody(monkeypatch: pytest.Mon
     async def check() -> None:
         async with connected() as both:
             broken = type("Broken", (), {"send": lambda *_: (_ for _ in ()).throw(BrokenPipeError())})()
-            monkeypatch.setattr(both.near.outlet, "_socket", broken)
+            monkeypatch.setattr(both.near._send_buffer, "_socket", broken)
             both.far.say(PingFrame(0, opaque_data=b"12345678"))
             await until(lambda: not both.server.connections)
 
@@ -266,13 +266,13 @@ def test_small_frames_make_short_turns_and_data_long_ones() -> None:
     async def check() -> None:
         async with target_running(Target.swallow) as port, connected() as both:
             tunnel = await both.far.open(port)
-            assert both.near._appetite == module.RECORD
+            assert both.near._read_size == module.TLS_RECORD_SIZE
             putting = asyncio.create_task(both.far.put(tunnel, os.urandom(1 << 22)))
-            await until(lambda: both.near._appetite == module.INBOX)
+            await until(lambda: both.near._read_size == module.READ_SIZE)
             await putting
             await both.far.pinged()
             await both.far.pinged()
-            assert both.near._appetite == module.RECORD
+            assert both.near._read_size == module.TLS_RECORD_SIZE
 
     asyncio.run(bounded(check()))
 
@@ -280,10 +280,10 @@ def test_small_frames_make_short_turns_and_data_long_ones() -> None:
 def test_a_preface_may_come_slowly_and_not_too_slowly() -> None:
     async def check() -> None:
         async with connected(client={"greet": False}) as both:
-            both.wait(both.server.patience.quiet - 1)
+            both.wait(both.server.timeouts.idle - 1)
             both.far.send(PREFACE[:5])
-            await until(lambda: both.near._amid_until < float("inf"))
-            both.wait(both.server.patience.head + 1)
+            await until(lambda: both.near._incomplete_until < float("inf"))
+            both.wait(both.server.timeouts.head + 1)
             assert (await both.far.left()).error_code == ENHANCE_YOUR_CALM
 
     asyncio.run(bounded(check()))
@@ -327,7 +327,7 @@ def test_the_socket_may_break_while_it_is_read(monkeypatch: pytest.MonkeyPatch) 
     asyncio.run(bounded(check()))
 
 
-def test_a_client_that_shook_hands_meanwhile_is_told_of_the_end_at_once() -> None:
+def test_a_client_that_shook_hands_meanwhile_is_told_of_the_end_burst() -> None:
     async def check() -> None:
         async with connected(ending=True) as both:
             await both.far.left()
@@ -338,15 +338,17 @@ def test_a_client_that_shook_hands_meanwhile_is_told_of_the_end_at_once() -> Non
 
 def test_each_thing_begun_has_its_own_time() -> None:
     async def check() -> None:
-        async with connected(patience=Patience(quiet=1000)) as both:
+        async with connected(timeouts=Timeouts(idle=1000)) as both:
             ping = PingFrame(0, opaque_data=b"12345678").serialize()
             both.far.send(ping[:5])
             for number in range(1, 5):
-                await until(lambda number=number: both.near.reception.amid and len(both.far.pings) == number - 1)  # type: ignore[misc]
-                both.wait(both.server.patience.head - 1)
+                await until(
+                    lambda number=number: both.near._engine.incomplete_input and len(both.far.pings) == number - 1
+                )  # type: ignore[misc]
+                both.wait(both.server.timeouts.head - 1)
                 both.far.send(ping[5:] + ping[:5])
             await until(lambda: len(both.far.pings) == 4)
-            assert not both.near.closing
+            assert both.near._is_active
 
     asyncio.run(bounded(check()))
 
@@ -383,8 +385,8 @@ def test_a_client_that_changes_keys_and_goes_is_not_asked_for_ever() -> None:
         async with connected() as both:
             both.near._socket = ChangingKeys(both.near._socket, 2)  # type: ignore[assignment]
             both.near._read()
-            assert both.near._wanted == WRITE
-            both.near.settle()
+            assert both.near._events == WRITE
+            both.near.finish_turn()
             both.near.ready(READ)
             assert not both.server.connections
 
@@ -397,16 +399,16 @@ def test_the_end_waits_until_the_client_has_everything() -> None:
     async def check() -> None:
         async with target_running() as port, connected() as both:
             tunnel = await both.far.open(port)
-            assert both.near.busy == 1
+            assert both.near.tunnels == 1
             ending = asyncio.create_task(both.server.drain(60))
             await both.far.until(lambda: both.far.goaways)
             await both.far.put(tunnel, b"all of it", end=True)
             assert await both.far.ended(tunnel) == b"all of it"
             await both.far.left()
-            assert (both.near.busy, ending.done()) == (1, False)
+            assert (both.near.tunnels, ending.done()) == (1, False)
             both.far.writer.close()
             assert await ending == 0
-            assert both.near.busy == 0
+            assert both.near.tunnels == 0
 
     asyncio.run(bounded(check()))
 

@@ -1,7 +1,6 @@
 """Frames, found and written: against hyperframe, which knows them independently."""
 
 import pytest
-from h2.errors import ErrorCodes
 from hyperframe.frame import (
     AltSvcFrame,
     ContinuationFrame,
@@ -17,7 +16,8 @@ from hyperframe.frame import (
 )
 
 from headgate.proxy.http2 import frames
-from headgate.proxy.http2.frames import DataBuffer, Scanner, Violation
+from headgate.proxy.http2.buffers import DataBuffer
+from headgate.proxy.http2.frames import ErrorCode, FrameParser, Http2Error
 
 SETTLED = frames.PREFACE + SettingsFrame(0).serialize()
 STRANGE = b"\0\0\x03\xbe\0\0\0\0\x03xyz"
@@ -34,12 +34,12 @@ WHOLE = [
 ]
 
 
-def scanned(raw: bytes, *, scanner: Scanner | None = None, step: int = 0) -> list[tuple[int, ...]]:
+def scanned(raw: bytes, *, scanner: FrameParser | None = None, step: int = 0) -> list[tuple[int, ...]]:
     """All that comes of these bytes, pieces of one frame put together: type, flags, stream, length, payload, last."""
     found: list[list] = []
-    scanner = scanner or Scanner()
+    scanner = scanner or FrameParser()
     for start in range(0, len(raw), step or len(raw)):
-        for frame in scanner.scan(memoryview(raw[start : start + (step or len(raw))])):
+        for frame in scanner.parse(memoryview(raw[start : start + (step or len(raw))])):
             if found and not found[-1][5]:
                 assert frame.length == 0
                 found[-1][4] += bytes(frame.payload)
@@ -76,21 +76,21 @@ def test_data_comes_without_its_padding_and_counts_with_it(count: int, padding: 
 
 
 def test_data_is_given_before_its_frame_is_whole() -> None:
-    scanner = Scanner()
-    list(scanner.scan(memoryview(SETTLED)))
+    scanner = FrameParser()
+    list(scanner.parse(memoryview(SETTLED)))
     raw = DataFrame(1, data=b"abcdef", flags=["END_STREAM"]).serialize()
-    [first] = scanner.scan(memoryview(raw[:12]))
+    [first] = scanner.parse(memoryview(raw[:12]))
     assert (first.length, bytes(first.payload), first.is_last) == (6, b"abc", False)
-    assert not scanner.is_amid  # nobody waits for the rest
-    [second] = scanner.scan(memoryview(raw[12:]))
+    assert not scanner.incomplete  # nobody waits for the rest
+    [second] = scanner.parse(memoryview(raw[12:]))
     assert (second.length, bytes(second.payload), second.is_last, second.flags) == (0, b"def", True, 1)
 
 
 def test_data_is_not_copied() -> None:
-    scanner = Scanner()
-    list(scanner.scan(memoryview(SETTLED)))
+    scanner = FrameParser()
+    list(scanner.parse(memoryview(SETTLED)))
     raw = bytearray(DataFrame(1, data=b"abc").serialize())
-    [frame] = scanner.scan(memoryview(raw))
+    [frame] = scanner.parse(memoryview(raw))
     raw[-1:] = b"d"
     assert bytes(frame.payload) == b"abd"
 
@@ -118,57 +118,57 @@ def test_frames_of_unknown_types_are_passed_over(step: int) -> None:
     ],
 )
 def test_it_is_known_whether_the_client_has_to_go_on(raw: bytes, amid: bool) -> None:
-    scanner = Scanner()
-    list(scanner.scan(memoryview(raw)))
-    assert scanner.is_amid is amid
+    scanner = FrameParser()
+    list(scanner.parse(memoryview(raw)))
+    assert bool(scanner.incomplete) is amid
 
 
 BLOCK = HeadersFrame(1, data=b"a").serialize()
 WRONG = [
-    (b"GET / HTTP/1.1\r\n\r\n", ErrorCodes.PROTOCOL_ERROR),
-    (frames.PREFACE[:-1] + b"x", ErrorCodes.PROTOCOL_ERROR),
-    (frames.PREFACE + PingFrame(0).serialize(), ErrorCodes.PROTOCOL_ERROR),
-    (frames.PREFACE + SettingsFrame(0, flags=["ACK"]).serialize(), ErrorCodes.PROTOCOL_ERROR),
-    (SETTLED + b"\0\0\x05\x06\0\0\0\0\0", ErrorCodes.FRAME_SIZE_ERROR),  # PING of 5 bytes
-    (SETTLED + b"\0\0\x03\x03\0\0\0\0\x01", ErrorCodes.FRAME_SIZE_ERROR),  # RST_STREAM of 3
-    (SETTLED + b"\0\0\x04\x02\0\0\0\0\x01", ErrorCodes.FRAME_SIZE_ERROR),  # PRIORITY of 4
-    (SETTLED + b"\0\0\x08\x08\0\0\0\0\x01", ErrorCodes.FRAME_SIZE_ERROR),  # WINDOW_UPDATE of 8
-    (SETTLED + b"\0\0\x07\x04\0\0\0\0\0", ErrorCodes.FRAME_SIZE_ERROR),  # SETTINGS of 7
-    (SETTLED + b"\0\0\x06\x04\x01\0\0\0\0", ErrorCodes.FRAME_SIZE_ERROR),  # that acknowledges and says something
-    (SETTLED + b"\0\0\0\0\x08\0\0\0\x01", ErrorCodes.FRAME_SIZE_ERROR),  # padded DATA without a byte
-    (SETTLED + b"\0\0\x03\0\x08\0\0\0\x01\x03ab", ErrorCodes.PROTOCOL_ERROR),  # padding longer than the frame
-    (SETTLED + b"\x04\0\x01\0\0\0\0\0\x01", ErrorCodes.FRAME_SIZE_ERROR),  # DATA that is too long
-    (SETTLED + b"\xff\xff\xff\xbe\0\0\0\0\x01", ErrorCodes.FRAME_SIZE_ERROR),
-    (SETTLED + b"\0\x80\x01\x07\0\0\0\0\0", ErrorCodes.ENHANCE_YOUR_CALM),  # GOAWAY of 32 KiB and one
-    (SETTLED + b"\0\x01\x86\x04\0\0\0\0\0", ErrorCodes.ENHANCE_YOUR_CALM),  # 65 settings
-    (SETTLED + DataFrame(1).serialize()[:-1] + b"\0", ErrorCodes.PROTOCOL_ERROR),  # DATA on stream 0
-    (SETTLED + b"\0\0\0\x01\x04\0\0\0\0", ErrorCodes.PROTOCOL_ERROR),  # HEADERS on stream 0
-    (SETTLED + b"\0\0\x08\x06\0\0\0\0\x01", ErrorCodes.PROTOCOL_ERROR),  # PING on stream 1
-    (SETTLED + b"\0\0\0\x04\0\0\0\0\x01", ErrorCodes.PROTOCOL_ERROR),
-    (SETTLED + ContinuationFrame(1).serialize(), ErrorCodes.PROTOCOL_ERROR),
-    (SETTLED + BLOCK + DataFrame(1, data=b"a").serialize(), ErrorCodes.PROTOCOL_ERROR),
-    (SETTLED + BLOCK + PingFrame(0).serialize(), ErrorCodes.PROTOCOL_ERROR),
-    (SETTLED + BLOCK + ContinuationFrame(3).serialize(), ErrorCodes.PROTOCOL_ERROR),
-    (SETTLED + BLOCK + STRANGE, ErrorCodes.PROTOCOL_ERROR),
-    (SETTLED + BLOCK + 9 * ContinuationFrame(1).serialize(), ErrorCodes.ENHANCE_YOUR_CALM),
-    (SETTLED + BLOCK + ContinuationFrame(1, data=b"x" * 32_768).serialize(), ErrorCodes.ENHANCE_YOUR_CALM),
-    (SETTLED + b"\0\x80\x01\x01\x04\0\0\0\x01", ErrorCodes.ENHANCE_YOUR_CALM),  # HEADERS of 32 KiB and one
+    (b"GET / HTTP/1.1\r\n\r\n", ErrorCode.PROTOCOL_ERROR),
+    (frames.PREFACE[:-1] + b"x", ErrorCode.PROTOCOL_ERROR),
+    (frames.PREFACE + PingFrame(0).serialize(), ErrorCode.PROTOCOL_ERROR),
+    (frames.PREFACE + SettingsFrame(0, flags=["ACK"]).serialize(), ErrorCode.PROTOCOL_ERROR),
+    (SETTLED + b"\0\0\x05\x06\0\0\0\0\0", ErrorCode.FRAME_SIZE_ERROR),  # PING of 5 bytes
+    (SETTLED + b"\0\0\x03\x03\0\0\0\0\x01", ErrorCode.FRAME_SIZE_ERROR),  # RST_STREAM of 3
+    (SETTLED + b"\0\0\x04\x02\0\0\0\0\x01", ErrorCode.FRAME_SIZE_ERROR),  # PRIORITY of 4
+    (SETTLED + b"\0\0\x08\x08\0\0\0\0\x01", ErrorCode.FRAME_SIZE_ERROR),  # WINDOW_UPDATE of 8
+    (SETTLED + b"\0\0\x07\x04\0\0\0\0\0", ErrorCode.FRAME_SIZE_ERROR),  # SETTINGS of 7
+    (SETTLED + b"\0\0\x06\x04\x01\0\0\0\0", ErrorCode.FRAME_SIZE_ERROR),  # that acknowledges and says something
+    (SETTLED + b"\0\0\0\0\x08\0\0\0\x01", ErrorCode.FRAME_SIZE_ERROR),  # padded DATA without a byte
+    (SETTLED + b"\0\0\x03\0\x08\0\0\0\x01\x03ab", ErrorCode.PROTOCOL_ERROR),  # padding longer than the frame
+    (SETTLED + b"\x04\0\x01\0\0\0\0\0\x01", ErrorCode.FRAME_SIZE_ERROR),  # DATA that is too long
+    (SETTLED + b"\xff\xff\xff\xbe\0\0\0\0\x01", ErrorCode.FRAME_SIZE_ERROR),
+    (SETTLED + b"\0\x80\x01\x07\0\0\0\0\0", ErrorCode.ENHANCE_YOUR_CALM),  # GOAWAY of 32 KiB and one
+    (SETTLED + b"\0\x01\x86\x04\0\0\0\0\0", ErrorCode.ENHANCE_YOUR_CALM),  # 65 settings
+    (SETTLED + DataFrame(1).serialize()[:-1] + b"\0", ErrorCode.PROTOCOL_ERROR),  # DATA on stream 0
+    (SETTLED + b"\0\0\0\x01\x04\0\0\0\0", ErrorCode.PROTOCOL_ERROR),  # HEADERS on stream 0
+    (SETTLED + b"\0\0\x08\x06\0\0\0\0\x01", ErrorCode.PROTOCOL_ERROR),  # PING on stream 1
+    (SETTLED + b"\0\0\0\x04\0\0\0\0\x01", ErrorCode.PROTOCOL_ERROR),
+    (SETTLED + ContinuationFrame(1).serialize(), ErrorCode.PROTOCOL_ERROR),
+    (SETTLED + BLOCK + DataFrame(1, data=b"a").serialize(), ErrorCode.PROTOCOL_ERROR),
+    (SETTLED + BLOCK + PingFrame(0).serialize(), ErrorCode.PROTOCOL_ERROR),
+    (SETTLED + BLOCK + ContinuationFrame(3).serialize(), ErrorCode.PROTOCOL_ERROR),
+    (SETTLED + BLOCK + STRANGE, ErrorCode.PROTOCOL_ERROR),
+    (SETTLED + BLOCK + 9 * ContinuationFrame(1).serialize(), ErrorCode.ENHANCE_YOUR_CALM),
+    (SETTLED + BLOCK + ContinuationFrame(1, data=b"x" * 32_768).serialize(), ErrorCode.ENHANCE_YOUR_CALM),
+    (SETTLED + b"\0\x80\x01\x01\x04\0\0\0\x01", ErrorCode.ENHANCE_YOUR_CALM),  # HEADERS of 32 KiB and one
 ]
 
 
 @pytest.mark.parametrize("step", [0, 1])
 @pytest.mark.parametrize(("raw", "code"), WRONG)
-def test_what_is_wrong_ends_the_connection(raw: bytes, code: ErrorCodes, step: int) -> None:
-    with pytest.raises(Violation) as found:
+def test_what_is_wrong_ends_the_connection(raw: bytes, code: ErrorCode, step: int) -> None:
+    with pytest.raises(Http2Error) as found:
         scanned(raw, step=step)
     assert found.value.code is code
 
 
 def test_a_header_block_may_be_as_long_and_have_as_many_frames_as_is_said() -> None:
-    last = ContinuationFrame(1, data=b"x" * (frames.LONGEST_BLOCK - 1 - 7), flags=["END_HEADERS"]).serialize()
+    last = ContinuationFrame(1, data=b"x" * (frames.MAX_BLOCK_SIZE - 1 - 7), flags=["END_HEADERS"]).serialize()
     found = after_settings(BLOCK + 7 * ContinuationFrame(1, data=b"y").serialize() + last + last[:0])
-    assert len(found) == 1 + frames.MOST_CONTINUATIONS
-    again = after_settings(2 * HeadersFrame(1, data=b"x" * frames.LONGEST_BLOCK, flags=["END_HEADERS"]).serialize())
+    assert len(found) == 1 + frames.MAX_CONTINUATIONS
+    again = after_settings(2 * HeadersFrame(1, data=b"x" * frames.MAX_BLOCK_SIZE, flags=["END_HEADERS"]).serialize())
     assert len(again) == 2  # each block begins anew
 
 
@@ -181,8 +181,8 @@ def test_the_reserved_bit_of_a_stream_is_ignored() -> None:
     ("ours", "theirs"),
     [
         (frames.window_update(3, 70_000), WindowUpdateFrame(3, window_increment=70_000)),
-        (frames.rst_stream(3, ErrorCodes.CANCEL), RstStreamFrame(3, error_code=8)),
-        (frames.goaway(7, ErrorCodes.NO_ERROR, "bye"), GoAwayFrame(0, last_stream_id=7, additional_data=b"bye")),
+        (frames.rst_stream(3, ErrorCode.CANCEL), RstStreamFrame(3, error_code=8)),
+        (frames.goaway(7, ErrorCode.NO_ERROR, "bye"), GoAwayFrame(0, last_stream_id=7, additional_data=b"bye")),
         (frames.ping(b"abcdefgh"), PingFrame(0, opaque_data=b"abcdefgh")),
         (frames.settings({3: 256, 5: 1 << 18}), SettingsFrame(0, settings={3: 256, 5: 1 << 18})),
         (frames.header(70_000, frames.DATA, 1, 9), DataFrame(9, data=bytes(70_000), flags=["END_STREAM"])),
@@ -200,12 +200,12 @@ def test_payload_is_framed_where_it_was_read(count: int) -> None:
         slot[:] = payload[position : position + len(slot)]
         position += len(slot)
     assert position == count
-    raw = bytes(buffer.framed(count, 9))
+    raw = bytes(buffer.frames(count, 9))
     found = after_settings(raw)
     assert b"".join(each[4] for each in found) == payload
     assert {each[2] for each in found} == {9}
-    assert max(each[3] for each in found) <= frames.LONGEST_PAYLOAD
+    assert max(each[3] for each in found) <= frames.MAX_PAYLOAD_SIZE
 
 
 def test_there_are_no_more_slots_than_there_is_room() -> None:
-    assert sum(map(len, DataBuffer(3).slots(1 << 20))) == 3 * frames.LONGEST_PAYLOAD
+    assert sum(map(len, DataBuffer(3).slots(1 << 20))) == 3 * frames.MAX_PAYLOAD_SIZE

@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 import pytest
 from hyperframe.frame import DataFrame, WindowUpdateFrame
 
-from headgate.proxy.connect import Asked, Limits, Opened, Refused
-from headgate.proxy.http2.flow_control import FIRST_WINDOW
+from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect, TunnelLimits
+from headgate.proxy.http2.flow_control import INITIAL_WINDOW
 from headgate.proxy.net.poller import READ
 from tests.e2e.http2_client import Tunnel, bounded
 from tests.e2e.tunnels import Deciding, until
@@ -23,7 +23,7 @@ CONNECT_ERROR = 10
 class AtHand(Deciding):
     """Leads every tunnel to the same socket, whose other end is at hand; a `narrow` one is soon full."""
 
-    def __init__(self, limits: Limits | None = None, *, narrow: bool = False) -> None:
+    def __init__(self, limits: TunnelLimits | None = None, *, narrow: bool = False) -> None:
         super().__init__(limits)
         if narrow:  # not TCP, whose windows open when it pleases them
             self._way, self.target = socket.socketpair()
@@ -36,8 +36,8 @@ class AtHand(Deciding):
         self._way.settimeout(0)
         self.target.settimeout(0)
 
-    async def open(self, asked: Asked) -> Opened | Refused:
-        return Opened(socket=self._way, closed=lambda *told: self.closed.append(told), limits=self.limits)
+    async def open(self, asked: ConnectRequest) -> AcceptedConnect | RefusedConnect:
+        return AcceptedConnect(socket=self._way, on_closed=lambda *told: self.closed.append(told), limits=self.limits)
 
     async def heard(self, count: int) -> bytes:
         """Read so much at the target."""
@@ -71,7 +71,7 @@ async def tunnelled(deciding: AtHand | None = None, **settings: object) -> Async
 async def filled(both: Both, tunnel: Tunnel) -> bytes:
     """Send until something waits; returns what was sent."""
     sent = b""
-    while not both.near.held:
+    while not both.near._held:
         piece = os.urandom(min(tunnel.window, 20_000))
         sent += piece
         await both.far.put(tunnel, piece)
@@ -97,10 +97,10 @@ def test_what_the_target_does_not_take_waits_and_goes_on_in_order() -> None:
             more = os.urandom(5000)
             await both.far.put(tunnel, more, end=True)
             await both.far.pinged()
-            assert both.near.held == both.server.relay.waiting > 5000
+            assert both.near._held == both.server.loop_state.buffered > 5000
             assert await deciding.heard(len(sent) + 5000) == sent + more
             assert await deciding.heard_end()
-            assert (both.near.held, both.server.relay.waiting) == (0, 0)
+            assert (both.near._held, both.server.loop_state.buffered) == (0, 0)
 
     asyncio.run(bounded(check()))
 
@@ -110,13 +110,13 @@ def test_what_never_went_on_is_not_counted_as_sent() -> None:
         deciding = AtHand(narrow=True)
         async with tunnelled(deciding) as (both, _, tunnel):
             sent = await filled(both, tunnel)
-            waiting = both.near.held
+            waiting = both.near._held
             both.far.reset(tunnel)
             await both.far.pinged()
             assert await deciding.heard(len(sent) - waiting) == sent[: len(sent) - waiting]
             assert await deciding.heard_end()
             assert deciding.closed == [(0, len(sent) - waiting, "client_gone")]
-            assert both.server.relay.waiting == 0
+            assert both.server.loop_state.buffered == 0
 
     asyncio.run(bounded(check()))
 
@@ -140,7 +140,7 @@ def test_a_target_that_goes_while_something_waits_for_it() -> None:
             deciding.target.close()
             assert await both.far.was_reset(tunnel) == CONNECT_ERROR
             assert deciding.closed[0][2] == "target_gone"
-            assert both.server.relay.waiting == 0
+            assert both.server.loop_state.buffered == 0
 
     asyncio.run(bounded(check()))
 
@@ -148,10 +148,10 @@ def test_a_target_that_goes_while_something_waits_for_it() -> None:
 def test_a_target_that_is_gone_when_it_is_written_to() -> None:
     async def check() -> None:
         async with tunnelled() as (both, deciding, tunnel):
-            [stream] = both.near.streams.values()
-            both.server.poll.forget(stream._descriptor)  # or its error would be told first
-            stream._watched = False
-            stream._wanted = 0
+            [stream] = both.near._streams.values()
+            both.server.loop_state.poller.unregister(stream._descriptor)  # or its error would be told first
+            stream._registered = False
+            stream._events = 0
             deciding.slam()
             await asyncio.sleep(0.01)
             both.far.say(DataFrame(tunnel.number, data=b"x"))
@@ -181,8 +181,8 @@ def test_both_may_have_ended_while_there_is_still_something_to_read() -> None:
             await both.far.until(lambda: len(tunnel.received) == 65_535)
             both.far.end(tunnel)
             assert await deciding.heard_end()
-            [stream] = both.near.streams.values()
-            await until(lambda: not stream._watched)  # it would be told of again and again
+            [stream] = both.near._streams.values()
+            await until(lambda: not stream._registered)  # it would be told of again and again
             for number in (0, tunnel.number):
                 both.far.say(WindowUpdateFrame(number, window_increment=100_000))
             assert await both.far.ended(tunnel) == payload
@@ -210,7 +210,7 @@ def test_the_targets_end_comes_behind_its_last_byte() -> None:
 def test_reading_once_more_than_there_is_does_no_harm() -> None:
     async def check() -> None:
         async with tunnelled() as (both, deciding, tunnel):
-            [stream] = both.near.streams.values()
+            [stream] = both.near._streams.values()
             stream.ready(READ)
             stream.resume()
             stream._flush()
@@ -223,17 +223,19 @@ def test_reading_once_more_than_there_is_does_no_harm() -> None:
 @pytest.mark.parametrize(
     ("limits", "up", "down", "why"),
     [
-        (Limits(max_bytes=1000), 1000, 0, None),
-        (Limits(max_bytes=1000), 1001, 0, "max_bytes"),
-        (Limits(max_bytes=1000), 400, 600, None),
-        (Limits(max_bytes=1000), 400, 601, "max_bytes"),
-        (Limits(byte_ratio=1), 16_384, 0, None),
-        (Limits(byte_ratio=1), 26_384, 10_000, None),
-        (Limits(byte_ratio=1), 26_385, 10_000, "byte_ratio"),
-        (Limits(byte_ratio=1), 30_000, 0, "byte_ratio"),
+        (TunnelLimits(max_bytes=1000), 1000, 0, None),
+        (TunnelLimits(max_bytes=1000), 1001, 0, "max_bytes"),
+        (TunnelLimits(max_bytes=1000), 400, 600, None),
+        (TunnelLimits(max_bytes=1000), 400, 601, "max_bytes"),
+        (TunnelLimits(byte_ratio=1), 16_384, 0, None),
+        (TunnelLimits(byte_ratio=1), 26_384, 10_000, None),
+        (TunnelLimits(byte_ratio=1), 26_385, 10_000, "byte_ratio"),
+        (TunnelLimits(byte_ratio=1), 30_000, 0, "byte_ratio"),
     ],
 )
-def test_a_tunnel_is_over_when_more_would_pass_than_may(limits: Limits, up: int, down: int, why: str | None) -> None:
+def test_a_tunnel_is_over_when_more_would_pass_than_may(
+    limits: TunnelLimits, up: int, down: int, why: str | None
+) -> None:
     async def check() -> None:
         async with tunnelled(AtHand(limits)) as (both, deciding, tunnel):
             if down:
@@ -253,10 +255,10 @@ def test_a_tunnel_is_over_when_more_would_pass_than_may(limits: Limits, up: int,
 def test_a_stream_ends_once() -> None:
     async def check() -> None:
         async with tunnelled() as (both, deciding, tunnel):
-            [stream] = both.near.streams.values()
-            stream.end("idle")
-            stream.end("drained")
-            both.near.settle()
+            [stream] = both.near._streams.values()
+            stream.close("idle")
+            stream.close("drained")
+            both.near.finish_turn()
             assert await both.far.was_reset(tunnel) == 8
             assert deciding.closed == [(0, 0, "idle")]
 
@@ -300,16 +302,16 @@ def test_a_target_that_ends_first_is_still_told_all() -> None:
 
 def test_a_target_that_reads_slowly_keeps_its_tunnel() -> None:
     async def check() -> None:
-        deciding = AtHand(Limits(idle=10), narrow=True)
+        deciding = AtHand(TunnelLimits(idle=10), narrow=True)
         async with tunnelled(deciding) as (both, _, tunnel):
             await filled(both, tunnel)
-            while both.near.held < 40_000:
+            while both.near._held < 40_000:
                 await both.far.put(tunnel, bytes(5000))
                 await both.far.pinged()
             for _ in range(3):
                 both.wait(9)
-                before = both.near.held
-                while both.near.held == before:
+                before = both.near._held
+                while both.near._held == before:
                     await deciding.heard(1000)
                     await asyncio.sleep(0.001)
             assert deciding.closed == []
@@ -329,8 +331,7 @@ def test_a_slow_target_holds_no_more_than_the_first_window() -> None:
                 await both.far.pinged()
                 if not tunnel.window:
                     await deciding.heard(5000)
-            assert 0 < both.near.held <= FIRST_WINDOW
-            [stream] = both.near.streams.values()
-            assert stream.inlet.limit == FIRST_WINDOW
+            assert 0 < both.near._held <= INITIAL_WINDOW
+            assert both.near._engine.streams[tunnel.number].receive_window.limit == INITIAL_WINDOW
 
     asyncio.run(bounded(check()))

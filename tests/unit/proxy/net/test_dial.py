@@ -16,7 +16,7 @@ import pytest
 import uvloop
 
 from headgate.proxy.net import dial as dialling
-from headgate.proxy.net.dial import MOST_ATTEMPTS, dial, interleaved
+from headgate.proxy.net.dial import MAX_ATTEMPTS, dial, interleaved
 from headgate.proxy.net.endpoint import Endpoint
 from headgate.proxy.refusal import Refusal
 
@@ -29,7 +29,7 @@ def endpoint(sock: socket.socket) -> Endpoint:
     return Endpoint(ip_address(host), port)
 
 
-class Places:
+class TunnelSlots:
     """Endpoints on loopback, of each kind; whatever listens there is closed at the end."""
 
     def __init__(self) -> None:
@@ -63,8 +63,8 @@ class Places:
 
 
 @pytest.fixture
-def places() -> Iterator[Places]:
-    made = Places()
+def places() -> Iterator[TunnelSlots]:
+    made = TunnelSlots()
     with made.open:
         yield made
 
@@ -104,7 +104,7 @@ async def refusal(coroutine: Any) -> Refusal:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_a_socket_is_connected_and_ready_for_a_loop(run: Any, places: Places, host: str) -> None:
+def test_a_socket_is_connected_and_ready_for_a_loop(run: Any, places: TunnelSlots, host: str) -> None:
     place = places.answering(host)
     with run(dial([place])) as sock:
         assert endpoint_of_peer(sock) == place
@@ -123,41 +123,41 @@ def endpoint_of_peer(sock: socket.socket) -> Endpoint:
 
 
 @pytest.mark.parametrize("many", [1, 3])
-def test_a_refused_port(run: Any, places: Places, many: int) -> None:
+def test_a_refused_port(run: Any, places: TunnelSlots, many: int) -> None:
     order = [places.refusing() for _ in range(many)]
     said = run(refusal(dial(order, delay=LONG)))
     assert said.reason == "dial_refused"
-    assert said.answer.error == "connection_refused"
-    assert str(order[0]) in said.why
-    assert os.strerror(errno.ECONNREFUSED) in said.why
+    assert said.rule.error == "connection_refused"
+    assert str(order[0]) in said.detail
+    assert os.strerror(errno.ECONNREFUSED) in said.detail
 
 
 @pytest.mark.parametrize("many", [1, 2])
-def test_an_address_that_does_not_answer(run: Any, places: Places, many: int) -> None:
+def test_an_address_that_does_not_answer(run: Any, places: TunnelSlots, many: int) -> None:
     order = [places.silent() for _ in range(many)]
     said = run(refusal(dial(order, seconds=0.05, delay=0.01)))
     assert said.reason == "dial_timeout"
-    assert said.answer.error == "connection_timeout"
+    assert said.rule.error == "connection_timeout"
 
 
-def test_the_next_is_tried_when_one_does_not_answer(run: Any, places: Places) -> None:
+def test_the_next_is_tried_when_one_does_not_answer(run: Any, places: TunnelSlots) -> None:
     good = places.answering()
     with run(dial([places.silent(), good], seconds=LONG, delay=0.01)) as sock:
         assert endpoint_of_peer(sock) == good
 
 
-def test_the_next_is_tried_at_once_when_one_refuses(run: Any, places: Places) -> None:
+def test_the_next_is_tried_at_once_when_one_refuses(run: Any, places: TunnelSlots) -> None:
     good = places.answering()
     with run(dial([places.refusing(), places.refusing(), good], seconds=LONG, delay=LONG)) as sock:
         assert endpoint_of_peer(sock) == good
 
 
-def test_one_that_refuses_does_not_end_the_wait_for_another(run: Any, places: Places) -> None:
+def test_one_that_refuses_does_not_end_the_wait_for_another(run: Any, places: TunnelSlots) -> None:
     said = run(refusal(dial([places.silent(), places.refusing()], seconds=0.1, delay=0.01)))
     assert said.reason == "dial_timeout"
 
 
-def test_nobody_else_is_asked_once_one_has_answered(run: Any, places: Places) -> None:
+def test_nobody_else_is_asked_once_one_has_answered(run: Any, places: TunnelSlots) -> None:
     first, other = places.answering(), places.answering()
     with run(dial([first, other], seconds=LONG, delay=LONG)) as sock:
         assert endpoint_of_peer(sock) == first
@@ -167,7 +167,7 @@ def test_nobody_else_is_asked_once_one_has_answered(run: Any, places: Places) ->
 
 
 def test_of_two_that_answer_in_one_moment_one_is_let_go(
-    run: Any, places: Places, monkeypatch: pytest.MonkeyPatch
+    run: Any, places: TunnelSlots, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[socket.socket] = []
 
@@ -186,13 +186,13 @@ def test_of_two_that_answer_in_one_moment_one_is_let_go(
         assert sock in made
 
 
-def test_a_name_of_thousands_is_not_dialled_thousands_of_times(run: Any, places: Places) -> None:
-    order = [places.refusing() for _ in range(MOST_ATTEMPTS)] + [places.answering()]
+def test_a_name_of_thousands_is_not_dialled_thousands_of_times(run: Any, places: TunnelSlots) -> None:
+    order = [places.refusing() for _ in range(MAX_ATTEMPTS)] + [places.answering()]
     assert run(refusal(dial(order, delay=LONG))).reason == "dial_refused"
 
 
 @pytest.mark.parametrize("many", [1, 3])
-def test_who_is_cancelled_leaves_nothing_open(run: Any, places: Places, many: int) -> None:
+def test_who_is_cancelled_leaves_nothing_open(run: Any, places: TunnelSlots, many: int) -> None:
     order = [places.silent() for _ in range(many)]
 
     async def leave() -> None:
@@ -209,17 +209,17 @@ def test_what_no_route_leads_to_is_told_apart(run: Any) -> None:
     # TCP knows no multicast: Linux has no route for it, and sends nothing.
     said = run(refusal(dial([Endpoint(ip_address("224.0.0.1"), 443)])))
     assert said.reason == "dial_refused"
-    assert said.answer.error == "destination_ip_unroutable"
+    assert said.rule.error == "destination_ip_unroutable"
 
 
-def test_a_refusal_beside_no_route_is_a_refusal(run: Any, places: Places) -> None:
+def test_a_refusal_beside_no_route_is_a_refusal(run: Any, places: TunnelSlots) -> None:
     order = [Endpoint(ip_address("224.0.0.1"), 443), places.refusing()]
-    assert run(refusal(dial(order, delay=LONG))).answer.error == "connection_refused"
+    assert run(refusal(dial(order, delay=LONG))).rule.error == "connection_refused"
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS])
 def test_a_system_without_sockets_is_the_proxys_load(
-    run: Any, places: Places, number: int, monkeypatch: pytest.MonkeyPatch
+    run: Any, places: TunnelSlots, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def exhausted(*_: Any) -> None:
         raise OSError(number, os.strerror(number))
@@ -231,7 +231,7 @@ def test_a_system_without_sockets_is_the_proxys_load(
 
 
 def test_the_systems_own_patience_ends_in_the_same_way(
-    run: Any, places: Places, monkeypatch: pytest.MonkeyPatch
+    run: Any, places: TunnelSlots, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def gave_up(*_: object) -> socket.socket:
         raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
@@ -260,7 +260,7 @@ def test_families_take_turns(given: str, order: str) -> None:
     assert [*interleaved(endpoints(given))] == endpoints(order)
 
 
-def test_another_way_of_connecting_may_be_given(run: Any, places: Places) -> None:
+def test_another_way_of_connecting_may_be_given(run: Any, places: TunnelSlots) -> None:
     asked = []
 
     async def refused(sock: socket.socket, address: tuple[str, int], seconds: float) -> None:

@@ -85,7 +85,7 @@ def ended(before: set[threading.Thread]) -> None:
 
 def reason(refusal: BaseException | object) -> tuple[str, str]:
     assert isinstance(refusal, Refusal)
-    return refusal.reason, refusal.answer.error
+    return refusal.reason, refusal.rule.error
 
 
 def test_the_system_is_asked(run: Any) -> None:
@@ -134,7 +134,7 @@ def test_a_name_without_an_address_is_refused(run: Any, failure: Exception | Non
             with pytest.raises(Refusal) as raised:
                 await lookup("a.test", CLIENT)
             assert reason(raised.value) == ("name", "dns_error")
-            assert raised.value.why.startswith("a.test ")
+            assert raised.value.detail.startswith("a.test ")
 
     run(main())
 
@@ -304,8 +304,8 @@ def test_a_system_out_of_files_is_the_proxys_load(run: Any, number: int) -> None
         lookup = SystemLookup(getaddrinfo=fail)
         with pytest.raises(Refusal) as raised:
             await lookup("a.test", CLIENT)
-        assert (raised.value.reason, raised.value.answer.status) == ("connections", 503)
-        assert raised.value.why == f"a.test does not resolve: {os.strerror(number)}"
+        assert (raised.value.reason, raised.value.rule.status) == ("connections", 503)
+        assert raised.value.detail == f"a.test does not resolve: {os.strerror(number)}"
 
     run(main())
 
@@ -322,7 +322,7 @@ async def main():
     try:
         await lookup("hang.test", b"client")
     except Refusal as refusal:
-        print(refusal.answer.error)
+        print(refusal.rule.error)
 
 asyncio.run(main())
 """

@@ -8,9 +8,12 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
-from headgate.proxy.net.poller import READ, WRITE, EpollPoll, LoopPoll, Poll, new_poll
+from headgate.proxy.net.poller import READ, WRITE, EpollPoller, LoopPoller, Poller, new_poller
 
-KINDS = [LoopPoll, pytest.param(EpollPoll, marks=pytest.mark.skipif(not hasattr(select, "epoll"), reason="no epoll"))]
+KINDS = [
+    LoopPoller,
+    pytest.param(EpollPoller, marks=pytest.mark.skipif(not hasattr(select, "epoll"), reason="no epoll")),
+]
 pytestmark = pytest.mark.parametrize("kind", KINDS)
 
 
@@ -35,7 +38,7 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
         yield one, other
 
 
-def trying(kind: type[Poll], check: Callable[[Poll], Awaitable[None]]) -> None:
+def trying(kind: type[Poller], check: Callable[[Poller], Awaitable[None]]) -> None:
     """Run a check with a poll of this kind, and let no error of the loop pass."""
     errors = []
 
@@ -57,25 +60,25 @@ async def turns() -> None:
         await asyncio.sleep(0.001)
 
 
-def test_reads_and_writes_are_told_of_when_wanted(kind: type[Poll]) -> None:
-    async def check(poll: Poll) -> None:
+def test_reads_and_writes_are_told_of_when_wanted(kind: type[Poller]) -> None:
+    async def check(poll: Poller) -> None:
         with pair() as (one, other):
             told = Told(lambda: one.recv(10) if told.events[-1] & READ else None)
-            poll.watch(one.fileno(), READ, told)
+            poll.register(one.fileno(), READ, told)
             await turns()
             assert told.events == []
             other.send(b"x")
             await turns()
             assert told.events == [READ]
-            poll.change(one.fileno(), READ | WRITE)
+            poll.modify(one.fileno(), READ | WRITE)
             await turns()
             assert set(told.events[1:]) == {WRITE}
-            poll.change(one.fileno(), 0)
+            poll.modify(one.fileno(), 0)
             told.events.clear()
             other.send(b"x")
             await turns()
             assert told.events == []
-            poll.change(one.fileno(), READ)
+            poll.modify(one.fileno(), READ)
             await turns()
             assert told.events == [READ]
             poll.drop(one.fileno())
@@ -83,28 +86,28 @@ def test_reads_and_writes_are_told_of_when_wanted(kind: type[Poll]) -> None:
     trying(kind, check)
 
 
-def test_an_event_is_told_again_until_it_is_seen_to(kind: type[Poll]) -> None:
-    async def check(poll: Poll) -> None:
+def test_an_event_is_told_again_until_it_is_seen_to(kind: type[Poller]) -> None:
+    async def check(poll: Poller) -> None:
         with pair() as (one, other):
             told = Told()
-            poll.watch(one.fileno(), READ, told)
+            poll.register(one.fileno(), READ, told)
             other.send(b"x")
             await turns()
             assert len(told.events) > 1
-            poll.forget(one.fileno())
+            poll.unregister(one.fileno())
             told.events.clear()
             await turns()
             assert told.events == []
-            poll.forget(one.fileno())
+            poll.unregister(one.fileno())
 
     trying(kind, check)
 
 
-def test_another_is_told_from_the_handing_over_on(kind: type[Poll]) -> None:
-    async def check(poll: Poll) -> None:
+def test_another_is_told_from_the_handing_over_on(kind: type[Poller]) -> None:
+    async def check(poll: Poller) -> None:
         with pair() as (one, other):
             first, second = Told(), Told(lambda: one.recv(10))
-            poll.watch(one.fileno(), READ, first)
+            poll.register(one.fileno(), READ, first)
             poll.hand_over(one.fileno(), second)
             other.send(b"x")
             await turns()
@@ -114,11 +117,11 @@ def test_another_is_told_from_the_handing_over_on(kind: type[Poll]) -> None:
     trying(kind, check)
 
 
-def test_an_end_is_told_as_a_read(kind: type[Poll]) -> None:
-    async def check(poll: Poll) -> None:
+def test_an_end_is_told_as_a_read(kind: type[Poller]) -> None:
+    async def check(poll: Poller) -> None:
         with pair() as (one, other):
-            told = Told(lambda: poll.forget(one.fileno()))
-            poll.watch(one.fileno(), READ, told)
+            told = Told(lambda: poll.unregister(one.fileno()))
+            poll.register(one.fileno(), READ, told)
             other.close()
             await turns()
             assert [events & (READ | WRITE) for events in told.events] == [READ]
@@ -126,8 +129,8 @@ def test_an_end_is_told_as_a_read(kind: type[Poll]) -> None:
     trying(kind, check)
 
 
-def test_one_may_drop_another_that_is_ready_too(kind: type[Poll]) -> None:
-    async def check(poll: Poll) -> None:
+def test_one_may_drop_another_that_is_ready_too(kind: type[Poller]) -> None:
+    async def check(poll: Poller) -> None:
         with pair() as (one, other), pair() as (third, fourth):
             told = [Told(), Told()]
 
@@ -139,7 +142,7 @@ def test_one_may_drop_another_that_is_ready_too(kind: type[Poll]) -> None:
 
             for sock, each in zip((one, third), told, strict=True):
                 each._then = drop
-                poll.watch(sock.fileno(), READ, each)
+                poll.register(sock.fileno(), READ, each)
             other.send(b"x")
             fourth.send(b"x")
             await turns()
@@ -148,7 +151,7 @@ def test_one_may_drop_another_that_is_ready_too(kind: type[Poll]) -> None:
     trying(kind, check)
 
 
-def test_a_mistake_is_reported_and_the_others_go_on(kind: type[Poll]) -> None:
+def test_a_mistake_is_reported_and_the_others_go_on(kind: type[Poller]) -> None:
     async def run() -> None:
         loop = asyncio.get_running_loop()
         reported: list[dict] = []
@@ -157,12 +160,12 @@ def test_a_mistake_is_reported_and_the_others_go_on(kind: type[Poll]) -> None:
         with pair() as (one, other), pair() as (third, fourth):
 
             def fail() -> None:
-                poll.forget(one.fileno())
+                poll.unregister(one.fileno())
                 raise ZeroDivisionError
 
             told = Told(lambda: third.recv(1))
-            poll.watch(one.fileno(), READ, Told(fail))
-            poll.watch(third.fileno(), READ, told)
+            poll.register(one.fileno(), READ, Told(fail))
+            poll.register(third.fileno(), READ, told)
             other.send(b"x")
             fourth.send(b"x")
             await turns()
@@ -173,10 +176,10 @@ def test_a_mistake_is_reported_and_the_others_go_on(kind: type[Poll]) -> None:
     asyncio.run(run())
 
 
-def test_the_best_one_is_taken(kind: type[Poll]) -> None:
+def test_the_best_one_is_taken(kind: type[Poller]) -> None:
     async def run() -> None:
-        poll = new_poll()
-        assert type(poll) is (EpollPoll if hasattr(select, "epoll") else LoopPoll)
+        poll = new_poller()
+        assert type(poll) is (EpollPoller if hasattr(select, "epoll") else LoopPoller)
         poll.close()
 
     asyncio.run(run())

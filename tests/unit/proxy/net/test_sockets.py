@@ -1,14 +1,81 @@
-"""What sockets ask of TCP."""
+"""Listening sockets, their options, and local addresses."""
 
+import asyncio
 import socket
+from ipaddress import ip_address
 
 import pytest
 
-from headgate.proxy.net.sockets import receive_buffer
+from headgate.proxy.net.sockets import (
+    is_local_address,
+    listening_sockets,
+    receive_buffer_size,
+    reset,
+    set_inherited_options,
+)
+
+
+def test_every_address_of_a_host_has_the_same_port() -> None:
+    sockets = asyncio.run(listening_sockets("localhost", 0, reuse_port=False))
+    try:
+        assert len({sock.getsockname()[1] for sock in sockets}) == 1
+        for sock in sockets:
+            with socket.socket(sock.family) as client:
+                client.connect(sock.getsockname())
+    finally:
+        for sock in sockets:
+            sock.close()
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="there is no IPv6 here")
+def test_both_families_are_listened_to_by_sockets_of_their_own() -> None:
+    sockets = asyncio.run(listening_sockets("*", 0, reuse_port=False))
+    try:
+        assert {sock.getsockname()[0] for sock in sockets} == {"0.0.0.0", "::"}
+        assert len({sock.getsockname()[1] for sock in sockets}) == 1
+    finally:
+        for sock in sockets:
+            sock.close()
+
+
+def test_several_workers_may_share_a_port() -> None:
+    [first] = asyncio.run(listening_sockets("127.0.0.1", 0, reuse_port=True))
+    with first:
+        [second] = asyncio.run(listening_sockets("127.0.0.1", first.getsockname()[1], reuse_port=True))
+        second.close()
+        with pytest.raises(OSError, match="in use"):
+            asyncio.run(listening_sockets("127.0.0.1", first.getsockname()[1], reuse_port=False))
+
+
+def test_an_address_of_another_machine_is_an_error() -> None:
+    with pytest.raises(OSError, match="assign"):
+        asyncio.run(listening_sockets("192.0.2.1", 0, reuse_port=False))
+
+
+def test_an_address_that_is_not_here_is_passed_over_where_there_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, 0)) for host in ("192.0.2.1", "127.0.0.1")]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    [listener] = asyncio.run(listening_sockets("somewhere", 0, reuse_port=False))
+    assert listener.getsockname()[0] == "127.0.0.1"
+    listener.close()
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_KEEPIDLE"), reason="told in another way here")
+def test_accepted_sockets_inherit_what_tunnels_need() -> None:
+    [listener] = asyncio.run(listening_sockets("127.0.0.1", 0, reuse_port=False))
+    with listener, socket.socket() as client:
+        set_inherited_options(listener)
+        client.connect(listener.getsockname())
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
+            assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) >= receive_buffer_size()
 
 
 def test_a_size_that_may_be_had_is_given() -> None:
-    given = receive_buffer()
+    given = receive_buffer_size()
     with socket.socket() as sock:
         usual = sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
         if given:
@@ -25,4 +92,49 @@ def test_where_it_may_not_be_had_it_is_left_to_the_system(monkeypatch: pytest.Mo
             return 425_984
 
     monkeypatch.setattr(socket, "socket", Stingy)
-    assert receive_buffer() == 0
+    assert receive_buffer_size() == 0
+
+
+def own_addresses() -> list[str]:
+    """What this machine sends from towards others, if there is a way to them; no packet is sent."""
+    found = []
+    for family, there in ((socket.AF_INET, "192.0.2.78"), (socket.AF_INET6, "2001:db8::78")):
+        try:
+            with socket.socket(family, socket.SOCK_DGRAM) as asking:
+                asking.connect((there, 9))
+                found.append(asking.getsockname()[0])
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.44.5.6", "::1", *own_addresses()])
+def test_an_address_of_this_machine_is_local(address: str) -> None:
+    assert is_local_address(ip_address(address))
+
+
+@pytest.mark.parametrize("address", ["192.0.2.77", "8.8.8.8", "2001:db8::77", "2606:4700::1111"])
+def test_any_other_is_not(address: str) -> None:
+    assert not is_local_address(ip_address(address))
+
+
+def test_an_address_of_an_interface_is_local_by_what_the_system_would_send_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Routed(socket.socket):
+        def connect(self, address: tuple[str, int]) -> None:
+            self.asked = address[0]
+
+        def getsockname(self) -> tuple[str, int]:
+            return ("198.51.100.7" if self.family == socket.AF_INET else "2001:db8::7"), 40_000
+
+    monkeypatch.setattr(socket, "socket", Routed)
+    assert [is_local_address(ip_address(one)) for one in ("198.51.100.7", "198.51.100.8")] == [True, False]
+    assert [is_local_address(ip_address(one)) for one in ("2001:db8::7", "2001:db8::8")] == [True, False]
+
+
+def test_a_reset_of_a_closed_connection_closes_it() -> None:
+    one, other = socket.socketpair()
+    other.close()
+    one.close()
+    reset(one)

@@ -8,7 +8,7 @@ import trustme
 from headgate.config.proxy import Proxy
 from headgate.errors import ConfigurationError
 from headgate.proxy.admission.authority import parse_authority
-from headgate.proxy.connect import Limits
+from headgate.proxy.connect import TunnelLimits
 from headgate.proxy.net.dns import SystemLookup
 from headgate.runtime.prefetch_proxy.build import (
     check_proxy,
@@ -65,8 +65,8 @@ def test_what_is_wrong_is_told_in_a_sentence_that_names_it(folder, wrong, said):
 
 
 def test_limits_of_nothing_are_none():
-    assert limits_of(Proxy()) == Limits(idle=300.0, max_seconds=math.inf, max_bytes=math.inf, byte_ratio=0.0)
-    assert limits_of(Proxy(idle=1, max_seconds=2, max_bytes=3, byte_ratio=4)) == Limits(
+    assert limits_of(Proxy()) == TunnelLimits(idle=300.0, max_seconds=math.inf, max_bytes=math.inf, byte_ratio=0.0)
+    assert limits_of(Proxy(idle=1, max_seconds=2, max_bytes=3, byte_ratio=4)) == TunnelLimits(
         idle=1, max_seconds=2, max_bytes=3, byte_ratio=4
     )
 

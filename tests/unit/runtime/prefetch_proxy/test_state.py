@@ -8,7 +8,7 @@ from headgate.advice.answer import Advice
 from headgate.advice.result import UNREACHABLE, AdviceEntry
 from headgate.observe import Metrics
 from headgate.proxy.counters import Counts
-from headgate.proxy.refusal import ANSWERS
+from headgate.proxy.refusal import REFUSALS
 from headgate.runtime.prefetch_proxy.messages import WorkerState
 from headgate.runtime.prefetch_proxy.metrics import proxy_metrics
 from headgate.runtime.prefetch_proxy.state import ProxyState, shown
@@ -57,7 +57,7 @@ def test_metrics_have_every_reason_from_the_beginning_and_no_origin():
         if sample.name.startswith("headgate_proxy")
     }
     connects = {key[1:]: value for key, value in found.items() if key[0] == "headgate_proxy_connects_total"}
-    assert {dict(labels)["reason"] for labels in connects} == {"", *ANSWERS}
+    assert {dict(labels)["reason"] for labels in connects} == {"", *REFUSALS}
     assert connects[("reason", ""), ("result", "accepted")] == 1
     assert connects[("reason", "port"), ("result", "refused")] == 2
     assert connects[("reason", "malformed"), ("result", "refused")] == 1

@@ -1,4 +1,4 @@
-"""What is said to a client, and what waits."""
+"""Buffers: what the system does not take is kept; DATA frames built in place; how far windows may grow."""
 
 import os
 import socket
@@ -7,8 +7,10 @@ import time
 
 import pytest
 
-from headgate.proxy.http2.outlet import Outlet
-from headgate.proxy.tunnel import Relay
+from headgate.proxy.http2.buffers import READ_SIZE, SendBuffer, SharedBuffers
+from headgate.proxy.http2.flow_control import MAX_CONNECTION_WINDOW
+from headgate.proxy.http2.frames import MAX_PAYLOAD_SIZE
+from headgate.proxy.net.loop_state import TLS_RECORD_SIZE, LoopState
 
 
 class Slow:
@@ -31,51 +33,51 @@ class Slow:
         return min(room, len(piece))
 
 
-def outlet(sock: object) -> tuple[Outlet, Relay]:
-    relay = Relay(None, now=0.0)  # type: ignore[arg-type]
-    return Outlet(sock, relay), relay  # type: ignore[arg-type]
+def send_buffer(sock: object) -> tuple[SendBuffer, LoopState]:
+    state = LoopState(None, now=0.0)  # type: ignore[arg-type]
+    return SendBuffer(sock, state, bytearray()), state  # type: ignore[arg-type]
 
 
 def test_what_is_said_goes_with_the_next_flush() -> None:
     sock = Slow(100)
-    one, relay = outlet(sock)
+    one, state = send_buffer(sock)
     assert one.flush()
     assert sock.tried == []
-    one.said += b"abc"
+    one.control += b"abc"
     assert one.flush()
-    assert (bytes(sock.taken), one.waits, len(one.said), relay.waiting) == (b"abc", False, 0, 0)
+    assert (bytes(sock.taken), one.is_blocked, len(one.control), state.buffered) == (b"abc", False, 0, 0)
 
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_what_is_not_taken_waits_and_goes_first(whole: bool) -> None:
     payload = os.urandom(300_000)
     sock = Slow(100_000, whole=whole)
-    one, relay = outlet(sock)
+    one, state = send_buffer(sock)
     one.send(memoryview(payload))
     taken = len(sock.taken)
-    assert one.waits
-    assert relay.waiting == len(payload) - taken
-    one.said += b"behind"
+    assert one.is_blocked
+    assert state.buffered == len(payload) - taken
+    one.control += b"behind"
     assert not one.flush()
     sock.most = 1 << 20
     assert one.flush()
     assert bytes(sock.taken) == payload + b"behind"
-    assert relay.waiting == 0
+    assert state.buffered == 0
 
 
 def test_tls_is_given_again_what_it_was_given_before() -> None:
     sock = Slow(0, whole=True)
-    one, _ = outlet(sock)
-    one.said += b"first"
+    one, _ = send_buffer(sock)
+    one.control += b"first"
     assert not one.flush()
-    one.said += b"second"
+    one.control += b"second"
     assert not one.flush()
     assert sock.tried == [b"first", b"first"]
 
 
 def test_what_was_kept_is_not_what_was_lent() -> None:
     sock = Slow(0)
-    one, _ = outlet(sock)
+    one, _ = send_buffer(sock)
     lent = bytearray(b"mine")
     one.send(memoryview(lent))
     lent[:] = b"next"
@@ -85,18 +87,18 @@ def test_what_was_kept_is_not_what_was_lent() -> None:
 
 
 def test_everything_may_be_dropped() -> None:
-    one, relay = outlet(Slow(0))
+    one, state = send_buffer(Slow(0))
     one.send(memoryview(b"abc"))
-    one.said += b"def"
-    one.drop()
-    assert (one.waits, len(one.said), relay.waiting) == (False, 0, 0)
+    one.control += b"def"
+    one.discard()
+    assert (one.is_blocked, len(one.control), state.buffered) == (False, 0, 0)
 
 
 def test_a_broken_socket_is_told() -> None:
     near, far = socket.socketpair()
     far.close()
-    one, _ = outlet(near)
-    one.said += b"abc"
+    one, _ = send_buffer(near)
+    one.control += b"abc"
     with pytest.raises(BrokenPipeError):
         one.flush()
     near.close()
@@ -123,9 +125,9 @@ def test_real_tls_takes_all_in_the_end() -> None:
             except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 time.sleep(0)
     payload, heard = os.urandom(3_000_000), bytearray()
-    said, relay = outlet(ours)
+    said, state = send_buffer(ours)
     said.send(memoryview(payload))
-    said.said += b"the end"
+    said.control += b"the end"
     while len(heard) < len(payload) + 7:
         said.flush()
         try:
@@ -133,6 +135,22 @@ def test_real_tls_takes_all_in_the_end() -> None:
         except ssl.SSLWantReadError:
             continue
     assert heard == payload + b"the end"
-    assert relay.waiting == 0
+    assert state.buffered == 0
     ours.close()
     theirs.close()
+
+
+def test_a_whole_record_fits_after_what_was_read() -> None:
+    shared = SharedBuffers()
+    assert len(shared.input) == READ_SIZE + TLS_RECORD_SIZE
+    assert sum(map(len, shared.data.slots(1 << 30))) == READ_SIZE
+    assert TLS_RECORD_SIZE == MAX_PAYLOAD_SIZE
+
+
+def test_windows_grow_up_to_a_sum() -> None:
+    shared = SharedBuffers()
+    assert shared.allowed_growth == MAX_CONNECTION_WINDOW
+    shared.window_growth = 31 * MAX_CONNECTION_WINDOW + MAX_CONNECTION_WINDOW // 2
+    assert shared.allowed_growth == MAX_CONNECTION_WINDOW // 2
+    shared.window_growth += MAX_CONNECTION_WINDOW
+    assert shared.allowed_growth < 0

@@ -15,8 +15,8 @@ from hyperframe.frame import (
     WindowUpdateFrame,
 )
 
-from headgate.proxy.http2.flow_control import FIRST_WINDOW, MOST_OF_ALL
-from headgate.proxy.tunnel_end import MOST_WAITING
+from headgate.proxy.http2.flow_control import INITIAL_WINDOW, MAX_CONNECTION_WINDOW
+from headgate.proxy.net.loop_state import MAX_BUFFERED
 from tests.e2e.http2_attacks import ATTACKS, PREFACE
 from tests.e2e.http2_client import WIDEST, bounded
 from tests.e2e.tunnels import Deciding, Target, target_running, until
@@ -41,7 +41,7 @@ def test_an_attack_ends_the_connection_and_all_that_it_had(name: str) -> None:
             assert ATTACKS[name].word in goaway.additional_data.decode()
             both.far.writer.close()
             await until(lambda: not both.server.connections)
-            assert (both.server.busy, both.server.relay.waiting) == (0, 0)
+            assert (both.server.tunnel_count, both.server.loop_state.buffered) == (0, 0)
 
     asyncio.run(bounded(check()))
 
@@ -81,13 +81,13 @@ def test_no_window_is_opened_for_a_stream_that_ends_in_the_same_read(ending: str
             await both.far.pinged()
             both.far.say(DataFrame(tunnel.number, data=bytes(4_000)))
             await both.far.pinged()
-            assert tunnel.window == FIRST_WINDOW  # it is opened anew after half of it, which the next frame reaches
+            assert tunnel.window == INITIAL_WINDOW  # it is opened anew after half of it, which the next frame reaches
             end = both.far.head(tunnel.number, [("more", "1")], "END_STREAM")
             last = RstStreamFrame(tunnel.number, error_code=8) if ending == "reset" else end
             both.far.say(DataFrame(tunnel.number, data=bytes(13_000)), last)
             await both.far.pinged()
             assert both.deciding.closed
-            assert tunnel.window == FIRST_WINDOW
+            assert tunnel.window == INITIAL_WINDOW
 
     asyncio.run(bounded(check()))
 
@@ -102,13 +102,13 @@ def test_late_data_is_given_back_to_the_connections_window() -> None:
                 both.far.window -= 10_000
                 await both.far.pinged()
             assert both.far.window > 0
-            assert both.near.held == 0
+            assert both.near._held == 0
 
     asyncio.run(bounded(check()))
 
 
 @pytest.mark.parametrize(
-    ("increment", "code"), [(0, PROTOCOL_ERROR), (WIDEST, FLOW_CONTROL_ERROR), (WIDEST - FIRST_WINDOW, None)]
+    ("increment", "code"), [(0, PROTOCOL_ERROR), (WIDEST, FLOW_CONTROL_ERROR), (WIDEST - INITIAL_WINDOW, None)]
 )
 def test_a_streams_window_may_not_be_too_wide(increment: int, code: int | None) -> None:
     async def check() -> None:
@@ -139,13 +139,13 @@ def test_windows_of_connections_grow_out_of_what_there_is_for_all() -> None:
             for _ in range(80):
                 await both.far.put(tunnel, bytes(50_000))
                 await both.far.pinged()
-            shared = both.near.shared
-            assert shared.to_grant() < MOST_OF_ALL or both.far.window > FIRST_WINDOW
-            granted = shared._granted
-            assert granted == MOST_OF_ALL - FIRST_WINDOW
+            shared = both.near._buffers
+            assert shared.allowed_growth < MAX_CONNECTION_WINDOW or both.far.window > INITIAL_WINDOW
+            granted = shared.window_growth
+            assert granted == MAX_CONNECTION_WINDOW - INITIAL_WINDOW
             both.far.writer.close()
             await until(lambda: not both.server.connections)
-            assert shared._granted == 0
+            assert shared.window_growth == 0
 
     asyncio.run(bounded(check()))
 
@@ -155,19 +155,19 @@ def test_when_much_waits_everywhere_no_window_grows_and_nothing_is_set_aside() -
         deciding = Deciding()
         async with target_running(Target.swallow) as port, connected(deciding) as both:
             tunnel = await both.far.open(port)
-            both.server.relay.waiting += MOST_WAITING
+            both.server.loop_state.buffered += MAX_BUFFERED
             for _ in range(10):
                 await both.far.put(tunnel, bytes(50_000))
                 await both.far.pinged()
-            assert max(tunnel.window, both.far.window) <= FIRST_WINDOW
+            assert max(tunnel.window, both.far.window) <= INITIAL_WINDOW
             deciding.waits = asyncio.Event()
             early = both.far.ask(port)
             await both.far.put(early, bytes(both.far.window))
             await both.far.pinged()
-            assert both.far.window < FIRST_WINDOW // 2
-            both.server.relay.waiting -= MOST_WAITING
+            assert both.far.window < INITIAL_WINDOW // 2
+            both.server.loop_state.buffered -= MAX_BUFFERED
             deciding.waits.set()
-            await both.far.until(lambda: both.far.window > FIRST_WINDOW // 2)
+            await both.far.until(lambda: both.far.window > INITIAL_WINDOW // 2)
 
     asyncio.run(bounded(check()))
 
@@ -175,7 +175,7 @@ def test_when_much_waits_everywhere_no_window_grows_and_nothing_is_set_aside() -
 def test_a_frame_of_data_is_worth_some_answers() -> None:
     async def check() -> None:
         async with target_running() as port, connected(client={"generous": False}) as both:
-            both.far.say(WindowUpdateFrame(0, window_increment=WIDEST - FIRST_WINDOW))
+            both.far.say(WindowUpdateFrame(0, window_increment=WIDEST - INITIAL_WINDOW))
             tunnel = await both.far.open(port)
             for _ in range(1500):
                 await both.far.put(tunnel, b"x")
@@ -200,7 +200,7 @@ def test_settings_move_the_windows_of_all_streams() -> None:
             for size in (20, 0, WIDEST, 5):
                 both.far.say(SettingsFrame(0, settings={first: size}))
                 await both.far.pinged()
-                assert {stream.window for stream in both.near.streams.values()} == {size}
+                assert {stream.send_window for stream in both.near._engine.streams.values()} == {size}
 
     asyncio.run(bounded(check()))
 

@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from headgate.proxy.net.connector import Connector
-from headgate.proxy.net.poller import WRITE, EpollPoll, LoopPoll, Poll
-from headgate.proxy.net.sockets import receive_buffer
+from headgate.proxy.net.dial import Connector
+from headgate.proxy.net.poller import WRITE, EpollPoller, LoopPoller, Poller
+from headgate.proxy.net.sockets import receive_buffer_size
 
 NOW = 1000.0
 
@@ -19,20 +19,20 @@ NOW = 1000.0
 class Counting:
     """A poll that counts what it watches."""
 
-    def __init__(self, poll: Poll) -> None:
+    def __init__(self, poll: Poller) -> None:
         self._poll = poll
         self.watched: set[int] = set()
 
-    def watch(self, descriptor: int, wanted: int, ready: object) -> None:
+    def register(self, descriptor: int, wanted: int, ready: object) -> None:
         self.watched.add(descriptor)
-        self._poll.watch(descriptor, wanted, ready)
+        self._poll.register(descriptor, wanted, ready)
 
-    def forget(self, descriptor: int) -> None:
+    def unregister(self, descriptor: int) -> None:
         self.watched.discard(descriptor)
-        self._poll.forget(descriptor)
+        self._poll.unregister(descriptor)
 
 
-def trying(check: Callable[[Connector, Counting], Awaitable[None]], kind: type[Poll] = LoopPoll) -> None:
+def trying(check: Callable[[Connector, Counting], Awaitable[None]], kind: type[Poller] = LoopPoller) -> None:
     """Run a check, after which nothing is watched any more."""
 
     async def run() -> None:
@@ -65,15 +65,15 @@ def silent():
         yield listener.getsockname()
 
 
-@pytest.mark.parametrize("kind", [LoopPoll, EpollPoll])
-def test_a_socket_is_connected_and_its_owners(kind: type[Poll]) -> None:
+@pytest.mark.parametrize("kind", [LoopPoller, EpollPoller])
+def test_a_socket_is_connected_and_its_owners(kind: type[Poller]) -> None:
     async def check(connector: Connector, poll: Counting) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener, new_socket() as sock:
             await connector.connect(sock, listener.getsockname(), 10)
             assert sock.getpeername() == listener.getsockname()
-            assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) >= receive_buffer()
-            poll.watch(sock.fileno(), WRITE, object())
-            poll.forget(sock.fileno())
+            assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) >= receive_buffer_size()
+            poll.register(sock.fileno(), WRITE, object())
+            poll.unregister(sock.fileno())
 
     trying(check, kind)
 
@@ -96,11 +96,11 @@ def test_what_takes_too_long_is_given_up() -> None:
             if connecting.done():
                 pytest.skip("this system queues whatever comes")
             assert poll.watched
-            connector.look_after(NOW + 9)
+            connector.expire(NOW + 9)
             await asyncio.sleep(0)
             assert not connecting.done()
-            connector.look_after(NOW + 10)
-            connector.look_after(NOW + 11)
+            connector.expire(NOW + 10)
+            connector.expire(NOW + 11)
             with pytest.raises(TimeoutError) as raised:
                 await connecting
             assert raised.value.errno is None
@@ -115,7 +115,7 @@ def test_connecting_may_be_cancelled() -> None:
             await asyncio.sleep(0.01)
             connecting.cancel()
             await asyncio.gather(connecting, return_exceptions=True)
-            connector.look_after(NOW + 100)
+            connector.expire(NOW + 100)
             assert sock.fileno() >= 0
 
     trying(check)

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from hyperframe.frame import RstStreamFrame
 
-from headgate.proxy.connect import Asked, Opened, Refused
-from headgate.proxy.http2.control import MOST_STREAMS
+from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect
+from headgate.proxy.http2.engine import MAX_STREAMS
 from headgate.proxy.page import Page
 from tests.e2e.http2_client import bounded
 from tests.e2e.tunnels import Deciding, target_running, until
@@ -21,7 +21,7 @@ def test_the_decision_is_asked_with_all_that_is_known() -> None:
             await both.far.open(port, ("x", "é"), ("x", "z"))
             await both.far.open(port)
         first, second = both.deciding.asked
-        assert first == Asked(
+        assert first == ConnectRequest(
             authority=f"a.example:{port}",
             fields=[("x", "Ã©"), ("x", "z")],
             peer=PEER,
@@ -48,12 +48,12 @@ def test_the_end_of_the_proxy_is_told_to_the_decision() -> None:
 def test_a_refused_stream_is_over_at_once(ended: bool) -> None:
     async def check() -> None:
         deciding = Deciding()
-        deciding.refuses["no.example:443"] = Refused(status=403, reason="host")
+        deciding.refuses["no.example:443"] = RefusedConnect(status=403, reason="host")
         async with connected(deciding) as both:
-            for _ in range(2 * MOST_STREAMS):
+            for _ in range(2 * MAX_STREAMS):
                 refused = both.far.ask("no.example:443", ended=ended)
                 assert await both.far.answered(refused) == 403
-                assert both.near.busy == 0
+                assert both.near.tunnels == 0
             await both.far.pinged()
             assert refused.code == (None if ended else 0)
 
@@ -64,7 +64,7 @@ def test_a_client_that_ends_while_it_is_decided_on_is_refused_without_a_reset() 
     async def check() -> None:
         deciding = Deciding()
         deciding.waits = asyncio.Event()
-        deciding.refuses["no.example:443"] = Refused(status=403, reason="host")
+        deciding.refuses["no.example:443"] = RefusedConnect(status=403, reason="host")
         async with connected(deciding) as both:
             refused = both.far.ask("no.example:443")
             both.far.end(refused)
@@ -92,7 +92,7 @@ def test_a_decision_that_ends_by_itself_is_no_answer() -> None:
     async def check() -> None:
         deciding = Deciding()
 
-        async def cancelled(_: Asked) -> Opened | Refused:
+        async def cancelled(_: ConnectRequest) -> AcceptedConnect | RefusedConnect:
             raise asyncio.CancelledError
 
         deciding.open = cancelled  # type: ignore[method-assign]
@@ -105,9 +105,9 @@ def test_a_decision_that_ends_by_itself_is_no_answer() -> None:
 def test_a_refusal_that_nobody_waits_for_is_not_said() -> None:
     async def check() -> None:
         deciding = Deciding()
-        refused = Refused(status=403, reason="host")
+        refused = RefusedConnect(status=403, reason="host")
 
-        async def stubborn(_: Asked) -> Opened | Refused:
+        async def stubborn(_: ConnectRequest) -> AcceptedConnect | RefusedConnect:
             with pytest.raises(asyncio.CancelledError):
                 await asyncio.Event().wait()
             return refused
@@ -140,7 +140,7 @@ def test_a_page_is_for_whom_asks_for_it_without_a_body(lines: list, ended: bool,
             assert await both.far.answered(asked) == status
             assert len(await both.far.ended(asked)) == length
             await both.far.pinged()
-            assert both.near.busy == 0
+            assert both.near.tunnels == 0
 
     asyncio.run(bounded(check()))
 

@@ -1,0 +1,107 @@
+"""A connection's states, with a stub of its socket."""
+
+import asyncio
+
+import pytest
+from hpack import Encoder
+from hyperframe.frame import DataFrame, HeadersFrame, SettingsFrame
+
+from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect
+from headgate.proxy.http2.buffers import SharedBuffers
+from headgate.proxy.http2.connection import TRANSITIONS, ConnectionEvent, ConnectionState, Http2Connection
+from headgate.proxy.http2.frames import PREFACE, ErrorCode
+from headgate.proxy.net.poller import READ, WRITE
+from tests.unit.proxy.stubs import StubServices, StubSocket
+
+CONNECT = Encoder().encode([(":method", "CONNECT"), (":authority", "a.example:443")])
+REQUEST = HeadersFrame(1, data=CONNECT, flags=["END_HEADERS"]).serialize()
+
+
+class World:
+    """A connection and its socket; its one request waits for a decision."""
+
+    def __init__(self) -> None:
+        self.services = StubServices(self.decide)
+        self.socket = StubSocket()
+        self.connection = Http2Connection(
+            self.services,  # type: ignore[arg-type]
+            self.socket,  # type: ignore[arg-type]
+            ("192.0.2.1", 5000),
+            buffers=SharedBuffers(),
+            surplus=False,
+        )
+        self.connection.ready(WRITE)
+        self.receive(PREFACE + SettingsFrame(0).serialize() + REQUEST)
+
+    async def decide(self, _request: ConnectRequest) -> AcceptedConnect | RefusedConnect:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    def receive(self, data: bytes) -> None:
+        self.socket.received += data
+        self.connection.ready(READ)
+
+
+def bring_to(world: World, state: ConnectionState) -> None:
+    """Bring a new connection to a state."""
+    match state:
+        case ConnectionState.DRAINING:
+            world.connection.drain()
+        case ConnectionState.CLOSING:
+            world.socket.capacity = 5
+            world.connection.close(ErrorCode.NO_ERROR, "test")
+        case ConnectionState.LINGERING:
+            world.connection.close(ErrorCode.NO_ERROR, "test")
+        case ConnectionState.CLOSED:
+            world.connection.abort()
+    assert world.connection.state is state
+
+
+def cause(world: World, event: ConnectionEvent) -> None:
+    """Cause an event."""
+    match event:
+        case ConnectionEvent.DRAIN:
+            world.connection.drain()
+        case ConnectionEvent.CLOSE:
+            world.socket.capacity = 5
+            world.receive(DataFrame(99, data=b"x").serialize())
+        case ConnectionEvent.FLUSHED:
+            world.socket.capacity = 1 << 20
+            world.connection.ready(WRITE)
+        case ConnectionEvent.LOST:
+            world.socket.ended = True
+            world.socket.error = ConnectionResetError()
+            world.connection.ready(READ | WRITE)
+
+
+@pytest.mark.parametrize("row", TRANSITIONS, ids=lambda row: f"{row[0].name}-{row[1].name}")
+def test_each_row_of_the_table(row: tuple[ConnectionState, ConnectionEvent], monkeypatch: pytest.MonkeyPatch) -> None:
+    # Input is discarded below TLS, by the method of a plain socket.
+    monkeypatch.setattr("socket.socket.recv_into", lambda stub, buffer: stub.recv_into(buffer))
+
+    async def check() -> None:
+        world = World()
+        bring_to(world, row[0])
+        cause(world, row[1])
+        state = TRANSITIONS[row]
+        assert world.connection.state is state
+        assert (world.services.closed == [world.connection]) == (state is ConnectionState.CLOSED) == world.socket.closed
+        is_active = state in {ConnectionState.OPEN, ConnectionState.DRAINING}
+        assert world.connection.tunnels == is_active
+        world.connection.abort()
+        await asyncio.sleep(0)
+
+    asyncio.run(check())
+
+
+def test_nothing_changes_the_final_state() -> None:
+    async def check() -> None:
+        world = World()
+        bring_to(world, ConnectionState.CLOSED)
+        for act in (world.connection.drain, world.connection.expire, world.connection.finish_turn):
+            act()
+            world.connection.close(ErrorCode.NO_ERROR, "again")
+        assert world.connection.state is ConnectionState.CLOSED
+        assert world.services.closed == [world.connection]
+
+    asyncio.run(check())
