@@ -12,7 +12,7 @@ import click
 
 from headgate.cli.advice.saying import CA, as_json, identity, trusted
 from headgate.cli.bundle.output import target_of
-from headgate.cli.fields import fields
+from headgate.cli.params import header_option
 from headgate.cli.printing import end_with_no, print_json
 from headgate.cli.terminal import harmless
 from headgate.errors import ConfigurationError, FetchError, HeadgateError, NoContact
@@ -31,7 +31,7 @@ _WORTH_TELLING = 0.05
 
 @click.command(short_help="One polite fetch.")
 @click.argument("url", metavar="URL")
-@fields("A field of the request; repeated: several.")
+@header_option("A field of the request; repeated: several.")
 @identity(default=None)
 @CA
 @click.option(

@@ -1,78 +1,84 @@
 """`headgate master`: a master for gatekeepers elsewhere."""
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 
 from headgate.cli.config import CONFIG, configuration
-from headgate.cli.flags import ADDRESS
+from headgate.cli.options import config_option
+from headgate.cli.params import Parsed
+from headgate.config import Bus, DomainSection, check
 from headgate.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from headgate.config import Configuration
 
-__all__ = ["master", "wished"]
+__all__ = ["MasterOptions", "master"]
 
 
-class _Domain(click.ParamType[tuple[str, tuple[str, ...]]]):
-    name = "name=rule"
+def _parse_domain(text: str) -> tuple[str, tuple[str, ...]]:
+    """Parse NAME=RULE[;RULE…]; a name may contain '=', a rule cannot."""
+    from headgate.limit import Domain, Rule
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, tuple[str, ...]]:
-        """Read NAME=RULE[;RULE…]; a name may have '=' in it, a rule has none."""
-        from headgate.limit import Domain, Rule
-
-        name, equals, rules = str(value).rpartition("=")
-        if not equals:
-            self.fail(f"{value!r} is not NAME=RULE; try 'api=10/s burst 20'", param, ctx)
-        if not name.isprintable():
-            self.fail(f"{name!r} is no name of a domain; use characters that can be printed", param, ctx)
-        texts = tuple(text.strip() for text in rules.split(";"))
-        try:
-            # What the algorithm cannot do is said once it is known.
-            Domain(name.strip(), tuple(map(Rule.parse, texts)), "gcra")
-        except ConfigurationError as error:
-            self.fail(str(error), param, ctx)
-        return name.strip(), texts
+    name, equals, rules = text.rpartition("=")
+    if not equals:
+        raise ConfigurationError(f"invalid domain {text!r}; expected NAME=RULE, such as 'api=10/s burst 20'")
+    if not name.isprintable():
+        raise ConfigurationError(f"invalid domain name {name!r}; expected printable characters")
+    texts = tuple(text.strip() for text in rules.split(";"))
+    # Limits of the algorithm are checked when the algorithm is known.
+    Domain(name.strip(), tuple(map(Rule.parse, texts)), "gcra")
+    return name.strip(), texts
 
 
-def wished(
-    file: str | None, listen: str | None, domains: tuple[tuple[str, tuple[str, ...]], ...], algorithm: str | None
-) -> "tuple[Configuration, str | None]":
-    """Read the file and lay the flags over it; give the tree and the file's name, if there is one.
+@dataclass(frozen=True)
+class MasterOptions:
+    """The options of the command line; they override the file each time that it is read."""
 
-    A domain on the command line stands beside those of the file, and before one of its own name.
-    """
-    from msgspec.structs import replace
+    file: str | None = None
+    listen: str | None = None
+    domains: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Names of domains with their rules; they are added to those of the file, or replace the rules of one."""
+    algorithm: str | None = None
 
-    from headgate.config import DomainSection
-    from headgate.config.reading import check
+    def read(self) -> "tuple[Configuration, str | None]":
+        """Read the file and apply the options; return the tree, and the name of the file if there is one."""
+        from msgspec.structs import replace
 
-    tree, name = configuration(file)
-    sections: dict[str, DomainSection] = {section.name: section for section in tree.domain}
-    for domain, rules in domains:
-        if [other for other, _ in domains].count(domain) > 1:
-            raise ConfigurationError(f"--domain {domain!r} stands twice; put all its rules in one, with ; between them")
-        known = sections.get(domain) or DomainSection(name=domain)
-        sections[domain] = replace(known, rules=rules)
-    if algorithm is not None:
-        sections = {key: replace(section, algorithm=algorithm) for key, section in sections.items()}
-    bus = tree.master if listen is None else replace(tree.master, listen=listen)
-    tree = replace(tree, domain=tuple(sections.values()), master=bus)
-    check(tree)
-    if not tree.domain:
-        raise ConfigurationError(
-            "no domain: add --domain 'default=10/s burst 20', or a [[domain]] to the configuration"
-        )
-    return tree, name
+        tree, name = configuration(self.file)
+        sections: dict[str, DomainSection] = {section.name: section for section in tree.domain}
+        for domain, rules in self.domains:
+            if [other for other, _ in self.domains].count(domain) > 1:
+                raise ConfigurationError(
+                    f"--domain {domain!r} is given twice; put all of its rules in one option, separated by ;"
+                )
+            known = sections.get(domain) or DomainSection(name=domain)
+            sections[domain] = replace(known, rules=rules)
+        if self.algorithm is not None:
+            sections = {key: replace(section, algorithm=self.algorithm) for key, section in sections.items()}
+        bus = tree.master if self.listen is None else replace(tree.master, listen=self.listen)
+        tree = replace(tree, domain=tuple(sections.values()), master=bus)
+        check(tree)
+        if not tree.domain:
+            raise ConfigurationError(
+                "no domain: add --domain 'default=10/s burst 20', or a [[domain]] to the configuration file"
+            )
+        return tree, name
 
 
 @click.command()
 @CONFIG
-@click.option("--listen", type=ADDRESS, metavar="HOST:PORT", help="Accounting; control is PORT+1.  [127.0.0.1:10004]")
-@click.option("--domain", "domains", type=_Domain(), metavar="NAME=RULE", multiple=True, help="NAME=RULE[;RULE…].")
-@click.option("--algorithm", type=click.Choice(["log", "gcra", "smockron"]), help="Of all domains.  [default: log]")
+@config_option(Bus, "listen")
+@click.option(
+    "--domain",
+    "domains",
+    type=Parsed("name=rule", _parse_domain),
+    metavar="NAME=RULE[;RULE…]",
+    multiple=True,
+    help="Domain with its rules; repeatable.",
+)
+@config_option(DomainSection, "algorithm")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON line of counts every second.")
 def master(
     *,
@@ -82,10 +88,10 @@ def master(
     algorithm: str | None,
     as_json: bool,
 ) -> None:
-    """Tell gatekeepers elsewhere who has to wait.
+    """Run a master: it counts the requests that gatekeepers report, and publishes which clients to hold.
 
-    Gatekeepers send accounting to PORT, and subscribe to what they should hold at PORT+1. Domains can stand in a
-    configuration file; SIGHUP reads it again.
+    Gatekeepers send accounting messages to the listening port, and subscribe to control messages at the next port.
+    Domains can be part of a configuration file; SIGHUP reloads it.
 
     \b
     headgate master --domain 'default=10/s burst 20'
@@ -93,7 +99,5 @@ def master(
     """
     from headgate.runtime.master import serve_master
 
-    def read() -> "tuple[Configuration, str | None]":
-        return wished(file, listen, domains, algorithm)
-
-    click.get_current_context().exit(serve_master(read, as_json=as_json))
+    options = MasterOptions(file, listen, domains, algorithm)
+    click.get_current_context().exit(serve_master(options.read, as_json=as_json))

@@ -14,7 +14,7 @@ import msgspec
 
 from headgate.cli import throttle_replay
 from headgate.cli.access_log import FORMATS, batches, decompressed, open_log, parser
-from headgate.cli.flags import SECONDS
+from headgate.cli.params import SECONDS
 from headgate.cli.printing import end_with_no
 from headgate.cli.request_log import RequestLog
 from headgate.cli.terminal import Advance, progress, sayable, shortened

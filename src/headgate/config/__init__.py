@@ -1,14 +1,15 @@
 """Configuration: one TOML file to one frozen tree, and back.
 
-Nothing outside this room reads TOML. The tree holds plain values as the operator wrote them, each checked; what they
-become (listeners, gatekeepers, routes) is composed in `headgate.cli`.
+Only this package reads TOML. The tree holds plain values as the operator wrote them, each checked; `headgate.runtime`
+builds listeners, gatekeepers and routes from them.
 """
 
 from headgate.config.address import Address
-from headgate.config.reading import parse, read
+from headgate.config.reader import parse, read
 from headgate.config.schema import schema
 from headgate.config.tree import BundleSection, Bus, Configuration, DomainSection, Gate
-from headgate.config.writing import show
+from headgate.config.validation import check
+from headgate.config.writer import show
 
 __all__ = [
     "Address",
@@ -17,6 +18,7 @@ __all__ = [
     "Configuration",
     "DomainSection",
     "Gate",
+    "check",
     "parse",
     "read",
     "schema",

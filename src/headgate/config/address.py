@@ -1,6 +1,6 @@
 """Addresses to listen at: HOST:PORT.
 
-This file knows nothing of sockets: whether the address can be had is found out when it is bound.
+This module opens no socket: whether an address is available is known only when it is bound.
 """
 
 import re
@@ -14,7 +14,7 @@ _TEXT = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%a-z]+\]|[^\s:\[\]/@?#]*):(?P<port>[
 
 
 def is_host(text: str) -> bool:
-    """Say whether `text` could be a host at all: no label of it is empty or too long, which no resolver looks up."""
+    """Return whether `text` can be a host name: resolvers reject names with an empty or too long label."""
     try:
         text.encode("idna")
     except UnicodeError:
@@ -23,7 +23,7 @@ def is_host(text: str) -> bool:
 
 
 class Address(NamedTuple):
-    """A host and a port; port 0 asks the system for a free one."""
+    """A host and a port; port 0 asks the system for a free port."""
 
     host: str
     """A name or an address, without brackets; never empty."""
@@ -32,13 +32,13 @@ class Address(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "Address":
-        """Read ``127.0.0.1:8080``, ``[::1]:8080``, ``localhost:0``; a host left out means every IPv4 address.
+        """Parse ``127.0.0.1:8080``, ``[::1]:8080`` or ``localhost:0``; an empty host means every IPv4 address.
 
-        Raises `ConfigurationError`, which quotes the text and shows an address that works.
+        Raises `ConfigurationError` with the text and an example of a valid address.
         """
         match = _TEXT.fullmatch(text.strip())
         if match is None or int(match["port"]) > 65_535 or not is_host(match["host"]):
-            raise ConfigurationError(f"{text!r} is not HOST:PORT; try '127.0.0.1:8080'")
+            raise ConfigurationError(f"invalid address {text!r}; expected HOST:PORT, such as '127.0.0.1:8080'")
         host = match["host"].removeprefix("[").removesuffix("]")
         return cls(host or "0.0.0.0", int(match["port"]))
 

@@ -1,95 +1,105 @@
-"""The table [proxy]: all that `headgate proxy` can be told, each key under the name of its flag."""
+"""The table [proxy]: the settings of `headgate proxy`. The first sentence of each key is the help of its flag."""
 
 from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from headgate.config.section import Count, Listen, Loop, Seconds, SecondsOrNone, Section
+from headgate.config.section import Count, File, Format, Listen, ListenOrNone, Loop, Seconds, SecondsOrZero, Section
+from headgate.limit import Rule
 
 __all__ = ["Proxy"]
 
 _Port = Annotated[int, Meta(ge=1, le=65_535)]
-_Most = Annotated[int, Meta(ge=1, le=10_000_000)]
+_Limit = Annotated[int, Meta(ge=1, le=10_000_000)]
+_Host = Annotated[str, Format("HOST")]
+
+
+def _parse_rate(text: str) -> Rule | None:
+    return None if text == "off" else Rule.parse(text)
 
 
 class Proxy(Section, frozen=True):
-    """The prefetch proxy: a CONNECT proxy that asks an origin for its traffic advice first.
+    """The prefetch proxy: a CONNECT proxy that fetches the traffic advice of an origin before it connects to it.
 
-    A listener needs one of three: a certificate and its key, self_signed, or plaintext.
+    Set one of three: cert and key, self_signed, or plaintext. On loopback, self_signed is the default.
     """
 
     listen: Listen = "127.0.0.1:8443"
-    """Where clients connect, HOST:PORT; port 0 takes a free one."""
-    cert: str = ""
-    """File with the certificate and its chain, PEM; read again on SIGHUP."""
-    key: str = ""
-    """File with the private key, PEM; read again on SIGHUP."""
+    """Address that clients connect to; [::] listens on IPv6 only, * on IPv4 and IPv6. Port 0 takes a free port."""
+    cert: File = ""
+    """TLS certificate chain, PEM; needs key. SIGHUP reloads it."""
+    key: File = ""
+    """Private key of the certificate, PEM. SIGHUP reloads it."""
     self_signed: bool = False
-    """Whether to make a certificate for trying it out, another one at each start."""
+    """Create a self-signed certificate at each start, for tests; the default on loopback."""
     plaintext: bool = False
-    """Whether to do without TLS, on HTTP/1.1 alone; beyond loopback only with insecure."""
+    """Disable TLS and serve HTTP/1.1 only; beyond loopback this also needs insecure."""
     insecure: bool = False
-    """Whether plaintext may be spoken beyond loopback, where others read what is asked for."""
-    brand: str = "headgate"
-    """The name by which advice means this proxy, before "prefetch-proxy" and "*"; also its User-Agent."""
-    admin: str = ""
-    """Where /livez, /readyz, /metrics and /api/state are answered, HOST:PORT; empty for nowhere."""
+    """Allow plaintext beyond loopback, where others on the network can read which hosts are requested."""
+    brand: Annotated[str, Format("NAME")] = "headgate"
+    """Product name matched against traffic advice, before "prefetch-proxy" and "*"; also the User-Agent."""
+    admin: ListenOrNone = ""
+    """Address that serves /livez, /readyz, /metrics and /api/state. Empty disables it."""
     workers: Annotated[int, Meta(ge=1, le=256)] = 1
-    """Processes that share the listener, the places for tunnels, the advice and the tokens that were shown."""
-    alpn: Annotated[tuple[Literal["h2", "http/1.1"], ...], Meta(min_length=1)] = ("h2", "http/1.1")
+    """Worker processes; per-client limits apply per worker. The listener, max_tunnels, the advice cache and the used
+    tokens are shared."""
+    alpn: Annotated[tuple[Literal["h2", "http/1.1"], ...], Meta(min_length=1), Format("h2,http/1.1")] = (
+        "h2",
+        "http/1.1",
+    )
     """Protocols offered in TLS, the preferred one first."""
-    client_ca: str = ""
-    """File of certificates, PEM: clients have to show one that is signed by one of them; empty for no client."""
-    token_keys: tuple[str, ...] = ()
-    """Key files: a CONNECT has to show a token of one of these keys; read again on SIGHUP. None asks for no token."""
-    token_store: str = ""
-    """URL of a Redis that remembers, for several proxies, which tokens were shown; empty for this proxy's memory."""
-    max_connections: _Most = 16_384
-    """Connections of clients at once, tunnels included, in each worker."""
+    client_ca: File = ""
+    """CA certificates, PEM; clients must present a certificate signed by one of them."""
+    token_keys: tuple[File, ...] = ()
+    """Key file; each CONNECT must present a token of one of the keys. Without a key file, tokens are not required.
+    SIGHUP reloads it."""
+    token_store: Annotated[str, Format("URL")] = ""
+    """URL of a Redis server that stores used tokens for several proxies. Empty stores them in memory."""
+    max_connections: _Limit = 16_384
+    """Maximum client connections per worker, tunnels included."""
     client_connections: Count = 256
-    """Connections of each client at once, in each worker, HTTP/1.1 tunnels not counted; 0 sets no bound. A client is an
-    IPv4 address, or the first 64 bits of an IPv6 one: where a load balancer hides these, use 0."""
-    client_rate: str = "off"
-    """The rule for each client's CONNECTs, such as 10/s burst 20, in each worker; off for none."""
-    client_tunnels: _Most = 256
-    """Tunnels of each client at once, in each worker: an IPv4 address, or the first 64 bits of an IPv6 one."""
-    max_tunnels: _Most = 16_384
-    """Tunnels at once, over all workers; one more is refused before anything is looked up for it."""
+    """Maximum connections per client and worker, HTTP/1.1 tunnels excluded; 0 for no limit. A client is an IPv4 address
+    or an IPv6 /64 network. Behind a load balancer that hides client addresses, use 0."""
+    client_rate: Annotated[str, Format("RULE|off", _parse_rate)] = "off"
+    """Rule for the CONNECT requests of each client, per worker, such as '10/s burst 20'; off for no limit."""
+    client_tunnels: _Limit = 256
+    """Maximum tunnels per client and worker. A client is an IPv4 address or an IPv6 /64 network."""
+    max_tunnels: _Limit = 16_384
+    """Maximum tunnels over all workers; further requests are refused before any lookup."""
     allow_ports: tuple[_Port, ...] = ()
-    """Ports that a CONNECT may name beside 443."""
-    allow_hosts: tuple[str, ...] = ()
-    """Hosts that a CONNECT may name, each with every name below it; none allows all."""
-    deny_hosts: tuple[str, ...] = ()
-    """Hosts that a CONNECT may not name, each with every name below it, whatever allows them."""
-    allow_addresses: tuple[str, ...] = ()
-    """Addresses and CIDRs that are dialled although they are not global; never the proxy's own listeners."""
-    resolve: tuple[str, ...] = ()
-    """Where names are that are not looked up: HOST=ADDRESS or HOST=ADDRESS:PORT; * for every other name."""
-    advice_ca: str = ""
-    """File of certificates, PEM, to trust instead of this machine's when advice is asked for; empty for this machine's.
-    """
+    """Port that is allowed in addition to 443."""
+    allow_hosts: tuple[_Host, ...] = ()
+    """Allow only this host and its subdomains. Empty allows every host."""
+    deny_hosts: tuple[_Host, ...] = ()
+    """Refuse this host and its subdomains. Takes precedence over allow_hosts."""
+    allow_addresses: tuple[Annotated[str, Format("CIDR")], ...] = ()
+    """Allow tunnels to this address or CIDR although it is not globally reachable. The proxy's own listeners
+    remain refused."""
+    resolve: tuple[Annotated[str, Format("HOST=ADDRESS[:PORT]")], ...] = ()
+    """Fixed address of a host, used instead of DNS; * stands for every other host."""
+    advice_ca: File = ""
+    """CA certificates, PEM, to trust for advice fetches instead of the system's."""
     unreachable: Literal["hold", "permit"] = "hold"
-    """What becomes of a CONNECT to an origin that cannot say what it advises: hold refuses it, permit lets it through.
-    """
+    """Refuse (hold) or permit CONNECT requests to an origin whose advice is unreachable."""
     unreachable_hold: Seconds = 60.0
-    """Seconds for which such an origin is not asked again, unless it says for how long."""
+    """Seconds until unreachable advice is fetched again, unless a Retry-After says otherwise."""
     idle: Seconds = 300.0
-    """Seconds after which a tunnel ends that nothing moves in."""
-    max_seconds: SecondsOrNone = 0.0
-    """Seconds that a tunnel may last; 0 sets no bound."""
+    """Close tunnels idle for this many seconds."""
+    max_seconds: SecondsOrZero = 0.0
+    """Maximum duration of a tunnel in seconds; 0 for no limit."""
     max_bytes: Count = 0
-    """Bytes that a tunnel may carry, both directions together; 0 sets no bound."""
-    byte_ratio: Annotated[float, Meta(ge=0, le=1_000_000)] = 0.0
-    """Bytes a client has to have received for each one it sent beyond 16 KiB; 0 asks for none."""
-    drain: SecondsOrNone = 30.0
+    """Maximum bytes through a tunnel, both directions together; 0 for no limit."""
+    byte_ratio: Annotated[float, Meta(ge=0, le=1_000_000), Format("RATIO")] = 0.0
+    """Minimum bytes received for each byte sent beyond 16 KiB; 0 for no limit."""
+    drain: SecondsOrZero = 30.0
     """Seconds that open tunnels may take to end after SIGTERM."""
     log: Literal["refusals", "all"] = "refusals"
-    """What is written to stderr, JSON lines: refusals, and tunnels as counts; or all, with a line for each tunnel."""
+    """Log refusals only, or every tunnel; JSON lines on stderr. With refusals, tunnels are logged as counts."""
     log_client: bool = False
-    """Whether the lines name the client's address."""
-    geofeed: str = ""
-    """File that says where this proxy's addresses are (RFC 8805), published at geofeed_path; read again on SIGHUP."""
-    geofeed_path: str = "/geofeed.csv"
-    """The path of the proxy's own URL where the geofeed is."""
+    """Include client addresses in the log."""
+    geofeed: File = ""
+    """Geofeed to publish (RFC 8805): the locations of the proxy's addresses. SIGHUP reloads it."""
+    geofeed_path: Annotated[str, Format("PATH")] = "/geofeed.csv"
+    """URL path of the published geofeed."""
     loop: Loop = "auto"
-    """The event loop: auto is uvloop where the extra is installed; uvloop insists on it; asyncio does without."""
+    """Event loop: auto uses uvloop if it is installed; uvloop requires it; asyncio does not use it."""

@@ -1,4 +1,4 @@
-"""The JSON Schema of the file, each key described by the docstring under its field."""
+"""The JSON Schema of the file; the description of each key is the docstring of its field."""
 
 import ast
 import inspect
@@ -14,7 +14,7 @@ __all__ = ["field_docs", "schema"]
 
 
 def schema() -> dict[str, Any]:
-    """Give the JSON Schema (2020-12) of `headgate.toml`."""
+    """Return the JSON Schema (2020-12) of `headgate.toml`."""
     written: dict[str, Any] = msgspec.json.schema(Configuration)
     for kind in _structs(Configuration):
         properties = written["$defs"][kind.__name__]["properties"]
@@ -25,7 +25,7 @@ def schema() -> dict[str, Any]:
 
 @cache
 def field_docs(kind: type[msgspec.Struct]) -> dict[str, str]:
-    """Give the docstring under each field of `kind`, in order: in the source, where Python itself drops them."""
+    """Return the docstring of each field of `kind`, in order. They are read from the source: Python drops them."""
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     assert isinstance(tree, ast.ClassDef)
     docs = {}
@@ -36,7 +36,7 @@ def field_docs(kind: type[msgspec.Struct]) -> dict[str, str]:
 
 
 def _structs(kind: Any) -> list[type[msgspec.Struct]]:
-    """List the tables reachable from `kind`, itself included."""
+    """Return the tables that `kind` consists of, itself included."""
     if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
         return [found for argument in get_args(kind) for found in _structs(argument)]
     return [kind, *(found for field in msgspec.structs.fields(kind) for found in _structs(field.type))]

@@ -1,8 +1,8 @@
-"""The configuration tree: what `headgate.toml` may say, and what holds where it says nothing.
+"""The configuration tree: the tables and keys of `headgate.toml`, and their defaults.
 
-Frozen values, plain as TOML has them, so that the tree can be written out and read back unchanged. Every field is
-told under it; `headgate config schema` and `headgate config show` repeat those words. Seconds are floats; an empty
-text, where one is allowed, means "none".
+The values are frozen and plain, as in TOML, so that the tree can be written out and read back unchanged. The docstring
+of each field documents its key: `headgate config schema` and `headgate config show` print it whole, `--help` prints its
+first sentence for the flag of the same name. Durations are float seconds. An empty text means "not set".
 """
 
 from typing import Annotated, Literal
@@ -11,8 +11,20 @@ from msgspec import Meta
 
 from headgate.advice import Entry
 from headgate.config.proxy import Proxy
-from headgate.config.section import Count, Listen, Loop, Seconds, SecondsOrNone, Section
+from headgate.config.section import (
+    Count,
+    File,
+    Format,
+    Listen,
+    ListenOrNone,
+    Loop,
+    RuleText,
+    Seconds,
+    SecondsOrZero,
+    Section,
+)
 from headgate.limit import Domain, Rule
+from headgate.limit.history import AlgorithmName
 
 __all__ = [
     "Accounting",
@@ -28,181 +40,183 @@ __all__ = [
 ]
 
 Accounting = Literal["auto", "frames", "batch"]
-_RULE = r"^\s*[0-9]+\s*(/|[pP][eE][rR])\s*[0-9]*\s*[A-Za-z]+(\s*[bB][uU][rR][sS][tT]\s*[0-9]+)?\s*$"
-_RuleText = Annotated[
-    str, Meta(extra_json_schema={"pattern": _RULE}, examples=["10/s burst 20", "600 per 10min", "1000/h burst 50"])
-]
 
 
 class Tls(Section, frozen=True):
-    """TLS for the gate's listener; both files or neither."""
+    """TLS for the gate's listener; set both files or neither."""
 
-    cert: str = ""
-    """File with the certificate and its chain, PEM; read again on SIGHUP."""
-    key: str = ""
-    """File with the private key, PEM; read again on SIGHUP."""
+    cert: File = ""
+    """TLS certificate chain, PEM; needs key. SIGHUP reloads it."""
+    key: File = ""
+    """Private key of the certificate, PEM. SIGHUP reloads it."""
 
 
 class Timeouts(Section, frozen=True):
-    """How long the gate waits, in seconds."""
+    """Timeouts of the gate, in seconds."""
 
     header: Seconds = 10.0
     """For the whole head of a request, from its first byte."""
     idle: Seconds = 60.0
-    """For the next request on a connection, for the next bytes of a request's body, and for a client to take more of
-    what it is sent."""
+    """For the next request on a connection, for the next bytes of a request body, and for a client to read more of a
+    response."""
     connect: Seconds = 5.0
-    """For a connection to the origin; then 502 or 504."""
+    """For a connection to the origin; then the gate answers 502 or 504."""
     response: Seconds = 60.0
-    """For the head of the origin's response; then 504."""
-    response_body: SecondsOrNone = 300.0
-    """For the next bytes of the origin's response after its head; then the response is cut. 0 waits for ever, for event
-    streams that send nothing for longer."""
+    """Seconds to wait for the head of the origin's response; then the gate answers 504."""
+    response_body: SecondsOrZero = 300.0
+    """For the next bytes of the origin's response after its head; then the response is cut off. 0 disables the timeout,
+    for event streams with longer pauses."""
 
 
 class Bounds(Section, frozen=True):
-    """How much of something the gate takes before it says no."""
+    """Limits on the size of requests and the number of connections."""
 
     target_bytes: Annotated[int, Meta(ge=64, le=1_048_576)] = 8_192
-    """Bytes in a request's target; more is 414."""
+    """Maximum bytes in a request target; a longer one is answered 414."""
     head_bytes: Annotated[int, Meta(ge=1_024, le=16_777_216)] = 65_536
-    """Bytes in a request's head; more is 431."""
+    """Maximum bytes in a request head; a longer one is answered 431."""
     body_bytes: Count = 0
-    """Bytes in a request's body; more is 413. 0 sets no bound."""
+    """Maximum bytes in a request body; a longer one is answered 413. 0 for no limit."""
     connections: Annotated[int, Meta(ge=1, le=1_000_000)] = 10_000
-    """Connections of agents at once, in each worker; one more is answered 503 and closed."""
+    """Maximum client connections per worker; a further one is answered 503 and closed."""
     client_connections: Count = 1_024
-    """Connections of one client address at once, in each worker; one more is answered 503 and closed. IPv6 addresses
-    count by their /64 network, trusted proxies not at all. 0 sets no bound."""
+    """Maximum connections per client address and worker; a further one is answered 503 and closed. IPv6 addresses count
+    by their /64 network; trusted proxies are not limited. 0 for no limit."""
 
 
 class Gate(Section, frozen=True):
-    """The gate: a reverse proxy that decides before it forwards."""
+    """The gate, `headgate serve`: a reverse proxy that applies rules before it forwards a request."""
 
     listen: Listen = "127.0.0.1:8080"
-    """Where agents connect, HOST:PORT; port 0 takes a free one."""
-    origin: str = ""
-    """The URL of the origin to forward to, such as http://127.0.0.1:8000."""
-    admin: str = "127.0.0.1:8090"
-    """Where /livez, /readyz, /metrics and /api/state are answered, HOST:PORT; empty for nowhere."""
+    """Address that clients connect to; port 0 takes a free port."""
+    origin: Annotated[str, Format("URL")] = ""
+    """URL of the origin to forward to, such as http://127.0.0.1:8000."""
+    admin: ListenOrNone = "127.0.0.1:8090"
+    """Address that serves /livez, /readyz, /metrics and /api/state. Empty disables it."""
     workers: Annotated[int, Meta(ge=1, le=256)] = 1
-    """Processes that share the listener; they share one master too."""
-    identify: str = "client-address"
-    """Who a request is from: client-address, or header:NAME, which falls back to the address where it is absent or
-    repeated. A header that nothing in front of the gate has authenticated is not an identity."""
+    """Worker processes; they share one listener and one master."""
+    identify: Annotated[str, Format("METHOD")] = "client-address"
+    """How a request is attributed to a client: client-address or header:NAME. If the header is missing or repeated, the
+    address is used. Use a header only if something in front of the gate has authenticated it."""
     show_identifiers: Literal["digest", "clear"] = "digest"
-    """How /api/state shows identifiers from a header: digest, sha256: and 16 digits of their SHA-256; or clear."""
+    """How /api/state shows identifiers from a header: as sha256: with 16 digits of the digest, or in clear."""
     trusted_proxies: tuple[str, ...] = ()
-    """Addresses and CIDRs of your own proxies. Forwarding fields of any other address are replaced."""
+    """Addresses and CIDRs of your own proxies. Forwarding fields from other addresses are replaced."""
     forwarding_fields: tuple[Literal["Forwarded", "X-Forwarded-For"], ...] = ("Forwarded", "X-Forwarded-For")
-    """Fields in which your proxies name the client. Name those that they write and no other: where two are present and
-    disagree, the request counts as the proxy's own."""
+    """Fields in which your proxies name the client. List only those that they set: if two are present and disagree, the
+    request is attributed to the proxy."""
     ipv6_prefix: Annotated[int, Meta(ge=1, le=128)] = 64
-    """Bits of an IPv6 address that make one identifier: one household, one identifier."""
-    max_delay: SecondsOrNone = 5.0
-    """Seconds a request may be delayed; one held longer is rejected."""
+    """Bits of an IPv6 address that form an identifier; 64 is one household or site."""
+    max_delay: SecondsOrZero = 5.0
+    """Maximum delay in seconds; requests that would wait longer are rejected."""
     max_delayed: Count = 1_024
-    """Requests delayed at once, in each worker; one more is rejected."""
+    """Maximum delayed requests per worker; a further one is rejected."""
     rejection_status: Literal[503, 429] = 503
-    """Status of a rejection."""
-    master: str = "embedded"
-    """Where the rules are applied: embedded, or a master's accounting address, tcp://HOST:PORT (control: PORT+1)."""
+    """Status of rejections."""
+    master: Annotated[str, Format("MASTER")] = "embedded"
+    """Where rules are applied: embedded, or tcp://HOST:PORT, the accounting address of a master. Its control address is
+    the next port."""
     accounting: Accounting = "auto"
-    """How a master elsewhere is told: batch between headgates, frames as the document has them, auto to find out."""
-    drain: SecondsOrNone = 30.0
-    """Seconds that requests under way may take to end after SIGTERM."""
+    """Format of messages to a master elsewhere: batch between headgates, frames as the document specifies, auto
+    to use batch if the master supports it."""
+    drain: SecondsOrZero = 30.0
+    """Seconds that requests in progress may take to end after SIGTERM."""
     loop: Loop = "auto"
-    """The event loop: auto is uvloop where the extra is installed; uvloop insists on it; asyncio does without."""
+    """Event loop: auto uses uvloop if it is installed; uvloop requires it; asyncio does not use it."""
     tls: Tls = Tls()
-    """TLS for the listener."""
+    """TLS of the listener."""
     timeouts: Timeouts = Timeouts()
-    """How long the gate waits."""
+    """Timeouts, in seconds."""
     bounds: Bounds = Bounds()
-    """How much the gate takes."""
+    """Limits on the size of requests and the number of connections."""
 
 
 class DomainSection(Section, frozen=True):
-    """A group of resources limited together: its rules, and which requests belong to it.
+    """A group of resources that are limited together: its rules, and the requests that belong to it.
 
-    Domains are tried in the order of the file; the first that fits takes the request. What fits none is not limited.
+    Domains are tried in the order of the file; a request belongs to the first that matches. Requests that match none
+    are not limited.
     """
 
     name: str
-    """The domain's name, as it goes over the bus and into RateLimit-Policy."""
-    rules: tuple[_RuleText, ...] = ()
-    """Rules that all hold; none limits nothing."""
-    algorithm: Literal["log", "gcra", "smockron"] = "log"
-    """log is exact and keeps as many timestamps as the burst; gcra keeps one number; smockron is the original's."""
+    """Name of the domain; also sent on the bus and in RateLimit-Policy."""
+    rules: tuple[RuleText, ...] = ()
+    """Rules; all of them apply. Without rules, nothing is limited."""
+    algorithm: AlgorithmName = "log"
+    """How requests are counted: log is exact and stores up to burst timestamps per client, gcra stores one number, and
+    smockron behaves as the original master."""
     mode: Literal["enforce", "shadow", "off"] = "enforce"
-    """enforce; shadow works everything out and holds nobody; off only counts."""
+    """enforce; shadow to evaluate the rules without holding requests; off to count requests only."""
     exempt: tuple[str, ...] = ()
-    """Identifiers, and CIDRs of identifiers that are addresses, which no rule applies to."""
+    """Identifiers that are not limited; an entry with a slash is a CIDR of addresses."""
     path_prefix: str = ""
-    """Requests whose path begins with this; empty for all."""
+    """Matches requests whose path begins with this; empty matches all."""
     host: str = ""
-    """Requests for this host; empty for all."""
+    """Matches requests for this host; empty matches all."""
     method: str = ""
-    """Requests with this method; empty for all."""
+    """Matches requests with this method; empty matches all."""
     header: str = ""
-    """Requests that have this field; empty for all."""
+    """Matches requests that have this header field; empty matches all."""
     value: str = ""
-    """What that field must say; empty for anything."""
+    """Value that the field must have; empty matches any value."""
     bucket: str = ""
-    """Sent with rejections as DDoS-Bucket-With, a path that groups throttled resources; empty sends nothing."""
+    """Path sent with rejections as DDoS-Bucket-With, to group resources that agents throttle together; empty sends
+    nothing."""
     exponential_throttling: bool = True
-    """false tells agents not to throttle this origin by themselves: Exponential-Throttling: disable."""
+    """false sends Exponential-Throttling: disable, which tells agents not to back off from this origin."""
 
     @property
     def takes_all(self) -> bool:
-        """Whether every request belongs to it that no domain before it takes."""
+        """Whether every request matches that reaches this domain."""
         return not (self.path_prefix or self.host or self.method or self.header)
 
     def domain(self) -> Domain:
-        """Give the domain of the limit core. Raises `ConfigurationError` for a rule, name or CIDR that is none."""
+        """Return the domain of the limit core. Raises `ConfigurationError` for an invalid rule, name or CIDR."""
         rules = tuple(Rule.parse(text) for text in self.rules)
         return Domain(self.name, rules, self.algorithm, self.mode, self.exempt)
 
 
 class BundleSection(Section, frozen=True):
-    """A bundle that the gate publishes, or answers from where it would reject, or both.
+    """A bundle that the gate publishes, or uses to answer requests that it would reject, or both.
 
-    The file is looked at once a second, and on SIGHUP; one that is no bundle leaves the one before in force. Replace it
-    by renaming another over it.
+    The gate checks the file once a second and on SIGHUP, and keeps the previous bundle if the new file is invalid.
+    Replace the file by renaming another over it.
     """
 
-    file: str
-    """The bundle's file."""
+    file: File
+    """Path of the bundle."""
     path: str = ""
-    """The URL path where it is published, such as /site.wbn, at every host; empty for nowhere. No rule limits it."""
+    """URL path that the bundle is published at, such as /site.wbn, for every host; empty to disable. Rules do not apply
+    to it."""
     lifeboat: bool = False
-    """Whether a GET or HEAD that would be rejected is answered from it, where it has the response."""
+    """Answer a GET or HEAD that would be rejected from this bundle, if it contains the response."""
     hosts: tuple[str, ...] = ()
-    """Further hosts whose rejected requests it answers, as its primary URL's; * for every host."""
+    """Additional hosts whose rejected requests are answered as those of the primary URL's host; * for every host."""
     profile: Literal["strict", "compat"] = "strict"
-    """strict refuses what the document's steps refuse; compat accepts what the published tools write."""
+    """strict rejects every violation of the bundle document; compat accepts what published tools write."""
 
 
 class Bus(Section, frozen=True):
     """A master for gatekeepers elsewhere: `headgate master`."""
 
     listen: Listen = "127.0.0.1:10004"
-    """The accounting port, HOST:PORT; control is the next port."""
+    """Address for accounting messages; control messages are published on the next port."""
     max_identifiers: Annotated[int, Meta(ge=16, le=2**53)] = 1_000_000
-    """Identifiers remembered over all domains; an embedded master has the same bound."""
+    """Maximum identifiers stored over all domains; also applies to an embedded master."""
 
 
 class Configuration(Section, frozen=True):
-    """All that `headgate.toml` says."""
+    """The whole of `headgate.toml`."""
 
     gate: Gate = Gate()
     """The gate: `headgate serve`."""
     domain: tuple[DomainSection, ...] = ()
-    """The domains, in the order they are tried."""
+    """Domains, in the order they are tried."""
     advice: tuple[Entry, ...] = ()
-    """Entries of /.well-known/traffic-advice; none leaves the path to the origin."""
+    """Entries of /.well-known/traffic-advice; without entries, the origin answers that path."""
     master: Bus = Bus()
     """The master: `headgate master`."""
     bundle: tuple[BundleSection, ...] = ()
-    """Bundles, in the order that lifeboats are tried."""
+    """Bundles, in the order they are tried for requests that would be rejected."""
     proxy: Proxy = Proxy()
     """The prefetch proxy: `headgate proxy`."""

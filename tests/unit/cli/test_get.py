@@ -221,7 +221,7 @@ def test_redirects_without_end_are_an_error(run, site):
         (["http://127.0.0.1:1/", "--max-delay", "-1"], "max_delay must be a non-negative number of seconds, got -1.0"),
         (["http://127.0.0.1:1/", "--retry", "-1"], "retry must be a non-negative number of retries, got -1"),
         (["http://127.0.0.1:1/", "--identity", "Example,Bot"], "must be a brand name, other names if any"),
-        (["http://127.0.0.1:1/", "-H", "no field"], "'no field' is no header field"),
+        (["http://127.0.0.1:1/", "-H", "no field"], "invalid header field 'no field'"),
         (["http://127.0.0.1:1/", "-o", "/no/such/folder/out"], "there is no directory"),
         (["http://127.0.0.1:1/", "--ca", "/no/such/file"], "--ca /no/such/file"),
     ],

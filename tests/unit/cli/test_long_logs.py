@@ -2,7 +2,7 @@
 
 import pytest
 
-from headgate.cli.master import wished
+from headgate.cli.master import MasterOptions
 from headgate.config import parse
 from headgate.runtime.gate.build import warn
 
@@ -46,7 +46,7 @@ def test_a_rule_that_is_refused_is_one_sentence(headgate, tmp_path):
 
 
 def test_a_domain_of_a_master_may_have_any_burst_with_another_algorithm(headgate):
-    tree, _ = wished(None, None, (("a", ("2000000/d",)),), "gcra")
+    tree, _ = MasterOptions(domains=(("a", ("2000000/d",)),), algorithm="gcra").read()
     assert tree.domain[0].algorithm == "gcra"
     ran = headgate("master", "--domain", "a=2000000/d")
     assert ran.code == 2

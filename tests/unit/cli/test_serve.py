@@ -1,8 +1,8 @@
-"""What `headgate serve` makes of a file and the flags beside it."""
+"""`headgate serve`: a file and the options that override it."""
 
 import pytest
 
-from headgate.cli.serve import Wish
+from headgate.cli.serve import ServeOptions
 from headgate.errors import ConfigurationError
 
 API = '[[domain]]\nname = "api"\npath_prefix = "/api/"\nrules = ["1/s"]\n'
@@ -13,7 +13,7 @@ def domains(tmp_path, text, *rules):
     """Give the names of the domains, in order, with their rules."""
     file = tmp_path / "headgate.toml"
     file.write_text(text)
-    tree, _ = Wish(str(file), rules=rules).read()
+    tree, _ = ServeOptions(str(file), rules=rules).read()
     return {section.name: section for section in tree.domain}
 
 
@@ -33,19 +33,19 @@ def test_a_rule_replaces_those_of_the_domain_default_and_nothing_else_of_it(tmp_
 
 
 def test_a_rule_that_no_request_would_meet_is_refused(tmp_path):
-    with pytest.raises(ConfigurationError, match="'all' takes all of them; leave --rule out, or name that domain"):
+    with pytest.raises(ConfigurationError, match="'all' matches all requests; leave --rule out, or rename that domain"):
         domains(tmp_path, API + '[[domain]]\nname = "all"\nrules = ["1/s"]\n', "9/s")
 
 
 def test_without_a_file_a_rule_is_for_all_requests():
-    tree, _ = Wish(rules=("9/s",)).read()
+    tree, _ = ServeOptions(rules=("9/s",)).read()
     assert [(section.name, section.rules, section.takes_all) for section in tree.domain] == [
         ("default", ("9/s",), True)
     ]
 
 
 def test_the_demonstration_keeps_its_queue():
-    tree, _ = Wish(demo=True, rules=("9/s",)).read()
+    tree, _ = ServeOptions(demo=True, rules=("9/s",)).read()
     assert [(section.name, section.rules) for section in tree.domain] == [
         ("queue", ("2/s burst 2",)),
         ("default", ("9/s",)),

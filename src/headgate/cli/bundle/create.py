@@ -12,7 +12,7 @@ from headgate.cli.advice.saying import identity
 from headgate.cli.bundle.convert import remark
 from headgate.cli.bundle.opening import absolute
 from headgate.cli.bundle.output import OUT, meter, target_of
-from headgate.cli.fields import fields, folded
+from headgate.cli.params import header_option, join_fields
 from headgate.cli.printing import counted, end_with_no, size_of
 from headgate.cli.terminal import harmless, progress
 from headgate.errors import ConfigurationError
@@ -68,7 +68,7 @@ class _Codings(click.ParamType[tuple[str, ...]]):
     metavar="U",
     help="The manifest; as --primary-url.  [default: that of the directory, if it has one]",
 )
-@fields("A field to set in each response; repeated: several.")
+@header_option("A field to set in each response; repeated: several.")
 @click.option(
     "--compress", "codings", type=_Codings(), metavar="C", help="gzip,br,zstd: variants in these codings; not in b2."
 )
@@ -123,7 +123,7 @@ def create(
             f"{source.name}: no manifest found, and a {version} bundle needs one; "
             "name it with --manifest-url, or write b2"
         )
-    exchanges = _with_fields(exchanges, folded(fields)) if fields else exchanges
+    exchanges = _with_fields(exchanges, join_fields(fields)) if fields else exchanges
     exchanges = compress(exchanges, codings, version=version) if codings else exchanges
     primary = primary_url or _default_primary(source, first, version)
     with meter("writing") as told:

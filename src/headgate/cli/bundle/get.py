@@ -9,7 +9,7 @@ import click
 
 from headgate.cli.bundle.opening import Reading, absolute, reads
 from headgate.cli.bundle.output import content, forget, target_of
-from headgate.cli.fields import fields, folded
+from headgate.cli.params import header_option, join_fields
 from headgate.cli.terminal import harmless
 from headgate.errors import HeadgateError, NotInBundle
 
@@ -27,7 +27,7 @@ _LOOKED_AT = 1024
 @click.command(short_help="One response, out of a bundle of any size.")
 @reads
 @click.argument("url", metavar="URL")
-@fields("A field of the request, to choose a variant by; repeated: several.")
+@header_option("A field of the request, to choose a variant by; repeated: several.")
 @click.option("--variant-key", metavar="K", help="This variant whatever -H says, such as 'gzip;en'.")
 @click.option(
     "-o", "--output", "out", metavar="OUT", default="", help="For the payload; else, or as -, standard output."
@@ -88,7 +88,7 @@ def _chosen(bundle: "Bundle", url: str, fields: Iterable[tuple[str, str]], varia
     if variant_key is not None:
         return locate(metadata, url, variant_key)
     try:
-        return select_location(metadata, url, folded(fields))
+        return select_location(metadata, url, join_fields(fields))
     except NotInBundle:
         entry = metadata.requests.get(url)
         if fields or not isinstance(entry, VariantSet):

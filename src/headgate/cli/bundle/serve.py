@@ -6,7 +6,7 @@ import click
 
 from headgate.cli.bundle.opening import PROFILE
 from headgate.cli.bundle.showing import refusals
-from headgate.cli.flags import ADDRESS
+from headgate.cli.params import ADDRESS
 from headgate.cli.printing import unreadable
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headgate.cli.flags import SECONDS
+from headgate.cli.params import SECONDS
 from headgate.cli.printing import unreadable
 from headgate.cli.terminal import harmless
 from headgate.errors import ConfigurationError

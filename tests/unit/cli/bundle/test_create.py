@@ -223,7 +223,7 @@ WRONG = [
         "--compress stores variants, which b2 does not have; add --version b1",
     ),
     (["--dir", "site", "--base-url", BASE, "--version", "b3"], "'b3'"),
-    (["--dir", "site", "--base-url", BASE, "-H", "no field"], "is no header field"),
+    (["--dir", "site", "--base-url", BASE, "-H", "no field"], "invalid header field"),
     (["--dir", "site", "--base-url", BASE, "--primary-url", "/x"], "https://example.com/x is not in the bundle"),
     (["--har", "nowhere.har"], "nowhere.har"),
     (["--warc", "nowhere.warc"], "nowhere.warc"),

@@ -43,7 +43,7 @@ def test_a_command_says_its_flags_and_shows_examples(run, command):
         (["mint", "--key", "/nowhere/at.all"], "make a key with: headgate token new-key -o /nowhere/at.all"),
         (["mint", "--key", "-"], "-: this is no key file"),
         (["mint", "--key", "-", "--count", "0"], "0 is not in the range"),
-        (["mint", "--key", "-", "--ttl", "soon"], "'soon' is no number of seconds"),
+        (["mint", "--key", "-", "--ttl", "soon"], "got 'soon'"),
         (["rules", "--key", "-", "--proxy", "https://p.example"], "missing argument 'URL"),
         (["rules", "--key", "-", "https://a.example"], "missing option '--proxy'"),
         (["check", "--key", "-"], "missing argument 'TOKEN"),

@@ -48,11 +48,11 @@ TREE = st.builds(
 
 
 @given(TREE)
-def test_what_is_shown_reads_back_to_the_same_tree(tree):
+def test_written_tree_parses_to_the_same_tree(tree):
     assert parse(show(tree)) == tree
 
 
-def test_every_key_stands_under_the_words_that_tell_it():
+def test_each_key_follows_its_documentation():
     text = show(Configuration())
-    assert '# Where agents connect, HOST:PORT; port 0 takes a free one.\nlisten = "127.0.0.1:8080"\n' in text
+    assert '# Address that clients connect to; port 0 takes a free port.\nlisten = "127.0.0.1:8080"\n' in text
     assert "[gate.timeouts]" in text

@@ -1,6 +1,6 @@
 import pytest
 
-from headgate.cli.proxy.options import Wish, require_way
+from headgate.cli.proxy import ProxyOptions, require_listener
 from headgate.config.proxy import Proxy
 from headgate.errors import ConfigurationError
 
@@ -21,7 +21,7 @@ def file(tmp_path):
 
 
 def test_flags_are_laid_over_the_file(file):
-    settings, name = Wish(file, {"brand": "Other", "allow_ports": (1, 2)}).read()
+    settings, name = ProxyOptions(file, {"brand": "Other", "allow_ports": (1, 2)}).read()
     assert name == file
     assert settings == Proxy(brand="Other", cert="chain.pem", key="key.pem", allow_ports=(1, 2))
 
@@ -37,37 +37,37 @@ def test_flags_are_laid_over_the_file(file):
     ],
 )
 def test_a_way_to_listen_that_a_flag_names_sets_the_files_aside(file, flags, ways):
-    settings, _ = Wish(file, flags).read()
+    settings, _ = ProxyOptions(file, flags).read()
     assert (settings.cert, settings.key, settings.self_signed, settings.plaintext) == ways
 
 
 @pytest.mark.parametrize("flags", [{"self_signed": True, "plaintext": True}, {"cert": "a", "self_signed": True}])
 def test_two_ways_are_one_too_many(file, flags):
     with pytest.raises(ConfigurationError, match="proxy"):
-        Wish(file, flags).read()
+        ProxyOptions(file, flags).read()
 
 
 @pytest.mark.parametrize(("flags", "said"), [({"idle": 0.0}, "proxy.idle"), ({"client_rate": "x"}, "client_rate")])
 def test_a_flag_is_held_to_the_bounds_of_its_key(flags, said):
     with pytest.raises(ConfigurationError, match=said):
-        Wish(None, flags).read()
+        ProxyOptions(None, flags).read()
 
 
 @pytest.mark.parametrize("listen", ["127.0.0.1:0", "127.3.2.1:8443", "[::1]:8443", "localhost:8443"])
 def test_on_loopback_a_certificate_is_made_where_none_is_given(listen):
-    settings, _ = Wish(None, {"listen": listen}).read()
+    settings, _ = ProxyOptions(None, {"listen": listen}).read()
     assert settings == Proxy(listen=listen, self_signed=True)
-    assert not Wish(None, {"listen": listen, "plaintext": True}).read()[0].self_signed
-    assert not Wish(None, {"listen": listen, "cert": "a.pem", "key": "b.pem"}).read()[0].self_signed
+    assert not ProxyOptions(None, {"listen": listen, "plaintext": True}).read()[0].self_signed
+    assert not ProxyOptions(None, {"listen": listen, "cert": "a.pem", "key": "b.pem"}).read()[0].self_signed
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:8443", ":8443", "[::]:8443", "*:8443", "192.0.2.1:8443", "example.com:1"])
 def test_beyond_loopback_no_certificate_is_made_unasked(listen):
-    assert not Wish(None, {"listen": listen}).read()[0].self_signed
+    assert not ProxyOptions(None, {"listen": listen}).read()[0].self_signed
 
 
 def test_there_has_to_be_a_way():
     with pytest.raises(ConfigurationError, match="--self-signed"):
-        require_way(Proxy())
+        require_listener(Proxy())
     for one in ({"cert": "a"}, {"self_signed": True}, {"plaintext": True}):
-        require_way(Proxy(**one))
+        require_listener(Proxy(**one))

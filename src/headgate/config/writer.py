@@ -1,4 +1,4 @@
-"""The tree to TOML text: what `headgate config show` prints, which reads back to the same tree."""
+"""Write a tree as TOML: the output of `headgate config show`, which parses to the same tree."""
 
 import json
 from typing import Any
@@ -12,14 +12,14 @@ __all__ = ["show"]
 
 
 def show(tree: Configuration) -> str:
-    """Write `tree` as a whole file: every key with its value in force, under the words that tell it."""
+    """Write `tree` as a whole file: every key with its value, below its documentation."""
     lines = _table("", tree)
     kept = [line for line, before in zip(lines, ["", *lines], strict=False) if line or before]
     return "\n".join(kept).strip() + "\n"
 
 
 def _table(path: str, table: msgspec.Struct) -> list[str]:
-    """Write a table: its plain keys first, then the tables inside, as TOML wants them."""
+    """Write a table: its plain keys first, then the tables inside it, as TOML requires."""
     docs = field_docs(type(table))
     plain: list[str] = []
     inner: list[str] = []
@@ -47,7 +47,7 @@ def _comment(words: str) -> list[str]:
 
 def _literal(value: Any) -> str:
     if isinstance(value, str):
-        # JSON's escapes are TOML's; DEL is the one character only TOML wants escaped.
+        # TOML has JSON's escapes; it requires one more character to be escaped, DEL.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, bool):
         return "true" if value else "false"

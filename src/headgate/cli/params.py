@@ -1,0 +1,101 @@
+"""Parameter types and options that several commands share."""
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeVar
+
+import click
+
+from headgate.errors import ConfigurationError
+
+__all__ = ["ADDRESS", "RULE", "SECONDS", "Parsed", "header_option", "join_fields", "number"]
+
+T = TypeVar("T")
+
+
+class Parsed(click.ParamType[T], Generic[T]):
+    """The result of a function that parses the text of a parameter; its `ConfigurationError` is a wrong use."""
+
+    def __init__(self, name: str, parse: Callable[[str], T]) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> T:
+        """Parse the text; a default, which may be a number, is parsed from its text too."""
+        try:
+            return self._parse(str(value))
+        except ConfigurationError as error:
+            self.fail(str(error), param, ctx)
+
+
+def number(noun: str, minimum: float = 0.0, maximum: float = math.inf) -> Callable[[str], float]:
+    """Return a parser of finite numbers from `minimum` to `maximum`, both included."""
+    expected = (
+        f"{noun} of at least {minimum:g}" if maximum == math.inf else f"{noun} from {minimum:g} to {maximum:,.12g}"
+    )
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not (minimum <= value <= maximum and math.isfinite(value)):
+            raise ConfigurationError(f"must be {expected}, got {text!r}")
+        return value
+
+    return parse
+
+
+def _parse_address(text: str) -> str:
+    from headgate.config import Address
+
+    return str(Address.parse(text))
+
+
+def _parse_rule(text: str) -> str:
+    from headgate.limit import Rule
+
+    Rule.parse(text)
+    return text
+
+
+def _parse_field(text: str) -> tuple[str, str]:
+    """Parse 'Name: value' to the name in lower case and the value."""
+    from headgate.bundle.format.header_decoder import is_field_name, is_field_value
+
+    name, colon, content = text.partition(":")
+    name, content = name.strip(" \t").lower(), content.strip(" \t")
+    try:
+        valid = bool(colon) and is_field_name(name.encode("ascii")) and is_field_value(content.encode("latin-1"))
+    except UnicodeEncodeError:
+        valid = False
+    if not valid:
+        raise ConfigurationError(
+            f"invalid header field {text!r}; expected 'Name: value', such as 'Accept-Language: fr'"
+        )
+    return name, content
+
+
+SECONDS = Parsed("seconds", number("a number of seconds"))
+"""A number of seconds, 0 or more and finite."""
+
+ADDRESS = Parsed("host:port", _parse_address)
+"""HOST:PORT, as text that has been checked."""
+
+RULE = Parsed("rule", _parse_rule)
+"""A rule, as text that has been checked."""
+
+_FIELD = Parsed("field", _parse_field)
+
+
+def header_option(text: str) -> Callable[..., Any]:
+    """Add `-H 'Name: value'`, as curl has it: repeatable, with `text` as its help."""
+    return click.option("-H", "--header", "fields", type=_FIELD, metavar="'NAME: VALUE'", multiple=True, help=text)
+
+
+def join_fields(given: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return the fields by name, the values of a repeated name joined by commas (RFC 9110, 5.3)."""
+    found: dict[str, str] = {}
+    for name, value in given:
+        found[name] = f"{found[name]}, {value}" if name in found else value
+    return found

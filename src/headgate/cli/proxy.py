@@ -1,0 +1,150 @@
+"""`headgate proxy`: the prefetch proxy, in one process or several."""
+
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from typing import Any, Final
+
+import click
+
+from headgate.cli.config import CONFIG, configuration
+from headgate.cli.options import config_options, given
+from headgate.cli.params import Parsed
+from headgate.cli.printing import counted, end_with_no, styled
+from headgate.cli.terminal import harmless
+from headgate.config import Address, check
+from headgate.config.proxy import Proxy
+from headgate.errors import ConfigurationError
+
+__all__ = ["ProxyOptions", "proxy", "require_listener"]
+
+_PROTOCOLS: Final = ("h2", "http/1.1")
+_LISTENERS: Final[dict[str, dict[str, Any]]] = {
+    "cert": {"self_signed": False, "plaintext": False},
+    "self_signed": {"cert": "", "key": "", "plaintext": False},
+    "plaintext": {"cert": "", "key": "", "self_signed": False},
+}
+"""The kinds of listeners by the key that chooses one, and the keys of the file that a flag for it replaces."""
+
+
+@dataclass(frozen=True)
+class ProxyOptions:
+    """A file, if one is named, and the keys of [proxy] that flags set."""
+
+    file: str | None = None
+    flags: dict[str, Any] = field(default_factory=dict)
+
+    def read(self) -> tuple[Proxy, str | None]:
+        """Read the file and apply the flags; return the table, and the name of the file if there is one.
+
+        On loopback, a listener without a certificate gets a self-signed one.
+        """
+        from msgspec.structs import replace
+
+        tree, name = configuration(self.file)
+        replaced: dict[str, Any] = {}
+        for key in _LISTENERS.keys() & self.flags.keys():
+            replaced |= _LISTENERS[key]
+        proxy = replace(tree.proxy, **(replaced | self.flags))
+        check(replace(tree, proxy=proxy))
+        if not _has_listener(proxy) and _is_loopback(proxy.listen):
+            proxy = replace(proxy, self_signed=True)
+        return proxy, name
+
+
+def require_listener(proxy: Proxy) -> None:
+    """Raise `ConfigurationError` if no certificate is configured, and plaintext is not chosen either."""
+    if not _has_listener(proxy):
+        raise ConfigurationError(
+            "no certificate: add --cert FILE and --key FILE, or --self-signed for a test, "
+            "or --plaintext if another program on this machine terminates TLS"
+        )
+
+
+def _has_listener(proxy: Proxy) -> bool:
+    return bool(proxy.cert or proxy.self_signed or proxy.plaintext)
+
+
+def _is_loopback(listen: str) -> bool:
+    host = Address.parse(listen).host
+    try:
+        return ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _parse_alpn(text: str) -> tuple[str, ...]:
+    protocols = tuple(dict.fromkeys(word.strip() for word in text.split(",")))
+    if not set(protocols) <= set(_PROTOCOLS):
+        raise ConfigurationError(f"invalid protocols {text!r}; expected 'h2', 'http/1.1' or 'h2,http/1.1'")
+    return protocols
+
+
+def _parse_cidr(text: str) -> str:
+    from headgate.proxy.admission.destinations import parse_network
+
+    parse_network(text)
+    return text
+
+
+@click.command()
+@CONFIG
+@config_options(
+    Proxy,
+    [name for name in Proxy.__struct_fields__ if name != "loop"],
+    alpn=Parsed("h2,http/1.1", _parse_alpn),
+    allow_addresses=Parsed("cidr", _parse_cidr),
+)
+@click.option("--conformance", is_flag=True, help="Print the requirements for prefetch proxies and which are met.")
+def proxy(*, file: str | None, conformance: bool, **flags: Any) -> None:
+    """Run a prefetch proxy: a CONNECT proxy that fetches an origin's traffic advice before it connects to it.
+
+    A browser sends a prefetch as a CONNECT request. The proxy opens a tunnel if the origin's advice permits it, the
+    host resolves to global addresses only, and no limit is reached; otherwise it answers with a refusal that states
+    the reason. Each flag is also a key of the [proxy] table of a configuration file (see: headgate config show); flags
+    override the file.
+
+    \b
+    to try it:    headgate proxy
+                  curl --proxy-insecure --proxy https://127.0.0.1:8443 https://www.example.org/
+    for a site:   headgate token new-key -o key.json
+                  headgate proxy --listen 0.0.0.0:443 --cert chain.pem --key key.pem \\
+                      --token-key key.json --client-rate '10/s burst 50' --workers 2 --admin 127.0.0.1:8090
+    to check it:  headgate proxy --config headgate.toml --conformance
+
+    Refusals are logged as JSON lines on stderr. SIGTERM waits for open tunnels to end, a second SIGTERM stops at once;
+    SIGHUP reloads the certificate, the token keys and the geofeed.
+    """
+    options = ProxyOptions(file, given(flags))
+    settings, _ = options.read()
+    if conformance:
+        _print_conformance(settings)
+        return
+    require_listener(settings)
+    from headgate.runtime.prefetch_proxy.alone import serve_alone
+    from headgate.runtime.prefetch_proxy.workers import serve_with_workers
+
+    serve = serve_alone if settings.workers == 1 else serve_with_workers
+    click.get_current_context().exit(serve(options.read))
+
+
+def _print_conformance(proxy: Proxy) -> None:
+    """Print a line for each requirement; exit with code 1 if a mandatory one is not met."""
+    from headgate.proxy.conformance import conforms, requirements
+    from headgate.runtime.prefetch_proxy.build import check_proxy
+
+    check_proxy(proxy)
+    rows = requirements(proxy)
+    for row in rows:
+        verdict = styled("met    ", fg="green") if row.is_met else styled("not met", fg="red")
+        click.echo(f"{verdict}  {row.section}  {row.level:<11}  {row.words}: {harmless(row.how)}")
+    click.echo()
+    missing = [row for row in rows if not row.is_met]
+    if conforms(rows):
+        click.echo(f"all mandatory requirements are met, {counted(len(missing), 'recommendation')} not met")
+        return
+    mandatory = [row for row in missing if row.level in {"MUST", "STEP"}]
+    click.echo(
+        f"{counted(len(mandatory), 'mandatory requirement')} and "
+        f"{counted(len(missing) - len(mandatory), 'recommendation')} not met"
+    )
+    end_with_no()

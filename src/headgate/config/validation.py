@@ -1,0 +1,146 @@
+"""Checks of a whole configuration tree: the text of each value, and which keys go together.
+
+Every error is one `ConfigurationError` with the dotted path of the key, the value and what is expected.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, get_args, get_origin
+
+import msgspec
+
+from headgate.config.address import Address
+from headgate.config.proxy import Proxy
+from headgate.config.section import Format
+from headgate.config.tree import Configuration
+from headgate.errors import ConfigurationError
+
+__all__ = ["check", "convert"]
+
+_LOCATION = re.compile(r" - at `\$\.?(?P<path>.*)`$")
+_TYPE_NAMES = {
+    "`int`": "a whole number",
+    "`float`": "a number",
+    "`str`": "a text",
+    "`bool`": "true or false",
+    "`array`": "a list",
+    "`object`": "a table",
+}
+_MISSING = re.compile(r"object missing required field `([^`]*)`")
+_PATH = re.compile(r"/[^\x00-\x20?#\x7f-\U0010ffff]*")
+_BUS = re.compile(r"tcp://(?P<address>.+)|ipc://.+")
+
+
+def convert(document: Any) -> Configuration:
+    """Convert parsed TOML to a tree; raises `ConfigurationError` for a missing key or a value of the wrong type."""
+    try:
+        return msgspec.convert(document, Configuration)
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(_explain(str(error))) from None
+
+
+def check(tree: Configuration) -> None:
+    """Check a tree from a file or from flags; raises `ConfigurationError` for the first invalid value."""
+    convert(msgspec.to_builtins(tree))  # values from flags have not been through msgspec
+    for path, parse, text in _texts(tree, ""):
+        _check_text(path, parse, text)
+    _check_text("gate.master", _check_master, tree.gate.master)
+    if bool(tree.gate.tls.cert) != bool(tree.gate.tls.key):
+        raise ConfigurationError("gate.tls: a certificate needs its key; set both cert and key")
+    _check_text("master.listen", _check_bus, tree.master.listen)
+    names: set[str] = set()
+    for index, section in enumerate(tree.domain):
+        _check_text(f"domain[{index}]", section.domain)
+        if section.name in names:
+            raise ConfigurationError(
+                f"domain[{index}].name: {section.name!r} is already used; domain names must be unique"
+            )
+        names.add(section.name)
+    _check_proxy(tree.proxy)
+
+
+def _texts(table: msgspec.Struct, path: str) -> Iterator[tuple[str, Callable[[str], object], str]]:
+    """Yield each text that a `Format` checks: its path, the parser, and the text."""
+    for field in msgspec.structs.fields(table):
+        value, where = getattr(table, field.name), f"{path}.{field.name}" if path else field.name
+        if isinstance(value, msgspec.Struct):
+            yield from _texts(value, where)
+        elif isinstance(value, tuple):
+            (kind, *_) = get_args(field.type) if get_origin(field.type) is tuple else (None,)
+            for index, member in enumerate(value):
+                if isinstance(member, msgspec.Struct):
+                    yield from _texts(member, f"{where}[{index}]")
+                elif parse := _parser(kind):
+                    yield f"{where}[{index}]", parse, member
+        elif parse := _parser(field.type):
+            yield where, parse, value
+
+
+def _parser(kind: Any) -> Callable[[str], object] | None:
+    if get_origin(kind) is not Annotated:
+        return None
+    return next((extra.parse for extra in get_args(kind) if isinstance(extra, Format)), None)
+
+
+def _check_text(path: str, parse: Callable[..., object], *text: str) -> None:
+    try:
+        parse(*text)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}: {error}") from None
+
+
+def _check_proxy(proxy: Proxy) -> None:
+    if bool(proxy.cert) != bool(proxy.key):
+        raise ConfigurationError("proxy: a certificate needs its key; set both cert and key")
+    modes = [name for name in ("cert", "self_signed", "plaintext") if getattr(proxy, name)]
+    if len(modes) > 1:
+        raise ConfigurationError(f"proxy: {' and '.join(modes)} exclude each other; set only one of them")
+    if proxy.client_ca and proxy.plaintext:
+        raise ConfigurationError("proxy: client_ca needs TLS, which plaintext disables; set only one of them")
+    if proxy.token_store and not proxy.token_keys:
+        raise ConfigurationError("proxy.token_store: tokens are not required without a key; set token_keys too")
+    if _PATH.fullmatch(proxy.geofeed_path) is None:
+        raise ConfigurationError(
+            f"proxy.geofeed_path: invalid path {proxy.geofeed_path!r}; expected one such as '/geofeed.csv'"
+        )
+
+
+def _check_master(text: str) -> None:
+    match = _BUS.fullmatch(text)
+    if text != "embedded" and match is None:
+        raise ConfigurationError(f"invalid master {text!r}; expected 'embedded' or 'tcp://HOST:PORT'")
+    if match is not None and match["address"]:
+        _check_bus(match["address"])
+
+
+def _check_bus(text: str) -> None:
+    if Address.parse(text).port == 65_535:
+        raise ConfigurationError(f"invalid address {text!r}: control uses the next port; choose a port below 65535")
+
+
+def _explain(message: str) -> str:
+    """Rewrite a message of msgspec: the path first, then the names of TOML's types."""
+    match = _LOCATION.search(message)
+    path = match["path"] if match else ""
+    reason = message[: match.start()] if match else message
+    for name, words in _TYPE_NAMES.items():
+        reason = reason.replace(name, words)
+    reason = _MISSING.sub(r"the key '\1' is missing", reason[:1].lower() + reason[1:])
+    if reason == "expected a list, got a table":
+        reason += f"; write [[{path}]] for each, in place of [{path}]"
+    choices = _choices(Configuration, path)
+    if choices:
+        reason = f"expected one of {', '.join(choices)}, got {reason.removeprefix('invalid enum value ')}"
+    return f"{path or 'the file'}: {reason}"
+
+
+def _choices(kind: Any, path: str) -> list[str]:
+    """Return the values allowed for the key at `path`; empty unless the key is an enumeration."""
+    for name in re.findall(r"[^.\[\]]+|\[[^\]]*\]", path):
+        if name.startswith("["):
+            kind = get_args(kind)[0] if get_args(kind) else None
+        elif isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+            kind = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}.get(name)
+        kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+    values = get_args(kind)
+    return [str(value) for value in values] if values and all(isinstance(v, (str, int)) for v in values) else []
