@@ -203,5 +203,5 @@ def besieged(folder: Path, *flags: object, tls: bool) -> Iterator[Besieged]:
                 siege.end()
             assert siege.trouble is None
             assert siege.most - siege.before < GROWTH
-            assert "a fault of its own" not in running.program.said()
+            assert "internal error" not in running.program.said()
             assert "Traceback" not in running.program.said()

@@ -146,7 +146,7 @@ def test_one_that_is_none_leaves_the_old_one_in_force_and_says_so(gate, tmp_path
     gate.wait_for(r"^headgate: site\.wbn: .*; what was served before is served on$")
     assert gate.get("/").body == PAGE
     gate.process.send_signal(signal.SIGHUP)
-    gate.wait_for(r"^headgate: bundle\[0\]\.file: site\.wbn is no bundle .*; the configuration in force stays")
+    gate.wait_for(r"^headgate: bundle\[0\]\.file: site\.wbn is not a valid .*; the configuration in force stays")
     assert gate.get("/").body == PAGE
 
 
@@ -171,7 +171,7 @@ def test_check_names_a_bundle_that_is_none(tmp_path, file):
     os.truncate(tmp_path / "site.wbn", 20)
     code, said = programs.refused(tmp_path, "config", "check", "--config", file)
     assert code == 2
-    assert said.startswith(f"headgate: {file}: bundle[0].file: site.wbn is no bundle that can be served: ")
+    assert said.startswith(f"headgate: {file}: bundle[0].file: site.wbn is not a valid bundle: ")
     (tmp_path / "site.wbn").unlink()
     for command in ("config check", "serve"):
         code, said = programs.refused(tmp_path, *command.split(), "--config", file)

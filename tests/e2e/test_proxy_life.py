@@ -216,7 +216,9 @@ def test_sighup_with_a_wrong_file_leaves_all_as_it_is(tmp_path, workers):
         first = certificates(running)
         feed.write_text("nowhere\n")
         running.program.process.send_signal(signal.SIGHUP)
-        running.program.wait_for(r"^headgate: \S+feed.csv: line 1: 'nowhere' is .*; what is in force stays as it is$")
+        running.program.wait_for(
+            r"^headgate: \S+feed.csv: line 1: 'nowhere' is .*; the configuration in force stays as it is$"
+        )
         assert "NL" in feed_of(running)
         assert certificates(running) == first
         assert running.ask().status == 200
@@ -231,7 +233,9 @@ def test_sighup_with_a_wrong_file_of_the_clients_leaves_all_as_it_is(tmp_path, w
         assert running.ready
         clients.write_text("nobody\n")
         running.process.send_signal(signal.SIGHUP)
-        running.wait_for(r"^headgate: client CA '\S+clients.pem' cannot be used .*; what is in force stays as it is$")
+        running.wait_for(
+            r"^headgate: client CA '\S+clients.pem' cannot be used .*; the configuration in force stays as it is$"
+        )
         assert "read again" not in running.said()
 
 
@@ -244,7 +248,7 @@ def test_sighup_names_what_needs_a_restart(tmp_path):
         running.program.wait_for(r"read again; a restart is needed for proxy\.brand, proxy\.max_tunnels$")
         file.write_text("[proxy]\nmax_tunels = 11\n")
         running.program.process.send_signal(signal.SIGHUP)
-        running.program.wait_for(r"did you mean 'max_tunnels'\?; what is in force stays as it is$")
+        running.program.wait_for(r"did you mean 'max_tunnels'\?; the configuration in force stays as it is$")
 
 
 def certificates(running):

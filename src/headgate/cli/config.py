@@ -47,7 +47,7 @@ def config() -> None:
 def check(named: str | None, file: str | None) -> None:
     """Say whether FILE is valid, and else what would be right."""
     from headgate.config.proxy import Proxy
-    from headgate.runtime.gate.build import check_composition, warn
+    from headgate.runtime.gate.build import check_composition, log_warnings
 
     tree, name = configuration(_one_name(named, file))
     if name is None:
@@ -60,7 +60,7 @@ def check(named: str | None, file: str | None) -> None:
             check_proxy(tree.proxy)
     except ConfigurationError as error:
         raise ConfigurationError(f"{name}: {error}") from None
-    warn(tree, lambda sentence: click.echo(sentence, err=True))
+    log_warnings(tree, lambda sentence: click.echo(sentence, err=True))
     click.echo(f"{name}: valid, {counted(len(tree.domain), 'domain')}")
 
 

@@ -97,7 +97,7 @@ def master(
     headgate master --domain 'default=10/s burst 20'
     headgate master --listen 10.0.0.5:10004 --domain 'api=10/s;1000/h burst 50' --domain 'search=1/s' --json
     """
-    from headgate.runtime.master import serve_master
+    from headgate.runtime.master import run_master
 
     options = MasterOptions(file, listen, domains, algorithm)
-    click.get_current_context().exit(serve_master(options.read, as_json=as_json))
+    click.get_current_context().exit(run_master(options.read, as_json=as_json))

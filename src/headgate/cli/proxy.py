@@ -120,11 +120,9 @@ def proxy(*, file: str | None, conformance: bool, **flags: Any) -> None:
         _print_conformance(settings)
         return
     require_listener(settings)
-    from headgate.runtime.prefetch_proxy.alone import serve_alone
-    from headgate.runtime.prefetch_proxy.workers import serve_with_workers
+    from headgate.runtime.prefetch_proxy.server import run_proxy
 
-    serve = serve_alone if settings.workers == 1 else serve_with_workers
-    click.get_current_context().exit(serve(options.read))
+    click.get_current_context().exit(run_proxy(options.read))
 
 
 def _print_conformance(proxy: Proxy) -> None:

@@ -123,11 +123,8 @@ def serve(
         tls=given({"cert": cert, "key": key}),
         rules=rules,
     )
-    tree, _ = options.read()
     from headgate.runtime.gate.options import GateOptions
-    from headgate.runtime.gate.server import serve_alone
-    from headgate.runtime.gate.workers import serve_with_workers
+    from headgate.runtime.gate.server import run_gate
 
-    run = serve_alone if tree.gate.workers == 1 else serve_with_workers
     run_options = GateOptions(options.read, demo=demo, require_admin=options.admin_is_chosen)
-    click.get_current_context().exit(run(run_options))
+    click.get_current_context().exit(run_gate(run_options))

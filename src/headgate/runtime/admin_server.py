@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from headgate.config import Address
 from headgate.observe import Collect
-from headgate.runtime.event_loop import say
+from headgate.runtime.stderr import write_line
 
 if TYPE_CHECKING:
     from headgate.observe.admin import Readiness, ReadState
@@ -64,7 +64,7 @@ class AdminServer(Generic[_State]):
             self._collect,
             to_json=self._to_json,
             addresses=self.addresses,
-            on_error=lambda error: say(f"headgate: internal error in the admin listener: {error!r}"),
+            on_error=lambda error: write_line(f"headgate: internal error in the admin listener: {error!r}"),
         )
         await server.start(application)
 

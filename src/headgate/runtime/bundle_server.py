@@ -1,13 +1,13 @@
-"""A bundle served on its own: the gate's protocol without an origin, and a life from the first request to a signal."""
+"""A bundle served without a gate: the gateway's protocol, answering every request itself."""
 
 import asyncio
 import os
 from collections.abc import Callable
+from typing import Final
 from urllib.parse import quote
 
 from headgate.bundle.model import Profile
 from headgate.config import Address
-from headgate.errors import ConfigurationError
 from headgate.http.h1 import RequestHead
 from headgate.limit import Gatekeeper
 from headgate.origin import Rejections, Routes, client_address
@@ -15,75 +15,86 @@ from headgate.origin.bundle import Publication, Storefront
 from headgate.origin.bundle.storefront import METHODS
 from headgate.origin.gateway import Gateway
 from headgate.origin.response import Response
-from headgate.runtime.event_loop import Signals, run, say
-from headgate.runtime.listen import address_sentence
+from headgate.runtime.lifecycle import Server, run_server
+from headgate.runtime.listen import listen_error
+from headgate.runtime.stderr import write_line
 
-__all__ = ["serve_bundle"]
+__all__ = ["run_bundle_server"]
 
-_LOOK_EVERY = 1.0
-_DRAIN = 30.0
-_NOBODY = "http://127.0.0.1:9"
-"""An origin that is never asked."""
+_CHECK_INTERVAL: Final = 1.0
+_DRAIN_TIMEOUT: Final = 30.0
+_UNUSED_ORIGIN: Final = "http://127.0.0.1:9"
+"""A gateway needs an origin; this one gets no request."""
 
 
-def serve_bundle(
-    path: str, *, listen: str, unpack: bool = False, profile: Profile = "strict", ready: Callable[[str], None]
-) -> int:
-    """Serve the bundle at `path`, or with `unpack` the site inside it, until a signal ends it; returns the exit code.
+def run_bundle_server(path: str, *, listen: str, unpack: bool = False, profile: Profile = "strict") -> int:
+    """Serve the bundle at `path`, or with `unpack` the site inside it, until a signal; returns the exit code.
 
-    `listen` is HOST:PORT; `ready` is called with the bundle's URL once requests are accepted. A file that is replaced
-    is noticed within a second, and at once on SIGHUP; one that is no bundle leaves the one before in force and is told
-    on stderr. Raises `BundleError` and `OSError` for a file that cannot be served, and `ConfigurationError` for an
-    address that cannot be had.
+    `listen` is HOST:PORT. A file that is replaced is loaded within a second, and at once on SIGHUP; an invalid one
+    leaves the previous one in force, with a message on stderr. Raises `BundleError` and `OSError` for a file that
+    cannot be served, and `ConfigurationError` for an address that is not available.
     """
-    address = Address.parse(listen)
-    publication = Publication(path, profile=profile, complain=lambda sentence: say(f"headgate: {sentence}"))
-    return run(lambda: _serve(publication, address, unpack, ready))
+    publication = Publication(path, profile=profile, complain=lambda message: write_line(f"headgate: {message}"))
+    return run_server(_BundleServer(publication, Address.parse(listen), unpack=unpack))
 
 
-async def _serve(publication: Publication, address: Address, unpack: bool, ready: Callable[[str], None]) -> int:  # noqa: FBT001 - passed on
-    storefront = Storefront(publication, unpack=unpack)
-    gateway = _gateway(storefront)
-    looked = asyncio.Event()
-    signals = Signals(looked.set)
-    try:
-        await gateway.start(address.host, address.port)
-    except OSError as error:
-        raise ConfigurationError(address_sentence("--listen", address, error)) from None
-    looking = asyncio.ensure_future(_look(publication, looked))
-    ready(f"http://{Address(*gateway.addresses[0])}/{quote(os.fsencode(storefront.name))}")
-    await signals.asked.wait()
-    looking.cancel()
-    await signals.unless_insisted(gateway.drain(_DRAIN))
-    await gateway.drain(0)
-    return 0
+class _BundleServer(Server):
+    """One bundle in its life-cycle."""
 
+    def __init__(self, publication: Publication, address: Address, *, unpack: bool) -> None:
+        self._publication = publication
+        self._address = address
+        self._content = Storefront(publication, unpack=unpack)
+        self._gateway: Gateway | None = None
+        self._checking: asyncio.Task[None] | None = None
 
-def _gateway(storefront: Storefront) -> Gateway:
-    """Give a gateway that answers everything itself."""
+    @property
+    def drain_timeout(self) -> float:
+        return _DRAIN_TIMEOUT
 
-    def answer(request: RequestHead) -> Response:
-        return storefront.answer(request.method, request.host, request.target, request.fields)
-
-    gateway = Gateway(
-        origin=_NOBODY,
-        gatekeeper=Gatekeeper(),
-        identify=client_address(),
-        routes=Routes([]),
-        reject=Rejections(),
-        local=answer,
-    )
-    gateway.allow = METHODS
-    return gateway
-
-
-async def _look(publication: Publication, now: asyncio.Event) -> None:
-    """Notice when the bundle is replaced: every second, and when somebody says so."""
-    while True:
+    async def start(self, unready: Callable[[], str], fail: Callable[[BaseException], None]) -> None:  # noqa: ARG002  # there is no admin listener
+        gateway = self._gateway = self._new_gateway()
         try:
-            async with asyncio.timeout(_LOOK_EVERY):
-                await now.wait()
-        except TimeoutError:
-            pass
-        now.clear()
-        await publication.renew(at_once=True)
+            await gateway.start(self._address.host, self._address.port)
+        except OSError as error:
+            raise listen_error("--listen", self._address, error) from None
+        self._checking = asyncio.get_running_loop().create_task(self._check())
+
+    def announce(self) -> None:
+        assert self._gateway is not None, "it has started"
+        name = quote(os.fsencode(self._content.name))
+        self.log(f"ready http://{Address(*self._gateway.addresses[0])}/{name}")
+
+    async def reload(self) -> None:
+        await self._publication.renew(at_once=True)
+
+    async def drain(self, seconds: float) -> None:
+        if self._gateway is not None:
+            await self._gateway.drain(seconds)
+
+    async def close(self) -> None:
+        if self._checking is not None:
+            self._checking.cancel()
+            await asyncio.gather(self._checking, return_exceptions=True)
+        await self.drain(0)
+
+    def _new_gateway(self) -> Gateway:
+        def respond(request: RequestHead) -> Response:
+            return self._content.answer(request.method, request.host, request.target, request.fields)
+
+        gateway = Gateway(
+            origin=_UNUSED_ORIGIN,
+            gatekeeper=Gatekeeper(),
+            identify=client_address(),
+            routes=Routes([]),
+            reject=Rejections(),
+            local=respond,
+        )
+        gateway.allow = METHODS
+        return gateway
+
+    async def _check(self) -> None:
+        """Load the file again when it is replaced."""
+        while True:
+            await asyncio.sleep(_CHECK_INTERVAL)
+            await self._publication.renew(at_once=True)

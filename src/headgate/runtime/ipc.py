@@ -1,89 +1,89 @@
-"""What a parent process and its workers say to each other over a pair of sockets: a length in four bytes, and msgpack.
+"""Messages between a supervisor and its workers, over a socket pair: a length in four bytes, then msgpack.
 
-The end of the channel is the end of the other process: a worker whose parent was killed ends too. Here are the messages
-that every kind of worker has; a kind may have more of its own.
+When one process ends, the other reads the end of the channel: a worker whose supervisor was killed stops too. The
+messages here are those of every kind of worker; a kind may have more.
 """
 
 import asyncio
 import socket
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-__all__ = ["Ask", "Channel", "Configure", "End", "Failed", "Ready", "Told"]
+__all__ = ["Channel", "Configure", "Ready", "Shutdown", "StartFailed", "StateQuery", "StateReport"]
 
-_LONGEST = 16 << 20
-_LENGTH = 4
+_MAX_MESSAGE_SIZE: Final = 16 << 20
+_LENGTH_SIZE: Final = 4
 
-_Orders = TypeVar("_Orders")
+_Configuration = TypeVar("_Configuration")
 _State = TypeVar("_State")
 
 
-class Configure(msgspec.Struct, Generic[_Orders], frozen=True, tag="Configure"):
-    """Parent to worker: put this in force; the first one starts the worker's work."""
+class Configure(msgspec.Struct, Generic[_Configuration], frozen=True, tag="Configure"):
+    """Supervisor to worker: the first one starts the worker's server, later ones reload it."""
 
-    orders: _Orders
+    configuration: _Configuration
 
 
-class Ask(msgspec.Struct, frozen=True, tag=True):
-    """Parent to worker: tell your state; what takes long to find out only when the whole of it is asked for."""
+class StateQuery(msgspec.Struct, frozen=True, tag=True):
+    """Supervisor to worker: report the state; the parts that take long only if `whole`."""
 
     whole: bool
 
 
-class End(msgspec.Struct, frozen=True, tag=True):
-    """Parent to worker: accept no more, and end within so many seconds."""
+class Shutdown(msgspec.Struct, frozen=True, tag=True):
+    """Supervisor to worker: accept no more clients, and stop within so many seconds."""
 
     seconds: float
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
-    """Worker to parent: it accepts."""
+    """Worker to supervisor: clients are accepted."""
 
 
-class Failed(msgspec.Struct, frozen=True, tag=True):
-    """Worker to parent: it cannot start, and why."""
+class StartFailed(msgspec.Struct, frozen=True, tag=True):
+    """Worker to supervisor: it cannot start, and why."""
 
-    sentence: str
+    reason: str
 
 
-class Told(msgspec.Struct, Generic[_State], frozen=True, tag="Told"):
-    """Worker to parent: the answer to one `Ask`, in order; and, unasked, the last word."""
+class StateReport(msgspec.Struct, Generic[_State], frozen=True, tag="StateReport"):
+    """Worker to supervisor: the response to one `StateQuery`, in order; and one unasked at the end."""
 
     state: _State
 
 
 class Channel:
-    """One end of the channel; `hears` is the union of the messages that come in."""
+    """One end of the connection; `message_type` is the union of the messages that it receives."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hears: Any) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, message_type: Any) -> None:
         self._reader = reader
         self._writer = writer
-        self._decoder = msgspec.msgpack.Decoder(hears)
+        self._decoder = msgspec.msgpack.Decoder(message_type)
 
     @classmethod
-    async def over(cls, sock: socket.socket, hears: Any) -> "Channel":
-        """Give the end that `sock` is."""
-        return cls(*await asyncio.open_connection(sock=sock), hears)
+    async def open(cls, sock: socket.socket, message_type: Any) -> "Channel":
+        """Open a channel over one socket of a pair."""
+        return cls(*await asyncio.open_connection(sock=sock), message_type)
 
     def send(self, message: msgspec.Struct) -> None:
-        """Send a message; to an end that is gone, nothing."""
+        """Send a message; dropped when the other end is gone."""
         if not self._writer.is_closing():
             encoded = msgspec.msgpack.encode(message)
-            self._writer.write(len(encoded).to_bytes(_LENGTH, "big") + encoded)
+            self._writer.write(len(encoded).to_bytes(_LENGTH_SIZE, "big") + encoded)
 
     async def receive(self) -> Any:
-        """Give the next message, None at the end of the channel."""
+        """Return the next message, None at the end of the channel."""
         try:
-            length = int.from_bytes(await self._reader.readexactly(_LENGTH), "big")
-            if length > _LONGEST:
+            length = int.from_bytes(await self._reader.readexactly(_LENGTH_SIZE), "big")
+            if length > _MAX_MESSAGE_SIZE:
                 return None
             return self._decoder.decode(await self._reader.readexactly(length))
         except (OSError, asyncio.IncompleteReadError):
             return None
 
     async def close(self) -> None:
-        """End the channel, once what was sent is on its way."""
+        """Close the channel, once what was sent is flushed."""
         self._writer.close()
         try:
             await self._writer.wait_closed()

@@ -1,4 +1,4 @@
-"""Addresses to listen at: made sure of before workers share them, and told of where they cannot be had."""
+"""Listening addresses: reserved before workers share them, and error messages for those that are not available."""
 
 import errno
 import os
@@ -8,19 +8,20 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 from headgate.config import Address
+from headgate.errors import ConfigurationError
 
-__all__ = ["address_sentence", "reserved"]
+__all__ = ["listen_error", "reserve_addresses"]
 
-_NOT_HERE: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
+_MISSING_FAMILY: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
 
 @contextmanager
-def reserved(address: Address) -> Iterator[list[tuple[str, int]]]:
-    """Have every address of a host while inside, of "*" those of both families; gives them in figures, with the true
-    port. Raises `OSError`.
+def reserve_addresses(address: Address) -> Iterator[list[tuple[str, int]]]:
+    """Reserve every address of a host while inside, those of both families for "*". Raises `OSError`.
 
-    A socket that only wants to share would be let in beside another program's: so first one is bound that does not. The
-    one that stays is bound and never listens; it keeps a port that the system chose.
+    Gives the numeric addresses with the true port. SO_REUSEPORT alone would let this program in beside another one's
+    sockets: so a socket without it is bound first. The socket that stays is bound and never listens; it keeps a port
+    that the system chose.
     """
     found = socket.getaddrinfo(
         None if address.host == "*" else address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -29,7 +30,7 @@ def reserved(address: Address) -> Iterator[list[tuple[str, int]]]:
     missing: OSError | None = None
     with ExitStack() as kept:
         for family, _, _, _, where in dict.fromkeys(found):
-            # The port that the system chose for the first one is everybody's.
+            # All families share the port that the system chose for the first.
             chosen = bound[0][1] if bound else address.port
             try:
                 with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -38,9 +39,9 @@ def reserved(address: Address) -> Iterator[list[tuple[str, int]]]:
                 sharing.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
                 _bind(sharing, (where[0], port, *where[2:]))
             except OSError as error:
-                if error.errno not in _NOT_HERE:
+                if error.errno not in _MISSING_FAMILY:
                     raise
-                missing = error  # as ::1 of localhost is, where there is no IPv6
+                missing = error  # such as ::1 of localhost on a machine without IPv6
             else:
                 bound.append((str(where[0]), port))
         if missing is not None and not bound:
@@ -56,10 +57,12 @@ def _bind(sock: socket.socket, where: tuple[Any, ...]) -> int:
     return int(sock.getsockname()[1])
 
 
-def address_sentence(flag: str, address: Address, error: OSError) -> str:
-    """Say that an address cannot be had, and what to do about it."""
+def listen_error(flag: str, address: Address, error: OSError) -> ConfigurationError:
+    """Return the error for an address that is not available, with what to do about it."""
     if error.errno == errno.EADDRINUSE:
-        return f"{address} is taken by another program; stop that one, or choose another address with {flag}"
+        return ConfigurationError(
+            f"{address} is taken by another program; stop that one, or choose another address with {flag}"
+        )
     number = error.errno or 0
-    said = os.strerror(number).lower() if number > 0 else error.strerror or str(error)
-    return f"{address} cannot be listened at ({said}); choose another address with {flag}"
+    reason = os.strerror(number).lower() if number > 0 else error.strerror or str(error)
+    return ConfigurationError(f"cannot listen at {address} ({reason}); choose another address with {flag}")

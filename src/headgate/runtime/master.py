@@ -1,85 +1,85 @@
-"""A master's life: bus and core put together, counted, changed and ended."""
+"""A master for gatekeepers in other processes or on other machines."""
 
 import asyncio
 import select
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from typing import Final
 
 import msgspec
 
 from headgate.config import Configuration
-from headgate.errors import HeadgateError
 from headgate.limit import Master
 from headgate.link import MasterLink
-from headgate.runtime.event_loop import Signals, run, say
-from headgate.runtime.gate.build import warn
+from headgate.runtime.gate.build import log_warnings
+from headgate.runtime.lifecycle import Server, run_server
 
-__all__ = ["counts", "serve_master"]
+__all__ = ["read_counts", "run_master"]
 
-_EVERY = 1.0
+_REPORT_INTERVAL: Final = 1.0
 
-Read = Callable[[], tuple[Configuration, str | None]]
-
-
-def serve_master(read: Read, *, as_json: bool) -> int:
-    """Serve until a signal ends it; returns the exit code."""
-    return run(lambda: _serve(read, as_json=as_json))
+ReadConfiguration = Callable[[], tuple[Configuration, str | None]]
+"""Reads the configuration; also returns the name of its file, if there is one."""
 
 
-async def _serve(read: Read, *, as_json: bool) -> int:
-    tree, _ = read()
-    loop = asyncio.get_running_loop()
-    link = MasterLink(_master_of(tree), f"tcp://{tree.master.listen}")
-    counting: asyncio.Task[None] | None = None
-    try:
-        signals = Signals(lambda: _read_again(read, link, tree.master.listen))
+def run_master(read: ReadConfiguration, *, as_json: bool) -> int:
+    """Run a master until a signal stops it, with a line of counts each second if `as_json`; returns the exit code."""
+    return run_server(_MasterServer(read, as_json=as_json))
+
+
+class _MasterServer(Server):
+    """A master in its life-cycle. It has nothing to drain: gatekeepers reconnect by themselves."""
+
+    def __init__(self, read: ReadConfiguration, *, as_json: bool) -> None:
+        self._read = read
+        self._as_json = as_json
+        self._tree, _ = read()
+        self._link: MasterLink | None = None
+        self._reporting: asyncio.Task[None] | None = None
+
+    async def start(self, unready: Callable[[], str], fail: Callable[[BaseException], None]) -> None:  # noqa: ARG002  # there is no admin listener
+        link = self._link = MasterLink(_new_master(self._tree), f"tcp://{self._tree.master.listen}")
+        loop = asyncio.get_running_loop()
         link.start(loop)
-        if as_json:
-            counting = loop.create_task(_count(link))
-        warn(tree, say)
-        accounting, control = link.endpoints
-        say(f"headgate: domains {len(link.master.domains)} control {control}")
-        # Whoever waits for this line takes the address from it: it has no other.
-        say(f"ready {accounting}")
-        stopped = loop.create_task(signals.asked.wait())
-        await asyncio.wait([stopped, *([counting] if counting else [])], return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
-        if counting is not None and counting.done():
-            counting.result()
-    finally:
-        if counting is not None:
-            counting.cancel()
-            with suppress(asyncio.CancelledError):
-                await counting
-        link.close()
-    return 0
+        if self._as_json:
+            self._reporting = loop.create_task(_report(link, fail))
+
+    def announce(self) -> None:
+        assert self._link is not None, "it has started"
+        log_warnings(self._tree, self.log)
+        accounting, control = self._link.endpoints
+        self.log(f"headgate: domains {len(self._link.master.domains)} control {control}")
+        # Scripts take the address from this line, so it has nothing else.
+        self.log(f"ready {accounting}")
+
+    async def reload(self) -> None:
+        assert self._link is not None, "it has started"
+        tree, file = self._read()
+        if file is None:
+            self.log("headgate: there is no configuration file to read again")
+            return
+        master = _new_master(tree)
+        master.adopt(self._link.master)
+        self._link.change(master)
+        log_warnings(tree, self.log)
+        rest = "; a restart is needed for master.listen" if tree.master.listen != self._tree.master.listen else ""
+        self.log(f"headgate: {file} read again{rest}")
+
+    async def close(self) -> None:
+        if self._reporting is not None:
+            self._reporting.cancel()
+            await asyncio.gather(self._reporting, return_exceptions=True)
+        if self._link is not None:
+            self._link.close()
 
 
-def _master_of(tree: Configuration) -> Master:
+def _new_master(tree: Configuration) -> Master:
     return Master((section.domain() for section in tree.domain), max_identifiers=tree.master.max_identifiers)
 
 
-def _read_again(read: Read, link: MasterLink, listen: str) -> None:
-    try:
-        tree, file = read()
-        master = _master_of(tree)
-    except (HeadgateError, OSError) as error:
-        say(f"headgate: {error}; the configuration in force stays as it is")
-        return
-    if file is None:
-        say("headgate: there is no configuration file to read again")
-        return
-    master.adopt(link.master)
-    link.change(master)
-    warn(tree, say)
-    rest = "; a restart is needed for master.listen" if tree.master.listen != listen else ""
-    say(f"headgate: {file} read again{rest}")
-
-
-def counts(link: MasterLink, now: float) -> dict[str, object]:
-    """Give what a line of `--json` says: totals since the start, by domain and of the bus."""
+def read_counts(link: MasterLink, now: float) -> dict[str, object]:
+    """Return what a line of `--json` shows: totals since the start, by domain and of the bus."""
     totals = link.master.totals
     return {
         "time": round(now, 3),
@@ -95,11 +95,13 @@ def counts(link: MasterLink, now: float) -> dict[str, object]:
     }
 
 
-async def _count(link: MasterLink) -> None:
-    """Write a line every second; whoever does not read misses lines, and does not stop the master."""
-    while True:
-        await asyncio.sleep(_EVERY)
-        if not select.select([], [sys.stdout], [], 0)[1]:
-            continue
-        sys.stdout.write(msgspec.json.encode(counts(link, time.time())).decode() + "\n")
-        sys.stdout.flush()
+async def _report(link: MasterLink, fail: Callable[[BaseException], None]) -> None:
+    """Write a line every second. A reader that does not read misses lines; one that is gone ends the master."""
+    try:
+        while True:
+            await asyncio.sleep(_REPORT_INTERVAL)
+            if select.select([], [sys.stdout], [], 0)[1]:
+                sys.stdout.write(msgspec.json.encode(read_counts(link, time.time())).decode() + "\n")
+                sys.stdout.flush()
+    except Exception as error:
+        fail(error)

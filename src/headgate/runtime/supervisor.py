@@ -1,6 +1,6 @@
-"""A crew: so many worker processes, started, started again when they die, asked for their states, and ended.
+"""Worker processes: started, restarted when they end, asked for their states, and stopped.
 
-What they work at is their plan's business. Each has a number, which whoever takes its place gets too.
+What a worker runs is given by its `WorkerSpec`. Each has a number, which its replacement gets too.
 """
 
 import asyncio
@@ -10,250 +10,247 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
 from headgate.config.tree import Loop
 from headgate.errors import ConfigurationError
-from headgate.runtime.event_loop import say
-from headgate.runtime.ipc import Ask, Channel, End, Failed, Ready, Told
+from headgate.runtime.ipc import Channel, Ready, Shutdown, StartFailed, StateQuery, StateReport
+from headgate.runtime.stderr import write_line
 
-__all__ = ["Crew", "Member", "Plan"]
+__all__ = ["Supervisor", "WorkerProcess", "WorkerSpec"]
 
-_FIRST_PAUSE = 0.1
-_LONGEST_PAUSE = 10.0
-_LASTING = 10.0
-"""Seconds after which a worker counts as having worked."""
-_PATIENCE = 1.0
-"""Seconds a worker has to tell its state; what it told last counts for one that does not."""
-_START_TIMEOUT = 60.0
-"""Seconds a worker has to start; it may have bundles to read. One that is not ready then is killed."""
-_MOST_ASKED = 60
-"""Questions that a worker leaves unanswered before it is asked no more."""
-_GRACE = 2.0
-"""Seconds a worker has to be gone after its time is over."""
+_MIN_RESTART_PAUSE: Final = 0.1
+_MAX_RESTART_PAUSE: Final = 10.0
+_STABLE_AFTER: Final = 10.0
+"""Seconds after which the end of a worker does not lengthen the pause before its restart."""
+_STATE_TIMEOUT: Final = 1.0
+"""Seconds a worker has to report its state; after that its last report counts."""
+_START_TIMEOUT: Final = 60.0
+"""Seconds a worker has to become ready (it may have bundles to read); after that it is killed."""
+_MAX_QUERIES: Final = 60
+"""Unanswered queries after which a worker gets no further one."""
+_KILL_AFTER: Final = 2.0
+"""Seconds after the drain timeout at which a worker is killed."""
 
 _State = TypeVar("_State")
 
 
-class Plan(Protocol[_State]):
-    """What a crew is there for."""
+class WorkerSpec(Protocol[_State]):
+    """What the workers of a supervisor run."""
 
     module: str
-    """What a worker runs."""
-    hears: Any
+    """The module that a worker process runs."""
+    message_type: Any
     """The union of the messages that workers send."""
-    nothing: _State
-    """The state of a worker that has told none."""
+    initial_state: _State
+    """The state of a worker that has reported none."""
 
-    def orders(self, number: int) -> msgspec.Struct:
-        """Give the first message to a worker."""
+    def configuration(self, number: int) -> msgspec.Struct:
+        """Return the `Configure` message for a worker."""
 
-    def heard(self, member: "Member[_State]", message: Any) -> None:
-        """Hear a message of a kind that not every crew has."""
+    def on_message(self, worker: "WorkerProcess[_State]", message: Any) -> None:
+        """Handle a message of a kind that not every supervisor has."""
 
-    def buried(self, member: "Member[_State]") -> None:
-        """Keep what is worth keeping of a worker that is gone."""
+    def on_exit(self, worker: "WorkerProcess[_State]") -> None:
+        """Keep what is needed of a worker that has ended."""
 
 
-class Member(Generic[_State]):
-    """One worker process as its parent sees it."""
+class WorkerProcess(Generic[_State]):
+    """One worker process as its supervisor sees it."""
 
-    def __init__(self, number: int, process: asyncio.subprocess.Process, channel: Channel, plan: Plan[_State]) -> None:
+    def __init__(
+        self, number: int, process: asyncio.subprocess.Process, channel: Channel, spec: WorkerSpec[_State]
+    ) -> None:
         self.number = number
-        """Which of the crew it is, from 0."""
+        """Its number among the workers, from 0."""
         self.process = process
         self.channel = channel
         self.ready = False
-        """Whether it accepts."""
+        """Whether it accepts clients."""
         self.failure = ""
         """Why it could not start."""
-        self.last = plan.nothing
-        """What it told last."""
-        self._plan = plan
-        self._asked: deque[asyncio.Future[_State]] = deque()
+        self.last_state = spec.initial_state
+        """The state that it reported last."""
+        self._spec = spec
+        self._queries: deque[asyncio.Future[_State]] = deque()
         self._settled = asyncio.Event()
-        self._listening = asyncio.get_running_loop().create_task(self._listen())
+        self._receiving = asyncio.get_running_loop().create_task(self._receive())
 
-    async def settle(self) -> None:
-        """Come back when it is ready, or is not going to be."""
+    async def settled(self) -> None:
+        """Wait until it is ready or has failed."""
         await self._settled.wait()
 
-    async def ask(self, *, whole: bool) -> _State:
-        """Give what it is doing now, or what it told last when it does not tell in time."""
-        if not self.ready or len(self._asked) >= _MOST_ASKED:
-            return self.last
-        answer: asyncio.Future[_State] = asyncio.get_running_loop().create_future()
-        self._asked.append(answer)
-        self.channel.send(Ask(whole))
-        await asyncio.wait([answer], timeout=_PATIENCE)
-        return answer.result() if answer.done() else self.last
+    async def state(self, *, whole: bool) -> _State:
+        """Return its current state, or the last one when it does not report in time."""
+        if not self.ready or len(self._queries) >= _MAX_QUERIES:
+            return self.last_state
+        report: asyncio.Future[_State] = asyncio.get_running_loop().create_future()
+        self._queries.append(report)
+        self.channel.send(StateQuery(whole))
+        await asyncio.wait([report], timeout=_STATE_TIMEOUT)
+        return report.result() if report.done() else self.last_state
 
-    async def gone(self) -> str:
-        """Come back when its process has ended and all it said has been heard; returns why it ended."""
+    async def ended(self) -> str:
+        """Wait until its process has ended and its messages are handled; returns why it ended."""
         code = await self.process.wait()
-        await asyncio.shield(self._listening)  # whoever waits here may be told to stop
+        await asyncio.shield(self._receiving)  # the caller may be cancelled
         await self.channel.close()
         return self.failure or (f"exit {code}" if code >= 0 else signal.Signals(-code).name)
 
-    async def _listen(self) -> None:
+    async def _receive(self) -> None:
         while (message := await self.channel.receive()) is not None:
-            if isinstance(message, Told):
-                self.last = message.state
-                if self._asked:
-                    self._asked.popleft().set_result(message.state)
-            elif isinstance(message, Failed):
-                self.failure = message.sentence
+            if isinstance(message, StateReport):
+                self.last_state = message.state
+                if self._queries:
+                    self._queries.popleft().set_result(message.state)
+            elif isinstance(message, StartFailed):
+                self.failure = message.reason
             elif isinstance(message, Ready):
                 self.ready = True
                 self._settled.set()
             else:
-                self._plan.heard(self, message)
+                self._spec.on_message(self, message)
         self.ready = False
         self._settled.set()
-        for waiting in self._asked:
-            waiting.set_result(self.last)
+        for query in self._queries:
+            query.set_result(self.last_state)
 
 
-class Crew(Generic[_State]):
-    """`count` workers after one plan; see the module.
+class Supervisor(Generic[_State]):
+    """`count` worker processes of one spec.
 
-    `descriptors` are handed down to them under the numbers they have here; `tell` is told, in a sentence, of workers
-    that ended by themselves. A worker that is not ready `start_timeout` seconds after its start is killed.
+    `descriptors` are inherited by the workers under the same numbers; `log` is called with a line for each worker that
+    ends by itself. A worker that is not ready `start_timeout` seconds after its start is killed.
     """
 
     def __init__(
         self,
-        plan: Plan[_State],
+        spec: WorkerSpec[_State],
         count: int,
         *,
         loop: Loop = "auto",
         descriptors: Sequence[int] = (),
-        tell: Callable[[str], None] = say,
+        log: Callable[[str], None] = write_line,
         start_timeout: float = _START_TIMEOUT,
     ) -> None:
-        self.ending = False
-        """Whether they are to end."""
-        self._plan = plan
+        self._spec = spec
         self._count = count
         self._loop = loop
         self._descriptors = descriptors
-        self._tell = tell
+        self._log = log
         self._start_timeout = start_timeout
-        self._running: dict[int, Member[_State]] = {}
+        self._is_stopping = False
+        self._running: dict[int, WorkerProcess[_State]] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
-    def members(self) -> list[Member[_State]]:
-        """Those that run."""
+    def workers(self) -> list[WorkerProcess[_State]]:
+        """The workers that run."""
         return list(self._running.values())
 
     async def start(self) -> None:
-        """Start them; comes back when all accept. Raises `ConfigurationError` when one cannot."""
+        """Start the workers; return when all are ready. Raises `ConfigurationError` when one cannot start."""
         loop = asyncio.get_running_loop()
-        members = await asyncio.gather(*map(self._spawn, range(self._count)))
-        self._tasks = [loop.create_task(self._keep(member)) for member in members]
+        workers = await asyncio.gather(*map(self._spawn, range(self._count)))
+        self._tasks = [loop.create_task(self._restart(worker)) for worker in workers]
         self._tasks.append(loop.create_task(self._poll()))
 
     def unready(self) -> str:
-        """Say why nothing is accepted; empty when it is."""
-        if self.ending:
-            return "draining"
-        return "" if any(member.ready for member in self.members) else "starting"
+        """Return why no worker accepts clients; empty when one does."""
+        return "" if any(worker.ready for worker in self.workers) else "starting"
 
     async def states(self, *, whole: bool) -> list[_State]:
-        """Ask every worker; give the states of those that live then, while the plan has those of the others."""
-        members = self.members
-        told = await asyncio.gather(*(member.ask(whole=whole) for member in members))
-        return [state for member, state in zip(members, told, strict=True) if member.process.pid in self._running]
+        """Return the states of the workers that run; those that end meanwhile are left to the spec's `on_exit`."""
+        workers = self.workers
+        states = await asyncio.gather(*(worker.state(whole=whole) for worker in workers))
+        return [state for worker, state in zip(workers, states, strict=True) if worker.process.pid in self._running]
 
-    def send(self, message: msgspec.Struct) -> None:
-        """Send a message to all."""
-        for member in self.members:
-            member.channel.send(message)
+    def reload(self) -> None:
+        """Send each worker its configuration again."""
+        for worker in self.workers:
+            worker.channel.send(self._spec.configuration(worker.number))
 
-    async def end(self, seconds: float) -> None:
-        """End them all: politely, and after `seconds` not. Comes back when all they said is heard, and they are buried.
+    async def stop(self, seconds: float) -> None:
+        """Stop all workers gracefully; kill those still running after `seconds`. Returns when all have ended.
 
         A second call, while the first one waits, has it wait no longer.
         """
-        if self.ending:
+        if self._is_stopping:
             seconds = 0
-        self.ending = True
+        self._is_stopping = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        members = self.members
-        self.send(End(seconds))
-        gone = [asyncio.ensure_future(self._see_off(member)) for member in members]
+        workers = self.workers
+        for worker in workers:
+            worker.channel.send(Shutdown(seconds))
+        ended = [asyncio.ensure_future(self._remove(worker)) for worker in workers]
         try:
-            if gone:
-                await asyncio.wait(gone, timeout=seconds + _GRACE)
+            if ended:
+                await asyncio.wait(ended, timeout=seconds + _KILL_AFTER)
         finally:
-            for member in members:
-                if member.process.returncode is None:
-                    member.process.kill()
-            await asyncio.gather(*gone)
+            for worker in workers:
+                if worker.process.returncode is None:
+                    worker.process.kill()
+            await asyncio.gather(*ended)
 
-    async def _see_off(self, member: Member[_State]) -> str:
-        """Come back when a worker is gone and buried; returns why it ended."""
-        why = await member.gone()
-        self._bury(member)
-        return why
+    async def _remove(self, worker: WorkerProcess[_State]) -> str:
+        """Wait until a worker has ended, and forget it; returns why it ended."""
+        reason = await worker.ended()
+        if self._running.pop(worker.process.pid, None) is not None:
+            self._spec.on_exit(worker)
+        return reason
 
-    async def _spawn(self, number: int) -> Member[_State]:
-        """Start a worker; comes back when it accepts. Raises `ConfigurationError` when it cannot."""
+    async def _spawn(self, number: int) -> WorkerProcess[_State]:
+        """Start a worker; return when it is ready. Raises `ConfigurationError` when it cannot start."""
         ours, theirs = socket.socketpair()
         with theirs:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
-                *("-m", self._plan.module, str(theirs.fileno()), self._loop),
+                *("-m", self._spec.module, str(theirs.fileno()), self._loop),
                 pass_fds=[theirs.fileno(), *self._descriptors],
                 stdin=asyncio.subprocess.DEVNULL,
-                # Ctrl-C at the terminal is for the parent, which tells the workers.
-                start_new_session=True,
+                start_new_session=True,  # Ctrl-C at the terminal is for the supervisor
             )
         try:
-            channel = await Channel.over(ours, self._plan.hears)
+            channel = await Channel.open(ours, self._spec.message_type)
         except BaseException:
             process.kill()
             raise
-        member = self._running[process.pid] = Member(number, process, channel, self._plan)
-        member.channel.send(self._plan.orders(number))
+        worker = self._running[process.pid] = WorkerProcess(number, process, channel, self._spec)
+        worker.channel.send(self._spec.configuration(number))
         try:
             async with asyncio.timeout(self._start_timeout):
-                await member.settle()
+                await worker.settled()
         except TimeoutError:
-            member.failure = f"not ready {self._start_timeout:g} s after its start"
+            worker.failure = f"not ready {self._start_timeout:g} s after its start"
             process.kill()
-        if member.failure or not member.ready:
-            raise ConfigurationError(await self._see_off(member))
-        return member
+        if worker.failure or not worker.ready:
+            raise ConfigurationError(await self._remove(worker))
+        return worker
 
-    def _bury(self, member: Member[_State]) -> None:
-        if self._running.pop(member.process.pid, None) is not None:
-            self._plan.buried(member)
-
-    async def _keep(self, member: Member[_State]) -> None:
-        """Start another worker whenever one ends, pausing longer the sooner they do."""
-        pause = _FIRST_PAUSE
-        while not self.ending:
+    async def _restart(self, worker: WorkerProcess[_State]) -> None:
+        """Replace a worker whenever it ends, after a pause that doubles as long as they end soon."""
+        pause = _MIN_RESTART_PAUSE
+        while not self._is_stopping:
             began = time.monotonic()
-            why = await self._see_off(member)
-            pause = _FIRST_PAUSE if time.monotonic() - began > _LASTING else min(2 * pause, _LONGEST_PAUSE)
-            while not self.ending:
-                self._tell(f"headgate: worker {member.process.pid} ended ({why}); another one starts in {pause:g} s")
+            reason = await self._remove(worker)
+            is_stable = time.monotonic() - began > _STABLE_AFTER
+            pause = _MIN_RESTART_PAUSE if is_stable else min(2 * pause, _MAX_RESTART_PAUSE)
+            while not self._is_stopping:
+                self._log(f"headgate: worker {worker.process.pid} ended ({reason}); another one starts in {pause:g} s")
                 await asyncio.sleep(pause)
                 try:
-                    member = await self._spawn(member.number)
+                    worker = await self._spawn(worker.number)
                 except (ConfigurationError, OSError) as error:
-                    why, pause = str(error), min(2 * pause, _LONGEST_PAUSE)
+                    reason, pause = str(error), min(2 * pause, _MAX_RESTART_PAUSE)
                 else:
                     break
 
     async def _poll(self) -> None:
-        """Know what each worker has counted, for when it is gone."""
+        """Keep the last states up to date, for workers that end."""
         while True:
-            await asyncio.sleep(_PATIENCE)
+            await asyncio.sleep(_STATE_TIMEOUT)
             await self.states(whole=False)

@@ -3,8 +3,6 @@
 import pytest
 
 from headgate.cli.master import MasterOptions
-from headgate.config import parse
-from headgate.runtime.gate.build import warn
 
 FILE = '[[domain]]\nname = "a"\nrules = ["{rule}"]\nalgorithm = "{algorithm}"\n'
 
@@ -22,19 +20,6 @@ def test_config_check_warns_and_takes_the_file(headgate, tmp_path, rule, algorit
         assert ran.err.startswith(
             "headgate: warning: domain 'a': the algorithm log keeps 20000 timestamps of each client"
         )
-
-
-def test_each_domain_is_told_of_by_itself():
-    told = []
-    warn(
-        parse(
-            FILE.format(rule="20000/h", algorithm="log")
-            + FILE.format(rule="1/s", algorithm="log").replace('"a"', '"b"')
-        ),
-        told.append,
-    )
-    assert len(told) == 1
-    assert "'a'" in told[0]
 
 
 def test_a_rule_that_is_refused_is_one_sentence(headgate, tmp_path):

@@ -4,7 +4,7 @@ import socket
 
 import msgspec
 
-from headgate.runtime.ipc import Ask, Channel, Configure, End, Ready, Told
+from headgate.runtime.ipc import Channel, Configure, Ready, Shutdown, StateQuery, StateReport
 
 
 class State(msgspec.Struct, frozen=True):
@@ -12,30 +12,36 @@ class State(msgspec.Struct, frozen=True):
     until: float
 
 
-def test_messages_arrive_as_they_were_sent_and_the_end_is_none():
-    sent = [Ready(), Ask(True), End(1.5), Configure(State(b"\xff", 2.0)), Told(State(b"", -math.inf))]
+def test_messages_arrive_as_sent_and_none_at_the_end():
+    sent = [
+        Ready(),
+        StateQuery(True),
+        Shutdown(1.5),
+        Configure(State(b"\xff", 2.0)),
+        StateReport(State(b"", -math.inf)),
+    ]
 
     async def talk():
         ours, theirs = socket.socketpair()
-        hears = Ready | Ask | End | Configure[State] | Told[State]
-        near, far = await Channel.over(ours, hears), await Channel.over(theirs, hears)
+        message_type = Ready | StateQuery | Shutdown | Configure[State] | StateReport[State]
+        one, other = await Channel.open(ours, message_type), await Channel.open(theirs, message_type)
         for message in sent:
-            near.send(message)
-        assert [await far.receive() for _ in sent] == sent
-        near.send(Told(State(bytes(1 << 20), 0.0)))
-        assert len((await far.receive()).state.name) == 1 << 20
-        await near.close()
-        assert await far.receive() is None
-        near.send(Ready())  # to nobody
-        await far.close()
+            one.send(message)
+        assert [await other.receive() for _ in sent] == sent
+        one.send(StateReport(State(bytes(1 << 20), 0.0)))
+        assert len((await other.receive()).state.name) == 1 << 20
+        await one.close()
+        assert await other.receive() is None
+        one.send(Ready())  # dropped
+        await other.close()
 
     asyncio.run(talk())
 
 
-def test_an_end_within_a_message_or_nonsense_is_the_end():
+def test_incomplete_or_oversized_message_is_the_end():
     async def talk(piece):
         ours, theirs = socket.socketpair()
-        channel = await Channel.over(ours, Ready | Ask)
+        channel = await Channel.open(ours, Ready | StateQuery)
         theirs.sendall(piece)
         theirs.close()
         assert await channel.receive() is None

@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from headgate.config import Address
-from headgate.runtime.listen import reserved
+from headgate.runtime.listen import listen_error, reserve_addresses
 
 
 def listening(address, *, sharing):
@@ -21,8 +21,8 @@ def listening(address, *, sharing):
     return sock
 
 
-def test_who_shares_may_listen_there_and_others_not():
-    with reserved(Address("127.0.0.1", 0)) as [address]:
+def test_reserved_address_is_open_to_sockets_that_share_only():
+    with reserve_addresses(Address("127.0.0.1", 0)) as [address]:
         assert address[1]
         with listening(address, sharing=True), listening(address, sharing=True):
             pass
@@ -31,35 +31,56 @@ def test_who_shares_may_listen_there_and_others_not():
     listening(address, sharing=False).close()
 
 
-def test_an_address_that_others_share_is_not_to_be_had():
+def test_address_that_another_program_shares_is_not_available():
     with (
         listening(("127.0.0.1", 0), sharing=True) as taken,
         pytest.raises(OSError, match="in use"),
-        reserved(Address(*taken.getsockname())),
+        reserve_addresses(Address(*taken.getsockname())),
     ):
         pass
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="there is no IPv6 here")
-def test_every_address_there_is_has_the_same_port():
-    with reserved(Address("*", 0)) as found:
+def test_star_reserves_both_families_at_one_port():
+    with reserve_addresses(Address("*", 0)) as found:
         assert {host for host, _ in found} == {"0.0.0.0", "::"}
         assert len({port for _, port in found}) == 1
 
 
-def test_every_address_of_a_host_has_the_same_port(monkeypatch):
+def test_all_addresses_of_a_host_have_one_port(monkeypatch):
     found = [(socket.AF_INET, 1, 6, "", ("127.0.0.1", 0)), (socket.AF_INET, 1, 6, "", ("127.0.0.2", 0))]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
-    with reserved(Address("both", 0)) as [one, other]:
+    with reserve_addresses(Address("both", 0)) as [one, other]:
         assert (one[0], other[0]) == ("127.0.0.1", "127.0.0.2")
         assert one[1] == other[1]
 
 
-def test_an_address_that_this_machine_does_not_have_is_passed_over_where_there_is_another(monkeypatch):
+def test_missing_address_is_skipped_if_the_host_has_another(monkeypatch):
     found = [(socket.AF_INET, 1, 6, "", ("192.0.2.1", 0)), (socket.AF_INET, 1, 6, "", ("127.0.0.1", 0))]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
-    with reserved(Address("both", 0)) as [address]:
+    with reserve_addresses(Address("both", 0)) as [address]:
         assert address[0] == "127.0.0.1"
     del found[1]
-    with pytest.raises(OSError, match=os.strerror(errno.EADDRNOTAVAIL)), reserved(Address("both", 0)):
+    with pytest.raises(OSError, match=os.strerror(errno.EADDRNOTAVAIL)), reserve_addresses(Address("both", 0)):
         pass
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (
+            OSError(errno.EADDRINUSE, "x"),
+            "127.0.0.1:1 is taken by another program; stop that one, or choose another address with --listen",
+        ),
+        (
+            OSError(errno.EACCES, "x"),
+            "cannot listen at 127.0.0.1:1 (permission denied); choose another address with --listen",
+        ),
+        (
+            socket.gaierror(socket.EAI_NONAME, "Name or service not known"),
+            "cannot listen at 127.0.0.1:1 (Name or service not known); choose another address with --listen",
+        ),
+    ],
+)
+def test_error_names_address_reason_and_flag(error, message):
+    assert str(listen_error("--listen", Address("127.0.0.1", 1), error)) == message

@@ -1,4 +1,4 @@
-"""Workers that are real processes, of programs made for the purpose."""
+"""Worker processes that run small programs of the test."""
 
 import asyncio
 import signal
@@ -6,8 +6,8 @@ import signal
 import pytest
 
 from headgate.errors import ConfigurationError
-from headgate.runtime.ipc import Failed, Ready, Told
-from headgate.runtime.supervisor import Crew
+from headgate.runtime.ipc import Ready, StartFailed, StateReport
+from headgate.runtime.supervisor import Supervisor
 
 HANGS = "import time; time.sleep(600)"
 IS_READY = """
@@ -20,96 +20,96 @@ message = msgspec.msgpack.encode(Ready())
 channel.sendall(len(message).to_bytes(4, "big") + message)
 """
 ENDS = f"{IS_READY}\nsys.exit(3)"
-STAYS = f"{IS_READY}\nwhile b'End' not in channel.recv(65536): pass"
+STAYS = f"{IS_READY}\nwhile b'Shutdown' not in channel.recv(65536): pass"
 
 
-class Plan:
-    """What the workers are: a program; the exit codes of those that are over."""
+class Spec:
+    """Workers that run a program of the test; the exit codes of those that have ended."""
 
     module = "made_worker"
-    hears = Ready | Failed | Told[int]
-    nothing = 0
+    message_type = Ready | StartFailed | StateReport[int]
+    initial_state = 0
 
     def __init__(self):
         self.codes = []
 
-    def orders(self, number):
-        return Told(number)
+    def configuration(self, number):
+        return StateReport(number)
 
-    def heard(self, member, message):
+    def on_message(self, worker, message):
         raise AssertionError(message)
 
-    def buried(self, member):
-        self.codes.append(member.process.returncode)
+    def on_exit(self, worker):
+        self.codes.append(worker.process.returncode)
 
 
 @pytest.fixture
 def program(tmp_path, monkeypatch):
-    """Return a function that says what workers do from the next one on."""
+    """Return a function that sets the program of the workers started from then on."""
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     return (tmp_path / "made_worker.py").write_text
 
 
-def test_a_worker_that_hangs_at_its_start_is_killed_and_said(program):
+def test_worker_that_hangs_at_its_start_is_killed(program):
     program(HANGS)
-    plan = Plan()
-    crew = Crew(plan, 1, start_timeout=0.2)
+    spec = Spec()
+    supervisor = Supervisor(spec, 1, start_timeout=0.2)
 
     async def main():
         with pytest.raises(ConfigurationError, match=r"^not ready 0\.2 s after its start$"):
-            await asyncio.wait_for(crew.start(), 60)
-        assert crew.members == []
-        await crew.end(0)
+            await asyncio.wait_for(supervisor.start(), 60)
+        assert supervisor.workers == []
+        await supervisor.stop(0)
 
     asyncio.run(main())
-    assert plan.codes == [-signal.SIGKILL]
+    assert spec.codes == [-signal.SIGKILL]
 
 
-def test_a_worker_that_hangs_at_its_start_is_replaced(program):
+def test_worker_that_hangs_at_its_start_is_replaced(program):
     """The first one ends, the second hangs, the third one stays."""
     program(ENDS)
-    plan, told, third = Plan(), [], asyncio.Event()
+    spec, lines, third = Spec(), [], asyncio.Event()
 
-    def tell(sentence):
-        told.append(sentence)
-        if len(told) == 1:
+    def log(message):
+        lines.append(message)
+        if len(lines) == 1:
             program(HANGS)
-            crew._start_timeout = 0.2
+            supervisor._start_timeout = 0.2
         else:
             program(STAYS)
-            crew._start_timeout = 60.0
+            supervisor._start_timeout = 60.0
             third.set()
 
-    crew = Crew(plan, 1, tell=tell)
+    supervisor = Supervisor(spec, 1, log=log)
 
     async def main():
         async with asyncio.timeout(60):
-            await crew.start()
+            await supervisor.start()
             await third.wait()
-            while not crew.members:  # noqa: ASYNC110 - nothing tells when a process was started
+            while not supervisor.workers:  # noqa: ASYNC110 - nothing tells when a process was started
                 await asyncio.sleep(0.01)
-            await crew.members[0].settle()
-            assert crew.unready() == ""
-        await crew.end(10)
+            await supervisor.workers[0].settled()
+            assert supervisor.unready() == ""
+        await supervisor.stop(10)
 
     asyncio.run(main())
-    assert "ended (exit 3)" in told[0]
-    assert "ended (not ready 0.2 s after its start)" in told[1]
-    assert plan.codes == [3, -signal.SIGKILL, 0]
+    assert "ended (exit 3)" in lines[0]
+    assert "ended (not ready 0.2 s after its start)" in lines[1]
+    assert spec.codes == [3, -signal.SIGKILL, 0]
 
 
-def test_questions_to_a_worker_that_answers_none_are_bounded(program):
+def test_unanswered_queries_of_a_worker_are_bounded(program):
     program(STAYS)
-    crew = Crew(Plan(), 1)
+    supervisor = Supervisor(Spec(), 1)
 
     async def main():
-        await crew.start()
-        member = crew.members[0]
+        await supervisor.start()
+        worker = supervisor.workers[0]
         loop = asyncio.get_running_loop()
-        member._asked.extend(loop.create_future() for _ in range(60))
-        assert await member.ask(whole=False) == 0
-        assert len(member._asked) == 60
-        await crew.end(10)
+        worker._queries.extend(loop.create_future() for _ in range(60))
+        assert await worker.state(whole=False) == 0
+        assert len(worker._queries) == 60
+        await supervisor.stop(10)
 
     asyncio.run(main())

@@ -37,9 +37,8 @@ def serve(*, file: str, listen: str, unpack: bool, profile: "Profile") -> None:
     headgate bundle serve site.wbn
     headgate bundle serve site.wbn --unpack --listen 127.0.0.1:8000
     """
-    from headgate.runtime.bundle_server import serve_bundle
-    from headgate.runtime.event_loop import say
+    from headgate.runtime.bundle_server import run_bundle_server
 
     with refusals(file), unreadable(file):
-        code = serve_bundle(file, listen=listen, unpack=unpack, profile=profile, ready=lambda url: say(f"ready {url}"))
+        code = run_bundle_server(file, listen=listen, unpack=unpack, profile=profile)
     click.get_current_context().exit(code)

@@ -1,4 +1,4 @@
-"""Configuration to objects: the one place where the rooms below are put together. Nothing here opens a socket."""
+"""Builds the parts of a gate from its configuration. Opens no socket."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
@@ -10,7 +10,7 @@ from headgate.limit import Domain, Gatekeeper, Master
 from headgate.limit.gatekeeper import MAX_HOLD, Account, longest_hold, spacing
 from headgate.origin import Identify, Rejections, Route, Routes, parse_identify
 from headgate.origin.gateway import Gateway, TlsKeys
-from headgate.runtime.gate.bundle_loader import shelf_of
+from headgate.runtime.gate.bundle_loader import load_bundles
 
 if TYPE_CHECKING:
     from headgate.origin.bundle import Shelf
@@ -20,20 +20,20 @@ __all__ = [
     "Composition",
     "check_composition",
     "compose",
-    "gatekeeper_of",
-    "gateway_of",
-    "kept_domains",
-    "master_of",
+    "build_gatekeeper",
+    "build_gateway",
+    "build_master",
+    "domains_with_kept_holds",
+    "log_warnings",
     "require_gate",
-    "warn",
 ]
 
 CATCH_ALL = "default"
-"""The domain of every request, where rules are given without one."""
+"""The name of the domain that takes all requests, where rules are given without a domain."""
 
 
 class Composition(NamedTuple):
-    """What decides on requests, as far as configuration says it."""
+    """What decides on requests, built from the configuration."""
 
     domains: tuple[Domain, ...]
     routes: Routes
@@ -43,7 +43,7 @@ class Composition(NamedTuple):
 
 
 def compose(tree: Configuration) -> Composition:
-    """Build what decides. Raises `ConfigurationError` for what cannot be meant."""
+    """Build what decides on requests. Raises `ConfigurationError` for an invalid configuration."""
     gate = tree.gate
     sections = tree.domain or (DomainSection(name=CATCH_ALL),)
     domains = tuple(section.domain() for section in sections)
@@ -65,27 +65,27 @@ def compose(tree: Configuration) -> Composition:
 
 
 def check_composition(tree: Configuration) -> None:
-    """Check all that can be checked without a socket; a file that names no origin is for a master alone."""
+    """Check all that can be checked without a socket; a file without an origin is one for a master."""
     composed = compose(tree)
-    shelf_of(tree)
+    load_bundles(tree)
     if not tree.gate.origin:
         return
     require_gate(tree)
-    gateway_of(tree, composed, gatekeeper_of(tree, composed.domains, None))
+    build_gateway(tree, composed, build_gatekeeper(tree, composed.domains, None))
     if tree.gate.tls.cert:
         TlsKeys(tree.gate.tls.cert, tree.gate.tls.key)
 
 
-def warn(tree: Configuration, tell: Callable[[str], None]) -> None:
-    """Tell of domains whose rules cost much."""
+def log_warnings(tree: Configuration, log: Callable[[str], None]) -> None:
+    """Log a warning for each domain whose rules need much memory."""
     for section in tree.domain:
         sentence = section.domain().warning
         if sentence:
-            tell(f"headgate: warning: {sentence}")
+            log(f"headgate: warning: {sentence}")
 
 
 def require_gate(tree: Configuration) -> None:
-    """Raise `ConfigurationError` when there is nothing to forward to, or nothing to limit by."""
+    """Raise `ConfigurationError` without an origin, and without a rule for the embedded master."""
     gate = tree.gate
     if not gate.origin:
         raise ConfigurationError("no origin: add --origin http://127.0.0.1:8000, or gate.origin to the configuration")
@@ -93,10 +93,10 @@ def require_gate(tree: Configuration) -> None:
         raise ConfigurationError("no rule: add --rule '10/s burst 20', or a [[domain]] with rules to the configuration")
 
 
-def gateway_of(
-    tree: Configuration, composed: Composition, gatekeeper: Gatekeeper, shelf: "Shelf | None" = None
+def build_gateway(
+    tree: Configuration, composed: Composition, gatekeeper: Gatekeeper, bundles: "Shelf | None" = None
 ) -> Gateway:
-    """Give the gateway, which listens nowhere yet. Raises `ConfigurationError` for an origin that is none."""
+    """Build the gateway; it does not listen yet. Raises `ConfigurationError` for an invalid origin."""
     gate = tree.gate
     return Gateway(
         origin=gate.origin,
@@ -105,22 +105,22 @@ def gateway_of(
         routes=composed.routes,
         reject=composed.reject,
         advice=composed.advice,
-        local=shelf.publish if shelf is not None and shelf.published else None,
-        lifeboat=shelf.rescue if shelf is not None and shelf.lifeboats else None,
+        local=bundles.publish if bundles is not None and bundles.published else None,
+        lifeboat=bundles.rescue if bundles is not None and bundles.lifeboats else None,
         trusted=gate.trusted_proxies,
         timeouts=gate.timeouts,
         bounds=gate.bounds,
     )
 
 
-def gatekeeper_of(tree: Configuration, domains: tuple[Domain, ...], account: Account | None) -> Gatekeeper:
-    """Give the gatekeeper: with its master inside, unless `account` leads to one in another process."""
+def build_gatekeeper(tree: Configuration, domains: tuple[Domain, ...], account: Account | None) -> Gatekeeper:
+    """Build the gatekeeper: with an embedded master, unless `account` sends to one in another process."""
     gate, bound = tree.gate, tree.master.max_identifiers
     # A master elsewhere may apply rules that this file does not have.
     rules_are_known = gate.master == "embedded" or all(domain.rules for domain in domains)
     return Gatekeeper(
         account,
-        master=master_of(tree, domains) if account is None else None,
+        master=build_master(tree, domains) if account is None else None,
         max_delay=gate.max_delay,
         max_delayed=gate.max_delayed,
         spacing=spacing(domains),
@@ -129,16 +129,17 @@ def gatekeeper_of(tree: Configuration, domains: tuple[Domain, ...], account: Acc
     )
 
 
-def master_of(tree: Configuration, domains: tuple[Domain, ...]) -> Master:
-    """Give the master of a gate, in its process or in the parent of its workers."""
+def build_master(tree: Configuration, domains: tuple[Domain, ...]) -> Master:
+    """Build the master of a gate, for its process or for the supervisor of its workers."""
     return Master(domains, max_identifiers=tree.master.max_identifiers, max_delay=tree.gate.max_delay)
 
 
-def kept_domains(tree: Configuration, old: Composition, new: Composition) -> set[str]:
-    """Name the domains whose holds outlive the change from `old` to `new`, which `tree` asked for.
+def domains_with_kept_holds(tree: Configuration, old: Composition, new: Composition) -> set[str]:
+    """Return the names of the domains whose holds are kept on the change from `old` to `new`, made for `tree`.
 
-    A domain whose rules changed starts afresh: who waits for a rule that was a mistake should not wait it out. Not so
-    where a master elsewhere applies the rules: it knows nothing of the change, and would not say a hold again.
+    A domain whose rules changed loses its holds: a client that is held by a rule that was a mistake should not wait for
+    its end. Where a master elsewhere applies the rules, all are kept: it does not know of the change, and would not
+    publish a hold again.
     """
     names = {domain.name for domain in new.domains}
     if tree.gate.master != "embedded":

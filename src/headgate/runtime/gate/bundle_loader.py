@@ -1,6 +1,6 @@
-"""The bundles of a configuration, opened: what a gate publishes and answers rejected requests from.
+"""Loads the bundles of a configuration, which a gate publishes and from which it answers rejected requests.
 
-What reads bundles is imported with the first of them: a gate without any starts without it.
+The modules that read bundles are imported when there is one.
 """
 
 from collections.abc import Callable
@@ -13,16 +13,16 @@ from headgate.origin.routes import plain_path
 if TYPE_CHECKING:
     from headgate.origin.bundle import Publication, Shelf
 
-__all__ = ["broken", "shelf_of"]
+__all__ = ["load_bundles"]
 
 
-def shelf_of(
-    tree: Configuration, old: "Shelf | None" = None, *, complain: Callable[[str], None] = lambda _sentence: None
+def load_bundles(
+    tree: Configuration, old: "Shelf | None" = None, *, complain: Callable[[str], None] = lambda _message: None
 ) -> "Shelf | None":
-    """Open the bundles of `tree`, but for files that `old` has as they are; None when there are none.
+    """Load the bundles of `tree`, except files that `old` has loaded and that are unchanged; None without bundles.
 
-    Each complains by itself when its file changes and is no bundle any more. Raises `ConfigurationError` for one that
-    is none now, or that would do nothing.
+    `complain` is called when the file of one is later replaced by an invalid one. Raises `ConfigurationError` for an
+    invalid bundle, and for a section that has no effect.
     """
     if not tree.bundle:
         return None
@@ -34,7 +34,7 @@ def shelf_of(
     for index, section in enumerate(tree.bundle):
         where = f"bundle[{index}]"
         _check(section, where)
-        publication = known.get((section.file, section.profile)) or _opened(section, where, complain)
+        publication = known.get((section.file, section.profile)) or _load(section, where, complain)
         if section.path.encode() in published:
             raise ConfigurationError(f"{where}.path: {section.path!r} is taken; each bundle has its own path")
         if section.path:
@@ -44,29 +44,29 @@ def shelf_of(
     return Shelf(published, lifeboats)
 
 
-def broken(error: BundleError | OSError, path: str, profile: str) -> str:
-    """Say why the file at `path` cannot be served, and what could be done about it."""
+def _explain(error: BundleError | OSError, path: str, profile: str) -> str:
+    """Return why the file at `path` cannot be served, and what to do about it."""
     if isinstance(error, OSError):
         return f"{path}: {error.strerror.lower() if error.strerror else error}; name a readable file"
-    said = f"{path} is no bundle that can be served: {error.reason} at byte {error.offset} ({error.step})"
+    message = f"{path} is not a valid bundle: {error.reason} at byte {error.offset} ({error.step})"
     if profile == "strict" and error.kind == "format":
         from headgate.origin.bundle import Edition
 
         try:
             Edition(path, profile="compat")
         except (BundleError, OSError):
-            return said
-        return f"{said}; profile compat takes it, as it does what the published tools write"
-    return said
+            return message
+        return f"{message}; profile compat accepts it, as it accepts what the published tools write"
+    return message
 
 
-def _opened(section: BundleSection, where: str, complain: Callable[[str], None]) -> "Publication":
+def _load(section: BundleSection, where: str, complain: Callable[[str], None]) -> "Publication":
     from headgate.origin.bundle import Publication
 
     try:
         return Publication(section.file, profile=section.profile, complain=complain)
     except (BundleError, OSError) as error:
-        raise ConfigurationError(f"{where}.file: {broken(error, section.file, section.profile)}") from None
+        raise ConfigurationError(f"{where}.file: {_explain(error, section.file, section.profile)}") from None
 
 
 def _check(section: BundleSection, where: str) -> None:
@@ -74,11 +74,11 @@ def _check(section: BundleSection, where: str) -> None:
     plain = plain_path(path.encode("utf-8", "replace")).decode("utf-8", "replace")
     if path and (path != plain or path[0] != "/" or "?" in path or "#" in path):
         instead = "/" + plain.partition("?")[0].partition("#")[0].lstrip("/")
-        raise ConfigurationError(f"{where}.path: {path!r} is no path, decoded and plain; try {instead!r}")
+        raise ConfigurationError(f"{where}.path: {path!r} is not a path in decoded and normal form; try {instead!r}")
     if not path and not section.lifeboat:
-        raise ConfigurationError(f"{where}: it does nothing; give it a path to publish it at, or lifeboat = true")
+        raise ConfigurationError(f"{where}: it has no effect; add a path to publish it at, or lifeboat = true")
     if section.hosts and not section.lifeboat:
-        raise ConfigurationError(f"{where}.hosts: only a lifeboat asks for hosts; add lifeboat = true beside it")
+        raise ConfigurationError(f"{where}.hosts: hosts are for a lifeboat; add lifeboat = true")
     for host in section.hosts:
         if not host or any(character in host for character in "/@?#, ") or not host.isascii():
-            raise ConfigurationError(f"{where}.hosts: {host!r} is no host; try 'www.example.org', or '*' for all")
+            raise ConfigurationError(f"{where}.hosts: {host!r} is not a host; try 'www.example.org', or '*' for all")

@@ -13,8 +13,8 @@ class GateOptions:
     """What a gate needs beside its configuration."""
 
     read: Callable[[], tuple[Configuration, str | None]]
-    """Reads the configuration, at the start and at each reload; gives also the name of its file, if there is one."""
+    """Reads the configuration, at the start and at each reload; also returns the name of its file, if there is one."""
     demo: bool = False
-    """Whether a sample origin is started, and what to try is printed."""
+    """Whether to start a sample origin, and to print what to try."""
     require_admin: bool = False
-    """Whether an admin address in use is an error although it is the default one."""
+    """Whether an admin address that is in use is an error although it is the default one."""

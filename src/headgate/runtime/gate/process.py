@@ -1,6 +1,6 @@
-"""One gate in one process: gateway, gatekeeper and link put together, watched, changed and ended.
+"""One gate in one process: gateway, gatekeeper and link built together, watched, reloaded and drained.
 
-It is a gate of its own, or one worker among several; which of the two it does not know.
+It is a gate of its own, or one worker of several.
 """
 
 import asyncio
@@ -8,151 +8,158 @@ import gc
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import Final
 
 import msgspec
 
 from headgate.config import Address, Configuration
-from headgate.errors import ConfigurationError
 from headgate.limit import Domain, Gatekeeper, Master
 from headgate.link import GatekeeperLink
 from headgate.observe import DomainState, HeldIdentifier, State
 from headgate.observe.state import identifier_digest, identifier_text
 from headgate.origin.gateway import TlsKeys
-from headgate.runtime.event_loop import say
 from headgate.runtime.gate.build import (
     Composition,
+    build_gatekeeper,
+    build_gateway,
     compose,
-    gatekeeper_of,
-    gateway_of,
-    kept_domains,
+    domains_with_kept_holds,
     require_gate,
 )
-from headgate.runtime.gate.bundle_loader import shelf_of
-from headgate.runtime.listen import address_sentence
+from headgate.runtime.gate.bundle_loader import load_bundles
+from headgate.runtime.listen import listen_error
+from headgate.runtime.stderr import write_line
 
-__all__ = ["Gate", "GateOrders", "frozen_changes", "master_counters"]
+__all__ = ["GateConfiguration", "GateProcess", "master_counters", "restart_keys"]
 
-_FORGET_EVERY = 0.1
-_LOOK_EVERY = 1.0
-_FORGET_AT_ONCE = 1_000
-"""Holds, and histories, examined at a time; it takes a millisecond or two."""
-_MOST_HELD = 10
-_GREETING = 0.25
-_GLANCES = 50
-_FROZEN = ("listen", "origin", "admin", "workers", "master", "accounting", "loop", "tls", "timeouts", "bounds")
+_FORGET_INTERVAL: Final = 0.1
+_BUNDLE_CHECK_INTERVAL: Final = 1.0
+_MAX_FORGOTTEN: Final = 1_000
+"""Holds, and histories, examined in one step; it takes a millisecond or two."""
+_MAX_HELD: Final = 10
+_SUBSCRIBE_TIMEOUT: Final = 0.25
+_SUBSCRIBE_CHECKS: Final = 50
+_RESTART_KEYS: Final = (
+    *("listen", "origin", "admin", "workers", "master", "accounting", "loop", "tls", "timeouts", "bounds"),
+)
 """Keys of the gate that only a restart can change."""
 
 
-class GateOrders(msgspec.Struct, frozen=True):
-    """What a worker among several is to be."""
+class GateConfiguration(msgspec.Struct, frozen=True):
+    """The configuration of one worker of several."""
 
     tree: Configuration
-    """The configuration; it listens at the address that the parent has reserved."""
+    """The configuration; `gate.listen` is the address that the supervisor has reserved."""
     bus: str = ""
-    """The address of the parent's master; empty where the master is where `tree` says."""
+    """The address of the supervisor's master; empty where the master is where `tree` says."""
 
 
-class Gate:
-    """A gateway with its gatekeeper, link and bundles, as `tree` says.
+class GateProcess:
+    """A gateway with its gatekeeper, link and bundles.
 
-    `bus` is the address of the parent's master, for a worker among several that share one; empty where the master is
-    where `tree` says. Raises `ConfigurationError` for what cannot be composed.
+    `is_worker` for one of several that share the listening address; `bus` is then the address of the master that they
+    share, empty where the master is where `tree` says. Raises `ConfigurationError` for a configuration that cannot be
+    served.
     """
 
-    def __init__(self, tree: Configuration, *, bus: str = "") -> None:
+    def __init__(self, tree: Configuration, *, bus: str = "", is_worker: bool = False) -> None:
         self.tree = tree
         """The configuration in force."""
         self._bus = bus
+        self._is_worker = is_worker
         require_gate(tree)
         self._composed = compose(tree)
-        self._shelf = shelf_of(tree, complain=_complain)
+        self._bundles = load_bundles(tree, complain=_log)
         self._keys = TlsKeys(tree.gate.tls.cert, tree.gate.tls.key) if tree.gate.tls.cert else None
-        self._link = self._linked(tree, self._composed)
+        self._link = self._new_link(tree, self._composed)
         try:
             self.gatekeeper = self._new_gatekeeper(tree, self._composed, self._link)
             """The gatekeeper in force."""
-            self._gateway = gateway_of(tree, self._composed, self.gatekeeper, self._shelf)
+            self._gateway = build_gateway(tree, self._composed, self.gatekeeper, self._bundles)
         except BaseException:
             if self._link is not None:
                 self._link.close()
             raise
-        self._chores: list[asyncio.Task[None]] = []
-        self._accepting = False
+        self._periodic: list[asyncio.Task[None]] = []
 
-    async def start(self, *, reuse_port: bool = False) -> Address:
-        """Accept agents from now on; returns the address bound. Raises `ConfigurationError` when it cannot be had."""
+    async def start(self) -> Address:
+        """Accept clients; returns the address bound. Raises `ConfigurationError` when it is not available."""
         if self._link is not None:
             self._link.start(asyncio.get_running_loop())
-            await self._heard(self._link)
+            await self._wait_for_master(self._link)
         address = Address.parse(self.tree.gate.listen)
         tls = self._keys.context if self._keys is not None else None
         try:
-            await self._gateway.start(address.host, address.port, tls=tls, reuse_port=reuse_port)
+            await self._gateway.start(address.host, address.port, tls=tls, reuse_port=self._is_worker)
         except OSError as error:
-            raise ConfigurationError(address_sentence("--listen", address, error)) from None
-        self._chores = [asyncio.get_running_loop().create_task(chore) for chore in (self._forget(), self._look())]
-        self._accepting = True
-        # What has been built so far stays for good: the collector need not look at it again.
+            raise listen_error("--listen", address, error) from None
+        loop = asyncio.get_running_loop()
+        self._periodic = [loop.create_task(task) for task in (self._forget(), self._check_bundles())]
+        # The objects built so far stay: the garbage collector need not look at them again.
         gc.collect()
         gc.freeze()
         return Address(*self._gateway.addresses[0])
 
-    async def _heard(self, link: GatekeeperLink) -> None:
-        """Wait a moment for a master that is there, so that it hears of the first request; not for one that is not."""
-        for _ in range(_GLANCES):
+    async def _wait_for_master(self, link: GatekeeperLink) -> None:
+        """Wait for a master that is connecting, so that it gets the first request; not for long if there is none."""
+        for _ in range(_SUBSCRIBE_CHECKS):
             if link.heard:
                 return
-            await asyncio.sleep(_GREETING / _GLANCES)
+            await asyncio.sleep(_SUBSCRIBE_TIMEOUT / _SUBSCRIBE_CHECKS)
 
     def unready(self) -> str:
-        """Say why no request is accepted; empty when they are."""
-        if self._gateway.draining:
-            return "draining"
-        return "" if self._accepting else "starting"
+        """Return why no client is accepted although it has started: never."""
+        return ""
 
-    async def end(self, seconds: float) -> None:
-        """Accept no more, give requests under way `seconds` to finish, and let go of everything."""
-        chores, self._chores = self._chores, []
-        for chore in chores:
-            chore.cancel()
-            with suppress(asyncio.CancelledError):
-                await chore
+    async def drain(self, seconds: float) -> None:
+        """Accept no more clients, and give requests under way `seconds` to finish."""
         await self._gateway.drain(seconds)
+
+    async def close(self) -> None:
+        """Close all connections, and release everything."""
+        for task in self._periodic:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+        await self._gateway.drain(0)
         if self._link is not None:
             self._link.close()
 
-    async def change(self, tree: Configuration) -> list[str]:
-        """Put another configuration in force, as far as that can be done while agents are connected; one at a time.
+    async def reload(self, tree: Configuration) -> list[str]:
+        """Put another configuration in force, as far as that is possible while clients are connected.
 
-        Returns the keys that need a restart. Raises `ConfigurationError`, and leaves all as it is, for what cannot be
-        composed. TLS keys and bundles are read again in any case, bundles by a thread: that may take long.
+        Returns the changed keys that need a restart. Raises `ConfigurationError`, and changes nothing, for a
+        configuration that cannot be served. TLS keys and bundles are read again in any case, bundles by a thread: that
+        may take long.
         """
-        frozen = frozen_changes(self.tree, tree)
-        tree = _thawed(self.tree, tree)
+        restart = restart_keys(self.tree, tree)
+        tree = _without_restart_keys(self.tree, tree)
         require_gate(tree)
         composed = compose(tree)
-        shelf = await asyncio.to_thread(shelf_of, tree, self._shelf, complain=_complain)
+        bundles = await asyncio.to_thread(load_bundles, tree, self._bundles, complain=_log)
         if self._keys is not None:
             self._keys.reload()
         gatekeeper = self._new_gatekeeper(tree, composed, self._link)
-        gatekeeper.adopt(self.gatekeeper, kept_domains(tree, self._composed, composed))
+        gatekeeper.adopt(self.gatekeeper, domains_with_kept_holds(tree, self._composed, composed))
         if self._link is not None:
             self._link.change(domain.name for domain in composed.domains)
         self.tree, self._composed, self.gatekeeper = tree, composed, gatekeeper
-        self._shelf = shelf
-        # The gateway stays, with its connections; what it decides by is another's.
-        self._gateway.policy = gateway_of(tree, composed, gatekeeper, shelf).policy
-        return frozen
+        self._bundles = bundles
+        # The gateway stays, with its connections; its policy is replaced.
+        self._gateway.policy = build_gateway(tree, composed, gatekeeper, bundles).policy
+        return restart
 
-    async def whole_state(self) -> State:
-        """Read what this gate is doing, with who is held longest: every hold is looked at, with pauses for requests."""
-        now = time.time()
-        held = {domain.name: await self._longest(domain.name, now) for domain in self._composed.domains}
-        return self.state(held)
+    async def state(self, *, whole: bool) -> State:
+        """Return the state; who is held longest only if `whole`: that looks at every hold, with pauses for requests."""
+        held: dict[str, tuple[HeldIdentifier, ...]] = {}
+        if whole:
+            now = time.time()
+            held = {domain.name: await self._longest(domain.name, now) for domain in self._composed.domains}
+        return self._state(held)
 
     async def _longest(self, domain: str, now: float) -> tuple[HeldIdentifier, ...]:
         longest: list[tuple[bytes, float]] = []
-        for so_far in self.gatekeeper.top_pieces(domain, now=now, most=_MOST_HELD):
+        for so_far in self.gatekeeper.top_pieces(domain, now=now, most=_MAX_HELD):
             longest = so_far
             await asyncio.sleep(0)
         gate = self.tree.gate
@@ -162,12 +169,9 @@ class Gate:
             HeldIdentifier(shown(name), round(release, 3), round(release - now, 3)) for name, release in longest
         )
 
-    def state(self, held: Mapping[str, tuple[HeldIdentifier, ...]] | None = None) -> State:
-        """Read what this gate is doing; who is held longest comes from `held`, by domain."""
+    def _state(self, held: Mapping[str, tuple[HeldIdentifier, ...]]) -> State:
         return State(
-            domains=tuple(
-                self._domain_state(domain, (held or {}).get(domain.name, ())) for domain in self._composed.domains
-            ),
+            domains=tuple(self._domain_state(domain, held.get(domain.name, ())) for domain in self._composed.domains),
             delayed_now=self.gatekeeper.delayed,
             connections=len(self._gateway.connections),
             master=self.tree.gate.master,
@@ -199,39 +203,39 @@ class Gate:
         return counters
 
     async def _forget(self) -> None:
-        """Drop what is over, a piece at a time."""
+        """Drop what has expired, in small steps."""
         while True:
-            await asyncio.sleep(_FORGET_EVERY)
+            await asyncio.sleep(_FORGET_INTERVAL)
             now = time.time()
-            self.gatekeeper.forget(now=now, most=_FORGET_AT_ONCE)
+            self.gatekeeper.forget(now=now, most=_MAX_FORGOTTEN)
             if self.gatekeeper.master is not None:
-                self.gatekeeper.master.forget(now=now, most=_FORGET_AT_ONCE)
+                self.gatekeeper.master.forget(now=now, most=_MAX_FORGOTTEN)
 
-    async def _look(self) -> None:
-        """Notice bundles that were replaced."""
+    async def _check_bundles(self) -> None:
+        """Load bundles whose files were replaced."""
         while True:
-            await asyncio.sleep(_LOOK_EVERY)
-            if self._shelf is not None:
-                self._shelf.look()
+            await asyncio.sleep(_BUNDLE_CHECK_INTERVAL)
+            if self._bundles is not None:
+                self._bundles.look()
 
-    def _linked(self, tree: Configuration, composed: Composition) -> GatekeeperLink | None:
+    def _new_link(self, tree: Configuration, composed: Composition) -> GatekeeperLink | None:
         names = [domain.name for domain in composed.domains]
         if self._bus:
-            # Between neighbours what counts is how soon the master knows, not how little is written.
+            # On one machine the master should know soon; the number of messages matters less.
             return GatekeeperLink(self._bus, names, accounting="frames")
         if tree.gate.master == "embedded":
             return None
         return GatekeeperLink(tree.gate.master, names, accounting=tree.gate.accounting)
 
     def _new_gatekeeper(self, tree: Configuration, composed: Composition, link: GatekeeperLink | None) -> Gatekeeper:
-        gatekeeper = gatekeeper_of(tree, composed.domains, link.account if link is not None else None)
+        gatekeeper = build_gatekeeper(tree, composed.domains, link.account if link is not None else None)
         if link is not None:
             link.attach(gatekeeper)
         return gatekeeper
 
 
 def master_counters(master: Master) -> dict[str, int]:
-    """Give what a master in this process has counted, by the names of its metrics."""
+    """Return the counters of a master in this process, by the names of their metrics."""
     return {
         "histories_evicted": master.evicted,
         "shadowed": master.shadowed,
@@ -239,17 +243,17 @@ def master_counters(master: Master) -> dict[str, int]:
     }
 
 
-def frozen_changes(old: Configuration, new: Configuration) -> list[str]:
-    """List the keys that differ and that only a restart can change."""
-    changed = [f"gate.{name}" for name in _FROZEN if getattr(old.gate, name) != getattr(new.gate, name)]
+def restart_keys(old: Configuration, new: Configuration) -> list[str]:
+    """Return the keys that differ and that only a restart can change."""
+    changed = [f"gate.{name}" for name in _RESTART_KEYS if getattr(old.gate, name) != getattr(new.gate, name)]
     return changed + (["master.listen"] if old.master.listen != new.master.listen else [])
 
 
-def _thawed(old: Configuration, new: Configuration) -> Configuration:
-    """Give the new configuration with the old values of what only a restart can change."""
-    kept = {name: getattr(old.gate, name) for name in _FROZEN}
+def _without_restart_keys(old: Configuration, new: Configuration) -> Configuration:
+    """Return the new configuration with the old values of the keys that only a restart can change."""
+    kept = {name: getattr(old.gate, name) for name in _RESTART_KEYS}
     return msgspec.structs.replace(new, gate=msgspec.structs.replace(new.gate, **kept))
 
 
-def _complain(sentence: str) -> None:
-    say(f"headgate: {sentence}")
+def _log(message: str) -> None:
+    write_line(f"headgate: {message}")

@@ -1,81 +1,52 @@
-"""A worker: one gate in a process of its own, told by its parent what to be and when to end."""
+"""The main module of a gate's worker process."""
 
-import asyncio
-import signal
 import sys
+from typing import Any
 
-from headgate.config import Configuration
-from headgate.errors import HeadgateError
-from headgate.runtime.event_loop import Reloads, say
-from headgate.runtime.gate.process import Gate, GateOrders
-from headgate.runtime.ipc import Ask, Channel, Configure, End, Ready, Told
-from headgate.runtime.worker_main import ORPHANED, Orders, be_worker
+from headgate.observe import State
+from headgate.runtime.gate.process import GateConfiguration, GateProcess
+from headgate.runtime.ipc import Configure, Shutdown, StateQuery
+from headgate.runtime.stderr import write_line
+from headgate.runtime.worker_main import Send, run_worker
 
 __all__ = ["main"]
 
 
 def main() -> int:
-    """Be a worker until the parent, or a SIGTERM, ends it."""
-    return be_worker(Configure[GateOrders] | Ask | End, _serve)
+    """Run a gate until its supervisor, or a SIGTERM, stops it."""
+    return run_worker(Configure[GateConfiguration] | StateQuery | Shutdown, _GateWorker)
 
 
-async def _serve(channel: Channel) -> int:
-    first = await channel.receive()
-    if not isinstance(first, Configure):
-        return 0
-    gate = Gate(first.orders.tree, bus=first.orders.bus)
-    await gate.start(reuse_port=True)
-    orders = Orders()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: orders.end(gate.tree.gate.drain))
-    changes = _Changes(gate)
-    listening = asyncio.ensure_future(_obey(channel, gate, orders, changes))
-    channel.send(Ready())
-    seconds = await orders.seconds
-    await changes.end()
-    ending = asyncio.ensure_future(gate.end(seconds))
-    await asyncio.wait([ending, orders.insisted], return_when=asyncio.FIRST_COMPLETED)
-    # The last word: what was counted while the last requests ended.
-    channel.send(Told(gate.state()))
-    for task in (ending, listening):
-        task.cancel()
-    await asyncio.gather(ending, listening, return_exceptions=True)
-    await channel.close()
-    return 0
+class _GateWorker:
+    """One gate that shares its listening address and its master with other workers."""
 
+    def __init__(self, configuration: GateConfiguration, send: Send) -> None:  # noqa: ARG002  # a gate's worker sends nothing else
+        self._gate = GateProcess(configuration.tree, bus=configuration.bus, is_worker=True)
 
-class _Changes(Reloads):
-    """Puts configurations in force one after the other; of several that wait, only the last."""
+    @property
+    def drain_timeout(self) -> float:
+        return self._gate.tree.gate.drain
 
-    def __init__(self, gate: Gate) -> None:
-        super().__init__(self._change)
-        self._gate = gate
-        self._newest = gate.tree
+    async def start(self) -> None:
+        await self._gate.start()
 
-    def put(self, tree: Configuration) -> None:
-        """Have a configuration put in force soon."""
-        self._newest = tree
-        self.ask()
+    async def state(self, *, whole: bool) -> State:
+        return await self._gate.state(whole=whole)
 
-    async def _change(self) -> None:
-        try:
-            await self._gate.change(self._newest)
-        except (HeadgateError, OSError) as error:
-            say(f"headgate: a worker keeps its configuration: {error}")
+    async def reload(self, configuration: GateConfiguration) -> None:
+        await self._gate.reload(configuration.tree)
 
+    def on_message(self, message: Any) -> None:
+        """Ignore it: a gate's supervisor sends nothing else."""
 
-async def _obey(channel: Channel, gate: Gate, orders: Orders, changes: _Changes) -> None:
-    """Do what the parent says until it is gone."""
-    while True:
-        message = await channel.receive()
-        if isinstance(message, Ask):
-            channel.send(Told(await gate.whole_state() if message.whole else gate.state()))
-        elif isinstance(message, End):
-            orders.end(message.seconds)
-        elif isinstance(message, Configure):
-            changes.put(message.orders.tree)
-        else:
-            orders.end(ORPHANED)
-            return
+    async def drain(self, seconds: float) -> None:
+        await self._gate.drain(seconds)
+
+    async def close(self) -> None:
+        await self._gate.close()
+
+    def log(self, message: str) -> None:
+        write_line(message)
 
 
 if __name__ == "__main__":

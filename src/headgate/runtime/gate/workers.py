@@ -1,7 +1,7 @@
-"""A gate of several processes: workers that share the listener, and a parent with their one master and the admin.
+"""A gate of several processes: workers that share the listening address, and a supervisor with their one master.
 
-The parent proxies nothing. It starts the workers, starts again those that die, sums what they tell, passes on what it
-is told, and ends them. The bus between them is a socket in a private directory that goes when the parent goes.
+The supervisor forwards no request. The bus to its master is a socket in a private directory, which is removed when it
+stops.
 """
 
 import asyncio
@@ -13,127 +13,110 @@ from typing import Any
 from msgspec.structs import replace
 
 from headgate.config import Address, Configuration
-from headgate.errors import ConfigurationError
 from headgate.limit import Master
 from headgate.link import MasterLink
 from headgate.observe import State, merge_states
-from headgate.runtime.event_loop import Reloads, Signals, run
-from headgate.runtime.gate.build import check_composition, compose, master_of, require_gate
-from headgate.runtime.gate.options import GateOptions
-from headgate.runtime.gate.process import GateOrders, frozen_changes, master_counters
-from headgate.runtime.gate.server import announce, open_admin, open_demo, read_again
-from headgate.runtime.ipc import Configure, Failed, Ready, Told
-from headgate.runtime.listen import address_sentence, reserved
-from headgate.runtime.supervisor import Crew, Member
+from headgate.runtime.gate.build import build_master, check_composition, compose, require_gate
+from headgate.runtime.gate.process import GateConfiguration, master_counters, restart_keys
+from headgate.runtime.ipc import Configure, Ready, StartFailed, StateReport
+from headgate.runtime.listen import listen_error, reserve_addresses
+from headgate.runtime.supervisor import Supervisor, WorkerProcess
 
-__all__ = ["Workers", "serve_with_workers"]
+__all__ = ["GateWorkers"]
 
 
-def serve_with_workers(options: GateOptions) -> int:
-    """Serve from several processes until a signal ends them; returns the exit code."""
-    return run(lambda: _serve(options), loop=options.read()[0].gate.loop)
+class GateWorkers:
+    """The workers, and the master that they share unless it is elsewhere.
 
-
-async def _serve(options: GateOptions) -> int:
-    async with AsyncExitStack() as closing:
-        options = await open_demo(options, closing)
-        tree, _ = options.read()
-        require_gate(tree)
-        check_composition(tree)
-        address = _reserve(Address.parse(tree.gate.listen), closing)
-        workers = Workers(tree, address, closing)
-        closing.push_async_callback(workers.end, 0)
-        admin = await open_admin(options, tree, closing, workers.state, unready=workers.unready)
-        reloads = Reloads(lambda: read_again(options, workers.change))
-        closing.push_async_callback(reloads.end)
-        signals = Signals(reloads.ask)
-        await workers.start()
-        announce(options, tree, address, admin)
-        await signals.asked.wait()
-        await reloads.end()
-        await signals.unless_insisted(workers.end(tree.gate.drain))
-    return 0
-
-
-def _reserve(address: Address, closing: AsyncExitStack) -> Address:
-    try:
-        return Address(address.host, closing.enter_context(reserved(address))[0][1])
-    except OSError as error:
-        raise ConfigurationError(address_sentence("--listen", address, error)) from None
-
-
-class Workers:
-    """All the workers, and the master they share unless it is elsewhere; what is opened goes with `closing`."""
+    Raises `ConfigurationError` for a configuration that cannot be served.
+    """
 
     module: str = "headgate.runtime.gate.worker"
-    hears: Any = Ready | Failed | Told[State]
-    nothing: State = State(workers=0)
+    message_type: Any = Ready | StartFailed | StateReport[State]
+    initial_state: State = State(workers=0)
 
-    def __init__(self, tree: Configuration, address: Address, closing: AsyncExitStack) -> None:
+    def __init__(self, tree: Configuration) -> None:
+        require_gate(tree)
+        check_composition(tree)
         self._tree = tree
-        self._address = address
-        self._past = State(workers=0)
-        self._crew = Crew(self, tree.gate.workers, loop=tree.gate.loop)
+        self._address = Address.parse(tree.gate.listen)
+        self._closing = AsyncExitStack()
+        self._ended = self.initial_state
+        self._supervisor = Supervisor(self, tree.gate.workers, loop=tree.gate.loop)
         self._link: MasterLink | None = None
         self._bus = ""
-        if tree.gate.master == "embedded":
-            folder = closing.enter_context(tempfile.TemporaryDirectory(prefix="headgate-"))
-            self._bus = f"ipc://{Path(folder) / 'bus'}"
-            self._link = MasterLink(self._new_master(tree), self._bus)
-            closing.callback(self._link.close)
 
-    async def start(self) -> None:
-        """Start them; comes back when all accept. Raises `ConfigurationError` when one cannot."""
-        if self._link is not None:
+    async def start(self) -> Address:
+        """Start the workers; returns their address when all accept clients.
+
+        Raises `ConfigurationError` when an address is not available or a worker cannot start.
+        """
+        try:
+            reserved = self._closing.enter_context(reserve_addresses(self._address))
+        except OSError as error:
+            raise listen_error("--listen", self._address, error) from None
+        self._address = self._address._replace(port=reserved[0][1])
+        if self._tree.gate.master == "embedded":
+            folder = self._closing.enter_context(tempfile.TemporaryDirectory(prefix="headgate-"))
+            self._bus = f"ipc://{Path(folder) / 'bus'}"
+            self._link = MasterLink(_new_master(self._tree), self._bus)
+            self._closing.callback(self._link.close)
             self._link.start(asyncio.get_running_loop())
-        await self._crew.start()
+        await self._supervisor.start()
+        return self._address
 
     def unready(self) -> str:
-        """Say why no request is accepted; empty when they are."""
-        return self._crew.unready()
+        """Return why no worker accepts clients; empty when one does."""
+        return self._supervisor.unready()
 
     async def state(self, *, whole: bool) -> State:
-        """Ask every worker; give the sum, with what workers told that are no more."""
-        living = await self._crew.states(whole=whole)
-        summed = merge_states([self._past, *living])
-        counters = dict(summed.counters)
+        """Return the sum of all workers' states, with the totals of those that have ended."""
+        states = await self._supervisor.states(whole=whole)
+        total = merge_states([self._ended, *states])
+        counters = dict(total.counters)
         if self._link is not None:
             counters |= master_counters(self._link.master)
-        return replace(summed, master=self._tree.gate.master, counters=counters)
+        return replace(total, master=self._tree.gate.master, counters=counters)
 
-    async def change(self, tree: Configuration) -> list[str]:
-        """Put another configuration in force in all workers, one at a time; returns the keys that need a restart."""
-        frozen = frozen_changes(self._tree, tree)
+    async def reload(self, tree: Configuration) -> list[str]:
+        """Put another configuration in force in all workers; returns the changed keys that need a restart."""
+        restart = restart_keys(self._tree, tree)
         require_gate(tree)
-        # In a thread: bundles are read whole, and the master that the workers share is in this loop.
+        # In a thread: bundles are read whole, and the master that the workers share runs in this loop.
         await asyncio.to_thread(check_composition, tree)
         gate = replace(tree.gate, workers=self._tree.gate.workers, master=self._tree.gate.master)
         self._tree = replace(tree, gate=gate)
         if self._link is not None:
-            master = self._new_master(tree)
+            master = _new_master(tree)
             master.adopt(self._link.master)
             self._link.change(master)
-        self._crew.send(self.orders())
-        return frozen
+        self._supervisor.reload()
+        return restart
 
-    async def end(self, seconds: float) -> None:
-        """End them all: politely, and after `seconds` not."""
-        await self._crew.end(seconds)
+    async def drain(self, seconds: float) -> None:
+        """Stop all workers gracefully; kill those still running after `seconds`."""
+        await self._supervisor.stop(seconds)
 
-    def orders(self, number: int = 0) -> Configure[GateOrders]:  # noqa: ARG002  # they all get the same
-        """Give the configuration as a worker needs it, with the true port, and the address of the parent's master."""
+    async def close(self) -> None:
+        """Stop all workers at once, and release everything."""
+        await self._supervisor.stop(0)
+        await self._closing.aclose()
+
+    def configuration(self, number: int) -> Configure[GateConfiguration]:  # noqa: ARG002  # they all get the same
+        """Return the configuration of a worker: with the true port, and the address of the shared master."""
         gate = replace(self._tree.gate, listen=str(self._address))
-        return Configure(GateOrders(replace(self._tree, gate=gate), self._bus))
+        return Configure(GateConfiguration(replace(self._tree, gate=gate), self._bus))
 
-    def heard(self, member: Member[State], message: Any) -> None:
-        """Hear nothing: a gate's workers say nothing else."""
+    def on_message(self, worker: WorkerProcess[State], message: Any) -> None:
+        """Ignore it: a gate's workers send nothing else."""
 
-    def buried(self, member: Member[State]) -> None:
-        """Keep what a worker that is gone has counted."""
-        last = member.last
+    def on_exit(self, worker: WorkerProcess[State]) -> None:
+        """Keep the totals of a worker that has ended."""
+        last = worker.last_state
         domains = tuple(replace(domain, held=()) for domain in last.domains)
         ended = replace(last, domains=domains, delayed_now=0, connections=0, workers=0)
-        self._past = merge_states([self._past, ended])
+        self._ended = merge_states([self._ended, ended])
 
-    def _new_master(self, tree: Configuration) -> Master:
-        return master_of(tree, compose(tree).domains)
+
+def _new_master(tree: Configuration) -> Master:
+    return build_master(tree, compose(tree).domains)

@@ -1,4 +1,4 @@
-"""From the table [proxy] to what decides, listens and remembers. Nothing here opens a socket; files are read here."""
+"""Builds the parts of a proxy from the table [proxy]. Opens no socket; reads files."""
 
 import math
 import ssl
@@ -48,8 +48,8 @@ _Made = TypeVar("_Made")
 def check_proxy(proxy: Proxy) -> None:
     """Check all that can be checked without a socket; raises `ConfigurationError`."""
     if proxy.brand.strip() in {"", PREFETCH_PROXY, EVERY_AGENT}:
-        raise ConfigurationError(f"proxy.brand: {proxy.brand!r} is no name of one proxy; try 'ExampleProxy'")
-    _told("brand", AgentIdentity.of, proxy.brand)
+        raise ConfigurationError(f"proxy.brand: {proxy.brand!r} must be the name of one proxy, such as 'ExampleProxy'")
+    _parse("brand", AgentIdentity.of, proxy.brand)
     if proxy.plaintext and "http/1.1" not in proxy.alpn:
         raise ConfigurationError("proxy.alpn: plaintext is HTTP/1.1 alone; leave alpn out, or listen with TLS")
     hosts_of(proxy)
@@ -59,38 +59,38 @@ def check_proxy(proxy: Proxy) -> None:
     pages_of(proxy)
     keys_of(proxy)
     if proxy.token_store:
-        _told("token_store", RedisReplayStore, proxy.token_store)
+        _parse("token_store", RedisReplayStore, proxy.token_store)
     if proxy.cert:
         listener_context(proxy, proxy.cert, proxy.key)
 
 
 def hosts_of(proxy: Proxy) -> HostRules:
-    """Give the rules for hosts and ports."""
+    """Return the rules for hosts and ports."""
     for name in ("allow_hosts", "deny_hosts"):
         for text in getattr(proxy, name):
-            _told(name, HostRules, deny=[text])
+            _parse(name, HostRules, deny=[text])
     return HostRules(allow=proxy.allow_hosts, deny=proxy.deny_hosts, ports=proxy.allow_ports)
 
 
 def clients_of(proxy: Proxy) -> Clients:
-    """Give what one client may do."""
-    rule = None if proxy.client_rate == "off" else _told("client_rate", Rule.parse, proxy.client_rate)
+    """Return the limits of each client."""
+    rule = None if proxy.client_rate == "off" else _parse("client_rate", Rule.parse, proxy.client_rate)
     return Clients(tunnels=proxy.client_tunnels, rule=rule)
 
 
 def resolver_of(proxy: Proxy, lookup: SystemLookup, listeners: Iterable[tuple[str, int]]) -> Resolver:
-    """Give what finds the addresses to dial; `listeners` are our own, in figures."""
+    """Return what finds the addresses to dial; `listeners` are the proxy's own numeric addresses."""
     rules = AddressRules(
-        [_told("allow_addresses", parse_network, text) for text in proxy.allow_addresses],
+        [_parse("allow_addresses", parse_network, text) for text in proxy.allow_addresses],
         listeners=[(ip_address(host.partition("%")[0]), port) for host, port in listeners],
         is_local_address=is_local_address,
     )
-    overrides = _told("resolve", Overrides, proxy.resolve)
+    overrides = _parse("resolve", Overrides, proxy.resolve)
     return Resolver(rules, lookup, overrides=overrides)
 
 
 def limits_of(proxy: Proxy) -> TunnelLimits:
-    """Give what a tunnel may take."""
+    """Return the limits of a tunnel."""
     return TunnelLimits(
         idle=proxy.idle,
         max_seconds=proxy.max_seconds or math.inf,
@@ -100,7 +100,7 @@ def limits_of(proxy: Proxy) -> TunnelLimits:
 
 
 def trust_of(proxy: Proxy) -> ssl.SSLContext:
-    """Give the TLS context in which origins are asked for advice: of the file's authorities alone, if there is one."""
+    """Return the TLS context of advice fetches; it trusts only the authorities of `advice_ca`, if given."""
     if not proxy.advice_ca:
         return default_context()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -115,12 +115,12 @@ def trust_of(proxy: Proxy) -> ssl.SSLContext:
 
 
 def listener_context(proxy: Proxy, cert: str, key: str) -> ssl.SSLContext:
-    """Give the TLS context of the listener, with these files."""
+    """Return the TLS context of the listener, with these files."""
     return server_context(cert, key, alpn=proxy.alpn, client_ca=proxy.client_ca or None)
 
 
 def upgrades_of(proxy: Proxy) -> dict[str, ConnectionFactory]:
-    """Give the protocols that are spoken beside HTTP/1.1."""
+    """Return the protocols beside HTTP/1.1."""
     if proxy.plaintext or "h2" not in proxy.alpn:
         return {}
     from headgate.proxy.http2 import Http2
@@ -129,7 +129,7 @@ def upgrades_of(proxy: Proxy) -> dict[str, ConnectionFactory]:
 
 
 def keys_of(proxy: Proxy) -> tuple[Key, ...]:
-    """Read the keys that tokens may be of; none where no token is asked for."""
+    """Read the keys of tokens; none where no token is required."""
     keys: list[Key] = []
     for file in proxy.token_keys:
         content = _read(file, LONGEST_FILE)
@@ -138,12 +138,12 @@ def keys_of(proxy: Proxy) -> tuple[Key, ...]:
         except ConfigurationError as error:
             raise ConfigurationError(f"{file}: {error}") from None
     if keys:
-        Checker(keys)  # files that are each in order may contradict one another
+        Checker(keys)  # files that are each valid may contradict one another
     return tuple(keys)
 
 
 def pages_of(proxy: Proxy) -> dict[str, Page]:
-    """Read what is published, by path."""
+    """Read the published pages, by path."""
     if not proxy.geofeed:
         return {}
     content = _read(proxy.geofeed, LONGEST)
@@ -155,7 +155,7 @@ def pages_of(proxy: Proxy) -> dict[str, Page]:
 
 
 def _read(file: str, most: int) -> bytes:
-    """Read a file, and no more of one that is too long than tells so."""
+    """Read a file, and one byte more than `most` of a longer one."""
     try:
         with Path(file).open("rb") as opened:
             return opened.read(most + 1)
@@ -163,9 +163,9 @@ def _read(file: str, most: int) -> bytes:
         raise ConfigurationError(f"{file}: {error.strerror or error}; name a file that can be read") from None
 
 
-def _told(name: str, made: Callable[..., _Made], *given: Any, **named: Any) -> _Made:
-    """Make something of a key's value; raises `ConfigurationError` that names the key."""
+def _parse(name: str, parse: Callable[..., _Made], *given: Any, **named: Any) -> _Made:
+    """Parse the value of a key; raises `ConfigurationError` that names the key."""
     try:
-        return made(*given, **named)
+        return parse(*given, **named)
     except ConfigurationError as error:
         raise ConfigurationError(f"proxy.{name}: {error}") from None

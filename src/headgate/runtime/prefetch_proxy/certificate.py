@@ -1,4 +1,4 @@
-"""A certificate for trying the proxy out: signed by itself, for this machine's own names, gone when the proxy ends."""
+"""A self-signed certificate for trying the proxy out, for this machine's own names; deleted when the proxy stops."""
 
 import ipaddress
 import os
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 __all__ = ["self_signed"]
 
-_DAYS: Final = 30
+_VALID_DAYS: Final = 30
 
 
 @contextmanager
 def self_signed(host: str) -> Iterator[tuple[str, str]]:
-    """Give the files of a certificate and its key, PEM, ECDSA on P-256, while inside; `host` is one more name of it.
+    """Give the PEM files of a certificate and its ECDSA P-256 key while inside; `host` is one more name in it.
 
     Raises `MissingExtra` without the package cryptography.
     """
@@ -30,14 +30,14 @@ def self_signed(host: str) -> Iterator[tuple[str, str]]:
         raise MissingExtra("sign", "a self-signed certificate")
     with tempfile.TemporaryDirectory(prefix="headgate-") as folder:
         cert, key = Path(folder) / "cert.pem", Path(folder) / "key.pem"
-        certificate, secret = _made(host)
+        certificate, secret = _new_certificate(host)
         key.touch(mode=0o600)
         key.write_bytes(secret)
         cert.write_bytes(certificate)
         yield os.fspath(cert), os.fspath(key)
 
 
-def _made(host: str) -> tuple[bytes, bytes]:
+def _new_certificate(host: str) -> tuple[bytes, bytes]:
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -47,7 +47,7 @@ def _made(host: str) -> tuple[bytes, bytes]:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "headgate proxy, for trying it out")])
     now = datetime.now(UTC)
-    names = [_general(text) for text in dict.fromkeys(["localhost", "127.0.0.1", "::1", host])]
+    names = [_general_name(text) for text in dict.fromkeys(["localhost", "127.0.0.1", "::1", host])]
     certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
@@ -55,7 +55,7 @@ def _made(host: str) -> tuple[bytes, bytes]:
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(days=_DAYS))
+        .not_valid_after(now + timedelta(days=_VALID_DAYS))
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
@@ -65,7 +65,7 @@ def _made(host: str) -> tuple[bytes, bytes]:
     return certificate.public_bytes(Encoding.PEM), secret
 
 
-def _general(text: str) -> "GeneralName":
+def _general_name(text: str) -> "GeneralName":
     from cryptography import x509
 
     try:

@@ -1,55 +1,51 @@
-"""What the processes of a proxy tell each other, beside what every parent and its workers do."""
+"""Messages between the processes of a proxy, beside those of every supervisor and its workers."""
 
 import msgspec
 
 from headgate.config.proxy import Proxy
 from headgate.proxy.admission.remote_advice import AdviceQuery, AdviceReply
 from headgate.proxy.counters import Counts
-from headgate.runtime.ipc import Ask, Configure, End, Failed, Ready, Told
+from headgate.runtime.ipc import Configure, Ready, Shutdown, StartFailed, StateQuery, StateReport
 
-__all__ = ["Assignment", "FromParent", "FromWorker", "Renew", "Share", "WorkerState"]
+__all__ = ["FromSupervisor", "FromWorker", "ProxyConfiguration", "SharedResources", "WorkerState"]
 
 
-class Share(msgspec.Struct, frozen=True, kw_only=True):
-    """What all workers of a proxy have in common, and which of them this is."""
+class SharedResources(msgspec.Struct, frozen=True, kw_only=True):
+    """What all processes of a proxy have in common, and the number of this one."""
 
     key: bytes
-    """What the sticky draws are made with."""
+    """The key of the draws that stay the same for a client and an origin."""
     places: int
-    """Descriptor of the places for tunnels, which is the worker's from then on."""
+    """Descriptor of the table of open tunnels, owned by the process that gets it."""
     tokens: int | None
-    """Descriptor of the tokens that were shown, likewise; None where none are asked for, or Redis remembers."""
+    """Descriptor of the table of used tokens, likewise; None without tokens, or where Redis keeps them."""
     listeners: tuple[tuple[str, int], ...]
-    """Where the proxy and its admin listener listen, in figures."""
+    """Numeric addresses of the proxy and its admin listener."""
     files: tuple[str, str] | None
     """The certificate and its key; None in plaintext."""
     worker: int = 0
-    """Its number, from 0."""
+    """The number of the worker, from 0."""
 
 
 class WorkerState(msgspec.Struct, frozen=True):
-    """What one process that accepts connections tells of itself."""
+    """The state of one process that accepts connections."""
 
     counts: Counts
-    """What it counted; nothing of the advice, where that is asked for elsewhere."""
+    """What it has counted; without advice fetches, where another process fetches advice."""
     dropped: int = 0
-    """Lines of its log that nobody will read."""
+    """Log lines dropped."""
     cut: int = 0
-    """Tunnels that had not ended when it did."""
+    """Tunnels closed at its end before they had ended."""
 
 
-class Assignment(msgspec.Struct, frozen=True):
-    """What a worker is to be."""
+class ProxyConfiguration(msgspec.Struct, frozen=True):
+    """The configuration of one worker."""
 
     settings: Proxy
-    share: Share
+    shared: SharedResources
     addresses: tuple[tuple[str, int], ...]
-    """Where to listen, in figures."""
+    """Numeric addresses to listen at."""
 
 
-class Renew(msgspec.Struct, frozen=True, tag=True):
-    """Parent to worker: read the files again that are read again."""
-
-
-FromParent = Configure[Assignment] | Ask | End | Renew | AdviceReply
-FromWorker = Ready | Failed | Told[WorkerState] | AdviceQuery
+FromSupervisor = Configure[ProxyConfiguration] | StateQuery | Shutdown | AdviceReply
+FromWorker = Ready | StartFailed | StateReport[WorkerState] | AdviceQuery

@@ -1,6 +1,6 @@
-"""One prefetch proxy in one process: its decision, its server and its log put together, told apart and ended.
+"""One prefetch proxy in one process: decision, tunnel server and log built together, reloaded and drained.
 
-It is a proxy of its own, or one worker among several; which of the two it does not know.
+It is a proxy of its own, or one worker of several.
 """
 
 import asyncio
@@ -31,30 +31,30 @@ from headgate.runtime.prefetch_proxy.build import (
     resolver_of,
     upgrades_of,
 )
-from headgate.runtime.prefetch_proxy.messages import Share, WorkerState
+from headgate.runtime.prefetch_proxy.messages import SharedResources, WorkerState
 
-__all__ = ["PrefetchProxy"]
+__all__ = ["ProxyProcess"]
 
 
-class PrefetchProxy:
-    """See the module. Raises `ConfigurationError` for what cannot be composed."""
+class ProxyProcess:
+    """The decision on CONNECT requests and the tunnels. Raises `ConfigurationError` for invalid settings."""
 
-    def __init__(self, settings: Proxy, share: Share, advising: AdviceSource, lines: LogWriter) -> None:
+    def __init__(self, settings: Proxy, shared: SharedResources, advising: AdviceSource, lines: LogWriter) -> None:
         self._settings = settings
-        self._share = share
+        self._shared = shared
         self._lines = lines
         self._closing = AsyncExitStack()
         self._cut = 0
-        # Theirs to the end of the process: what is cancelled at the end of the proxy gives its place back later.
-        self._places = TunnelSlots(settings.max_tunnels, share.places, worker=share.worker)
+        # Kept to the end of the process: decisions that are cancelled at the end release their slots later.
+        self._places = TunnelSlots(settings.max_tunnels, shared.places, worker=shared.worker)
         self._tokens = self._new_tokens()
         self._decision = Admission(
-            ProxyPolicy(key=share.key, unreachable=settings.unreachable, limits=limits_of(settings)),
+            ProxyPolicy(key=shared.key, unreachable=settings.unreachable, limits=limits_of(settings)),
             tokens=self._tokens,
             clients=clients_of(settings),
             places=self._places,
             hosts=hosts_of(settings),
-            resolver=resolver_of(settings, SystemLookup(), share.listeners),
+            resolver=resolver_of(settings, SystemLookup(), shared.listeners),
             advising=advising,
             log=DecisionLog(lines, tunnels=settings.log == "all", clients=settings.log_client),
             seconds_left=lambda: self._server.seconds_left,
@@ -68,40 +68,28 @@ class PrefetchProxy:
             protocols=upgrades_of(settings),
             pages=pages_of(settings),
         )
-        self._accepting = False
 
     async def start(self, *, sockets: Sequence[socket] = (), addresses: Sequence[tuple[str, int]] = ()) -> None:
-        """Accept clients from now on, on sockets that listen, or at addresses that are shared with others."""
+        """Accept clients on listening sockets, or at addresses that are shared with other processes."""
         tls = self._new_context()
         for sock in sockets:
             await self._server.start("", 0, tls=tls, sock=sock)
         for host, port in addresses:
             await self._server.start(host, port, tls=tls, reuse_port=True)
-        self._accepting = True
-        # What has been built so far stays for good: the collector need not look at it again.
+        # The objects built so far stay: the garbage collector need not look at them again.
         gc.collect()
         gc.freeze()
-
-    def unready(self) -> str:
-        """Say why no CONNECT is accepted; empty when they are."""
-        if self._server.draining:
-            return "draining"
-        return "" if self._accepting else "starting"
-
-    async def states(self) -> list[WorkerState]:
-        """Read what was counted."""
-        return [self.state]
 
     @property
     def state(self) -> WorkerState:
         """What was counted."""
-        # A tunnel's bytes are counted when it is over; those of the tunnels that are open come on top.
+        # The bytes of a tunnel are counted when it ends; those of open tunnels are added.
         counts, (received, sent) = self._decision.counts, self._server.bytes_passed
         counts = msgspec.structs.replace(counts, received=counts.received + received, sent=counts.sent + sent)
         return WorkerState(counts, self._lines.dropped, self._cut)
 
-    def renew(self) -> None:
-        """Read the certificate, the token keys and what is published again; what is wrong leaves all as it is."""
+    def reload(self) -> None:
+        """Read certificate, token keys and published pages again. Raises, and changes nothing, for invalid files."""
         tls, keys, pages = self._new_context(), keys_of(self._settings), pages_of(self._settings)
         if tls is not None:
             self._server.replace_tls(tls)
@@ -109,25 +97,25 @@ class PrefetchProxy:
             self._tokens.renew(keys)
         self._server.pages = pages
 
-    async def end(self, seconds: float) -> int:
-        """Accept no more and give open tunnels `seconds` to end; returns how many had to be cut in all.
+    async def drain(self, seconds: float) -> int:
+        """Accept no more clients, and give open tunnels `seconds` to end; returns how many had to be cut in all.
 
         A second call, while the first one waits, has it wait no longer.
         """
         self._cut = await self._server.drain(seconds, others_have_tunnels=lambda: self._places.taken > 0)
-        await asyncio.sleep(0)  # for decisions that were under way to be cancelled
+        await asyncio.sleep(0)  # decisions under way are cancelled in this turn
         await self._closing.aclose()
         return self._cut
 
     def _new_context(self) -> ssl.SSLContext | None:
-        files = self._share.files
+        files = self._shared.files
         return None if files is None else listener_context(self._settings, *files)
 
     def _new_tokens(self) -> TokenCheck | None:
         keys = keys_of(self._settings)
         if not keys:
             return None
-        store, table = self._settings.token_store, self._share.tokens
+        store, table = self._settings.token_store, self._shared.tokens
         once: ReplayStore = RedisReplayStore(store) if table is None else SharedReplayStore(table)
         tokens = TokenCheck(keys, once)
         self._closing.push_async_callback(tokens.close)

@@ -1,4 +1,4 @@
-"""What a whole proxy is doing, as a value, and how it is shown."""
+"""The state of a whole proxy as a value, and as JSON."""
 
 from typing import Any
 
@@ -8,29 +8,29 @@ from headgate.advice.answer import Advice
 from headgate.advice.result import result_to_json
 from headgate.proxy.counters import Counts
 
-__all__ = ["ProxyState", "shown"]
+__all__ = ["ProxyState", "state_to_json"]
 
 
 class ProxyState(msgspec.Struct, frozen=True):
     """A whole proxy at one instant."""
 
     counts: Counts
-    """What all its processes counted."""
+    """The sum of what its processes counted."""
     advice: dict[str, Advice]
-    """What is known, and fresh, of the origins in `counts`."""
+    """Fresh advice of the origins in `counts`."""
     now: float
-    """When: seconds since 1970."""
+    """Time of reading, seconds since 1970."""
     dropped: int = 0
-    """Lines of the log that nobody will read."""
+    """Log lines dropped."""
     draining: bool = False
-    """Whether the end has begun."""
+    """Whether the proxy drains before it stops."""
 
 
-def shown(state: ProxyState) -> dict[str, Any]:
-    """Give what /api/state shows.
+def state_to_json(state: ProxyState) -> dict[str, Any]:
+    """Return what /api/state shows.
 
-    An origin's `result` is an object with `disallowed` and `fraction`, "unreachable", or null: without advice where
-    `fresh_for` is more than 0 (seconds), and else not known, or not known any more.
+    The `result` of an origin is an object with `disallowed` and `fraction`, "unreachable", or null. Null means that the
+    origin gives no advice where `fresh_for` (seconds) is more than 0, else that its advice is unknown or expired.
     """
     origins = []
     for origin, counts in state.counts.origins.items():

@@ -1,76 +1,62 @@
-"""A worker: one prefetch proxy in a process of its own, told by its parent what to be and when to end."""
+"""The main module of a prefetch proxy's worker process."""
 
-import asyncio
-import signal
 import sys
+from contextlib import ExitStack
 from typing import Any
 
-from headgate.errors import HeadgateError
 from headgate.proxy.admission.remote_advice import AdviceReply, RemoteAdvice
-from headgate.proxy.log import LogWriter
-from headgate.runtime.ipc import Ask, Channel, Configure, End, Ready, Told
-from headgate.runtime.prefetch_proxy.log_setup import log_lines
-from headgate.runtime.prefetch_proxy.messages import FromParent, Renew
-from headgate.runtime.prefetch_proxy.process import PrefetchProxy
-from headgate.runtime.worker_main import ORPHANED, Orders, be_worker
+from headgate.runtime.prefetch_proxy.messages import FromSupervisor, ProxyConfiguration, WorkerState
+from headgate.runtime.prefetch_proxy.process import ProxyProcess
+from headgate.runtime.prefetch_proxy.resources import open_log
+from headgate.runtime.worker_main import Send, run_worker
 
 __all__ = ["main"]
 
 
 def main() -> int:
-    """Be a worker until the parent, or a SIGTERM, ends it."""
-    return be_worker(FromParent, _serve)
+    """Run a proxy until its supervisor, or a SIGTERM, stops it."""
+    return run_worker(FromSupervisor, _ProxyWorker)
 
 
-async def _serve(channel: Channel) -> int:
-    first = await channel.receive()
-    if not isinstance(first, Configure):
-        return 0
-    assignment = first.orders
-    with log_lines() as lines:
-        advising = RemoteAdvice(channel.send)
-        proxy = PrefetchProxy(assignment.settings, assignment.share, advising, lines)
-        await proxy.start(addresses=assignment.addresses)
-        orders = Orders()
-        drain = assignment.settings.drain
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: orders.end(drain))
-        listening = asyncio.ensure_future(_obey(channel, proxy, advising, orders=orders, lines=lines))
-        channel.send(Ready())
-        ending = asyncio.ensure_future(proxy.end(await orders.seconds))
-        either: list[asyncio.Future[Any]] = [ending, orders.insisted]
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if not ending.done():
-            await proxy.end(0)
-        await ending
-        # The last word: what was counted while the last tunnels ended, and how many did not.
-        channel.send(Told(proxy.state))
-        listening.cancel()
-        await asyncio.gather(listening, return_exceptions=True)
-    await channel.close()
-    return 0
+class _ProxyWorker:
+    """One proxy that shares its listening addresses with other workers, and gets advice from their supervisor."""
 
+    def __init__(self, configuration: ProxyConfiguration, send: Send) -> None:
+        self._configuration = configuration
+        self._closing = ExitStack()
+        self._lines = self._closing.enter_context(open_log())
+        self._advising = RemoteAdvice(send)
+        self._process = ProxyProcess(configuration.settings, configuration.shared, self._advising, self._lines)
 
-async def _obey(
-    channel: Channel, proxy: PrefetchProxy, advising: RemoteAdvice, *, orders: Orders, lines: LogWriter
-) -> None:
-    """Do what the parent says until it is gone."""
-    while True:
-        message = await channel.receive()
+    @property
+    def drain_timeout(self) -> float:
+        return self._configuration.settings.drain
+
+    async def start(self) -> None:
+        await self._process.start(addresses=self._configuration.addresses)
+
+    async def state(self, *, whole: bool) -> WorkerState:  # noqa: ARG002  # nothing of it takes long
+        return self._process.state
+
+    async def reload(self, configuration: ProxyConfiguration) -> None:  # noqa: ARG002  # only files are read again
+        self._process.reload()
+
+    def on_message(self, message: Any) -> None:
+        """Pass the supervisor's responses about advice on, or that it is gone."""
         if isinstance(message, AdviceReply):
-            advising.hear(message)
-        elif isinstance(message, Ask):
-            channel.send(Told(proxy.state))
-        elif isinstance(message, End):
-            orders.end(message.seconds)
-        elif isinstance(message, Renew):
-            try:
-                proxy.renew()
-            except (HeadgateError, OSError) as error:
-                lines.say(f"headgate: a worker keeps what it has read before: {error}")
+            self._advising.hear(message)
         else:
-            advising.close()
-            orders.end(ORPHANED)
-            return
+            self._advising.close()
+
+    async def drain(self, seconds: float) -> None:
+        await self._process.drain(seconds)
+
+    async def close(self) -> None:
+        await self._process.drain(0)
+        self._closing.close()
+
+    def log(self, message: str) -> None:
+        self._lines.say(message)
 
 
 if __name__ == "__main__":

@@ -1,119 +1,116 @@
-"""A proxy of several processes: workers that share the listener, and a parent that asks origins and has the admin.
+"""A proxy of several processes: workers that share the listening addresses, and a supervisor that fetches advice.
 
-The parent relays nothing. It keeps the workers running, knows how many tunnels each has, asks for all of them what
-origins advise, sums what they count, and ends them.
+The supervisor relays no tunnel.
 """
 
 import asyncio
-from contextlib import AsyncExitStack, suppress
-from typing import Any
+from contextlib import ExitStack, suppress
+from typing import Any, Final
 
 import msgspec
 
-from headgate.errors import ConfigurationError
+from headgate.config import Address
 from headgate.proxy.admission.remote_advice import AdviceQuery, answer_query
 from headgate.proxy.admission.tunnel_slots import TunnelSlots, create_slots
 from headgate.proxy.counters import Counts, merged
-from headgate.runtime.event_loop import run
 from headgate.runtime.ipc import Configure
-from headgate.runtime.listen import address_sentence, reserved
+from headgate.runtime.listen import listen_error, reserve_addresses
 from headgate.runtime.prefetch_proxy.build import check_proxy, listener_context
-from headgate.runtime.prefetch_proxy.messages import Assignment, FromWorker, Renew, WorkerState
-from headgate.runtime.prefetch_proxy.server import Front, ReadProxy, live
-from headgate.runtime.supervisor import Crew, Member
+from headgate.runtime.prefetch_proxy.messages import FromWorker, ProxyConfiguration, WorkerState
+from headgate.runtime.prefetch_proxy.resources import ProxyResources
+from headgate.runtime.supervisor import Supervisor, WorkerProcess
 
-__all__ = ["Workers", "serve_with_workers"]
+__all__ = ["ProxyWorkers"]
 
-_MOST_ORIGINS = 1_000
-"""Origins told of that only workers knew of that are gone."""
-
-
-def serve_with_workers(read: ReadProxy) -> int:
-    """Serve from several processes until a signal ends them; returns the exit code."""
-    return run(lambda: live(read, _start), loop=read()[0].loop)
+_MAX_ORIGINS: Final = 1_000
+"""Origins whose counts are kept of workers that have ended."""
 
 
-async def _start(front: Front, closing: AsyncExitStack) -> "Workers":
-    try:
-        addresses = closing.enter_context(reserved(front.address))
-    except OSError as error:
-        raise ConfigurationError(address_sentence("--listen", front.address, error)) from None
-    workers = Workers(front, addresses)
-    closing.push_async_callback(workers.end, 0)
-    await workers.start()
-    return workers
-
-
-class Workers:
-    """All the workers, as a plan of their crew; see `Body` too."""
+class ProxyWorkers:
+    """The workers of a proxy, as a server's backend and as the spec of their supervisor."""
 
     module: str = "headgate.runtime.prefetch_proxy.worker"
-    hears: Any = FromWorker
-    nothing: WorkerState = WorkerState(Counts())
+    message_type: Any = FromWorker
+    initial_state: WorkerState = WorkerState(Counts())
 
-    def __init__(self, front: Front, addresses: list[tuple[str, int]]) -> None:
-        settings = front.settings
-        self._front = front
+    def __init__(self, resources: ProxyResources) -> None:
+        self._resources = resources
+        self._closing = ExitStack()
+        self._ended = self.initial_state
+        self._supervisor: Supervisor[WorkerState] | None = None
+        self._replies: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> int:
+        """Start the workers; returns their port when all accept clients. Raises `ConfigurationError`."""
+        settings = self._resources.settings
+        address = Address.parse(settings.listen)
+        try:
+            addresses = self._closing.enter_context(reserve_addresses(address))
+        except OSError as error:
+            raise listen_error("--listen", address, error) from None
         self._addresses = tuple(addresses)
         places = create_slots(settings.workers)
-        self._share = front.share(places=places, listeners=addresses)
         self._places = TunnelSlots(settings.max_tunnels, places)
-        handed_down = [places] if self._share.tokens is None else [places, self._share.tokens]
-        self._crew: Crew[WorkerState] = Crew(
-            self, settings.workers, loop=settings.loop, descriptors=handed_down, tell=front.lines.say
+        self._shared = self._resources.share(places=places, listeners=addresses)
+        inherited = [places] if self._shared.tokens is None else [places, self._shared.tokens]
+        self._supervisor = Supervisor(
+            self, settings.workers, loop=settings.loop, descriptors=inherited, log=self._resources.lines.say
         )
-        self._past = self.nothing
-        self._answering: set[asyncio.Task[None]] = set()
-
-    async def start(self) -> None:
-        """Start them; comes back when all accept. Raises `ConfigurationError` when one cannot."""
-        await self._crew.start()
+        await self._supervisor.start()
+        return addresses[0][1]
 
     def unready(self) -> str:
-        """Say why no CONNECT is accepted; empty when they are."""
-        return self._crew.unready()
+        """Return why no worker accepts clients; empty when one does."""
+        return "starting" if self._supervisor is None else self._supervisor.unready()
 
     async def states(self) -> list[WorkerState]:
-        """Give what every worker counts, what those counted that are no more, and what this process lost of the log."""
-        living = await self._crew.states(whole=True)
-        return [*living, self._past, WorkerState(Counts(), dropped=self._front.lines.dropped)]
+        """Return the states of all workers, the totals of those that have ended, and this process's dropped lines."""
+        running = [] if self._supervisor is None else await self._supervisor.states(whole=True)
+        return [*running, self._ended, WorkerState(Counts(), dropped=self._resources.lines.dropped)]
 
-    def renew(self) -> None:
-        """Have all workers read their files again, unless what is read is wrong."""
-        settings, files = self._front.settings, self._share.files
+    def reload(self) -> None:
+        """Have all workers read their files again. Raises, and changes nothing, for invalid files."""
+        settings, files = self._resources.settings, self._resources.files
         check_proxy(settings)
         if files is not None:
-            listener_context(settings, *files)  # of a certificate that is made here, too: the clients' is read with it
-        self._crew.send(Renew())
+            listener_context(settings, *files)  # also of a self-signed certificate: the client CA is read with it
+        if self._supervisor is not None:
+            self._supervisor.reload()
 
-    async def end(self, seconds: float) -> int:
-        """End them all; see `Body`."""
-        await self._crew.end(seconds)
-        for task in self._answering:
+    async def drain(self, seconds: float) -> int:
+        """Stop all workers gracefully; returns how many tunnels had to be cut."""
+        if self._supervisor is not None:
+            await self._supervisor.stop(seconds)
+        return self._ended.cut
+
+    async def close(self) -> None:
+        """Stop all workers at once, and release everything."""
+        await self.drain(0)
+        for task in self._replies:
             task.cancel()
-        return self._past.cut
+        self._closing.close()
 
-    def orders(self, number: int) -> Configure[Assignment]:
-        """Say what a worker is to be."""
-        share = msgspec.structs.replace(self._share, worker=number)
-        return Configure(Assignment(self._front.settings, share, self._addresses))
+    def configuration(self, number: int) -> Configure[ProxyConfiguration]:
+        """Return the configuration of a worker."""
+        shared = msgspec.structs.replace(self._shared, worker=number)
+        return Configure(ProxyConfiguration(self._resources.settings, shared, self._addresses))
 
-    def heard(self, member: Member[WorkerState], message: Any) -> None:
-        """Hear that a worker wants to know what an origin advises."""
+    def on_message(self, worker: WorkerProcess[WorkerState], message: Any) -> None:
+        """Reply to a worker that needs an origin's advice."""
         assert isinstance(message, AdviceQuery)
-        task = asyncio.ensure_future(self._answer(member, message))
-        self._answering.add(task)
-        task.add_done_callback(self._answering.discard)
+        task = asyncio.ensure_future(self._reply(worker, message))
+        self._replies.add(task)
+        task.add_done_callback(self._replies.discard)
 
-    def buried(self, member: Member[WorkerState]) -> None:
-        """Keep what a worker that is gone has counted, and free the places it had."""
-        self._places.bury(member.number)
-        past, last = self._past, member.last
-        counts = merged([past.counts, last.counts])
+    def on_exit(self, worker: WorkerProcess[WorkerState]) -> None:
+        """Keep the totals of a worker that has ended, and release its tunnel slots."""
+        self._places.bury(worker.number)
+        ended, last = self._ended, worker.last_state
+        counts = merged([ended.counts, last.counts])
         counts.tunnels = 0
-        counts.origins = dict(list(counts.origins.items())[-_MOST_ORIGINS:])
-        self._past = WorkerState(counts, past.dropped + last.dropped, past.cut + last.cut)
+        counts.origins = dict(list(counts.origins.items())[-_MAX_ORIGINS:])
+        self._ended = WorkerState(counts, ended.dropped + last.dropped, ended.cut + last.cut)
 
-    async def _answer(self, member: Member[WorkerState], want: AdviceQuery) -> None:
-        with suppress(asyncio.CancelledError):  # the proxy ends
-            member.channel.send(await answer_query(want, self._front.advising))
+    async def _reply(self, worker: WorkerProcess[WorkerState], want: AdviceQuery) -> None:
+        with suppress(asyncio.CancelledError):  # the proxy stops
+            worker.channel.send(await answer_query(want, self._resources.advising))

@@ -6,7 +6,14 @@ from headgate.limit.accounting import DelayUntil
 from headgate.limit.gatekeeper import MAX_HOLD
 from headgate.origin import RequestInfo
 from headgate.release import Status
-from headgate.runtime.gate.build import check_composition, compose, gatekeeper_of, kept_domains, require_gate
+from headgate.runtime.gate.build import (
+    build_gatekeeper,
+    check_composition,
+    compose,
+    domains_with_kept_holds,
+    log_warnings,
+    require_gate,
+)
 
 GATE = '[gate]\norigin = "http://127.0.0.1:1"\nmax_delay = 0\n'
 RULED = '[[domain]]\nname = "{}"\nrules = ["{}"]\n'
@@ -14,10 +21,10 @@ RULED = '[[domain]]\nname = "{}"\nrules = ["{}"]\n'
 
 def gatekeeper(text):
     tree = parse(GATE + text)
-    return gatekeeper_of(tree, compose(tree).domains, None)
+    return build_gatekeeper(tree, compose(tree).domains, None)
 
 
-def test_without_domains_every_request_is_of_the_one_called_default():
+def test_without_domains_all_requests_are_of_domain_default():
     composed = compose(parse('[gate]\nmaster = "tcp://127.0.0.1:1"'))
     assert composed.routes.only == "default"
     assert [domain.rules for domain in composed.domains] == [()]
@@ -30,7 +37,7 @@ def test_domains_are_tried_in_the_order_of_the_file():
     assert composed.routes.match(RequestInfo(b"GET", b"/b", b"x", [], "")) is None
 
 
-def test_rejections_say_what_a_domain_has_them_say():
+def test_rejections_have_the_fields_of_their_domain():
     text = RULED.format("a", "1/min burst 1") + 'bucket = "/a"\nexponential_throttling = false\n'
     composed = compose(parse(GATE.replace("max_delay", "rejection_status = 429\nmax_delay") + text))
     keeper = gatekeeper(text)
@@ -56,12 +63,12 @@ def test_rejections_say_what_a_domain_has_them_say():
         ('[[advice]]\nuser_agent = "a"\n[[advice]]\nuser_agent = "a"\n', "twice"),
     ],
 )
-def test_what_cannot_be_composed_is_told(text, words):
+def test_invalid_configuration_is_refused(text, words):
     with pytest.raises(ConfigurationError, match=words):
         check_composition(parse(text))
 
 
-def test_a_file_for_a_master_alone_needs_no_gate():
+def test_file_of_a_master_is_valid_without_an_origin():
     tree = parse(RULED.format("a", "1/s"))
     check_composition(tree)
     with pytest.raises(ConfigurationError, match="no origin"):
@@ -72,7 +79,7 @@ def statuses(keeper, domain, *moments):
     return [keeper.admit(domain, b"x", now=moment).status for moment in moments]
 
 
-def test_a_domain_that_stays_keeps_its_holds_histories_and_totals():
+def test_unchanged_domain_keeps_holds_histories_and_totals():
     old = gatekeeper(RULED.format("a", "1/min burst 3"))
     assert statuses(old, "a", 0.0, 1.0) == [Status.ACCEPTED] * 2
     new = gatekeeper(RULED.format("a", "1/min burst 3") + RULED.format("b", "1/s"))
@@ -88,7 +95,7 @@ def test_a_domain_that_stays_keeps_its_holds_histories_and_totals():
     assert len(newer.master) == 1
 
 
-def test_a_domain_whose_rules_change_starts_afresh_but_keeps_its_totals():
+def test_domain_with_other_rules_keeps_only_its_totals():
     old = gatekeeper(RULED.format("a", "1/d burst 1"))
     assert statuses(old, "a", 0.0, 1.0) == [Status.ACCEPTED, Status.REJECTED]
     new = gatekeeper(RULED.format("a", "2/d burst 2"))
@@ -101,11 +108,11 @@ def test_a_domain_whose_rules_change_starts_afresh_but_keeps_its_totals():
     ("master", "kept"),
     [("embedded", {"a"}), ("ipc:///tmp/bus", {"a", "b", "c"}), ("tcp://127.0.0.1:10004", {"a", "b", "c"})],
 )
-def test_holds_outlive_a_change_of_rules_only_where_a_master_elsewhere_made_them(master, kept):
+def test_holds_are_kept_across_other_rules_only_with_a_master_elsewhere(master, kept):
     tree = parse(f'[gate]\nmaster = "{master}"\n')
     old = compose(parse(RULED.format("a", "1/s") + RULED.format("b", "1/s") + RULED.format("gone", "1/s")))
     new = compose(parse(RULED.format("a", "1/s") + RULED.format("b", "2/s") + RULED.format("c", "1/s")))
-    assert kept_domains(tree, old, new) == kept
+    assert domains_with_kept_holds(tree, old, new) == kept
 
 
 @pytest.mark.parametrize(
@@ -116,20 +123,30 @@ def test_holds_outlive_a_change_of_rules_only_where_a_master_elsewhere_made_them
         ("tcp://127.0.0.1:10004", ["1/s burst 2", None], MAX_HOLD),
     ],
 )
-def test_a_hold_is_no_longer_than_the_rules_make_it_where_all_are_known(master, rules, longest):
+def test_holds_are_bounded_by_the_rules_where_all_are_known(master, rules, longest):
     """Here `max_delay` is 5, and a second is for clocks that differ."""
     domains = [
         f'[[domain]]\nname = "{name}"\n' + (f'rules = ["{rule}"]\n' if rule else "")
         for name, rule in zip("ab", rules, strict=True)
     ]
     tree = parse(f'[gate]\nmaster = "{master}"\n' + "".join(domains))
-    keeper = gatekeeper_of(tree, compose(tree).domains, None if master == "embedded" else lambda *_: None)
+    keeper = build_gatekeeper(tree, compose(tree).domains, None if master == "embedded" else lambda *_: None)
     keeper.obey(DelayUntil("a", b"x", 1e9))
     assert keeper.admit("a", b"x", now=100.0).release == 100.0 + longest
 
 
-def test_holds_of_a_domain_that_met_no_request_yet_are_inherited():
+def test_holds_of_a_domain_without_requests_are_kept():
     old, new = gatekeeper(RULED.format("a", "1/s")), gatekeeper(RULED.format("a", "1/s"))
     old.obey(DelayUntil("a", b"x", 9.0))
     new.adopt(old, ["a"])
     assert new.held("a", b"x", now=1.0) == 9.0
+
+
+LONG_LOG = '[[domain]]\nname = "{}"\nrules = ["{}"]\nalgorithm = "log"\n'
+
+
+def test_warning_is_logged_for_each_domain_with_a_long_log():
+    lines = []
+    log_warnings(parse(LONG_LOG.format("a", "20000/h") + LONG_LOG.format("b", "1/s")), lines.append)
+    assert len(lines) == 1
+    assert "'a'" in lines[0]

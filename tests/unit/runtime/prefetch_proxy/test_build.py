@@ -37,10 +37,10 @@ def test_the_defaults_can_be_composed():
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"brand": "\n"}, "proxy.brand: '.n' is no name of one proxy; try 'ExampleProxy'"),
-        ({"brand": ""}, "proxy.brand: '' is no name of one proxy"),
-        ({"brand": "*"}, r"proxy.brand: '\*' is no name of one proxy"),
-        ({"brand": "prefetch-proxy"}, "proxy.brand: 'prefetch-proxy' is no name of one proxy"),
+        ({"brand": "\n"}, "proxy.brand: '.n' must be the name of one proxy, such as 'ExampleProxy'"),
+        ({"brand": ""}, "proxy.brand: '' must be the name of one proxy"),
+        ({"brand": "*"}, r"proxy.brand: '\*' must be the name of one proxy"),
+        ({"brand": "prefetch-proxy"}, "proxy.brand: 'prefetch-proxy' must be the name of one proxy"),
         ({"brand": "a\tb"}, "proxy.brand: .*contains a control character"),
         ({"plaintext": True, "alpn": ("h2",)}, "proxy.alpn: plaintext is HTTP/1.1 alone"),
         ({"allow_hosts": ("a", "*")}, r"proxy.allow_hosts: '\*'"),

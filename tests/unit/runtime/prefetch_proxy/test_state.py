@@ -11,7 +11,7 @@ from headgate.proxy.counters import Counts
 from headgate.proxy.refusal import REFUSALS
 from headgate.runtime.prefetch_proxy.messages import WorkerState
 from headgate.runtime.prefetch_proxy.metrics import proxy_metrics
-from headgate.runtime.prefetch_proxy.state import ProxyState, shown
+from headgate.runtime.prefetch_proxy.state import ProxyState, state_to_json
 
 NOW = 1_000_000.0
 A, B = "https://a.example", "https://b.example"
@@ -35,9 +35,9 @@ def state(**more):
         (None, None),
     ],
 )
-def test_what_is_shown_is_what_was_promised(result, written):
+def test_state_as_json(result, written):
     known = {A: Advice(A, result, "because", NOW + 12.34567)}
-    told = json.loads(msgspec.json.encode(shown(state(advice=known, draining=True))))
+    told = json.loads(msgspec.json.encode(state_to_json(state(advice=known, draining=True))))
     assert told == {
         "origins": [
             {"origin": B, "result": None, "fresh_for": 0.0, "accepted": 0, "refused": {"port": 2}},
@@ -48,7 +48,7 @@ def test_what_is_shown_is_what_was_promised(result, written):
     }
 
 
-def test_metrics_have_every_reason_from_the_beginning_and_no_origin():
+def test_metrics_have_every_reason_and_no_origin():
     text = Metrics(proxy_metrics).write(state(dropped=4))[0].decode()
     found = {
         (sample.name, *sorted(sample.labels.items())): sample.value
@@ -77,6 +77,6 @@ def test_metrics_have_every_reason_from_the_beginning_and_no_origin():
     assert "example" not in text
 
 
-def test_a_workers_state_goes_over_the_channel():
+def test_state_of_a_worker_as_message():
     told = WorkerState(state().counts, dropped=1, cut=2)
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(told), type=WorkerState) == told

@@ -1,0 +1,295 @@
+"""Each row of the table of transitions, with a server that records its calls."""
+
+import asyncio
+
+import pytest
+
+from headgate.errors import ConfigurationError
+from headgate.runtime.lifecycle import TRANSITIONS, Event, Lifecycle, Phase, Server
+
+STARTING, READY, RELOADING = Phase.STARTING, Phase.READY, Phase.RELOADING
+DRAINING, STOPPING, STOPPED = Phase.DRAINING, Phase.STOPPING, Phase.STOPPED
+
+
+class RecordingServer(Server):
+    """Records the calls; each operation waits until it is released by name."""
+
+    def __init__(self, *, hold=(), error=None, reload_error=None):
+        self.calls = []
+        self.messages = []
+        self.reason = ""
+        self.error = error
+        self.reload_error = reload_error
+        self.held = {name: asyncio.Event() for name in hold}
+
+    @property
+    def drain_timeout(self):
+        return 7.0
+
+    async def operation(self, name, *more):
+        self.calls.append((name, *more))
+        try:
+            if name in self.held:
+                await self.held[name].wait()
+        except asyncio.CancelledError:
+            self.calls.append((f"{name} cancelled",))
+            raise
+
+    async def start(self, unready, fail):
+        self.fail = fail
+        await self.operation("start")
+        if self.error is not None:
+            raise self.error
+
+    def announce(self):
+        self.calls.append(("announce",))
+
+    def unready(self):
+        return self.reason
+
+    async def reload(self):
+        await self.operation("reload")
+        if self.reload_error is not None:
+            raise self.reload_error
+
+    async def drain(self, seconds):
+        if seconds == 0 and "drain" in self.held:
+            self.held["drain"].set()
+        await self.operation("drain", seconds)
+
+    async def close(self):
+        self.calls.append(("close",))
+
+    def log(self, message):
+        self.messages.append(message)
+
+    @property
+    def names(self):
+        return [call[0] for call in self.calls]
+
+
+async def turn():
+    """Let all tasks run until they wait."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def run(steps, **settings):
+    """Run the life-cycle of a `RecordingServer`, await `steps(server, lifecycle)`; return the server at the end."""
+
+    async def main():
+        server = RecordingServer(**settings)
+        lifecycle = Lifecycle(server)
+        running = asyncio.ensure_future(lifecycle.run())
+        await turn()
+        try:
+            async with asyncio.timeout(10):
+                await steps(server, lifecycle)
+                if lifecycle.phase in {READY, RELOADING}:
+                    lifecycle.stop()
+                await running
+        finally:
+            running.cancel()
+        assert lifecycle.phase is STOPPED
+        return server
+
+    return asyncio.run(main())
+
+
+async def release(server, name):
+    server.held[name].set()
+    await turn()
+
+
+def test_start_then_ready_then_announced():
+    async def steps(server, lifecycle):
+        assert lifecycle.phase is STARTING
+        assert lifecycle.unready() == "starting"
+        assert server.names == ["start"]
+        await release(server, "start")
+        assert lifecycle.phase is READY
+        assert lifecycle.unready() == ""
+        assert server.names == ["start", "announce"]
+
+    run(steps, hold=["start"])
+
+
+def test_reload_while_starting_is_done_afterwards():
+    async def steps(server, lifecycle):
+        lifecycle.reload()
+        await turn()
+        assert server.names == ["start"]
+        await release(server, "start")
+        assert server.names == ["start", "announce", "reload"]
+
+    run(steps, hold=["start"])
+
+
+def test_stop_while_starting_cancels_the_start():
+    async def steps(server, lifecycle):
+        lifecycle.stop()
+
+    assert run(steps, hold=["start"]).names == ["start", "start cancelled", "close"]
+
+
+def test_reload_when_ready():
+    async def steps(server, lifecycle):
+        lifecycle.reload()
+        await turn()
+        assert lifecycle.phase is RELOADING
+        assert lifecycle.unready() == ""
+        await release(server, "reload")
+        assert lifecycle.phase is READY
+        assert server.names == ["start", "announce", "reload"]
+
+    run(steps, hold=["reload"])
+
+
+def test_reloads_while_reloading_are_one_more_afterwards():
+    async def steps(server, lifecycle):
+        for _ in range(4):
+            lifecycle.reload()
+            await turn()
+        assert server.names.count("reload") == 1
+        await release(server, "reload")
+        assert server.names.count("reload") == 2
+        assert lifecycle.phase is READY
+
+    run(steps, hold=["reload"])
+
+
+def test_stop_while_reloading_cancels_the_reload_before_the_drain():
+    async def steps(server, lifecycle):
+        lifecycle.reload()
+        await turn()
+        lifecycle.stop()
+        await turn()
+
+    server = run(steps, hold=["reload"])
+    assert server.names == ["start", "announce", "reload", "reload cancelled", "drain", "close"]
+
+
+def test_stop_when_ready_drains_for_the_servers_timeout():
+    async def steps(server, lifecycle):
+        lifecycle.stop()
+        await turn()
+        assert lifecycle.phase is DRAINING
+        assert lifecycle.unready() == "draining"
+        await release(server, "drain")
+
+    assert run(steps, hold=["drain"]).calls == [("start",), ("announce",), ("drain", 7.0), ("close",)]
+
+
+def test_stop_with_seconds_drains_for_those():
+    async def steps(server, lifecycle):
+        lifecycle.stop(2.5)
+
+    assert ("drain", 2.5) in run(steps).calls
+
+
+def test_second_stop_ends_the_drain():
+    async def steps(server, lifecycle):
+        lifecycle.stop()
+        await turn()
+        lifecycle.stop()
+        assert lifecycle.phase is STOPPING
+        assert lifecycle.unready() == "draining"
+
+    calls = run(steps, hold=["drain"]).calls
+    assert calls == [("start",), ("announce",), ("drain", 7.0), ("drain", 0), ("close",)]
+
+
+def test_every_row_of_the_table_is_tested_here():
+    assert set(TRANSITIONS) == {
+        (STARTING, Event.STARTED),
+        (STARTING, Event.RELOAD),
+        (STARTING, Event.STOP),
+        (READY, Event.RELOAD),
+        (READY, Event.STOP),
+        (RELOADING, Event.RELOAD),
+        (RELOADING, Event.RELOADED),
+        (RELOADING, Event.STOP),
+        (DRAINING, Event.STOP),
+        (DRAINING, Event.DRAINED),
+        (STOPPING, Event.DRAINED),
+    }
+
+
+def test_events_that_a_phase_does_not_have_are_ignored():
+    async def steps(server, lifecycle):
+        lifecycle.stop()
+        await turn()
+        lifecycle.reload()
+        await turn()
+        assert lifecycle.phase is DRAINING
+        lifecycle.stop()
+        for _ in range(3):
+            lifecycle.stop()
+            lifecycle.reload()
+
+    calls = run(steps, hold=["drain"]).calls
+    assert calls == [("start",), ("announce",), ("drain", 7.0), ("drain", 0), ("close",)]
+
+
+def test_server_may_be_unready_although_it_has_started():
+    async def steps(server, lifecycle):
+        server.reason = "starting"
+        assert lifecycle.unready() == "starting"
+
+    run(steps)
+
+
+def test_error_of_the_start_is_raised_after_the_close():
+    async def main():
+        server = RecordingServer(error=ConfigurationError("taken"))
+        with pytest.raises(ConfigurationError, match="taken"):
+            await Lifecycle(server).run()
+        assert server.names == ["start", "close"]
+
+    asyncio.run(main())
+
+
+def test_failure_of_the_server_is_raised_after_the_close():
+    async def main():
+        server = RecordingServer()
+        running = asyncio.ensure_future(Lifecycle(server).run())
+        await turn()
+        server.fail(BrokenPipeError("gone"))
+        server.fail(KeyError("later"))
+        with pytest.raises(BrokenPipeError, match="gone"):
+            await running
+        assert server.names == ["start", "announce", "close"]
+
+    asyncio.run(main())
+
+
+def test_failure_of_the_announcement_is_raised():
+    class Closed(RecordingServer):
+        def announce(self):
+            raise BrokenPipeError("stdout")
+
+    async def main():
+        with pytest.raises(BrokenPipeError, match="stdout"):
+            await Lifecycle(Closed()).run()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (ConfigurationError("bad rule"), "headgate: bad rule; the configuration in force stays as it is"),
+        (OSError("no file"), "headgate: no file; the configuration in force stays as it is"),
+        (KeyError("x"), "headgate: internal error in a reload: KeyError: 'x'"),
+    ],
+)
+def test_failed_reload_is_logged_and_the_server_stays_ready(error, message):
+    async def steps(server, lifecycle):
+        for _ in range(2):
+            lifecycle.reload()
+            await turn()
+            assert lifecycle.phase is READY
+
+    server = run(steps, reload_error=error)
+    assert server.messages == [message] * 2
+    assert server.names == ["start", "announce", "reload", "reload", "drain", "close"]
