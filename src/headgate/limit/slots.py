@@ -1,7 +1,7 @@
 """The places of delayed requests: how many may wait at once.
 
 This file knows nothing of identifiers or clocks. A place is free when its request's release has come, whatever the
-shell forgets to say, or earlier when the request goes away (docs/decisions/0004-a-place-is-given-back-by-time.md).
+shell forgets to say, or earlier when the request goes away (docs/decisions/0004-delay-slots-are-released-by-time.md).
 """
 
 from heapq import heappop, heappush
