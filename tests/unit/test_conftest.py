@@ -1,6 +1,7 @@
 """The test suite itself: markers, the list of missing servers, and the check for processes left running."""
 
 import os
+import re
 import subprocess
 import sys
 import urllib.request
@@ -66,24 +67,12 @@ def test_a_process_left_behind_fails_the_test_that_left_it(tmp_path: Path) -> No
     assert "left behind" in "\n".join(lines)
 
 
-@pytest.mark.parametrize(
-    ("marker", "file"),
-    [
-        ("e2e", "e2e/test_proxy_chromium.py"),
-        ("browser", "e2e/test_proxy_chromium.py"),
-        ("property", "property/test_url.py"),
-    ],
-)
-def test_a_test_is_marked_with_its_folder_and_with_what_it_uses(marker: str, file: str) -> None:
-    def collected(*options: str) -> int:
-        command = [sys.executable, "-m", "pytest", "--collect-only", "-qq", "-p", "no:cacheprovider", *options]
-        done = subprocess.run(
-            [*command, f"tests/{file}"], check=False, cwd=ROOT, capture_output=True, text=True, timeout=60
-        )
-        return done.stdout.count("test_")
-
-    assert collected("-m", marker) == collected() > 0
-    assert collected("-m", f"not {marker}") == 0
+def test_a_test_is_marked_with_its_folder_and_with_what_it_uses() -> None:
+    files = ["tests/e2e/test_proxy_chromium.py", "tests/property/test_url.py"]
+    options = ["--collect-only", "-q", "-p", "no:cacheprovider", "-m", "not (e2e and browser or property)"]
+    command = [sys.executable, "-m", "pytest", *options, *files]
+    done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert re.search(r"no tests collected \(\d+ deselected\)", done.stdout)
 
 
 def test_a_server_that_does_not_start_fails_with_what_it_printed(tmp_path: Path) -> None:
