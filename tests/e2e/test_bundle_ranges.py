@@ -46,7 +46,7 @@ def test_one_request_for_the_metadata_and_one_for_each_response():
 
 def test_a_large_response_is_never_held_whole():
     with serving(honest(BUNDLE)) as server, RangeBundle.open(server.url, max_bytes=100_000) as bundle:
-        with pytest.raises(FetchError, match="100000 are allowed; stream it"):
+        with pytest.raises(FetchError, match="the limit is 100000"):
             bundle.response(f"{SITE}/large")
         with bundle.stream(bundle.metadata.requests[f"{SITE}/large"]) as response:
             first = next(response.chunks)
@@ -140,7 +140,7 @@ def test_a_body_without_end_is_not_read_to_its_end(reading, status):
             writer.write(BUNDLE[:65536])
             await writer.drain()
 
-    with serving(endless) as server, pytest.raises(FetchError, match=r"more than the \d+ bytes"):
+    with serving(endless) as server, pytest.raises(FetchError, match=r"longer than the"):
         reading.open(server.url, max_bytes=1 << 20)
 
 
@@ -158,7 +158,10 @@ def test_a_length_that_is_merely_claimed_is_not_asked_for(reading, claimed):
 
 def test_metadata_that_is_larger_than_allowed(reading):
     content = make_bundle()
-    with serving(honest(content)) as server, pytest.raises(FetchError, match="metadata of more than 1000 bytes"):
+    with (
+        serving(honest(content)) as server,
+        pytest.raises(FetchError, match="the metadata exceeds the limit of 1000 bytes"),
+    ):
         reading.open(server.url, max_metadata=1000)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import click
 
 from headgate.cli.advice.saying import CA, as_json, identity, trusted
-from headgate.cli.bundle.output import target_of
+from headgate.cli.bundle.output import output_target
 from headgate.cli.params import header_option
 from headgate.cli.printing import end_with_no, print_json
 from headgate.cli.terminal import harmless
@@ -20,7 +20,7 @@ from headgate.errors import ConfigurationError, FetchError, HeadgateError, NoCon
 if TYPE_CHECKING:
     from headgate.advice import AgentIdentity
     from headgate.agent import Courtesy
-    from headgate.agent.bundle.fetch import AsyncReply
+    from headgate.agent.bundle.fetcher import AsyncReply
     from headgate.bundle.files.atomic_file import Output
 
 __all__ = ["get"]
@@ -61,7 +61,7 @@ def get(*, url: str, out: str, explain: bool, is_json: bool, **asked: Any) -> No
     """
     import asyncio
 
-    target_of(out or "-")
+    output_target(out or "-")
     journal = _Journal(aloud=explain)
     try:
         asyncio.run(_fetch(_web_url(url), out, journal, is_json=is_json, **asked))
@@ -110,7 +110,7 @@ async def _fetch(
     retry: int,
 ) -> None:
     from headgate.agent import Courtesy
-    from headgate.agent.bundle.fetch import USER_AGENT, AsyncFetcher
+    from headgate.agent.bundle.fetcher import USER_AGENT, AsyncFetcher
     from headgate.agent.httpx import AsyncTransport
     from headgate.agent.library import default_library
 
@@ -134,7 +134,7 @@ async def _take(reply: "AsyncReply", out: str, journal: "_Journal", *, is_json: 
     from headgate.bundle.files.atomic_file import open_output
 
     kept = not is_json or bool(out)
-    with open_output(target_of(out or "-"), 0) if kept else nullcontext() as output:
+    with open_output(output_target(out or "-"), 0) if kept else nullcontext() as output:
         async for chunk in reply.achunks(decoded=True):
             _spare_the_terminal(out, chunk, journal)
             journal.told["length"] += len(chunk)
@@ -178,7 +178,7 @@ class _Watched:
         import anyio
 
         from headgate.agent.advice.client_httpx import ADVICE_EXTENSION
-        from headgate.agent.bundle.fetch import TIMEOUT
+        from headgate.agent.bundle.fetcher import TIMEOUT
 
         if ADVICE_EXTENSION in request.extensions:
             return await self._inner.handle_async_request(request)

@@ -1,13 +1,12 @@
-"""Bundles for programs that send requests: answered from a bundle, read out of one on a server, fetched into one.
+"""Bundles for programs that send requests: answered from a bundle, read by range from a server, collected into one.
 
-httpx2, or httpx, is loaded where a client is made or handed over, and not before.
+httpx2, or httpx, is imported when a client is made or passed.
 """
 
-from headgate.agent.bundle.app import acollect_app, collect_app
-from headgate.agent.bundle.async_ranges import AsyncRangeBundle
-from headgate.agent.bundle.collect import Collection, collect
-from headgate.agent.bundle.intake import Limits
-from headgate.agent.bundle.ranges import RangeBundle
+from headgate.agent.bundle.asgi_client import asgi_client
+from headgate.agent.bundle.collection import Collection, collect
+from headgate.agent.bundle.exchange_builder import Limits
+from headgate.agent.bundle.ranges import AsyncRangeBundle, RangeBundle, StreamedResponse
 from headgate.agent.bundle.transport import AsyncBundleTransport, BundleTransport
 from headgate.agent.bundle.url_list import read_url_list
 
@@ -18,8 +17,8 @@ __all__ = [
     "Collection",
     "Limits",
     "RangeBundle",
-    "acollect_app",
+    "StreamedResponse",
+    "asgi_client",
     "collect",
-    "collect_app",
     "read_url_list",
 ]

@@ -1,7 +1,7 @@
-"""When a URL whose fetch failed may be asked again: the throttle's backoff, and the server's Retry-After.
+"""When a URL may be fetched again after a failure: the throttle's backoff, and the server's Retry-After.
 
-This file knows nothing of transports. Instants are seconds since 1970; the policy is the throttle's, but without
-failures that are ignored: a failed fetch of a bundle may have been a gigabyte.
+Instants are seconds since 1970. The policy is the throttle's without ignored failures: a fetch that failed may have
+transferred a gigabyte.
 """
 
 import math
@@ -18,7 +18,7 @@ _POLICY: Final = Policy(num_errors_to_ignore=0)
 
 
 class FetchBackoff:
-    """What is remembered of one URL: how often it failed, with what, and for how long it is left alone."""
+    """The state of one URL: how often fetching it failed, with which error, and how long it is held."""
 
     def __init__(self) -> None:
         self._failures = 0
@@ -27,16 +27,16 @@ class FetchBackoff:
         self._why = ""
 
     def check(self, *, now: float) -> None:
-        """Raise `FetchError`, which repeats the last failure, while the URL must not be asked."""
+        """Raise `FetchError`, with the last failure, while the URL is held."""
         left = self._left(now)
         if left > 0:
             when = f"it may be fetched again in {left:.1f} s" if left < math.inf else "it is not fetched again"
             raise FetchError(f"{self._why}; {when}")
 
     def failed(self, why: str, retry_after: str, *, sent: float, now: float, draw: float) -> None:
-        """Remember a failure of a request that was `sent` then, and the Retry-After of its answer, empty without one.
+        """Record the failure of a request `sent` at that time, and its response's Retry-After, empty without one.
 
-        `draw` is from [0, 1), for the jitter. Requests in parallel are one failure.
+        `draw` is from [0, 1), for the jitter. Parallel requests count as one failure.
         """
         if sent >= self._failed_at:
             self._failures += 1
@@ -46,11 +46,11 @@ class FetchBackoff:
         self._why = why
 
     def succeeded(self) -> None:
-        """Take note that it could be fetched."""
+        """Record a successful fetch."""
         self._failures = max(0, self._failures - 1)
 
     def _left(self, now: float) -> float:
-        """Give the seconds until it may be fetched."""
-        # After a clock is set back the pause begins anew, so that it is never longer than it was meant to be.
+        """Return the seconds until it may be fetched."""
+        # If the clock is set back, the pause begins anew, so it is never longer than intended.
         self._failed_at = min(self._failed_at, now)
         return self._failed_at + self._pause - now

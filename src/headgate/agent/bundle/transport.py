@@ -1,37 +1,41 @@
 """Transports for httpx2 and httpx that answer requests out of a bundle, and send the others on.
 
-`matching` says which requests a bundle may answer. What it answers, it answers without a connection, and says so in
-`Headgate-Source: bundle`; everything else goes to the transport behind it, a response that the bundle has and that
-breaks a step of the document included.
+`cached_response` decides which requests a bundle may answer. A response out of it needs no connection and has the field
+`Headgate-Source: bundle`. Every other request goes to the inner transport, also where the bundle's response is
+malformed.
 """
 
 import random
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from contextlib import AsyncExitStack, ExitStack
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from headgate.agent.bundle.answering import Answering, Asked, not_stored, response, skipping
-from headgate.agent.bundle.async_ranges import AsyncRangeBundle
-from headgate.agent.bundle.download import MOST_BYTES
-from headgate.agent.bundle.fetch import TIMEOUT, USER_AGENT, AsyncFetcher, Fetcher
-from headgate.agent.bundle.matching import answered
-from headgate.agent.bundle.parts import UNCODED
-from headgate.agent.bundle.ranges import RangeBundle
+from headgate.agent.bundle.download import MAX_BYTES
+from headgate.agent.bundle.fetcher import TIMEOUT, USER_AGENT, AsyncFetcher, Fetcher
+from headgate.agent.bundle.ranges import AsyncRangeBundle, RangeBundle
+from headgate.agent.bundle.session import AsyncSession, Session
+from headgate.agent.bundle.transport_core import (
+    BundleRequest,
+    StreamedAnswer,
+    TransportCore,
+    TransportOptions,
+    library_response,
+    not_stored,
+)
 from headgate.agent.library import library_of
 from headgate.bundle.files.byte_source import Source
-from headgate.bundle.model import Profile, Response
-from headgate.bundle.reading.mi_decoding import has_mi_coding
+from headgate.bundle.model import Profile
 from headgate.bundle.reading.reader import Bundle
 from headgate.bundle.sources.skipped import MessageCallback, ignore_message
-from headgate.errors import ConfigurationError, FetchError, ResponseError
+from headgate.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from httpx2 import AsyncBaseTransport, BaseTransport
 else:
-    # Clients of either library take whatever has the methods.
+    # Clients of either library accept any object with the methods.
     AsyncBaseTransport = BaseTransport = object
 
 __all__ = ["AsyncBundleTransport", "BundleTransport"]
@@ -40,18 +44,18 @@ __all__ = ["AsyncBundleTransport", "BundleTransport"]
 class BundleTransport(BaseTransport):
     """For `httpx2.Client(transport=BundleTransport("site.wbn"))`, and the same with httpx.
 
-    `bundle` is one that is open, a path, or the URL of one, which is fetched whole with the first request that it could
-    answer. `inner` is the transport behind it, by default the library's own for HTTP. `base_url` is what the relative
-    URLs of a b2 bundle are relative to, by default where it was fetched from.
+    `bundle` is an open bundle, a path, or the URL of one, which is fetched whole with the first request that it could
+    answer. `inner` is the transport for other requests, by default the library's own for HTTP. `base_url` resolves the
+    relative URLs of a b2 bundle, by default the URL it was fetched from.
 
     A bundle that is fetched must be served as `application/webbundle` with `X-Content-Type-Options: nosniff`, or is
     refused with a `FetchError` (5.2), unless `require_nosniff` is false. A bundle from the network answers for its own
-    origin alone, signed or not; one that is here answers for every URL in it. `origins` names others, such as
+    origin only, signed or not; one that is here answers for every URL in it. `origins` names others, such as
     `["https://example.com"]`, or `*` for all. A fetch that fails raises, and is repeated after a backoff or the
-    server's Retry-After; until then its error is raised again. `max_bytes` bounds what is kept: a bundle that is
-    fetched, and a response out of a `RangeBundle` that was signed, which is checked to its end before any of it is
-    given. `tell` is given a sentence about each response that the network has to give instead. `clock` gives seconds
-    since 1970, and `draw` numbers from [0, 1).
+    server's Retry-After; until then its error is raised again. `max_bytes` limits what is kept: a bundle that is
+    fetched, and a signed response of a `RangeBundle`, which is verified before any of it is used. `tell` is called
+    with a sentence for each response that the network has to give instead. `clock` returns seconds since 1970, and
+    `draw` numbers from [0, 1).
     """
 
     def __init__(
@@ -63,7 +67,7 @@ class BundleTransport(BaseTransport):
         base_url: str | None = None,
         require_nosniff: bool = True,
         origins: Collection[str] | None = None,
-        max_bytes: int = MOST_BYTES,
+        max_bytes: int = MAX_BYTES,
         timeout: float = TIMEOUT,
         tell: MessageCallback = ignore_message,
         clock: Callable[[], float] = time.time,
@@ -71,17 +75,8 @@ class BundleTransport(BaseTransport):
     ) -> None:
         if isinstance(bundle, AsyncRangeBundle):
             raise ConfigurationError("an AsyncRangeBundle needs an AsyncBundleTransport")
-        self._answering = Answering(
-            bundle,
-            profile=profile,
-            base_url=base_url,
-            require_nosniff=require_nosniff,
-            origins=origins,
-            max_bytes=max_bytes,
-            tell=tell,
-            clock=clock,
-            draw=draw,
-        )
+        options = TransportOptions(profile, base_url, require_nosniff, origins, max_bytes, tell, clock, draw)
+        self._core = TransportCore(bundle, options)
         self._inner = inner
         self._timeout = timeout
         self._lock = threading.RLock()
@@ -98,64 +93,45 @@ class BundleTransport(BaseTransport):
         self.close()
 
     def close(self) -> None:
-        """Close the transport behind this one, and the bundle where it was opened here."""
-        self._answering.close()
+        """Close the inner transport, and the bundle if it was opened here."""
+        self._core.close()
         if self._inner is not None:
             self._inner.close()
 
     def handle_request(self, request: Any) -> Any:
-        """Answer a request out of the bundle, or pass it on."""
-        asked = self._answering.asked(request)
-        if asked is not None:
-            answer = self._answer(asked)
-            if answer is not None:
-                return answer
-            if asked.wanted.only_stored:
-                return not_stored(asked)
-        return self._behind(library_of(request)).handle_request(request)
+        """Answer a request out of the bundle, or send it on."""
+        found = self._core.request(request)
+        if found is not None:
+            response = self._respond(found)
+            if response is not None:
+                return response
+            if found.cache_request.only_stored:
+                return not_stored(found)
+        return self._inner_transport(library_of(request)).handle_request(request)
 
-    def _answer(self, asked: Asked) -> Any:
-        bundle = self._answering.bundle or self._fetched(asked.library)
+    def _respond(self, request: BundleRequest) -> Any:
+        bundle = self._fetched(request.library) if self._core.bundle is None else self._core.bundle
         if isinstance(bundle, Bundle):
-            return self._answering.from_memory(asked, bundle)
+            return self._core.answer(request, bundle)
         assert isinstance(bundle, RangeBundle)
-        location = self._answering.locate(asked, bundle.metadata)
-        if location is None:
-            return None
         with ExitStack() as stack:
-            try:
-                with self._answering.fetching():
-                    stored = stack.enter_context(bundle.stream(location))
-                if has_mi_coding(stored.stored_headers):
-                    with self._answering.keeping(asked, stored) as download:
-                        with self._answering.fetching():
-                            for chunk in stored.chunks:
-                                download.add(chunk)
-                        whole = Response(stored.status, stored.stored_headers, memoryview(download.mapped()))
-                    return self._answering.answer(asked, bundle, location, whole)
-            except (ResponseError, FetchError) as error:
-                self._answering.tell_of(asked, error)
-                return None
-            answer = answered(asked.wanted, stored.status, stored.headers, stored.length)
-            if answer is None:
-                return None
-            return response(asked, answer, _cut(stored.chunks, answer.start, answer.stop), stack.pop_all().close)
+            session = stack.enter_context(Session(bundle.fetcher))
+            answer = session.run(self._core.answer_remote(request, bundle))
+            if not isinstance(answer, StreamedAnswer):
+                return answer
+            response = answer.response
+            chunks = session.chunks(answer.begun.body, response.start, response.stop)
+            return library_response(request, response, chunks, stack.pop_all().close)
 
     def _fetched(self, library: ModuleType) -> Any:
         with self._lock:
-            if self._answering.bundle is not None:
-                return self._answering.bundle
-            client = library.Client(transport=self._behind(library), headers={"User-Agent": USER_AGENT})
-            with (
-                self._answering.fetching(),
-                Fetcher(client, timeout=self._timeout).get(self._answering.url, UNCODED) as reply,
-                self._answering.download(reply.url, reply.status, reply.fields) as download,
-            ):
-                for chunk in reply.chunks():
-                    download.add(chunk)
-                return self._answering.open(reply.url, download)
+            if self._core.bundle is not None:
+                return self._core.bundle
+            client = library.Client(transport=self._inner_transport(library), headers={"User-Agent": USER_AGENT})
+            with Session(Fetcher(client, timeout=self._timeout)) as session:
+                return session.run(self._core.fetch())
 
-    def _behind(self, library: ModuleType) -> Any:
+    def _inner_transport(self, library: ModuleType) -> Any:
         with self._lock:
             if self._inner is None:
                 self._inner = library.HTTPTransport()
@@ -174,7 +150,7 @@ class AsyncBundleTransport(AsyncBaseTransport):
         base_url: str | None = None,
         require_nosniff: bool = True,
         origins: Collection[str] | None = None,
-        max_bytes: int = MOST_BYTES,
+        max_bytes: int = MAX_BYTES,
         timeout: float = TIMEOUT,
         tell: MessageCallback = ignore_message,
         clock: Callable[[], float] = time.time,
@@ -182,17 +158,8 @@ class AsyncBundleTransport(AsyncBaseTransport):
     ) -> None:
         if isinstance(bundle, RangeBundle):
             raise ConfigurationError("a RangeBundle needs a BundleTransport")
-        self._answering = Answering(
-            bundle,
-            profile=profile,
-            base_url=base_url,
-            require_nosniff=require_nosniff,
-            origins=origins,
-            max_bytes=max_bytes,
-            tell=tell,
-            clock=clock,
-            draw=draw,
-        )
+        options = TransportOptions(profile, base_url, require_nosniff, origins, max_bytes, tell, clock, draw)
+        self._core = TransportCore(bundle, options)
         self._inner = inner
         self._timeout = timeout
         self._lock: Any = None
@@ -209,93 +176,49 @@ class AsyncBundleTransport(AsyncBaseTransport):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the transport behind this one, and the bundle where it was opened here."""
-        self._answering.close()
+        """Close the inner transport, and the bundle if it was opened here."""
+        self._core.close()
         if self._inner is not None:
             await self._inner.aclose()
 
     async def handle_async_request(self, request: Any) -> Any:
-        """Answer a request out of the bundle, or pass it on."""
-        asked = self._answering.asked(request)
-        if asked is not None:
-            answer = await self._answer(asked)
-            if answer is not None:
-                return answer
-            if asked.wanted.only_stored:
-                return not_stored(asked)
-        return await self._behind(library_of(request)).handle_async_request(request)
+        """Answer a request out of the bundle, or send it on."""
+        found = self._core.request(request)
+        if found is not None:
+            response = await self._respond(found)
+            if response is not None:
+                return response
+            if found.cache_request.only_stored:
+                return not_stored(found)
+        return await self._inner_transport(library_of(request)).handle_async_request(request)
 
-    async def _answer(self, asked: Asked) -> Any:
-        bundle = self._answering.bundle or await self._fetched(asked.library)
+    async def _respond(self, request: BundleRequest) -> Any:
+        bundle = await self._fetched(request.library) if self._core.bundle is None else self._core.bundle
         if isinstance(bundle, Bundle):
-            return self._answering.from_memory(asked, bundle)
+            return self._core.answer(request, bundle)
         assert isinstance(bundle, AsyncRangeBundle)
-        location = self._answering.locate(asked, bundle.metadata)
-        if location is None:
-            return None
         async with AsyncExitStack() as stack:
-            try:
-                with self._answering.fetching():
-                    stored = await stack.enter_async_context(bundle.stream(location))
-                if has_mi_coding(stored.stored_headers):
-                    with self._answering.keeping(asked, stored) as download:
-                        with self._answering.fetching():
-                            async for chunk in stored.chunks:
-                                download.add(chunk)
-                        whole = Response(stored.status, stored.stored_headers, memoryview(download.mapped()))
-                    return self._answering.answer(asked, bundle, location, whole)
-            except (ResponseError, FetchError) as error:
-                self._answering.tell_of(asked, error)
-                return None
-            answer = answered(asked.wanted, stored.status, stored.headers, stored.length)
-            if answer is None:
-                return None
-            return response(asked, answer, _acut(stored.chunks, answer.start, answer.stop), stack.pop_all().aclose)
+            session = await stack.enter_async_context(AsyncSession(bundle.fetcher))
+            answer = await session.run(self._core.answer_remote(request, bundle))
+            if not isinstance(answer, StreamedAnswer):
+                return answer
+            response = answer.response
+            chunks = session.chunks(answer.begun.body, response.start, response.stop)
+            return library_response(request, response, chunks, stack.pop_all().aclose)
 
     async def _fetched(self, library: ModuleType) -> Any:
         import anyio
 
         self._lock = self._lock or anyio.Lock()
         async with self._lock:
-            if self._answering.bundle is not None:
-                return self._answering.bundle
-            client = library.AsyncClient(transport=self._behind(library), headers={"User-Agent": USER_AGENT})
-            with self._answering.fetching():
-                async with AsyncFetcher(client, timeout=self._timeout).get(self._answering.url, UNCODED) as reply:
-                    with self._answering.download(reply.url, reply.status, reply.fields) as download:
-                        async for chunk in reply.achunks():
-                            download.add(chunk)
-                        return self._answering.open(reply.url, download)
+            if self._core.bundle is not None:
+                return self._core.bundle
+            inner = self._inner_transport(library)
+            client = library.AsyncClient(transport=inner, headers={"User-Agent": USER_AGENT})
+            async with AsyncSession(AsyncFetcher(client, timeout=self._timeout)) as session:
+                return await session.run(self._core.fetch())
 
-    def _behind(self, library: ModuleType) -> Any:
+    def _inner_transport(self, library: ModuleType) -> Any:
         if self._inner is None:
             self._inner = library.AsyncHTTPTransport()
         return self._inner
-
-
-def _cut(chunks: Iterator[bytes], start: int, stop: int) -> Iterator[bytes]:
-    """Yield the bytes from `start` to before `stop`, and take no more than it needs."""
-    if start == stop:
-        return
-    cut = skipping(start, stop)
-    left = stop - start
-    for chunk in chunks:
-        if piece := cut(chunk):
-            left -= len(piece)
-            yield piece
-        if not left:
-            return
-
-
-async def _acut(chunks: AsyncIterator[bytes], start: int, stop: int) -> AsyncIterator[bytes]:
-    """Yield the bytes from `start` to before `stop`, and take no more than it needs."""
-    if start == stop:
-        return
-    cut = skipping(start, stop)
-    left = stop - start
-    async for chunk in chunks:
-        if piece := cut(chunk):
-            left -= len(piece)
-            yield piece
-        if not left:
-            return

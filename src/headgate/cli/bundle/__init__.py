@@ -1,6 +1,6 @@
-"""`headgate bundle`: read, make, change, sign and serve bundles. One module per command, imported when it is asked for.
+"""`headgate bundle`: read, make, change, sign and serve bundles. One module per command, imported when it is used.
 
-`get` out of a bundle of hundreds of megabytes is quick and small: nothing here may cost what a command does not need.
+`get` from a bundle of hundreds of megabytes is fast and small, so a command imports only what it needs.
 """
 
 from collections.abc import Mapping
@@ -13,17 +13,17 @@ from headgate.cli.program import Program
 __all__ = ["bundle"]
 
 _COMMANDS = {
-    "info": ("info:info", "What a bundle says of itself: version, URLs, sections."),
-    "list": ("listing:list_responses", "Every response: URL, status, headers, where it is."),
-    "get": ("get:get", "One response, out of a bundle of any size."),
-    "extract": ("extract:extract", "Every payload as a file, and the rest as JSON."),
-    "create": ("create:create", "A bundle of a directory, a HAR, a list of URLs or a WARC."),
-    "convert": ("convert:convert", "The same exchanges in another version of the format."),
-    "rebase": ("convert:rebase", "The same exchanges at another origin."),
+    "info": ("info:info", "Show version, URLs and sections of a bundle."),
+    "list": ("listing:list_responses", "List every response: URL, status, headers, location."),
+    "get": ("get:get", "Get one response from a bundle."),
+    "extract": ("extract:extract", "Extract every payload to a file, the rest to JSON."),
+    "create": ("create:create", "Make a bundle of a directory, HAR, URLs, ASGI app or WARC."),
+    "convert": ("convert:convert", "Write a bundle in another version of the format."),
+    "rebase": ("convert:rebase", "Move a bundle to another origin."),
     "lint": ("lint:lint", "Check every part of a bundle: errors and warnings."),
-    "sign": ("sign:sign", "Vouch for the responses, or for the file as a whole."),
+    "sign": ("sign:sign", "Sign the responses, or the file as a whole."),
     "integrity": ("integrity:integrity", "Add, remove or show the integrity block of a file."),
-    "verify": ("verify:verify", "Whether the signatures of a bundle hold."),
+    "verify": ("verify:verify", "Verify the signatures of a bundle."),
     "serve": ("serve:serve", "Serve a bundle, or the site inside it, over HTTP."),
 }
 
@@ -32,7 +32,7 @@ class _Bundle(Program):
     sentences: ClassVar[Mapping[str, str]] = {name: sentence for name, (_, sentence) in _COMMANDS.items()}
 
     def find(self, name: str) -> tuple[str, str]:
-        """Give the module of a command that there is, and its name there."""
+        """Return the module of a command, and its name there."""
         module, _, attribute = _COMMANDS[name][0].partition(":")
         return f"headgate.cli.bundle.{module}", attribute
 
@@ -43,5 +43,6 @@ class _Bundle(Program):
 def bundle() -> None:
     """Read, make, sign and serve bundles: many HTTP exchanges in one file (.wbn, .swbn).
 
-    Bundles are read as the document says, step by step; --profile compat also accepts what the published tools write.
+    Bundles are checked by every step of the document; --profile compat also accepts what the published tools write.
+    A bundle at an http or https URL is fetched; info and get fetch only the parts that they need.
     """

@@ -1,4 +1,4 @@
-"""`headgate bundle get`: one response out of a bundle of any size, for what that response costs."""
+"""`headgate bundle get`: get one response from a bundle, reading no other."""
 
 import sys
 from collections.abc import Iterable
@@ -7,80 +7,86 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headgate.cli.bundle.opening import Reading, absolute, reads
-from headgate.cli.bundle.output import content, forget, target_of
+from headgate.cli.bundle.output import content_pieces, output_target
+from headgate.cli.bundle.source_options import BundleSource, absolute, with_source
 from headgate.cli.params import header_option, join_fields
 from headgate.cli.terminal import harmless
 from headgate.errors import HeadgateError, NotInBundle
 
 if TYPE_CHECKING:
+    from headgate.agent.bundle import RangeBundle
     from headgate.bundle.model import Location
     from headgate.bundle.reading.mi_decoding import DecodedResponse
     from headgate.bundle.reading.reader import Bundle
 
 __all__ = ["get"]
 
-_NEAR = 3
-_LOOKED_AT = 1024
+_MAX_SIMILAR = 3
+_INSPECTED_SIZE = 1024
 
 
-@click.command(short_help="One response, out of a bundle of any size.")
-@reads
+@click.command(short_help="Get one response from a bundle.")
+@with_source
 @click.argument("url", metavar="URL")
-@header_option("A field of the request, to choose a variant by; repeated: several.")
-@click.option("--variant-key", metavar="K", help="This variant whatever -H says, such as 'gzip;en'.")
+@header_option("A request header that chooses a variant; may be repeated.")
+@click.option("--variant-key", metavar="K", help="Get this variant, such as 'gzip;en', whatever -H says.")
 @click.option(
-    "-o", "--output", "out", metavar="OUT", default="", help="For the payload; else, or as -, standard output."
+    "-o", "--output", "out", metavar="OUT", default="", help="Output file for the payload.  [default: standard output]"
 )
-@click.option("--headers", "with_head", is_flag=True, help="Print status and headers first; never into OUT.")
+@click.option("--headers", "with_head", is_flag=True, help="Print status and headers first, on standard output.")
 def get(
     *,
-    source: Reading,
+    source: BundleSource,
     url: str,
     fields: tuple[tuple[str, str], ...],
     variant_key: str | None,
     out: str,
     with_head: bool,
 ) -> None:
-    """Get one response's payload, out of a bundle of any size.
+    """Get the payload of one response from a bundle.
 
-    URL may be relative to the primary URL. Where it has variants, -H says what the request would: the best one for
-    Accept, Accept-Encoding and Accept-Language is chosen. Without them it is the best for a request that says none of
-    these, which is one without a content coding, or else the first. --variant-key overrules -H. What was signed is
-    checked against its digest, and comes as it was before: without mi-sha256-03, in which signing stores it.
+    URL may be relative to the primary URL. Of several variants, the best for the Accept, Accept-Encoding and
+    Accept-Language fields given with -H is chosen; without any, one without a content coding, or the first.
+    --variant-key overrides -H. A signed payload is checked against its digest and decoded from mi-sha256-03.
+
+    From a bundle at a URL only the metadata and this response are fetched, with range requests.
 
     \b
     headgate bundle get site.wbn https://example.com/ > index.html
     headgate bundle get site.wbn /logo.png -o logo.png --headers
     headgate bundle get site.wbn / -H 'Accept-Language: fr' -H 'Accept-Encoding: br'
+    headgate bundle get https://example.com/site.wbn /logo.png -o logo.png
     """
+    from headgate.bundle.files.byte_source import release_pages
     from headgate.bundle.reading.mi_decoding import decode_response
 
-    target_of(out or "-")
-    with source.opened() as bundle:
-        wanted = _absolute(url, bundle)
+    output_target(out or "-")
+    with source.opened_by_ranges() as bundle:
+        target = _absolute(url, bundle)
         try:
-            location = _chosen(bundle, wanted, fields, variant_key)
+            location = _locate(bundle, target, fields, variant_key)
         except NotInBundle as error:
-            raise HeadgateError(f"{source.name}: {harmless(str(error))}{_near(wanted, bundle)}") from None
-        found = decode_response(bundle, location, bundle.load(location), used=forget)
+            raise HeadgateError(f"{source.name}: {harmless(str(error))}{_similar_urls(target, bundle)}") from None
+        found = decode_response(bundle, location, bundle.load(location), used=release_pages)
         if not out:
-            _spare_the_terminal(found, url)
+            _check_terminal(found, url)
         if with_head:
             sys.stdout.buffer.write(_head(found))
             sys.stdout.buffer.flush()
         _write(found, out or "-")
 
 
-def _absolute(url: str, bundle: "Bundle") -> str:
-    """Give the URL meant; what cannot be resolved stays as it is, and is not found."""
+def _absolute(url: str, bundle: "Bundle | RangeBundle") -> str:
+    """Return the absolute URL; one that cannot be resolved is returned, and not found."""
     from headgate.http.url import without_fragment
 
     return without_fragment(absolute(url, bundle.metadata.primary_url))
 
 
-def _chosen(bundle: "Bundle", url: str, fields: Iterable[tuple[str, str]], variant_key: str | None) -> "Location":
-    """Give the location of the response that was asked for; raises `NotInBundle`."""
+def _locate(
+    bundle: "Bundle | RangeBundle", url: str, fields: Iterable[tuple[str, str]], variant_key: str | None
+) -> "Location":
+    """Return the location of the requested response; raises `NotInBundle`."""
     from headgate.bundle.model import VariantSet
     from headgate.bundle.reading.lookup import locate, select_location
 
@@ -94,37 +100,37 @@ def _chosen(bundle: "Bundle", url: str, fields: Iterable[tuple[str, str]], varia
         if fields or not isinstance(entry, VariantSet):
             raise
     key = next(iter(entry.locations))
-    click.echo(f"{harmless(url)} has variants, and this is {harmless(key)}; -H or --variant-key choose", err=True)
+    click.echo(f"{harmless(url)} has variants; got {harmless(key)}, choose another with -H or --variant-key", err=True)
     return entry.locations[key]
 
 
-def _near(url: str, bundle: "Bundle") -> str:
-    """Name the URLs that begin and end most like one that is not there; nothing where it is there."""
+def _similar_urls(url: str, bundle: "Bundle | RangeBundle") -> str:
+    """Return the URLs that are most similar to one that is not in the bundle, as the end of a message."""
     if url in bundle.metadata.requests:
         return ""
 
-    def likeness(known: str) -> int:
-        return min(_shared(url, known) + _shared(url[::-1], known[::-1]), len(url), len(known))
+    def similarity(known: str) -> int:
+        return min(_common_prefix(url, known) + _common_prefix(url[::-1], known[::-1]), len(url), len(known))
 
-    near = sorted(bundle.metadata.requests, key=likeness, reverse=True)[:_NEAR]
-    return f"; near it: {' '.join(map(harmless, near))}" if near else ""
+    similar = sorted(bundle.metadata.requests, key=similarity, reverse=True)[:_MAX_SIMILAR]
+    return f"; similar: {' '.join(map(harmless, similar))}" if similar else ""
 
 
-def _shared(one: str, other: str) -> int:
-    """Count the characters with which both begin."""
+def _common_prefix(one: str, other: str) -> int:
+    """Return the length of the common prefix."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
-def _spare_the_terminal(response: "DecodedResponse", url: str) -> None:
-    """Refuse to print what would garble a terminal."""
-    if sys.stdout.isatty() and 0 in b"".join(response.pieces(0, _LOOKED_AT)):
+def _check_terminal(response: "DecodedResponse", url: str) -> None:
+    """Refuse to print binary data on a terminal."""
+    if sys.stdout.isatty() and 0 in b"".join(response.pieces(0, _INSPECTED_SIZE)):
         raise HeadgateError(
-            f"{harmless(url)} is binary, and this is a terminal; name a file with -o, or insist with -o -"
+            f"{harmless(url)} is binary and standard output is a terminal; use -o FILE, or -o - to print it"
         )
 
 
 def _head(response: "DecodedResponse") -> bytes:
-    """Write status and headers as curl -i would."""
+    """Return status and headers in the form of curl -i."""
     from http import HTTPStatus
 
     phrase = HTTPStatus(response.status).phrase if response.status in set(HTTPStatus) else ""
@@ -133,8 +139,8 @@ def _head(response: "DecodedResponse") -> bytes:
 
 
 def _write(response: "DecodedResponse", out: str) -> None:
-    from headgate.bundle.files.atomic_file import open_output as writing
+    from headgate.bundle.files.atomic_file import open_output
 
-    with writing(target_of(out), response.length) as output:
-        for piece in content(response):
+    with open_output(output_target(out), response.length) as output:
+        for piece in content_pieces(response):
             output.put(piece)

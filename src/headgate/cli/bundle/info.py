@@ -1,34 +1,37 @@
-"""`headgate bundle info`: what a bundle says of itself before its first response."""
+"""`headgate bundle info`: version, URLs and sections of a bundle."""
 
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from headgate.cli.bundle.opening import Reading, reads
+from headgate.cli.bundle.source_options import BundleSource, with_source
 from headgate.cli.printing import print_json, size_of, styled
 from headgate.cli.terminal import harmless
 
 if TYPE_CHECKING:
+    from headgate.agent.bundle import RangeBundle
     from headgate.bundle.model import Metadata
     from headgate.bundle.reading.reader import Bundle
 
 __all__ = ["info"]
 
 
-@click.command(short_help="What a bundle says of itself: version, URLs, sections.")
-@reads
+@click.command(short_help="Show version, URLs and sections of a bundle.")
+@with_source
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def info(*, source: Reading, as_json: bool) -> None:
-    """Say what a bundle says of itself: version, URLs, sections.
+def info(*, source: BundleSource, as_json: bool) -> None:
+    """Show version, URLs and sections of a bundle.
 
-    Reads nothing of the responses, so that a bundle cut inside them still has an answer.
+    Responses are not read, so this also works for a bundle that is cut inside them. Of a bundle at a URL only the
+    metadata is fetched, with range requests.
 
     \b
     headgate bundle info site.wbn
     headgate bundle info --json --profile compat site.wbn
     headgate bundle info --from-end installer.exe
+    headgate bundle info https://example.com/site.wbn
     """
-    with source.opened(as_json=as_json) as bundle:
+    with source.opened_by_ranges(as_json=as_json) as bundle:
         if as_json:
             print_json(_fields(bundle.metadata))
         else:
@@ -50,25 +53,28 @@ def _fields(metadata: "Metadata") -> dict[str, Any]:
     }
 
 
-def _lines(name: str, bundle: "Bundle") -> list[str]:
-    """Write the answer for people."""
+def _lines(name: str, bundle: "Bundle | RangeBundle") -> list[str]:
+    """Return the result as text."""
     metadata = bundle.metadata
     lines = [styled(f"{name}: a {metadata.version} bundle of {size_of(metadata.length)}", bold=True)]
     block = bundle.integrity_block.length if bundle.integrity_block else 0
-    missing = metadata.length - len(bundle.raw)
-    told = [
+    missing = metadata.length - bundle.size
+    rows = [
         ("primary URL", metadata.primary_url or "none"),
         ("manifest URL", metadata.manifest_url or "none"),
         ("requests", str(len(metadata.requests))),
         ("authorities", str(len(metadata.authorities))),
         ("vouched subsets", str(len(metadata.vouched_subsets))),
         ("integrity block", f"{block} bytes, before the bundle" if block else "none"),
-        *([("missing", f"{missing} bytes: the file ends too early")] if missing > 0 else []),
+        *([("missing", f"{missing} bytes at the end")] if missing > 0 else []),
     ]
-    lines += [f"{what:<16} {harmless(value)}" for what, value in told]
+    lines += [f"{what:<16} {harmless(value)}" for what, value in rows]
     names = [harmless(section.name) for section in metadata.sections]
-    wide, high = max(7, *map(len, names)), max(6, len(str(metadata.length)))
-    lines += ["", styled(f"{'section':<{wide}}  {'offset':>{high}}  {'length':>{high}}", bold=True)]
+    name_width, number_width = max(7, *map(len, names)), max(6, len(str(metadata.length)))
+    lines += [
+        "",
+        styled(f"{'section':<{name_width}}  {'offset':>{number_width}}  {'length':>{number_width}}", bold=True),
+    ]
     for label, section in zip(names, metadata.sections, strict=True):
-        lines.append(f"{label:<{wide}}  {section.offset:>{high}}  {section.length:>{high}}")
+        lines.append(f"{label:<{name_width}}  {section.offset:>{number_width}}  {section.length:>{number_width}}")
     return lines

@@ -1,4 +1,4 @@
-"""What signing is given on the command line: files with keys and certificates, and passphrases."""
+"""Keys, certificates and passphrases for signing, from files and the terminal."""
 
 import sys
 from collections.abc import Callable
@@ -23,7 +23,7 @@ def read_secret(file: str) -> bytes:
 
 
 def passphrase_of(file: str) -> Callable[[], bytes] | None:
-    """Give what asks a person for the passphrase of an encrypted key; None where nobody is there to be asked."""
+    """Return a prompt for the passphrase of an encrypted key; None without a terminal."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return None
     return lambda: str(click.prompt(f"passphrase of {file}", hide_input=True, err=True)).encode()

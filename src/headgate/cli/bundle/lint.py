@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headgate.cli.bundle.opening import Reading, reads, source_of
+from headgate.cli.bundle.source_options import BundleSource, with_source
 from headgate.cli.printing import counted, end_with_no, print_json, styled, unreadable
 from headgate.cli.terminal import harmless
 
@@ -15,9 +15,9 @@ __all__ = ["lint"]
 
 
 @click.command(short_help="Check every part of a bundle: errors and warnings.")
-@reads
+@with_source
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def lint(*, source: Reading, as_json: bool) -> None:
+def lint(*, source: BundleSource, as_json: bool) -> None:
     """Check every part of a bundle: errors and warnings.
 
     An error is what readers refuse: the first in each part, which are the preamble, the section lengths, each section
@@ -32,7 +32,8 @@ def lint(*, source: Reading, as_json: bool) -> None:
 
     file = source.file
     with unreadable(file):
-        report = linted(source_of(file), profile=source.profile, from_end=source.from_end, base_url=source.base_url)
+        content, base_url = source.read()
+        report = linted(content, profile=source.profile, from_end=source.from_end, base_url=base_url)
     if as_json:
         print_json({"errors": [*map(_fields, report.errors)], "warnings": [*map(_fields, report.warnings)]})
     else:
@@ -50,7 +51,7 @@ def _fields(finding: "Finding") -> dict[str, Any]:
 
 
 def _line(file: str, finding: "Finding", kind: str) -> str:
-    """Write a finding as compilers do, so that editors find the place."""
+    """Return a finding in the form of compilers, which editors recognize."""
     place = "" if finding.offset is None else f":{finding.offset}"
     step = f" ({finding.step})" if finding.step else ""
     return f"{harmless(file)}{place}: {kind}: {harmless(finding.message)}{step} [{finding.code}]"

@@ -1,4 +1,4 @@
-"""`headgate bundle list`: every response, a line each, as soon as it has been read."""
+"""`headgate bundle list`: one line for each response, printed as it is read."""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from headgate.cli.bundle.opening import Reading, reads
-from headgate.cli.bundle.output import slices
-from headgate.cli.bundle.showing import Allowance, told
-from headgate.cli.bundle.walking import Found, walk
+from headgate.cli.bundle.error_output import OutputLimit, error_fields
+from headgate.cli.bundle.output import payload_pieces
+from headgate.cli.bundle.responses import iterate_responses
+from headgate.cli.bundle.source_options import BundleSource, with_source
 from headgate.cli.printing import (
     counted,
     end_with_no,
@@ -23,36 +23,36 @@ from headgate.cli.terminal import harmless
 from headgate.errors import ResponseError
 
 if TYPE_CHECKING:
-    from headgate.bundle.model import Location
+    from headgate.bundle.model import Location, StoredExchange
 
 __all__ = ["list_responses"]
 
-_DIGEST = 64
+_DIGEST_WIDTH = 64
 
 _Hasher: TypeAlias = "Callable[[Location, memoryview], str]"
 
 
-@click.command("list", short_help="Every response: URL, status, headers, where it is.")
-@reads
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line, one line a response.")
-@click.option("--digest", is_flag=True, help="Also the SHA-256 of each payload.")
-def list_responses(*, source: Reading, as_json: bool, digest: bool) -> None:
-    """List every response: URL, status, headers, where it is.
+@click.command("list", short_help="List every response: URL, status, headers, location.")
+@with_source
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line and response.")
+@click.option("--digest", is_flag=True, help="Print the SHA-256 of each payload.")
+def list_responses(*, source: BundleSource, as_json: bool, digest: bool) -> None:
+    """List every response: URL, status, headers, location.
 
-    A response that is refused does not hide the others: its line says why, and the exit code is 1. A URL with variants
-    has a line for each variant key, in the order of the index. There are no digests of responses inside one another.
+    The line of a malformed response has the error, and the exit code is 1. A URL with variants has a line for each
+    variant key, in the order of the index. --digest refuses a bundle whose responses overlap.
 
     \b
     headgate bundle list site.wbn
     headgate bundle list --json --digest site.wbn | jq -r 'select(.error).url'
     """
-    batch = {"size": 0} if digest else {}  # each digest may take a while, and is shown when it is there
+    batch = {"size": 0} if digest else {}  # a digest may take a while, so each line is printed at once
     with source.opened(as_json=as_json) as bundle:
         if digest:
             from headgate.bundle.reading.overlap import reject_overlapping_responses
 
             reject_overlapping_responses(bundle)
-        listing = _Listing(walk(bundle), Allowance(bundle.size), _hasher() if digest else None)
+        listing = _Listing(iterate_responses(bundle), OutputLimit(bundle.size), _hasher() if digest else None)
         if as_json:
             print_in_batches(listing.objects(), print_bytes, **batch)
         else:
@@ -66,21 +66,22 @@ def list_responses(*, source: Reading, as_json: bool, digest: bool) -> None:
 
 
 class _Listing:
-    """The lines of a list, and how many responses they are of."""
+    """The lines of the list, and the numbers of responses."""
 
-    def __init__(self, responses: Iterable[Found], allowance: Allowance, hasher: "_Hasher | None") -> None:
+    def __init__(self, responses: "Iterable[StoredExchange]", limit: OutputLimit, hasher: "_Hasher | None") -> None:
         self.refused = self.total = self.size = 0
         self._responses = responses
-        self._allowance = allowance
+        self._limit = limit
         self._hasher = hasher
 
     def objects(self) -> Iterator[bytes]:
-        """Yield a JSON object for each response; of a refused one, `error_offset` is where in the file that is."""
-        for url, key, location, response in self._counted():
+        """Yield a JSON object for each response; that of a malformed one has the error and its offset."""
+        for found in self._counted():
+            url, key, location, response = found.url, found.variant_key, found.location, found.response
             fields: dict[str, Any] = {"url": url, "variant_key": key}
             fields |= {"offset": location.offset, "length": location.length}
             if isinstance(response, ResponseError):
-                fields = told(response) | {"error_offset": response.offset} | fields
+                fields = error_fields(response) | {"error_offset": response.offset} | fields
             else:
                 fields |= {
                     "status": response.status,
@@ -88,24 +89,25 @@ class _Listing:
                     "payload_length": len(response.payload),
                     "payload_sha256": self._hasher(location, response.payload) if self._hasher else None,
                 }
-            yield self._allowance.take(json_line(fields))
+            yield self._limit.take(json_line(fields))
 
     def rows(self) -> Iterator[str]:
         """Yield a row for each response."""
-        take = self._allowance.take
-        for url, key, location, response in self._counted():
+        take = self._limit.take
+        for found in self._counted():
+            url, key, location, response = found.url, found.variant_key, found.location, found.response
             target = harmless(url) if key is None else f"{harmless(url)}  [{harmless(key)}]"
             digest = None if self._hasher is None else ""
             if isinstance(response, ResponseError):
-                why = harmless(f"{target}: {response.reason} at byte {response.offset} ({response.step})")
-                yield take(styled(_row("refused", "", "", why, digest), fg="red") + "\n")
+                reason = harmless(f"{target}: {response.reason} at byte {response.offset} ({response.step})")
+                yield take(styled(_row("refused", "", "", reason, digest), fg="red") + "\n")
                 continue
             if self._hasher is not None:
                 digest = self._hasher(location, response.payload)
             media_type = harmless(response.stored_headers.get("content-type", "-").partition(";")[0].strip())
             yield take(_row(str(response.status), size_of(len(response.payload)), media_type, target, digest) + "\n")
 
-    def _counted(self) -> Iterator[Found]:
+    def _counted(self) -> "Iterator[StoredExchange]":
         for found in self._responses:
             self.total += 1
             if isinstance(found.response, ResponseError):
@@ -116,7 +118,7 @@ class _Listing:
 
 
 def _hasher() -> _Hasher:
-    """Give a SHA-256 that remembers the last location: many keys may share a large payload."""
+    """Return a function for the SHA-256 of a payload, computed once for each location."""
     from hashlib import sha256
 
     known: dict[Location, str] = {}
@@ -124,7 +126,7 @@ def _hasher() -> _Hasher:
     def digest(location: "Location", payload: memoryview) -> str:
         if location not in known:
             state = sha256()
-            for piece in slices(payload):
+            for piece in payload_pieces(payload):
                 state.update(piece)
             known[location] = state.hexdigest()
         return known[location]
@@ -133,6 +135,6 @@ def _hasher() -> _Hasher:
 
 
 def _row(status: str, size: str, media_type: str, target: str, digest: str | None) -> str:
-    """Give a row of the table; the columns are fixed, since rows are printed as they are read."""
-    first = "" if digest is None else f"{digest:<{_DIGEST}}  "
+    """Return a row of the table; columns have fixed widths, since rows are printed as they are read."""
+    first = "" if digest is None else f"{digest:<{_DIGEST_WIDTH}}  "
     return f"{first}{status:>7}  {size:>9}  {media_type:<28}  {target}"

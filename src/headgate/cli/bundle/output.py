@@ -1,6 +1,5 @@
-"""Where results go, and payloads of any size on their way there."""
+"""Output files, progress, and payloads of any size."""
 
-import mmap
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
     from headgate.bundle.files.atomic_file import Progress, Target
     from headgate.bundle.reading.mi_decoding import DecodedResponse
 
-__all__ = ["OUT", "content", "forget", "meter", "slices", "target_of"]
+__all__ = ["OUT", "content_pieces", "output_target", "payload_pieces", "progress_bar"]
 
 OUT: Callable[..., Any] = click.option(
     "-o",
@@ -22,18 +21,15 @@ OUT: Callable[..., Any] = click.option(
     "out",
     metavar="OUT",
     required=True,
-    help="The result; it may be FILE itself, and - is standard output.",
+    help="Output file, may be FILE itself; - for standard output.",
 )
 
-_SLICE = 1 << 20
-_PARTS = 1_000
+_PIECE_SIZE = 1 << 20
+_STEPS = 1_000
 
 
-def target_of(out: str) -> "Target":
-    """Give what to write to: standard output, or a path that has been checked.
-
-    Raises `ConfigurationError` for a path that no file can have.
-    """
+def output_target(out: str) -> "Target":
+    """Return standard output, or the path; raises `ConfigurationError` for one that cannot be written."""
     if out == "-":
         return sys.stdout.buffer
     from headgate.bundle.files.atomic_file import check_target
@@ -43,43 +39,40 @@ def target_of(out: str) -> "Target":
 
 
 @contextmanager
-def meter(what: str, read: memoryview | None = None) -> "Iterator[Progress]":
-    """Show a bar on stderr, where that is a terminal, for what tells how much it has written of how much.
+def progress_bar(what: str, read: memoryview | None = None) -> "Iterator[Progress]":
+    """Show a progress bar on stderr if that is a terminal; return what is called with bytes written and total.
 
-    What `read` has in memory of the file that is read is given back each time.
+    The memory of `read`, a mapped file, is released each time.
     """
-    shown = 0
-    with progress(what, _PARTS) as advance:
+    from headgate.bundle.files.byte_source import release_pages
 
-        def tell(written: int, total: int) -> None:
+    shown = 0
+    with progress(what, _STEPS) as advance:
+
+        def update(written: int, total: int) -> None:
             nonlocal shown
-            part = _PARTS * written // max(total, 1)
+            part = _STEPS * written // max(total, 1)
             advance(part - shown)
             shown = part
             if read is not None:
-                forget(read)
+                release_pages(read)
 
-        yield tell
-
-
-def slices(payload: memoryview) -> Iterator[memoryview]:
-    """Yield a payload in pieces, and give back the memory of each that was used."""
-    for start in range(0, len(payload), _SLICE):
-        yield payload[start : start + _SLICE]
-        forget(payload)
+        yield update
 
 
-def content(response: "DecodedResponse") -> Iterator[memoryview]:
-    """Yield what is shown of a response in pieces, and give back the memory of those that were used."""
-    for start in range(0, response.length, _SLICE):
-        yield from response.pieces(start, start + _SLICE)
-        forget(response.payload)
+def payload_pieces(payload: memoryview) -> Iterator[memoryview]:
+    """Yield a payload in pieces, and release the memory of each after use."""
+    from headgate.bundle.files.byte_source import release_pages
+
+    for start in range(0, len(payload), _PIECE_SIZE):
+        yield payload[start : start + _PIECE_SIZE]
+        release_pages(payload)
 
 
-def forget(view: memoryview) -> None:
-    """Give back the pages of a mapped file that were read so far: they count as this process's memory until it ends.
+def content_pieces(response: "DecodedResponse") -> Iterator[memoryview]:
+    """Yield the content of a response in pieces, and release the memory of each after use."""
+    from headgate.bundle.files.byte_source import release_pages
 
-    Nothing is lost: they are read again when they are asked for again.
-    """
-    if isinstance(view.obj, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
-        view.obj.madvise(mmap.MADV_DONTNEED)
+    for start in range(0, response.length, _PIECE_SIZE):
+        yield from response.pieces(start, start + _PIECE_SIZE)
+        release_pages(response.payload)

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headgate.cli.bundle.opening import PROFILE
-from headgate.cli.bundle.showing import refusals
+from headgate.cli.bundle.error_output import bundle_errors
+from headgate.cli.bundle.source_options import PROFILE
 from headgate.cli.params import ADDRESS
 from headgate.cli.printing import unreadable
 
@@ -23,15 +23,15 @@ __all__ = ["serve"]
     metavar="HOST:PORT",
     default="127.0.0.1:8080",
     show_default=True,
-    help="Port 0: a free one.",
+    help="Port 0: any free port.",
 )
-@click.option("--unpack", is_flag=True, help="Serve the site inside the bundle at /, its variants negotiated.")
+@click.option("--unpack", is_flag=True, help="Serve the site inside the bundle at /, with its variants negotiated.")
 @PROFILE
 def serve(*, file: str, listen: str, unpack: bool, profile: "Profile") -> None:
     """Serve a bundle over HTTP: at / and at its name, with ETag and Range; or, with --unpack, the site inside it.
 
-    A line on stderr says when it is ready, and at which URL. A file that is replaced is noticed within a second; one
-    that is no bundle leaves what was served before in force. SIGTERM ends it.
+    A line on stderr has the URL once it is ready. A file that is replaced is reloaded within a second; if the
+    new one is not a valid bundle, the old one is served on. SIGTERM stops it.
 
     \b
     headgate bundle serve site.wbn
@@ -39,6 +39,6 @@ def serve(*, file: str, listen: str, unpack: bool, profile: "Profile") -> None:
     """
     from headgate.runtime.bundle_server import run_bundle_server
 
-    with refusals(file), unreadable(file):
+    with bundle_errors(file), unreadable(file):
         code = run_bundle_server(file, listen=listen, unpack=unpack, profile=profile)
     click.get_current_context().exit(code)

@@ -1,4 +1,4 @@
-"""`headgate bundle verify`: whether the signatures of a bundle hold."""
+"""`headgate bundle verify`: verify the signatures of a bundle."""
 
 import time
 from typing import TYPE_CHECKING, Any
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headgate.cli.bundle.keys import read_secret
-from headgate.cli.bundle.opening import Reading, reads
+from headgate.cli.bundle.source_options import BundleSource, with_source
 from headgate.cli.printing import counted, end_with_no, print_json, styled
 from headgate.cli.terminal import harmless, progress
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["verify"]
 
 
-@click.command(short_help="Whether the signatures of a bundle hold.")
-@reads
+@click.command(short_help="Verify the signatures of a bundle.")
+@with_source
 @click.option(
     "--trust",
     metavar="C",
@@ -28,13 +28,13 @@ __all__ = ["verify"]
 @click.option("--web-bundle-id", metavar="ID", help="The web bundle id that the integrity block must have.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def verify(
-    *, source: Reading, trust: str | None, any_certificate: bool, web_bundle_id: str | None, as_json: bool
+    *, source: BundleSource, trust: str | None, any_certificate: bool, web_bundle_id: str | None, as_json: bool
 ) -> None:
-    """Verify the signatures of a bundle: those of its integrity block, and those that vouch for its responses.
+    """Verify the signatures of a bundle: those of its integrity block, and those over its responses.
 
-    Exit code 0: there is at least one signature, and every one is valid. A signature that vouches for responses needs
-    a trusted root (--trust), and is untrusted without. An integrity block needs none: it is valid if the key that the
-    web bundle id comes from signed the whole file; whether this is the id you expect only --web-bundle-id checks.
+    Exit code 0: there is at least one signature, and every one is valid. A signature over responses needs a
+    trusted root (--trust), and is untrusted without. An integrity block needs none: it is valid if the key that the web
+    bundle id is derived from signed the whole file; --web-bundle-id checks that this is the id you expect.
     Removed signatures cannot be detected.
 
     \b
@@ -68,16 +68,16 @@ def _fields(found: "Verification") -> dict[str, Any]:
 
 
 def _lines(name: str, found: "Verification") -> list[str]:
-    """Write the answer for people."""
+    """Return the result as text."""
     if not found.signatures:
         return [styled(f"{name}: not signed", fg="red", bold=True)]
-    answer = styled(found.result.replace("-", " "), fg="green" if found.valid else "red", bold=True)
-    lines = [f"{name}: {answer}"]
+    result = styled(found.result.replace("-", " "), fg="green" if found.valid else "red", bold=True)
+    lines = [f"{name}: {result}"]
     if found.web_bundle_id is not None:
         lines.append(f"web bundle id: {harmless(found.web_bundle_id)}")
     for signature in found.signatures:
         scope = f" over {counted(len(signature.urls), 'URL')}" if signature.urls else ""
-        why = f": {harmless(signature.reason)}" if signature.reason else ""
-        lines.append(f"{signature.kind}{scope}: {'valid' if signature.valid else 'not valid'}{why}")
+        reason = f": {harmless(signature.reason)}" if signature.reason else ""
+        lines.append(f"{signature.kind}{scope}: {'valid' if signature.valid else 'not valid'}{reason}")
     unchecked = dict.fromkeys(sentence for signature in found.signatures for sentence in signature.unchecked)
     return lines + [f"not checked: {sentence}" for sentence in unchecked]

@@ -74,7 +74,7 @@ def of_server(content, *, ranges=True, **options):
 @pytest.mark.parametrize("guess", [1, 7, 1 << 16])
 @pytest.mark.parametrize("path", VECTORS, ids=lambda path: path.stem)
 def test_every_vector_is_read_as_from_a_file(path, guess, monkeypatch):
-    monkeypatch.setattr("headgate.agent.bundle.remote.GUESS", guess)
+    monkeypatch.setattr("headgate.agent.bundle.range_core.MIN_RANGE", guess)
     content = path.read_bytes()
     for options in ({}, {"profile": "compat"}, {"from_end": True}):
         expected = of_file(content, base_url=URL, **options)
@@ -85,7 +85,7 @@ def test_every_vector_is_read_as_from_a_file(path, guess, monkeypatch):
 @given(st.integers(0, len(SMALL)), st.sampled_from([1, 50, 1 << 16]))
 def test_every_beginning_is_read_as_from_a_file(length, guess):
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("headgate.agent.bundle.remote.GUESS", guess)
+        patched.setattr("headgate.agent.bundle.range_core.MIN_RANGE", guess)
         assert of_server(SMALL[:length]) == of_file(SMALL[:length])
 
 

@@ -71,7 +71,9 @@ def test_a_response_that_is_refused_is_left_to_the_network_and_told_of(asker, co
     told = []
     assert asker.get(content, f"{SITE}/broken", tell=told.append).status_code == 299
     (sentence,) = told
-    assert sentence.startswith(f"{SITE}/broken: the bundle's response is of no use: the response begins with 0x83")
+    assert sentence.startswith(
+        f"{SITE}/broken: the response in the bundle cannot be used: the response begins with 0x83"
+    )
 
 
 @pytest.mark.parametrize(
@@ -219,10 +221,10 @@ def test_a_bundle_that_cannot_be_fetched_is_told_of(asker, content):
     def network(request):
         return asker.library.Response(404)
 
-    with pytest.raises(FetchError, match="answered 404, where a bundle was asked for"):
+    with pytest.raises(FetchError, match="answered 404, expected a bundle"):
         asker.get(CDN, f"{SITE}/", origins="*", network=network)
     network, _ = served(content)
-    with pytest.raises(FetchError, match="more than the 1000 bytes"):
+    with pytest.raises(FetchError, match="longer than the limit of 1000 bytes"):
         asker.get(CDN, f"{SITE}/", origins="*", network=network(asker.library), max_bytes=1000)
     network, _ = served(b"not a bundle at all")
     with pytest.raises(FormatError):

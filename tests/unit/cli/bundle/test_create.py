@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from headgate.bundle import open_bundle
+
 BASE = "https://example.com/"
 
 
@@ -92,8 +94,7 @@ def test_without_a_manifest_nothing_but_b2_is_written(run, folder, out, version)
     told = run("create", "--dir", folder, "--base-url", BASE, "--version", version, "-o", out)
     assert (told.code, told.out) == (2, b"")
     assert told.err == (
-        f"headgate: {folder}: no manifest found, and a {version} bundle needs one; name it with --manifest-url, "
-        "or write b2\n"
+        f"headgate: {folder}: no manifest found; a {version} bundle needs one: use --manifest-url, or write b2\n"
     )
     assert out.read_bytes() == b"before"
     flags = ("--version", version, "--manifest-url", BASE + "a/long.txt")
@@ -142,7 +143,7 @@ def test_the_bundle_that_is_written_is_not_in_itself(run, folder):
     for _ in range(2):
         told = run("create", "--dir", folder, "--base-url", BASE, "-o", out)
         assert told.code == 0
-    assert "left out https://example.com/site.wbn, which is the bundle that is written" in told.err
+    assert "left out https://example.com/site.wbn: it is the output file" in told.err
     assert BASE + "site.wbn" not in {url for url, _ in lines_of(run, out)}
 
 
@@ -190,7 +191,7 @@ def test_nothing_makes_no_bundle(run, tmp_path, out):
     (tmp_path / "empty").mkdir()
     told = run("create", "--dir", tmp_path / "empty", "--base-url", BASE, "-o", out)
     assert told.code == 2
-    assert told.err.endswith("headgate: there is nothing to bundle; no bundle is written\n")
+    assert told.err.endswith("headgate: the source has no exchanges; no bundle is written\n")
     assert not out.exists()
 
 
@@ -204,12 +205,12 @@ def test_urls_may_be_relative_to_the_base_url(run, folder, out):
 
 
 WRONG = [
-    (["site"], "unexpected 'site': name the source with an option, such as --dir site --base-url U"),
+    (["site"], "unexpected argument 'site'; name the source with an option, such as --dir site --base-url U"),
     (["--urls", "https://example.com/"], "--urls takes a file"),
     ([], "name one source"),
     (["--dir", "site", "--har", "x"], "name one source"),
     (["--dir", "site"], "--dir needs --base-url"),
-    (["--har", "x", "--base-url", BASE], "--base-url is for --dir alone"),
+    (["--har", "x", "--base-url", BASE], "--base-url is for --dir only"),
     (["--dir", "nowhere", "--base-url", BASE], "nowhere"),
     (["--dir", "site", "--base-url", "example.com"], "'example.com' is no absolute URL"),
     (["--dir", "site", "--base-url", "https://x/p/q"], "ends in a slash; try https://x/p/q/"),
@@ -217,7 +218,7 @@ WRONG = [
         ["--dir", "site", "--base-url", BASE, "--compress", "lzma", "--version", "b1", "--manifest-url", BASE],
         "'lzma' is no coding",
     ),
-    (["--dir", "site", "--base-url", BASE, "--compress", ""], "is no list of codings; try gzip,br"),
+    (["--dir", "site", "--base-url", BASE, "--compress", ""], "expected a form such as gzip,br"),
     (
         ["--dir", "site", "--base-url", BASE, "--compress", "gzip"],
         "--compress stores variants, which b2 does not have; add --version b1",
@@ -239,3 +240,45 @@ def test_wrong_use(run, folder, monkeypatch, flags, words):
     assert words in told.err
     assert told.err.count("\n") == 1
     assert not Path("out.wbn").exists()
+
+
+APPLICATION = """
+async def app(scope, receive, send):
+    if scope["type"] == "http":
+        status = 404 if scope["path"] == "/missing" else 200
+        await send({"type": "http.response.start", "status": status, "headers": [(b"content-type", b"text/plain")]})
+        await send({"type": "http.response.body", "body": scope["path"].encode()})
+"""
+
+
+class TestAsgi:
+    @pytest.fixture(autouse=True)
+    def in_a_folder_with_an_application(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "sample_asgi_site.py").write_text(APPLICATION)
+        (tmp_path / "urls.txt").write_text(f"{BASE}\n{BASE}page\n")
+
+    def test_the_application_is_called_for_each_url(self, run):
+        told = run("create", "--asgi", "sample_asgi_site:app", "--urls", "urls.txt", "-o", "app.wbn")
+        assert told.code == 0
+        assert told.err.startswith("app.wbn: 2 responses, ")
+        with open_bundle("app.wbn") as bundle:
+            assert [bundle.response(url).text for url in bundle] == ["/", "/page"]
+
+    def test_an_error_is_left_out_and_makes_the_exit_code_1(self, run, tmp_path):
+        (tmp_path / "urls.txt").write_text(f"{BASE}\n{BASE}missing\n")
+        told = run("create", "--asgi", "sample_asgi_site:app", "--urls", "urls.txt", "-o", "app.wbn")
+        assert told.code == 1
+        assert f"left out {BASE}missing: answered 404" in told.err
+
+    def test_wrong_use_is_refused(self, run):
+        rows = [
+            (["--asgi", "sample_asgi_site:app"], "name one source"),
+            (["--asgi", "sample_asgi_site:app", "--dir", ".", "--base-url", BASE], "--asgi is for --urls only"),
+            (["--asgi", "no_such_module:app", "--urls", "urls.txt"], "expected MODULE:APP"),
+            (["--asgi", "sample_asgi_site", "--urls", "urls.txt"], "expected MODULE:APP"),
+        ]
+        for arguments, message in rows:
+            told = run("create", *arguments, "-o", "app.wbn")
+            assert (told.code, told.out) == (2, b"")
+            assert message in told.err

@@ -71,7 +71,7 @@ def test_variants(run, site):
     assert (missing.code, missing.out) == (1, b"")
     assert "'de'" in missing.err
     assert "en, fr" in missing.err
-    assert "near it" not in missing.err
+    assert "similar: " not in missing.err
     assert run("get", site, BASE, "--variant-key", "en").code == 1
 
 
@@ -93,7 +93,7 @@ def test_what_nobody_can_read_is_the_first_and_said_to_be(run, make):
     path = make({BASE: [{"payload": key.encode(), "variant_key": key, "variants": value} for key in ("br", "gzip")]})
     got = run("get", path, BASE)
     assert (got.code, got.out) == (0, b"br")
-    assert got.err == f"{BASE} has variants, and this is br; -H or --variant-key choose\n"
+    assert got.err == f"{BASE} has variants; got br, choose another with -H or --variant-key\n"
     refused = run("get", path, BASE, "-H", "Accept-Encoding: zstd")
     assert (refused.code, refused.out) == (1, b"")
     assert "has no variant that the request accepts" in refused.err
@@ -107,8 +107,8 @@ def test_fields_of_one_name_are_one_list(run, site):
 def test_what_is_not_there_is_told_with_what_is_near(run, site):
     got = run("get", site, BASE + "a/logo.gif")
     assert (got.code, got.out) == (1, b"")
-    assert got.err.startswith(f"headgate: {site}: https://example.com/a/logo.gif is not in the bundle; near it: ")
-    assert got.err.split("near it: ")[1].split()[0] == BASE + "a/logo.png"
+    assert got.err.startswith(f"headgate: {site}: https://example.com/a/logo.gif is not in the bundle; similar: ")
+    assert got.err.split("similar: ")[1].split()[0] == BASE + "a/logo.png"
     assert run("get", site, "https://[").code == 1
 
 

@@ -55,6 +55,6 @@ def test_what_is_no_command_is_wrong_use(run, words):
 def test_create_says_which_source_leaves_errors_out(run):
     text = " ".join(run("create", "--help").out.decode().split())
     assert (
-        "with --urls also each error such as a 404, which makes the exit code 1, while a HAR's or a WARC's is kept"
+        "With --urls an error such as a 404 is left out and makes the exit code 1; those in a HAR or a WARC are kept"
         in text
     )

@@ -41,7 +41,7 @@ def test_a_bundle_that_is_cut_says_how_much_is_missing(run, make):
     site.write_bytes(site.read_bytes()[:-1_500])
     told = run("info", site)
     assert told.code == 0
-    assert "missing          1500 bytes: the file ends too early" in told.out.decode()
+    assert "missing          1500 bytes at the end" in told.out.decode()
     assert run("info", site, "--json").code == 0
 
 
@@ -68,20 +68,12 @@ def test_relative_urls_stand_as_they_are_or_have_a_base(run, make):
 
 
 @pytest.mark.parametrize("command", [["info"], ["list"], ["get", BASE], ["extract", "-o", "out"], ["verify"]])
-@pytest.mark.parametrize("base", ["junk", "", "/x/", "https://[", "mailto:a@example.com"])
-def test_a_base_url_that_is_none_is_wrong_use(run, make, tmp_path, monkeypatch, command, base):
+def test_invalid_base_urls_are_refused(run, make, tmp_path, monkeypatch, command):
     monkeypatch.chdir(tmp_path)
     name, *more = command
-    told = run(name, make({BASE: b""}), *more, "--base-url", base)
-    assert (told.code, told.out) == (2, b"")
-    assert f"{base!r} is no URL that others are relative to; try https://example.com/" in told.err
-    assert told.err.count("\n") == 1
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("command", ["info", "list", "lint"])
-def test_a_url_is_not_a_file(run, command):
-    told = run(command, "https://example.com/site.wbn")
-    assert (told.code, told.out, told.err.count("\n")) == (2, b"", 1)
-    assert "expected a file, got a URL" in told.err
-    assert "headgate get https://example.com/site.wbn -o FILE" in told.err
+    for base in ("junk", "", "/x/", "https://[", "mailto:a@example.com"):
+        told = run(name, make({BASE: b""}), *more, "--base-url", base)
+        assert (told.code, told.out) == (2, b"")
+        assert f"invalid base URL {base!r}; expected an absolute URL such as https://example.com/" in told.err
+        assert told.err.count("\n") == 1
+        assert not (tmp_path / "out").exists()

@@ -41,7 +41,7 @@ def test_signed_responses_hold_until_one_is_changed(run, site, keys, tmp_path):
     out = tmp_path / "signed.wbn"
     told = vouch(run, site, keys, "-o", out)
     assert (told.code, told.out) == (0, b"")
-    assert told.err.startswith(f"{out}: 2 URLs vouched for until ")
+    assert told.err.startswith(f"{out}: 2 URLs signed until ")
     trust = ("--trust", keys / "chain.pem")
     assert run("verify", out, *trust, "--json").json == {
         "result": "valid",
@@ -306,8 +306,8 @@ def test_what_is_no_bundle_is_refused_as_everywhere(run, keys, tmp_path):
         (["sign", "SITE", "--key", "ed.pem"], "missing option '-o'"),
         (["sign", "SITE", "--key", "ed.pem", "-o", "o"], "missing option '--certificate'"),
         (["sign", "SITE", "--key", "k", "--certificate", "c", "-o", "o"], "missing option '--validity-url'"),
-        (["sign", "SITE", "--key", "ed.pem", "--integrity-block", "--date", "+1d", "-o", "o"], "takes --key alone"),
-        (["sign", "SITE", "--key", "ed.pem", "--integrity-block", "--date", "soon", "-o", "o"], "'soon' is no moment"),
+        (["sign", "SITE", "--key", "ed.pem", "--integrity-block", "--date", "+1d", "-o", "o"], "excludes"),
+        (["sign", "SITE", "--key", "ed.pem", "--integrity-block", "--date", "soon", "-o", "o"], "invalid time 'soon'"),
         (["sign", "SITE", "--key", "nowhere.pem", "--integrity-block", "-o", "o"], "nowhere.pem: No such file"),
         (["sign", "SITE", "--key", "chain.pem", "--integrity-block", "-o", "o"], "the key is a certificate"),
         (["sign", "SITE", "--key", "locked.pem", "--integrity-block", "-o", "o"], "is encrypted"),

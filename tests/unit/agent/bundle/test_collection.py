@@ -6,7 +6,7 @@ import pytest
 
 from headgate.agent import Courtesy
 from headgate.agent.bundle import Limits, collect
-from headgate.agent.bundle.fetch import USER_AGENT
+from headgate.agent.bundle.fetcher import USER_AGENT
 from headgate.agent.httpx import Transport
 from headgate.bundle.files.spool import SpooledPayload
 from headgate.bundle.model import Exchange
@@ -184,7 +184,7 @@ def test_a_server_that_asks_for_too_long_is_left_alone_with_all_its_urls(web):
     assert pages.slept == []
     assert pages.told == [
         "left out https://a.example/1: answered 429",
-        "left out https://a.example/2: not asked for: its origin is busy, and asked to be left alone",
+        "left out https://a.example/2: not requested: its origin is busy and sent a Retry-After",
     ]
 
 
@@ -217,7 +217,7 @@ def test_the_default_courtesy_is_headgates_own(monkeypatch):
             super().__init__(*given, **options)
             made.append(self)
 
-    monkeypatch.setattr(import_module("headgate.agent.bundle.collect"), "Courtesy", Recorded)
+    monkeypatch.setattr(import_module("headgate.agent.bundle.collection"), "Courtesy", Recorded)
     assert list(collect([])) == []
     (courtesy,) = made
     assert (courtesy.max_delay, courtesy.retry) == (60.0, 2)
@@ -323,7 +323,7 @@ def test_too_much_of_all_is_an_error(web):
     pages = web({f"https://a.example/{n}": (200, HTML, bytes(3 << 20)) for n in range(3)})
     collected = pages.collect(*pages.pages, limits=Limits(max_total=7 << 20))
     assert [next(collected).url, next(collected).url] == ["https://a.example/0", "https://a.example/1"]
-    with pytest.raises(FetchError, match="7340032 bytes are allowed for all bodies, and there are more"):
+    with pytest.raises(FetchError, match="7340032 bytes"):
         next(collected)
 
 
@@ -340,7 +340,7 @@ def test_who_asks_says_so_and_keeps_no_cookies(library, monkeypatch):
         return client(transport=library.MockTransport(answer), **options)
 
     monkeypatch.setattr(library, "Client", mocked)
-    monkeypatch.setattr("headgate.agent.bundle.fetch.default_library", lambda purpose: library)
+    monkeypatch.setattr("headgate.agent.bundle.fetcher.default_library", lambda purpose: library)
     list(collect(["https://a.example/1", "https://a.example/2"], courtesy=Courtesy()))
     assert seen == [(USER_AGENT, None)] * 2
     seen.clear()

@@ -5,7 +5,7 @@ from pathlib import PurePosixPath, PureWindowsPath
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.cli.bundle.naming import Names
+from headgate.cli.bundle.file_names import FileNames
 
 SEGMENTS = st.sampled_from(
     [
@@ -42,7 +42,7 @@ KEYS = st.none() | st.sampled_from(["gzip;en", "GZIP;en", "../../x", ""]) | st.t
 
 @given(st.lists(st.tuples(URLS, KEYS), max_size=30))
 def test_names_stay_inside_and_apart(asked):
-    names = Names()
+    names = FileNames()
     paths = [PurePosixPath(name) for name in (names.name(url, key) for url, key in asked) if name]
     assert len(paths) == len(asked)
     folded = {PurePosixPath(str(path).casefold()) for path in paths}

@@ -4,7 +4,7 @@ import threading
 import httpx2
 import pytest
 
-from headgate.agent.bundle.fetch import SLOWEST, AsyncFetcher, Fetcher
+from headgate.agent.bundle.fetcher import MIN_RATE, AsyncFetcher, Fetcher
 from headgate.errors import FetchError
 
 URL = "https://a.example/"
@@ -15,7 +15,7 @@ class Clock:
 
     def __init__(self, monkeypatch):
         self.now = 0.0
-        monkeypatch.setattr("headgate.agent.bundle.fetch._Pace.__init__.__defaults__", (lambda: self.now,))
+        monkeypatch.setattr("headgate.agent.bundle.fetcher._Pace.__init__.__defaults__", (lambda: self.now,))
 
 
 @pytest.fixture
@@ -69,14 +69,14 @@ def read(chunks, *, is_async, pause=lambda: None):
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_body_may_take_the_time_it_needs_at_the_slowest_pace(clock, is_async):
-    assert read(body(clock, 1000 / SLOWEST), is_async=is_async) == 100_000
+    assert read(body(clock, 1000 / MIN_RATE), is_async=is_async) == 100_000
     assert clock.now > 20
 
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_body_that_is_slower_is_given_up_once_patience_is_used_up(clock, is_async):
     with pytest.raises(FetchError, match=r"slower than 4096 bytes a second; given up after \d+ bytes"):
-        read(body(clock, 2000 / SLOWEST), is_async=is_async)
+        read(body(clock, 2000 / MIN_RATE), is_async=is_async)
     assert 10 < clock.now < 25
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from headgate.agent.bundle.matching import answered, wanted
+from headgate.agent.bundle.cached_response import make_response, parse_request
 
 PAGE = {
     "content-type": "text/html",
@@ -14,9 +14,9 @@ LENGTH = 1000
 
 def answer(method="GET", *, status=200, stored=PAGE, length=LENGTH, **fields):
     """What a stored response answers to a request with these fields."""
-    request = wanted(method, {name.replace("_", "-"): value for name, value in fields.items()})
+    request = parse_request(method, {name.replace("_", "-"): value for name, value in fields.items()})
     assert request is not None
-    found = answered(request, status, stored, length)
+    found = make_response(request, status, stored, length)
     return found and (found.status, dict(found.headers), found.start, found.stop)
 
 
@@ -41,7 +41,7 @@ def answer(method="GET", *, status=200, stored=PAGE, length=LENGTH, **fields):
     ],
 )
 def test_what_the_network_alone_can_answer(method, fields):
-    assert wanted(method, fields) is None
+    assert parse_request(method, fields) is None
 
 
 @pytest.mark.parametrize(
@@ -55,13 +55,13 @@ def test_what_the_network_alone_can_answer(method, fields):
 )
 def test_what_a_bundle_may_answer(fields):
     for method in ("GET", "HEAD"):
-        request = wanted(method, fields)
+        request = parse_request(method, fields)
         assert request is not None
         assert not request.only_stored
 
 
 def test_who_wants_no_network():
-    request = wanted("GET", {"cache-control": "only-if-cached"})
+    request = parse_request("GET", {"cache-control": "only-if-cached"})
     assert request is not None
     assert request.only_stored
 

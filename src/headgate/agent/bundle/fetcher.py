@@ -1,7 +1,7 @@
-"""One GET after another, with everything about its answer bounded: how long, how slow, from where.
+"""Send GETs one after another, with limits on how long a response may take and how slow it may be.
 
-Two clients, one shape: `Fetcher` for a synchronous client, `AsyncFetcher` for an asynchronous one. What goes wrong on
-the way is a `FetchError`, whichever library it went wrong in.
+`Fetcher` is for a synchronous client, `AsyncFetcher` for an asynchronous one. Errors of either library are raised as
+`FetchError`.
 """
 
 import time
@@ -15,17 +15,17 @@ from headgate import __version__
 from headgate.advice.fetching import AdviceRequest, AdviceResponse
 from headgate.agent.advice.client_httpx import fetch_through
 from headgate.agent.bundle.call_thread import CallThread
-from headgate.agent.bundle.parts import Fields
+from headgate.agent.bundle.range_protocol import Fields
 from headgate.agent.library import AsyncClient, Client, Response, default_library, library_of
 from headgate.errors import FetchError, NoContact
 
-__all__ = ["SLOWEST", "TIMEOUT", "USER_AGENT", "AsyncFetcher", "AsyncReply", "Fetcher", "Reply", "told"]
+__all__ = ["MIN_RATE", "TIMEOUT", "USER_AGENT", "AsyncFetcher", "AsyncReply", "Fetcher", "Reply", "as_fetch_error"]
 
 TIMEOUT: Final = 30.0
-"""Seconds without a byte after which a server is given up, and what a slow one has ahead of `SLOWEST`."""
+"""Seconds without a byte after which a server is given up; a slow one is given up so long after `MIN_RATE` allows."""
 
-SLOWEST: Final = 4_096
-"""Bytes a second, on average over a body: a server that is slower is given up."""
+MIN_RATE: Final = 4_096
+"""Minimum bytes per second, on average over a body."""
 
 USER_AGENT: Final = f"headgate/{__version__}"
 
@@ -33,11 +33,11 @@ _PURPOSE = "fetching over HTTP"
 
 
 class Reply:
-    """The head of an answer, and its body as it arrives."""
+    """The head of a response, and its body as it arrives."""
 
     def __init__(self, response: Response, pace: "_Pace", thread: CallThread | None = None) -> None:
         self.url = str(response.url)
-        """Where it came from, behind the redirects."""
+        """Where it came from, after redirects."""
         self.status = response.status_code
         self.fields: Fields = response.headers
         self._response: Any = response
@@ -50,25 +50,25 @@ class Reply:
         return read
 
     def pairs(self) -> list[tuple[str, str]]:
-        """Give the fields as they came, values as Latin-1."""
+        """Return the fields as received, values as Latin-1."""
         return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in self._response.headers.raw]
 
     def chunks(self) -> Iterator[bytes]:
         """Yield the body as it was sent."""
         assert self._thread is not None
-        with told(self.url, library_of(self._response)):
-            # Transports that play a network answer with bodies that were read already.
+        with as_fetch_error(self.url, library_of(self._response)):
+            # Transports without a network may return bodies that were read already.
             arriving = self._response.iter_bytes() if self._is_read else self._response.iter_raw()
             while (chunk := self._pace.timed(arriving, self._thread)) is not None:
                 yield chunk
 
 
 class AsyncReply(Reply):
-    """The same, for an asynchronous client: `achunks` instead of `chunks`."""
+    """A reply to an asynchronous client: `achunks` instead of `chunks`."""
 
     async def achunks(self, *, decoded: bool = False) -> AsyncGenerator[bytes]:
-        """Yield the body, as it was sent or with its content coding undone."""
-        with told(self.url, library_of(self._response)):
+        """Yield the body, as sent or without its content coding."""
+        with as_fetch_error(self.url, library_of(self._response)):
             is_plain = decoded or self._is_read
             async with aclosing(self._response.aiter_bytes() if is_plain else self._response.aiter_raw()) as arriving:
                 while (chunk := await self._pace.atimed(arriving)) is not None:
@@ -86,10 +86,10 @@ class Fetcher:
 
     @contextmanager
     def get(self, url: str, fields: Mapping[str, str], *, follow: bool = True) -> Iterator[Reply]:
-        """Send one GET, and open its answer; the connection is free again when the block ends."""
+        """Send a GET and open its response; the connection is released when the block ends."""
         pace = _Pace(url, self._timeout)
         with closing(CallThread()) as thread:
-            with told(url, self._library):
+            with as_fetch_error(url, self._library):
                 request = self._client.build_request("GET", url, headers=fields, timeout=self._timeout)
                 send = partial(self._client.send, request, stream=True, follow_redirects=follow)
                 # A head that comes byte by byte never exceeds the time for one byte.
@@ -100,7 +100,7 @@ class Fetcher:
             finally:
                 response.close()
                 if self._own:
-                    self._client.cookies.clear()  # what one URL sets is not for the next
+                    self._client.cookies.clear()  # cookies of one URL are not for the next
 
     def get_advice(self, request: AdviceRequest) -> AdviceResponse:
         """Fetch traffic advice through the client; raises what is a failure of this machine."""
@@ -131,7 +131,7 @@ class _AdviceTransport:
 class AsyncFetcher:
     """Sends GETs through an asynchronous client, its own if none is given.
 
-    `waits` is how many seconds the client may hold a request back before it sends it, which no server is to blame for.
+    `waits` is how many seconds the client itself may hold a request before it sends it.
     """
 
     def __init__(self, client: AsyncClient | None = None, *, timeout: float = TIMEOUT, waits: float = 0.0) -> None:
@@ -143,11 +143,11 @@ class AsyncFetcher:
 
     @asynccontextmanager
     async def get(self, url: str, fields: Mapping[str, str], *, follow: bool = True) -> AsyncIterator[AsyncReply]:
-        """Send one GET, and open its answer; the connection is free again when the block ends."""
+        """Send a GET and open its response; the connection is released when the block ends."""
         import anyio
 
         pace = _Pace(url, self._timeout)
-        with told(url, self._library):
+        with as_fetch_error(url, self._library):
             request = self._client.build_request("GET", url, headers=fields, timeout=self._timeout)
             # A head that comes byte by byte never exceeds the time for one byte.
             with anyio.fail_after(2 * self._timeout + self._waits):
@@ -165,19 +165,19 @@ class AsyncFetcher:
 
 
 @contextmanager
-def told(url: str, library: ModuleType) -> Iterator[None]:
-    """Turn what a library raises about a request into a `FetchError` that names the URL; `NoContact` stays itself."""
+def as_fetch_error(url: str, library: ModuleType) -> Iterator[None]:
+    """Raise errors of a library as a `FetchError` that names the URL; `NoContact` is raised as it is."""
     try:
         yield
     except NoContact:
         raise
     except (library.RequestError, library.InvalidURL, library.StreamError, TimeoutError) as error:
-        # Its timeouts have no text of their own.
+        # Timeouts have no text.
         raise FetchError(f"{url}: {type(error).__name__}{f': {error}' if str(error) else ''}") from error
 
 
 class _Pace:
-    """Gives up on a body that comes too slowly; the time its reader takes between chunks is not the server's."""
+    """Gives up a body that arrives too slowly; the time that its reader takes between chunks does not count."""
 
     def __init__(self, url: str, patience: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._url = url
@@ -187,7 +187,7 @@ class _Pace:
         self._received = 0
 
     def timed(self, chunks: Iterator[bytes], thread: CallThread) -> bytes | None:
-        """Wait for the next chunk; None behind the last. Raises `FetchError` when they come too slowly."""
+        """Wait for the next chunk; None after the last. Raises `FetchError` where they arrive too slowly."""
         began = self._clock()
         try:
             chunk = thread.call(lambda: next(chunks, None), self._longest)
@@ -196,7 +196,7 @@ class _Pace:
         return self._take(began, chunk)
 
     async def atimed(self, chunks: AsyncIterator[bytes]) -> bytes | None:
-        """Wait for the next chunk; None behind the last. Raises `FetchError` when they come too slowly."""
+        """Wait for the next chunk; None after the last. Raises `FetchError` where they arrive too slowly."""
         import anyio
 
         began = self._clock()
@@ -210,21 +210,21 @@ class _Pace:
     @property
     def _longest(self) -> float:
         """Seconds to wait for one chunk: what is before its first byte may come byte by byte, too."""
-        return 2 * self._patience + self._received / SLOWEST - self._waited
+        return 2 * self._patience + self._received / MIN_RATE - self._waited
 
     def _take(self, began: float, chunk: bytes | None) -> bytes | None:
         self._waited += self._clock() - began
         self._received += len(chunk or b"")
-        if self._waited > self._patience + self._received / SLOWEST:
+        if self._waited > self._patience + self._received / MIN_RATE:
             raise self._too_slow()
         return chunk
 
     def _too_slow(self) -> FetchError:
-        return FetchError(f"{self._url}: slower than {SLOWEST} bytes a second; given up after {self._received} bytes")
+        return FetchError(f"{self._url}: slower than {MIN_RATE} bytes a second; given up after {self._received} bytes")
 
 
 def _refuse_downgrade(url: str, response: Any) -> None:
-    """Refuse an answer that came in the clear, though it was asked for under TLS."""
+    """Refuse a response without TLS to a request with TLS."""
     hops = [*response.history, response]
     if url[:6].lower() == "https:" and any(str(hop.url)[:5] == "http:" for hop in hops):
-        raise FetchError(f"{url}: redirected from https to http; ask for the address it leads to, if that is meant")
+        raise FetchError(f"{url}: redirected from https to http; request that URL itself to allow it")

@@ -2,7 +2,7 @@ import string
 
 import pytest
 
-from headgate.cli.bundle.naming import Names
+from headgate.cli.bundle.file_names import FileNames
 
 
 @pytest.mark.parametrize(
@@ -33,11 +33,11 @@ from headgate.cli.bundle.naming import Names
     ],
 )
 def test_a_name_is_readable_and_is_one_name_on_every_system(url, name):
-    assert Names().name(url) == name
+    assert FileNames().name(url) == name
 
 
 def given(*urls):
-    names = Names()
+    names = FileNames()
     return [names.name(url).removeprefix("h/") for url in urls]
 
 
@@ -60,7 +60,7 @@ def test_a_directory_url_and_its_index():
 
 
 def test_variants_have_their_keys_in_their_names():
-    names = Names()
+    names = FileNames()
     keys = ["gzip;en", 'br;"x y"', "gzip;EN", "."]
     assert [names.name("http://h/a.html", key) for key in keys] == [
         "h/a~gzip_en.html",
@@ -77,13 +77,13 @@ def test_what_is_too_long_ends_in_a_digest_and_stays_apart():
     assert all(len(name) < 200 for name in (first, second))
     assert given("http://h/" + "d/" * 5_000) != given("http://h/" + "d/" * 5_001)
     assert all(len(name) < 900 for name in given("http://h/" + "d/" * 5_000, "http://h/" + "dd/" * 250))
-    key = Names().name("http://h/a", "k" * 5_000)
+    key = FileNames().name("http://h/a", "k" * 5_000)
     assert len(key) < 200
 
 
 def test_ten_thousand_that_meet_are_told_apart_in_one_go():
     letters = string.ascii_lowercase[:14]
-    names = Names()
+    names = FileNames()
     found = {
         names.name("http://h/" + "".join(c.upper() if number >> i & 1 else c for i, c in enumerate(letters))).lower()
         for number in range(1 << 14)

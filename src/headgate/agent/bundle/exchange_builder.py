@@ -1,4 +1,4 @@
-"""From an answer, wherever it came from, to an exchange: what of it a bundle keeps, and how much at most."""
+"""Build exchanges for a bundle from responses to plain GETs, within limits."""
 
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -14,51 +14,51 @@ from headgate.bundle.sources.selection import check_status
 from headgate.bundle.sources.skipped import SkipExchange
 from headgate.errors import FetchError
 
-__all__ = ["REDIRECTS", "Intake", "Limits", "TooMuch"]
+__all__ = ["REDIRECTS", "ExchangeBuilder", "Limits", "TooMuch"]
 
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
 _IN_MEMORY: Final = 1 << 20
-"""Bytes of a body above which it waits on disk."""
+"""Bytes of a body above which it is kept on disk."""
 
 
 class TooMuch(FetchError):
-    """There is more to fetch than was allowed for all of it."""
+    """The responses together exceed the limit."""
 
 
 class Limits(Struct, frozen=True):
-    """How much is taken at most."""
+    """Limits on what is collected."""
 
     max_body: int = 256 << 20
-    """Bytes of one body, both as it is sent and with its content coding undone: a larger one is left out."""
+    """Bytes of one body, as sent and decoded; a longer one is left out."""
     max_total: int = 4 << 30
-    """Bytes of all bodies; more is an error, for what comes then would be missing."""
+    """Bytes of all bodies; more is an error, since the rest would be missing."""
 
 
-class Intake:
-    """Makes exchanges of answers; large bodies wait in one file of its own."""
+class ExchangeBuilder:
+    """Builds exchanges; large bodies are kept in one temporary file."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._spool = Spool()
         self._total = 0
 
-    def take(self, url: str, status: int, fields: Iterable[tuple[str, str]], chunks: Iterable[bytes]) -> Exchange:
-        """Make an exchange of an answer to a plain GET.
+    def build(self, url: str, status: int, fields: Iterable[tuple[str, str]], chunks: Iterable[bytes]) -> Exchange:
+        """Build the exchange of a response to a plain GET.
 
-        Raises `Unfit` for one that no bundle should hold, and `TooMuch` when all of them are too much.
+        Raises `SkipExchange` for one that a bundle should not hold, and `TooMuch` where all exceed the limit.
         """
         check_status(status)
         if status == 206:
-            raise SkipExchange("a part of what was asked for")
+            raise SkipExchange("a part of the resource")
         if status >= 400:
             raise SkipExchange(f"answered {status}")
         headers = filter_headers(fields)
         codings = [word.strip().lower() for word in headers.get("content-encoding", "").split(",")]
         codings = [coding for coding in codings if coding]
         if codings and all(coding in DECODERS for coding in codings):
-            # A reader of the bundle may not know a coding that was not asked for.
-            chunks = self._within_limit(chunks)  # what is decoded may be nothing, of a body without end
+            # Readers of the bundle may not support a coding that was not requested.
+            chunks = self._within_limit(chunks)  # an endless body may decode to nothing
             for coding in reversed(codings):
                 chunks = decode_chunks(chunks, coding)
             headers = with_content_encoding(headers, None)
@@ -90,6 +90,6 @@ class Intake:
         for chunk in self._within_limit(chunks):
             size += len(chunk)
             if self._total + size > self._limits.max_total:
-                raise TooMuch(f"{self._limits.max_total} bytes are allowed for all bodies, and there are more")
+                raise TooMuch(f"all bodies together exceed the limit of {self._limits.max_total} bytes")
             yield chunk
         self._total += size

@@ -1,7 +1,6 @@
-"""What part of a resource to ask a server for, and whether its answer is that part: RFC 9110, section 14.
+"""Requests for parts of a resource, and whether a response is that part (RFC 9110, section 14).
 
-This file sends nothing. A server is believed only where it says exactly what was asked of it: a byte in the wrong
-place is worse than no byte.
+Nothing here sends anything. A 206 is accepted only if its Content-Range equals the requested range.
 """
 
 import re
@@ -12,9 +11,9 @@ from headgate.errors import FetchError
 __all__ = [
     "MEDIA_TYPE",
     "UNCODED",
-    "Ask",
-    "Counted",
     "Fields",
+    "LengthChecked",
+    "RangeRequest",
     "Resource",
     "check_served",
     "check_uncoded",
@@ -32,15 +31,15 @@ _VALIDATORS: Final = ("etag", "last-modified")
 
 
 class Fields(Protocol):
-    """The fields of a response, whichever library they come from: names in any case."""
+    """The fields of a response of any library; names in any case."""
 
     def get(self, key: str, default: str, /) -> str:
-        """Give the value of a field, or the default."""
+        """Return the value of a field, or the default."""
         ...
 
 
-class Ask(NamedTuple):
-    """A part of a resource: `length` bytes from `offset`, or its last `length` bytes where `offset` is None."""
+class RangeRequest(NamedTuple):
+    """A request for `length` bytes of a resource from `offset`, or for its last where `offset` is None."""
 
     offset: int | None
     length: int
@@ -54,28 +53,28 @@ class Ask(NamedTuple):
 
 
 class Resource:
-    """What is believed of the bytes at a URL, pinned by the first answer: every later one must be of the same bytes."""
+    """The resource at a URL, identified by its first response: every later one must be of the same bytes."""
 
     def __init__(self, url: str, *, require_nosniff: bool = True) -> None:
         self.url = url
-        """Where the first answer came from, once there is one: behind the redirects."""
+        """Where the first response came from, after redirects; before it, the URL requested."""
         self.length: int | None = None
-        """Bytes of all of it; None until the first answer."""
+        """Bytes of the whole resource; None until the first response."""
         self._require_nosniff = require_nosniff
         self._validators: dict[str, str] = {}
 
-    def fields(self, ask: Ask) -> dict[str, str]:
-        """Give the fields of a request for a part; with If-Range where a replaced resource can be told by it."""
-        fields = {"Range": ask.range, **UNCODED}
+    def fields(self, request: RangeRequest) -> dict[str, str]:
+        """Return the fields of a request for a part; with If-Range where the resource has a strong entity tag."""
+        fields = {"Range": request.range, **UNCODED}
         etag = self._validators.get("etag", "")
         if etag.startswith('"'):  # RFC 9110 13.1.5: a weak one must not be sent
             fields["If-Range"] = etag
         return fields
 
-    def judge(self, ask: Ask, status: int, fields: Fields, *, url: str) -> int | None:
-        """Say how many bytes the body of an answer must have, from what was asked on; None for one that is the whole.
+    def judge(self, request: RangeRequest, status: int, fields: Fields, *, url: str) -> int | None:
+        """Return how many bytes the body of a response must have; None where it is the whole resource.
 
-        `url` is where it came from. Raises `FetchError` for an answer that is neither.
+        `url` is where it came from. Raises `FetchError` for a response that is neither part nor whole.
         """
         is_first = self.length is None
         if is_first:
@@ -92,34 +91,34 @@ class Resource:
         check_uncoded(self.url, fields)
         if status == 200:
             return None
-        return self._judge_part(ask, fields)
+        return self._judge_part(request, fields)
 
-    def _judge_part(self, ask: Ask, fields: Fields) -> int:
+    def _judge_part(self, request: RangeRequest, fields: Fields) -> int:
         said = fields.get("content-range", "")
         read = _CONTENT_RANGE.fullmatch(said)
         if read is None:
-            raise FetchError(f"{self.url}: answered {ask.range} with the Content-Range {said!r}, which says too little")
+            raise FetchError(f"{self.url}: invalid Content-Range {said!r} in response to {request.range}")
         first, last, length = map(int, read.groups())
-        start = max(0, length - ask.length) if ask.offset is None else ask.offset
-        if self.length not in (None, length) or self._are_others(fields):
+        start = max(0, length - request.length) if request.offset is None else request.offset
+        if self.length not in (None, length) or self._validators_differ(fields):
             raise self._changed()
-        if (first, last) != (start, min(start + ask.length, length) - 1) or first > last:
-            raise FetchError(f"{self.url}: asked for {ask.range}, it sent {said!r}: its ranges cannot be trusted")
+        if (first, last) != (start, min(start + request.length, length) - 1) or first > last:
+            raise FetchError(f"{self.url}: requested {request.range}, got Content-Range {said!r}")
         if self.length is None:
             self.length = length
             self._validators = {name: value for name in _VALIDATORS if (value := fields.get(name, ""))}
         return last - first + 1
 
-    def _are_others(self, fields: Fields) -> bool:
-        """Whether the answer names a validator that is not the one of the first answer."""
+    def _validators_differ(self, fields: Fields) -> bool:
+        """Return whether a validator differs from that of the first response."""
         return any(fields.get(name, value) != value for name, value in self._validators.items())
 
     def _changed(self) -> FetchError:
         return FetchError(f"{self.url}: was replaced while it was being read; open it again")
 
 
-class Counted:
-    """Sees to it that a body has exactly the bytes its head promised."""
+class LengthChecked:
+    """Checks that a body has exactly the length that its head states."""
 
     def __init__(self, url: str, length: int) -> None:
         self._url = url
@@ -127,34 +126,34 @@ class Counted:
         self._received = 0
 
     def take(self, chunk: bytes) -> bytes:
-        """Pass a chunk on; raises `FetchError` where it is too much."""
+        """Return the chunk; raises `FetchError` where the body is too long."""
         self._received += len(chunk)
         if self._received > self._length:
-            raise FetchError(f"{self._url}: sent more than the {self._length} bytes it said; it cannot be trusted")
+            raise FetchError(f"{self._url}: the body is longer than the {self._length} bytes announced")
         return chunk
 
     def end(self) -> None:
-        """Raise `FetchError` where too little came."""
+        """Raise `FetchError` where the body is too short."""
         if self._received < self._length:
-            raise FetchError(f"{self._url}: ended after {self._received} of {self._length} bytes; try again")
+            raise FetchError(f"{self._url}: the body ended after {self._received} of {self._length} bytes; try again")
 
 
 def unexpected_status(url: str, status: int, fields: Fields) -> FetchError:
-    """Make the error for an answer that is not a bundle's; it keeps the Retry-After."""
-    error = FetchError(f"{url}: answered {status}, where a bundle was asked for")
+    """Return the error for a response without a bundle; it keeps the Retry-After."""
+    error = FetchError(f"{url}: answered {status}, expected a bundle")
     error.retry_after = fields.get("retry-after", "")
     return error
 
 
 def check_uncoded(url: str, fields: Fields) -> None:
-    """Refuse a body in a content coding: its length says nothing about how much there is to decode or to keep."""
+    """Refuse a body in a content coding, whose length does not limit that of the decoded body."""
     coding = fields.get("content-encoding", "identity")
     if coding.strip().lower() != "identity":
-        raise FetchError(f"{url}: sent {coding!r} bytes, expected them without a content coding")
+        raise FetchError(f"{url}: content coding {coding!r}, expected none")
 
 
 def check_served(url: str, fields: Fields, *, require_nosniff: bool) -> None:
-    """Refuse a bundle served without what the document asks of its server (3.2); not `require_nosniff` takes any.
+    """Refuse a bundle served without the header fields that the document requires (3.2), if `require_nosniff`.
 
     "Clients SHOULD reject bundles served without it" (5.2). Raises `FetchError`.
     """
@@ -163,10 +162,8 @@ def check_served(url: str, fields: Fields, *, require_nosniff: bool) -> None:
     said = fields.get("content-type", "")
     if said.partition(";")[0].strip().lower() != MEDIA_TYPE:
         raise FetchError(
-            f"{url}: served as {said or 'nothing'!r}, not as {MEDIA_TYPE}; serve it so, or require no nosniff"
+            f"{url}: expected Content-Type {MEDIA_TYPE}, got {said or 'none'!r}; require_nosniff=False accepts it"
         )
     # Fetch, "determine nosniff": the first of the values counts.
     if fields.get("x-content-type-options", "").partition(",")[0].strip().lower() != "nosniff":
-        raise FetchError(
-            f"{url}: a bundle served without X-Content-Type-Options: nosniff; add it, or do not require it"
-        )
+        raise FetchError(f"{url}: expected X-Content-Type-Options: nosniff; require_nosniff=False accepts it")

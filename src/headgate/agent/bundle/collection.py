@@ -1,4 +1,4 @@
-"""A list of URLs, fetched politely: one after another, each when a `Courtesy` says so, within bounds."""
+"""Fetch a list of URLs politely: one after another, each when a `Courtesy` allows it, within limits."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -6,8 +6,8 @@ from typing import Final, Self
 
 from headgate.advice import AgentIdentity
 from headgate.agent.advice import in_thread
-from headgate.agent.bundle.fetch import TIMEOUT, USER_AGENT, Fetcher, Reply
-from headgate.agent.bundle.intake import REDIRECTS, Intake, Limits, TooMuch
+from headgate.agent.bundle.exchange_builder import REDIRECTS, ExchangeBuilder, Limits, TooMuch
+from headgate.agent.bundle.fetcher import TIMEOUT, USER_AGENT, Fetcher, Reply
 from headgate.agent.courtesy import Courtesy
 from headgate.agent.library import Client
 from headgate.bundle.model import Exchange
@@ -19,13 +19,13 @@ from headgate.http.url import resolve
 
 __all__ = ["Collection", "collect"]
 
-_MOST_HOPS: Final = 10
+_MAX_REDIRECTS: Final = 10
 _RETRIES: Final = 2
 _MAX_DELAY: Final = 60.0
-"""Seconds that one request waits at most, by default."""
+"""Seconds that a request may be held by default."""
 _BRAND: Final = "headgate"
 _BUSY: Final = frozenset({429, 503})
-_SHOWN: Final = 200
+_MAX_SHOWN: Final = 200
 
 
 def collect(
@@ -51,22 +51,28 @@ def collect(
         courtesy = Courtesy(names, max_delay=_MAX_DELAY, retry=_RETRIES)
     user_agent = USER_AGENT if names.brand == _BRAND else f"{names.brand} {USER_AGENT}"
     fetcher = Fetcher(client, timeout=timeout, user_agent=user_agent)
-    return Collection(urls, fetcher, Intake(limits), courtesy, tell=tell)
+    return Collection(urls, fetcher, ExchangeBuilder(limits), courtesy, tell=tell)
 
 
 class Collection:
     """An iterator over the exchanges of a list of URLs."""
 
     def __init__(
-        self, urls: Iterable[str], fetcher: Fetcher, intake: Intake, courtesy: Courtesy, *, tell: MessageCallback
+        self,
+        urls: Iterable[str],
+        fetcher: Fetcher,
+        builder: ExchangeBuilder,
+        courtesy: Courtesy,
+        *,
+        tell: MessageCallback,
     ) -> None:
         self.collected = 0
-        """URLs of the list that were fetched so far; one that is there twice counts once."""
+        """URLs that were fetched so far; a repeated one counts once."""
         self.failed = 0
-        """URLs of the list that could not be."""
+        """URLs that could not be fetched."""
         self._fetcher = fetcher
         self._start_fetch = in_thread(fetcher.get_advice)
-        self._intake = intake
+        self._builder = builder
         self._courtesy = courtesy
         self._tell = tell
         self._seen: set[str] = set()
@@ -91,7 +97,7 @@ class Collection:
                 except TooMuch:
                     raise
                 except (SkipExchange, FetchError, NoContact, MissingExtra) as error:
-                    sentence = str(error) if str(error).startswith(url) else f"{url[:_SHOWN]}: {error}"
+                    sentence = str(error) if str(error).startswith(url) else f"{url[:_MAX_SHOWN]}: {error}"
                     self.failed += 1
                     first = first or sentence
                     self._tell(f"left out {sentence}")
@@ -103,8 +109,8 @@ class Collection:
             raise FetchError(f"none of the {self.failed} URLs could be fetched; {first}")
 
     def _visit(self, address: str) -> Iterator[Exchange]:
-        """Yield the exchange of a URL, and of those that it redirects to, as far as they were not fetched before."""
-        for _ in range(_MOST_HOPS + 1):
+        """Yield the exchange of a URL, and those of its redirects, unless they were fetched before."""
+        for _ in range(_MAX_REDIRECTS + 1):
             if address in self._seen:
                 return
             self._seen.add(address)
@@ -113,12 +119,12 @@ class Collection:
             location = exchange.headers.get("location")
             if exchange.status not in REDIRECTS or location is None:
                 return
-            address = _onward(address, location)
-        raise SkipExchange(f"more than {_MOST_HOPS} redirects")
+            address = _redirect_target(address, location)
+        raise SkipExchange(f"more than {_MAX_REDIRECTS} redirects")
 
     def _fetch(self, address: str) -> Exchange:
         if _origin(address) in self._busy:
-            raise SkipExchange("not asked for: its origin is busy, and asked to be left alone")
+            raise SkipExchange("not requested: its origin is busy and sent a Retry-After")
         passage = self._courtesy.passage("GET", address, start_fetch=self._start_fetch)
         while True:
             while (wait := passage.wait()) is not None:
@@ -128,26 +134,26 @@ class Collection:
                     getting = self._fetcher.get(address, {"Accept-Encoding": "identity"}, follow=False)
                     reply = stack.enter_context(getting)
                 if passage.received(reply.status, reply.pairs()):
-                    self._heed(address, reply)
-                    return self._intake.take(address, reply.status, reply.pairs(), reply.chunks())
+                    self._note_busy(address, reply)
+                    return self._builder.build(address, reply.status, reply.pairs(), reply.chunks())
 
-    def _heed(self, address: str, reply: Reply) -> None:
-        """Leave an origin alone that is busy after all retries: its Retry-After is rarely about one URL."""
+    def _note_busy(self, address: str, reply: Reply) -> None:
+        """Send no more requests to an origin that is busy after all retries, whatever the URL."""
         now = self._courtesy.clock()
         if reply.status in _BUSY and retry_after(reply.fields.get("retry-after", ""), now=now) > now:
             self._busy.add(_origin(address))
 
 
-def _onward(address: str, location: str) -> str:
-    """Give where a redirect leads; raises `Unfit` where it must not be followed."""
+def _redirect_target(address: str, location: str) -> str:
+    """Return where a redirect leads; raises `SkipExchange` where it must not be followed."""
     target = resolve(location, address)
     try:
-        onward = normalize_http_url(target or location)
-    except SkipExchange as unfit:
-        raise SkipExchange(f"redirects to {location[:_SHOWN]!r}: {unfit}") from None
-    if address.startswith("https:") and onward.startswith("http:"):
-        raise SkipExchange(f"redirects from https to {onward[:_SHOWN]}")
-    return onward
+        location_url = normalize_http_url(target or location)
+    except SkipExchange as error:
+        raise SkipExchange(f"redirects to {location[:_MAX_SHOWN]!r}: {error}") from None
+    if address.startswith("https:") and location_url.startswith("http:"):
+        raise SkipExchange(f"redirects from https to {location_url[:_MAX_SHOWN]}")
+    return location_url
 
 
 def _origin(url: str) -> str:

@@ -1,7 +1,7 @@
 import click
 import pytest
 
-from headgate.cli.bundle.moments import MOMENT
+from headgate.cli.bundle.timestamps import TIMESTAMP
 
 BASE = 1_700_000_000
 
@@ -23,7 +23,7 @@ BASE = 1_700_000_000
     ],
 )
 def test_a_moment(text, seconds):
-    assert MOMENT.convert(text, None, None).after(BASE) == seconds
+    assert TIMESTAMP.convert(text, None, None).after(BASE) == seconds
 
 
 @pytest.mark.parametrize(
@@ -32,5 +32,5 @@ def test_a_moment(text, seconds):
      "2023-11-14T22:13:60Z", "2023-W46-2T22:13:20Z", "+99999999999d", "٢٠٢٣-11-14T22:13:20Z"],
 )  # fmt: skip
 def test_what_is_no_moment_is_told_one_that_is(text):
-    with pytest.raises(click.BadParameter, match=r"try 2030-01-31T12:00:00Z, or \+7d"):
-        MOMENT.convert(text, None, None)
+    with pytest.raises(click.BadParameter, match=r"expected 2030-01-31T12:00:00Z, or \+7d"):
+        TIMESTAMP.convert(text, None, None)

@@ -2,7 +2,7 @@ import pytest
 
 from headgate.bundle import open_bundle
 from headgate.bundle.reading.reader import Bundle
-from headgate.cli.bundle.walking import walk
+from headgate.cli.bundle.responses import iterate_responses
 from headgate.errors import HeadgateError, ResponseError
 from tests.malformed import parts
 
@@ -23,7 +23,7 @@ def test_urls_that_share_a_location_load_its_response_once(tmp_path, monkeypatch
     load = Bundle.load
     monkeypatch.setattr(Bundle, "load", lambda self, location: (loaded.append(location), load(self, location))[1])
     with open_bundle(overlapping(tmp_path, [len(LONG)] * 1_000)) as bundle:
-        found = list(walk(bundle))
+        found = list(iterate_responses(bundle))
         assert (len(found), len(loaded), {one.response.status for one in found}) == (1_000, 1, {200})
         assert len({one.url for one in found}) == 1_000
 
@@ -33,7 +33,7 @@ def test_headers_are_not_read_again_and_again_without_end(run, tmp_path, command
     # Each location ends where no payload does: its headers are read before that is known (3.4 step 11).
     path = overlapping(tmp_path, range(len(LONG) - 200, len(LONG)))
     with open_bundle(path) as bundle, pytest.raises(HeadgateError, match="the responses overlap"):
-        list(walk(bundle))
+        list(iterate_responses(bundle))
     flags = ("--output", tmp_path / "out") if command == "extract" else ()
     told = run(command, path, *flags)
     assert (told.code, told.err.count("\n")) == (1, 1)
@@ -43,4 +43,6 @@ def test_headers_are_not_read_again_and_again_without_end(run, tmp_path, command
 def test_as_many_headers_as_a_bundle_has_bytes_are_always_read(tmp_path):
     path = overlapping(tmp_path, range(len(LONG) - 100, len(LONG) + 1))
     with open_bundle(path) as bundle:
-        assert [one.response.status for one in walk(bundle) if not isinstance(one.response, ResponseError)] == [200]
+        assert [
+            one.response.status for one in iterate_responses(bundle) if not isinstance(one.response, ResponseError)
+        ] == [200]

@@ -1,0 +1,142 @@
+"""The argument and options that say which bundle a command reads, and how."""
+
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from headgate.cli.bundle.error_output import bundle_errors
+from headgate.cli.printing import unreadable
+from headgate.cli.terminal import harmless
+
+if TYPE_CHECKING:
+    from mmap import mmap
+
+    from headgate.agent.bundle import RangeBundle
+    from headgate.bundle import Bundle
+    from headgate.bundle.model import Profile
+
+__all__ = ["PROFILE", "BundleSource", "absolute", "with_source"]
+
+_FILE: Callable[..., Any] = click.argument("file", metavar="FILE|URL|-")
+"""A bundle; - is standard input."""
+
+PROFILE: Callable[..., Any] = click.option(
+    "--profile",
+    type=click.Choice(["strict", "compat"]),
+    default="strict",
+    show_default=True,
+    help="strict: refuse what the document refuses; compat: accept what published tools write, and any media type "
+    "from a server.",
+)
+
+_FROM_END: Callable[..., Any] = click.option(
+    "--from-end", is_flag=True, help="The bundle ends where FILE ends; other data may precede it."
+)
+
+
+class _BaseUrl(click.ParamType[str]):
+    name = "url"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Check a URL that others can be relative to."""
+        from headgate.http.url import parse_url, resolve
+
+        url = parse_url(str(value))
+        if url is None or resolve("a", url) is None:
+            self.fail(f"invalid base URL {value!r}; expected an absolute URL such as https://example.com/", param, ctx)
+        return url
+
+
+_BASE_URL: Callable[..., Any] = click.option(
+    "--base-url", type=_BaseUrl(), metavar="U", help="Resolves the relative URLs of a b2 bundle."
+)
+
+
+class BundleSource(NamedTuple):
+    """A bundle named on the command line, and how to read it."""
+
+    file: str
+    profile: "Profile"
+    from_end: bool
+    base_url: str | None
+
+    @property
+    def name(self) -> str:
+        """Its name for a terminal."""
+        return harmless(self.file)
+
+    @property
+    def is_url(self) -> bool:
+        """Whether it is on a server."""
+        return self.file.startswith(("http://", "https://"))
+
+    def read(self) -> "tuple[Path | bytes | mmap, str | None]":
+        """Return what `open_bundle` takes, and the base URL; a bundle on a server is fetched whole.
+
+        Raises `FetchError`, and `ConfigurationError` without httpx2.
+        """
+        if not self.is_url:
+            return (sys.stdin.buffer.read() if self.file == "-" else Path(self.file)), self.base_url
+        from headgate.agent.bundle.download import download_bundle
+
+        url, content = download_bundle(self.file, require_nosniff=self.profile == "strict")
+        return content, self.base_url or url
+
+    @contextmanager
+    def opened(self, *, as_json: bool = False) -> "Iterator[Bundle]":
+        """Open the bundle; errors in it are printed as `bundle_errors` does.
+
+        Raises `ConfigurationError` for a file that cannot be read.
+        """
+        from headgate.bundle import open_bundle
+
+        with bundle_errors(self.file, as_json=as_json):
+            with unreadable(self.file):
+                source, base_url = self.read()
+                bundle = open_bundle(source, profile=self.profile, from_end=self.from_end, base_url=base_url)
+            with bundle:
+                yield bundle
+
+    @contextmanager
+    def opened_by_ranges(self, *, as_json: bool = False) -> "Iterator[Bundle | RangeBundle]":
+        """Open the bundle as `opened` does; one on a server is read by range requests, not fetched whole."""
+        if not self.is_url:
+            with self.opened(as_json=as_json) as bundle:
+                yield bundle
+            return
+        from headgate.agent.bundle import RangeBundle
+
+        with (
+            bundle_errors(self.file, as_json=as_json),
+            RangeBundle.open(
+                self.file,
+                profile=self.profile,
+                from_end=self.from_end,
+                base_url=self.base_url,
+                require_nosniff=self.profile == "strict",
+            ) as remote,
+        ):
+            yield remote
+
+
+def with_source(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command FILE, --profile and the other options of reading, as its argument `source`."""
+
+    @functools.wraps(command)
+    def wrapper(*, file: str, profile: "Profile", from_end: bool, base_url: str | None, **others: Any) -> Any:
+        return command(source=BundleSource(file, profile, from_end, base_url), **others)
+
+    decorated: Callable[..., Any] = _FILE(PROFILE(_FROM_END(_BASE_URL(wrapper))))
+    return decorated
+
+
+def absolute(url: str, base_url: str | None) -> str:
+    """Return an absolute URL for one that may be relative to `base_url`; one that cannot be resolved is returned."""
+    from headgate.http.url import parse_url, resolve
+
+    return parse_url(url) or (base_url and resolve(url, base_url)) or url
