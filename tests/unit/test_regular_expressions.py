@@ -30,7 +30,6 @@ from headgate.http.media_type import extract_essence
 from headgate.limit import Rule
 from headgate.origin.forwarded import forwarded_hops, x_forwarded_for_hops
 from headgate.origin.routes import plain_path
-from headgate.proxy.http1.head import parse_head
 from tests.regex_steps import METHODS, CountingPattern, TooManySteps, below, characters
 
 _N = 8
@@ -290,7 +289,6 @@ def read_chunks(data: bytes) -> object:
         (lambda text: split([text]), lambda n: '"\\,' * n),
         (lambda text: extract_essence([text]), lambda n: "a/b;" + " " * n + '"' * n + ",a/b" * n),
         (parse_variants, lambda n: 'a;"' + "\\" * n + " " * n),
-        (parse_head, lambda n: b"CONNECT a:1 HTTP/1.1\r\nHost:" + b" " * n + b"\0\r\n\r\n"),
         (Rule.parse, lambda n: "1/" + " " * n + "!"),
     ],
 )

@@ -13,8 +13,9 @@ import ssl
 from http import HTTPStatus
 from typing import Final, Literal
 
+from headgate.errors import ProtocolError
+from headgate.http.h1.request import RequestBuffer, RequestHead, RequestLimits, parse_request_head
 from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect
-from headgate.proxy.http1.head import Head, Malformed, end_of_head, parse_head
 from headgate.proxy.net.poller import READ, WRITE
 from headgate.proxy.net.sockets import WOULD_BLOCK, reset
 from headgate.proxy.net.tls import record_overhead, shutdown_write
@@ -26,6 +27,8 @@ _ESTABLISHED: Final = b"HTTP/1.1 200 Connection established\r\n\r\n"
 _MAX_BUFFER_SIZE: Final = 1 << 16
 """Bytes kept that were sent ahead of a decision or response; more stay with the client."""
 _READ_SIZE: Final = 1 << 16
+_LIMITS: Final = RequestLimits(head=1 << 14)
+"""A head has a token, some fields of a browser's, and much room."""
 _MAX_REQUESTS_PER_TURN: Final = 16
 """Requests answered in a row before other connections have their turn: one read may contain thousands."""
 
@@ -77,7 +80,7 @@ class Http1Connection:
 
     __slots__ = (
         "_buffer", "_client_ended", "_decision", "_events", "_head_started", "_keep_alive", "_loop_state", "_peer",
-        "_scanned", "_services", "_socket", "_surplus", "_unsent", "deadline", "state",
+        "_services", "_socket", "_surplus", "_unsent", "deadline", "state",
     )  # fmt: skip
 
     def __init__(
@@ -89,8 +92,7 @@ class Http1Connection:
         self._peer = peer
         self._surplus = surplus
         self.state = ConnectionState.READING
-        self._buffer = bytearray()
-        self._scanned = 0  # bytes of an incomplete head that have been checked
+        self._buffer = RequestBuffer()
         self._head_started = False
         self._keep_alive = False  # what the request asks for that is decided on
         self._client_ended = False  # and what it sent before is still to be answered
@@ -160,14 +162,14 @@ class Http1Connection:
             if not self._head_started and self.state is not ConnectionState.DECIDING:
                 self._head_started = True
                 self.deadline = self._loop_state.now + self._services.timeouts.head
-            self._buffer += data[:count]
+            self._buffer.append(bytes(data[:count]))
             self._handle_requests()
             if self._unsent and self._is_full:
                 self._wait_for(WRITE)
 
     def _handle_end(self) -> None:
         """Close, unless a response is being sent, or data follows the head: then the client may wait for the answer."""
-        is_waited_for = self.state is ConnectionState.DECIDING and self._buffer
+        is_waited_for = self.state is ConnectionState.DECIDING and len(self._buffer) > 0
         if self._unsent or is_waited_for:
             self._client_ended = True
             self._wait_for(self._events & ~READ)
@@ -186,52 +188,49 @@ class Http1Connection:
 
     def _handle_request(self) -> bool:
         """Handle the next request, if its head is complete; returns whether it was."""
-        buffer = self._buffer
-        while buffer.startswith(b"\r\n"):
-            del buffer[:2]  # 9112 2.2: an empty line before a request is ignored
         try:
-            end = end_of_head(buffer, self._scanned)
-            if not end:
-                self._scanned = len(buffer)
+            raw = self._buffer.next_head(_LIMITS)
+            if raw is None:
                 if self._client_ended:
                     self.abort()
                 return False
-            self._scanned, self._head_started = 0, False
-            raw = bytes(buffer[:end])
-            del buffer[:end]
-            head = parse_head(raw)
-        except Malformed:
+            self._head_started = False
+            head = parse_request_head(raw, _LIMITS)
+        except ProtocolError:
+            # Whatever is wrong, the boundaries of messages are lost, so the connection closes.
             self._refuse_early("malformed")
         else:
-            self._respond_to(head, len(raw))
+            self._respond_to(head)
         return True
 
-    def _respond_to(self, head: Head, head_size: int) -> None:
+    def _respond_to(self, head: RequestHead) -> None:
         services = self._services
-        if head.method != "CONNECT":
-            page = None if head.has_body or self._surplus else services.find_page(head.method, head.target)
+        if head.method != b"CONNECT":
+            page = None
+            if not (head.has_body or self._surplus):
+                page = services.find_page(head.method.decode("ascii"), head.target.decode("ascii"))
             if page is None:
                 # After a body, whatever its framing, no further request is looked for.
                 self._refuse_early("method", is_last=head.has_body or not head.keep_alive)
             else:
                 is_last = not head.keep_alive
-                self._respond(page.message(is_last=is_last, with_body=head.method != "HEAD"), is_last=is_last)
+                self._respond(page.message(is_last=is_last, with_body=head.method != b"HEAD"), is_last=is_last)
         elif self._surplus:
             self._refuse_early("connections")
         else:
-            self._start_decision(head, head_size)
+            self._start_decision(head)
 
     # Decisions and responses.
 
-    def _start_decision(self, head: Head, head_size: int) -> None:
+    def _start_decision(self, head: RequestHead) -> None:
         self._transition(ConnectionEvent.CONNECT)
         self._keep_alive = head.keep_alive
         self.deadline = math.inf  # a decision has timeouts of its own
         connect = ConnectRequest(
-            authority=head.target,
-            fields=head.fields,
+            authority=head.target.decode("ascii"),
+            fields=[(name.decode("ascii"), value.decode("latin-1")) for name, value in head.fields],
             peer=self._peer,
-            head_bytes=head_size + record_overhead(self._socket),
+            head_bytes=len(head.raw) + record_overhead(self._socket),
             draining=self._services.draining,
         )
         self._decision = asyncio.get_running_loop().create_task(self._decide(connect))
@@ -270,7 +269,7 @@ class Http1Connection:
         self._wait_for(READ)
         self._transition(ConnectionEvent.ACCEPTED)
         self._services.connection_closed(self)
-        self._services.start_tunnel(self._socket, accepted, bytes(self._buffer))
+        self._services.start_tunnel(self._socket, accepted, self._buffer.take())
 
     def _refuse_early(self, reason: Literal["malformed", "method", "connections"], *, is_last: bool = True) -> None:
         """Refuse a request without a decision."""
@@ -299,7 +298,7 @@ class Http1Connection:
 
     def _linger(self) -> None:
         """Send the end, but read on for a while: input that is not read would cause a reset (9112 9.6)."""
-        self._buffer.clear()
+        self._buffer.take()
         if self._client_ended:
             self.abort()
             return
