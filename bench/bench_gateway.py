@@ -13,6 +13,7 @@ import json
 import re
 import sys
 import tempfile
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -144,6 +145,17 @@ def received(origin: int) -> int:
     return int(counts[1]) if counts else 0
 
 
+def settle(side: Side) -> None:
+    """Wait until the requests that wrk left behind are through, for at most a second."""
+    before = -1.0
+    for _ in range(20):
+        now = side.cpu()
+        if now == before:
+            return
+        before = now
+        time.sleep(0.05)
+
+
 def microseconds_each(kind: Kind, side: Side, origin: int, script: Path) -> float:
     """Return the microseconds of processor time that one request costs, over some seconds of requests."""
     fetch(side.port)  # the only one that the rule of the rejecting side lets through
@@ -156,6 +168,7 @@ def microseconds_each(kind: Kind, side: Side, origin: int, script: Path) -> floa
     before = side.cpu()
     result = load(side.port, script, seconds=SECONDS)
     spent = side.cpu() - before
+    settle(side)
     arrived = received(origin) - arrived - 1
     verify(
         "wrk saw no rejection, or nothing else", right=result.refused == (0 if kind == "proxied" else result.requests)
