@@ -1,4 +1,4 @@
-"""The decision inside: who goes, who waits, who is turned away, and what is answered here."""
+"""The decision inside the gateway: accepted, delayed and rejected requests, and what is answered locally."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 
 
 def held(gatekeeper: Gatekeeper, seconds: float) -> None:
-    """Hold the test's own agent for so long."""
+    """Hold the test's own client for so long."""
     gatekeeper.obey(DelayUntil("default", b"127.0.0.1", time.time() + seconds))
 
 
@@ -85,7 +85,7 @@ def test_the_body_of_a_delayed_request_waits_with_it(run: Callable) -> None:
 
 
 @pytest.mark.parametrize("leaving", ["close", "close with a body behind"])
-def test_an_agent_that_leaves_while_delayed_frees_its_place(leaving: str, run: Callable) -> None:
+def test_a_client_that_leaves_while_delayed_frees_its_place(leaving: str, run: Callable) -> None:
     request = GET if leaving == "close" else b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhel"
 
     async def check() -> None:
@@ -101,7 +101,7 @@ def test_an_agent_that_leaves_while_delayed_frees_its_place(leaving: str, run: C
     run(check())
 
 
-def test_a_rejection_says_when_and_keeps_the_connection(run: Callable) -> None:
+def test_a_rejection_names_a_time_and_keeps_the_connection(run: Callable) -> None:
     async def check() -> None:
         async with served(rule="1/h burst 1") as (origin, gateway), agent_at(gateway) as agent:
             assert (await agent.ask(GET)).status == 200
@@ -128,7 +128,7 @@ def test_a_rejection_says_when_and_keeps_the_connection(run: Callable) -> None:
         b"Content-Length: 5\r\nConnection: close\r\n\r\nhello",
     ],
 )
-def test_a_rejected_body_is_not_asked_for_and_not_waited_for(framing: bytes, run: Callable) -> None:
+def test_a_rejected_body_is_not_waited_for(framing: bytes, run: Callable) -> None:
     async def check() -> None:
         async with served() as (origin, gateway), agent_at(gateway) as agent:
             held(gateway.policy.gatekeeper, 100)
@@ -141,8 +141,8 @@ def test_a_rejected_body_is_not_asked_for_and_not_waited_for(framing: bytes, run
     run(check())
 
 
-def test_the_answer_is_read_even_while_the_body_is_still_sent(run: Callable) -> None:
-    """Closing with bytes unread would make the system reset the connection, and the answer with it."""
+def test_a_rejection_arrives_even_while_the_body_is_still_sent(run: Callable) -> None:
+    """Closing with bytes unread would make the system reset the connection, and the response with it."""
 
     async def check() -> None:
         async with served() as (_, gateway), agent_at(gateway) as agent:
@@ -165,7 +165,7 @@ def test_rejected_requests_in_a_pipeline_are_answered_in_order(run: Callable) ->
     run(check())
 
 
-def test_routes_and_identity_are_asked_of_every_request(run: Callable) -> None:
+def test_routes_and_identity_are_evaluated_for_every_request(run: Callable) -> None:
     gatekeeper = Gatekeeper.embedded([Domain(name="api"), Domain(name="rest")])
     routes = Routes([Route("api", path_prefix="/api/"), Route("rest", method="GET")])
 
@@ -188,7 +188,7 @@ def test_routes_and_identity_are_asked_of_every_request(run: Callable) -> None:
     run(check())
 
 
-def test_a_repeated_identifying_field_makes_no_fresh_identifier(run: Callable) -> None:
+def test_repeated_identifying_field_falls_back_to_address(run: Callable) -> None:
     async def check() -> None:
         async with served(rule="1/h burst 1", identify=header("X-Api-Key")) as (_, gateway), agent_at(gateway) as agent:
             keys = [b"X-Api-Key: alice\r\nX-Api-Key: junk%d\r\n" % number for number in range(3)]

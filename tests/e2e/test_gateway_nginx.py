@@ -78,7 +78,7 @@ def test_uploads(site: Server, run: Callable) -> None:
 
 
 @pytest.mark.needs("nginx", "curl")
-def test_curl_likes_what_it_gets(site: Server, run: Callable) -> None:
+def test_curl_accepts_the_responses(site: Server, run: Callable) -> None:
     async def check() -> None:
         async with gateway_running(site.port) as gateway:
             port = gateway.addresses[0][1]

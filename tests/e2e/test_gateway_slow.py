@@ -90,7 +90,7 @@ def test_a_slow_client_gets_all_of_a_response(more: bytes, contexts: Contexts, r
     run(check())
 
 
-def test_a_client_that_stops_reading_is_given_up(contexts: Contexts, run: Callable) -> None:
+def test_a_client_that_stops_reading_is_closed(contexts: Contexts, run: Callable) -> None:
     async def check() -> None:
         timeouts = Timeouts(idle=0.3, response=0.3, response_body=0)
         async with served(answer_at_once, timeouts=timeouts) as (_, gateway):

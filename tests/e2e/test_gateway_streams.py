@@ -14,7 +14,7 @@ MOST_IN_FLIGHT = 16 * 2**20
 """More than all buffers of the systems and the gateway together, by far less than what is sent."""
 
 
-def test_a_slow_reader_holds_the_origin_back(run: Callable) -> None:
+def test_a_slow_client_pauses_the_origin(run: Callable) -> None:
     sent = 0
 
     async def pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -47,8 +47,8 @@ def test_a_slow_reader_holds_the_origin_back(run: Callable) -> None:
     run(check())
 
 
-def test_an_origin_held_at_the_end_of_a_response_reads_on(run: Callable) -> None:
-    """Whatever the size, and wherever in the response the agent stopped reading."""
+def test_an_origin_paused_at_the_end_of_a_response_is_resumed(run: Callable) -> None:
+    """Whatever the size, and wherever in the response the client stopped reading."""
 
     async def sized(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
@@ -74,7 +74,7 @@ def test_an_origin_held_at_the_end_of_a_response_reads_on(run: Callable) -> None
     run(check())
 
 
-def test_a_slow_origin_holds_the_agent_back(run: Callable) -> None:
+def test_a_slow_origin_pauses_the_client(run: Callable) -> None:
     go_on = asyncio.Event()
 
     async def check() -> None:
@@ -117,7 +117,7 @@ def test_a_slow_origin_holds_the_agent_back(run: Callable) -> None:
 
 
 def test_events_arrive_one_by_one(run: Callable) -> None:
-    """A stream of events is no use if it comes at its end."""
+    """Events must not be held until the stream ends."""
     heard = asyncio.Event()
 
     async def events(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -141,7 +141,7 @@ def test_events_arrive_one_by_one(run: Callable) -> None:
 
 
 @pytest.mark.parametrize(("rule", "weight"), [("", 3000), ("1/h burst 1", 3)])
-def test_an_agent_that_sends_ahead_and_never_reads_is_held_back(rule: str, weight: int, run: Callable) -> None:
+def test_a_client_that_sends_ahead_and_never_reads_is_paused(rule: str, weight: int, run: Callable) -> None:
     request = b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"y" * weight + b"\r\n\r\n"
 
     async def check() -> None:

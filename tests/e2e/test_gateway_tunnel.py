@@ -32,7 +32,7 @@ def url(gateway: Gateway) -> str:
     return f"ws://127.0.0.1:{gateway.addresses[0][1]}/chat"
 
 
-def test_websockets_talk_through_the_gateway(run: Callable) -> None:
+def test_websocket_messages_pass_both_ways(run: Callable) -> None:
     async def check() -> None:
         async with websocket_origin() as gateway:
             async with connect(url(gateway), proxy=None) as one, connect(url(gateway), proxy=None) as two:
@@ -47,7 +47,7 @@ def test_websockets_talk_through_the_gateway(run: Callable) -> None:
     run(check())
 
 
-def test_the_decision_comes_first(run: Callable) -> None:
+def test_a_websocket_request_is_decided_on_first(run: Callable) -> None:
     async def check() -> None:
         async with websocket_origin(rule="1/h burst 1") as gateway:
             async with connect(url(gateway), proxy=None) as websocket:
@@ -68,7 +68,7 @@ async def switching(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) 
         writer.write(b" bye")
 
 
-def test_what_either_side_says_early_is_not_lost(run: Callable) -> None:
+def test_early_bytes_of_either_side_are_not_lost(run: Callable) -> None:
     async def check() -> None:
         async with served(switching) as (origin, gateway), agent_at(gateway) as agent:
             await agent.send(UPGRADE + b"ahead")
@@ -87,7 +87,7 @@ def test_what_either_side_says_early_is_not_lost(run: Callable) -> None:
     run(check())
 
 
-def test_an_origin_that_does_not_switch_answers_and_what_came_ahead_is_a_request(run: Callable) -> None:
+def test_an_origin_may_answer_instead_of_switching(run: Callable) -> None:
     async def check() -> None:
         async with served(echo) as (_, gateway), agent_at(gateway) as agent:
             await agent.send(UPGRADE + b"GET /next HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -143,7 +143,7 @@ def test_draining_ends_tunnels_when_its_time_is_over(run: Callable) -> None:
     run(check())
 
 
-def test_a_slow_end_of_a_tunnel_holds_the_other_back(run: Callable) -> None:
+def test_a_slow_end_of_a_tunnel_pauses_the_other(run: Callable) -> None:
     sent = 0
 
     async def pouring(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -23,7 +23,7 @@ import pytest
 import headgate
 from headgate.bundle.variants import parse_variants
 from headgate.errors import HeadgateError
-from headgate.http.accept import weigh
+from headgate.http.accept import parse_weights
 from headgate.http.h1 import ChunkedBody, RequestLimits, parse_request_head, parse_response_head
 from headgate.http.lists import split
 from headgate.http.media_type import extract_essence
@@ -285,7 +285,7 @@ def read_chunks(data: bytes) -> object:
             lambda n: b"0\r\n" + b"a: b\r\n" * n + b"\r\n",
         ),
         (plain_path, lambda n: b"/%2e/%41//" * n + b"%"),
-        (weigh, lambda n: b",;q=" * n),
+        (parse_weights, lambda n: b",;q=" * n),
         (lambda text: split([text]), lambda n: '"\\,' * n),
         (lambda text: extract_essence([text]), lambda n: "a/b;" + " " * n + '"' * n + ",a/b" * n),
         (parse_variants, lambda n: 'a;"' + "\\" * n + " " * n),

@@ -10,7 +10,7 @@ from headgate.advice.fetching import AdviceResponse, needs_body
 from headgate.advice.freshness import MOST, clamped
 from headgate.advice.result import AdviceEntry
 from headgate.http.conditional import ENTITY_TAG
-from headgate.http.date import http_date
+from headgate.http.date import parse_http_date
 from headgate.http.freshness import freshness
 from headgate.http.lists import Pairs, lines_of
 
@@ -75,7 +75,7 @@ class Stored(NamedTuple):
         tags, dates = lines_of(self.fields, "etag"), lines_of(self.fields, "last-modified")
         if tags and len(tags[0]) <= _LONGEST_TAG and ENTITY_TAG.fullmatch(tags[0].encode("latin-1", "replace")):
             fields.append(("If-None-Match", tags[0]))
-        if dates and http_date(dates[0].encode("latin-1", "replace")) is not None:
+        if dates and parse_http_date(dates[0].encode("latin-1", "replace")) is not None:
             fields.append(("If-Modified-Since", dates[0]))
         return tuple(fields)
 

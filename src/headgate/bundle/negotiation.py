@@ -11,7 +11,7 @@ one (`*/*`, `text/*`, `en`, `*`) does not bring back. Members of equal weight ar
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
-from headgate.http.accept import weigh
+from headgate.http.accept import parse_weights
 
 __all__ = ["MECHANISMS", "Sorter"]
 
@@ -104,7 +104,7 @@ def _folded(text: str) -> bytes:
 
 
 def _weights(field: str | None) -> dict[bytes, float]:
-    return {} if field is None else weigh(_folded(field))
+    return {} if field is None else parse_weights(_folded(field))
 
 
 def _by_weight(weights: Mapping[bytes, float]) -> list[bytes]:

@@ -1,8 +1,7 @@
-"""The HTTP words that several rooms share: URLs and origins, media types, dates and freshness, `Accept`, `Retry-After`,
-seconds in fields, structured-field strings, tokens.
+"""What several packages need of HTTP: URLs and origins, media types, dates and freshness, `Accept`, `Retry-After`,
+seconds in fields, structured-field strings, tokens; and in `h1` the grammar of HTTP/1 messages.
 
-Pure text work on field values. Nothing here knows a socket, a clock or a limit; reading never raises on what a
-stranger sent.
+All of it is pure. Functions that read field values never raise, whatever the value.
 """
 
 from headgate.http.accept import negotiate, quality

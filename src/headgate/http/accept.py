@@ -1,15 +1,15 @@
-"""Weighted lists, and `Accept`: which of the media types on offer the other side likes best (RFC 9110, section 12)."""
+"""Weighted lists, and `Accept`: which of the media types on offer a client prefers (RFC 9110, section 12)."""
 
 from collections.abc import Mapping, Sequence
 
-__all__ = ["negotiate", "quality", "weigh"]
+__all__ = ["negotiate", "parse_weights", "quality"]
 
 
-def weigh(field: bytes) -> dict[bytes, float]:
-    """Read a list whose members have weights: from each member, in lower case, to its weight, in the field's order.
+def parse_weights(field: bytes) -> dict[bytes, float]:
+    """Return the weight of each member of a list, by the member in lower case, in the field's order.
 
     Weights are from 0.0 (not acceptable) to 1.0, and parameters other than `q` are ignored (RFC 9110, section 12.4.2).
-    An unreadable member counts as absent, an unreadable `q` as 1; a member that is there twice has the greater weight.
+    A malformed member is ignored, a malformed `q` counts as 1; a repeated member has its greatest weight.
     """
     found: dict[bytes, float] = {}
     for member in field.lower().split(b","):
@@ -20,22 +20,22 @@ def weigh(field: bytes) -> dict[bytes, float]:
 
 
 def quality(accept: bytes, media_type: bytes) -> float:
-    """Say how much `accept` likes `media_type`, from 0.0 (not acceptable) to 1.0.
+    """Return the weight of `media_type` in `accept`, from 0.0 (not acceptable) to 1.0.
 
     The most specific range that covers the type decides: the type itself, then `type/*`, then `*/*`.
     """
-    return _quality(weigh(accept), media_type)
+    return _quality(parse_weights(accept), media_type)
 
 
 def negotiate(accept: bytes | None, offers: Sequence[bytes]) -> bytes:
-    """Return the one of `offers` that `accept` likes best; the earliest of equals, and the first when none is liked.
+    """Return the one of `offers` that `accept` prefers; the earliest of equals, and the first when it accepts none.
 
-    RFC 9110 lets an origin answer in a type that was not asked for rather than with nothing (section 12.5.1), and
-    a field that is absent accepts everything.
+    RFC 9110 lets an origin answer in a type that was not requested rather than with an error (section 12.5.1), and an
+    absent field accepts everything.
     """
     if accept is None:
         return offers[0]
-    ranges = weigh(accept)
+    ranges = parse_weights(accept)
     return max(offers, key=lambda offer: _quality(ranges, offer))
 
 

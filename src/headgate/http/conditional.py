@@ -1,38 +1,34 @@
-"""What a request asks of a representation beyond "give it to me": preconditions and ranges (RFC 9110, 13 and 14).
-
-This file knows nothing of files, bundles or sockets: field values in, a status and two offsets out. Nothing a stranger
-sends raises.
-"""
+"""Preconditions and ranges of requests (RFC 9110, 13 and 14): field values in, a status and two offsets out."""
 
 import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from headgate.http.date import http_date
+from headgate.http.date import parse_http_date
 
 __all__ = ["ENTITY_TAG", "Outcome", "Validators", "evaluate"]
 
 ENTITY_TAG = re.compile(rb'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*+"')
 """9110 8.8.3: an entity tag."""
 
-_ASKING = frozenset({
+_CONDITIONAL_FIELDS = frozenset({
     b"if-match", b"if-none-match", b"if-modified-since", b"if-unmodified-since", b"if-range", b"range",
 })  # fmt: skip
 _RANGE = re.compile(rb"([0-9]*+)-([0-9]*+)")
-_MOST = 1 << 62
+_MAX_OFFSET = 1 << 62
 
 
 class Validators(NamedTuple):
-    """What tells one state of a representation from another."""
+    """What distinguishes two states of a representation."""
 
     etag: bytes
-    """An entity tag; empty for none."""
+    """An entity tag; empty where there is none."""
     modified: int | None
     """Seconds since 1970."""
 
 
 class Outcome(NamedTuple):
-    """What to answer: 200 and the whole, 206 and the bytes from `start` to before `stop`, or 304, 412, 416 and none."""
+    """The status, and for 200 and 206 the bytes to send: from `start` to before `stop`; else 304, 412 or 416."""
 
     status: int
     start: int
@@ -40,44 +36,44 @@ class Outcome(NamedTuple):
 
 
 def evaluate(method: bytes, fields: Iterable[tuple[bytes, bytes]], validators: Validators, length: int) -> Outcome:
-    """Answer the GET or HEAD with these `fields` (names in lower case) for a representation of `length` bytes."""
-    asked: dict[bytes, bytes] = {}
+    """Evaluate a GET or HEAD with these `fields` (names in lower case) for a representation of `length` bytes."""
+    found: dict[bytes, bytes] = {}
     for name, value in fields:
-        if name in _ASKING:
-            asked[name] = asked[name] + b", " + value if name in asked else value
-    if not asked:
+        if name in _CONDITIONAL_FIELDS:
+            found[name] = found[name] + b", " + value if name in found else value
+    if not found:
         return Outcome(200, 0, length)
-    status = _precondition(asked, validators)
+    status = _precondition(found, validators)
     if status != 200:
         return Outcome(status, 0, 0)
-    wanted = asked.get(b"range")
+    wanted = found.get(b"range")
     # 14.2: only GET has ranges. An empty representation has none either: 206 could not say which.
-    if wanted is None or method != b"GET" or not length or not _if_range(asked.get(b"if-range"), validators):
+    if wanted is None or method != b"GET" or not length or not _if_range(found.get(b"if-range"), validators):
         return Outcome(200, 0, length)
     return _range(wanted, length)
 
 
-def _precondition(asked: dict[bytes, bytes], validators: Validators) -> int:
-    """Evaluate in the order of 13.2.2; gives 200, 304 or 412."""
+def _precondition(found: dict[bytes, bytes], validators: Validators) -> int:
+    """Evaluate in the order of 13.2.2; returns 200, 304 or 412."""
     etag, modified = validators
-    if (match := asked.get(b"if-match")) is not None:
+    if (match := found.get(b"if-match")) is not None:
         if not _matches(match, etag, weakly=False):
             return 412
-    elif (unmodified_since := asked.get(b"if-unmodified-since")) is not None:
-        moment = http_date(unmodified_since)
+    elif (unmodified_since := found.get(b"if-unmodified-since")) is not None:
+        moment = parse_http_date(unmodified_since)
         if moment is not None and modified is not None and modified > moment:
             return 412
-    if (none_match := asked.get(b"if-none-match")) is not None:
+    if (none_match := found.get(b"if-none-match")) is not None:
         return 304 if _matches(none_match, etag, weakly=True) else 200
-    if (modified_since := asked.get(b"if-modified-since")) is not None:
-        moment = http_date(modified_since)
+    if (modified_since := found.get(b"if-modified-since")) is not None:
+        moment = parse_http_date(modified_since)
         if moment is not None and modified is not None and modified <= moment:
             return 304
     return 200
 
 
 def _matches(listed: bytes, etag: bytes, *, weakly: bool) -> bool:
-    """Compare with each tag of a list (8.8.3.2): weakly, a weak one equals its strong twin; strongly, none."""
+    """Compare with each tag of a list (8.8.3.2): a weak tag equals a strong one in the weak comparison only."""
     if listed.strip(b"\t ") == b"*":
         return True
     tags: list[bytes] = ENTITY_TAG.findall(listed)
@@ -88,17 +84,15 @@ def _matches(listed: bytes, etag: bytes, *, weakly: bool) -> bool:
 
 
 def _if_range(value: bytes | None, validators: Validators) -> bool:
-    """Say whether a range of what the agent has part of is a range of this (13.1.5).
+    """Return whether the client has part of this very representation (13.1.5).
 
-    Only an entity tag proves that. A date would have to be known not to stand for two states within its second, and
-    the time a file was modified at is whatever the tool that wrote it liked.
+    Only an entity tag proves that: two states may have the same date, and any tool can set a file's modification time.
     """
     return value is None or (value == validators.etag and value.startswith(b'"'))
 
 
 def _range(wanted: bytes, length: int) -> Outcome:
-    """Understand one range (14.1.2). Several are answered with the whole, as 14.2 allows: whoever asks for many little
-    pieces of a file gets it once, not in a multipart of their own design."""
+    """Read one range (14.1.2). Several are answered with the whole representation, as 14.2 allows."""
     whole = Outcome(200, 0, length)
     unit, _, ranges = wanted.partition(b"=")
     members = [member.strip(b"\t ") for member in ranges.split(b",")]
@@ -118,8 +112,8 @@ def _range(wanted: bytes, length: int) -> Outcome:
 
 
 def _number(digits: bytes) -> int | None:
-    """Read digits, however many: more than a file can have bytes is as good as any such number."""
+    """Read any number of digits; what exceeds the size of every file becomes `_MAX_OFFSET`."""
     if not digits:
         return None
     significant = digits.lstrip(b"0") or b"0"
-    return int(significant) if len(significant) < 19 else _MOST
+    return int(significant) if len(significant) < 19 else _MAX_OFFSET

@@ -4,7 +4,7 @@ import calendar
 import re
 from typing import Final
 
-__all__ = ["http_date"]
+__all__ = ["parse_http_date"]
 
 _MONTHS = (b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec")
 _MONTH = rb"(?P<month>" + b"|".join(_MONTHS) + rb")"
@@ -12,8 +12,8 @@ _DAYS = (b"Monday", b"Tuesday", b"Wednesday", b"Thursday", b"Friday", b"Saturday
 _DAY = b"(?:" + b"|".join(name[:3] for name in _DAYS) + b")"
 _WHOLE_DAY = b"(?:" + b"|".join(_DAYS) + b")"
 _TIME = rb"(?P<hour>[0-2][0-9]):(?P<minute>[0-5][0-9]):(?P<second>[0-6][0-9])"
-# 9110 5.6.7: the one form to send and two older ones to understand. Names have their case; a day that is not the date's
-# is nobody's reason to doubt the date.
+# 9110 5.6.7: the form to send, and two older ones that recipients must read. Names are case-sensitive; the day of the
+# week is not compared with the date.
 _DATES = [
     re.compile(_DAY + rb", (?P<day>[0-3][0-9]) " + _MONTH + rb" (?P<year>[0-9]{4}) " + _TIME + rb" GMT"),
     re.compile(_WHOLE_DAY + rb", (?P<day>[0-3][0-9])-" + _MONTH + rb"-(?P<year>[0-9]{2}) " + _TIME + rb" GMT"),
@@ -22,14 +22,14 @@ _DATES = [
 
 
 _YEAR: Final = 365.2425 * 86400
-_LAST: Final = 2e11
-"""Seconds since 1970 up to which centuries are told apart: further on a year has more than four digits."""
+_MAX_NOW: Final = 2e11
+"""Seconds since 1970: later, a year has more than four digits."""
 
 
-def http_date(value: bytes, *, now: float | None = None) -> int | None:
-    """Read an HTTP-date as seconds since 1970; None for what is none, and for one before 1970.
+def parse_http_date(value: bytes, *, now: float | None = None) -> int | None:
+    """Read an HTTP-date as seconds since 1970; None for a malformed date, and for one before 1970.
 
-    A year of two digits is of the century that `now` makes it, in seconds since 1970; without that, from 1970 to 2069.
+    `now`, in seconds since 1970, decides the century of a year of two digits; without it the year is 1970 to 2069.
     """
     for pattern in _DATES:
         match = pattern.fullmatch(value)
@@ -48,7 +48,7 @@ def _of_two_digits(match: re.Match[bytes], digits: int, now: float | None) -> in
     """
     if now is None:
         return _seconds(match, digits + (2000 if digits < 70 else 1900))
-    furthest = min(max(now, 0.0), _LAST) + 50 * _YEAR
+    furthest = min(max(now, 0.0), _MAX_NOW) + 50 * _YEAR
     latest = 1971 + int(furthest // _YEAR)
     year = latest - (latest - digits) % 100
     seconds = _seconds(match, year)

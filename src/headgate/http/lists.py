@@ -1,6 +1,6 @@
-"""Fields as other rooms are handed them: name and value pairs, several lines to a name, several members to a line.
+"""Fields as pairs of name and value: a name may have several lines, and a line several members.
 
-Values are text, one character for a byte (the Fetch standard's isomorphic decode). Nothing a stranger sends raises.
+Values are text, one character for a byte (the Fetch standard's isomorphic decode). No value raises.
 """
 
 import re
@@ -18,7 +18,7 @@ _member = re.compile(rf'(?:[^",]++|{_QUOTED})*+', re.DOTALL).match
 
 
 def lines_of(fields: Pairs, name: str) -> list[str]:
-    """Give the value of each line of the field called `name`, which is in lower case."""
+    """Return the value of each line of the field `name`, which is in lower case."""
     return [value for given, value in fields if given.lower() == name]
 
 

@@ -1,7 +1,7 @@
-"""What a response says it is: the Fetch standard's "extract a MIME type" (fetch.spec.whatwg.org, section 2.2.2).
+"""The media type of a response: the Fetch standard's "extract a MIME type" (fetch.spec.whatwg.org, section 2.2.2).
 
-Only the essence is given, `type/subtype` in lower case. Parameters are stepped over as the standard steps over them:
-none, however malformed, makes a MIME type a failure (mimesniff.spec.whatwg.org, section 4.4, step 11).
+Only the essence is read, `type/subtype` in lower case. Parameters are ignored: a malformed one does not make a MIME
+type a failure (mimesniff.spec.whatwg.org, section 4.4, step 11).
 """
 
 import re
@@ -16,15 +16,15 @@ _mime_type = re.compile(rf"[\t\n\r ]*+({_CODE_POINTS}/{_CODE_POINTS})[\t\n\r ]*+
 
 
 def parse_essence(value: str) -> str | None:
-    """Give the essence of one MIME type; None where it is a failure."""
+    """Return the essence of one MIME type; None where it is a failure."""
     match = _mime_type(value)
     return match[1].lower() if match else None
 
 
 def extract_essence(lines: Iterable[str]) -> str | None:
-    """Give the essence of the MIME type that the lines of `Content-Type` say; None where there are none that say one.
+    """Return the essence of the MIME type in the lines of `Content-Type`; None where they have none.
 
-    The last that parses counts, save that `*/*` never does.
+    The last that parses counts; `*/*` is ignored.
     """
     essences = [essence for member in split(lines) if (essence := parse_essence(member)) not in {None, "*/*"}]
     return essences[-1] if essences else None

@@ -11,9 +11,9 @@ _loopback = re.compile(r"127\.[0-9]++\.[0-9]++\.[0-9]++|\[::1\]").fullmatch
 
 
 def serialised_origin(url: str) -> str | None:
-    """Give the origin of a URL, `https://example.com:8443`; None for what is no URL and for an opaque origin.
+    """Return the origin of a URL, `https://example.com:8443`; None for an invalid URL and for an opaque origin.
 
-    Everything else of the URL is dropped. A host is what the WHATWG's parser makes of it: `127.1` is `127.0.0.1`.
+    The host is normalized by the WHATWG's parser: `127.1` becomes `127.0.0.1`.
     """
     try:
         origin: str = can_ada.parse(url).origin
@@ -23,9 +23,9 @@ def serialised_origin(url: str) -> str | None:
 
 
 def is_potentially_trustworthy(origin: str) -> bool:
-    """Say whether nobody on the way can have changed what an origin sends; `origin` is from `serialised_origin`.
+    """Return whether responses of an origin from `serialised_origin` are protected against changes on the way.
 
-    Which is so under TLS, and of this machine itself: loopback addresses, `localhost` and the names below it.
+    Those under TLS are, and those of this machine: loopback addresses, `localhost` and its subdomains.
     """
     match = _origin(origin)
     if match is None:
@@ -35,7 +35,7 @@ def is_potentially_trustworthy(origin: str) -> bool:
 
 
 def is_localhost(host: str) -> bool:
-    """Say whether a host, as the parser writes it, is this machine: loopback, `localhost` or a name below it."""
+    """Return whether a normalized host is this machine: loopback, `localhost` or a subdomain of it."""
     if _loopback(host):
         return True
     name = host.removesuffix(".")
@@ -43,7 +43,7 @@ def is_localhost(host: str) -> bool:
 
 
 def host_of(origin: str) -> str:
-    """Give the host of an origin from `serialised_origin`: without scheme and port, an IPv6 address in its brackets."""
+    """Return the host of an origin from `serialised_origin`: no scheme, no port, IPv6 addresses in brackets."""
     start = origin.index("//") + 2
     end = origin.find(":", origin.find("]", start) + 1 or start)
     return origin[start:] if end < 0 else origin[start:end]

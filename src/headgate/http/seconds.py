@@ -1,18 +1,18 @@
-"""Whole seconds, as `Retry-After` and the RateLimit fields want them (delay-seconds: RFC 9110, section 10.2.3)."""
+"""Whole seconds, for `Retry-After` and the RateLimit fields (delay-seconds: RFC 9110, section 10.2.3)."""
 
 import math
 
 __all__ = ["whole_seconds"]
 
-DUST = 1e-6
-"""What a float near 1.7e9 s may be off by, and more (its steps are 2.4e-7 s): it never makes another second."""
+ROUNDING_ERROR = 1e-6
+"""Seconds that are ignored when rounding up: more than the error of a float near 1.7e9, whose steps are 2.4e-7."""
 
-MOST = 999_999_999_999_999
-"""The greatest integer a structured field can say (RFC 9651, section 3.3.1)."""
+MAX_INTEGER = 999_999_999_999_999
+"""The greatest Integer of a structured field (RFC 9651, section 3.3.1)."""
 
 
 def whole_seconds(seconds: float) -> int:
-    """Round `seconds` up to a whole number, never early: 0 or more, at most `MOST`; infinity and NaN give `MOST`."""
-    if not seconds < MOST:
-        return MOST
-    return math.ceil(max(0.0, seconds - DUST))
+    """Round `seconds` up to a whole number from 0 to `MAX_INTEGER`, which infinity and NaN become too."""
+    if not seconds < MAX_INTEGER:
+        return MAX_INTEGER
+    return math.ceil(max(0.0, seconds - ROUNDING_ERROR))

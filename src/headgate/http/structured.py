@@ -1,9 +1,6 @@
-"""Writing the few structured-field pieces that headgate sends (RFC 9651, section 4.1).
+"""Writes strings, integers and parameters of structured fields (RFC 9651, section 4.1), for the RateLimit fields."""
 
-Only serialising lives here, and only of strings, integers and parameters: what the RateLimit fields are made of.
-"""
-
-from headgate.http.seconds import MOST
+from headgate.http.seconds import MAX_INTEGER
 
 __all__ = ["parameter", "sf_integer", "sf_string"]
 
@@ -26,8 +23,8 @@ def sf_string(text: str) -> bytes:
 
 
 def sf_integer(number: int) -> bytes:
-    """Write `number` as an Integer; one outside the fifteen digits there are becomes the nearest that is not."""
-    return b"%d" % max(-MOST, min(MOST, number))
+    """Write `number` as an Integer, clamped to fifteen digits."""
+    return b"%d" % max(-MAX_INTEGER, min(MAX_INTEGER, number))
 
 
 def parameter(name: bytes, number: int) -> bytes:

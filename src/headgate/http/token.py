@@ -1,4 +1,4 @@
-"""Tokens: what a field's name and a method are made of (RFC 9110, section 5.6.2)."""
+"""Tokens: field names and methods (RFC 9110, section 5.6.2)."""
 
 import re
 
@@ -8,5 +8,5 @@ _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
 
 def is_token(text: str) -> bool:
-    """Say whether a field or a method can be called `text`."""
+    """Return whether `text` is a token."""
     return _TOKEN.fullmatch(text) is not None

@@ -1,8 +1,8 @@
-"""URLs in the form that the WHATWG's parser gives them, which is what a bundle is looked up by (3.3 step 6, 3.3.1).
+"""URLs in the normal form of the WHATWG's parser, by which a bundle is looked up (3.3 step 6, 3.3.1).
 
-can_ada is that parser. Nearly every URL in a bundle is in its form already, and is told by one regular expression that
-knows less than the parser: what it takes, the parser leaves as it is (a property test holds them equal); what it does
-not take, such as a host in digits or in Punycode, may still be in normal form, and the parser says.
+can_ada is that parser. Nearly every URL in a bundle is in normal form already, and matches one regular expression.
+What it matches, the parser leaves unchanged (a property test compares them); what it does not match, such as a host in
+digits or in Punycode, is given to the parser.
 """
 
 import re
@@ -24,7 +24,7 @@ _NORMAL: Final = (
 )
 
 normal: Final = re.compile(_NORMAL).fullmatch
-"""Match a URL in normal form with neither fragment nor credentials, as far as the short way sees that it is one.
+"""Match a URL in normal form with neither fragment nor credentials; does not match all of them.
 
 The groups are the URL without its query, its origin, and its path.
 """
@@ -33,15 +33,15 @@ _credentials = re.compile(r"[^:/?#]++://[^/?#]*@").match
 
 
 def is_normal(text: str) -> bool:
-    """Say whether the short way sees that `text` is a URL in normal form, with neither fragment nor credentials."""
+    """Return whether `text` matches `normal`."""
     return normal(text) is not None
 
 
 def parse_url(text: str) -> str | None:
-    """Parse an absolute URL and give it in normal form, `text` itself where the short way sees that it is; or None.
+    """Parse an absolute URL and return it in normal form; None for an invalid one.
 
-    An empty fragment is kept as the "#" at the end: the parser's fragment is null only where there is no "#" at all.
-    A text that is no Unicode, with a lone surrogate, is no URL.
+    An empty fragment stays, as a "#" at the end: the parser's fragment is null only without a "#". A text with a lone
+    surrogate is invalid.
     """
     if normal(text):
         return text
@@ -64,16 +64,16 @@ def resolve(text: str, base: str) -> str | None:
 
 
 def has_fragment(url: str) -> bool:
-    """Say whether a URL in normal form has a fragment that is not null; the empty one of `https://a/#` is not."""
+    """Return whether a URL in normal form has a fragment that is not null; the empty one of `https://a/#` is not."""
     return "#" in url
 
 
 def has_credentials(url: str) -> bool:
-    """Say whether a URL in normal form has a username or a password (the WHATWG's "includes credentials")."""
+    """Return whether a URL in normal form has a username or a password (the WHATWG's "includes credentials")."""
     return "@" in url and _credentials(url) is not None
 
 
 def without_fragment(url: str) -> str:
-    """Give a URL in normal form without its fragment, and in normal form again."""
+    """Return a URL in normal form without its fragment, and in normal form again."""
     # An opaque path cannot end in spaces once nothing follows it; nowhere else does a normal form have any.
     return url.partition("#")[0].rstrip(" ")

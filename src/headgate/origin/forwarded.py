@@ -11,7 +11,7 @@ from collections.abc import Iterator
 __all__ = ["MAX_VALUE_SIZE", "address_in", "forwarded_hops", "x_forwarded_for_hops"]
 
 MAX_VALUE_SIZE = 8192
-"""Bytes of a field value that are read: about a hundred hops. A longer value has no addresses."""
+"""Bytes of a field value that are read: about a hundred hops. A longer value is treated as malformed."""
 
 # RFC 7239, section 4: forwarded-pair = token "=" ( token / quoted-string ), pairs joined by ";", elements by ",".
 # Every repetition is possessive: what it has taken is never given back, so that matching takes linear time.

@@ -47,7 +47,7 @@ class Identify(Protocol):
 def client_address(trusted: Iterable[str] = (), *, ipv6_prefix: int = 64, fields: Iterable[str] = _FIELDS) -> Identify:
     """Identify by the client's address; IPv6 by its network of `ipv6_prefix` bits, IPv4-mapped IPv6 as IPv4.
 
-    `trusted` lists the CIDRs of your own proxies, and `unix` for a peer that has no address. `fields` are accepted from
+    `trusted` lists the CIDRs of your own proxies, and `unix` for a peer without an address. `fields` are accepted from
     them and from no other peer: the chain is walked from its right end to the first address that is not trusted. Name
     in `fields` only what your proxies write; where both are present and disagree, one of them may be forged, and
     neither is used. Raises `ConfigurationError` for an invalid CIDR or prefix.
@@ -173,7 +173,7 @@ class _ClientAddress:
         for hop in hops:
             known = self._known(hop) if hop else None
             if known is None:
-                # The proxy before names no address, or what follows is garbage: hops beyond it cannot be trusted.
+                # The hop before is unnamed or malformed: hops beyond it cannot be trusted.
                 return nearest
             nearest, trusted = known
             if not trusted:

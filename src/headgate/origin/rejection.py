@@ -72,7 +72,7 @@ class Rejections:
     def __call__(self, accounting: Accounting, *, now: float, accept: bytes | None = None) -> Response:
         """Answer the rejected request of `accounting` at the instant `now`, in a form that `accept` prefers.
 
-        Seconds round up; a release of `NEVER` names no time.
+        Seconds round up; for a release of `NEVER` the fields that name a time are absent.
         """
         return self._rendered(accounting.domain, _seconds(accounting, now), self._prefers_problem(accept))
 

@@ -23,7 +23,7 @@ _LOWERED = frozenset({"get", "head", "post", "put", "delete", "connect", "option
 
 
 class Route(msgspec.Struct, frozen=True):
-    """What a request must have to belong to `domain`; an empty string is no condition."""
+    """What a request must have to belong to `domain`; an empty string sets no condition."""
 
     domain: str
     """The domain's name."""
@@ -45,7 +45,7 @@ class Route(msgspec.Struct, frozen=True):
 
     @property
     def matches_all(self) -> bool:
-        """Whether it has no condition."""
+        """Whether it is without conditions."""
         return not (self.path_prefix or self.host or self.method or self.header)
 
 
@@ -56,7 +56,7 @@ class Routes:
         listed = tuple(routes)
         self._compiled: list[tuple[str, tuple[_Test, ...]]] = [(route.domain, _tests(route)) for route in listed]
         self.only: str | None = listed[0].domain if listed and listed[0].matches_all else None
-        """The domain of every request, when the first route has no condition: then matching is unnecessary."""
+        """The domain of every request, when the first route is without conditions: then matching is unnecessary."""
 
     def match(self, info: RequestInfo) -> str | None:
         """Return the domain of the first route that matches, or None: no domain, not limited."""

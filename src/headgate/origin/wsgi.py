@@ -1,7 +1,7 @@
 """WSGI middleware: the gatekeeper in front of an application, one thread per request.
 
 A gatekeeper does not lock, so this shell does: every admission happens under one lock. A delayed request sleeps in its
-worker thread; WSGI has no way to notice that its client leaves.
+worker thread; WSGI does not report that its client has left.
 """
 
 import threading

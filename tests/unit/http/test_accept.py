@@ -1,7 +1,7 @@
 import pytest
 
 from headgate.http import negotiate, quality
-from headgate.http.accept import weigh
+from headgate.http.accept import parse_weights
 
 TEXT, PROBLEM = b"text/plain", b"application/problem+json"
 
@@ -63,4 +63,4 @@ def test_an_unreadable_weight_counts_as_one_and_nothing_raises(accept: bytes, ex
 def test_a_weighted_list_keeps_its_order_and_the_greater_of_two_weights(
     field: bytes, expected: list[tuple[bytes, float]]
 ) -> None:
-    assert list(weigh(field).items()) == expected
+    assert list(parse_weights(field).items()) == expected

@@ -1,6 +1,6 @@
 import pytest
 
-from headgate.http.date import http_date
+from headgate.http.date import parse_http_date
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ from headgate.http.date import http_date
     ],
 )
 def test_dates(value, seconds):
-    assert http_date(value) == seconds
+    assert parse_http_date(value) == seconds
 
 
 NOW = 1_763_683_200  # 2025-11-21 00:00:00
@@ -57,7 +57,7 @@ NOW = 1_763_683_200  # 2025-11-21 00:00:00
     ],
 )
 def test_years_of_two_digits_are_at_most_50_years_ahead(value, now, seconds):
-    assert http_date(value, now=now) == seconds
+    assert parse_http_date(value, now=now) == seconds
 
 
 FIFTY_YEARS = 50 * 31_556_952  # of 365.2425 days each
@@ -74,4 +74,4 @@ IN_2075, IN_1975 = 3_326_572_800, 170_812_800
     ],
 )
 def test_a_date_exactly_50_years_ahead_is_not_more_than_50_years_ahead(now, seconds):
-    assert http_date(b"Saturday, 01-Jun-75 00:00:00 GMT", now=now) == seconds
+    assert parse_http_date(b"Saturday, 01-Jun-75 00:00:00 GMT", now=now) == seconds

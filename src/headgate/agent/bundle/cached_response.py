@@ -8,9 +8,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from headgate.http.accept import weigh
+from headgate.http.accept import parse_weights
 from headgate.http.conditional import Outcome, Validators, evaluate
-from headgate.http.date import http_date
+from headgate.http.date import parse_http_date
 
 __all__ = ["SOURCE", "CacheRequest", "CachedResponse", "make_response", "parse_request"]
 
@@ -99,7 +99,7 @@ def make_response(request: CacheRequest, status: int, headers: Mapping[str, str]
 
 def _evaluated(request: CacheRequest, headers: Mapping[str, str], length: int) -> Outcome:
     fields = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in request.headers.items()]
-    modified = http_date(headers.get("last-modified", "").encode("latin-1"))
+    modified = parse_http_date(headers.get("last-modified", "").encode("latin-1"))
     validators = Validators(headers.get("etag", "").encode("latin-1"), modified)
     return evaluate(request.method.encode(), fields, validators, length)
 
@@ -113,7 +113,7 @@ def _is_decodable(content_encoding: str | None, accept_encoding: str | None) -> 
     """Return whether a client that sent `accept_encoding` accepts a content coding (RFC 9110, 12.5.3)."""
     if content_encoding is None or accept_encoding is None:
         return True
-    weights = weigh(accept_encoding.encode("latin-1", "replace"))
+    weights = parse_weights(accept_encoding.encode("latin-1", "replace"))
     rest = weights.get(b"*", 0.0)
     codings = [coding.strip().lower().encode("latin-1", "replace") for coding in content_encoding.split(",")]
     return all(weights.get(coding, rest) > 0 for coding in codings if coding not in (b"", b"identity"))

@@ -9,7 +9,7 @@ from typing import Final
 from headgate.bundle.model import Location, Metadata, VariantSet
 from headgate.bundle.variants import Axis, parse_variants, select_key
 from headgate.http.conditional import ENTITY_TAG, Validators
-from headgate.http.date import http_date
+from headgate.http.date import parse_http_date
 from headgate.http.url import parse_url, resolve
 from headgate.origin.bundle.edition import Edition
 from headgate.origin.bundle.representation import NOSNIFF, Representation
@@ -124,7 +124,7 @@ class Site:
             # What was recorded for one representation now names several, which are not alike byte by byte.
             etag = b"W/" + etag
         headers[NOSNIFF[0].decode()] = NOSNIFF[1].decode()
-        modified = http_date(headers.get("last-modified", "").encode("latin-1"))
+        modified = parse_http_date(headers.get("last-modified", "").encode("latin-1"))
         fields = [*lines(headers), (b"etag", etag)]
         if head.status in _WITHOUT_CONTENT:
             # 9110 15.3.6: 205 says that there is none; 8.6: 204 may not even say that.

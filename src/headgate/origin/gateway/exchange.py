@@ -83,7 +83,7 @@ class Exchange:
 
     @property
     def waits_for_client(self) -> bool:
-        """Whether it is the client's turn: its body is incomplete, and it has no reason to wait for 100 any more."""
+        """Whether it is the client's turn: its body is incomplete, and it need not wait for 100."""
         return self._continued and self.takes_body
 
     def feed(self, data: bytes) -> bytes:
@@ -216,7 +216,7 @@ class Exchange:
         """The origin closed before a final response began: try a new connection where that is safe."""
         upstream, self._upstream = self._upstream, None
         # 9112 9.3.1: a connection that was idle may have been closed while the request was on its way. The next one is
-        # new, so there is no third time.
+        # new, so a request is repeated once only.
         if unanswered and upstream is not None and upstream.reused and self._repeatable:
             self._move(ExchangeEvent.LOST)
             self._context.note("retried")

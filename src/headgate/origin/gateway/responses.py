@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 Respond = Callable[[RequestHead], Response | None]
-"""Answers a request without the origin; None for one that it has no answer for."""
+"""Answers a request without the origin; returns None for one that it does not answer."""
 
 ADVICE_PATH = b"/.well-known/traffic-advice"
 """Where agents fetch traffic advice (traffic-advice.txt, section 10.1)."""

@@ -120,7 +120,7 @@ CLIENT_TRANSITIONS: dict[ClientState, dict[ClientEvent, ClientState]] = {
 class ExchangeState(enum.Enum):
     """How far an exchange is."""
 
-    CONNECTING = "there is no connection to the origin yet"
+    CONNECTING = "the connection to the origin is still to be made"
     WAITING = "the request's head was sent; the final response has not begun"
     RESPONDING = "the final response has begun"
     ENDED = "the response is complete, could not be had, or is not wanted any more"
@@ -216,7 +216,7 @@ TUNNEL_TRANSITIONS: dict[TunnelState, dict[TunnelEvent, TunnelState]] = {
 class GatewayState(enum.Enum):
     """What a gateway does at present."""
 
-    NEW = "it has no listener yet"
+    NEW = "the first listener is still to be added"
     SERVING = "it accepts connections and requests"
     DRAINING = "it accepts no connection, and none outlives the response under way"
     STOPPED = "every connection is closed"

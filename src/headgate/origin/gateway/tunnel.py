@@ -10,7 +10,7 @@ from headgate.origin.gateway.states import TUNNEL_TRANSITIONS, TunnelEvent, Tunn
 __all__ = ["Tunnel", "TunnelEnd", "reset_on_close"]
 
 _PROBE_AFTER = 60
-"""Seconds of silence until the system asks whether the other end is still there; a tunnel has no other timeout."""
+"""Seconds of silence until the system asks whether the other end is still there; tunnels are not closed when idle."""
 
 
 class Tunnel:

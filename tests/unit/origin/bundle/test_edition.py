@@ -3,7 +3,7 @@ import os
 import pytest
 
 from headgate.errors import FormatError, VersionError
-from headgate.http.date import http_date
+from headgate.http.date import parse_http_date
 from headgate.origin.bundle.edition import Edition
 from tests import webbundles
 
@@ -34,7 +34,7 @@ def test_last_modified_is_the_files_and_never_in_the_future(bundle):
     os.utime(path, (0, 784_111_777))
     assert dict(Edition(path).representation.fields)[b"last-modified"] == b"Sun, 06 Nov 1994 08:49:37 GMT"
     os.utime(path, (0, 2**33))
-    modified = http_date(dict(Edition(path).representation.fields)[b"last-modified"])
+    modified = parse_http_date(dict(Edition(path).representation.fields)[b"last-modified"])
     assert modified is not None
     assert modified < 2**33
 

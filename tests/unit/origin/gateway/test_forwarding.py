@@ -131,10 +131,27 @@ def test_what_a_trusted_proxy_says_about_earlier_hops_is_continued() -> None:
     }
 
 
-@pytest.mark.parametrize("lines", [(b"X-Forwarded-Proto: ftp",), (b"X-Forwarded-Host: a b",), (b"X-Forwarded-Host: ",)])
-def test_invalid_values_of_a_trusted_proxy_are_replaced(lines: tuple[bytes, ...]) -> None:
+@pytest.mark.parametrize(
+    ("lines", "proto", "host"),
+    [
+        ((), b"http", b"a"),
+        ((b"X-Forwarded-Proto: HTTPS", b"X-Forwarded-Host: [2001:db8::1]:443"), b"https", b"[2001:db8::1]:443"),
+        ((b"X-Forwarded-Proto: wss",), b"wss", b"a"),
+        # Of several, only the last is certainly the proxy's: what stands before it may be a client's.
+        ((b"X-Forwarded-Proto: http", b"X-Forwarded-Proto: https"), b"https", b"a"),
+        ((b"X-Forwarded-Proto: http, https", b"X-Forwarded-Host: forged, other"), b"https", b"other"),
+        # What is not a scheme or a host is replaced.
+        ((b"X-Forwarded-Proto: https,", b"X-Forwarded-Host: other, "), b"http", b"a"),
+        ((b"X-Forwarded-Proto: gopher", b"X-Forwarded-Host: a b"), b"http", b"a"),
+        ((b"X-Forwarded-Proto:", b"X-Forwarded-Host: user@other"), b"http", b"a"),
+        ((b"X_Forwarded_Proto: https", b"X_Forwarded_Host: other"), b"http", b"a"),
+    ],
+)
+def test_a_trusted_proxys_scheme_and_host_are_forwarded_as_one_value(
+    lines: tuple[bytes, ...], proto: bytes, host: bytes
+) -> None:
     sent = fields_sent(TRUSTED, *lines)
-    assert (sent[b"x-forwarded-proto"], sent[b"x-forwarded-host"]) == (b"http", b"a")
+    assert (sent[b"x-forwarded-proto"], sent[b"x-forwarded-host"]) == (proto, host)
 
 
 def test_fields_that_connection_names_end_here() -> None:
