@@ -8,13 +8,14 @@ import math
 import random
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import click
 import msgspec
 from click.core import ParameterSource
 
 from headgate.cli.access_log import MAX_LINE_SIZE, Malformed, decompressed, lines, open_log
+from headgate.cli.params import Parsed, number
 from headgate.cli.terminal import harmless
 from headgate.errors import ConfigurationError
 from headgate.throttle import Policy, Throttle
@@ -28,18 +29,11 @@ _OF_THROTTLE: Final = frozenset({"policy", "jitter", "draw"})
 _EXAMPLE: Final = '{"t": 0, "url": "https://example.com/", "status": 503}'
 
 
-class _Draw(click.ParamType[float]):
-    name = "number"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Read a number from 0 up to but not 1."""
-        try:
-            draw = float(value)
-        except ValueError:
-            draw = math.nan
-        if not 0 <= draw < 1:
-            self.fail(f"{value!r} is no number from 0 up to but not 1; try 0.5", param, ctx)
-        return draw
+def _parse_draw(text: str) -> float:
+    draw = number("a number")(text)
+    if draw >= 1:
+        raise ConfigurationError(f"must be a number of at least 0 and less than 1, got {text!r}")
+    return draw
 
 
 class _Line(msgspec.Struct):
@@ -55,10 +49,14 @@ class _Line(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Line).decode
 
 
-def flags(command: Callable[..., Any]) -> Callable[..., Any]:
+def flags(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the flags of the throttle's mode."""
     for option in (
-        click.option("--draw", type=_Draw(), help="What every draw gives, from 0 up to but not 1; random if left out."),
+        click.option(
+            "--draw",
+            type=Parsed("number", _parse_draw),
+            help="Result of every random draw, 0 or more and less than 1; random by default.",
+        ),
         click.option("--jitter", type=float, metavar="X", help="The policy's jitter factor; its own if left out."),
         click.option("--policy", type=click.Choice(list(_POLICIES)), default="draft", help="How it backs off."),
         click.option("--throttle", is_flag=True, help="Replay responses through an agent's throttle, not a rule."),
@@ -124,7 +122,7 @@ def _answer(throttle: Throttle, line: _Line) -> dict[str, object]:
         throttle.response_received(line.url, line.status, headers, now=now)
     found = throttle.explain(line.url, now=now)
     if found.target is None:
-        raise Malformed(f"{line.url[:80]!r} is no http or https URL")
+        raise Malformed(f"invalid URL {line.url[:80]!r}; expected an http or https URL")
     wait = max(0.0, found.release - now) * 1_000
     return {
         "t": line.t,

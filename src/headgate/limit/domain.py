@@ -53,14 +53,16 @@ class Domain:
         size = len(self.name.encode("utf-8", "surrogateescape"))
         if not 0 < size <= _MAX_NAME or "\0" in self.name:
             raise ConfigurationError(
-                f"{self.name[:40]!r} is no name of a domain; use 1 to {_MAX_NAME} bytes of UTF-8 without NUL"
+                f"invalid domain name {self.name[:40]!r}; expected 1 to {_MAX_NAME} bytes of UTF-8 without NUL"
             )
         if self.algorithm not in ALGORITHMS:
             raise ConfigurationError(
-                f"domain {self.name!r}: {self.algorithm!r} is no algorithm; use {', '.join(ALGORITHMS)}"
+                f"domain {self.name!r}: invalid algorithm {self.algorithm!r}; expected one of {', '.join(ALGORITHMS)}"
             )
         if self.mode not in _MODES:
-            raise ConfigurationError(f"domain {self.name!r}: {self.mode!r} is no mode; use {', '.join(_MODES)}")
+            raise ConfigurationError(
+                f"domain {self.name!r}: invalid mode {self.mode!r}; expected one of {', '.join(_MODES)}"
+            )
         if self._log > _LONGEST_LOG:
             raise ConfigurationError(
                 f"domain {self.name!r}: the algorithm log keeps {self._log} timestamps of each client, "
@@ -74,7 +76,7 @@ class Domain:
             return ipaddress.ip_network(text)
         except ValueError as error:
             raise ConfigurationError(
-                f"domain {self.name!r}: exempt entry {text!r} is no CIDR ({error}); try '192.0.2.0/24'"
+                f"domain {self.name!r}: invalid exempt entry {text!r} ({error}); expected a CIDR such as '192.0.2.0/24'"
             ) from None
 
     @property

@@ -48,7 +48,7 @@ class Rule:
         for name in ("count", "period_ms", "burst"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise RuleError(f"{value!r} is no {name} of a rule; it must be a whole number from 1 up")
+                raise RuleError(f"the {name} of a rule must be a positive integer, got {value!r}")
         object.__setattr__(self, "interval", at_most(self.exact_interval))
         object.__setattr__(self, "window", at_most(self.exact_interval * self.burst))
 
@@ -68,11 +68,13 @@ class Rule:
         unit = match["unit"].lower() if match else ""
         milliseconds = _MILLISECONDS.get(_PLURALS.get(unit, unit), 0)
         if match is None or not milliseconds:
-            raise RuleError(f"{text!r} is not a rule; try '10/s burst 20'")
+            raise RuleError(f"invalid rule {text!r}; expected a form such as '10/s burst 20'")
         count, periods = int(match["count"]), int(match["periods"] or 1)
         burst = int(match["burst"] or count)
         if not (count and periods and burst):
-            raise RuleError(f"{text!r} has a zero, and a rule's numbers start at 1; try '10/s burst 20'")
+            raise RuleError(
+                f"invalid rule {text!r}: its numbers must be positive; expected a form such as '10/s burst 20'"
+            )
         return cls(count, periods * milliseconds, burst)
 
     def __str__(self) -> str:

@@ -53,7 +53,7 @@ def from_milliseconds(frame: bytes) -> float:
     if frame.isdigit() and len(frame) <= 15:
         return int(frame) / 1_000.0
     if not _DECIMAL.fullmatch(frame):
-        raise WireError(f"{frame[:40]!r} is not a timestamp; send milliseconds since 1970 as an ASCII decimal")
+        raise WireError(f"invalid timestamp {frame[:40]!r}; expected milliseconds since 1970 as an ASCII decimal")
     return float(frame) / 1_000.0
 
 
@@ -63,7 +63,7 @@ def topic(domain: str) -> bytes:
     Raises `WireError` for a domain with a NUL in it: "domains should not contain nulls in their names".
     """
     if "\0" in domain:
-        raise WireError(f"the domain {domain!r} has a NUL in its name; leave it out")
+        raise WireError(f"invalid domain name {domain!r}: contains NUL")
     return domain.encode("utf-8", "surrogateescape") + b"\0"
 
 
@@ -93,10 +93,10 @@ def decode_accounting(frames: Sequence[bytes]) -> Accounting:
     `WireError` for fewer frames, an unknown status, or a timestamp that is not a finite decimal or is missing.
     """
     if len(frames) < 5:
-        raise WireError(f"an accounting message has at least 5 frames, and this one {len(frames)}")
+        raise WireError(f"an accounting message must have at least 5 frames, got {len(frames)}")
     status = STATUSES.get(frames[1])
     if status is None:
-        raise WireError(f"{frames[1][:40]!r} is no status; send ACCEPTED, DELAYED or REJECTED")
+        raise WireError(f"unknown status {frames[1][:40]!r}; expected ACCEPTED, DELAYED or REJECTED")
     received = from_milliseconds(frames[3])
     release = from_milliseconds(frames[4]) if status is Status.DELAYED else received
     loginfo = frames[5] if len(frames) > 5 else b""
@@ -110,14 +110,16 @@ def encode_control(control: DelayUntil) -> list[bytes]:
     """
     frames = [topic(control.domain), _DELAY_UNTIL, control.identifier, b"%d" % to_milliseconds(control.release)]
     if len(max(frames, key=len)) > MAX_CONTROL_FRAME:
-        raise WireError(f"a control frame holds at most {MAX_CONTROL_FRAME} bytes; shorten the domain or identifier")
+        raise WireError(
+            f"a control frame must have at most {MAX_CONTROL_FRAME} bytes; shorten the domain or identifier"
+        )
     return frames
 
 
 def decode_control(frames: Sequence[bytes]) -> DelayUntil:
     """Read a DELAY_UNTIL message; arguments after the first are ignored. Raises `WireError` for anything else."""
     if len(frames) < 4:
-        raise WireError(f"a control message has at least 4 frames, and this one {len(frames)}")
+        raise WireError(f"a control message must have at least 4 frames, got {len(frames)}")
     if frames[1] != _DELAY_UNTIL:
-        raise WireError(f"{frames[1][:40]!r} is no command; the only one is DELAY_UNTIL")
+        raise WireError(f"unknown command {frames[1][:40]!r}; expected DELAY_UNTIL")
     return DelayUntil(domain_of(frames[0]), frames[2], from_milliseconds(frames[3]))

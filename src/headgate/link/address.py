@@ -42,7 +42,9 @@ def endpoints(address: str) -> Endpoints:
     found = _HOST_PORT.fullmatch(_bracketed(rest)) if scheme == "tcp" else None
     port = int(found["port"] or DEFAULT_PORT) if found else -1
     if found is None or not 0 <= port < 65535 or not is_host(found["host"]):  # control needs the port after it
-        raise ConfigurationError(f"{address!r} is no address of a master; try 'tcp://127.0.0.1:{DEFAULT_PORT}'")
+        raise ConfigurationError(
+            f"invalid master address {address!r}; expected one such as 'tcp://127.0.0.1:{DEFAULT_PORT}'"
+        )
     following = port + 1 if port else 0
     return Endpoints(f"tcp://{found['host']}:{port}", f"tcp://{found['host']}:{following}")
 

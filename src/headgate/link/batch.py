@@ -79,7 +79,7 @@ def decode_batch(payload: bytes) -> tuple[list[Record], int]:
     except msgspec.ValidationError:
         return _salvaged(payload)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise WireError(f"a batch that is no msgpack ({error}); see docs/reference/wire.md") from None
+        raise WireError(f"invalid batch: not msgpack ({error}); see docs/reference/wire.md") from None
 
 
 def _salvaged(payload: bytes) -> tuple[list[Record], int]:
@@ -88,7 +88,7 @@ def _salvaged(payload: bytes) -> tuple[list[Record], int]:
         pieces = _pieces.decode(payload)
     except (msgspec.DecodeError, RecursionError) as error:  # msgspec follows what is nested as deep as Python allows
         raise WireError(
-            f"a batch that is no array of at most {MOST_RECORDS} records ({error}); see docs/reference/wire.md"
+            f"invalid batch: expected an array of at most {MOST_RECORDS} records ({error}); see docs/reference/wire.md"
         ) from None
     records: list[Record] = []
     for piece in pieces:

@@ -36,7 +36,7 @@ class Hearing:
 
     def __init__(self, domains: Iterable[str], mode: AccountingMode) -> None:
         if mode not in _MODES:
-            raise ConfigurationError(f"{mode!r} is no way of accounting; use {', '.join(_MODES)}")
+            raise ConfigurationError(f"invalid accounting {mode!r}; expected one of {', '.join(_MODES)}")
         self.ways: dict[str, Way] = {}
         """How each domain's accounting goes now."""
         self._mode = mode

@@ -113,7 +113,7 @@ def _numeric(host: str, address: str) -> str:
     try:
         family, _, _, _, where = plain.getaddrinfo(host, None, type=plain.SOCK_STREAM)[0]
     except OSError as error:
-        raise LinkError(f"{address}: {host} is no address of this machine ({error.strerror}); name one") from None
+        raise LinkError(f"{address}: {host} is not an address of this machine ({error.strerror})") from None
     return f"[{where[0]}]" if family == plain.AF_INET6 else str(where[0])
 
 

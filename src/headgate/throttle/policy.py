@@ -43,14 +43,18 @@ class Policy:
         # A set written as a literal is not hashable, and would make a frozen policy that can still change.
         object.__setattr__(self, "failure_statuses", frozenset(self.failure_statuses))
         if not isinstance(self.num_errors_to_ignore, int) or self.num_errors_to_ignore < 0:
-            raise ConfigurationError(f"num_errors_to_ignore: {self.num_errors_to_ignore!r} is no count; try 2")
+            raise ConfigurationError(
+                f"num_errors_to_ignore must be a non-negative integer, got {self.num_errors_to_ignore!r}"
+            )
         for name in _DURATIONS:
             if not 0 <= getattr(self, name) < math.inf:
-                raise ConfigurationError(f"{name}: {getattr(self, name)!r} is no number of seconds; try 0.7 or 900")
+                raise ConfigurationError(
+                    f"{name} must be a non-negative number of seconds, got {getattr(self, name)!r}"
+                )
         if not 1 <= self.multiply_factor < math.inf:
-            raise ConfigurationError(f"multiply_factor: {self.multiply_factor!r} must be 1 or more; try 1.4")
+            raise ConfigurationError(f"multiply_factor must be at least 1 and finite, got {self.multiply_factor!r}")
         if not 0 <= self.jitter_factor <= 1:
-            raise ConfigurationError(f"jitter_factor: {self.jitter_factor!r} must be from 0 to 1; try 0.1")
+            raise ConfigurationError(f"jitter_factor must be from 0 to 1, got {self.jitter_factor!r}")
 
     @classmethod
     def chromium(cls) -> "Policy":

@@ -51,7 +51,7 @@ class Checker:
             if known.max_ttl != key.max_ttl:
                 raise ConfigurationError("one key is there twice, with two values of max_ttl; leave one of them out")
         if not self._keys:
-            raise ConfigurationError("there is no key to check tokens with; make one with: headgate token new-key")
+            raise ConfigurationError("no key to check tokens with; make one with: headgate token new-key")
 
     def check(self, token: str | None, *, now: float, origin: str) -> Valid | Reason:
         """Say whether a token opens a tunnel to a serialised origin, as far as can be told from it alone."""

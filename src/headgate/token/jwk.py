@@ -68,7 +68,7 @@ def read_keys(content: bytes) -> tuple[Key, ...]:
         jwks = msgspec.convert(read, _Set).keys if is_set else [msgspec.convert(read, _Jwk)]
     except (msgspec.MsgspecError, RecursionError):
         raise ConfigurationError(
-            "this is no key file, which is a JSON Web Key or a set of them; make one with: headgate token new-key"
+            "invalid key file: expected a JSON Web Key or a set of them; make one with: headgate token new-key"
         ) from None
     if not jwks:
         raise ConfigurationError("the key file has no key in it")

@@ -85,7 +85,7 @@ class HmacKey:
         """Give it as a JSON Web Key (RFC 7518, section 6.4); a shared secret has no public half."""
         if public:
             raise ConfigurationError(
-                "an hmac-sha256 key has no public half: whoever checks its tokens can mint them; "
+                "an hmac-sha256 key has no public half: a proxy that checks its tokens can also mint them; "
                 "make one with --algorithm ed25519"
             )
         return {"kty": "oct", "alg": "HS256", "k": base64url.encode(self._secret)}

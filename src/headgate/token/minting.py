@@ -40,5 +40,5 @@ def target_origin(url: str) -> str:
     """
     origin = serialised_origin(url)
     if origin is None or not origin.startswith("https://"):
-        raise ConfigurationError(f"{url!r} is no https origin; try https://example.com")
+        raise ConfigurationError(f"invalid origin {url!r}; expected an https origin, such as https://example.com")
     return _LAST_DOT.sub("", origin)

@@ -40,7 +40,7 @@ def speculation_rules(
     """
     candidates = list(dict.fromkeys(map(_candidate, urls)))
     if not candidates:
-        raise ConfigurationError("there is no URL to prefetch; name one, such as https://example.com/next")
+        raise ConfigurationError("no URL to prefetch; name one, such as https://example.com/next")
     groups: dict[str | None, list[str]] = {}
     for url in candidates:
         groups.setdefault(target_origin(url) if bind else None, []).append(url)
@@ -74,7 +74,7 @@ def _candidate(text: str) -> str:
     url = parse_url(text)
     if url is None or not url.startswith("https://") or has_credentials(url):
         raise ConfigurationError(
-            f"{text!r} is no https URL that can be prefetched through a proxy; try https://example.com/next"
+            f"invalid URL {text!r}; expected an https URL without credentials, such as https://example.com/next"
         )
     return url
 
@@ -83,5 +83,7 @@ def _proxy_url(text: str) -> str:
     """Check that a proxy is an https origin, and give it."""
     origin = serialised_origin(text)
     if origin is None or not origin.startswith("https://") or parse_url(text) != f"{origin}/":
-        raise ConfigurationError(f"{text!r} is no proxy's URL; try https://prefetch.example.com, without a path")
+        raise ConfigurationError(
+            f"invalid proxy URL {text!r}; expected an https origin without a path, such as https://prefetch.example.com"
+        )
     return origin

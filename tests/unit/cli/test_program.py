@@ -49,7 +49,7 @@ def test_every_command_has_help(capsys, command):
         (["replay", "--rule", "1/s", "--nope", "-"], "no such option"),
         (["replay", "--rule", "1/s", "--max-delay", "-1", "-"], "must be a number of seconds of at least 0, got '-1'"),
         (["replay", "--rule", "1/s", "--max-delay", "nan", "-"], "got 'nan'"),
-        (["replay", "--rule", "10 per fortnite", "-"], "'10 per fortnite' is not a rule; try"),
+        (["replay", "--rule", "10 per fortnite", "-"], "invalid rule '10 per fortnite'; expected"),
         (["replay", "--rule", "1/s", "/nowhere/at.all"], "/nowhere/at.all: No such file"),
         (["config", "check", "--config", "/nowhere/at.all"], "/nowhere/at.all: No such file"),
         (["config", "check", "--config", ""], "'--config': empty"),

@@ -122,8 +122,8 @@ def test_without_draw_chance_is_at_work():
         ('{"t": 0}', 'neither a "url" nor "gesture": true'),
         ('{"t": 0, "gesture": false}', 'neither a "url" nor "gesture": true'),
         ('{"t": 0, "url": 5}', "at `$.url`"),
-        ('{"t": 0, "url": "/x", "status": 503}', "'/x' is no http or https URL"),
-        ('{"t": 0, "url": "ftp://a/"}', "'ftp://a/' is no http or https URL"),
+        ('{"t": 0, "url": "/x", "status": 503}', "invalid URL '/x'; expected an http or https URL"),
+        ('{"t": 0, "url": "ftp://a/"}', "invalid URL 'ftp://a/'"),
         ('{"t": 0, "url": "\\ud800"}', "line 2"),
         ('{"t": 0, "url": "http://a/", "status": "503"}', "at `$.status`"),
         ('{"t": 0, "url": "http://a/", "status": 0}', "at `$.status`"),
@@ -151,9 +151,9 @@ def test_a_line_that_cannot_be_read_ends_the_replay_by_its_number(line, said):
         (["--throttle", "--rule", "1/s"], "--rule does not go with --throttle"),
         (["--throttle", "--max-delay", "5"], "--max-delay does not go with --throttle"),
         (["--throttle", "--policy", "none"], "'none' is not one of 'draft', 'chromium'"),
-        (["--throttle", "--draw", "1"], "'1' is no number from 0 up to but not 1"),
-        (["--throttle", "--draw", "nan"], "'nan' is no number from 0 up to but not 1"),
-        (["--throttle", "--draw", "half"], "'half' is no number from 0 up to but not 1"),
+        (["--throttle", "--draw", "1"], "less than 1, got '1'"),
+        (["--throttle", "--draw", "nan"], "got 'nan'"),
+        (["--throttle", "--draw", "half"], "got 'half'"),
     ],
 )
 def test_wrong_use_is_told(arguments, said):

@@ -95,7 +95,7 @@ def test_an_unknown_key_names_the_file_the_key_and_the_nearest(text, path, hint)
         ('[[domain]]\nname = "a"\nrules = "1/s"', "domain[0].rules", "expected a list"),
         ('[[domain]]\nname = "a"\nalgorithm = "leaky"', "domain[0].algorithm", "log, gcra, smockron"),
         ('[[domain]]\nname = "a"\nexempt = ["a/b"]', "domain[0]", "'a/b'"),
-        ('[[domain]]\nname = ""', "domain[0]", "no name"),
+        ('[[domain]]\nname = ""', "domain[0]", "invalid domain name"),
         ('[[domain]]\nname = "a"\n[[domain]]\nname = "a"', "domain[1].name", "already used"),
         ('[gate.tls]\ncert = "a.pem"', "gate.tls", "needs its key"),
         ('[master]\nlisten = "a:65535"', "master.listen", "control"),

@@ -6,7 +6,7 @@ from headgate.limit import Domain, Rule
 
 @pytest.mark.parametrize("name", ["", "a\0b", "x" * 255, "é" * 128])
 def test_a_name_must_fit_a_frame_and_have_no_nul(name):
-    with pytest.raises(ConfigurationError, match="no name of a domain"):
+    with pytest.raises(ConfigurationError, match="invalid domain name"):
         Domain(name)
 
 

@@ -52,7 +52,7 @@ def test_what_is_no_rule_is_quoted_beside_one_that_works(text):
 
 @pytest.mark.parametrize("numbers", [(0, 1, 1), (1, 0, 1), (1, 1, 0), (-1, 1, 1), (1.5, 1, 1), (True, 1, 1)])
 def test_a_rule_has_whole_numbers_from_one_up(numbers):
-    with pytest.raises(RuleError, match="whole number"):
+    with pytest.raises(RuleError, match="positive integer"):
         Rule(*numbers)
 
 

@@ -208,9 +208,9 @@ def test_after_closing_nothing_happens_any_more(context):
 
 
 def test_a_wrong_word_is_told_of():
-    with pytest.raises(ConfigurationError, match="'some' is no way of accounting"):
+    with pytest.raises(ConfigurationError, match="invalid accounting 'some'"):
         GatekeeperLink("127.0.0.1", ["api"], accounting="some")
-    with pytest.raises(ConfigurationError, match="no address of a master"):
+    with pytest.raises(ConfigurationError, match="invalid master address"):
         GatekeeperLink("http://127.0.0.1", ["api"])
 
 

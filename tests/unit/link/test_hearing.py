@@ -73,5 +73,5 @@ def test_a_domain_that_is_added_is_heard_by_who_listens_already():
 
 
 def test_an_unknown_mode_is_told_of():
-    with pytest.raises(ConfigurationError, match="'fast' is no way of accounting; use auto, frames, batch"):
+    with pytest.raises(ConfigurationError, match="invalid accounting 'fast'; expected one of auto, frames, batch"):
         Hearing(["api"], "fast")

@@ -85,7 +85,7 @@ def test_failing_targets_are_kept_for_the_longer_of_two_lives(maximum, lifetime,
     ],
 )
 def test_numbers_that_make_no_policy_are_named(name, value):
-    with pytest.raises(ConfigurationError, match=f"^{name}: "):
+    with pytest.raises(ConfigurationError, match=f"^{name} must be"):
         Policy(**{name: value})
 
 

@@ -56,5 +56,5 @@ def test_the_origin_of_a_url_is_what_counts(url, origin):
 
 @pytest.mark.parametrize("url", ["", "example.com", "http://example.com", "wss://example.com", "data:,", "https://"])
 def test_only_https_origins_can_be_targets(key, entropy, url):
-    with pytest.raises(ConfigurationError, match=r"is no https origin; try https://example\.com"):
+    with pytest.raises(ConfigurationError, match=r"expected an https origin, such as https://example\.com"):
         mint(key, now=NOW, ttl=60, entropy=entropy, origin=url)

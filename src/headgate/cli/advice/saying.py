@@ -73,7 +73,7 @@ def document_of(file: str) -> bytes:
     with unreadable(file), click.open_file(file, "rb") as document:
         data: bytes = document.read(_LONGEST + 1)
     if len(data) > _LONGEST:
-        raise ConfigurationError(f"{harmless(file)}: longer than {_LONGEST >> 20} MiB; that is no traffic advice")
+        raise ConfigurationError(f"{harmless(file)}: longer than {_LONGEST >> 20} MiB, the limit for traffic advice")
     return data
 
 

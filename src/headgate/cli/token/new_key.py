@@ -40,8 +40,8 @@ def new_key(*, out: str, algorithm: "Algorithm", public: str | None, max_ttl: in
     """Make a key, in a file that its owner alone may read; a file that is there already is never overwritten.
 
     With hmac-sha256 the site and its proxies share one secret. With ed25519 the site keeps the secret and the proxies
-    get the public half, so that whoever breaks into a proxy cannot mint. The files are JSON Web Keys: to change keys
-    without refusing a token, give the proxies the old and the new one first, and then the site the new one.
+    get the public half, so that an attacker who controls a proxy cannot mint tokens. The files are JSON Web Keys. To
+    change keys without refusing valid tokens, give the proxies both keys first, and then the site the new one.
 
     \b
     headgate token new-key -o key.json

@@ -30,4 +30,4 @@ def test_a_document_without_end_is_refused_and_a_long_one_read(run):
     assert run("parse", "-", "--identity", "A,*", stdin=long).json == {"disallowed": False, "fraction": 0.5}
     told = run("parse", "-", "--identity", "A,*", stdin=bytes((16 << 20) + 1))
     assert (told.code, told.out) == (2, b"")
-    assert told.err == "headgate: -: longer than 16 MiB; that is no traffic advice\n"
+    assert told.err == "headgate: -: longer than 16 MiB, the limit for traffic advice\n"

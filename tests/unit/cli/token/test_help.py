@@ -41,7 +41,7 @@ def test_a_command_says_its_flags_and_shows_examples(run, command):
         (["new-key", "-o", "/"], "/ "),
         (["mint"], "key.json: No such file or directory; make a key with: headgate token new-key -o key.json"),
         (["mint", "--key", "/nowhere/at.all"], "make a key with: headgate token new-key -o /nowhere/at.all"),
-        (["mint", "--key", "-"], "-: this is no key file"),
+        (["mint", "--key", "-"], "-: invalid key file"),
         (["mint", "--key", "-", "--count", "0"], "0 is not in the range"),
         (["mint", "--key", "-", "--ttl", "soon"], "got 'soon'"),
         (["rules", "--key", "-", "--proxy", "https://p.example"], "missing argument 'URL"),

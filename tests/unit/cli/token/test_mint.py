@@ -62,7 +62,7 @@ def test_the_first_key_that_can_mints(run, key, halves, tmp_path):
     [
         (["--ttl", "86401"], "cannot be good for 86401 s; with this key it is for more than 0 s and at most 86400 s"),
         (["--ttl", "0"], "cannot be good for 0 s"),
-        (["--origin", "http://a.example"], "'http://a.example' is no https origin; try https://example.com"),
+        (["--origin", "http://a.example"], "invalid origin 'http://a.example'; expected an https origin"),
         (["--origin", ""], "'--origin': empty"),
     ],
 )

@@ -49,8 +49,8 @@ def test_what_strangers_put_into_a_url_stays_in_it(run, key, hostile):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([*PROXY, "/next"], "'/next' is no https URL"),
-        (["--proxy", "http://p.example", *PAGES], "'http://p.example' is no proxy's URL"),
+        ([*PROXY, "/next"], "invalid URL '/next'; expected an https URL"),
+        (["--proxy", "http://p.example", *PAGES], "invalid proxy URL 'http://p.example'"),
         ([*PROXY, "--ttl", "86401", *PAGES], "at most 86400 s"),
     ],
 )

@@ -1,0 +1,131 @@
+"""Help, errors and documentation use plain technical English."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from headgate.cli.program import program
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "headgate"
+
+AVOIDED = {
+    '"X is no Y"; write "invalid Y" and what is expected': (
+        r"(?<!\bthere )\b(?:is|are|was|were) no (?!longer\b|more\b|less\b|need\b|such\b|effect\b|default\b|limit\b"
+        r"|response\b|body\b|domain\b|room\b)[a-z'{…]"
+    ),
+    "persons for programs or input; write client, peer, user, process or untrusted input": (
+        r"\b(?:nobody|somebody|whoever|whomever|strangers?)\b"
+    ),
+    "riddles; name the thing": (
+        r"\b(?:that|which|it|its [a-z ]+|fields?|name) (?:is|are|was|were) none\b|\bis none of (?!them\b)"
+        r"|\b(?:is|are) told of\b|\bsee[sn]? to (?:it|a|the)\b|\bmade less of\b"
+    ),
+    "metaphors; use the field's word": (
+        r"\b(?:moods?|buried|bury|dust|amid|shelf|shelves|storefront|leaflet|sufferer)\b"
+    ),
+}
+
+PENDING = (
+    "docs/how-to/protect-a-fastapi-app.md",
+    "docs/how-to/protect-a-site.md",
+    "docs/how-to/run-a-prefetch-proxy.md",
+    "docs/tour.md",
+    "src/headgate/agent/",
+    "src/headgate/bundle/",
+    "src/headgate/cli/bundle/",
+    "src/headgate/proxy/",
+    "src/headgate/runtime/",
+)
+"""Files and folders that are still to be rewritten."""
+
+
+def avoided(text: str) -> list[str]:
+    """Return what is to be avoided in a text, each with the words found."""
+    words = " ".join(text.split())
+    found = [(reason, match) for reason, pattern in AVOIDED.items() for match in re.finditer(pattern, words, re.I)]
+    return [f"{words[max(0, match.start() - 40) : match.end() + 30]!r}: {reason}" for reason, match in found]
+
+
+def commands(command: click.Command, context: click.Context) -> Iterator[tuple[str, str]]:
+    """Yield each command's path with its help, the command itself included."""
+    yield context.command_path, command.get_help(context)
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            nested = command.get_command(context, name)
+            assert nested is not None
+            yield from commands(nested, click.Context(nested, context, name))
+
+
+def literals(node: ast.AST) -> Iterator[str]:
+    """Yield the texts below a node; the values in a formatted text are an ellipsis."""
+    if isinstance(node, ast.JoinedStr):
+        yield "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
+    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value
+    else:
+        for child in ast.iter_child_nodes(node):
+            yield from literals(child)
+
+
+def messages(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the texts of a source file that reach a user as an error, a warning or printed text, with their lines."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.Call):
+            continue
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if name.endswith(("Error", "Malformed")) or name in {"echo", "fail", "say", "warn", "warning", "complain"}:
+            yield from ((node.lineno, text) for text in literals(node))
+
+
+def test_help_of_every_command():
+    found = dict(commands(program, click.Context(program, info_name="headgate")))
+    assert {"headgate serve", "headgate proxy", "headgate bundle create", "headgate token mint"} <= found.keys()
+    assert {path: reasons for path, text in found.items() if (reasons := avoided(text))} == {}
+
+
+def test_errors_and_warnings():
+    places = [
+        (f"{path.relative_to(ROOT)}:{line}", text)
+        for path in sorted(SOURCE.rglob("*.py"))
+        if not str(path.relative_to(ROOT)).startswith(PENDING)
+        for line, text in messages(path)
+    ]
+    assert len(places) > 200
+    assert {place: reasons for place, text in places if (reasons := avoided(text))} == {}
+
+
+def test_documentation():
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    # Conformance pages quote the documents.
+    read = [
+        page
+        for page in pages
+        if "conformance" not in page.parts and not str(page.relative_to(ROOT)).startswith(PENDING)
+    ]
+    found = {
+        f"{page.relative_to(ROOT)}:{number}": reasons
+        for page in read
+        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1)
+        if (reasons := avoided(line))
+    }
+    assert len(read) > 5
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("'x' is no rule", 1),
+        ("the limit is no longer in force", 0),
+        ("Whoever asks", 1),
+        ("a field that is none", 1),
+        ("invalid rule 'x'; expected a form such as '10/s'", 0),
+    ],
+)
+def test_what_is_avoided(text, count):
+    assert len(avoided(text)) == count
