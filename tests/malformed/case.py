@@ -1,11 +1,13 @@
 """What a case is: some bytes, and what is to be said of them."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
 from tests.malformed.parts import PRIMARY, Bundle
 
-__all__ = ["Case", "accepted", "either", "refused"]
+__all__ = ["Case", "accepted", "either", "named", "refused"]
 
 Expected = Literal["ok", "format", "version", "response", "either"]
 
@@ -49,3 +51,12 @@ def refused(name: str, bundle: Bundle, step: str, offset: int | None = None, **m
     expected = "response" if step.startswith(("3.4", "3.6")) else "format"
     settings = {"expected": expected, "fallback_url": fallback_url} | more
     return Case(name, bundle.written(), step=step, offset=offset, **settings)
+
+
+@contextmanager
+def named(name: str) -> Iterator[None]:
+    """Name the row of a table in the failure of a test that goes through all rows."""
+    try:
+        yield
+    except Exception as error:
+        raise AssertionError(f"{name}: {error}") from error

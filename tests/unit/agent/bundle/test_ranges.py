@@ -12,6 +12,7 @@ from headgate.bundle.api import open_bundle
 from headgate.bundle.files.writer import BundleWriter
 from headgate.errors import BundleError, FetchError, NotInBundle, ResponseError
 from tests.e2e.bundle_site import SERVED, SITE, make_bundle
+from tests.malformed import named
 
 VECTORS = sorted((Path(__file__).parents[3] / "vectors" / "bundle").rglob("*.*wbn"))
 URL = "https://cdn.example/x.wbn"
@@ -71,26 +72,27 @@ def of_server(content, *, ranges=True, **options):
         return type(error), error.reason, error.step, error.offset, error.fallback_url
 
 
-@pytest.mark.parametrize("guess", [1, 7, 1 << 16])
-@pytest.mark.parametrize("path", VECTORS, ids=lambda path: path.stem)
-def test_every_vector_is_read_as_from_a_file(path, guess, monkeypatch):
-    monkeypatch.setattr("headgate.agent.bundle.range_core.MIN_RANGE", guess)
-    content = path.read_bytes()
-    for options in ({}, {"profile": "compat"}, {"from_end": True}):
-        expected = of_file(content, base_url=URL, **options)
-        assert of_server(content, **options) == expected
-        assert of_server(content, ranges=False, **options) == expected
+@pytest.mark.parametrize("size", [1, 7, 1 << 16])
+def test_every_vector_is_read_as_from_a_file(size, monkeypatch):
+    monkeypatch.setattr("headgate.agent.bundle.range_core.MIN_RANGE", size)
+    for path in VECTORS:
+        content = path.read_bytes()
+        for options in ({}, {"profile": "compat"}, {"from_end": True}):
+            with named(f"{path.name} {options}"):
+                expected = of_file(content, base_url=URL, **options)
+                assert of_server(content, **options) == expected
+                assert of_server(content, ranges=False, **options) == expected
 
 
 @given(st.integers(0, len(SMALL)), st.sampled_from([1, 50, 1 << 16]))
-def test_every_beginning_is_read_as_from_a_file(length, guess):
+def test_every_prefix_is_read_as_from_a_file(length, guess):
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("headgate.agent.bundle.range_core.MIN_RANGE", guess)
         assert of_server(SMALL[:length]) == of_file(SMALL[:length])
 
 
 @given(st.integers(0, len(SMALL) - 1), st.integers(0, 255))
-def test_a_changed_byte_changes_both_alike(position, byte):
+def test_changed_bytes_are_read_as_from_a_file(position, byte):
     content = bytearray(SMALL)
     content[position] = byte
     by_range, expected = of_server(bytes(content)), of_file(bytes(content))
@@ -103,7 +105,7 @@ def test_a_changed_byte_changes_both_alike(position, byte):
     assert by_range == expected
 
 
-def test_a_bundle_is_what_it_was_opened_as():
+def test_bundles_of_a_clients_server():
     with httpx2.Client(transport=network(SMALL)) as client:
         with RangeBundle.open(URL, client=client) as bundle:
             assert bundle.url == URL
@@ -126,7 +128,7 @@ def test_a_bundle_is_what_it_was_opened_as():
     asyncio.run(check())
 
 
-def test_a_transport_over_ranges_asks_the_network_for_what_is_of_no_use():
+def test_transport_sends_requests_with_unusable_responses_on():
     told = []
     behind = httpx2.MockTransport(lambda request: httpx2.Response(299, content=b"from the network"))
     with (
