@@ -6,31 +6,22 @@ any moment is its state, and a table in `states` has every way from one to anoth
 
 import asyncio
 import math
-import time
 from typing import cast
 
 from headgate.errors import ProtocolError
-from headgate.http.h1 import (
-    LengthBody,
-    RequestBuffer,
-    RequestHead,
-    parse_request_head,
-    parse_usual_request_head,
-)
-from headgate.limit import Accounting
+from headgate.http.h1 import RequestBuffer, RequestHead, parse_request_head, parse_usual_request_head
 from headgate.origin.gateway.context import GatewayContext
 from headgate.origin.gateway.delay import Delay
 from headgate.origin.gateway.exchange import Exchange
 from headgate.origin.gateway.file_response import FileResponse
-from headgate.origin.gateway.forwarding import ClientInfo, forwarded_request_head
+from headgate.origin.gateway.flow_control import FlowControl
+from headgate.origin.gateway.forwarding import forwarded_request_head
 from headgate.origin.gateway.interfaces import Upstream
-from headgate.origin.gateway.policy import Policy, classify
-from headgate.origin.gateway.responses import gateway_problem, serialize
-from headgate.origin.gateway.send_progress import send_progress
+from headgate.origin.gateway.policy import ClientView, decide
+from headgate.origin.gateway.responses import crowded_response, gateway_problem, serialize
 from headgate.origin.gateway.states import CLIENT_TRANSITIONS, READY, ClientEvent, ClientState
-from headgate.origin.gateway.tunnel import Tunnel, reset_on_close
+from headgate.origin.gateway.tunnel import reset_on_close
 from headgate.origin.response import Response
-from headgate.release import Status
 
 __all__ = ["ClientConnection"]
 
@@ -45,19 +36,14 @@ LINGER_TIMEOUT = 2.0
 
 _NOT_SERVED = frozenset({b"CONNECT", b"TRACE"})
 """A gateway opens no tunnels; a trace would show the client what was added for the origin's eyes."""
-_REFUSALS = {
-    "crowded": "connection limit reached",
-    "crowded_client": "connection limit of this client address reached",
-}
 
 
 class ClientConnection(asyncio.Protocol):
     """One connection of a client; made by the gateway's listener."""
 
     __slots__ = (
-        "_buffer", "_buffer_full", "_client_info", "_context", "_delay", "_discarded", "_eof", "_identifier",
-        "_last_progress", "_policy", "_transport", "_upstream_slow", "_writable", "client", "deadline", "exchange",
-        "state",
+        "_buffer", "_context", "_delay", "_eof", "_flow", "_transport", "_unread", "_view", "_writable", "client",
+        "deadline", "exchange", "state",
     )  # fmt: skip
 
     def __init__(self, context: GatewayContext) -> None:
@@ -70,16 +56,12 @@ class ClientConnection(asyncio.Protocol):
         """When, by the gateway's coarse clock, `expire` is due."""
         self._context = context
         self._buffer = RequestBuffer()
-        self._buffer_full = False
-        self._upstream_slow = False
         self._writable = True
         self._eof = False
         self._delay: Delay | None = None
-        self._discarded: LengthBody | None = None
-        self._last_progress: int | None = None
-        self._identifier: bytes | None = None
-        self._client_info = cast("ClientInfo", None)
-        self._policy = cast("Policy", None)
+        self._unread = 0  # bytes of a body that is discarded
+        self._view = cast("ClientView", None)
+        self._flow = cast("FlowControl", None)
         self._transport = cast("asyncio.Transport", None)
 
     # What the event loop calls.
@@ -88,11 +70,12 @@ class ClientConnection(asyncio.Protocol):
         """Start: see `asyncio.Protocol`."""
         context = self._context
         self._transport = cast("asyncio.Transport", transport)
-        self._bind_policy(context.policy)
+        self._flow = FlowControl(self._transport)
+        self._view = ClientView.of(context.policy, self._transport)
         self.deadline = context.now + context.timeouts.header
-        if event := context.registry.enter(self, self._client_info):
+        if event := context.registry.enter(self, self._view.info):
             context.note(event)
-            self._reject_connection(gateway_problem(503, _REFUSALS[event]))
+            self._reject_connection(crowded_response(event))
 
     def connection_lost(self, _error: Exception | None) -> None:
         """End: see `asyncio.Protocol`."""
@@ -195,7 +178,8 @@ class ClientConnection(asyncio.Protocol):
         self._end_exchange()
         response = gateway_problem(error.status, error.reason)
         if unread:
-            self._send_last(response)
+            self.write(serialize(response, keep=False))
+            self._linger()
         else:
             self._answer(response, request, body_was_read=True)
             self._continue()
@@ -218,23 +202,18 @@ class ClientConnection(asyncio.Protocol):
 
     def pause_request(self) -> None:
         """Read no more of the request's body: the origin is slow."""
-        self._upstream_slow = True
-        self._update_reading()
+        self._flow.set_upstream_slow(True)
 
     def resume_request(self) -> None:
         """Read the request's body again."""
-        self._upstream_slow = False
-        self._update_reading()
+        self._flow.set_upstream_slow(False)
 
     def become_tunnel(self, upstream: Upstream, greeting: bytes) -> None:
         """Join both connections to a tunnel, and pass on what both sides have sent already."""
         self.exchange = None
         self._move(ClientEvent.CLOSE)
-        self._buffer_full = self._upstream_slow = False
-        self._update_reading()
-        registry = self._context.registry
-        tunnel = Tunnel(self._transport, upstream.release_transport(), registry.leave_tunnel)
-        registry.enter_tunnel(self, tunnel)
+        self._flow.release()
+        tunnel = self._context.registry.open_tunnel(self, self._transport, upstream.release_transport())
         tunnel.client_end.transport.write(greeting)
         if early := self._buffer.take():
             tunnel.origin_end.transport.write(early)
@@ -243,11 +222,12 @@ class ClientConnection(asyncio.Protocol):
 
     def expire(self) -> None:
         """Stop waiting: the deadline is over. A head has no more time while an earlier response is still read."""
-        if self.state is not ClientState.READING_HEAD and self._client_reads():
+        if self.state is not ClientState.READING_HEAD and self._flow.client_reads():
+            self.deadline = self._context.now + self._context.timeouts.idle
             return
         exchange = self.exchange
         if exchange is not None and self._writable:
-            if exchange.waits_for_client and not self._upstream_slow:
+            if exchange.waits_for_client and not self._flow.upstream_slow:
                 begun = exchange.begun
                 exchange.abandon()
                 self.refuse_body(ProtocolError(408, "request body timeout"), begun=begun)
@@ -265,37 +245,15 @@ class ClientConnection(asyncio.Protocol):
         elif self.state in READY and not len(self._buffer):
             self._close()
 
-    def _client_reads(self) -> bool:
-        """Return whether the client took some of what it is sent since the last look; then there is a new deadline."""
-        progress = send_progress(self._transport)
-        moves = progress is not None and progress != self._last_progress
-        self._last_progress = progress
-        if moves:
-            self.deadline = self._context.now + self._context.timeouts.idle
-        return moves
-
-    # States and flow control.
+    # Requests, one after another.
 
     def _move(self, event: ClientEvent) -> None:
         self.state = CLIENT_TRANSITIONS[self.state][event]
 
-    def _update_reading(self) -> None:
-        """Read from the client, unless too much was sent ahead or the origin is slow."""
-        if self._transport.is_closing():
-            return
-        if self._buffer_full or self._upstream_slow:
-            self._transport.pause_reading()
-        else:
-            self._transport.resume_reading()
-
     def _limit_buffer(self) -> None:
         """Leave with the client what it sent too far ahead."""
-        too_much = len(self._buffer) > MAX_BUFFERED and not (self.state in READY and self._writable)
-        if too_much is not self._buffer_full:
-            self._buffer_full = too_much
-            self._update_reading()
-
-    # Requests, one after another.
+        is_ready = self.state in READY and self._writable
+        self._flow.set_buffer_full(len(self._buffer) > MAX_BUFFERED and not is_ready)
 
     def _continue(self) -> None:
         """Read what the client sent ahead."""
@@ -324,7 +282,10 @@ class ClientConnection(asyncio.Protocol):
                 self._refuse(error)
                 return
             if request is None:
-                self._await_head()
+                # Once for each request: empty lines before it, in however many pieces, give no more time.
+                if self.state is ClientState.IDLE and len(self._buffer):
+                    self._move(ClientEvent.HEAD_STARTED)
+                    self.deadline = self._context.now + self._context.timeouts.header
                 return
             self._handle(request)
         else:
@@ -332,69 +293,30 @@ class ClientConnection(asyncio.Protocol):
         if self.state is ClientState.IDLE and len(self._buffer):
             self._move(ClientEvent.HELD_BACK)
 
-    def _await_head(self) -> None:
-        # Once for each request: an empty line before it, however often and in however many pieces, gives no more time.
-        if self.state is ClientState.IDLE and len(self._buffer):
-            self._move(ClientEvent.HEAD_STARTED)
-            self.deadline = self._context.now + self._context.timeouts.header
-
-    def _bind_policy(self, policy: Policy) -> None:
-        """Look at the client as a policy does: another may trust, or identify by, other things."""
-        transport = self._transport
-        name = transport.get_extra_info("peername")
-        address = str(name[0]) if isinstance(name, tuple) else ""
-        if address.startswith("::ffff:") and "." in address:
-            address = address[7:]  # an IPv4 client at a socket for both
-        tls = transport.get_extra_info("ssl_object") is not None
-        self._client_info = ClientInfo(address, trusted=policy.is_trusted(address), tls=tls)
-        self._policy = policy
-        self._identifier = policy.identify.per_connection(address)
-
     def _handle(self, request: RequestHead) -> None:
-        """Answer a request here, or have the gatekeeper decide on it, and obey."""
+        """Have the policy decide on a request, and obey."""
         self._move(ClientEvent.REQUEST_READ)
-        policy = self._context.policy
-        if policy.local is not None:
-            response = policy.local(request)
-            if response is not None:
-                self._answer(response, request)
-                return
-        if policy is not self._policy:
-            self._bind_policy(policy)
-        domain, identifier = classify(request, policy, self._client_info, self._identifier)
-        if domain is None:
+        context = self._context
+        if context.policy is not self._view.policy:
+            self._view = ClientView.of(context.policy, self._transport)
+        decision = decide(request, self._view, context.note)
+        if decision is None:
             self._forward(request)
-            return
-        now = time.time()
-        accounting = policy.gatekeeper.admit(domain, identifier, now=now)
-        status = accounting.status
-        if status is Status.ACCEPTED:
-            self._forward(request)
-        elif status is Status.DELAYED:
+        elif isinstance(decision, Response):
+            self._answer(decision, request)
+        else:
             self._move(ClientEvent.DELAYED)
             self.deadline = math.inf
-            self._delay = Delay(accounting, policy.gatekeeper, lambda: self._release(request))
-        else:
-            self._reject(request, policy, accounting, now)
+            self._delay = Delay(decision, self._view.policy.gatekeeper, lambda: self._release(request))
 
     def _release(self, request: RequestHead) -> None:
         self._delay = None
         if self.state is ClientState.DELAYED:
             self._forward(request)
 
-    def _reject(self, request: RequestHead, policy: Policy, accounting: Accounting, now: float) -> None:
-        """Answer a rejected request: from the lifeboat where it has an answer, else with the rejection."""
-        response = policy.lifeboat(request) if policy.lifeboat is not None else None
-        if response is not None:
-            self._context.note("lifeboat")
-        else:
-            accept = b", ".join(request.values(b"accept"))
-            response = policy.reject(accounting, now=now, accept=accept or None)
-        self._answer(response, request)
-
     def _forward(self, request: RequestHead) -> None:
         context = self._context
-        head = forwarded_request_head(request, self._client_info, context.pool.authority)
+        head = forwarded_request_head(request, self._view.info, context.pool.authority)
         exchange = self.exchange = Exchange(context, self, request, head)
         self._move(ClientEvent.RESPONSE_STARTED)
         self.deadline = context.now + context.timeouts.response
@@ -406,7 +328,7 @@ class ClientConnection(asyncio.Protocol):
     def _end_exchange(self) -> None:
         """Drop an exchange; an origin that did not read the body's end does not keep the next request waiting."""
         self.exchange = None
-        if self._upstream_slow:
+        if self._flow.upstream_slow:
             self.resume_request()
 
     # Responses made here, and the end.
@@ -427,31 +349,25 @@ class ClientConnection(asyncio.Protocol):
             self._linger() if unread or len(self._buffer) else self._close()
         elif discards:
             self._move(ClientEvent.ANSWERED_EARLY)
-            self._discarded = LengthBody(request.length)
+            self._unread = request.length
             self._buffer.append(self._discard(self._buffer.take()))
         else:
             self._move(ClientEvent.DONE)
 
     def _discard(self, data: bytes) -> bytes:
         """Read the body of a request that is answered already; return what comes after it."""
-        body = self._discarded
-        assert body is not None
-        body.feed(data)
-        if not body.done:
-            return b""
-        self._discarded = None
-        self._move(ClientEvent.DONE)
-        if self._context.draining:
-            self._close()
-        return body.rest
+        unread = self._unread
+        self._unread = max(0, unread - len(data))
+        if not self._unread:
+            self._move(ClientEvent.DONE)
+            if self._context.draining:
+                self._close()
+        return data[unread:]
 
     def _refuse(self, error: ProtocolError) -> None:
         """Answer a malformed request, and read no further: where the next one begins is unknown."""
         self._context.note("refused")
-        self._send_last(gateway_problem(error.status, error.reason, allow=self._context.allow))
-
-    def _send_last(self, response: Response) -> None:
-        self.write(serialize(response, keep=False))
+        self.write(serialize(gateway_problem(error.status, error.reason, allow=self._context.allow), keep=False))
         self._linger()
 
     def _linger(self) -> None:
@@ -462,8 +378,7 @@ class ClientConnection(asyncio.Protocol):
         if self._eof:
             self._transport.close()
         elif not self._transport.is_closing():
-            self._buffer_full = self._upstream_slow = False
-            self._update_reading()
+            self._flow.release()
             if self._transport.can_write_eof():
                 self._transport.write_eof()
 

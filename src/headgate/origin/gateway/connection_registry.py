@@ -84,14 +84,17 @@ class ConnectionRegistry:
         connection.client = b""
         self._check_empty()
 
-    def enter_tunnel(self, connection: RegisteredConnection, tunnel: Tunnel) -> None:
-        """Count the tunnel that a connection has become, under the same client."""
+    def open_tunnel(
+        self, connection: RegisteredConnection, client: asyncio.Transport, origin: asyncio.Transport
+    ) -> Tunnel:
+        """Join two transports to the tunnel that a connection becomes, and count it under the same client."""
+        tunnel = Tunnel(client, origin, self._leave_tunnel)
         self.tunnels.add(tunnel)
         tunnel.client, connection.client = connection.client, b""
         self.connections.discard(connection)
+        return tunnel
 
-    def leave_tunnel(self, tunnel: Tunnel) -> None:
-        """Count a tunnel out."""
+    def _leave_tunnel(self, tunnel: Tunnel) -> None:
         self.tunnels.discard(tunnel)
         self._counts.leave(tunnel.client)
         self._check_empty()

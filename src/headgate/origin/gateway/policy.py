@@ -1,5 +1,7 @@
-"""What a gateway decides by, and which domain and identifier a request belongs to."""
+"""What a gateway decides by, and the decision on one request."""
 
+import asyncio
+import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -13,8 +15,9 @@ from headgate.origin.identify import Identify
 from headgate.origin.request_info import RequestInfo
 from headgate.origin.response import Response
 from headgate.origin.routes import Routes
+from headgate.release import Status
 
-__all__ = ["Policy", "Reject", "classify"]
+__all__ = ["ClientView", "Policy", "Reject", "classify", "decide"]
 
 
 class Reject(Protocol):
@@ -43,18 +46,63 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a peer's address is one of the operator's own proxies."""
 
 
-def classify(
-    request: RequestHead, policy: Policy, client: ClientInfo, connection_identifier: bytes | None
-) -> tuple[str | None, bytes]:
-    """Return the domain and the identifier of a request; the domain is None where no limit applies.
+class ClientView(msgspec.Struct, frozen=True):
+    """One client's connection as a policy sees it; another policy may trust it, or identify it, differently."""
 
-    `connection_identifier` is the identifier of every request on this connection, if fields cannot change it.
+    policy: Policy
+    info: ClientInfo
+    identifier: bytes | None
+    """The identifier of each of its requests; None where their fields can change it."""
+
+    @classmethod
+    def of(cls, policy: Policy, transport: asyncio.Transport) -> "ClientView":
+        """Look at the client at the other end of a connection."""
+        name = transport.get_extra_info("peername")
+        address = str(name[0]) if isinstance(name, tuple) else ""
+        if address.startswith("::ffff:") and "." in address:
+            address = address[7:]  # an IPv4 client at a socket for both
+        tls = transport.get_extra_info("ssl_object") is not None
+        info = ClientInfo(address, trusted=policy.is_trusted(address), tls=tls)
+        return cls(policy, info, policy.identify.per_connection(address))
+
+
+def decide(request: RequestHead, client: ClientView, note: Callable[[str], None]) -> Response | Accounting | None:
+    """Decide on a request by the policy of `client`, and account for it.
+
+    Returns None for a request to forward at once, its accounting for one to delay, and the response to one that is
+    answered here; `note` is called with `lifeboat` where that answers.
     """
+    policy = client.policy
+    if policy.local is not None:
+        response = policy.local(request)
+        if response is not None:
+            return response
+    domain, identifier = classify(request, client)
+    if domain is None:
+        return None
+    now = time.time()
+    accounting = policy.gatekeeper.admit(domain, identifier, now=now)
+    status = accounting.status
+    if status is Status.ACCEPTED:
+        return None
+    if status is Status.DELAYED:
+        return accounting
+    response = policy.lifeboat(request) if policy.lifeboat is not None else None
+    if response is not None:
+        note("lifeboat")
+        return response
+    accept = b", ".join(request.values(b"accept"))
+    return policy.reject(accounting, now=now, accept=accept or None)
+
+
+def classify(request: RequestHead, client: ClientView) -> tuple[str | None, bytes]:
+    """Return the domain and the identifier of a request; the domain is None where no limit applies."""
+    policy, identifier = client.policy, client.identifier
     domain = policy.routes.only
-    if domain is not None and connection_identifier is not None:
-        return domain, connection_identifier
-    info = RequestInfo(request.method, request.path, request.host, request.fields, client.address)
+    if domain is not None and identifier is not None:
+        return domain, identifier
+    info = RequestInfo(request.method, request.path, request.host, request.fields, client.info.address)
     domain = policy.routes.match(info)
     if domain is None:
         return None, b""
-    return domain, policy.identify(info) if connection_identifier is None else connection_identifier
+    return domain, policy.identify(info) if identifier is None else identifier

@@ -14,6 +14,7 @@ __all__ = [
     "ALLOW",
     "Respond",
     "advice_response",
+    "crowded_response",
     "date_line",
     "gateway_problem",
     "serialize",
@@ -36,6 +37,12 @@ def gateway_problem(status: int, reason: str, *, allow: bytes = ALLOW) -> Respon
     if status == 405:
         response.fields.append((b"allow", allow))  # 9110 15.5.6
     return response
+
+
+def crowded_response(event: str) -> Response:
+    """Make the response to a connection over a limit: `crowded`, or `crowded_client`."""
+    which = "connection limit" if event == "crowded" else "connection limit of this client address"
+    return gateway_problem(503, f"{which} reached")
 
 
 def advice_response(document: bytes, max_age: int) -> Response:

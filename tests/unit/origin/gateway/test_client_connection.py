@@ -369,7 +369,7 @@ def test_reading_an_earlier_response_gives_no_more_time_for_a_head(
 ) -> None:
     """The client takes bytes of that response all the while: an idle connection stays open for it."""
     acknowledged = iter(range(100))
-    monkeypatch.setattr("headgate.origin.gateway.client_connection.send_progress", lambda _: next(acknowledged))
+    monkeypatch.setattr("headgate.origin.gateway.flow_control.send_progress", lambda _: next(acknowledged))
     driven = Driven(half_open=False)
     if sent:
         driven.receive(sent)

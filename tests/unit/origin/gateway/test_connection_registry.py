@@ -4,7 +4,6 @@ import pytest
 
 from headgate.origin.gateway.connection_registry import ClientCounts, ConnectionRegistry
 from headgate.origin.gateway.forwarding import ClientInfo
-from headgate.origin.gateway.tunnel import Tunnel
 from tests.unit.origin.gateway.stub import StubTransport
 
 
@@ -74,8 +73,7 @@ def test_unix_sockets_and_trusted_proxies_have_no_limit_of_their_own(info: Clien
 def test_a_tunnel_is_counted_under_its_client_until_it_is_closed() -> None:
     registry, connection = ConnectionRegistry(limit=2, client_limit=1), Connection()
     assert registry.enter(connection, client()) == ""
-    tunnel = Tunnel(StubTransport(), StubTransport(), registry.leave_tunnel)
-    registry.enter_tunnel(connection, tunnel)
+    tunnel = registry.open_tunnel(connection, StubTransport(), StubTransport())
     registry.leave(connection)  # as the connection's transport closes later
     assert (registry.connections, registry.tunnels) == (set(), {tunnel})
     tunnel.client_end.connection_lost(None)
@@ -92,12 +90,12 @@ def test_emptied_waits_for_connections_and_tunnels() -> None:
         registry.enter(connection, client())
         waiting = asyncio.ensure_future(registry.emptied())
         await asyncio.sleep(0)
-        tunnel = Tunnel(StubTransport(), StubTransport(), registry.leave_tunnel)
-        registry.enter_tunnel(connection, tunnel)
+        tunnel = registry.open_tunnel(connection, StubTransport(), StubTransport())
         registry.leave(connection)
         await asyncio.sleep(0)
         assert not waiting.done()
-        registry.leave_tunnel(tunnel)
+        tunnel.client_end.connection_lost(None)
+        tunnel.origin_end.connection_lost(None)
         await waiting
 
     asyncio.run(check())

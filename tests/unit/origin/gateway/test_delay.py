@@ -24,7 +24,7 @@ def test_a_timer_that_fires_early_does_not_release() -> None:
         accounting = Accounting("default", Status.DELAYED, b"x", 1000.0, 1000.05)
         Delay(accounting, Gatekeeper(), lambda: released.set_result(time.monotonic()))
         assert await released >= begun + accounting.wait
-        assert len(timers) > 2
+        assert len(timers) >= 2
 
     with asyncio.Runner(loop_factory=HalvingLoop) as runner:
         runner.run(check())

@@ -1,0 +1,103 @@
+"""The decision on a request: local responses, domain and identifier, the gatekeeper's verdict, rejections."""
+
+import time
+from typing import Any
+
+import msgspec
+import pytest
+
+from headgate.http.h1 import RequestHead, RequestLimits, parse_request_head
+from headgate.limit import Accounting, DelayUntil, Domain, Gatekeeper
+from headgate.origin import Response, Route, Routes, client_address, header
+from headgate.origin.gateway.policy import ClientView, Policy, classify, decide
+from headgate.release import Status
+from tests.unit.origin.gateway.stub import StubTransport, make_policy
+
+
+def request(target: bytes = b"/", *fields: bytes) -> RequestHead:
+    lines = [b"GET " + target + b" HTTP/1.1", b"Host: a", *fields]
+    return parse_request_head(b"\r\n".join(lines) + b"\r\n\r\n", RequestLimits())
+
+
+def view(address: str = "192.0.2.1", **settings: Any) -> ClientView:
+    return ClientView.of(msgspec.structs.replace(make_policy(), **settings), StubTransport(address=address))
+
+
+def holding(seconds: float) -> Gatekeeper:
+    gatekeeper = Gatekeeper.embedded([Domain("default")])
+    gatekeeper.obey(DelayUntil("default", b"192.0.2.1", time.time() + seconds))
+    return gatekeeper
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(-1, type(None)), (2, Accounting), (100, Response)])
+def test_each_verdict_has_its_result(seconds: float, expected: type) -> None:
+    decision = decide(request(), view(gatekeeper=holding(seconds)), lambda _: None)
+    assert isinstance(decision, expected)
+    if isinstance(decision, Accounting):
+        assert decision.status is Status.DELAYED
+
+
+def test_a_local_response_needs_no_verdict() -> None:
+    here, gatekeeper = Response(200, [], b""), holding(100)
+    policy = {"local": lambda one: here if one.path == b"/here" else None, "gatekeeper": gatekeeper}
+    assert decide(request(b"/here?x"), view(**policy), lambda _: None) is here
+    assert gatekeeper.totals == {}
+    assert isinstance(decide(request(), view(**policy), lambda _: None), Response)
+
+
+def test_the_lifeboat_answers_instead_of_a_rejection() -> None:
+    saved, noted = Response(200, [], b""), []
+    policy = {"lifeboat": lambda one: saved if one.path == b"/saved" else None, "gatekeeper": holding(100)}
+    assert decide(request(b"/saved"), view(**policy), noted.append) is saved
+    assert noted == ["lifeboat"]
+    rejected = decide(request(), view(**policy), noted.append)
+    assert isinstance(rejected, Response)
+    assert rejected.status == 503
+    assert noted == ["lifeboat"]
+
+
+def test_all_lines_of_accept_choose_the_form_of_a_rejection() -> None:
+    accepts = []
+
+    def reject(accounting: Accounting, /, *, now: float, accept: bytes | None) -> Response:
+        accepts.append(accept)
+        return Response(503, [], b"")
+
+    client = view(gatekeeper=holding(100), reject=reject)
+    decide(request(b"/", b"Accept: a/b", b"accept: c/d"), client, lambda _: None)
+    decide(request(), client, lambda _: None)
+    assert accepts == [b"a/b, c/d", None]
+
+
+@pytest.mark.parametrize(
+    ("settings", "fields", "expected"),
+    [
+        ({}, (), ("default", b"192.0.2.1")),
+        ({"identify": header("X-Key")}, (b"X-Key: k",), ("default", b"k")),
+        ({"identify": header("X-Key")}, (b"X-Key: k", b"X-Key: l"), ("default", b"192.0.2.1")),
+        ({"routes": Routes([Route("api", path_prefix="/api"), Route("rest")])}, (), ("rest", b"192.0.2.1")),
+        ({"routes": Routes([Route("api", path_prefix="/api")])}, (), (None, b"")),
+        ({"routes": Routes([Route("b", host="a")]), "identify": header("X-Key")}, (b"x-key: k",), ("b", b"k")),
+        ({"identify": client_address(["192.0.2.0/24"])}, (b"X-Forwarded-For: 9.9.9.9",), ("default", b"9.9.9.9")),
+    ],
+)
+def test_domain_and_identifier_are_found(
+    settings: dict[str, Any], fields: tuple[bytes, ...], expected: tuple[str | None, bytes]
+) -> None:
+    assert classify(request(b"/", *fields), view(**settings)) == expected
+
+
+def test_a_request_without_a_domain_is_forwarded_and_not_counted() -> None:
+    gatekeeper = holding(100)
+    client = view(gatekeeper=gatekeeper, routes=Routes([]))
+    assert decide(request(), client, lambda _: None) is None
+    assert gatekeeper.totals == {}
+
+
+def test_a_client_is_seen_by_its_address() -> None:
+    assert view("::ffff:192.0.2.1").info.address == "192.0.2.1"
+    assert view("2001:db8::1").identifier == b"2001:db8::/64"
+    trusting: Policy = msgspec.structs.replace(make_policy(), is_trusted=lambda address: address == "10.0.0.1")
+    for address, trusted in (("10.0.0.1", True), ("192.0.2.1", False)):
+        info = ClientView.of(trusting, StubTransport(address=address)).info
+        assert (info.trusted, info.tls) == (trusted, False)
