@@ -19,7 +19,7 @@ test: $(STAMP) ## the tests that every change needs, on all cores
 	@$(BIN)/python -m pytest -n auto --dist worksteal -m "not deep" $(PYTEST_ARGS)
 
 test-deep: $(STAMP) ## what `make test` leaves out: the slow tests, and each property on many more examples
-	@$(BIN)/python -m pytest -n auto --dist worksteal -m "deep or property" --hypothesis-profile=deep $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n auto --dist worksteal -m "deep or hypothesis" --hypothesis-profile=deep $(PYTEST_ARGS)
 
 venv: $(STAMP) ## set up .venv alone
 	@:

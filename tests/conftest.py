@@ -3,8 +3,8 @@
 `@pytest.mark.needs("nginx")` names the programs a test cannot run without. Where one is missing the test is skipped and
 counted in a list after the summary; with HEADGATE_REQUIRE_SERVERS=1 it fails instead.
 
-Each test is marked with the folder it lies in (unit, property, e2e, conformance, fuzz), each hypothesis test with
-`property`, and each test that needs Chromium with `browser`. `deep` is given by hand to what takes long.
+Each test is marked with the folder it lies in (unit, property, e2e, conformance, fuzz), and each that needs Chromium
+with `browser`; hypothesis marks its own with `hypothesis`. `deep` is given by hand to what takes long.
 """
 
 import os
@@ -51,8 +51,6 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark a test with its folder, and with what it uses."""
     if TESTS in item.path.parents:
         item.add_marker(item.path.relative_to(TESTS).parts[0])
-    if hypothesis.is_hypothesis_test(getattr(item, "obj", None)):
-        item.add_marker("property")
     if any("chromium" in mark.args for mark in item.iter_markers("needs")):
         item.add_marker("browser")
 
