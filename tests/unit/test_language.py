@@ -31,7 +31,6 @@ AVOIDED = {
 }
 
 PENDING = (
-    "docs/decisions/",
     "docs/how-to/protect-a-fastapi-app.md",
     "docs/how-to/protect-a-site.md",
     "docs/how-to/run-a-prefetch-proxy.md",
