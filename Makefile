@@ -7,7 +7,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 PYTEST_ARGS ?=
 
-.PHONY: help run test test-deep venv servers lint bench lock
+.PHONY: help run test test-deep venv servers lint bench lock reference
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -35,6 +35,9 @@ lint: $(STAMP) ## style, types, layers and the purity of the cores
 
 bench: $(STAMP) ## measure against real peers, in ratios
 	@$(BIN)/python -m bench
+
+reference: $(STAMP) ## write the reference pages that are generated from the code
+	@$(BIN)/python scripts/reference.py
 
 lock: ## write requirements/*.txt anew: exact versions and hashes
 	@sh scripts/lock.sh

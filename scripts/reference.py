@@ -1,0 +1,232 @@
+"""Write the reference pages that are generated from the code: the command line, configuration, metrics and Python API.
+
+``python scripts/reference.py`` writes them to docs/reference; a test compares them with what this script makes.
+"""
+
+import ast
+import importlib
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal, get_args, get_origin
+
+import click
+import msgspec
+from prometheus_client.core import Metric
+
+from headgate.cli.program import program
+from headgate.config import Configuration
+from headgate.config.schema import field_docs
+from headgate.observe import metrics as gate
+from headgate.observe.state import DomainState, State
+from headgate.proxy.counters import Counts
+from headgate.runtime.prefetch_proxy.metrics import proxy_metrics
+from headgate.runtime.prefetch_proxy.state import ProxyState
+
+__all__ = ["PAGES", "main"]
+
+FOLDER = Path(__file__).parents[1] / "docs" / "reference"
+_NOTE = "This page is generated: change the code, then run `make reference`.\n"
+_WIDTH = 100
+_PYTHON = {
+    "headgate.agent": "Polite agents",
+    "headgate.agent.httpx": "Transports for httpx and httpx2",
+    "headgate.agent.aiohttp": "Middleware for aiohttp",
+    "headgate.agent.requests": "Adapter for requests",
+    "headgate.agent.urllib": "Handler for urllib",
+    "headgate.origin": "Origins: identifiers, routes and rejections",
+    "headgate.origin.asgi": "Middleware for ASGI applications",
+    "headgate.origin.wsgi": "Middleware for WSGI applications",
+    "headgate.limit": "Rate limits",
+    "headgate.link": "The bus between gatekeepers and masters",
+    "headgate.throttle": "Backoff from failing servers",
+    "headgate.advice": "Traffic advice",
+    "headgate.bundle": "Bundles",
+    "headgate.token": "Tokens of a prefetch proxy",
+    "headgate.release": "Release times",
+    "headgate.errors": "Exceptions",
+}
+_TYPES = {str: "text", int: "integer", float: "number", bool: "true or false"}
+
+
+def command_line() -> str:
+    """Return the help of every command."""
+    parts = ["# Command line\n", _NOTE]
+    for path, text in _commands(program, click.Context(program, info_name="headgate")):
+        parts.append(f"## {path}\n\n```text\n{text.strip()}\n```\n")
+    return "\n".join(parts)
+
+
+def _commands(command: click.Command, parent: click.Context) -> Iterator[tuple[str, str]]:
+    context = click.Context(command, parent.parent, parent.info_name, terminal_width=_WIDTH, max_content_width=_WIDTH)
+    yield context.command_path, command.get_help(context)
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            nested = command.get_command(context, name)
+            assert nested is not None
+            yield from _commands(nested, click.Context(nested, context, name))
+
+
+def configuration() -> str:
+    """Return a table of keys for each table of the file."""
+    return "\n".join(["# Configuration: headgate.toml\n", _NOTE, *_sections(Configuration, "")])
+
+
+def _sections(table: type[msgspec.Struct], path: str) -> Iterator[str]:
+    docs = field_docs(table)
+    fields = msgspec.structs.fields(table)
+    inner = [field for field in fields if _table_of(field.type) is not None]
+    if path:
+        yield f"## {path}\n\n{_paragraphs(table.__doc__)}\n\n| key | type | default | meaning |\n|---|---|---|---|"
+        for field in fields:
+            if field not in inner:
+                default = "required" if field.default is msgspec.NODEFAULT else f"`{_toml(field.default)}`"
+                row = [f"`{field.name}`", _type(field.type), default, " ".join(docs[field.name].split())]
+                yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
+        yield ""
+    for field in inner:
+        nested = _table_of(field.type)
+        assert nested is not None
+        name = f"{path.strip('[]')}.{field.name}".strip(".")
+        yield from _sections(nested, f"[[{name}]]" if get_origin(field.type) is tuple else f"[{name}]")
+
+
+def _table_of(kind: Any) -> type[msgspec.Struct] | None:
+    kind = get_args(kind)[0] if get_origin(kind) is tuple else kind
+    return kind if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else None
+
+
+def _type(kind: Any) -> str:
+    limits = ""
+    if hasattr(kind, "__metadata__"):
+        metas = [extra for extra in kind.__metadata__ if isinstance(extra, msgspec.Meta)]
+        limits = "".join(
+            f", {sign} {bound:,}"
+            for meta in metas
+            for sign, bound in (("≥", meta.ge), ("≤", meta.le))
+            if bound is not None
+        )
+        kind = get_args(kind)[0]
+    if get_origin(kind) is tuple:
+        return f"list of {_type(get_args(kind)[0])}{limits}"
+    if get_origin(kind) is Literal:
+        return " or ".join(f"`{_toml(value)}`" for value in get_args(kind))
+    return _TYPES[kind] + limits
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+def metrics() -> str:
+    """Return a table of the metrics of a gate and of a prefetch proxy."""
+    state = State(domains=(DomainState("default"),), counters=dict.fromkeys(gate._HELP, 0))  # noqa: SLF001  # our own
+    parts = [
+        "# Metrics\n",
+        _NOTE,
+        "Served at `/metrics` of the admin address, in the OpenMetrics or Prometheus format.\n",
+    ]
+    parts += ["## headgate serve\n", _metric_table(gate.gate_metrics(state))]
+    parts += ["## headgate proxy\n", _metric_table(proxy_metrics(ProxyState(Counts(), {}, 0.0)))]
+    return "\n".join(parts)
+
+
+def _metric_table(families: Iterator[Metric]) -> str:
+    rows = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
+    for family in families:
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        values: dict[str, list[str]] = {}
+        for sample in family.samples:
+            for label, value in sample.labels.items():
+                values.setdefault(label, []).append(value)
+        labels = [_label(name, list(dict.fromkeys(found))) for name, found in values.items()]
+        rows.append(f"| `{name}` | {family.type} | {'; '.join(labels)} | {family.documentation} |")
+    return "\n".join(rows) + "\n"
+
+
+def _label(name: str, values: list[str]) -> str:
+    if name == "domain":
+        return "`domain`"
+    return f"`{name}`: {', '.join(f'`{value}`' if value else 'empty' for value in values)}"
+
+
+def python_api() -> str:
+    """Return the exported names of the public packages, with their signatures and the first sentences of their docs."""
+    parts = ["# Python API\n", _NOTE]
+    for name, title in _PYTHON.items():
+        module = importlib.import_module(name)
+        parts.append(f"## {name}\n\n{title}. {_first_line(module.__doc__)}\n")
+        parts += [_member(module, member) for member in module.__all__]
+    return "\n".join(parts)
+
+
+def _member(module: ModuleType, name: str) -> str:
+    value = getattr(module, name)
+    if not (inspect.isclass(value) or inspect.isfunction(value)):
+        return f"### {name}\n\n`{value!r}`\n" if isinstance(value, str | int | float) else f"### {name}\n"
+    (node,) = ast.parse(textwrap.dedent(inspect.getsource(value))).body
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return f"### {_signature(node, name)}\n\n{_paragraphs(value.__doc__)}\n"
+    assert isinstance(node, ast.ClassDef)
+    init = next((part for part in node.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"), None)
+    heading = f"class {_signature(init, name)}" if init else f"class {name}"
+    rows = [f"* `{member}`{f': {text}' if text else ''}" for member, text in _class_members(node)]
+    return "\n".join([f"### {heading}\n", _paragraphs(value.__doc__), "", *rows, *([""] if rows else [])])
+
+
+def _class_members(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    """Yield the public fields, properties and methods of a class, each with the first line of its docstring."""
+    for part, after in zip(node.body, [*node.body[1:], None], strict=True):
+        if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name) and part.target.id[0] != "_":
+            text = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else ""
+            default = f" = {ast.unparse(part.value)}" if part.value is not None else ""
+            yield f"{part.target.id}: {ast.unparse(part.annotation)}{default}", _first_line(str(text))
+        elif isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef) and part.name[0] != "_":
+            decorators = {ast.unparse(decorator) for decorator in part.decorator_list}
+            is_property = bool(decorators & {"property", "cached_property"})
+            yield part.name if is_property else _signature(part, part.name), _first_line(ast.get_docstring(part))
+
+
+def _signature(node: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> str:
+    arguments = node.args
+    for group in (arguments.posonlyargs, arguments.args):
+        if group and group[0].arg in {"self", "cls"}:
+            del group[0]
+            break
+    returns = f" -> {ast.unparse(node.returns)}" if node.returns is not None and node.name != "__init__" else ""
+    prefix = "async " if isinstance(node, ast.AsyncFunctionDef) else ""
+    return f"{prefix}{name}({ast.unparse(arguments)}){returns}"
+
+
+def _first_line(text: str | None) -> str:
+    return " ".join(inspect.cleandoc(text or "").partition("\n\n")[0].split())
+
+
+def _paragraphs(text: str | None) -> str:
+    # "::" announces a block of code in the docstrings; its indentation is enough in Markdown.
+    return inspect.cleandoc(text or "").replace("\n::\n", "")
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "cli.md": command_line,
+    "configuration.md": configuration,
+    "metrics.md": metrics,
+    "python.md": python_api,
+}
+"""The pages by their file names."""
+
+
+def main() -> None:
+    """Write all pages."""
+    for name, write in PAGES.items():
+        (FOLDER / name).write_text(write(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
