@@ -104,9 +104,9 @@ def test_it_ends_cleanly(tmp_path, number):
     ("words", "sentence"),
     [
         (["--domain", "a=10 per fortnite"], "'10 per fortnite' is not a rule"),
-        (["--domain", "a"], "'a' is not NAME=RULE"),
+        (["--domain", "a"], "expected NAME=RULE"),
         (["--domain", "=1/s"], "no name of a domain"),
-        (["--domain", "a=1/s", "--domain", "a=2/s"], "'a' stands twice"),
+        (["--domain", "a=1/s", "--domain", "a=2/s"], "'a' is given twice"),
         (["--domain", "a=1/s", "--listen", "127.0.0.1:65535"], "65535"),
         (["--domain", "a=1/s", "--algorithm", "leaky"], "leaky"),
         ([], "no domain"),

@@ -123,8 +123,7 @@ def serve(
         tls=given({"cert": cert, "key": key}),
         rules=rules,
     )
-    from headgate.runtime.gate.options import GateOptions
-    from headgate.runtime.gate.server import run_gate
+    from headgate.runtime.gate.server import GateOptions, run_gate
 
     run_options = GateOptions(options.read, demo=demo, require_admin=options.admin_is_chosen)
     click.get_current_context().exit(run_gate(run_options))

@@ -4,17 +4,18 @@ Starlette and uvicorn are imported when it starts: a server without an admin lis
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from headgate.config import Address
 from headgate.observe import Collect
+from headgate.runtime.listen import listen_error
 from headgate.runtime.stderr import write_line
 
 if TYPE_CHECKING:
-    from headgate.observe.admin import Readiness, ReadState
-    from headgate.runtime.asgi_server import AsgiServer
+    from headgate.observe.admin import ReadState
 
-__all__ = ["AdminServer"]
+__all__ = ["start_admin"]
 
 _MAX_CONNECTIONS: Final = 64
 _CONNECTION_TIMEOUT: Final = 10.0
@@ -23,52 +24,35 @@ _CONNECTION_TIMEOUT: Final = 10.0
 _State = TypeVar("_State")
 
 
-class AdminServer(Generic[_State]):
-    """Shows the state of one server; see `admin_application` for the arguments."""
+async def start_admin(
+    address: Address,
+    closing: AsyncExitStack,
+    *,
+    state: "ReadState[_State]",
+    unready: Callable[[], str],
+    collect: Collect[_State],
+    to_json: Callable[[_State], object] | None = None,
+) -> list[Address]:
+    """Serve the admin application at `address` until `closing` ends; returns the numeric addresses bound.
 
-    def __init__(
-        self,
-        state: "ReadState[_State]",
-        unready: "Readiness",
-        collect: Collect[_State],
-        *,
-        to_json: Callable[[_State], object] | None = None,
-    ) -> None:
-        self._state = state
-        self._unready = unready
-        self._collect = collect
-        self._to_json = to_json
-        self._server: AsgiServer | None = None
+    See `admin_application` for the other arguments. Raises `ConfigurationError` when the address is not available.
+    """
+    from headgate.observe.admin import admin_application
+    from headgate.runtime.asgi_server import AsgiLimits, AsgiServer
 
-    @property
-    def addresses(self) -> list[tuple[str, int]]:
-        """Host and port of every listening socket; empty before the start."""
-        return [] if self._server is None else self._server.addresses
-
-    @property
-    def url(self) -> str:
-        """Where it listens, or "none"."""
-        return f"http://{Address(*self.addresses[0])}" if self.addresses else "none"
-
-    async def start(self, address: Address) -> None:
-        """Listen at `address`. Raises `OSError` when it is not available."""
-        from headgate.observe.admin import admin_application
-        from headgate.runtime.asgi_server import AsgiLimits, AsgiServer
-
-        server = AsgiServer(limits=AsgiLimits(_MAX_CONNECTIONS, _CONNECTION_TIMEOUT))
+    server = AsgiServer(limits=AsgiLimits(_MAX_CONNECTIONS, _CONNECTION_TIMEOUT))
+    try:
         await server.bind(*address)
-        self._server = server
-        application = admin_application(
-            self._state,
-            self._unready,
-            self._collect,
-            to_json=self._to_json,
-            addresses=self.addresses,
-            on_error=lambda error: write_line(f"headgate: internal error in the admin listener: {error!r}"),
-        )
-        await server.start(application)
-
-    async def close(self) -> None:
-        """Stop listening; requests under way are aborted."""
-        if self._server is not None:
-            await self._server.close()
+    except OSError as error:
+        raise listen_error("--admin", address, error) from None
+    closing.push_async_callback(server.close)
+    application = admin_application(
+        state,
+        unready,
+        collect,
+        to_json=to_json,
+        addresses=server.addresses,
+        on_error=lambda error: write_line(f"headgate: internal error in the admin listener: {error!r}"),
+    )
+    await server.start(application)
+    return [Address(*bound) for bound in server.addresses]

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-from collections.abc import Callable
 from typing import Final
 from urllib.parse import quote
 
@@ -15,7 +14,8 @@ from headgate.origin.bundle import Publication, Storefront
 from headgate.origin.bundle.storefront import METHODS
 from headgate.origin.gateway import Gateway
 from headgate.origin.response import Response
-from headgate.runtime.lifecycle import Server, run_server
+from headgate.runtime.backend import Backend
+from headgate.runtime.lifecycle import Lifecycle, Server, run_server
 from headgate.runtime.listen import listen_error
 from headgate.runtime.stderr import write_line
 
@@ -39,38 +39,49 @@ def run_bundle_server(path: str, *, listen: str, unpack: bool = False, profile: 
 
 
 class _BundleServer(Server):
-    """One bundle in its life-cycle."""
+    """A bundle in its life-cycle."""
 
     def __init__(self, publication: Publication, address: Address, *, unpack: bool) -> None:
+        super().__init__()
         self._publication = publication
-        self._address = address
         self._content = Storefront(publication, unpack=unpack)
-        self._gateway: Gateway | None = None
-        self._checking: asyncio.Task[None] | None = None
+        self._gateway = _new_gateway(self._content)
+        self.backend = _BundleProcess(self._gateway, publication, address)
 
-    @property
-    def drain_timeout(self) -> float:
-        return _DRAIN_TIMEOUT
-
-    async def start(self, unready: Callable[[], str], fail: Callable[[BaseException], None]) -> None:  # noqa: ARG002  # there is no admin listener
-        gateway = self._gateway = self._new_gateway()
-        try:
-            await gateway.start(self._address.host, self._address.port)
-        except OSError as error:
-            raise listen_error("--listen", self._address, error) from None
-        self._checking = asyncio.get_running_loop().create_task(self._check())
+    async def start(self, lifecycle: Lifecycle) -> None:  # noqa: ARG002  # there is no admin listener
+        self.closing.push_async_callback(self.backend.close)
+        await self.backend.start()
 
     def announce(self) -> None:
-        assert self._gateway is not None, "it has started"
         name = quote(os.fsencode(self._content.name))
         self.log(f"ready http://{Address(*self._gateway.addresses[0])}/{name}")
 
     async def reload(self) -> None:
         await self._publication.renew(at_once=True)
 
+
+class _BundleProcess(Backend):
+    """The gateway, and the check for a replaced file."""
+
+    def __init__(self, gateway: Gateway, publication: Publication, address: Address) -> None:
+        self._gateway = gateway
+        self._publication = publication
+        self._address = address
+        self._checking: asyncio.Task[None] | None = None
+
+    @property
+    def drain_timeout(self) -> float:
+        return _DRAIN_TIMEOUT
+
+    async def start(self) -> None:
+        try:
+            await self._gateway.start(*self._address)
+        except OSError as error:
+            raise listen_error("--listen", self._address, error) from None
+        self._checking = asyncio.get_running_loop().create_task(self._check())
+
     async def drain(self, seconds: float) -> None:
-        if self._gateway is not None:
-            await self._gateway.drain(seconds)
+        await self._gateway.drain(seconds)
 
     async def close(self) -> None:
         if self._checking is not None:
@@ -78,23 +89,24 @@ class _BundleServer(Server):
             await asyncio.gather(self._checking, return_exceptions=True)
         await self.drain(0)
 
-    def _new_gateway(self) -> Gateway:
-        def respond(request: RequestHead) -> Response:
-            return self._content.answer(request.method, request.host, request.target, request.fields)
-
-        gateway = Gateway(
-            origin=_UNUSED_ORIGIN,
-            gatekeeper=Gatekeeper(),
-            identify=client_address(),
-            routes=Routes([]),
-            reject=Rejections(),
-            local=respond,
-        )
-        gateway.allow = METHODS
-        return gateway
-
     async def _check(self) -> None:
         """Load the file again when it is replaced."""
         while True:
             await asyncio.sleep(_CHECK_INTERVAL)
             await self._publication.renew(at_once=True)
+
+
+def _new_gateway(content: Storefront) -> Gateway:
+    def respond(request: RequestHead) -> Response:
+        return content.answer(request.method, request.host, request.target, request.fields)
+
+    gateway = Gateway(
+        origin=_UNUSED_ORIGIN,
+        gatekeeper=Gatekeeper(),
+        identify=client_address(),
+        routes=Routes([]),
+        reject=Rejections(),
+        local=respond,
+    )
+    gateway.allow = METHODS
+    return gateway

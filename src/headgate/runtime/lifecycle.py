@@ -1,21 +1,23 @@
 """The life-cycle of every server process: start, ready, reload, drain, stop.
 
-`TRANSITIONS` is the whole rule. Events come from signals (`run_server`), from the parent of a worker (`worker_main`),
-and from the server's own operations when they end. This file does not know what a server serves.
+`Lifecycle.TRANSITIONS` is the whole rule. Events come from signals (`run_server`), from the supervisor of a worker
+(`worker_main`), and from the server's own operations when they end. This file does not know what a server serves.
 """
 
 import asyncio
 import signal
 from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
 from enum import Enum, auto
 from typing import Any, Final
 
 from headgate.config.tree import Loop
 from headgate.errors import HeadgateError
+from headgate.runtime.backend import Backend
 from headgate.runtime.event_loop import run
 from headgate.runtime.stderr import write_line
 
-__all__ = ["TRANSITIONS", "Action", "Event", "Lifecycle", "Phase", "Server", "run_server"]
+__all__ = ["Event", "Lifecycle", "Phase", "Server", "run_server"]
 
 
 class Phase(Enum):
@@ -40,33 +42,6 @@ class Event(Enum):
     DRAINED = auto()
 
 
-class Action(Enum):
-    """What is done on a transition."""
-
-    ANNOUNCE = auto()
-    RELOAD = auto()
-    POSTPONE_RELOAD = auto()
-    CONTINUE = auto()
-    DRAIN = auto()
-    STOP_AT_ONCE = auto()
-    FINISH = auto()
-
-
-TRANSITIONS: Final[dict[tuple[Phase, Event], tuple[Phase, Action]]] = {
-    (Phase.STARTING, Event.STARTED): (Phase.READY, Action.ANNOUNCE),
-    (Phase.STARTING, Event.RELOAD): (Phase.STARTING, Action.POSTPONE_RELOAD),
-    (Phase.STARTING, Event.STOP): (Phase.STOPPED, Action.FINISH),
-    (Phase.READY, Event.RELOAD): (Phase.RELOADING, Action.RELOAD),
-    (Phase.READY, Event.STOP): (Phase.DRAINING, Action.DRAIN),
-    (Phase.RELOADING, Event.RELOAD): (Phase.RELOADING, Action.POSTPONE_RELOAD),
-    (Phase.RELOADING, Event.RELOADED): (Phase.READY, Action.CONTINUE),
-    (Phase.RELOADING, Event.STOP): (Phase.DRAINING, Action.DRAIN),
-    (Phase.DRAINING, Event.STOP): (Phase.STOPPING, Action.STOP_AT_ONCE),
-    (Phase.DRAINING, Event.DRAINED): (Phase.STOPPED, Action.FINISH),
-    (Phase.STOPPING, Event.DRAINED): (Phase.STOPPED, Action.FINISH),
-}
-"""Phase and event to the next phase and the action. Events that a phase does not have are ignored."""
-
 _UNREADY: Final = {
     Phase.STARTING: "starting",
     Phase.DRAINING: "draining",
@@ -76,38 +51,27 @@ _UNREADY: Final = {
 
 
 class Server:
-    """What a life-cycle drives. The defaults are those of a server that has nothing to do in that phase."""
+    """What a life-cycle drives: what a process has beside the backend that accepts clients."""
 
-    @property
-    def drain_timeout(self) -> float:
-        """Seconds that requests under way may take after a stop."""
-        return 0.0
+    def __init__(self) -> None:
+        self.backend = Backend()
+        """What accepts clients; made by the start."""
+        self.closing = AsyncExitStack()
+        """What is released at the end."""
 
-    async def start(self, unready: Callable[[], str], fail: Callable[[BaseException], None]) -> None:
-        """Start to accept clients.
-
-        `unready` returns why the server accepts none, empty when it does; `fail` ends it with an exception.
-        """
+    async def start(self, lifecycle: "Lifecycle") -> None:
+        """Start the backend."""
         raise NotImplementedError
 
     def announce(self) -> None:
         """Report that clients are accepted."""
 
-    def unready(self) -> str:
-        """Return why no client is accepted although the server has started; empty when they are."""
-        return ""
-
     async def reload(self) -> None:
         """Read the configuration again and put it in force. Raises, and leaves all as it is, for an invalid one."""
 
-    async def drain(self, seconds: float) -> None:
-        """Accept no more clients, and return when those that are served are done, or after `seconds`.
-
-        A second call, with 0, while the first one waits makes both return.
-        """
-
     async def close(self) -> None:
         """Release everything, however far the start came."""
+        await self.closing.aclose()
 
     def log(self, message: str) -> None:
         """Write a message for the operator."""
@@ -122,83 +86,111 @@ class Lifecycle:
         """The current phase."""
         self._server = server
         self._reload_is_postponed = False
-        self._drain_seconds = 0.0
+        self._drain_seconds: float | None = None
         self._operation: asyncio.Task[None] | None = None
         self._earlier: list[asyncio.Task[None]] = []
         self._finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> None:
         """Start the server; return once it has stopped. Raises what its start raises, or what made it fail."""
-        self._begin(self._server.start(self.unready, self.fail), Event.STARTED)
+        self._begin(self._server.start(self), Event.STARTED)
         try:
             await self._finished
         finally:
             self.phase = Phase.STOPPED
-            await self._cancel_operations()
+            await _cancel([*self._earlier, *([self._operation] if self._operation is not None else [])])
             await self._server.close()
 
     def unready(self) -> str:
         """Return why no client is accepted; empty when they are."""
-        return _UNREADY.get(self.phase) or self._server.unready()
+        return _UNREADY.get(self.phase) or self._server.backend.unready()
 
     def reload(self) -> None:
         """Have the configuration reloaded: now, or after the start or the reload under way."""
         self._handle(Event.RELOAD)
 
     def stop(self, seconds: float | None = None) -> None:
-        """Stop after a drain of `seconds`, else of the server's own timeout; called a second time, at once."""
-        if self.phase in {Phase.READY, Phase.RELOADING}:
-            self._drain_seconds = self._server.drain_timeout if seconds is None else seconds
+        """Stop after a drain of `seconds`, else of the backend's own timeout; called a second time, at once."""
+        self._drain_seconds = seconds
         self._handle(Event.STOP)
 
     def fail(self, error: BaseException) -> None:
-        """Stop at once, and have `run` raise `error`."""
+        """Stop without a drain, and have `run` raise `error`."""
         if not self._finished.done():
             self._finished.set_exception(error)
 
     def _handle(self, event: Event) -> None:
-        transition = TRANSITIONS.get((self.phase, event))
+        transition = self.TRANSITIONS.get((self.phase, event))
         if transition is not None:
             self.phase, action = transition
-            self._perform(action)
+            action(self)
 
-    def _perform(self, action: Action) -> None:
-        match action:
-            case Action.ANNOUNCE:
-                self._announce()
-                self._start_postponed_reload()
-            case Action.CONTINUE:
-                self._start_postponed_reload()
-            case Action.POSTPONE_RELOAD:
-                self._reload_is_postponed = True
-            case Action.RELOAD:
-                self._begin(self._reload(), Event.RELOADED)
-            case Action.DRAIN:
-                self._begin(self._drain(), Event.DRAINED)
-            case Action.STOP_AT_ONCE:
-                self._begin(self._server.drain(0), Event.DRAINED)
-            case Action.FINISH:
-                if not self._finished.done():
-                    self._finished.set_result(None)
+    # The actions of the table.
 
     def _announce(self) -> None:
         try:
             self._server.announce()
         except Exception as error:  # such as a closed standard output
             self.fail(error)
+        self._continue()
 
-    def _start_postponed_reload(self) -> None:
+    def _continue(self) -> None:
         if self._reload_is_postponed:
             self._reload_is_postponed = False
             self._handle(Event.RELOAD)
 
+    def _postpone_reload(self) -> None:
+        self._reload_is_postponed = True
+
+    def _reload(self) -> None:
+        self._begin(self._reload_server(), Event.RELOADED)
+
+    def _drain(self) -> None:
+        self._begin(self._drain_backend(), Event.DRAINED)
+
+    def _stop_at_once(self) -> None:
+        self._begin(self._server.backend.drain(0), Event.DRAINED)
+
+    def _finish(self) -> None:
+        if not self._finished.done():
+            self._finished.set_result(None)
+
+    TRANSITIONS: Final[dict[tuple[Phase, Event], tuple[Phase, Callable[["Lifecycle"], None]]]] = {
+        (Phase.STARTING, Event.STARTED): (Phase.READY, _announce),
+        (Phase.STARTING, Event.RELOAD): (Phase.STARTING, _postpone_reload),
+        (Phase.STARTING, Event.STOP): (Phase.STOPPED, _finish),
+        (Phase.READY, Event.RELOAD): (Phase.RELOADING, _reload),
+        (Phase.READY, Event.STOP): (Phase.DRAINING, _drain),
+        (Phase.RELOADING, Event.RELOAD): (Phase.RELOADING, _postpone_reload),
+        (Phase.RELOADING, Event.RELOADED): (Phase.READY, _continue),
+        (Phase.RELOADING, Event.STOP): (Phase.DRAINING, _drain),
+        (Phase.DRAINING, Event.STOP): (Phase.STOPPING, _stop_at_once),
+        (Phase.DRAINING, Event.DRAINED): (Phase.STOPPED, _finish),
+        (Phase.STOPPING, Event.DRAINED): (Phase.STOPPED, _finish),
+    }
+    """Phase and event to the next phase and the action. Events that a phase does not have are ignored."""
+
+    # What the actions run.
+
+    async def _reload_server(self) -> None:
+        try:
+            await self._server.reload()
+        except (HeadgateError, OSError) as error:
+            self._server.log(f"headgate: {error}; the configuration in force stays as it is")
+        except Exception as error:
+            self._server.log(f"headgate: internal error in a reload: {type(error).__name__}: {error}")
+
+    async def _drain_backend(self) -> None:
+        await _cancel(self._earlier)  # a reload
+        backend = self._server.backend
+        await backend.drain(backend.drain_timeout if self._drain_seconds is None else self._drain_seconds)
+
     def _begin(self, operation: Coroutine[Any, Any, None], end: Event) -> None:
         """Run an operation; its end is the event `end`, unless another operation has begun meanwhile."""
-        task = asyncio.get_running_loop().create_task(operation)
         if self._operation is not None and not self._operation.done():
             self._earlier.append(self._operation)
-        self._operation = task
-        task.add_done_callback(lambda done: self._on_end(done, end))
+        self._operation = asyncio.get_running_loop().create_task(operation)
+        self._operation.add_done_callback(lambda task: self._on_end(task, end))
 
     def _on_end(self, task: asyncio.Task[None], end: Event) -> None:
         if task in self._earlier:
@@ -210,21 +202,6 @@ class Lifecycle:
             self.fail(error)
         elif task is self._operation:
             self._handle(end)
-
-    async def _reload(self) -> None:
-        try:
-            await self._server.reload()
-        except (HeadgateError, OSError) as error:
-            self._server.log(f"headgate: {error}; the configuration in force stays as it is")
-        except Exception as error:
-            self._server.log(f"headgate: internal error in a reload: {type(error).__name__}: {error}")
-
-    async def _drain(self) -> None:
-        await _cancel(self._earlier)  # a reload
-        await self._server.drain(self._drain_seconds)
-
-    async def _cancel_operations(self) -> None:
-        await _cancel([*self._earlier, *([self._operation] if self._operation is not None else [])])
 
 
 async def _cancel(tasks: list[asyncio.Task[None]]) -> None:

@@ -16,37 +16,45 @@ _MISSING_FAMILY: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
 
 @contextmanager
-def reserve_addresses(address: Address) -> Iterator[list[tuple[str, int]]]:
-    """Reserve every address of a host while inside, those of both families for "*". Raises `OSError`.
+def reserve_addresses(flag: str, address: Address) -> Iterator[list[Address]]:
+    """Reserve every address of a host while inside, those of both families for "*".
 
-    Gives the numeric addresses with the true port. SO_REUSEPORT alone would let this program in beside another one's
-    sockets: so a socket without it is bound first. The socket that stays is bound and never listens; it keeps a port
-    that the system chose.
+    Gives the numeric addresses with the true port; raises `ConfigurationError`, which names `flag`. SO_REUSEPORT alone
+    would let this program in beside another one's sockets: so a socket without it is bound first. The socket that stays
+    is bound and never listens; it keeps a port that the system chose.
     """
+    with ExitStack() as kept:
+        try:
+            bound = _reserve(address, kept)
+        except OSError as error:
+            raise listen_error(flag, address, error) from None
+        yield bound
+
+
+def _reserve(address: Address, kept: ExitStack) -> list[Address]:
     found = socket.getaddrinfo(
         None if address.host == "*" else address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
-    bound: list[tuple[str, int]] = []
+    bound: list[Address] = []
     missing: OSError | None = None
-    with ExitStack() as kept:
-        for family, _, _, _, where in dict.fromkeys(found):
-            # All families share the port that the system chose for the first.
-            chosen = bound[0][1] if bound else address.port
-            try:
-                with socket.socket(family, socket.SOCK_STREAM) as probe:
-                    port = _bind(probe, (where[0], chosen, *where[2:]))
-                sharing = kept.enter_context(socket.socket(family, socket.SOCK_STREAM))
-                sharing.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-                _bind(sharing, (where[0], port, *where[2:]))
-            except OSError as error:
-                if error.errno not in _MISSING_FAMILY:
-                    raise
-                missing = error  # such as ::1 of localhost on a machine without IPv6
-            else:
-                bound.append((str(where[0]), port))
-        if missing is not None and not bound:
-            raise missing
-        yield bound
+    for family, _, _, _, where in dict.fromkeys(found):
+        # All families share the port that the system chose for the first.
+        chosen = bound[0].port if bound else address.port
+        try:
+            with socket.socket(family, socket.SOCK_STREAM) as probe:
+                port = _bind(probe, (where[0], chosen, *where[2:]))
+            sharing = kept.enter_context(socket.socket(family, socket.SOCK_STREAM))
+            sharing.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            _bind(sharing, (where[0], port, *where[2:]))
+        except OSError as error:
+            if error.errno not in _MISSING_FAMILY:
+                raise
+            missing = error  # such as ::1 of localhost on a machine without IPv6
+        else:
+            bound.append(Address(str(where[0]), port))
+    if missing is not None and not bound:
+        raise missing
+    return bound
 
 
 def _bind(sock: socket.socket, where: tuple[Any, ...]) -> int:

@@ -13,7 +13,7 @@ from headgate.config import Configuration
 from headgate.limit import Master
 from headgate.link import MasterLink
 from headgate.runtime.gate.build import log_warnings
-from headgate.runtime.lifecycle import Server, run_server
+from headgate.runtime.lifecycle import Lifecycle, Server, run_server
 
 __all__ = ["read_counts", "run_master"]
 
@@ -32,21 +32,21 @@ class _MasterServer(Server):
     """A master in its life-cycle. It has nothing to drain: gatekeepers reconnect by themselves."""
 
     def __init__(self, read: ReadConfiguration, *, as_json: bool) -> None:
+        super().__init__()
         self._read = read
         self._as_json = as_json
         self._tree, _ = read()
-        self._link: MasterLink | None = None
         self._reporting: asyncio.Task[None] | None = None
 
-    async def start(self, unready: Callable[[], str], fail: Callable[[BaseException], None]) -> None:  # noqa: ARG002  # there is no admin listener
+    async def start(self, lifecycle: Lifecycle) -> None:
         link = self._link = MasterLink(_new_master(self._tree), f"tcp://{self._tree.master.listen}")
+        self.closing.callback(link.close)
         loop = asyncio.get_running_loop()
         link.start(loop)
         if self._as_json:
-            self._reporting = loop.create_task(_report(link, fail))
+            self._reporting = loop.create_task(_report(link, lifecycle.fail))
 
     def announce(self) -> None:
-        assert self._link is not None, "it has started"
         log_warnings(self._tree, self.log)
         accounting, control = self._link.endpoints
         self.log(f"headgate: domains {len(self._link.master.domains)} control {control}")
@@ -54,7 +54,6 @@ class _MasterServer(Server):
         self.log(f"ready {accounting}")
 
     async def reload(self) -> None:
-        assert self._link is not None, "it has started"
         tree, file = self._read()
         if file is None:
             self.log("headgate: there is no configuration file to read again")
@@ -70,8 +69,7 @@ class _MasterServer(Server):
         if self._reporting is not None:
             self._reporting.cancel()
             await asyncio.gather(self._reporting, return_exceptions=True)
-        if self._link is not None:
-            self._link.close()
+        await super().close()
 
 
 def _new_master(tree: Configuration) -> Master:

@@ -50,10 +50,10 @@ class WorkerSpec(Protocol[_State]):
     def configuration(self, number: int) -> msgspec.Struct:
         """Return the `Configure` message for a worker."""
 
-    def on_message(self, worker: "WorkerProcess[_State]", message: Any) -> None:
+    def on_worker_message(self, worker: "WorkerProcess[_State]", message: Any) -> None:
         """Handle a message of a kind that not every supervisor has."""
 
-    def on_exit(self, worker: "WorkerProcess[_State]") -> None:
+    def on_worker_exit(self, worker: "WorkerProcess[_State]") -> None:
         """Keep what is needed of a worker that has ended."""
 
 
@@ -111,7 +111,7 @@ class WorkerProcess(Generic[_State]):
                 self.ready = True
                 self._settled.set()
             else:
-                self._spec.on_message(self, message)
+                self._spec.on_worker_message(self, message)
         self.ready = False
         self._settled.set()
         for query in self._queries:
@@ -162,7 +162,7 @@ class Supervisor(Generic[_State]):
         return "" if any(worker.ready for worker in self.workers) else "starting"
 
     async def states(self, *, whole: bool) -> list[_State]:
-        """Return the states of the workers that run; those that end meanwhile are left to the spec's `on_exit`."""
+        """Return the states of the workers that run; `on_worker_exit` has those that end meanwhile."""
         workers = self.workers
         states = await asyncio.gather(*(worker.state(whole=whole) for worker in workers))
         return [state for worker, state in zip(workers, states, strict=True) if worker.process.pid in self._running]
@@ -200,7 +200,7 @@ class Supervisor(Generic[_State]):
         """Wait until a worker has ended, and forget it; returns why it ended."""
         reason = await worker.ended()
         if self._running.pop(worker.process.pid, None) is not None:
-            self._spec.on_exit(worker)
+            self._spec.on_worker_exit(worker)
         return reason
 
     async def _spawn(self, number: int) -> WorkerProcess[_State]:

@@ -2,13 +2,14 @@
 
 import asyncio
 import json
+from contextlib import AsyncExitStack
 
 import pytest
 from msgspec.structs import replace
 
 from headgate.config import Address
 from headgate.observe import DomainState, HeldIdentifier, State, gate_metrics
-from headgate.runtime.admin_server import AdminServer
+from headgate.runtime.admin_server import start_admin
 
 STATE = State((DomainState("default", ("1/s burst 1",), accepted=1, held=(HeldIdentifier(r"\xff", 2.0, 1.0),)),))
 
@@ -21,16 +22,17 @@ def responses(*requests, unready="", host="127.0.0.1", state=state):
     """Return the response to each raw request, each on its own connection."""
 
     async def main():
-        admin = AdminServer(state, lambda: unready, gate_metrics)
-        await admin.start(Address(host, 0))
-        received = []
-        for request in requests:
-            reader, writer = await asyncio.open_connection("127.0.0.1", admin.addresses[0][1])
-            writer.write(request)
-            received.append(await reader.read())
-            writer.close()
-            await writer.wait_closed()
-        await admin.close()
+        async with AsyncExitStack() as closing:
+            bound = await start_admin(
+                Address(host, 0), closing, state=state, unready=lambda: unready, collect=gate_metrics
+            )
+            received = []
+            for request in requests:
+                reader, writer = await asyncio.open_connection("127.0.0.1", bound[0][1])
+                writer.write(request)
+                received.append(await reader.read())
+                writer.close()
+                await writer.wait_closed()
         return received
 
     return asyncio.run(main())

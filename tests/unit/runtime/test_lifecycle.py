@@ -5,26 +5,42 @@ import asyncio
 import pytest
 
 from headgate.errors import ConfigurationError
-from headgate.runtime.lifecycle import TRANSITIONS, Event, Lifecycle, Phase, Server
+from headgate.runtime.backend import Backend
+from headgate.runtime.lifecycle import Event, Lifecycle, Phase, Server
 
 STARTING, READY, RELOADING = Phase.STARTING, Phase.READY, Phase.RELOADING
 DRAINING, STOPPING, STOPPED = Phase.DRAINING, Phase.STOPPING, Phase.STOPPED
 
 
+class RecordingBackend(Backend):
+    """Has its drains recorded by the server."""
+
+    drain_timeout = 7.0
+    reason = ""
+
+    def __init__(self, server):
+        self._server = server
+
+    def unready(self):
+        return self.reason
+
+    async def drain(self, seconds):
+        if seconds == 0 and "drain" in self._server.held:
+            self._server.held["drain"].set()
+        await self._server.operation("drain", seconds)
+
+
 class RecordingServer(Server):
-    """Records the calls; each operation waits until it is released by name."""
+    """Records the calls; each operation in `hold` waits until it is released."""
 
     def __init__(self, *, hold=(), error=None, reload_error=None):
+        super().__init__()
+        self.backend = RecordingBackend(self)
         self.calls = []
         self.messages = []
-        self.reason = ""
         self.error = error
         self.reload_error = reload_error
         self.held = {name: asyncio.Event() for name in hold}
-
-    @property
-    def drain_timeout(self):
-        return 7.0
 
     async def operation(self, name, *more):
         self.calls.append((name, *more))
@@ -35,8 +51,8 @@ class RecordingServer(Server):
             self.calls.append((f"{name} cancelled",))
             raise
 
-    async def start(self, unready, fail):
-        self.fail = fail
+    async def start(self, lifecycle):
+        self.fail = lifecycle.fail
         await self.operation("start")
         if self.error is not None:
             raise self.error
@@ -44,18 +60,10 @@ class RecordingServer(Server):
     def announce(self):
         self.calls.append(("announce",))
 
-    def unready(self):
-        return self.reason
-
     async def reload(self):
         await self.operation("reload")
         if self.reload_error is not None:
             raise self.reload_error
-
-    async def drain(self, seconds):
-        if seconds == 0 and "drain" in self.held:
-            self.held["drain"].set()
-        await self.operation("drain", seconds)
 
     async def close(self):
         self.calls.append(("close",))
@@ -169,7 +177,7 @@ def test_stop_while_reloading_cancels_the_reload_before_the_drain():
     assert server.names == ["start", "announce", "reload", "reload cancelled", "drain", "close"]
 
 
-def test_stop_when_ready_drains_for_the_servers_timeout():
+def test_stop_when_ready_drains_for_the_timeout_of_the_backend():
     async def steps(server, lifecycle):
         lifecycle.stop()
         await turn()
@@ -200,7 +208,7 @@ def test_second_stop_ends_the_drain():
 
 
 def test_every_row_of_the_table_is_tested_here():
-    assert set(TRANSITIONS) == {
+    assert set(Lifecycle.TRANSITIONS) == {
         (STARTING, Event.STARTED),
         (STARTING, Event.RELOAD),
         (STARTING, Event.STOP),
@@ -233,7 +241,7 @@ def test_events_that_a_phase_does_not_have_are_ignored():
 
 def test_server_may_be_unready_although_it_has_started():
     async def steps(server, lifecycle):
-        server.reason = "starting"
+        server.backend.reason = "starting"
         assert lifecycle.unready() == "starting"
 
     run(steps)

@@ -5,6 +5,7 @@ import socket
 import pytest
 
 from headgate.config import Address
+from headgate.errors import ConfigurationError
 from headgate.runtime.listen import listen_error, reserve_addresses
 
 
@@ -22,7 +23,7 @@ def listening(address, *, sharing):
 
 
 def test_reserved_address_is_open_to_sockets_that_share_only():
-    with reserve_addresses(Address("127.0.0.1", 0)) as [address]:
+    with reserve_addresses("--listen", Address("127.0.0.1", 0)) as [address]:
         assert address[1]
         with listening(address, sharing=True), listening(address, sharing=True):
             pass
@@ -34,15 +35,15 @@ def test_reserved_address_is_open_to_sockets_that_share_only():
 def test_address_that_another_program_shares_is_not_available():
     with (
         listening(("127.0.0.1", 0), sharing=True) as taken,
-        pytest.raises(OSError, match="in use"),
-        reserve_addresses(Address(*taken.getsockname())),
+        pytest.raises(ConfigurationError, match=r"is taken by another program; .* with --listen$"),
+        reserve_addresses("--listen", Address(*taken.getsockname())),
     ):
         pass
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="there is no IPv6 here")
 def test_star_reserves_both_families_at_one_port():
-    with reserve_addresses(Address("*", 0)) as found:
+    with reserve_addresses("--listen", Address("*", 0)) as found:
         assert {host for host, _ in found} == {"0.0.0.0", "::"}
         assert len({port for _, port in found}) == 1
 
@@ -50,7 +51,7 @@ def test_star_reserves_both_families_at_one_port():
 def test_all_addresses_of_a_host_have_one_port(monkeypatch):
     found = [(socket.AF_INET, 1, 6, "", ("127.0.0.1", 0)), (socket.AF_INET, 1, 6, "", ("127.0.0.2", 0))]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
-    with reserve_addresses(Address("both", 0)) as [one, other]:
+    with reserve_addresses("--listen", Address("both", 0)) as [one, other]:
         assert (one[0], other[0]) == ("127.0.0.1", "127.0.0.2")
         assert one[1] == other[1]
 
@@ -58,10 +59,13 @@ def test_all_addresses_of_a_host_have_one_port(monkeypatch):
 def test_missing_address_is_skipped_if_the_host_has_another(monkeypatch):
     found = [(socket.AF_INET, 1, 6, "", ("192.0.2.1", 0)), (socket.AF_INET, 1, 6, "", ("127.0.0.1", 0))]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
-    with reserve_addresses(Address("both", 0)) as [address]:
+    with reserve_addresses("--listen", Address("both", 0)) as [address]:
         assert address[0] == "127.0.0.1"
     del found[1]
-    with pytest.raises(OSError, match=os.strerror(errno.EADDRNOTAVAIL)), reserve_addresses(Address("both", 0)):
+    with (
+        pytest.raises(ConfigurationError, match=os.strerror(errno.EADDRNOTAVAIL).lower()),
+        reserve_addresses("--listen", Address("both", 0)),
+    ):
         pass
 
 

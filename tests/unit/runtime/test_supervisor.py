@@ -36,10 +36,10 @@ class Spec:
     def configuration(self, number):
         return StateReport(number)
 
-    def on_message(self, worker, message):
+    def on_worker_message(self, worker, message):
         raise AssertionError(message)
 
-    def on_exit(self, worker):
+    def on_worker_exit(self, worker):
         self.codes.append(worker.process.returncode)
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec.structs import replace
+
 from headgate import advice
 from headgate.config import Configuration, DomainSection
 from headgate.errors import ConfigurationError
@@ -24,12 +26,17 @@ __all__ = [
     "build_gateway",
     "build_master",
     "domains_with_kept_holds",
+    "keep_restart_keys",
     "log_warnings",
     "require_gate",
+    "restart_keys",
 ]
 
 CATCH_ALL = "default"
 """The name of the domain that takes all requests, where rules are given without a domain."""
+
+_RESTART_KEYS = ("listen", "origin", "admin", "workers", "master", "accounting", "loop", "tls", "timeouts", "bounds")
+"""Keys of the gate that only a restart can change."""
 
 
 class Composition(NamedTuple):
@@ -145,3 +152,14 @@ def domains_with_kept_holds(tree: Configuration, old: Composition, new: Composit
     if tree.gate.master != "embedded":
         return names
     return names - {domain.name for domain in set(new.domains) - set(old.domains)}
+
+
+def restart_keys(old: Configuration, new: Configuration) -> list[str]:
+    """Return the keys that differ and that only a restart can change."""
+    changed = [f"gate.{name}" for name in _RESTART_KEYS if getattr(old.gate, name) != getattr(new.gate, name)]
+    return changed + (["master.listen"] if old.master.listen != new.master.listen else [])
+
+
+def keep_restart_keys(old: Configuration, new: Configuration) -> Configuration:
+    """Return the new configuration with the old values of the keys that only a restart can change."""
+    return replace(new, gate=replace(new.gate, **{name: getattr(old.gate, name) for name in _RESTART_KEYS}))

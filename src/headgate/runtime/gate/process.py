@@ -18,19 +18,21 @@ from headgate.link import GatekeeperLink
 from headgate.observe import DomainState, HeldIdentifier, State
 from headgate.observe.state import identifier_digest, identifier_text
 from headgate.origin.gateway import TlsKeys
+from headgate.runtime.backend import Backend
 from headgate.runtime.gate.build import (
     Composition,
     build_gatekeeper,
     build_gateway,
     compose,
     domains_with_kept_holds,
+    keep_restart_keys,
     require_gate,
 )
 from headgate.runtime.gate.bundle_loader import load_bundles
 from headgate.runtime.listen import listen_error
 from headgate.runtime.stderr import write_line
 
-__all__ = ["GateConfiguration", "GateProcess", "master_counters", "restart_keys"]
+__all__ = ["GateConfiguration", "GateProcess", "master_counters"]
 
 _FORGET_INTERVAL: Final = 0.1
 _BUNDLE_CHECK_INTERVAL: Final = 1.0
@@ -39,34 +41,29 @@ _MAX_FORGOTTEN: Final = 1_000
 _MAX_HELD: Final = 10
 _SUBSCRIBE_TIMEOUT: Final = 0.25
 _SUBSCRIBE_CHECKS: Final = 50
-_RESTART_KEYS: Final = (
-    *("listen", "origin", "admin", "workers", "master", "accounting", "loop", "tls", "timeouts", "bounds"),
-)
-"""Keys of the gate that only a restart can change."""
 
 
 class GateConfiguration(msgspec.Struct, frozen=True):
-    """The configuration of one worker of several."""
+    """The configuration of one process of a gate."""
 
     tree: Configuration
-    """The configuration; `gate.listen` is the address that the supervisor has reserved."""
+    address: Address
+    """Where to listen; reserved, and shared with other processes."""
     bus: str = ""
     """The address of the supervisor's master; empty where the master is where `tree` says."""
 
 
-class GateProcess:
+class GateProcess(Backend):
     """A gateway with its gatekeeper, link and bundles.
 
-    `is_worker` for one of several that share the listening address; `bus` is then the address of the master that they
-    share, empty where the master is where `tree` says. Raises `ConfigurationError` for a configuration that cannot be
-    served.
+    Raises `ConfigurationError` for a configuration that cannot be served.
     """
 
-    def __init__(self, tree: Configuration, *, bus: str = "", is_worker: bool = False) -> None:
-        self.tree = tree
+    def __init__(self, configuration: GateConfiguration) -> None:
+        tree = self.tree = configuration.tree
         """The configuration in force."""
-        self._bus = bus
-        self._is_worker = is_worker
+        self._address = configuration.address
+        self._bus = configuration.bus
         require_gate(tree)
         self._composed = compose(tree)
         self._bundles = load_bundles(tree, complain=_log)
@@ -82,23 +79,24 @@ class GateProcess:
             raise
         self._periodic: list[asyncio.Task[None]] = []
 
-    async def start(self) -> Address:
-        """Accept clients; returns the address bound. Raises `ConfigurationError` when it is not available."""
+    @property
+    def drain_timeout(self) -> float:
+        return self.tree.gate.drain
+
+    async def start(self) -> None:
         if self._link is not None:
             self._link.start(asyncio.get_running_loop())
             await self._wait_for_master(self._link)
-        address = Address.parse(self.tree.gate.listen)
         tls = self._keys.context if self._keys is not None else None
         try:
-            await self._gateway.start(address.host, address.port, tls=tls, reuse_port=self._is_worker)
+            await self._gateway.start(*self._address, tls=tls, reuse_port=True)
         except OSError as error:
-            raise listen_error("--listen", address, error) from None
+            raise listen_error("--listen", self._address, error) from None
         loop = asyncio.get_running_loop()
         self._periodic = [loop.create_task(task) for task in (self._forget(), self._check_bundles())]
         # The objects built so far stay: the garbage collector need not look at them again.
         gc.collect()
         gc.freeze()
-        return Address(*self._gateway.addresses[0])
 
     async def _wait_for_master(self, link: GatekeeperLink) -> None:
         """Wait for a master that is connecting, so that it gets the first request; not for long if there is none."""
@@ -107,16 +105,10 @@ class GateProcess:
                 return
             await asyncio.sleep(_SUBSCRIBE_TIMEOUT / _SUBSCRIBE_CHECKS)
 
-    def unready(self) -> str:
-        """Return why no client is accepted although it has started: never."""
-        return ""
-
     async def drain(self, seconds: float) -> None:
-        """Accept no more clients, and give requests under way `seconds` to finish."""
         await self._gateway.drain(seconds)
 
     async def close(self) -> None:
-        """Close all connections, and release everything."""
         for task in self._periodic:
             task.cancel()
             with suppress(asyncio.CancelledError):
@@ -125,15 +117,12 @@ class GateProcess:
         if self._link is not None:
             self._link.close()
 
-    async def reload(self, tree: Configuration) -> list[str]:
+    async def reload(self, configuration: GateConfiguration) -> None:
         """Put another configuration in force, as far as that is possible while clients are connected.
 
-        Returns the changed keys that need a restart. Raises `ConfigurationError`, and changes nothing, for a
-        configuration that cannot be served. TLS keys and bundles are read again in any case, bundles by a thread: that
-        may take long.
+        TLS keys and bundles are read again in any case, bundles by a thread: that may take long.
         """
-        restart = restart_keys(self.tree, tree)
-        tree = _without_restart_keys(self.tree, tree)
+        tree = keep_restart_keys(self.tree, configuration.tree)
         require_gate(tree)
         composed = compose(tree)
         bundles = await asyncio.to_thread(load_bundles, tree, self._bundles, complain=_log)
@@ -147,7 +136,6 @@ class GateProcess:
         self._bundles = bundles
         # The gateway stays, with its connections; its policy is replaced.
         self._gateway.policy = build_gateway(tree, composed, gatekeeper, bundles).policy
-        return restart
 
     async def state(self, *, whole: bool) -> State:
         """Return the state; who is held longest only if `whole`: that looks at every hold, with pauses for requests."""
@@ -241,18 +229,6 @@ def master_counters(master: Master) -> dict[str, int]:
         "shadowed": master.shadowed,
         "accounting_ahead": master.ahead,
     }
-
-
-def restart_keys(old: Configuration, new: Configuration) -> list[str]:
-    """Return the keys that differ and that only a restart can change."""
-    changed = [f"gate.{name}" for name in _RESTART_KEYS if getattr(old.gate, name) != getattr(new.gate, name)]
-    return changed + (["master.listen"] if old.master.listen != new.master.listen else [])
-
-
-def _without_restart_keys(old: Configuration, new: Configuration) -> Configuration:
-    """Return the new configuration with the old values of the keys that only a restart can change."""
-    kept = {name: getattr(old.gate, name) for name in _RESTART_KEYS}
-    return msgspec.structs.replace(new, gate=msgspec.structs.replace(new.gate, **kept))
 
 
 def _log(message: str) -> None:

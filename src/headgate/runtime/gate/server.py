@@ -1,22 +1,33 @@
 """The gate as a server: configuration, admin listener, demonstration, and one process or several workers."""
 
 from collections.abc import Callable
-from contextlib import AsyncExitStack
-from typing import Protocol
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from headgate.config import Address, Configuration
-from headgate.observe import State, gate_metrics
-from headgate.runtime.admin_server import AdminServer
-from headgate.runtime.gate.build import log_warnings
-from headgate.runtime.gate.options import GateOptions
-from headgate.runtime.gate.process import GateProcess
+from headgate.errors import ConfigurationError
+from headgate.observe import gate_metrics
+from headgate.runtime.admin_server import start_admin
+from headgate.runtime.gate.build import log_warnings, restart_keys
+from headgate.runtime.gate.process import GateConfiguration, GateProcess
 from headgate.runtime.gate.workers import GateWorkers
-from headgate.runtime.lifecycle import Server, run_server
-from headgate.runtime.listen import listen_error
+from headgate.runtime.lifecycle import Lifecycle, Server, run_server
+from headgate.runtime.listen import reserve_addresses
 
-__all__ = ["run_gate"]
+__all__ = ["GateOptions", "run_gate"]
+
+
+@dataclass(frozen=True)
+class GateOptions:
+    """What a gate needs beside its configuration."""
+
+    read: Callable[[], tuple[Configuration, str | None]]
+    """Reads the configuration, at the start and at each reload; also returns the name of its file, if there is one."""
+    demo: bool = False
+    """Whether to start a sample origin, and to print what to try."""
+    require_admin: bool = False
+    """Whether an admin address that is in use is an error although it is the default one."""
 
 
 def run_gate(options: GateOptions) -> int:
@@ -25,108 +36,71 @@ def run_gate(options: GateOptions) -> int:
     return run_server(_GateServer(options, tree), loop=tree.gate.loop)
 
 
-class _Backend(Protocol):
-    """What accepts clients: this process, or its workers."""
-
-    async def start(self) -> Address:
-        """Start; returns the address that it listens at."""
-
-    def unready(self) -> str:
-        """Return why no client is accepted although it has started; empty when they are."""
-
-    async def state(self, *, whole: bool) -> State:
-        """Return the state; who is held longest only if `whole`."""
-
-    async def reload(self, tree: Configuration) -> list[str]:
-        """Put another configuration in force; returns the changed keys that need a restart."""
-
-    async def drain(self, seconds: float) -> None:
-        """Accept no more clients, and wait for requests under way."""
-
-    async def close(self) -> None:
-        """Release everything."""
-
-
 class _GateServer(Server):
     """A gate in its life-cycle."""
 
     def __init__(self, options: GateOptions, tree: Configuration) -> None:
+        super().__init__()
         self._options = options
-        self._closing = AsyncExitStack()
-        self._demo_origin = ""
         self._tree = tree
-        self._backend: _Backend | None = None
-        self._admin: AdminServer[State] | None = None
-        self._address = Address.parse(self._tree.gate.listen)
+        self._address = Address.parse(tree.gate.listen)
+        self._demo_origin = ""
+        self._admin = "none"
 
-    @property
-    def drain_timeout(self) -> float:
-        return self._tree.gate.drain
-
-    async def start(self, unready: Callable[[], str], fail: Callable[[BaseException], None]) -> None:  # noqa: ARG002  # nothing of a gate fails by itself
+    async def start(self, lifecycle: Lifecycle) -> None:
         if self._options.demo:
             from headgate.runtime.demo_origin import DemoOrigin
 
             origin = DemoOrigin()
-            self._closing.push_async_callback(origin.close)
+            self.closing.push_async_callback(origin.close)
             self._demo_origin = await origin.start()
             self._tree = self._with_demo_origin(self._tree)
-        backend = GateProcess(self._tree) if self._tree.gate.workers == 1 else GateWorkers(self._tree)
-        self._backend = backend
-        self._closing.push_async_callback(backend.close)
+        reserved = self.closing.enter_context(reserve_addresses("--listen", self._address))
+        configuration = GateConfiguration(self._tree, self._address._replace(port=reserved[0].port))
+        self._address = reserved[0]
+        self.backend = GateProcess(configuration) if self._tree.gate.workers == 1 else GateWorkers(configuration)
+        self.closing.push_async_callback(self.backend.close)
         if self._tree.gate.admin:
-            await self._start_admin(backend, unready)
-        self._address = await backend.start()
+            await self._start_admin(lifecycle)
+        await self.backend.start()
 
-    async def _start_admin(self, backend: _Backend, unready: Callable[[], str]) -> None:
+    async def _start_admin(self, lifecycle: Lifecycle) -> None:
         """Open the admin listener; without one where the default address is in use, as by another gate."""
         configured = self._tree.gate.admin
-        address = Address.parse(configured)
-        admin = AdminServer(backend.state, unready, gate_metrics)
+        state, unready = self.backend.state, lifecycle.unready
         try:
-            await admin.start(address)
-        except OSError as error:
+            bound = await start_admin(
+                Address.parse(configured), self.closing, state=state, unready=unready, collect=gate_metrics
+            )
+        except ConfigurationError:
             if self._options.require_admin or configured != Configuration().gate.admin:
-                raise listen_error("--admin", address, error) from None
-            return
-        self._closing.push_async_callback(admin.close)
-        self._admin = admin
+                raise
+        else:
+            self._admin = f"http://{bound[0]}"
 
     def announce(self) -> None:
         gate = self._tree.gate
         url = f"{'https' if gate.tls.cert else 'http'}://{self._address}"
-        admin = self._admin.url if self._admin is not None else "none"
         if self._options.demo:
             from headgate.runtime.demo_origin import demo_banner
 
-            print(demo_banner(url, admin, gate.origin), flush=True)  # noqa: T201  # for people, on stdout
-        elif self._admin is None and gate.admin:
-            self.log(f"headgate: {gate.admin} is taken, so there is no admin listener; choose another with --admin")
+            print(demo_banner(url, self._admin, gate.origin), flush=True)  # noqa: T201  # for people, on stdout
+        elif self._admin == "none" and gate.admin:
+            self.log(f"headgate: {gate.admin} is in use; starting without admin listener (choose another with --admin)")
         log_warnings(self._tree, self.log)
-        self.log(f"headgate: origin {gate.origin} master {gate.master} workers {gate.workers} admin {admin}")
+        self.log(f"headgate: origin {gate.origin} master {gate.master} workers {gate.workers} admin {self._admin}")
         # Scripts take the address from this line, so it has nothing else.
         self.log(f"ready {url}")
 
-    def unready(self) -> str:
-        return self._backend.unready() if self._backend is not None else "starting"
-
     async def reload(self) -> None:
-        assert self._backend is not None, "a reload follows the start"
         tree, file = self._options.read()
         tree = self._with_demo_origin(tree)
-        restart = await self._backend.reload(tree)
-        self._tree = tree
+        restart = restart_keys(self._tree, tree)
+        await self.backend.reload(GateConfiguration(tree, self._address))
         log_warnings(tree, self.log)
         sources = [*([file] if file else []), *(["the certificate"] if tree.gate.tls.cert else [])]
         rest = f"; a restart is needed for {', '.join(restart)}" if restart else ""
         self.log(f"headgate: {' and '.join(sources) or 'nothing'} read again{rest}")
-
-    async def drain(self, seconds: float) -> None:
-        if self._backend is not None:
-            await self._backend.drain(seconds)
-
-    async def close(self) -> None:
-        await self._closing.aclose()
 
     def _with_demo_origin(self, tree: Configuration) -> Configuration:
         return replace(tree, gate=replace(tree.gate, origin=self._demo_origin)) if self._demo_origin else tree

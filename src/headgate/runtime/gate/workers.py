@@ -6,26 +6,26 @@ stops.
 
 import asyncio
 import tempfile
-from contextlib import AsyncExitStack
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
-from headgate.config import Address, Configuration
+from headgate.config import Configuration
 from headgate.limit import Master
 from headgate.link import MasterLink
 from headgate.observe import State, merge_states
-from headgate.runtime.gate.build import build_master, check_composition, compose, require_gate
-from headgate.runtime.gate.process import GateConfiguration, master_counters, restart_keys
+from headgate.runtime.backend import Backend
+from headgate.runtime.gate.build import build_master, check_composition, compose, keep_restart_keys, require_gate
+from headgate.runtime.gate.process import GateConfiguration, master_counters
 from headgate.runtime.ipc import Configure, Ready, StartFailed, StateReport
-from headgate.runtime.listen import listen_error, reserve_addresses
 from headgate.runtime.supervisor import Supervisor, WorkerProcess
 
 __all__ = ["GateWorkers"]
 
 
-class GateWorkers:
+class GateWorkers(Backend):
     """The workers, and the master that they share unless it is elsewhere.
 
     Raises `ConfigurationError` for a configuration that cannot be served.
@@ -35,38 +35,30 @@ class GateWorkers:
     message_type: Any = Ready | StartFailed | StateReport[State]
     initial_state: State = State(workers=0)
 
-    def __init__(self, tree: Configuration) -> None:
+    def __init__(self, configuration: GateConfiguration) -> None:
+        tree = configuration.tree
         require_gate(tree)
         check_composition(tree)
-        self._tree = tree
-        self._address = Address.parse(tree.gate.listen)
-        self._closing = AsyncExitStack()
+        self._configuration = configuration
+        self._closing = ExitStack()
         self._ended = self.initial_state
         self._supervisor = Supervisor(self, tree.gate.workers, loop=tree.gate.loop)
         self._link: MasterLink | None = None
-        self._bus = ""
 
-    async def start(self) -> Address:
-        """Start the workers; returns their address when all accept clients.
+    @property
+    def drain_timeout(self) -> float:
+        return self._configuration.tree.gate.drain
 
-        Raises `ConfigurationError` when an address is not available or a worker cannot start.
-        """
-        try:
-            reserved = self._closing.enter_context(reserve_addresses(self._address))
-        except OSError as error:
-            raise listen_error("--listen", self._address, error) from None
-        self._address = self._address._replace(port=reserved[0][1])
-        if self._tree.gate.master == "embedded":
+    async def start(self) -> None:
+        if self._configuration.tree.gate.master == "embedded":
             folder = self._closing.enter_context(tempfile.TemporaryDirectory(prefix="headgate-"))
-            self._bus = f"ipc://{Path(folder) / 'bus'}"
-            self._link = MasterLink(_new_master(self._tree), self._bus)
+            self._configuration = replace(self._configuration, bus=f"ipc://{Path(folder) / 'bus'}")
+            self._link = MasterLink(_new_master(self._configuration.tree), self._configuration.bus)
             self._closing.callback(self._link.close)
             self._link.start(asyncio.get_running_loop())
         await self._supervisor.start()
-        return self._address
 
     def unready(self) -> str:
-        """Return why no worker accepts clients; empty when one does."""
         return self._supervisor.unready()
 
     async def state(self, *, whole: bool) -> State:
@@ -76,41 +68,35 @@ class GateWorkers:
         counters = dict(total.counters)
         if self._link is not None:
             counters |= master_counters(self._link.master)
-        return replace(total, master=self._tree.gate.master, counters=counters)
+        return replace(total, master=self._configuration.tree.gate.master, counters=counters)
 
-    async def reload(self, tree: Configuration) -> list[str]:
-        """Put another configuration in force in all workers; returns the changed keys that need a restart."""
-        restart = restart_keys(self._tree, tree)
+    async def reload(self, configuration: GateConfiguration) -> None:
+        tree = keep_restart_keys(self._configuration.tree, configuration.tree)
         require_gate(tree)
         # In a thread: bundles are read whole, and the master that the workers share runs in this loop.
         await asyncio.to_thread(check_composition, tree)
-        gate = replace(tree.gate, workers=self._tree.gate.workers, master=self._tree.gate.master)
-        self._tree = replace(tree, gate=gate)
+        self._configuration = replace(self._configuration, tree=tree)
         if self._link is not None:
             master = _new_master(tree)
             master.adopt(self._link.master)
             self._link.change(master)
         self._supervisor.reload()
-        return restart
 
     async def drain(self, seconds: float) -> None:
-        """Stop all workers gracefully; kill those still running after `seconds`."""
         await self._supervisor.stop(seconds)
 
     async def close(self) -> None:
-        """Stop all workers at once, and release everything."""
         await self._supervisor.stop(0)
-        await self._closing.aclose()
+        self._closing.close()
 
     def configuration(self, number: int) -> Configure[GateConfiguration]:  # noqa: ARG002  # they all get the same
-        """Return the configuration of a worker: with the true port, and the address of the shared master."""
-        gate = replace(self._tree.gate, listen=str(self._address))
-        return Configure(GateConfiguration(replace(self._tree, gate=gate), self._bus))
+        """Return the configuration of a worker."""
+        return Configure(self._configuration)
 
-    def on_message(self, worker: WorkerProcess[State], message: Any) -> None:
+    def on_worker_message(self, worker: WorkerProcess[State], message: Any) -> None:
         """Ignore it: a gate's workers send nothing else."""
 
-    def on_exit(self, worker: WorkerProcess[State]) -> None:
+    def on_worker_exit(self, worker: WorkerProcess[State]) -> None:
         """Keep the totals of a worker that has ended."""
         last = worker.last_state
         domains = tuple(replace(domain, held=()) for domain in last.domains)

@@ -1,24 +1,28 @@
 """The prefetch proxy as a server: log, certificate, advice, admin listener, and one process or several workers."""
 
 import asyncio
+import os
 import time
-from collections.abc import Callable
-from contextlib import AsyncExitStack
-from typing import Final, Protocol, TypeAlias
+from collections.abc import Callable, Sequence
+from ipaddress import ip_address
+from typing import Final, TypeAlias
 
 from headgate.config import Address
 from headgate.config.proxy import Proxy
+from headgate.errors import ConfigurationError
 from headgate.proxy.admission.advice_service import AdviceService
+from headgate.proxy.admission.shared_replay_store import create_replay_table
+from headgate.proxy.admission.tunnel_slots import create_slots
 from headgate.proxy.counters import Counts, merged
-from headgate.proxy.log import LogWriter, TrafficSummary
-from headgate.runtime.admin_server import AdminServer
-from headgate.runtime.lifecycle import Server, run_server
-from headgate.runtime.listen import listen_error
+from headgate.proxy.log import TrafficSummary
+from headgate.runtime.admin_server import start_admin
+from headgate.runtime.lifecycle import Lifecycle, Phase, Server, run_server
+from headgate.runtime.listen import reserve_addresses
 from headgate.runtime.prefetch_proxy.build import check_proxy, trust_of
-from headgate.runtime.prefetch_proxy.messages import WorkerState
+from headgate.runtime.prefetch_proxy.messages import ProxyConfiguration
 from headgate.runtime.prefetch_proxy.metrics import proxy_metrics
-from headgate.runtime.prefetch_proxy.resources import ProxyResources, certificate_files, open_log
-from headgate.runtime.prefetch_proxy.single import SingleProxy
+from headgate.runtime.prefetch_proxy.process import ProxyProcess
+from headgate.runtime.prefetch_proxy.resources import certificate_files, open_log
 from headgate.runtime.prefetch_proxy.state import ProxyState, state_to_json
 from headgate.runtime.prefetch_proxy.workers import ProxyWorkers
 
@@ -28,6 +32,7 @@ ReadProxy: TypeAlias = Callable[[], tuple[Proxy, str | None]]
 """Reads the table [proxy], at the start and at each reload; also returns the name of its file, if there is one."""
 
 _SUMMARY_INTERVAL: Final = 60.0
+_DRAW_KEY_SIZE: Final = 32
 _SELF_SIGNED: Final = "self-signed certificate, for trying it out: tell clients to accept it (curl --proxy-insecure)"
 _RELOADED: Final = "the certificate, the token keys and the geofeed read again"
 
@@ -38,116 +43,83 @@ def run_proxy(read: ReadProxy) -> int:
     return run_server(_ProxyServer(read, settings), loop=settings.loop)
 
 
-class _Backend(Protocol):
-    """What accepts clients: this process, or its workers."""
-
-    async def start(self) -> int:
-        """Start; returns the port that it listens at."""
-
-    def unready(self) -> str:
-        """Return why no client is accepted although it has started; empty when they are."""
-
-    async def states(self) -> list[WorkerState]:
-        """Return the states of all processes that accept clients, or have done so."""
-
-    def reload(self) -> None:
-        """Read the files again. Raises `HeadgateError`, and changes nothing, for invalid ones."""
-
-    async def drain(self, seconds: float) -> int:
-        """Accept no more clients, and wait for open tunnels; returns how many had to be cut."""
-
-    async def close(self) -> None:
-        """Release everything."""
-
-
 class _ProxyServer(Server):
     """A prefetch proxy in its life-cycle."""
 
     def __init__(self, read: ReadProxy, settings: Proxy) -> None:
+        super().__init__()
         self._read = read
         self._settings = settings
-        self._address = Address.parse(self._settings.listen)
-        self._closing = AsyncExitStack()
-        self._lines: LogWriter | None = None
+        self._address = Address.parse(settings.listen)
+        self._admin: Sequence[Address] = ()
         self._counts = Counts()
         self._summary = TrafficSummary(now=time.time())
         self._summarizing: asyncio.Task[None] | None = None
-        self._advising: AdviceService | None = None
-        self._admin: AdminServer[ProxyState] | None = None
-        self._backend: _Backend | None = None
-        self._unready: Callable[[], str] = lambda: "starting"
-        self._cut = 0
 
-    @property
-    def drain_timeout(self) -> float:
-        return self._settings.drain
-
-    async def start(self, unready: Callable[[], str], fail: Callable[[BaseException], None]) -> None:  # noqa: ARG002  # nothing of a proxy fails by itself
+    async def start(self, lifecycle: Lifecycle) -> None:
         settings = self._settings
         check_proxy(settings)
-        self._unready = unready
-        lines = self._lines = self._closing.enter_context(open_log())
-        files = self._closing.enter_context(certificate_files(settings, self._address.host))
-        advising = self._advising = AdviceService(
+        self._lines = self.closing.enter_context(open_log())
+        self.log = self._lines.say  # type: ignore[method-assign, assignment]  # from now on nothing waits for stderr
+        files = self.closing.enter_context(certificate_files(settings, self._address.host))
+        self._advice = AdviceService(
             settings.brand, tls=trust_of(settings), counts=self._counts, unreachable_for=settings.unreachable_hold
         )
-        self._closing.callback(advising.close)
-        admin = self._admin = AdminServer(self._state, unready, proxy_metrics, to_json=state_to_json)
+        self.closing.callback(self._advice.close)
+        self._lifecycle = lifecycle
         if settings.admin:
-            await self._start_admin(admin, Address.parse(settings.admin))
-        resources = ProxyResources(settings, files, admin.addresses, advising, lines)
-        backend = SingleProxy(resources) if settings.workers == 1 else ProxyWorkers(resources)
-        self._backend = backend
-        self._closing.push_async_callback(backend.close)
-        self._address = self._address._replace(port=await backend.start())
+            self._admin = await start_admin(
+                Address.parse(settings.admin),
+                self.closing,
+                state=self._state,
+                unready=lifecycle.unready,
+                collect=proxy_metrics,
+                to_json=state_to_json,
+            )
+        addresses = self.closing.enter_context(reserve_addresses("--listen", self._address))
+        _require_loopback_for_plaintext(settings, addresses)
+        self._address = self._address._replace(port=addresses[0].port)
+        configuration = ProxyConfiguration(
+            settings=settings,
+            addresses=tuple(addresses),
+            admin=tuple(self._admin),
+            files=files,
+            key=os.urandom(_DRAW_KEY_SIZE),
+            slots=create_slots(settings.workers),
+            tokens=create_replay_table() if settings.token_keys and not settings.token_store else None,
+        )
+        backend = ProxyProcess if settings.workers == 1 else ProxyWorkers
+        self.backend = backend(configuration, self._advice, self._lines)
+        self.closing.push_async_callback(self.backend.close)
+        await self.backend.start()
         self._summarizing = asyncio.get_running_loop().create_task(self._log_summaries())
-
-    async def _start_admin(self, admin: AdminServer[ProxyState], address: Address) -> None:
-        try:
-            await admin.start(address)
-        except OSError as error:
-            raise listen_error("--admin", address, error) from None
-        self._closing.push_async_callback(admin.close)
 
     def announce(self) -> None:
         settings = self._settings
-        admin = self._admin.url if self._admin is not None else "none"
+        admin = f"http://{self._admin[0]}" if self._admin else "none"
         if settings.self_signed:
             self.log(f"headgate: {_SELF_SIGNED}")
         self.log(f"headgate: brand {_word(settings.brand)} workers {settings.workers} admin {admin}")
         # Scripts take the address from this line, so it has nothing else.
         self.log(f"ready {'http' if settings.plaintext else 'https'}://{self._address}")
 
-    def unready(self) -> str:
-        return self._backend.unready() if self._backend is not None else "starting"
-
     async def reload(self) -> None:
-        assert self._backend is not None, "a reload follows the start"
         old, (new, _) = self._settings, self._read()
-        self._backend.reload()
+        await self.backend.reload(None)
         changed = [f"proxy.{name}" for name in old.__struct_fields__ if getattr(new, name) != getattr(old, name)]
         rest = f"; a restart is needed for {', '.join(changed)}" if changed else ""
         self.log(f"headgate: {_RELOADED}{rest}")
-
-    async def drain(self, seconds: float) -> None:
-        if self._backend is not None:
-            self._cut = await self._backend.drain(seconds)
 
     async def close(self) -> None:
         if self._summarizing is not None:
             self._summarizing.cancel()
             await asyncio.gather(self._summarizing, return_exceptions=True)
             await self._log_summary()
-        if self._cut:
-            are_cut = "tunnel had not ended and was cut" if self._cut == 1 else "tunnels had not ended and were cut"
-            self.log(f"headgate: {self._cut} {are_cut}")
-        await self._closing.aclose()
-
-    def log(self, message: str) -> None:
-        if self._lines is not None:
-            self._lines.say(message)
-        else:
-            super().log(message)
+            cut = (await self.backend.state(whole=False)).cut
+            if cut:
+                are_cut = "tunnel had not ended and was cut" if cut == 1 else "tunnels had not ended and were cut"
+                self.log(f"headgate: {cut} {are_cut}")
+        await super().close()
 
     async def _log_summaries(self) -> None:
         while True:
@@ -156,24 +128,30 @@ class _ProxyServer(Server):
 
     async def _log_summary(self) -> None:
         """Log how many tunnels were opened since the last summary, unless each tunnel is logged."""
-        if self._settings.log == "refusals" and self._lines is not None:
+        if self._settings.log == "refusals":
             line = self._summary.line((await self._state()).counts, now=time.time())
             if line is not None:
                 self._lines.write(line)
 
     async def _state(self, *, whole: bool = False) -> ProxyState:
         """Return the state; what is known of origins only if `whole`."""
-        states = [] if self._backend is None else await self._backend.states()
-        counts, now = merged([self._counts, *(one.counts for one in states)]), time.time()
-        known = {}
-        if whole and self._advising is not None:
-            known = {origin: self._advising.known(origin, now=now) for origin in counts.origins}
-        return ProxyState(
-            counts,
-            {origin: advice for origin, advice in known.items() if advice is not None},
-            now,
-            dropped=sum(one.dropped for one in states),
-            draining=self._unready() == "draining",
+        draining = self._lifecycle.unready() == "draining"
+        now = time.time()
+        if self._lifecycle.phase is Phase.STARTING:
+            return ProxyState(Counts(), {}, now)
+        state = await self.backend.state(whole=whole)
+        counts = merged([self._counts, state.counts])
+        known = {origin: self._advice.known(origin, now=now) for origin in counts.origins} if whole else {}
+        advice = {origin: advice for origin, advice in known.items() if advice is not None}
+        return ProxyState(counts, advice, now, dropped=state.dropped, draining=draining)
+
+
+def _require_loopback_for_plaintext(settings: Proxy, addresses: Sequence[Address]) -> None:
+    is_loopback = all(ip_address(address.host.partition("%")[0]).is_loopback for address in addresses)
+    if settings.plaintext and not is_loopback and not settings.insecure:
+        raise ConfigurationError(
+            f"--plaintext at {settings.listen} would show CONNECT requests to others on the network; listen at "
+            "127.0.0.1, use a certificate, or add --insecure where something before the proxy ends TLS"
         )
 
 

@@ -13,6 +13,7 @@ from headgate.runtime.gate.build import (
     domains_with_kept_holds,
     log_warnings,
     require_gate,
+    restart_keys,
 )
 
 GATE = '[gate]\norigin = "http://127.0.0.1:1"\nmax_delay = 0\n'
@@ -150,3 +151,12 @@ def test_warning_is_logged_for_each_domain_with_a_long_log():
     log_warnings(parse(LONG_LOG.format("a", "20000/h") + LONG_LOG.format("b", "1/s")), lines.append)
     assert len(lines) == 1
     assert "'a'" in lines[0]
+
+
+def test_keys_that_need_a_restart():
+    old = parse(GATE)
+    assert restart_keys(old, parse(GATE.replace("max_delay = 0", "max_delay = 1"))) == []
+    assert restart_keys(old, parse(GATE + 'workers = 3\n[master]\nlisten = "127.0.0.1:9"')) == [
+        "gate.workers",
+        "master.listen",
+    ]
