@@ -74,6 +74,9 @@ class _Codings(click.ParamType[tuple[str, ...]]):
     metavar="U",
     help="The manifest; may be relative to the base URL.  [default: that in the directory]",
 )
+@click.option(
+    "--relative-urls", "relative", is_flag=True, help="With --dir: store URLs relative to the base URL; b2 only."
+)
 @header_option("A header to set in each response; may be repeated.")
 @click.option(
     "--compress",
@@ -92,6 +95,7 @@ def create(
     primary_url: str | None,
     manifest_url: str | None,
     fields: tuple[tuple[str, str], ...],
+    relative: bool,
     codings: tuple[str, ...] | None,
     identity: "AgentIdentity | None",
     out: str,
@@ -121,6 +125,8 @@ def create(
         )
     if codings and version == "b2":
         raise click.UsageError("--compress stores variants, which b2 does not have; add --version b1")
+    if relative and (version != "b2" or sources["directory"] is None):
+        raise click.UsageError("--relative-urls is for --dir and b2 only")
     target = output_target(out)
     base_url = sources["base_url"]
     primary_url, manifest_url = (url and absolute(url, base_url) for url in (primary_url, manifest_url))
@@ -137,8 +143,18 @@ def create(
     exchanges = _with_fields(exchanges, join_fields(fields)) if fields else exchanges
     exchanges = compress(exchanges, codings, version=version) if codings else exchanges
     primary = primary_url or _default_primary(source, first, version)
+    if relative and base_url is not None:
+        exchanges = _with_relative_urls(exchanges, base_url)
+        primary, manifest = (url and _relative_url(url, base_url) for url in (primary, manifest))
     with progress_bar("writing") as progress:
-        writer = BundleWriter(target, version=version, primary_url=primary, manifest_url=manifest, progress=progress)
+        writer = BundleWriter(
+            target,
+            version=version,
+            primary_url=primary,
+            manifest_url=manifest,
+            relative_urls=relative,
+            progress=progress,
+        )
         count = _add_all(writer, exchanges)
         warnings = writer.remarks()
         writer.close()
@@ -257,6 +273,18 @@ def _with_fields(exchanges: "Iterable[Exchange]", added: dict[str, str]) -> "Ite
 
     for exchange in exchanges:
         yield replace(exchange, headers={**exchange.headers, **added})
+
+
+def _with_relative_urls(exchanges: "Iterable[Exchange]", base_url: str) -> "Iterator[Exchange]":
+    from msgspec.structs import replace
+
+    for exchange in exchanges:
+        yield replace(exchange, url=_relative_url(exchange.url, base_url))
+
+
+def _relative_url(url: str, base_url: str) -> str:
+    """Return a URL below the base URL relative to it; another stays absolute."""
+    return f"./{url.removeprefix(base_url)}" if url.startswith(base_url) else url
 
 
 def _add_all(writer: "BundleWriter", exchanges: "Iterable[Exchange]") -> int:

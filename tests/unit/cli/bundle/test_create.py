@@ -242,6 +242,19 @@ def test_wrong_use(run, folder, monkeypatch, flags, words):
     assert not Path("out.wbn").exists()
 
 
+def test_relative_urls_are_resolved_against_the_reader_s_base(run, folder, tmp_path):
+    out = tmp_path / "relative.wbn"
+    assert run("create", "--dir", folder, "--base-url", BASE, "--relative-urls", "-o", out).code == 0
+    with open_bundle(out) as bundle:
+        assert (bundle.primary_url, bundle.urls) == ("./", ("./", "./index.html", "./a/long.txt"))
+    with open_bundle(out, base_url="https://other.example/x/") as bundle:
+        assert bundle.response("https://other.example/x/").text == "<p>home</p>"
+        assert "https://other.example/x/a/long.txt" in bundle
+    for arguments in (["--dir", folder, "--base-url", BASE, "--version", "b1"], ["--har", "x"]):
+        told = run("create", *arguments, "--relative-urls", "-o", out)
+        assert (told.code, "--relative-urls is for --dir and b2 only" in told.err) == (2, True)
+
+
 APPLICATION = """
 async def app(scope, receive, send):
     if scope["type"] == "http":
