@@ -213,7 +213,7 @@ def test_wbn_keeps_a_response_that_nobody_can_reach_and_we_refuse_it(wbn):
         assert b"one" in bytes(bundle.raw)
     writer = BundleWriter(io.BytesIO(), version="b2")
     writer.add(PAGE, headers={"content-type": "a/b"}, payload=b"one")
-    with pytest.raises(ConfigurationError, match="there already"):
+    with pytest.raises(ConfigurationError, match="added before"):
         writer.add(PAGE, headers={"content-type": "a/b"}, payload=b"two")
 
 

@@ -180,9 +180,9 @@ def _fields() -> Iterator[Case]:
         yield refused(f"response step 8: {status!r}", having(**{":status": status}), "3.4 step 8")
     # Only the payload tells the two profiles apart.
     bare = header_map({b":status": b"200"})
-    yield refused("response step 9: no content-type", GOOD.answering(response(bare)), "3.4 step 9")
+    yield refused("response step 9: content-type is missing", GOOD.answering(response(bare)), "3.4 step 9")
     empty = GOOD.answering(response(bare, b""))
-    yield refused("response step 9: no content-type, and no payload", empty, "3.4 step 9", compat="ok")
+    yield refused("response step 9: content-type is missing, and no payload", empty, "3.4 step 9", compat="ok")
     yield accepted("response step 9: an empty content-type", having(**{"content-type": b""}))
 
 

@@ -56,14 +56,14 @@ def convert(
     """
     check_target(target)
     metadata = bundle.metadata
-    addresses = UrlRules(None, relative=False)
+    url_rules = UrlRules(None, relative=False)
     primary, manifest = metadata.primary_url, metadata.manifest_url
     if primary_url is not None:
-        primary = addresses.primary(primary_url)
+        primary = url_rules.primary(primary_url)
         if version == "b2":
             _check_contained("primary", primary, metadata, primary)
     if manifest_url is not None:
-        manifest = addresses.stored(manifest_url)
+        manifest = url_rules.stored(manifest_url)
         _check_contained("manifest", manifest, metadata, primary)
     return _Copy(bundle, version, None).write(target, primary, manifest, progress)
 
@@ -76,7 +76,7 @@ def rebase(
     Every URL of the origin `of`, without it the primary URL's, moves to the origin `to`: in the index, the primary and
     the manifest URL, and in the headers Location and Content-Location where they name the origin. Payloads and other
     headers stay: what they say of the old origin they still say. Signatures sign URLs, and are left out. Raises
-    `ConfigurationError` for what is no origin, `HeadgateError` where two URLs would be one, and what `convert` raises.
+    `ConfigurationError` for an invalid origin, `HeadgateError` where two URLs become one, and what `convert` raises.
     """
     check_target(target)
     metadata = bundle.metadata
@@ -227,12 +227,12 @@ class _Copy:
             responses.append(written, SizedChunks(_Stored(self._bundle, location), size), size)
         return responses, ordinals
 
-    def _index(self, ordinals: Mapping[Location, int], addresses: UrlRules) -> Mapping[str, int | VariantEntry]:
+    def _index(self, ordinals: Mapping[Location, int], url_rules: UrlRules) -> Mapping[str, int | VariantEntry]:
         index: dict[str, int | VariantEntry] = {}
         known: set[str] = set()
         for stored, found in self._metadata.requests.items():
-            url = addresses.stored(stored if self._move is None else self._move.url(stored))
-            identity = addresses.identity(url)
+            url = url_rules.stored(stored if self._move is None else self._move.url(stored))
+            identity = url_rules.lookup_key(url)
             if identity in known:
                 raise HeadgateError(f"{identity} would be there twice: two URLs of the bundle would become this one")
             known.add(identity)
@@ -252,8 +252,8 @@ class _Copy:
 def _check_contained(what: str, url: str, metadata: Metadata, primary: str | None) -> None:
     # 3.3.2: "The URL MUST refer to the one or more response(s) contained in the bundle itself."
     # b2's document says the same of its primary section.
-    addresses = UrlRules(None, relative=True, primary_url=primary)
-    if addresses.identity(url) not in set(map(addresses.identity, metadata.requests)):
+    url_rules = UrlRules(None, relative=True, primary_url=primary)
+    if url_rules.lookup_key(url) not in set(map(url_rules.lookup_key, metadata.requests)):
         raise ConfigurationError(f"the {what} URL {url} is not in the bundle; name one that is")
 
 
@@ -275,7 +275,9 @@ def _lone_origin(url: str) -> str:
     normal = parse_url(url) or ""
     origin = _origin(normal)
     if origin is None or normal.removeprefix(origin) not in ("", "/"):
-        raise ConfigurationError(f"{url[:200]!r} is no origin; name a scheme and a host, such as https://example.com")
+        raise ConfigurationError(
+            f"{url[:200]!r} is not an origin; expected a scheme and a host, such as https://example.com"
+        )
     return origin
 
 

@@ -74,7 +74,7 @@ class ExchangeBuilder:
             parts.append(chunk)
             size += len(chunk)
             if size > _IN_MEMORY:
-                return self._spool.keep(chain(parts, chunks))
+                return self._spool.append(chain(parts, chunks))
         return b"".join(parts)
 
     def _within_limit(self, chunks: Iterable[bytes]) -> Iterator[bytes]:

@@ -1,7 +1,7 @@
-"""Where a bundle is written to: a path, which has the whole bundle or what it had before, or a stream that never seeks.
+"""Write to a path, which gets the whole file or keeps what it had, or to a stream without seeking.
 
-A bundle for a path grows in a file beside it, is flushed to the disk, and takes the path in one step. What is no
-regular file (a named pipe, a device) is written to as a stream.
+A file for a path is written beside it, flushed to the disk, and renamed. What is not a regular file (a named pipe, a
+device) is written as a stream.
 """
 
 import io
@@ -23,17 +23,17 @@ Target: TypeAlias = str | os.PathLike[str] | BinaryIO
 """A path, or a binary file open for writing, which need not be able to seek and stays open."""
 
 Write: TypeAlias = Callable[[bytes | memoryview], object]
-"""Takes the whole of what it is given."""
+"""Writes all bytes that it is given."""
 
 Progress: TypeAlias = Callable[[int, int], object]
-"""Is told how many bytes have been written, and how many there will be."""
+"""Called with the number of bytes written, and of all."""
 
-_AT_ONCE: Final = COPY_SIZE // 4
-"""Bytes from which on a piece is written alone: copying it to its neighbours would cost more."""
+_DIRECT_WRITE_SIZE: Final = COPY_SIZE // 4
+"""Bytes from which on a piece is written alone: joining it with others would cost more."""
 
 
 class Output:
-    """Gathers what is small, and writes in pieces that are worth a system call."""
+    """Joins small pieces, to save system calls."""
 
     def __init__(self, write: Write, total: int, progress: Progress | None = None) -> None:
         self._write = write
@@ -44,11 +44,11 @@ class Output:
         self._written = 0
 
     def put(self, piece: bytes | memoryview) -> None:
-        """Write `piece`, now or with its neighbours; the caller may reuse its buffer when this returns."""
+        """Write `piece`, now or with others; the caller may reuse its buffer."""
         length = len(piece)
-        if length >= _AT_ONCE:
+        if length >= _DIRECT_WRITE_SIZE:
             self.flush()
-            self._now(piece)
+            self._write_now(piece)
             return
         self._parts.append(bytes(piece))
         self._gathered += length
@@ -56,13 +56,13 @@ class Output:
             self.flush()
 
     def flush(self) -> None:
-        """Write what has been gathered."""
+        """Write the joined pieces."""
         if self._parts:
-            self._now(b"".join(self._parts))
+            self._write_now(b"".join(self._parts))
             self._parts.clear()
             self._gathered = 0
 
-    def _now(self, piece: bytes | memoryview) -> None:
+    def _write_now(self, piece: bytes | memoryview) -> None:
         self._write(piece)
         self._written += len(piece)
         if self._progress is not None:
@@ -70,21 +70,21 @@ class Output:
 
 
 def check_target(target: Target) -> None:
-    """Refuse at once, with a `ConfigurationError`, a path that no bundle can ever be written to."""
+    """Raise `ConfigurationError` for a path that cannot be written."""
     if not isinstance(target, str | os.PathLike):
         return
     path = Path(target)
     if path.is_dir():
         raise ConfigurationError(f"{path} is a directory; name a file in it")
     if not path.parent.is_dir():
-        raise ConfigurationError(f"{path} cannot be written: there is no directory {path.parent}")
+        raise ConfigurationError(f"{path} cannot be written: the directory {path.parent} does not exist")
 
 
 @contextmanager
 def open_output(target: Target, total: int, progress: Progress | None = None) -> Iterator[Output]:
-    """Give the output for a bundle of `total` bytes; a path has it once the block has ended without an exception.
+    """Open the output for `total` bytes; a path has them when the block ends without an exception.
 
-    Raises `HeadgateError` where a path cannot be written; what a stream raises passes through.
+    Raises `HeadgateError` for a path that cannot be written; errors of a stream pass through.
     """
     if isinstance(target, str | os.PathLike):
         with _writing(os.fspath(target)) as write:
@@ -92,14 +92,14 @@ def open_output(target: Target, total: int, progress: Progress | None = None) ->
             yield output
             output.flush()
         return
-    output = Output(_whole(target), total, progress)
+    output = Output(_write_all_to(target), total, progress)
     yield output
     output.flush()
     target.flush()
 
 
-def _whole(stream: BinaryIO) -> Write:
-    """Give a write that takes all it is given: a raw stream takes only what it has room for."""
+def _write_all_to(stream: BinaryIO) -> Write:
+    """Return a function that writes all bytes: a raw stream may write fewer."""
     if not isinstance(stream, io.RawIOBase):
         return stream.write
 
@@ -108,7 +108,7 @@ def _whole(stream: BinaryIO) -> Write:
         while left:
             taken = stream.write(left)
             if taken is None:
-                raise HeadgateError("the stream for the bundle does not wait while it is full; give one that does")
+                raise HeadgateError("the output stream is non-blocking and full; pass a blocking one")
             left = left[taken:]
 
     return write
@@ -117,13 +117,15 @@ def _whole(stream: BinaryIO) -> Write:
 @contextmanager
 def _writing(target: str) -> Iterator[Write]:
     path = Path(os.path.realpath(target))  # what a symbolic link leads to is replaced, not the link
-    with _told(target):
+    with _as_headgate_error(target):
         found = path.stat() if path.exists() else None
-        temporary, handle = _beside(path) if found is None or stat.S_ISREG(found.st_mode) else (None, _stream(path))
+        temporary, handle = (
+            _create_temporary(path) if found is None or stat.S_ISREG(found.st_mode) else (None, _stream(path))
+        )
     try:
         yield partial(_write_all, handle, target)
         if temporary is not None:
-            with _told(target):
+            with _as_headgate_error(target):
                 if found is not None:
                     os.fchmod(handle, stat.S_IMODE(found.st_mode))
                 os.fsync(handle)
@@ -137,8 +139,8 @@ def _writing(target: str) -> Iterator[Write]:
         os.close(handle)
 
 
-def _beside(path: Path) -> tuple[Path, int]:
-    """Make a file in the same directory, with the permissions that the umask leaves; give it and its descriptor."""
+def _create_temporary(path: Path) -> tuple[Path, int]:
+    """Create a file in the same directory, with the default permissions; return it and its descriptor."""
     for number in count():
         temporary = path.with_name(f".headgate-{os.getpid()}-{number}.part")
         with suppress(FileExistsError):
@@ -151,15 +153,15 @@ def _stream(path: Path) -> int:
 
 
 def _write_all(handle: int, target: str, piece: bytes | memoryview) -> None:
-    with _told(target):
+    with _as_headgate_error(target):
         left = memoryview(piece)
         while left:
             left = left[os.write(handle, left) :]
 
 
 @contextmanager
-def _told(target: str) -> Iterator[None]:
-    """Say of an error of the system's what could not be done."""
+def _as_headgate_error(target: str) -> Iterator[None]:
+    """Raise an `OSError` as a `HeadgateError` that names the target."""
     try:
         yield
     except OSError as error:

@@ -1,7 +1,7 @@
-"""Payloads on their way into a bundle: their lengths are known when they are added, and held to when they are copied.
+"""Payloads of a bundle that is written: their lengths are known when they are added, and checked when they are copied.
 
-The index stands before the responses, so every length must be known before the first byte is written. Bytes are kept
-by reference, a file by its path and size; chunks go to a spool, unless their length is promised.
+The index precedes the responses, so every length must be known before the first byte is written. Bytes are kept by
+reference, a file by its path and size; chunks are spooled, unless their length is given.
 """
 
 import os
@@ -29,7 +29,7 @@ class FilePayload(Struct, frozen=True, gc=False):
 
 
 class SizedChunks(Struct, frozen=True):
-    """Chunks that are taken when the bundle is written, and the length they were said to have."""
+    """Chunks that are read when the bundle is written, and their announced length."""
 
     parts: Iterable[bytes | memoryview]
     length: int
@@ -40,9 +40,9 @@ PreparedPayload: TypeAlias = bytes | memoryview | FilePayload | SpooledPayload |
 
 
 def prepare_payload(payload: object, length: int | None, spool: Callable[[], Spool]) -> tuple[PreparedPayload, int]:
-    """Give the payload in a form that can wait, and its length; `spool` opens the spool when chunks need it.
+    """Return the payload in a form that can wait, and its length; `spool` opens the spool if chunks need it.
 
-    Raises `ConfigurationError` for what is no `Payload`, `HeadgateError` for a file that cannot be read.
+    Raises `ConfigurationError` for another type than `Payload`, `HeadgateError` for a file that cannot be read.
     """
     kept: PreparedPayload
     match payload:
@@ -63,7 +63,7 @@ def prepare_payload(payload: object, length: int | None, spool: Callable[[], Spo
         case Iterable() if length is not None:
             kept, found = SizedChunks(_checked(payload), length), length
         case Iterable():
-            kept = spool().keep(_checked(payload))
+            kept = spool().append(_checked(payload))
             found = kept.length
         case _:
             raise ConfigurationError(
@@ -75,9 +75,9 @@ def prepare_payload(payload: object, length: int | None, spool: Callable[[], Spo
 
 
 def payload_chunks(payload: PreparedPayload) -> Iterator[bytes | memoryview]:
-    """Yield the payload's bytes; `HeadgateError` where there are not exactly as many as were measured.
+    """Yield the payload's bytes; raises `HeadgateError` where their number is not the expected one.
 
-    What is yielded for a file is only valid until the next chunk is asked for.
+    What is yielded for a file is valid until the next chunk is requested.
     """
     match payload:
         case FilePayload():
@@ -96,7 +96,7 @@ def _file_size(path: Path) -> int:
     except OSError as error:
         raise HeadgateError(f"cannot read the payload {path}: {error.strerror}") from error
     if not stat.S_ISREG(found.st_mode):
-        raise ConfigurationError(f"the payload {path} is no regular file; give its chunks instead")
+        raise ConfigurationError(f"the payload {path} is not a regular file; pass its chunks instead")
     return found.st_size
 
 

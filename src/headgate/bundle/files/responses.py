@@ -1,4 +1,4 @@
-"""The responses of a bundle on its way out, in order, and the writing of the whole."""
+"""The responses of a bundle that is written, in order, and the writing of the whole bundle."""
 
 from array import array
 from collections.abc import Mapping
@@ -12,10 +12,10 @@ __all__ = ["Responses"]
 
 
 class Responses:
-    """Responses as they are kept: what stands before a payload in bytes, and the payload by reference."""
+    """Responses to be written: the bytes before each payload, and the payload by reference."""
 
     def __init__(self) -> None:
-        self._leads: list[bytes] = []
+        self._heads: list[bytes] = []
         self._payloads: list[PreparedPayload] = []
         self._lengths = array("Q")
 
@@ -23,31 +23,31 @@ class Responses:
         return len(self._lengths)
 
     def append(self, header_map: bytes, payload: PreparedPayload, length: int) -> None:
-        """Keep a response of these headers, already encoded, and a payload of `length` bytes."""
+        """Add a response with encoded headers and a payload of `length` bytes."""
         # 3.4: response = [headers: bstr .cbor headers, payload: bstr]
-        lead = b"\x82" + data(header_map) + head(BYTES, length)
-        self._leads.append(lead)
+        response_head = b"\x82" + data(header_map) + head(BYTES, length)
+        self._heads.append(response_head)
         self._payloads.append(payload)
-        self._lengths.append(len(lead) + length)
+        self._lengths.append(len(response_head) + length)
 
     def write(
         self,
         target: Target,
-        form: BundleSpec,
+        spec: BundleSpec,
         index: Mapping[str, int | VariantEntry],
         progress: Progress | None = None,
     ) -> int:
-        """Write the bundle of these responses, and give its length in bytes."""
-        plan = lay_out(form, index, self._lengths)
-        with open_output(target, plan.length, progress) as output:
+        """Write the bundle of these responses, and return its length in bytes."""
+        layout = lay_out(spec, index, self._lengths)
+        with open_output(target, layout.length, progress) as output:
             put = output.put
-            put(plan.before)
-            for lead, payload in zip(self._leads, self._payloads, strict=True):
-                put(lead)
+            put(layout.before)
+            for response_head, payload in zip(self._heads, self._payloads, strict=True):
+                put(response_head)
                 if type(payload) is bytes:
                     put(payload)
                 else:
                     for chunk in payload_chunks(payload):
                         put(chunk)
-            put(plan.after)
-        return plan.length
+            put(layout.after)
+        return layout.length

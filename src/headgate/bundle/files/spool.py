@@ -1,4 +1,4 @@
-"""Payloads kept on disk: one nameless file for any number of them, gone with the last thing that refers to it."""
+"""Payloads kept on disk: one temporary file for any number of them, deleted with the last reference to it."""
 
 import os
 import weakref
@@ -16,25 +16,25 @@ CHUNK_SIZE = 1 << 16
 
 
 class Spool:
-    """A temporary file to which payloads are appended; never more than a chunk of one is in memory.
+    """A temporary file to which payloads are appended, with at most one chunk in memory.
 
-    Pieces keep the file alive, and it closes after the last of them: nobody has to, so they can be handed on.
+    Spooled payloads refer to the file, which is closed with the last of them.
     """
 
     def __init__(self) -> None:
-        import tempfile  # a fifth of what importing headgate.bundle takes, for the few that spool
+        import tempfile  # a fifth of the import time of headgate.bundle, for few uses
 
         try:
             self._file: BinaryIO = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - closed by the finalizer
         except OSError as error:
-            raise _no_room(error) from error
+            raise _write_error(error) from error
         self._length = 0
         weakref.finalize(self, self._file.close)
 
-    def keep(self, chunks: Iterable[bytes]) -> "SpooledPayload":
-        """Write `chunks` down, and give the piece that they are; of chunks that fail nothing is kept.
+    def append(self, chunks: Iterable[bytes]) -> "SpooledPayload":
+        """Append chunks as one payload; if they raise, nothing is kept.
 
-        Raises `HeadgateError` when there is no room for them.
+        Raises `HeadgateError` where the disk is full.
         """
         offset = end = self._length
         for chunk in chunks:
@@ -44,7 +44,7 @@ class Spool:
         return SpooledPayload(self, offset, end - offset)
 
     def read(self, offset: int, length: int) -> bytes:
-        """Give the bytes there: at least one, but maybe fewer than asked for, unless the file ends at `offset`."""
+        """Return the bytes at an offset: at least one, maybe fewer than requested, none at the end."""
         return os.pread(self._file.fileno(), length, offset)
 
     def _write(self, chunk: bytes, offset: int) -> None:
@@ -54,7 +54,7 @@ class Spool:
                 written = os.pwrite(self._file.fileno(), view, offset)
                 view, offset = view[written:], offset + written
         except OSError as error:
-            raise _no_room(error) from error
+            raise _write_error(error) from error
 
 
 class SpooledPayload(Struct, frozen=True):
@@ -72,7 +72,7 @@ class SpooledPayload(Struct, frozen=True):
             offset += len(chunk)
 
 
-def _no_room(error: OSError) -> HeadgateError:
+def _write_error(error: OSError) -> HeadgateError:
     return HeadgateError(
         f"cannot keep payloads in a temporary file: {error.strerror}; set TMPDIR to a directory with room for them"
     )

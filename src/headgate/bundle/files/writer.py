@@ -1,8 +1,8 @@
-"""Write a bundle: exchanges go in one by one, the bundle comes out when the last is known.
+"""Write a bundle: exchanges are added one by one, and the bundle is written when the last is known.
 
-The index stands before the responses, so nothing can be written until every length is known. Until then headers are
-kept encoded and payloads by reference (`headgate.bundle.files.payloads`): what is held for an exchange does not grow
-with its payload. The same exchanges in the same order give the same bytes, always.
+The index precedes the responses, so nothing can be written until every length is known. Until then headers are kept
+encoded and payloads by reference (`headgate.bundle.files.payloads`), so the memory for an exchange does not grow with
+its payload. The same exchanges in the same order always give the same bytes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -56,12 +56,12 @@ class BundleWriter:
         untrusted: bool | SniffingRules = False,
         progress: Progress | None = None,
     ) -> None:
-        """Begin a bundle; raises `ConfigurationError` for what no bundle can have.
+        """Begin a bundle; raises `ConfigurationError` for invalid arguments.
 
         b2 is what today's tools read; b1 and draft-01 have variants and signatures, and need a `primary_url` and a
         `manifest_url`. `sections` are further ones, name to CBOR item; `section_order` names all of them.
-        `relative_urls` lets b2 keep URLs as they are given. `untrusted` is the checked mode: the rules for what
-        strangers may direct (5.2).
+        `relative_urls` lets b2 keep relative URLs. `untrusted` applies the rules for bundles that untrusted requests
+        direct (5.2).
         """
         _check_form(version, primary_url, manifest_url, relative_urls=relative_urls)
         check_target(target)
@@ -69,15 +69,15 @@ class BundleWriter:
         self._target = target
         self._progress = progress
         self._rules = (SniffingRules() if untrusted is True else untrusted) or None
-        self._addresses = UrlRules(self._rules, relative=relative_urls, primary_url=primary_url)
-        self._primary_url = None if primary_url is None else self._addresses.primary(primary_url)
-        self._manifest_url = None if manifest_url is None else self._addresses.stored(manifest_url)
+        self._url_rules = UrlRules(self._rules, relative=relative_urls, primary_url=primary_url)
+        self._primary_url = None if primary_url is None else self._url_rules.primary(primary_url)
+        self._manifest_url = None if manifest_url is None else self._url_rules.stored(manifest_url)
         self._critical = (critical,) if isinstance(critical, str) else tuple(critical)
-        self._form = build_sections(
+        self._spec = build_sections(
             version, self._primary_url, self._manifest_url, self._critical, sections or {}, order=section_order
         )
         self._headers = HeaderEncoder()
-        self._placing = IndexBuilder()
+        self._index = IndexBuilder()
         self._responses = Responses()
         self._spool: Spool | None = None
         self._dynamic = 0
@@ -111,19 +111,19 @@ class BundleWriter:
 
         A URL has one response, or one for each key of its `variants` value, which comes with the first of them;
         `variant_key` may be several keys that share this response. Chunks are spooled at once, unless `length` says how
-        many bytes they are: then they are taken when the bundle is written. In checked mode, `dynamic` is whether a
-        stranger's request directed this response into the bundle. Raises `ConfigurationError` for what a bundle cannot
-        hold, `HeadgateError` for a file that cannot be read; either leaves the writer as it was, ready for the next.
+        many bytes they are: then they are taken when the bundle is written. With `untrusted`, `dynamic` says
+        whether the request added this response to the bundle. Raises `ConfigurationError` for what a bundle cannot
+        hold, `HeadgateError` for a file that cannot be read; either leaves the writer unchanged.
         """
         self._check_open()
-        stored = self._addresses.stored(url)
+        stored = self._url_rules.stored(url)
         try:
             entries = self._headers.encode(status, headers)
             if self._rules is not None:
                 self._check_untrusted(self._rules, entries, variants, variant_key, dynamic=dynamic)
             kept, size = prepare_payload(payload, length, self._shared_spool)
             if size and CONTENT_TYPE not in entries:
-                # 3.4 step 9. What is empty cannot be taken for anything: `remarks` tells of it.
+                # 3.4 step 9. For an empty payload `remarks` has a warning.
                 raise ConfigurationError("there is a payload and no Content-Type header")
             written = join_header_map(entries)
             self._place(stored, variants, variant_key)
@@ -147,9 +147,9 @@ class BundleWriter:
         )
 
     def remarks(self) -> list[str]:
-        """Give a sentence for each thing that was written as told, and that strict readers will not take."""
+        """Return warnings: what is written as requested, and strict readers refuse."""
         found = []
-        if self._primary_url is not None and self._addresses.identity(self._primary_url) not in self._placing:
+        if self._primary_url is not None and self._url_rules.lookup_key(self._primary_url) not in self._index:
             found.append(f"the primary URL {self._primary_url} is not in the bundle")
         if self._untyped:
             found.append(
@@ -158,42 +158,42 @@ class BundleWriter:
             )
         unknown = [name for name in self._critical if name not in KNOWN]
         if unknown:
-            found.append(f"only readers that know {', '.join(unknown)} take the bundle: critical (3.3.4)")
+            found.append(f"only readers that know {', '.join(unknown)} accept the bundle: critical (3.3.4)")
         return found
 
     def close(self) -> None:
-        """Write the bundle; once it is written, or was discarded, this does nothing.
+        """Write the bundle, unless it was written or discarded.
 
-        Raises `ConfigurationError` for a bundle that lacks something, and `HeadgateError` when a payload is not what it
-        was when it was added, or a path cannot be written. What a stream or a payload's chunks raise passes through.
+        Raises `ConfigurationError` for an incomplete bundle, and `HeadgateError` for a payload that changed since it
+        was added, and a path that cannot be written. Errors of a stream or of a payload's chunks pass through.
         """
         if not self._open:
             return
         try:
-            index = self._placing.finish()
+            built_index = self._index.finish()
             self._check_contained()
-            self.length = self._responses.write(self._target, self._form, index, self._progress)
+            self.length = self._responses.write(self._target, self._spec, built_index, self._progress)
         finally:
             self.discard()
 
     def discard(self) -> None:
-        """Let go of all that was added; what has not been written never is."""
+        """Discard what was added; a bundle that was not written is not written."""
         self._open = False
         self._responses = Responses()
         self._spool = None
 
     def _check_open(self) -> None:
         if not self._open:
-            raise ConfigurationError("the bundle is written, or was given up; begin another for more exchanges")
+            raise ConfigurationError("the bundle was written or discarded; begin another for more exchanges")
 
     def _place(self, url: str, variants: str | None, keys: VariantKeys) -> None:
         ordinal = len(self._responses)
         if variants is None and keys is None:
-            self._placing.place(self._addresses.identity(url), ordinal, stored=url)
-        elif self._form.version == "b2":
-            raise ConfigurationError("a b2 bundle has no variants; write b1, or choose one response for the URL")
+            self._index.place(self._url_rules.lookup_key(url), ordinal, stored=url)
+        elif self._spec.version == "b2":
+            raise ConfigurationError("b2 does not have variants; write b1, or add one response for the URL")
         else:
-            self._placing.place_variant(url, ordinal, variants, keys)
+            self._index.place_variant(url, ordinal, variants, keys)
 
     def _check_untrusted(
         self,
@@ -214,11 +214,11 @@ class BundleWriter:
     def _check_contained(self) -> None:
         # 3.3.2: "The URL MUST refer to the one or more response(s) contained in the bundle itself."
         named = {"manifest": self._manifest_url}
-        if self._form.version == "b2":
+        if self._spec.version == "b2":
             # b2's document says the same of its primary section; draft-01 says nothing, and calls it a fallback.
             named["primary"] = self._primary_url
         for what, url in named.items():
-            if url is not None and self._addresses.identity(url) not in self._placing:
+            if url is not None and self._url_rules.lookup_key(url) not in self._index:
                 raise ConfigurationError(f"the {what} URL {url} is not in the bundle; add a response for it")
 
     def _shared_spool(self) -> Spool:
@@ -229,7 +229,7 @@ class BundleWriter:
 
 def _check_form(version: Version, primary_url: str | None, manifest_url: str | None, *, relative_urls: bool) -> None:
     if version not in VERSIONS:
-        raise ConfigurationError(f"there is no version {version!r}; name one of {', '.join(VERSIONS)}")
+        raise ConfigurationError(f"unknown version {version!r}; expected one of {', '.join(VERSIONS)}")
     if primary_url is None and version != "b2":
         raise ConfigurationError(f"a {version} bundle needs a primary URL; set primary_url, or write b2")
     if manifest_url is None and version != "b2":

@@ -1,8 +1,7 @@
-"""Deterministically encoded CBOR (RFC 8949, section 4.2.1): heads, whole items, and a reader that takes nothing else.
+"""Deterministically encoded CBOR (RFC 8949, 4.2.1; the document's section 3.5): an encoder and a strict decoder.
 
-This file knows CBOR and the document's section 3.5, and nothing of bundles. An item is read by `Items`, which walks
-along a CDDL rule: each call takes the next item if it is of the right kind and encoded in the only way there is.
-Payloads never come here.
+`Items` decodes along a CDDL rule: each call reads the next item, which must be of the expected kind and in its only
+encoding. Payloads are not decoded here.
 """
 
 import math
@@ -46,15 +45,15 @@ _KINDS = ("an unsigned integer", "a negative integer", "a byte string", "a text 
 _WIDTHS = {24: 1, 25: 2, 26: 4, 27: 8}
 """Bytes of argument that follow the first byte, by its low five bits."""
 _SHORTEST = {1: 24, 2: 1 << 8, 4: 1 << 16, 8: 1 << 32}
-"""The least argument that needs so many bytes."""
-_DEEPEST = 64
+"""The minimum argument for each width."""
+_MAX_DEPTH = 64
 MAX_NESTING: Final = 1 << 17
 """Levels of an item that is read over: each takes about 100 bytes of memory for one byte of input."""
 _FLOATS = {25: ">e", 26: ">f", 27: ">d"}
 
 
 class CborError(Exception):
-    """An item is refused: why, which step of 3.5 says so, and at which byte of what was read."""
+    """A malformed item: the reason, the step of 3.5, and the byte of the source."""
 
     def __init__(self, reason: str, step: str, offset: int) -> None:
         super().__init__(reason, step, offset)
@@ -64,11 +63,11 @@ class CborError(Exception):
 
 
 class NotDeterministic(CborError):
-    """A head is well-formed, and not the one that deterministic encoding has: too long, or of indefinite length."""
+    """A well-formed head that is not deterministic: too long, or of indefinite length."""
 
 
 def head(major: int, argument: int) -> bytes:
-    """Write the shortest head there is for this major type and argument, which is below 2**64."""
+    """Encode the shortest head for this major type and argument, which is below 2**64."""
     first = major << 5
     if argument < 24:
         return bytes((first | argument,))
@@ -82,23 +81,23 @@ def head(major: int, argument: int) -> bytes:
 
 
 def data(content: bytes) -> bytes:
-    """Write a byte string."""
+    """Encode a byte string."""
     return head(BYTES, len(content)) + content
 
 
 def text(content: str) -> bytes:
-    """Write a text string."""
+    """Encode a text string."""
     encoded = content.encode()
     return head(TEXT, len(encoded)) + encoded
 
 
 def array(items: Sequence[bytes]) -> bytes:
-    """Write an array of items that are written already."""
+    """Encode an array of encoded items."""
     return head(ARRAY, len(items)) + b"".join(items)
 
 
 def encode(value: Any) -> bytes:
-    """Write integers from 0 on, bytes, text, sequences, and mappings with their keys in order."""
+    """Encode non-negative integers, bytes, text, sequences, and mappings, whose keys are sorted."""
     match value:
         case bool():
             return b"\xf5" if value else b"\xf4"
@@ -113,18 +112,18 @@ def encode(value: Any) -> bytes:
             return head(MAP, len(entries)) + b"".join(key + member for key, member in entries)
         case Sequence():
             return array([encode(member) for member in value])
-    raise TypeError(f"{value!r} has no place in a bundle")
+    raise TypeError(f"{value!r} cannot be encoded")
 
 
 def head_size(first: int) -> int:
-    """Give the bytes of the head that begins with `first`: 1, 2, 3, 5 or 9."""
+    """Return the size of the head that begins with `first`: 1, 2, 3, 5 or 9 bytes."""
     return 1 + _WIDTHS.get(first & 0x1F, 0)
 
 
 def read_head(source: bytes | memoryview, position: int = 0) -> tuple[int, int, int]:
-    """Parse the type and argument of a CBOR item: give both, and where its contents begin (3.5.3).
+    """Parse the type and argument of a CBOR item (3.5.3); return both, and where its contents begin.
 
-    Raises `CborError` for a head that is cut, longer than it need be, or not one.
+    Raises `CborError` for a head that is cut, invalid or not the shortest.
     """
     try:
         first = source[position]
@@ -150,7 +149,7 @@ def read_head(source: bytes | memoryview, position: int = 0) -> tuple[int, int, 
 
 
 class Items:
-    """One known-length item, read along a CDDL rule (3.5.1): each method takes the next item, or refuses it."""
+    """Decodes one known-length item along a CDDL rule (3.5.1): each method reads the next item, or refuses it."""
 
     __slots__ = ("position", "source")
 
@@ -159,23 +158,23 @@ class Items:
         self.position = position
 
     def head(self, wanted: int) -> int:
-        """Take a head of this major type, and give its argument: for a map, its entries."""
+        """Read a head of this major type, and return its argument: for a map, its entries."""
         start = self.position
         major, argument = self._any_head()
         if major != wanted:
-            raise CborError(f"{_KINDS[major]} stands where {_KINDS[wanted]} belongs", "3.5.1 step 5", start)
+            raise CborError(f"got {_KINDS[major]}, expected {_KINDS[wanted]}", "3.5.1 step 5", start)
         return argument
 
     def uint(self) -> int:
-        """Take an unsigned integer."""
+        """Read an unsigned integer."""
         return self.head(UINT)
 
     def data(self) -> bytes:
-        """Take a byte string."""
+        """Read a byte string."""
         return self._content(self.head(BYTES))
 
     def text(self) -> str:
-        """Take a text string."""
+        """Read a text string."""
         start = self.position
         content = self._content(self.head(TEXT))
         try:
@@ -184,28 +183,28 @@ class Items:
             raise CborError(f"the text {content[:40]!r} is not UTF-8", "3.5.1 step 1", start) from None
 
     def array(self, length: int | None = None) -> int:
-        """Take the head of an array, of `length` items where that is given, and give its length."""
+        """Read the head of an array, of `length` items if given, and return its length."""
         start = self.position
         found = self.head(ARRAY)
         if length is not None and found != length:
-            raise CborError(f"an array has {found} items where {length} belong", "3.5.1 step 5", start)
+            raise CborError(f"an array has {found} items, expected {length}", "3.5.1 step 5", start)
         return found
 
     def entries(self, take_key: Callable[[], _Key]) -> Iterator[_Key]:
-        """Take a map: yield each key, taken by `take_key`; whoever gets it takes the value before the next."""
+        """Read a map: yield each key, read by `take_key`; the caller reads its value before the next."""
         encoded = b""
         for _ in range(self.head(MAP)):
             key, encoded = self.key(take_key, encoded)
             yield key
 
     def key(self, take_key: Callable[[], _Key], previous: bytes) -> tuple[_Key, bytes]:
-        """Take one key of a map, which must sort after `previous`, the last one's bytes; give it and its own bytes."""
+        """Read one key of a map, which must sort after the encoded `previous` one; return it and its encoding."""
         start = self.position
         key = take_key()
         encoded = self.source[start : self.position]
         if encoded <= previous:
             fault = "appears twice" if encoded == previous else "is not in order"
-            raise CborError(f"the map key {_shown(key)} {fault}", "3.5.1 step 2", start)
+            raise CborError(f"the map key {_shorten(key)} {fault}", "3.5.1 step 2", start)
         return key, encoded
 
     def any(self) -> bytes:
@@ -215,13 +214,13 @@ class Items:
         return self.source[start : self.position]
 
     def end(self) -> None:
-        """Refuse whatever follows."""
+        """Refuse further bytes."""
         extra = len(self.source) - self.position
         if extra:
             raise CborError(f"{extra} more bytes follow the item", "3.5.1 step 3", self.position)
 
     def peek(self) -> int:
-        """Give the next item's major type; -1 where nothing follows."""
+        """Return the next item's major type; -1 at the end."""
         return self.source[self.position] >> 5 if self.position < len(self.source) else -1
 
     def _any_head(self) -> tuple[int, int]:
@@ -267,9 +266,9 @@ class Items:
                 return
 
     def _ascend(self, earlier: tuple[int, int], later: tuple[int, int]) -> bool:
-        """Say if one span of bytes sorts before another; the cost is that of what they share, not of their lengths.
+        """Return whether one span sorts before another; takes time for their common prefix, not their lengths.
 
-        Keys nest: comparing copies of them whole would take the square of the bytes that a stranger sent.
+        Keys nest: comparing copies of whole keys would take time quadratic in the size of untrusted input.
         """
         (first, first_end), (second, second_end) = earlier, later
         size = 64
@@ -282,7 +281,7 @@ class Items:
         return first >= first_end and second < second_end
 
     def _step(self) -> tuple[int, bool] | None:
-        """Go over one head and, where it has no items inside, its content; else give how many, and if it is a map."""
+        """Skip one head and, if it contains no items, its content; else return how many, and if it is a map."""
         start = self.position
         low = self.source[start] & 0x1F if start < len(self.source) else 0
         if self.peek() == _SIMPLE:
@@ -303,7 +302,7 @@ class Items:
         return None
 
     def _simple(self, low: int) -> None:
-        """Go over a simple value or a float, which must be the shortest that holds its value."""
+        """Skip a simple value or a float, which must be the shortest for its value."""
         start = self.position
         if low < 24:
             self.position += 1
@@ -311,14 +310,14 @@ class Items:
         width = _WIDTHS.get(low, 0)
         content = self.source[start + 1 : start + 1 + width]
         if not width or len(content) < width or (low == 24 and content[0] < 32):
-            raise CborError(f"0x{self.source[start]:02x} begins no simple value", "3.5.1 step 1", start)
+            raise CborError(f"0x{self.source[start]:02x} is not a simple value", "3.5.1 step 1", start)
         if low > 24:
             _check_float(content, low, start)
         self.position = start + 1 + width
 
 
 def decode(source: bytes) -> Any:
-    """Read one whole item into plain values; raises `CborError` as `Items` does, and for more than 64 levels."""
+    """Decode one whole item to plain values; raises `CborError` as `Items` does, and for more than 64 levels."""
     items = Items(source)
     items.any()
     items.end()
@@ -327,9 +326,9 @@ def decode(source: bytes) -> Any:
 
 
 def _build(source: bytes, position: int, depth: int) -> tuple[Any, int]:
-    """Build what has been checked already."""
-    if depth > _DEEPEST:
-        raise CborError(f"the item nests deeper than {_DEEPEST}", "3.5.1 step 5", position)
+    """Decode an item that was checked."""
+    if depth > _MAX_DEPTH:
+        raise CborError(f"the item nests deeper than {_MAX_DEPTH}", "3.5.1 step 5", position)
     low = source[position] & 0x1F
     if source[position] >> 5 == _SIMPLE:
         width = _WIDTHS.get(low, 0)
@@ -376,6 +375,6 @@ def _check_float(content: bytes, low: int, start: int) -> None:
             raise CborError(f"the float {value} is not in its shortest form", "3.5.1 step 2", start)
 
 
-def _shown(key: object) -> str:
+def _shorten(key: object) -> str:
     shown = repr(key)
     return shown if len(shown) <= 80 else f"{shown[:77]}..."

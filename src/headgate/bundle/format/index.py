@@ -42,7 +42,7 @@ class IndexRules(Struct, frozen=True):
     has_variants: bool
     """b1 and draft-01: an entry begins with a Variants value. In b2 it is a location alone."""
     base_url: str | None
-    """What relative URLs are resolved against (b2): None allows none, `KEPT` leaves them as they are."""
+    """What relative URLs are resolved against (b2): None allows none, `KEEP_RELATIVE` leaves them as they are."""
 
 
 def read_index(source: bytes, rules: IndexRules) -> Index:

@@ -1,8 +1,7 @@
-"""The integrity block: signatures over a whole bundle, standing before its first byte (Web Bundles Integrity Block).
+"""The integrity block: signatures over a whole bundle, before its first byte (Web Bundles Integrity Block).
 
-This file finds the block, reads it and writes it; it knows no key and verifies nothing (`headgate.bundle.signing`
-does), so that a bundle behind a block can be read wherever a bundle can. Its parser counts offsets from the first byte
-of the block: that is the first byte of the file, and the bundle begins at `IntegrityBlock.length`.
+Reads and writes blocks; `headgate.bundle.signing` verifies them. Offsets count from the first byte of the block, which
+is that of the file; the bundle begins at `IntegrityBlock.length`.
 """
 
 from collections.abc import Sequence
@@ -26,29 +25,29 @@ __all__ = [
 ]
 
 STEP: Final = "integrity block"
-"""The step that every refusal here names: the explainer has no numbers."""
+"""The step in errors: the explainer does not number its steps."""
 
 MAX_BLOCK_SIZE: Final = 524_288
-"""A longer block is refused: the explainer holds one in memory, and the document's sections end there too."""
+"""A longer block is refused, since it is held in memory."""
 
 IntegrityVersion: TypeAlias = Literal["1b", "2b"]
 
 _MAGIC_ITEM: Final = cbor.data("🖋📦".encode())
 _VERSIONS: Final[dict[bytes, tuple[IntegrityVersion, int]]] = {b"1b\0\0": ("1b", 3), b"2b\0\0": ("2b", 4)}
-"""From version bytes to our name for them and the items of the block: 1b had no attributes of its own."""
+"""From version bytes to the name of the version and the items of its block: 1b has no attributes."""
 _TAG: Final = 6
 _SIMPLE: Final = 7
 
 
 class IntegritySignature(Struct, frozen=True):
-    """One entry of a block's signature list, as it stands there."""
+    """One entry of a block's signature list."""
 
     item: bytes
     """The entry's CBOR bytes, whole."""
     attributes: bytes = b""
-    """The CBOR bytes of its attributes: they are signed as they are. Empty for an entry that is no such pair."""
+    """The CBOR bytes of its attributes, which are signed. Empty for an entry that is not a pair."""
     byte_attributes: tuple[tuple[str, bytes], ...] = ()
-    """Every attribute that is a byte string, in order: the keys among them say what kind of signature this is."""
+    """Every attribute that is a byte string, in order; one of them is the public key."""
     signature: bytes = b""
 
 
@@ -57,24 +56,24 @@ class IntegrityBlock(Struct, frozen=True):
 
     version: IntegrityVersion
     web_bundle_id: str | None
-    """Whom the bundle claims to be; None in version 1b, which had no place for it."""
+    """The id that the bundle claims; None in version 1b."""
     prefix: bytes
-    """Its bytes up to the signature list: with an empty list behind them, the block that is signed."""
+    """Its bytes up to the signature list: followed by an empty list, the block that is signed."""
     signatures: tuple[IntegritySignature, ...]
     length: int
-    """Bytes of the whole block; the bundle begins behind them."""
+    """Bytes of the whole block; the bundle follows them."""
 
     @property
     def signed(self) -> bytes:
-        """What every signature signs of the block: itself, with no signature."""
+        """The part of the block that is signed: the block without signatures."""
         return write_block(self.prefix, ())
 
 
 def integrity_block_parser() -> Parser[IntegrityBlock | None]:
     """Read the integrity block at the first byte of a file; return None where there is none.
 
-    Asks for no byte behind the block, and for ten where there is none. Raises `FormatError` for a block that is cut,
-    not deterministic or of another shape, and `VersionError` for a version nobody here knows.
+    Requests no byte after the block, and ten where there is none. Raises `FormatError` for a malformed block, and
+    `VersionError` for an unknown version.
     """
     start = bytes((yield ReadRequest(0, 1 + len(_MAGIC_ITEM))))
     if start[1:] != _MAGIC_ITEM:
@@ -88,18 +87,18 @@ def integrity_block_parser() -> Parser[IntegrityBlock | None]:
 
 
 def block_prefix(web_bundle_id: str) -> bytes:
-    """Write the bytes of a 2b block up to its signature list."""
+    """Encode a 2b block up to its signature list."""
     items = (_MAGIC_ITEM, cbor.data(b"2b\0\0"), cbor.encode({"webBundleId": web_bundle_id}))
     return cbor.head(cbor.ARRAY, len(items) + 1) + b"".join(items)
 
 
 def write_block(prefix: bytes, signatures: Sequence[bytes]) -> bytes:
-    """Write a whole block: its bytes up to the signature list, and the list of these entries."""
+    """Encode a whole block: its bytes up to the signature list, and the list of these entries."""
     return prefix + cbor.array(signatures)
 
 
 def _gather() -> Parser[bytes]:
-    """Collect one whole item, however it nests, and not one byte more: a stream may have no more to give yet."""
+    """Read one whole item of any depth, and no byte after it: a stream may not have more yet."""
     block = bytearray()
     open_items = 1
     while open_items:
@@ -110,7 +109,7 @@ def _gather() -> Parser[bytes]:
             open_items += argument * (2 if major == cbor.MAP else 1)
         elif major == _TAG:
             open_items += 1
-        # Every item has a byte at least: so many cannot fit, and what was claimed is never waited for.
+        # Every item has at least one byte, so a claim that cannot fit is refused without waiting for it.
         string = argument if major in (cbor.BYTES, cbor.TEXT) else 0
         if len(block) + string + open_items > MAX_BLOCK_SIZE:
             raise FormatError(f"an integrity block of more than {MAX_BLOCK_SIZE} bytes", step=STEP, offset=start)
@@ -124,7 +123,7 @@ def _gather_head(block: bytearray) -> Parser[tuple[int, int]]:
     yield from _gather_bytes(block, 1)
     yield from _gather_bytes(block, cbor.head_size(block[start]) - 1)
     if block[start] >> 5 == _SIMPLE and block[start] & 0x1F < 28:
-        return _SIMPLE, 0  # a float's argument is its value; whether it is the shortest is asked with the whole block
+        return _SIMPLE, 0  # a float's argument is its value; that it is the shortest is checked with the whole block
     try:
         major, argument, _ = cbor.read_head(bytes(block[start:]))
     except cbor.CborError as error:
@@ -148,8 +147,7 @@ def _read_block(items: cbor.Items) -> IntegrityBlock:
     version_bytes = items.data()
     if version_bytes not in _VERSIONS:
         raise VersionError(
-            f"an integrity block of version {version_bytes!r}, and only 2b (and 1b, to be removed) is known; "
-            "sign the bundle again",
+            f"unknown version {version_bytes!r} of the integrity block, expected 2b; sign the bundle again",
             step=STEP,
             offset=start,
         )
@@ -163,7 +161,7 @@ def _read_block(items: cbor.Items) -> IntegrityBlock:
 
 
 def _read_web_bundle_id(items: cbor.Items) -> str:
-    """Read the block's attributes; others than the one that is known are signed and otherwise nobody's business."""
+    """Read the web bundle id from the block's attributes; others are ignored."""
     start = items.position
     web_bundle_id = None
     for key in items.entries(items.text):
@@ -177,7 +175,7 @@ def _read_web_bundle_id(items: cbor.Items) -> str:
 
 
 def _read_signature(items: cbor.Items) -> IntegritySignature:
-    """Read one entry; what is no pair of attributes and signature is an unknown signature, which is no error."""
+    """Read one entry; one that is not a pair of attributes and signature is an unknown signature, not an error."""
     item = items.any()
     entry = cbor.Items(item)
     try:

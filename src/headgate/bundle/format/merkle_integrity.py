@@ -1,7 +1,7 @@
-"""Merkle Integrity Content Encoding (draft-thomson-http-mice-03): a payload that carries the proofs of its own records.
+"""Merkle Integrity Content Encoding (draft-thomson-http-mice-03): a payload with the proofs of its records.
 
-The digest in the header proves the first record and the proof that follows it, which proves the second, and so on; so a
-reader may use each record as soon as it is there. `mi-sha256-03` is the only one of its forms that bundles use.
+The digest in the header proves the first record and the proof that follows it, which proves the second, and so on, so a
+reader may use each record when it arrives. Bundles use the form `mi-sha256-03`.
 """
 
 import base64
@@ -33,30 +33,30 @@ __all__ = [
 MI_CODING: Final = "mi-sha256-03"
 """The content coding, and the digest algorithm."""
 PAYLOAD_INTEGRITY: Final = "digest/mi-sha256-03"
-"""What a signature calls a payload that the Digest header proves so."""
+"""The name of this integrity in a signature."""
 RECORD_SIZE: Final = 4096
-"""Bytes of a record that we write: what the reference signer takes when nobody says otherwise."""
+"""Bytes of a record that we write: the default of the reference signer."""
 MAX_RECORD_SIZE: Final = 16384
-"""Bytes of a record that we read (signed exchanges, signature validity): a reader keeps one until it is proven."""
+"""Maximum bytes of a record (signed exchanges, signature validity): a reader keeps one until it is verified."""
 
 _SIZE: Final = 8
 _PROOF: Final = hashlib.sha256().digest_size
 _LAST, _MORE = b"\0", b"\1"
-_AT_ONCE: Final = 1 << 20
-"""Bytes that are asked for at once."""
+_READ_SIZE: Final = 1 << 20
+"""Bytes that are requested at once."""
 
 
 class MerkleIntegrityError(Exception):
-    """The payload is not what its digest says, or not in this encoding; the text says at which record."""
+    """The payload does not match its digest, or is malformed; the text names the record."""
 
     def __init__(self, reason: str, offset: int) -> None:
         super().__init__(reason)
         self.offset = offset
-        """Where, counted as the payload's own location is."""
+        """Where, counted as the payload's location is."""
 
 
 class MiEncoded(Struct, frozen=True):
-    """A payload and its proofs, ready to be written; it keeps 32 bytes for each record and no copy of the payload."""
+    """A payload and its proofs, to be written; 32 bytes for each record, and no copy of the payload."""
 
     content: memoryview
     proofs: bytes
@@ -151,7 +151,7 @@ def payload_layout_parser(payload: Location, proof: bytes) -> Parser[PayloadLayo
     count, last = divmod(end - position, size + _PROOF)
     if not 0 < last <= size:
         raise MerkleIntegrityError(f"the payload ends inside record {count}", end)
-    at_once = _AT_ONCE // (size + _PROOF)
+    at_once = _READ_SIZE // (size + _PROOF)
     for number in range(0, count, at_once):
         length = min(at_once, count - number) * (size + _PROOF)
         records = memoryview((yield ReadRequest(position, length)))

@@ -8,7 +8,7 @@ from headgate.bundle.format.constants import known_sections
 from headgate.bundle.format.incremental import Parser, ReadRequest
 from headgate.bundle.format.index import Index, IndexRules, read_index
 from headgate.bundle.format.preamble import Preamble, preamble_parser, raise_format_error, section_table_parser
-from headgate.bundle.format.section_url import KEPT, SectionError, check_base_url
+from headgate.bundle.format.section_url import KEEP_RELATIVE, SectionError, check_base_url
 from headgate.bundle.format.sections import read_critical, read_manifest, read_primary, read_signatures
 from headgate.bundle.model import Metadata, Profile, Section, VouchedSubset
 from headgate.errors import ConfigurationError
@@ -26,7 +26,7 @@ def metadata_parser(*, profile: Profile = "strict", base_url: str | None = None)
     they stay relative. Raises `ConfigurationError` for a base URL that is not absolute.
     """
     if profile not in get_args(Profile):
-        raise ConfigurationError(f"{profile!r} is no profile of bundles; try strict or compat")
+        raise ConfigurationError(f"{profile!r} is not a profile; expected strict or compat")
     check_base_url(base_url)
     preamble = yield from preamble_parser()
     sections = yield from section_table_parser(preamble)
@@ -49,7 +49,7 @@ def section_parser(section: Section, fallback_url: str | None) -> Parser[bytes]:
 
 
 class MetadataBuilder:
-    """What the sections have said so far (3.3 steps 21 to 25)."""
+    """Builds metadata from the sections (3.3 steps 21 to 25)."""
 
     def __init__(
         self, preamble: Preamble, sections: tuple[Section, ...], profile: Profile, base_url: str | None
@@ -60,9 +60,9 @@ class MetadataBuilder:
         self._is_b2 = preamble.version == "b2"
         self._primary_url = preamble.primary_url
         # Only b2 has relative URLs.
-        self._base_url = (base_url or KEPT) if self._is_b2 else None
-        # Its primary section may stand behind the index, and says what they are relative to.
-        self._waits = self._base_url == KEPT and any(section.name == "primary" for section in sections)
+        self._base_url = (base_url or KEEP_RELATIVE) if self._is_b2 else None
+        # Its primary section, which may follow the index, is what they are relative to.
+        self._waits = self._base_url == KEEP_RELATIVE and any(section.name == "primary" for section in sections)
         self._waiting: list[tuple[Section, bytes]] = []
         self._requests: Index | None = None
         self._manifest_url: str | None = None
@@ -84,9 +84,11 @@ class MetadataBuilder:
     def metadata(self) -> Metadata:
         """Steps 23 to 25."""
         if self._requests is None:
-            raise_format_error("there is no index", "3.3 step 24", self._preamble.position, self._preamble.primary_url)
+            raise_format_error(
+                "the index section is missing", "3.3 step 24", self._preamble.position, self._preamble.primary_url
+            )
         if self._manifest_url is None and not self._is_b2 and self._profile == "strict":
-            fault = "there is no manifest; profile compat takes that"
+            fault = "the manifest section is missing; profile compat accepts that"
             raise_format_error(fault, "3.3 step 24", self._preamble.position, self._preamble.primary_url)
         return Metadata(
             self._preamble.version,
@@ -115,9 +117,9 @@ class MetadataBuilder:
         self._authorities, self._vouched_subsets = read_signatures(source)
 
     def primary(self, source: bytes) -> None:
-        """Process b2's primary section, and what waited for it."""
+        """Process b2's primary section, and the sections that waited for it."""
         self._primary_url = read_primary(source, self._base_url)
-        if self._base_url == KEPT and parse_url(self._primary_url) is not None:
+        if self._base_url == KEEP_RELATIVE and parse_url(self._primary_url) is not None:
             self._base_url = self._primary_url
         self._waits = False
         for section, waiting in self._waiting:
@@ -136,7 +138,7 @@ _READERS: Final[dict[str, tuple[str, Callable[[MetadataBuilder, bytes], None]]]]
 def read_or_raise(
     reader: Callable[[bytes], _Result], source: bytes, step: str, offset: int, fallback_url: str | None
 ) -> _Result:
-    """Let `reader` parse what stands at `offset`; what it refuses is a format error."""
+    """Parse with `reader`; raise its errors as format errors, with offsets from `offset` on."""
     try:
         return reader(source)
     except CborError as error:

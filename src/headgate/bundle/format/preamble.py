@@ -60,7 +60,7 @@ def _primary_url() -> Parser[tuple[int, str]]:
     """Steps 4 to 6."""
     major, size, position = yield from _head(15, "3.3 step 4", None)
     if major != TEXT:
-        raise FormatError("the primary URL is no text string", step="3.3 step 4", offset=15)
+        raise FormatError("the primary URL is not a text string", step="3.3 step 4", offset=15)
     encoded = yield ReadRequest(position, size)
     if len(encoded) < size:
         fault = f"the primary URL of {size} bytes is cut"
@@ -70,7 +70,7 @@ def _primary_url() -> Parser[tuple[int, str]]:
     except UnicodeDecodeError:
         url = None
     if url is None:
-        fault = f"the primary URL {bytes(encoded[:200])!r} is no absolute URL"
+        fault = f"the primary URL {bytes(encoded[:200])!r} is not an absolute URL"
         raise FormatError(fault, step="3.3 step 6", offset=position)
     return position + size, url
 
@@ -81,7 +81,7 @@ def section_table_parser(preamble: Preamble) -> Parser[tuple[Section, ...]]:
     start = preamble.position
     major, size, position = yield from _head(start, "3.3 step 8", fallback)
     if major != BYTES:
-        raise_format_error("the section lengths are no byte string", "3.3 step 8, 3.5.2 step 2", start, fallback)
+        raise_format_error("the section lengths are not a byte string", "3.3 step 8, 3.5.2 step 2", start, fallback)
     if size >= MAX_SECTION_TABLE_SIZE:
         fault = f"{size} bytes of section lengths, of which fewer than 8192 are taken"
         raise_format_error(fault, "3.3 step 9", start, fallback)
@@ -95,7 +95,7 @@ def section_table_parser(preamble: Preamble) -> Parser[tuple[Section, ...]]:
     start = position + size
     major, count, position = yield from _head(start, "3.3 step 12", fallback)
     if major != ARRAY or count != len(lengths):
-        fault = f"an array of {len(lengths)} sections belongs here, not {count} items of major type {major}"
+        fault = f"expected an array of {len(lengths)} sections, got {count} items of major type {major}"
         raise_format_error(fault, "3.3 step 13", start, fallback)
     sections: dict[str, Section] = {}
     for name, length in lengths:
@@ -113,14 +113,14 @@ def _read_section_lengths(source: bytes) -> list[tuple[str, int]]:
     items = Items(source)
     count = items.array()
     if count % 2:
-        raise CborError(f"{count} items are no pairs of name and length", "3.5.1 step 5", 0)
+        raise CborError(f"{count} items are not pairs of name and length", "3.5.1 step 5", 0)
     lengths = [(items.text(), items.uint()) for _ in range(count // 2)]
     items.end()
     return lengths
 
 
 def trailer_parser(size: int) -> Parser[int]:
-    """Find the first byte of the bundle that ends with the last of `size` bytes (3.3.6 steps 1 to 4)."""
+    """Return where the bundle begins that ends with the last of `size` bytes (3.3.6 steps 1 to 4)."""
     offset = max(size - TRAILER_SIZE, 0)
     trailer = bytes((yield ReadRequest(offset, TRAILER_SIZE)))
     if len(trailer) < TRAILER_SIZE or trailer[0] != 0x48:

@@ -54,7 +54,7 @@ def decode_response_head(
         payload_length, payload_begins = _string_head(source, headers_end, "3.4 step 10")
         # Step 9 comes before step 10, but whether an empty payload excuses it (compat) is known only now.
         if "content-type" not in headers and (profile == "strict" or payload_length):
-            raise _StepError("there is no content-type", "3.4 step 9", headers_begin)
+            raise _StepError("content-type is missing", "3.4 step 9", headers_begin)
         if payload_begins + payload_length != location.length:
             fault = f"the response takes {payload_begins + payload_length} bytes, its location {location.length}"
             raise _StepError(fault, "3.4 step 11", payload_begins)
@@ -112,5 +112,5 @@ def _string_head(source: bytes, position: int, step: str) -> tuple[int, int]:
     except CborError as error:
         raise _StepError(error.reason, f"{step}, {error.step}", error.offset) from None
     if major != BYTES:
-        raise _StepError("there is no byte string", f"{step}, 3.5.2 step 2", position)
+        raise _StepError("there is not a byte string", f"{step}, 3.5.2 step 2", position)
     return length, contents

@@ -15,12 +15,12 @@ def read_manifest(source: bytes, base_url: str | None) -> str:
 
 
 def read_primary(source: bytes, base_url: str | None) -> str:
-    """Parse b2's primary section: one URL, of which only parsing is asked, as of draft-01's primary URL."""
+    """Parse b2's primary section: one URL, which may have a fragment, as draft-01's primary URL."""
     return any_url(_lone_text(source), base_url, "primary section", 0)
 
 
 def read_critical(source: bytes, known: Collection[str]) -> None:
-    """Refuse a bundle that needs a section we do not know (3.3.4)."""
+    """Refuse a critical section that is not known (3.3.4)."""
     items = Items(source)
     names = []
     for _ in range(items.array()):
@@ -29,11 +29,11 @@ def read_critical(source: bytes, known: Collection[str]) -> None:
     items.end()
     for name, start in names:
         if name not in known:
-            raise SectionError(f"the section {name[:80]!r} is critical, and unknown here", "3.3.4 step 2", start)
+            raise SectionError(f"the section {name[:80]!r} is critical and unknown", "3.3.4 step 2", start)
 
 
 def read_signatures(source: bytes) -> tuple[tuple[bytes, ...], tuple[VouchedSubset, ...]]:
-    """Parse the signatures section: authorities and vouched subsets, verified by nobody yet (3.3.3)."""
+    """Parse the signatures section: authorities and vouched subsets, unverified (3.3.3)."""
     items = Items(source)
     items.array(2)
     authorities = tuple(_authority(items) for _ in range(items.array()))
@@ -50,12 +50,12 @@ def _lone_text(source: bytes) -> str:
 
 
 def _authority(items: Items) -> bytes:
-    """Take an augmented certificate: {cert: bytes, ? ocsp: bytes, ? sct: bytes, * tstr => any}."""
+    """Read an augmented certificate: {cert: bytes, ? ocsp: bytes, ? sct: bytes, * tstr => any}."""
     start = items.position
     has_certificate = False
     for key in items.entries(items.text):
         if key in ("cert", "ocsp", "sct") and items.peek() != BYTES:
-            raise CborError(f"an authority's {key} is no byte string", "3.5.1 step 5", items.position)
+            raise CborError(f"an authority's {key} is not a byte string", "3.5.1 step 5", items.position)
         has_certificate |= key == "cert"
         items.any()
     if not has_certificate:

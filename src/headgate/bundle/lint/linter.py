@@ -25,7 +25,7 @@ _MAX_READS_PER_BYTE: Final = 8
 _MIN_READ_LIMIT: Final = 1 << 20
 _READS_IN_MEMORY: Final = 512
 """Reads of a mapped file after which its pages are released."""
-_NO_TYPE: Final = "there is no content-type"
+_NO_TYPE: Final = "content-type is missing"
 
 
 def lint(source: Source, *, profile: Profile = "strict", from_end: bool = False, base_url: str | None = None) -> Report:

@@ -1,8 +1,7 @@
-"""Responses as they are shown and served: with `mi-sha256-03` undone, and checked on the way.
+"""Decode and verify responses that were signed, whose payloads are stored as `mi-sha256-03`.
 
-Signing stores payloads in that content coding, which no browser and no HTTP library knows. Undone, a response is what
-it was before it was signed, byte for byte, so its entity tag and its other codings are right as they are. A response
-that is not so coded is left alone.
+Browsers and HTTP libraries do not support that content coding. A decoded response is byte for byte what it was before
+signing, so its entity tag and its other codings are valid. Other responses are left as they are.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -28,16 +27,16 @@ _STEP: Final = "draft-thomson-http-mice-03, 2.2"
 
 
 class DecodedContent(Struct, frozen=True):
-    """What to show of a response."""
+    """The content of a response."""
 
     headers: dict[str, str]
-    """Those that are stored, as they were before the payload was coded."""
+    """The stored headers, as they were before signing."""
     layout: merkle_integrity.PayloadLayout
-    """Where in the stored payload the content is."""
+    """Where the content is in the stored payload."""
 
 
 class DecodedResponse(Struct, frozen=True):
-    """A response whose stored payload is here, and has been checked."""
+    """A response whose payload is here and verified."""
 
     status: int
     decoded: DecodedContent
@@ -46,7 +45,7 @@ class DecodedResponse(Struct, frozen=True):
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers with `x-content-type-options: nosniff`, so that nobody guesses a media type (3.4 step 9)."""
+        """The headers with `x-content-type-options: nosniff`, so that no media type is guessed (3.4 step 9)."""
         return {**self.decoded.headers, NOSNIFF[0]: NOSNIFF[1]}
 
     @property
@@ -61,7 +60,7 @@ class DecodedResponse(Struct, frozen=True):
 
 
 class OpenedBundle(Protocol):
-    """A bundle, here or elsewhere."""
+    """A bundle in a file, in memory or on a server."""
 
     @property
     def start(self) -> int:
@@ -70,19 +69,19 @@ class OpenedBundle(Protocol):
 
     @property
     def metadata(self) -> Metadata:
-        """What it says of itself."""
+        """Its metadata."""
         ...
 
 
 def has_mi_coding(headers: Mapping[str, str]) -> bool:
-    """Say whether there is anything to undo."""
+    """Return whether a response is coded as `mi-sha256-03`."""
     return merkle_integrity.without_mi_coding(headers.get("content-encoding", "")) is not None
 
 
 def decode_response(
     bundle: OpenedBundle, location: Location, response: Response, *, used: Callable[[memoryview], None] | None = None
 ) -> DecodedResponse:
-    """Undo the coding of the response at a location of a bundle; `used` is told, piece by piece, that it was read.
+    """Decode the response at a location of a bundle; `used` is called after each piece that was read.
 
     Raises `ResponseError`.
     """
@@ -104,7 +103,7 @@ def decode_response(
 def mi_decoding_parser(
     headers: Mapping[str, str], payload: Location, *, fallback_url: str | None = None
 ) -> Parser[DecodedContent]:
-    """Check a payload against its own proofs, and say what to show of its response; raises `ResponseError`."""
+    """Verify a payload by its own proofs, and return the content; raises `ResponseError`."""
     codings = merkle_integrity.without_mi_coding(headers.get("content-encoding", ""))
     if codings is None:
         return DecodedContent(dict(headers), merkle_integrity.PayloadLayout(payload.length))
@@ -112,12 +111,12 @@ def mi_decoding_parser(
     try:
         if proof is None:
             raise merkle_integrity.MerkleIntegrityError(
-                f"there is no Digest of {merkle_integrity.MI_CODING} to check the payload by", payload.offset
+                f"a Digest header with {merkle_integrity.MI_CODING} is missing", payload.offset
             )
         layout = yield from merkle_integrity.payload_layout_parser(payload, proof)
     except merkle_integrity.MerkleIntegrityError as error:
         raise ResponseError(str(error), step=_STEP, offset=error.offset, fallback_url=fallback_url) from None
-    # The digest is one of the coded bytes, and so is any other beside it.
+    # Digests are of the coded bytes.
     shown = {name: value for name, value in headers.items() if name != "digest"}
     shown["content-encoding"] = codings
     if not codings:

@@ -1,7 +1,7 @@
-"""How long the responses of a bundle are together: no longer than the bundle, unless they lie inside one another.
+"""Refuse bundles whose responses overlap, before all of them are copied, written or hashed.
 
-Nothing in the document keeps the index from placing a response inside another (3.3.1), so a small file can hold any
-number of large ones. Whoever copies, writes or hashes them all asks here first. One that keys share is one.
+The document allows the index to place a response inside another (3.3.1), so a small file can hold any number of large
+ones. A response that keys share counts once.
 """
 
 from headgate.bundle.model import Location, VariantSet
@@ -12,9 +12,9 @@ __all__ = ["reject_overlapping_responses"]
 
 
 def reject_overlapping_responses(bundle: Bundle) -> None:
-    """Refuse a bundle whose responses together are longer than itself, with a `HeadgateError`.
+    """Raise `HeadgateError` for a bundle whose responses together are longer than itself.
 
-    Of a bundle that was cut those count that are there as a whole: nobody can load the others.
+    Only responses that are complete count.
     """
     size = bundle.size
     locations: set[Location] = set()
@@ -23,6 +23,6 @@ def reject_overlapping_responses(bundle: Bundle) -> None:
     total = sum(one.length for one in locations if one.offset + one.length <= size)
     if total > size:
         raise HeadgateError(
-            f"the responses lie inside one another, {total} bytes of them in a bundle of {size}; it could fill any "
-            "disk, so none of it is taken, but get gives single ones"
+            f"the responses overlap: {total} bytes in a bundle of {size}; refusing to copy all of them, use get for "
+            "single ones"
         )

@@ -139,7 +139,7 @@ def _check_statement(statement: SigningRequest, names: CertificateNames) -> str:
         raise ConfigurationError(f"the signature would be valid for {days:.4g} days; readers take seven at most")
     url = parse_url(statement.validity_url)
     if url is None or not url.startswith("https://") or has_fragment(url):
-        raise ConfigurationError(f"the validity URL {statement.validity_url!r} is no https URL without a fragment")
+        raise ConfigurationError(f"the validity URL {statement.validity_url!r} is not an https URL without a fragment")
     if not names.cover(host_of(url)):
         raise ConfigurationError(
             f"the certificate does not name the host of the validity URL {url}; it names {_named(names)}"
@@ -162,7 +162,7 @@ def _chosen(metadata: Metadata, statement: SigningRequest, names: CertificateNam
             raise ConfigurationError(f"the certificate does not name the host of {url}; it names {_named(names)}")
         chosen[url] = None
     if not chosen:
-        raise ConfigurationError("there is no URL to sign")
+        raise ConfigurationError("no URL to sign was given")
     return tuple(chosen)
 
 

@@ -227,7 +227,7 @@ def _check_validity_url(subset: SignedSubset, signer: _Signer) -> None:
     url = parse_url(subset.validity_url)
     shown = subset.validity_url[:200]
     if url is None or not url.startswith("https://"):
-        raise _Wrong(Reason.VALIDITY_URL_NOT_HTTPS, f"{shown!r} is no https URL")
+        raise _Wrong(Reason.VALIDITY_URL_NOT_HTTPS, f"{shown!r} is not an https URL")
     if not signer.certificate.names.cover(host_of(url)):
         raise _Wrong(Reason.VALIDITY_URL_ELSEWHERE, f"the certificate does not name the host of {shown}")
 

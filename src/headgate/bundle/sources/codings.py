@@ -55,7 +55,7 @@ class Decompressor(Protocol):
 def require_coding(coding: str) -> None:
     """Raise `ConfigurationError` for a coding that cannot be written, `MissingExtra` for one that is not installed."""
     if coding not in ENCODERS:
-        raise ConfigurationError(f"{coding!r} is no coding to compress with; try {', '.join(ENCODERS)}")
+        raise ConfigurationError(f"{coding!r} is not a supported coding; expected one of {', '.join(ENCODERS)}")
     ENCODERS[coding](0)
 
 

@@ -53,7 +53,7 @@ def compress(exchanges: Iterable[Exchange], codings: Sequence[str], *, version: 
     for coding in wanted:
         require_coding(coding)
     if wanted and version == "b2":
-        raise ConfigurationError("a b2 bundle has no variants to compress into; write b1, or leave compression out")
+        raise ConfigurationError("b2 does not have variants; write b1, or do not compress")
     return _compressed(exchanges, wanted)
 
 
@@ -86,7 +86,7 @@ def _pieces(payload: PreparedPayload, length: int, codings: Sequence[str], spool
     pieces: dict[str, SpooledPayload] = {}
     for coding in codings if most > 0 else ():
         try:
-            pieces[coding] = spool.keep(_at_most(most, encode_chunks(payload_chunks(payload), coding, length=length)))
+            pieces[coding] = spool.append(_at_most(most, encode_chunks(payload_chunks(payload), coding, length=length)))
         except _NotWorthIt:
             continue
     return dict(sorted(pieces.items(), key=lambda item: item[1].length))

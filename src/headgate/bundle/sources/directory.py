@@ -72,11 +72,13 @@ def check_base_url(text: str) -> str:
     """Give the base URL in normal form; `ConfigurationError` for one that files cannot be put under."""
     url = parse_url(text)
     if url is None or "://" not in url:
-        raise ConfigurationError(f"{text!r} is no absolute URL to put files under; try https://example.com/")
+        raise ConfigurationError(
+            f"{text!r} is not an absolute URL for files; expected one such as https://example.com/"
+        )
     if has_credentials(url) or "?" in url or "#" in url:
         raise ConfigurationError(f"the base URL {text!r} is more than a path; leave user, query and fragment out")
     if not url.endswith("/"):
-        raise ConfigurationError(f"the base URL {text!r} is no directory's, which ends in a slash; try {url}/")
+        raise ConfigurationError(f"the base URL {text!r} must end in a slash, as in {url}/")
     return url
 
 
@@ -188,7 +190,7 @@ def _real(root: Path) -> Path:
     except OSError as error:
         raise _unreadable(root, error) from None
     if not real.is_dir():
-        raise ConfigurationError(f"{root} is no directory; name the one that holds the site")
+        raise ConfigurationError(f"{root} is not a directory; expected the one with the files of the site")
     return real
 
 

@@ -82,7 +82,7 @@ def har(path: Path, *, tell: MessageCallback = ignore_message) -> Iterator[Excha
     """Yield the exchanges of a HAR: for each URL the last answer with a 2xx status, or else the last.
 
     Left out, and told of: what was not asked for with GET over http or https, what has no answer or no body saved,
-    304 and partial answers, what cannot be read. Raises `ConfigurationError` for a file that is no HAR.
+    304 and partial answers, what cannot be read. Raises `ConfigurationError` for a file that is not a HAR.
     """
     try:
         source = path.read_bytes()
@@ -103,7 +103,7 @@ def _entries(source: bytes, path: Path) -> list[msgspec.Raw]:
             mended = _SURROGATES.sub(lambda found: rb"\ufffd" if found["lone"] else found[0], source)
             return msgspec.json.decode(mended, type=_Har).log.entries
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigurationError(f"{path} is no HAR: {error}; save one from a browser's network panel") from None
+        raise ConfigurationError(f"{path} is not a HAR: {error}; save one from a browser's network panel") from None
 
 
 def _exchanges(raws: list[msgspec.Raw], path: Path, tell: MessageCallback) -> Iterator[Exchange]:
@@ -164,7 +164,7 @@ def _exchange(entry: _Entry, spool: Spool) -> Exchange:
         if not payload.isascii() or "charset" in headers["content-type"].lower():
             headers["content-type"] = with_utf8_charset(headers["content-type"])
     status, headers = as_complete_response(response.status, headers, len(payload))
-    return Exchange(url, status, headers, spool.keep((payload,)))
+    return Exchange(url, status, headers, spool.append((payload,)))
 
 
 def _no_body(status: int, content: _Content) -> bytes:
@@ -184,7 +184,7 @@ def _bytes(content: _Content) -> bytes:
     try:
         payload = b64decode(packed, validate=True)
     except (binascii.Error, ValueError):
-        raise SkipExchange("a body that is no base64") from None
+        raise SkipExchange("a body that is not base64") from None
     # Who makes a HAR by hand may count the characters that stand in it.
     return payload if content.size in (len(text), len(packed)) else _complete(payload, content)
 

@@ -58,7 +58,7 @@ def warc(path: Path, *, tell: MessageCallback = ignore_message) -> Iterator[Exch
     except OSError as error:
         raise ConfigurationError(f"cannot read {path}: {error.strerror}; name a WARC file") from None
     if found != _MAGIC:
-        raise ConfigurationError(f"{path} is no WARC: it begins with {found!r}; name one, plain or gzip")
+        raise ConfigurationError(f"{path} is not a WARC: it begins with {found!r}; name one, plain or gzip")
     return _exchanges(path, tell)
 
 
@@ -134,7 +134,7 @@ class _Archive:
         check_status(status)
         codings = _codings(fields)
         sent = _sent(record, fields, is_coded=bool(codings))
-        payload = self._spool.keep(_bounded(reduce(decode_chunks, reversed(codings), sent)))
+        payload = self._spool.append(_bounded(reduce(decode_chunks, reversed(codings), sent)))
         status, headers = as_complete_response(status, _headers(fields), payload.length)
         return _Found(Exchange(url, status, headers, payload), payload)
 
@@ -185,7 +185,7 @@ def _codings(fields: list[tuple[str, str]]) -> list[str]:
     codings = [coding.strip().lower() for coding in value.split(",") if coding.strip()]
     for coding in codings:
         if coding not in DECODERS:
-            raise SkipExchange(f"in the content coding {coding[:_SHOWN]!r}, which nobody reads here")
+            raise SkipExchange(f"in the content coding {coding[:_SHOWN]!r}, which is not supported")
     if len(codings) > _MOST_CODINGS:
         raise SkipExchange("in too many content codings")
     return codings

@@ -1,4 +1,4 @@
-"""Which response belongs to which URL and variant key, while exchanges are being added (3.3.1)."""
+"""Builds the index while exchanges are added: which response belongs to which URL and variant key (3.3.1)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -23,10 +23,10 @@ from headgate.errors import ConfigurationError
 __all__ = ["IndexBuilder", "VariantKeys", "parse_axes"]
 
 VariantKeys = str | Sequence[str] | None
-"""`gzip;en`, or several such keys that share a response; None where nothing is negotiated."""
+"""`gzip;en`, or several such keys that share a response; None for a URL without variants."""
 
-_NAMED: Final = 12
-"""Missing keys that a refusal names, of possibly thousands."""
+_MAX_NAMED: Final = 12
+"""Maximum missing keys in a message."""
 
 
 class _Negotiation(Struct):
@@ -36,7 +36,7 @@ class _Negotiation(Struct):
 
 
 class IndexBuilder:
-    """From URLs to the ordinals of responses."""
+    """Maps URLs to the ordinals of responses."""
 
     def __init__(self) -> None:
         self._urls: dict[str, int | _Negotiation] = {}
@@ -47,21 +47,21 @@ class IndexBuilder:
         return url in self._urls
 
     def place(self, url: str, ordinal: int, *, stored: str) -> None:
-        """Give a URL its only response; `ConfigurationError` when it has one. It is `stored` as it may be relative."""
+        """Add the only response of a URL, which is written as `stored`; `ConfigurationError` if it has one."""
         if url in self._urls:
-            raise ConfigurationError("the URL is there already; several responses need `variants` and a key each")
+            raise ConfigurationError("the URL was added before; several responses need `variants` and a key each")
         self._urls[url] = ordinal
         if stored != url:
             self._relative[url] = stored
 
     def place_variant(self, url: str, ordinal: int, variants: str | None, keys: VariantKeys) -> None:
-        """Give a URL the response for these keys; its first response comes with its Variants value.
+        """Add the response of a URL for these keys; its first response comes with its Variants value.
 
-        Raises `ConfigurationError`, and has then placed nothing.
+        Raises `ConfigurationError`, and then adds nothing.
         """
         known = self._urls.get(url)
         if isinstance(known, int):
-            raise ConfigurationError("the URL is there already, without variants")
+            raise ConfigurationError("the URL was added before, without variants")
         negotiation = known or _negotiation(variants)
         if variants is not None and variants != negotiation.variants:
             raise ConfigurationError(f"its variants are {negotiation.variants!r} already, not {variants!r}")
@@ -70,9 +70,9 @@ class IndexBuilder:
             raise ConfigurationError("the URL has variants; say with variant_key which one this is")
         for key in chosen:
             if key not in negotiation.ordinals:
-                raise ConfigurationError(f"there is no variant {key}; the keys are {_some(negotiation.ordinals)}")
+                raise ConfigurationError(f"unknown variant {key}; the keys are {_some(negotiation.ordinals)}")
             if negotiation.ordinals[key] is not None:
-                raise ConfigurationError(f"the variant {key} is there already")
+                raise ConfigurationError(f"the variant {key} was added before")
         if known is None:
             variant_keys = self._variant_keys + len(negotiation.ordinals)
             if variant_keys > MAX_TOTAL_KEYS:
@@ -126,10 +126,10 @@ def _negotiation(variants: str | None) -> _Negotiation:
 def _normal(key: str) -> str:
     values = parse_key(key)
     if not values:
-        raise ConfigurationError(f"{key[:200]!r} is no variant key; try 'gzip;en'")
+        raise ConfigurationError(f"{key[:200]!r} is not a variant key; expected a form such as 'gzip;en'")
     return write_key(values)
 
 
 def _some(keys: Sequence[str] | Mapping[str, int | None]) -> str:
-    more = len(keys) - _NAMED
-    return ", ".join(list(keys)[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    more = len(keys) - _MAX_NAMED
+    return ", ".join(list(keys)[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")

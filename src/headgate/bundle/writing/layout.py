@@ -26,41 +26,41 @@ _LEADS: Final[dict[Version, bytes]] = {
 VERSIONS: Final[tuple[Version, ...]] = tuple(_LEADS)
 _TRAILER: Final = 9
 """Bytes of the last item: the head of an 8-byte string, and the length of the bundle."""
-_MOST_SECTION_LENGTHS: Final = 8192
+_MAX_SECTION_LENGTHS: Final = 8192
 """3.3 step 9: section lengths of so many bytes, or more, are refused."""
 
 
 class VariantEntry(Struct, frozen=True):
-    """The responses for one URL with variants: its Variants value, and an ordinal for each key in row-major order."""
+    """The responses of one URL with variants: its Variants value, and an ordinal for each key in row-major order."""
 
     variants: bytes
     ordinals: Sequence[int]
 
 
 class BundleSpec(Struct, frozen=True):
-    """The form of a bundle, apart from its exchanges."""
+    """A bundle apart from its exchanges."""
 
     version: Version
     primary_url: str | None
-    """Stands before the sections of b1 and draft-01; in b2 it is a section of its own."""
+    """Precedes the sections of b1 and draft-01; in b2 it is a section."""
     sections: Mapping[str, bytes]
-    """From name to item, in the order they are written; `index` stands for itself, without bytes of its own."""
+    """From name to item, in the order they are written; that of `index` is empty, it is made from the exchanges."""
 
 
 class Layout(Struct, frozen=True):
     """A bundle without its responses."""
 
     before: bytes
-    """All that stands before the first response."""
+    """The bytes before the first response."""
     after: bytes
     length: int
     """Bytes of the whole bundle."""
 
 
 def lay_out(form: BundleSpec, index: Mapping[str, int | VariantEntry], lengths: Sequence[int]) -> Layout:
-    """Lay out a bundle whose responses are `lengths` long; `index` says by ordinal which of them belong to a URL.
+    """Lay out a bundle of responses with these lengths; `index` maps URLs to their ordinals.
 
-    Raises `ConfigurationError` when the sections are too many to be read again.
+    Raises `ConfigurationError` for more sections than readers accept.
     """
     responses = head(ARRAY, len(lengths))
     sections = dict(form.sections)
@@ -76,10 +76,10 @@ def lay_out(form: BundleSpec, index: Mapping[str, int | VariantEntry], lengths: 
 
 
 def index_section(index: Mapping[str, int | VariantEntry], lengths: Sequence[int], *, has_variants: bool) -> bytes:
-    """Write the index: for each URL the place of its response, or of each of its variants (3.3.1)."""
+    """Encode the index: for each URL the location of its response, or of each of its variants (3.3.1)."""
     # "offset ... from the start of" the responses section, whose own head comes first
     offsets = array("Q", accumulate(lengths, initial=len(head(ARRAY, len(lengths)))))
-    # A key's head says how long it is, so none is the beginning of another: entries sort as their keys do.
+    # A key's head has its length, so none is a prefix of another: entries sort as their keys do.
     entries = sorted(_entries(index, offsets, lengths, b"\x83\x40" if has_variants else b"\x82"))
     return head(MAP, len(entries)) + b"".join(entries)
 
@@ -101,7 +101,7 @@ def _uint(number: int) -> bytes:
 
 def _section_lengths(lengths: Sequence[tuple[str, int]]) -> bytes:
     table = encode([part for pair in lengths for part in pair])
-    if len(table) >= _MOST_SECTION_LENGTHS:
+    if len(table) >= _MAX_SECTION_LENGTHS:
         raise ConfigurationError(
             f"the names of {len(lengths)} sections take {len(table)} bytes; a bundle holds less than 8192"
         )

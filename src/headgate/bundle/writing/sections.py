@@ -1,4 +1,4 @@
-"""The sections that a bundle to be written has besides its exchanges: checked, completed and put in order."""
+"""Build the sections of a bundle other than its exchanges: checked, completed and in order."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
@@ -13,8 +13,8 @@ __all__ = ["KNOWN", "build_sections"]
 
 KNOWN: Final = frozenset({"index", "manifest", "critical", "signatures", "responses"})
 """The names in the document's registry (6.2)."""
-_OURS: Final = frozenset({"index", "manifest", "critical", "responses"})
-"""Sections that have an argument of their own, or are made of the exchanges; in b2 also "primary"."""
+_BUILT: Final = frozenset({"index", "manifest", "critical", "responses"})
+"""Sections that are made from other arguments; in b2 also "primary"."""
 
 
 def build_sections(
@@ -26,10 +26,10 @@ def build_sections(
     *,
     order: Sequence[str] | None = None,
 ) -> BundleSpec:
-    """Give the form of a bundle; without `order` its sections stand as the published writer `wbn` puts them.
+    """Return the sections of a bundle; without `order` in that of the published writer `wbn`.
 
-    That is what was set before the exchanges were known first, then the index, then the responses. Raises
-    `ConfigurationError` for a section that strict readers would refuse.
+    That is: other sections, the index, the responses. Raises `ConfigurationError` for a section that strict readers
+    refuse.
     """
     items: dict[str, bytes] = {}
     if version == "b2" and primary_url is not None:
@@ -38,9 +38,9 @@ def build_sections(
         items["manifest"] = text(manifest_url)
     if critical:
         items["critical"] = encode([_checked_name(name) for name in critical])
-    ours = _OURS | {"primary"} if version == "b2" else _OURS
+    built = _BUILT | {"primary"} if version == "b2" else _BUILT
     for name, item in sections.items():
-        _check_section(_checked_name(name), item, ours)
+        _check_section(_checked_name(name), item, built)
         items[name] = bytes(item)
     items["index"] = b""
     if order is not None:
@@ -48,9 +48,9 @@ def build_sections(
     return BundleSpec(version, primary_url, items)
 
 
-def _check_section(name: str, item: bytes, ours: Collection[str]) -> None:
-    if name in ours:
-        raise ConfigurationError(f"the section {name!r} is made of the bundle's own arguments; do not give its bytes")
+def _check_section(name: str, item: bytes, built: Collection[str]) -> None:
+    if name in built:
+        raise ConfigurationError(f"the section {name!r} is made from other arguments; do not pass its bytes")
     try:
         if name == "signatures":
             read_signatures(bytes(item))
@@ -59,7 +59,7 @@ def _check_section(name: str, item: bytes, ours: Collection[str]) -> None:
         items.end()
     except CborError as error:
         raise ConfigurationError(
-            f"the section {name!r} is no deterministically encoded CBOR item: {error.reason} at byte {error.offset}"
+            f"the section {name!r} is not a deterministically encoded CBOR item: {error.reason} at byte {error.offset}"
         ) from error
 
 
@@ -69,7 +69,7 @@ def _checked_name(name: object) -> str:
             return name
     except UnicodeEncodeError:
         pass
-    raise ConfigurationError(f"{name!r} is no section name; names are text")
+    raise ConfigurationError(f"{name!r} is not a section name; expected text")
 
 
 def _ordered(items: Mapping[str, bytes], order: Sequence[str]) -> dict[str, bytes]:

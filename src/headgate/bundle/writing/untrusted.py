@@ -1,12 +1,12 @@
-"""Checked mode: what a bundle made at a stranger's request may hold (5.2, strategy 3).
+"""Rules for a bundle that untrusted requests may direct (5.2, strategy 3).
 
-A plugin may look for code anywhere near the beginning of a file, whatever the file says it is. URLs and Variants values
-stand at the beginning of a bundle, and lengths and counts are written as bytes: a stranger who chooses them writes
-there. These rules take that from them.
+A plugin may look for code anywhere near the beginning of a file, whatever its type. URLs and Variants values are at the
+beginning of a bundle, and lengths and counts are written as bytes, so a request that controls them could write code
+there. These rules prevent that.
 
-What this cannot see: which URLs, items and headers come from the request. So every URL is encoded; every item counts,
-but for those that the caller calls `dynamic=False`; and a header is taken for a reflection when it contains the value
-of a header of the request, as far as the caller gives the request's headers.
+Which URLs, items and headers come from the request is not known here. So every URL is encoded; every item counts,
+except those with `dynamic=False`; and a header counts as a reflection if it contains the value of one of the request's
+headers, if the caller gives these.
 """
 
 import re
@@ -19,11 +19,11 @@ from msgspec import Struct
 from headgate.bundle.variants import Axis
 from headgate.errors import ConfigurationError
 
-__all__ = ["ALLOWED", "MOST_ALLOWED", "MOST_ITEMS", "SniffingRules"]
+__all__ = ["ALLOWED", "MAX_ALLOWED", "MAX_ITEMS", "SniffingRules"]
 
-MOST_ALLOWED: Final = 23
+MAX_ALLOWED: Final = 23
 """5.2: "Keep the set of allowed request header fields smaller than 24 elements"; an element is a name with a value."""
-MOST_ITEMS: Final = 11
+MAX_ITEMS: Final = 11
 """5.2: "Restrict the number of items a request can direct the server to include in a bundle to less than 12"."""
 
 ALLOWED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType({
@@ -34,10 +34,10 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType({
 })  # fmt: skip
 """The request header fields that are allowed unless the caller says otherwise."""
 
-_SHORTEST: Final = 4
-"""Bytes of the shortest text that plugins look for, `%PDF`: what is shorter does no harm where it is reflected."""
+_MIN_REFLECTED: Final = 4
+"""Bytes of the shortest text that plugins look for, `%PDF`: reflecting a shorter text is harmless."""
 _BROWSERS_OWN: Final = re.compile(r"host|connection|sec-.*|proxy-.*")
-"""Request fields that nobody but the browser or the server's own name can fill."""
+"""Request fields that pages cannot set."""
 
 _IPV6: Final = re.compile(r"[a-z][a-z0-9+.\-]*://\[[0-9a-f:.]+\]")
 # Above 0x7E, or neither a URL code point nor the "%" of an encoded byte.
@@ -45,23 +45,23 @@ _ENCODED: Final = re.compile(r"%(?![0-9A-Fa-f]{2})|[^A-Za-z0-9!$&'()*+,\-./:;=?@
 
 
 class SniffingRules(Struct, frozen=True):
-    """The rules, and the request that the bundle answers."""
+    """The rules, and the request that the bundle is a response to."""
 
     request_headers: Mapping[str, str] = MappingProxyType({})
-    """Of the request for the bundle: none of their values may appear in a response header."""
+    """Headers of the request for the bundle, whose values must not appear in a response header."""
     allowed: Mapping[str, tuple[str, ...]] = ALLOWED
-    """From lower-case name to values: fewer than 24 values in all, fixed before any request comes."""
+    """From lower-case name to values: fewer than 24 values in all, fixed in advance."""
 
     def __post_init__(self) -> None:
         """Refuse a list that is too long."""
         count = sum(len(values) for values in self.allowed.values())
-        if count > MOST_ALLOWED:
-            raise ConfigurationError(f"{count} request header fields are allowed; keep to {MOST_ALLOWED} (5.2)")
+        if count > MAX_ALLOWED:
+            raise ConfigurationError(f"{count} request header fields are allowed; keep to {MAX_ALLOWED} (5.2)")
 
     def url(self, url: str) -> str:
         """Percent-encode "any bytes that are greater than 0x7E or are not URL code points".
 
-        The brackets of an IPv6 address stay: no host has them encoded, and only digits and colons stand between them.
+        The brackets of an IPv6 address stay: hosts do not have them encoded.
         """
         start = found.end() if (found := _IPV6.match(url)) else 0
         return url[:start] + _ENCODED.sub(_percent_encoded, url[start:])
@@ -71,15 +71,13 @@ class SniffingRules(Struct, frozen=True):
         for axis in axes:
             for value in axis.values:
                 if value not in self.allowed.get(axis.name.lower(), ()):
-                    raise ConfigurationError(
-                        f"{axis.name}: {value} is not among the request headers allowed in a bundle made for strangers"
-                    )
+                    raise ConfigurationError(f"{axis.name}: {value} is not an allowed request header (5.2)")
 
     def check_count(self, items: int) -> None:
         """Refuse the twelfth item."""
-        if items > MOST_ITEMS:
+        if items > MAX_ITEMS:
             raise ConfigurationError(
-                f"{items} items in a bundle made for strangers; a request may direct fewer than 12 into it (5.2): "
+                f"{items} items; an untrusted request may add fewer than 12 (5.2): "
                 "add those that are there for every request with dynamic=False"
             )
 
@@ -88,11 +86,15 @@ class SniffingRules(Struct, frozen=True):
         for asked, sent in self.request_headers.items():
             asked = asked.lower()  # noqa: PLW2901 - the caller's case means nothing
             reflected = sent.strip()
-            if len(reflected) < _SHORTEST or _BROWSERS_OWN.fullmatch(asked) or reflected in self.allowed.get(asked, ()):
+            if (
+                len(reflected) < _MIN_REFLECTED
+                or _BROWSERS_OWN.fullmatch(asked)
+                or reflected in self.allowed.get(asked, ())
+            ):
                 continue
             if reflected in value:
                 raise ConfigurationError(
-                    f"the response header {name} holds the request's {asked}; a bundle made for strangers does not "
+                    f"the response header {name} holds the request's {asked}; a bundle for untrusted requests must not "
                     "reflect request header fields (5.2)"
                 )
 

@@ -1,4 +1,4 @@
-"""The URLs of a bundle that is being written: the form they are stored in, and what no reader would take."""
+"""The URLs of a bundle that is written: the form in which they are stored, and which are refused."""
 
 from typing import Final
 
@@ -8,21 +8,21 @@ from headgate.http.url import has_credentials, has_fragment, parse_url, resolve,
 
 __all__ = ["UrlRules"]
 
-_SOMEWHERE: Final = "https://bundle.invalid/1/2/3/4/"
-"""What a relative URL is tried against without an absolute primary URL: where the bundle will be is not known here."""
+_ANY_BASE: Final = "https://bundle.invalid/1/2/3/4/"
+"""Relative URLs are checked against this base where the primary URL is not absolute."""
 
 
 class UrlRules:
-    """Turns URLs as given into URLs as stored."""
+    """Normalizes and checks URLs."""
 
     def __init__(self, rules: SniffingRules | None, *, relative: bool, primary_url: str | None = None) -> None:
-        """Readers resolve relative URLs against `primary_url` where that is absolute, so it is done here too."""
+        """Relative URLs are resolved against `primary_url` where that is absolute, as readers do."""
         self._rules = rules
         self._relative = relative
-        self._base = parse_url(primary_url or "") or _SOMEWHERE
+        self._base = parse_url(primary_url or "") or _ANY_BASE
 
     def primary(self, url: str) -> str:
-        """Give the primary URL as stored: of a bundle made by its author it may have a fragment (3.3 step 6)."""
+        """Return the primary URL as stored; unless requests are untrusted it may have a fragment (3.3 step 6)."""
         normal = parse_url(url)
         if normal is None or self._rules is not None or not has_fragment(normal):
             return self.stored(url)
@@ -30,7 +30,7 @@ class UrlRules:
         return normal
 
     def stored(self, url: str) -> str:
-        """Give `url` as the WHATWG's parser writes it, or as it is where it is relative and may be.
+        """Return `url` in the WHATWG parser's form, or a relative one as it is, where that is allowed.
 
         Raises `ConfigurationError` as 3.3.1 step 4.2 refuses: when it "is a failure, its fragment is not null, or it
         includes credentials".
@@ -40,14 +40,14 @@ class UrlRules:
         if stored is None and self._relative:
             stored, whole = url, resolve(url, self._base)
         if stored is None or whole is None:
-            raise ConfigurationError(f"{url[:200]!r} is no absolute URL; one begins with https:// or the like")
-        if has_credentials(whole):  # which are nobody's business, so they are not repeated
+            raise ConfigurationError(f"{url[:200]!r} is not an absolute URL; expected one such as https://example.com/")
+        if has_credentials(whole):  # which are secret, so the message leaves them out
             raise ConfigurationError(f"the URL of {whole.rpartition('@')[2][:200]} has credentials; leave them out")
         if has_fragment(whole):
             raise ConfigurationError(f"the URL {url[:200]} has a fragment; leave out the # and what follows it")
         return stored if self._rules is None else self._rules.url(stored)
 
-    def identity(self, stored: str) -> str:
-        """Give what two stored URLs have in common when readers take them for one, wherever the bundle is."""
+    def lookup_key(self, stored: str) -> str:
+        """Return what is equal for stored URLs that readers treat as one, wherever the bundle is."""
         whole = (resolve(stored, self._base) or stored) if self._relative else stored
         return without_fragment(whole) if has_fragment(whole) else whole

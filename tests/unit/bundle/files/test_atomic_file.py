@@ -133,7 +133,7 @@ def test_a_raw_stream_takes_what_it_has_room_for():
 
 
 def test_a_stream_that_does_not_wait_is_told_of():
-    with pytest.raises(HeadgateError, match="does not wait while it is full"):
+    with pytest.raises(HeadgateError, match="is non-blocking and full"):
         write(Stream(1, None))
 
 
@@ -202,7 +202,7 @@ def test_no_path_for_a_bundle(tmp_path):
     check_target(io.BytesIO())
     with pytest.raises(ConfigurationError, match="is a directory; name a file in it"):
         check_target(tmp_path)
-    with pytest.raises(ConfigurationError, match="there is no directory"):
+    with pytest.raises(ConfigurationError, match="does not exist"):
         check_target(tmp_path / "gone" / "out")
 
 

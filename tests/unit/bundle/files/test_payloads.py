@@ -121,7 +121,7 @@ def test_a_file_is_closed_when_nobody_reads_on(tmp_path):
 def test_only_files_are_files(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path, tmp_path / "pipe"):
-        with pytest.raises(ConfigurationError, match="is no regular file"):
+        with pytest.raises(ConfigurationError, match="is not a regular file"):
             kept(path)
 
 
@@ -140,7 +140,7 @@ def test_chunks_go_to_the_spool():
 
 
 def test_a_piece_of_a_spool_stays_there():
-    piece = Spool().keep([b"abc"])
+    piece = Spool().append([b"abc"])
     assert kept(piece) == (piece, 3)
 
 

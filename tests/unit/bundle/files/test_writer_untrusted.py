@@ -53,7 +53,7 @@ def test_strangers_direct_fewer_than_twelve_items():
 
 def test_strangers_name_no_request_header_of_their_own():
     """5.2, strategy 3.2."""
-    with pytest.raises(ConfigurationError, match="Accept-Language: en is not among"):
+    with pytest.raises(ConfigurationError, match="Accept-Language: en is not an allowed"):
         strangers((PAGE, {"variants": "Accept-Language;en", "variant_key": "en"}))
     exchange = (PAGE, {"variants": "Accept-Language;en", "variant_key": "en"})
     strangers(exchange, allowed={"accept-language": ("en",)})

@@ -88,7 +88,7 @@ def test_a_value_that_is_no_bytes_is_refused():
 def test_what_is_no_token_is_no_name(name):
     encoder = HeaderEncoder()
     for _ in range(2):  # what was refused once is not remembered as right
-        with pytest.raises(ConfigurationError, match="is no header name"):
+        with pytest.raises(ConfigurationError, match="is not a header name"):
             encoder.encode(200, {name: "x"})
 
 

@@ -18,7 +18,7 @@ def test_a_bundle_whose_responses_lie_apart_is_taken_whole() -> None:
 def test_responses_inside_one_another_are_longer_than_their_bundle() -> None:
     with (
         open_bundle(parts.nested(3).written()) as bundle,
-        pytest.raises(HeadgateError, match=r"3\d\d\d bytes of them in"),
+        pytest.raises(HeadgateError, match=r"3\d\d\d bytes in"),
     ):
         reject_overlapping_responses(bundle)
 
@@ -44,5 +44,5 @@ def test_a_claim_beyond_the_end_hides_nothing() -> None:
     lengths = parts.array(*(item for name, size in claimed.items() for item in (parts.text(name), parts.uint(size))))
     with open_bundle(replace(made, lengths=lengths).written()) as bundle:
         assert bundle.metadata.length > 2**40
-        with pytest.raises(HeadgateError, match="lie inside one another"):
+        with pytest.raises(HeadgateError, match="the responses overlap"):
             reject_overlapping_responses(bundle)

@@ -151,11 +151,11 @@ class TestMetadata:
         error = caught.value
         assert (error.step, error.offset, error.fallback_url) == ("3.3.2 step 3", bad.at("manifest"), PRIMARY)
         assert str(error) == (
-            f"the URL 'relative' is no absolute URL at byte {error.offset} (3.3.2 step 3); try {PRIMARY} instead"
+            f"the URL 'relative' is not an absolute URL at byte {error.offset} (3.3.2 step 3); try {PRIMARY} instead"
         )
 
     def test_an_unknown_profile_is_wrong_use(self):
-        with pytest.raises(ConfigurationError, match="'lax' is no profile"):
+        with pytest.raises(ConfigurationError, match="'lax' is not a profile"):
             open_bundle(GOOD, profile="lax")
 
     def test_an_unknown_version_is_a_version_error(self):

@@ -216,9 +216,9 @@ def test_draft_01_is_signed_too() -> None:
         ({"expires": DATE + WEEK + 1}, "seven at most"),
         ({"date": -1}, "not after its date"),
         ({"date": 2**63, "expires": 2**63 + 1}, "not after its date"),
-        ({"validity_url": "http://example.com/v"}, "no https URL"),
-        ({"validity_url": "v"}, "no https URL"),
-        ({"validity_url": "https://example.com/v#f"}, "no https URL"),
+        ({"validity_url": "http://example.com/v"}, "not an https URL"),
+        ({"validity_url": "v"}, "not an https URL"),
+        ({"validity_url": "https://example.com/v#f"}, "not an https URL"),
         ({"validity_url": "https://example.net/v"}, "does not name the host of the validity URL"),
         ({"urls": ["https://example.com/none"]}, "is not in the bundle"),
         ({"urls": ["no URL"]}, "is not in the bundle"),
@@ -276,7 +276,7 @@ def test_a_digest_that_would_be_wrong_is_told_of(headers: dict[str, str], payloa
 
 def test_responses_inside_one_another_are_not_signed() -> None:
     leaf = signers.certificate_pem(signers.certificate(["test.example.com"]))
-    with pytest.raises(HeadgateError, match="lie inside one another"):
+    with pytest.raises(HeadgateError, match="the responses overlap"):
         signed(parts.nested(50).written(), certificate=leaf, validity_url=f"{parts.PRIMARY}validity")
 
 

@@ -170,7 +170,7 @@ def test_what_is_damaged_further_on_is_told(coding: str) -> None:
 
 @pytest.mark.parametrize("coding", ["deflate", "", "GZIP", "identity", "nonsense"])
 def test_only_three_codings_are_written(coding: str) -> None:
-    with pytest.raises(ConfigurationError, match="try gzip, br, zstd"):
+    with pytest.raises(ConfigurationError, match="expected one of gzip, br, zstd"):
         require_coding(coding)
 
 

@@ -266,12 +266,12 @@ def test_an_empty_directory_is_no_site(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("base", "words"),
     [
-        ("example.com/", "no absolute URL"),
-        ("", "no absolute URL"),
-        ("/site/", "no absolute URL"),
-        ("data:text/plain,/", "no absolute URL"),
-        ("https://", "no absolute URL"),
-        ("https://example.com/site", "try https://example.com/site/"),
+        ("example.com/", "not an absolute URL"),
+        ("", "not an absolute URL"),
+        ("/site/", "not an absolute URL"),
+        ("data:text/plain,/", "not an absolute URL"),
+        ("https://", "not an absolute URL"),
+        ("https://example.com/site", "as in https://example.com/site/"),
         ("https://example.com/?", "leave user, query and fragment out"),
         ("https://example.com/?a=/", "leave user, query and fragment out"),
         ("https://example.com/#/", "leave user, query and fragment out"),

@@ -164,10 +164,10 @@ def test_its_size_may_be_that_of_the_base64(text: str, size: int, tmp_path: Path
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ({"size": 3, "mimeType": "x/y", "encoding": "base64", "text": "not base64!"}, "a body that is no base64"),
-        ({"size": 3, "mimeType": "x/y", "encoding": "base64", "text": "YWJ"}, "a body that is no base64"),
-        ({"size": 3, "mimeType": "x/y", "encoding": "base64", "text": "YW!Jj"}, "a body that is no base64"),
-        ({"size": 3, "mimeType": "x/y", "encoding": "base64", "text": "é"}, "a body that is no base64"),
+        ({"size": 3, "mimeType": "x/y", "encoding": "base64", "text": "not base64!"}, "a body that is not base64"),
+        ({"size": 3, "mimeType": "x/y", "encoding": "base64", "text": "YWJ"}, "a body that is not base64"),
+        ({"size": 3, "mimeType": "x/y", "encoding": "base64", "text": "YW!Jj"}, "a body that is not base64"),
+        ({"size": 3, "mimeType": "x/y", "encoding": "base64", "text": "é"}, "a body that is not base64"),
         ({"size": 5, "mimeType": "x/y", "encoding": "base64", "text": "YWJj"}, "its body was saved in part"),
         ({"size": 3, "mimeType": "x/y", "encoding": "gzip", "text": "abc"}, "a body in 'gzip', where a HAR has base64"),
         ({"size": 9, "mimeType": "text/html", "text": "hello"}, "its body was saved in part"),
@@ -345,7 +345,7 @@ def test_what_is_no_har_is_told_in_one_sentence_at_once(content: bytes, tmp_path
     path.write_bytes(content)
     with pytest.raises(ConfigurationError) as refused:
         har(path)
-    assert str(refused.value).startswith(f"{path} is no HAR: ")
+    assert str(refused.value).startswith(f"{path} is not a HAR: ")
     assert "\n" not in str(refused.value)
 
 

@@ -154,7 +154,7 @@ def test_a_body_may_be_longer_than_any_head(archive: Archive) -> None:
 @pytest.mark.parametrize(
     ("fields", "body", "reason"),
     [
-        ([("Content-Encoding", "zopfli")], b"hello", "in the content coding 'zopfli', which nobody reads here"),
+        ([("Content-Encoding", "zopfli")], b"hello", "in the content coding 'zopfli', which is not supported"),
         ([("Content-Encoding", "gzip, gzip, gzip, gzip")], b"hello", "in too many content codings"),
         ([("Content-Encoding", "gzip")], gzip.compress(b"hello" * 99)[:-9], "cut short within its content coding"),
         (
@@ -377,7 +377,7 @@ def test_a_head_without_end_is_damage(endless: bytes, tmp_path: Path) -> None:
 def test_what_is_no_warc_is_told_at_once(content: bytes, words: str, tmp_path: Path) -> None:
     path = tmp_path / "a.warc"
     path.write_bytes(content)
-    with pytest.raises(ConfigurationError, match="is no WARC") as refused:
+    with pytest.raises(ConfigurationError, match="is not a WARC") as refused:
         warc(path)
     assert words in str(refused.value)
 

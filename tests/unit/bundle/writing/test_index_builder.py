@@ -27,7 +27,7 @@ def test_a_url_has_one_response():
         lambda: placing.place(URL, 2, stored=URL),
         lambda: placing.place_variant(URL, 2, "Accept;a/b", "a/b"),
     ):
-        with pytest.raises(ConfigurationError, match="there already"):
+        with pytest.raises(ConfigurationError, match="added before"):
             again()
 
 
@@ -53,15 +53,15 @@ def test_missing_keys_are_named():
 @pytest.mark.parametrize(
     ("key", "fault"),
     [
-        ("gzip;de", "there is no variant gzip;de; the keys are gzip;en, gzip;fr"),
-        ("en;gzip", "there is no variant en;gzip"),
-        ("gzip", "there is no variant gzip;"),
-        ("gzip;en, br;en", "is no variant key"),
-        ("", "is no variant key"),
+        ("gzip;de", "unknown variant gzip;de; the keys are gzip;en, gzip;fr"),
+        ("en;gzip", "unknown variant en;gzip"),
+        ("gzip", "unknown variant gzip; the"),
+        ("gzip;en, br;en", "is not a variant key"),
+        ("", "is not a variant key"),
         ([], "say with variant_key which one"),
         (None, "say with variant_key which one"),
-        ("br;en", "the variant br;en is there already"),
-        (["gzip;en", "br;en"], "the variant br;en is there already"),
+        ("br;en", "the variant br;en was added before"),
+        (["gzip;en", "br;en"], "the variant br;en was added before"),
     ],
 )
 def test_a_key_that_cannot_be(key, fault):
@@ -79,7 +79,7 @@ def test_the_variants_are_said_once():
     with pytest.raises(ConfigurationError, match="a variant key and no `variants`"):
         placing.place_variant(f"{URL}other", 1, None, "a/b")
     assert f"{URL}other" not in placing
-    with pytest.raises(ConfigurationError, match="there already"):
+    with pytest.raises(ConfigurationError, match="added before"):
         placing.place(URL, 1, stored=URL)
 
 

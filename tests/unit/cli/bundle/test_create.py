@@ -212,11 +212,11 @@ WRONG = [
     (["--dir", "site"], "--dir needs --base-url"),
     (["--har", "x", "--base-url", BASE], "--base-url is for --dir only"),
     (["--dir", "nowhere", "--base-url", BASE], "nowhere"),
-    (["--dir", "site", "--base-url", "example.com"], "'example.com' is no absolute URL"),
-    (["--dir", "site", "--base-url", "https://x/p/q"], "ends in a slash; try https://x/p/q/"),
+    (["--dir", "site", "--base-url", "example.com"], "'example.com' is not an absolute URL"),
+    (["--dir", "site", "--base-url", "https://x/p/q"], "must end in a slash, as in https://x/p/q/"),
     (
         ["--dir", "site", "--base-url", BASE, "--compress", "lzma", "--version", "b1", "--manifest-url", BASE],
-        "'lzma' is no coding",
+        "'lzma' is not a supported coding",
     ),
     (["--dir", "site", "--base-url", BASE, "--compress", ""], "expected a form such as gzip,br"),
     (
@@ -246,7 +246,7 @@ def test_relative_urls_are_resolved_against_the_reader_s_base(run, folder, tmp_p
     out = tmp_path / "relative.wbn"
     assert run("create", "--dir", folder, "--base-url", BASE, "--relative-urls", "-o", out).code == 0
     with open_bundle(out) as bundle:
-        assert (bundle.primary_url, bundle.urls) == ("./", ("./", "./index.html", "./a/long.txt"))
+        assert (bundle.primary_url, bundle.urls) == ("./", ("./", "./a/long.txt", "./index.html"))
     with open_bundle(out, base_url="https://other.example/x/") as bundle:
         assert bundle.response("https://other.example/x/").text == "<p>home</p>"
         assert "https://other.example/x/a/long.txt" in bundle

@@ -120,7 +120,7 @@ def test_what_is_not_there_is_told_with_what_is_near(run, site):
         (["-H", "a: b\nc: d"], "invalid header field"),
         (["-H", "a: \u20ac"], "invalid header field"),
         (["-o", "."], "is a directory"),
-        (["-o", "nowhere/out"], "no directory"),
+        (["-o", "nowhere/out"], "does not exist"),
         (["--profile", "lax"], "'lax'"),
     ],
 )
