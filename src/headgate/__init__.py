@@ -1,8 +1,45 @@
 """Cooperative HTTP traffic control for both ends of a connection.
 
 Every mechanism here answers one question, "when may this request go?", with an instant: see `headgate.release`.
+
+The names that most programs need are here, each imported when it is asked for; everything else is in the package that
+it belongs to, such as `headgate.agent.httpx` for the clients and transports of polite agents.
 """
 
-__all__ = ["__version__"]
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headgate.agent import Courtesy as Courtesy
+    from headgate.agent import SharedThrottle as SharedThrottle
+    from headgate.bundle import BundleWriter as BundleWriter
+    from headgate.bundle import open_bundle as open_bundle
+    from headgate.errors import HeadgateError as HeadgateError
+    from headgate.errors import NoContact as NoContact
+    from headgate.limit import Domain as Domain
+    from headgate.limit import Rule as Rule
+    from headgate.origin.asgi import GatekeeperMiddleware as GatekeeperMiddleware
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "BundleWriter": "headgate.bundle",
+    "Courtesy": "headgate.agent",
+    "Domain": "headgate.limit",
+    "GatekeeperMiddleware": "headgate.origin.asgi",
+    "HeadgateError": "headgate.errors",
+    "NoContact": "headgate.errors",
+    "Rule": "headgate.limit",
+    "SharedThrottle": "headgate.agent",
+    "open_bundle": "headgate.bundle",
+}
+"""Where each name comes from."""
+
+__all__ = ["__version__", *_HOMES]  # noqa: PLE0604 - they are strings
+
+
+def __getattr__(name: str) -> object:
+    """Import a name from where it is."""
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -31,7 +31,7 @@ from headgate.origin.gateway.responses import advice_response, with_advice
 from headgate.release import ASAP
 from headgate.throttle import Policy, Throttle
 from tests.conformance.advised_proxy import advising, run
-from tests.unit.agent.advice import scripted
+from tests.unit.agent.fetch import scripted
 
 IDENTITY = AgentIdentity(["ExampleProxy", "prefetch-proxy", "*"])
 ORIGIN = "https://example.com"
@@ -62,17 +62,17 @@ def courteous():
         now = [NOW]
         throttle = Throttle(Policy(jitter_factor=0))
         courtesy = Courtesy(["ExampleBot", "*"], throttle=throttle, clock=lambda: now[0], **options)
-        courtesy.advice._default = lambda _, report: report(response(body=body))
+        courtesy._state.advice._default = lambda _, report: report(response(body=body))
         return courtesy, now
 
     return make
 
 
-def goes(passage):
+def goes(attempt):
     """Say whether a request is sent; it is not sent yet."""
     try:
         for _ in range(3):  # for the advice, once, and then for nothing
-            if (wait := passage.wait()) is None:
+            if (wait := attempt.wait()) is None:
                 return True
             wait.block()
     except NoContact:
@@ -81,7 +81,7 @@ def goes(passage):
 
 
 def is_sent(courtesy, url=f"{ORIGIN}/page"):
-    return goes(courtesy.passage("GET", url))
+    return goes(courtesy.attempt("GET", url))
 
 
 class Script:
@@ -522,11 +522,11 @@ class TestInterpretation:
         ability to shed load in this manner."""
         drawn = itertools.count()
         courtesy, now = courteous(HALF, draw=lambda: (next(drawn), 0.7)[1], retry=1, max_delay=60)
-        passage = courtesy.passage("GET", f"{ORIGIN}/page")
-        assert goes(passage)
-        assert not passage.received(503, {})
+        attempt = courtesy.attempt("GET", f"{ORIGIN}/page")
+        assert goes(attempt)
+        assert not attempt.received(503, {})
         now[0] += 60
-        assert goes(passage)
+        assert goes(attempt)
         assert next(drawn) == 1
 
     @pytest.mark.parametrize("fraction", [0.1, 0.2, 0.4, 0.8])

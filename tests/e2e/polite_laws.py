@@ -15,7 +15,7 @@ from typing import Protocol
 import pytest
 import trustme
 
-from headgate.agent import Courtesy, NoContact, passage
+from headgate.agent import Courtesy, NoContact, attempt
 from headgate.throttle import Policy, Throttle
 from tests.e2e.polite_origin import ADVICE, Answer, Origin, running
 
@@ -59,7 +59,7 @@ def origin():
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch):
     """Make the pause before a retry shorter than the least there is, in every test of a module that has this."""
-    monkeypatch.setattr(passage, "retry_pause", lambda *_, **__: PAUSE)
+    monkeypatch.setattr(attempt, "retry_pause", lambda *_, **__: PAUSE)
 
 
 class Laws:

@@ -26,8 +26,12 @@ import trustme
 import yarl
 
 from headgate.agent import Courtesy, NoContact
-from headgate.agent.advice import client, client_aiohttp, client_httpx, client_requests, client_urllib
 from headgate.agent.aiohttp import Middleware
+from headgate.agent.fetch import advice_client
+from headgate.agent.fetch import aiohttp as client_aiohttp
+from headgate.agent.fetch import httpx as client_httpx
+from headgate.agent.fetch import requests as client_requests
+from headgate.agent.fetch import urllib as client_urllib
 from headgate.agent.httpx import AsyncTransport, Transport
 from headgate.agent.requests import Adapter
 from headgate.agent.urllib import Handler
@@ -180,7 +184,7 @@ def send(request, monkeypatch, tmp_path):
     netrc.write_text("default login user password secret\n")
     netrc.chmod(0o600)
     monkeypatch.setenv("NETRC", str(netrc))
-    monkeypatch.setattr(client, "RETRY_PAUSE", 0.01)
+    monkeypatch.setattr(advice_client, "RETRY_PAUSE", 0.01)
     return CLIENTS[request.param]
 
 
@@ -287,7 +291,7 @@ def holes() -> Iterator[list[str]]:
 @pytest.mark.parametrize("at_once", [128, 3])
 def test_origins_that_do_not_answer_keep_no_advice_from_being_obeyed(holes, ask_all, at_once, monkeypatch):
     """However many fetches hang: an origin that disallows traffic is not sent a request, though others are in line."""
-    monkeypatch.setattr(client, "MAX_FETCHES", at_once)
+    monkeypatch.setattr(advice_client, "MAX_FETCHES", at_once)
     monkeypatch.setattr(client_httpx, "TIMEOUT", 1.0)
     monkeypatch.setattr(client_aiohttp, "TIMEOUT", 1.0)
     with running() as origin:
@@ -322,7 +326,7 @@ PLAINLY = {
 @pytest.mark.parametrize("ask", PLAINLY.values(), ids=PLAINLY)
 def test_a_lack_of_descriptors_is_not_the_origin_s_fault(ask, monkeypatch):
     """The fetch is made again when there are some, and what the origin disallows is not sent."""
-    monkeypatch.setattr(client, "RETRY_PAUSE", 0.01)
+    monkeypatch.setattr(advice_client, "RETRY_PAUSE", 0.01)
     missing = [OSError(errno.EMFILE, "Too many open files") for _ in range(3)]
     making = socket.socket.__init__
 

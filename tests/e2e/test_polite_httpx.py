@@ -17,7 +17,7 @@ import pytest
 import trustme
 
 from headgate.agent import Courtesy, NoContact
-from headgate.agent.advice import client_httpx
+from headgate.agent.fetch import client_httpx
 from headgate.agent.httpx import AsyncTransport, Transport, _held_in
 from tests import servers
 from tests.e2e import polite_laws

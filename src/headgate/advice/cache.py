@@ -7,6 +7,7 @@ not for several threads: the shell that has some, locks.
 
 from collections import OrderedDict
 from collections.abc import Iterable
+from itertools import islice
 from typing import Final
 
 from headgate.advice.answer import Advice, Answer, Fetch
@@ -23,12 +24,17 @@ __all__ = ["MOST_ORIGINS", "AdviceCache"]
 MOST_ORIGINS: Final = 10_000
 """Origins that are known at most, unless more are allowed."""
 
+_LOOKS: Final = 2
+"""Origins looked at for each fetch that was made: more are dropped than come."""
+
 _LONGEST_ORIGIN: Final = 300
 """Characters: a name of DNS has 253, and with scheme and port no origin has more than this."""
 
 
 class AdviceCache:
     """The advice of at most `most_origins` origins; of more, those that were asked about least recently are dropped.
+
+    Each report of a fetch also looks at the two that were asked about least recently, and drops those of no more use.
 
     `unreachable_for` is how many seconds an origin that was not reached is left alone, unless it says how many.
     Raises `ConfigurationError` for a bound that leaves no room.
@@ -79,6 +85,7 @@ class AdviceCache:
 
         A late report counts as one in time does, unless all it says is that nothing came.
         """
+        self._forget_oldest(now)
         record = self._record(fetch.origin)
         assert record is not None  # it could be asked
         return record.received(fetch, response, now)
@@ -95,6 +102,12 @@ class AdviceCache:
         """Drop every origin of which nothing known can bear on a decision any more."""
         for origin in [origin for origin, record in self._records.items() if not record.is_of_use(now)]:
             del self._records[origin]
+
+    def _forget_oldest(self, now: float) -> None:
+        """Look at the origins that were asked about least recently, and drop those of no more use."""
+        for origin in list(islice(self._records, _LOOKS)):
+            if not self._records[origin].is_of_use(now):
+                del self._records[origin]
 
     def _record(self, origin: str) -> Record | None:
         """Give the record of a serialised origin, a new one if need be; None where it may not be asked."""

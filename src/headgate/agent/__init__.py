@@ -1,25 +1,29 @@
 """The agent's side: what a program that sends requests puts between itself and the network.
 
-`Courtesy` is the one thing to make; the modules named after HTTP libraries put it into their clients: `httpx` (for
+`Courtesy` is the one object to make; the modules named after HTTP libraries put it into their clients: `httpx` (for
 httpx2 as well), `aiohttp`, `requests` and `urllib`. `NoContact` is raised for a request that is held. `SharedThrottle`
 is a throttle that several processes have in common. `bundle` answers requests out of bundles.
+
+Inside: `courtesy` is the facade; `attempt` is one request, and `state` what requests share; `transports` fit them into
+the libraries; `fetch` gets traffic advice through the libraries' own clients; `shared` is the throttle in a file.
 """
 
 from typing import TYPE_CHECKING
 
 from headgate.agent.courtesy import Courtesy
+from headgate.agent.events import Hold, Retry
 from headgate.errors import NoContact
 
 if TYPE_CHECKING:
-    from headgate.agent.shared_throttle import SharedThrottle
+    from headgate.agent.shared.throttle import SharedThrottle
 
-__all__ = ["Courtesy", "NoContact", "SharedThrottle"]
+__all__ = ["Courtesy", "Hold", "NoContact", "Retry", "SharedThrottle"]
 
 
 def __getattr__(name: str) -> object:
     """Import what needs SQLite when it is asked for."""
     if name == "SharedThrottle":
-        from headgate.agent.shared_throttle import SharedThrottle
+        from headgate.agent.shared.throttle import SharedThrottle
 
         return SharedThrottle
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,27 +1,27 @@
-"""The one composition of throttle and traffic advice, which every transport sends its requests through.
+"""`Courtesy`: what a program makes once, and every request of its HTTP clients goes through.
 
-This file knows nothing of any HTTP library. A transport asks for a `Passage` for each request, a redirect's included,
-waits for what it says, tells it of the response, and asks again where it says so.
+It puts throttle and traffic advice together. This file knows nothing of any HTTP library: a transport asks for an
+`Attempt` for each request, a redirect's included, waits as it says, and reports the response.
 """
 
 import random
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 from headgate.advice import AgentIdentity
 from headgate.advice.answer import Advice
 from headgate.advice.fetching import AdviceRequest, AdviceResponse
-from headgate.advice.record import PATIENCE
-from headgate.advice.result import UNREACHABLE
-from headgate.agent.advice import AdviceClient, StartFetch, in_thread
-from headgate.agent.passage import Passage, carried_over
-from headgate.agent.sharing.fork_hooks import FORK_HOOKS
+from headgate.agent.attempt import Attempt, advice_holder, carried_over
+from headgate.agent.events import Hold, Retry
+from headgate.agent.fetch.start import StartFetch, in_thread
+from headgate.agent.state import CourtesyState, Settings
+from headgate.agent.wait import FetchWait
 from headgate.errors import ConfigurationError, NoContact
+from headgate.http.origin import serialised_origin
 from headgate.throttle import Explanation, Policy, Throttle
 
 if TYPE_CHECKING:
@@ -29,80 +29,117 @@ if TYPE_CHECKING:
 
 __all__ = ["Courtesy"]
 
-_PATIENCE: Final = 5.0
-"""Seconds that a fork waits for whoever asks the throttle just then; more only who holds the lock and forks waits."""
-
-_MAX_DELAY_OF_RETRIES: Final = 5.0
-"""Seconds: the default of `max_delay` with `retry`. A retry always waits, so with 0 there would be none."""
-
 _INTERACTIVE: Final[ContextVar[bool]] = ContextVar("headgate_interactive", default=False)
+
+_LEAST_DRAW: Final = 2.0**-53
+"""The draw that every fraction but 0 permits."""
 
 
 class Courtesy:
-    """Holds an agent's requests back as long as their targets and origins ask for; any number of transports share one.
+    """Holds an agent's requests back as long as their targets and origins ask for; any number of clients share one.
 
     A request that is held waits where its release is within `max_delay` seconds; else it raises `NoContact`, and
-    nothing is sent. With `retry`, a request with a method that may be repeated is sent up to so many times more after
-    429 or a status that counts as a failure. Each retry waits for its release time, and for a pause of its own: 0.5 to
-    1 s, or 1 to 2 s after 429, twice as long for each further retry. Where that is more than `max_delay` seconds away,
-    the response is returned instead. The throttle's retry budget is charged for each retry, where it has one.
-    `max_delay` is 0 by default, or 5 with `retry`. It also bounds the wait for traffic advice, for which a request
-    waits up to six seconds where `max_delay` is not given. It raises `NoContact` then.
+    nothing is sent. `max_delay` is 0 by default, or 5 with `retry`. It also bounds the wait for traffic advice, for
+    which a request waits up to six seconds where `max_delay` is not given. It raises `NoContact` then.
 
     With an `identity`, each origin is asked for its traffic advice, and obeyed; without one, none is asked. It is a
     brand name such as `"ExampleBot"`, or a list of names: `["ExampleBot", "*"]` means the same. With
     `advice_clears_backoff`, the backoff of an origin that has just answered that it wants all traffic ends within ten
     seconds; its `Retry-After` stands. That is for origins whose advice comes from the application itself: a static file
-    on a CDN wants all traffic while the application behind it fails. Advice is fetched with
-    the client that sends the request; `tls` is for requests without one, instead of this machine's authorities.
+    on a CDN wants all traffic while the application behind it fails. Advice is fetched with the client that sends the
+    request; `tls` is for requests without one, instead of this machine's authorities.
 
-    `throttle` is one of the caller's, for other bounds than the usual or to share it between processes; then the policy
-    is its own, and a plain `Throttle` belongs to one courtesy. `clock` gives seconds since 1970, and `draw` numbers
-    from [0, 1). Raises `ConfigurationError` for what cannot be meant. For any number of threads and event loops, and
-    for a process that is forked and its parent: each goes on with what both knew.
+    With `retry`, a request with a method that may be repeated is sent up to so many times more after 429 or a status
+    that counts as a failure. Each retry waits for its release time, and for a pause of its own: 0.5 to 1 s, or 1 to 2 s
+    after 429, twice as long for each further retry. Where that is more than `max_delay` seconds away, the response is
+    returned instead. With `retry_budget`, an origin is sent so many retries, and one more for ten successes. With
+    `coalesce`, requests that fail in parallel count as one failure.
+
+    `on_hold` is called with a `Hold` each time that a request waits or is refused, `on_retry` with a `Retry` before one
+    is sent again, and `on_advice` with the `Advice` that a fetch resulted in: in any thread or task. What a hook raises
+    is logged. The logger `headgate.agent` says the same: holds and retries at INFO.
+
+    `throttle` is for other bounds than the usual, or to share one between processes; then the policy, the budget and
+    `coalesce` are its own, and a plain `Throttle` belongs to one courtesy. `clock` gives seconds since 1970, and `draw`
+    numbers from [0, 1). Raises `ConfigurationError` for arguments that are out of range or contradict each other. For
+    any number of threads and event loops, and for a process that is forked and its parent: each goes on with what both
+    knew.
+
+    What is known of targets and origins is forgotten by itself, a few entries with each response and each fetch.
+    `close`, or a `with` block, ends the fetching of advice.
     """
 
     def __init__(
         self,
         identity: Iterable[str] | None = None,
         *,
-        policy: Policy = Policy(),  # noqa: B008 - frozen
+        policy: Policy | None = None,
         throttle: Throttle | None = None,
         max_delay: float | None = None,
         retry: int = 0,
+        retry_budget: int | None = None,
+        coalesce: bool = False,
         advice_clears_backoff: bool = False,
+        on_hold: Callable[[Hold], object] | None = None,
+        on_retry: Callable[[Retry], object] | None = None,
+        on_advice: Callable[[Advice], object] | None = None,
         tls: "SSLContext | None" = None,
         clock: Callable[[], float] = time.time,
         draw: Callable[[], float] = random.random,
     ) -> None:
-        if max_delay is not None and not max_delay >= 0:
-            raise ConfigurationError(f"max_delay must be a non-negative number of seconds, got {max_delay!r}")
-        if isinstance(retry, bool) or not isinstance(retry, int) or retry < 0:
-            raise ConfigurationError(f"retry must be a non-negative number of retries, got {retry!r}")
-        if throttle is not None and policy not in {Policy(), throttle.policy}:
-            raise ConfigurationError("policy: the throttle has one of its own; give it to the throttle, or no throttle")
-        self.throttle = Throttle(policy, draw=draw) if throttle is None else throttle
-        """The throttle; whoever asks it something while requests are on their way holds `lock`."""
-        self.lock = threading.Lock()
-        self.max_delay = max_delay if max_delay is not None else (_MAX_DELAY_OF_RETRIES if retry else 0.0)
-        """Seconds that a held request may wait at most."""
-        self.retry = retry
-        """How often a request may be sent again at most."""
-        self.clock = clock
-        self.draw = draw
-        self.advice_clears_backoff = advice_clears_backoff
-        self.advice_wait = PATIENCE if max_delay is None else max_delay
-        """Seconds that a request may wait at most until its origin's advice is known."""
-        self.advice: AdviceClient | None = None
-        """What fetches traffic advice; None where none is asked for."""
-        if identity is not None:
-            self.advice = AdviceClient(
-                AgentIdentity(identity), clock=clock, on_advice=self._told, default=in_thread(partial(_fetch, tls=tls))
-            )
-        self._is_paused = False
-        FORK_HOOKS.register(self, Courtesy._pause, Courtesy._resume)
+        settings = Settings(
+            max_delay=max_delay,
+            retry=retry,
+            advice_clears_backoff=advice_clears_backoff,
+            on_hold=on_hold,
+            on_retry=on_retry,
+            on_advice=on_advice,
+        )
+        if throttle is None:
+            throttle = Throttle(policy or Policy(), draw=draw, retry_budget=retry_budget, coalesce=coalesce)
+        elif policy not in {None, throttle.policy} or retry_budget is not None or coalesce:
+            raise ConfigurationError("policy, retry_budget and coalesce belong to the throttle; give them to it")
+        self._state = CourtesyState(
+            settings,
+            throttle,
+            None if identity is None else AgentIdentity(identity),
+            start_fetch=in_thread(partial(_fetch, tls=tls)),
+            clock=clock,
+            draw=draw,
+        )
 
-    def passage(
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def throttle(self) -> Throttle:
+        """The throttle; do not call it from one thread while requests are on their way in another."""
+        return self._state.throttle
+
+    @property
+    def fetches_advice(self) -> bool:
+        """Whether origins are asked for their traffic advice."""
+        return self._state.advice is not None
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """The clock: seconds since 1970."""
+        return self._state.clock
+
+    @property
+    def retry(self) -> int:
+        """How often a request may be sent again at most."""
+        return self._state.retry
+
+    @property
+    def max_delay(self) -> float:
+        """Seconds that a held request may wait at most."""
+        return self._state.max_delay
+
+    def attempt(
         self,
         method: str,
         url: str,
@@ -111,17 +148,49 @@ class Courtesy:
         repeatable: bool = True,
         refusal: type[NoContact] = NoContact,
         start_fetch: StartFetch | None = None,
-    ) -> Passage:
-        """Begin a request for an absolute URL.
+    ) -> Attempt:
+        """Begin a request for an absolute URL; for transports, which `attempt.py` shows how to write.
 
         `interactive` is for one that a user waits for: no throttle holds it. One whose body is gone once it was sent is
         not `repeatable`. `refusal` is what is raised when it is held. `start_fetch` fetches the origin's advice
         with the client that sends the request; without it, headgate's own client does.
         """
-        passage = Passage(self, method, url, interactive or _INTERACTIVE.get(), repeatable, refusal, start_fetch)
+        state = self._state
+        target = state.throttle.target(url) or url
+        is_interactive = interactive or _INTERACTIVE.get()
+        attempt = Attempt(state, method, url, is_interactive, repeatable, refusal, start_fetch, target)
         if carried_over.get() is not None:
-            passage.take_over()
-        return passage
+            attempt.take_over()
+        return attempt
+
+    def release(self, url: str, *, interactive: bool = False) -> float:
+        """Return when a request for `url` may be sent, in seconds since 1970, without sending it; `ASAP` for now.
+
+        It is the later of what the throttle and the origin's traffic advice ask for, and `NEVER` where they allow none.
+        Advice that is not known yet is fetched by headgate's own client, and waited for as a request waits; where that
+        takes too long, the instant is returned from which it is worth asking again. A fraction above 0 holds no URL
+        here: it is drawn for each request when that is sent. Not for event loops: see `release_async`.
+        """
+        steps = self._release(url, interactive=interactive)
+        while isinstance(step := next(steps), FetchWait):
+            step.block()
+        return step
+
+    async def release_async(self, url: str, *, interactive: bool = False) -> float:
+        """Return the same, and let the event loop go on while advice is fetched: asyncio's, or trio's."""
+        steps = self._release(url, interactive=interactive)
+        while isinstance(step := next(steps), FetchWait):
+            await step.settle()
+        return step
+
+    def known_advice(self, url: str) -> Advice | None:
+        """Return what the origin of `url` advises, as far as that is fresh; None where it is not known."""
+        advice, origin = self._state.advice, serialised_origin(url)
+        return None if advice is None or origin is None else advice.known(origin, now=self._state.clock())
+
+    def explain(self, url: str) -> Explanation:
+        """Return what the throttle knows of `url`, and why it is held or free."""
+        return self._state.explain(url)
 
     @contextmanager
     def interactive(self) -> Iterator[None]:
@@ -133,47 +202,43 @@ class Courtesy:
             _INTERACTIVE.reset(token)
 
     def user_gesture(self) -> None:
-        """Take note that the user has just clicked or typed: the throttle holds nothing for the next 3.5 seconds."""
-        with self.lock:
-            self.throttle.user_gesture(now=self.clock())
+        """Record that the user has just clicked or typed: the throttle holds nothing for the next 3.5 seconds."""
+        with self._state.lock:
+            self.throttle.user_gesture(now=self._state.clock())
 
     def malformed_body(self, url: str, status: int) -> None:
-        """Take note that the body of a response which was received proves broken."""
-        with self.lock:
-            self.throttle.malformed_body(url, status, now=self.clock())
+        """Record that the body of a response which was received is malformed."""
+        with self._state.lock:
+            self.throttle.malformed_body(url, status, now=self._state.clock())
 
     def network_changed(self) -> None:
         """Forget what fails: it may have been the network. What opted out of throttling stays so."""
-        with self.lock:
+        with self._state.lock:
             self.throttle.reset()
 
-    def explain(self, url: str) -> Explanation:
-        """Say what the throttle knows of `url`, and why it is held or free."""
-        with self.lock:
-            return self.throttle.explain(url, now=self.clock())
+    def close(self) -> None:
+        """Fetch no more advice; further requests raise `RuntimeError`. A throttle that was given stays open."""
+        self._state.close()
 
-    def _told(self, advice: Advice) -> None:
-        """Clear the backoff where an origin has just said that it is well."""
-        if not self.advice_clears_backoff or advice.result is None or advice.result is UNREACHABLE:
-            return
-        if advice.result.wants_all:
-            with self.lock:
-                self.throttle.clear_backoff(advice.origin, now=self.clock())
-
-    def _pause(self) -> None:
-        """Let nobody be halfway through the throttle while the process is forked."""
-        self._is_paused = self.lock.acquire(timeout=_PATIENCE)
-        if self.advice is not None:
-            self.advice.pause()
-
-    def _resume(self, is_child: bool) -> None:  # noqa: FBT001 - for nobody else
-        """Go on after a fork; the threads that the parent has are not in the child."""
-        if self.advice is not None:
-            self.advice.resume(is_child=is_child)
-        if is_child:  # which may be of a fork that nobody was told of before
-            self.lock = threading.Lock()
-        elif self._is_paused:
-            self.lock.release()
+    def _release(self, url: str, *, interactive: bool) -> Generator[FetchWait | float, None, None]:
+        """Yield what to wait for, at last the release time."""
+        state, origin = self._state, serialised_origin(url) or ""
+        interactive = interactive or _INTERACTIVE.get()
+        left = state.max_advice_delay
+        while True:
+            now, release = state.release_time(url, interactive=interactive)
+            throttled = state.explain(url, now=now) if release > now else None
+            advice = state.ask_advice(origin, throttled, now=now)
+            if advice is None:
+                yield release
+            elif isinstance(advice, Advice):
+                yield max(release, advice_holder(advice, _LEAST_DRAW).release_time)
+            elif left <= 0 or not advice.is_under_way or state.is_closed:
+                yield max(release, advice.until)
+            else:
+                wait = FetchWait(advice.finished, min(left, advice.until - now))
+                left -= wait.seconds
+                yield wait
 
 
 def _fetch(request: AdviceRequest, *, tls: "SSLContext | None") -> AdviceResponse:

@@ -112,7 +112,7 @@ async def _fetch(
     from headgate.agent import Courtesy
     from headgate.agent.bundle.fetcher import USER_AGENT, AsyncFetcher
     from headgate.agent.httpx import AsyncTransport
-    from headgate.agent.library import default_library
+    from headgate.agent.transports.httpx_library import default_library
 
     tls = trusted(ca)
     courtesy = Courtesy(identity, max_delay=max_delay, retry=retry, tls=tls)
@@ -177,7 +177,7 @@ class _Watched:
         """Send a request; raises `TimeoutError` where no head comes."""
         import anyio
 
-        from headgate.agent.advice.client_httpx import ADVICE_EXTENSION
+        from headgate.agent.fetch.httpx import ADVICE_EXTENSION
         from headgate.agent.bundle.fetcher import TIMEOUT
 
         if ADVICE_EXTENSION in request.extensions:
@@ -242,7 +242,7 @@ class _Journal:
         from headgate.http.origin import serialised_origin
 
         origin = serialised_origin(url) or url
-        advice = None if courtesy.advice is None else courtesy.advice.known(origin, now=time.time())
+        advice = courtesy.known_advice(url)
         if advice is not None and origin not in self.told["advice"]:
             fresh_for = advice.fresh_until - time.time()
             seconds = fresh_for if math.isfinite(fresh_for) else None

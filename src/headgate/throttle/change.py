@@ -65,7 +65,8 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def makes_entry(self) -> bool:
         """Whether the response is stored where nothing was."""
-        return self.outcome in {Outcome.FAILURE, Outcome.MALFORMED} or self.retry_after > self.now
+        outcome = self.outcome  # members of an Enum are slow to hash, so not in a set
+        return outcome is Outcome.FAILURE or outcome is Outcome.MALFORMED or self.retry_after > self.now
 
     def apply(self, entry: Entry | None, key: Key, policy: Policy) -> Entry | None:
         """Count it and hold until its `Retry-After`; a target is dropped once it is healthy and not held."""
@@ -73,6 +74,10 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
             if not self.makes_entry:
                 return None
             entry = Entry(self.now, noted=self.now, kind=key.kind, origin=key.origin, path=key.path)
+        return self.count(entry, policy)
+
+    def count(self, entry: Entry, policy: Policy) -> Entry | None:
+        """Count it in an entry that is stored."""
         if self.outcome is Outcome.FAILURE and (self.sent is None or self.sent >= entry.failed):
             entry.failed = self.now
             entry.fail()

@@ -73,9 +73,10 @@ class Entry(msgspec.Struct, gc=False):
 
     def is_spent(self, now: float, policy: Policy) -> bool:
         """Return whether a target or bucket is forgotten: released for as long as the policy remembers it."""
-        if self.kind > BUCKET:
+        age = now - (self.backoff if self.backoff > self.retry_after else self.retry_after)
+        if age < policy.entry_lifetime or self.kind > BUCKET:  # no entry is forgotten sooner
             return False
-        return now - self.release >= (policy.failing_lifetime if self.count > 0 else policy.entry_lifetime)
+        return self.count <= 0 or age >= policy.failing_lifetime
 
     def fail(self) -> None:
         """Count a failure: "increased by one for each failure"."""

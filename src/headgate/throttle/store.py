@@ -86,10 +86,10 @@ class MemoryStore:
     """A store of at most `max_targets` targets and buckets, as many budgets, and `max_opt_outs` hosts.
 
     An entry is forgotten once it has been released for as long as the policy says; one that is forgotten is never
-    found, whether it has been dropped yet or not. Each new entry looks at two others, and drops those that are
-    forgotten; where there is no room, at sixteen, and drops the one that is needed least: none takes longer than that,
-    however many there are. `on_change` is called with each key, what happened, and the entry that came of it;
-    `counters` are those to count in.
+    found, whether it has been dropped yet or not. Each response looks at one entry, and each new entry at two others,
+    to drop those that are forgotten; a new one looks at sixteen where there is no room, and drops the one that is
+    needed least: nothing takes longer than that, however many there are. `on_change` is called with each key, what
+    happened, and the entry that came of it; `counters` are those to count in.
     """
 
     def __init__(
@@ -165,11 +165,18 @@ class MemoryStore:
 
     def record(self, target: Target, response: Response) -> None:
         """Count a response for the entry that holds a target."""
+        self._forget_next(response.now)
         entry = self.find(target, now=response.now)
-        if entry is not None:
-            self.change(entry.key, response)
-        elif response.makes_entry:
-            self.change(Key(TARGET, target.origin, target.path), response)
+        if entry is None:
+            if response.makes_entry:
+                self.change(Key(TARGET, target.origin, target.path), response)
+            return
+        # What `change` does, for the entry that has just been found: this is done for every response.
+        stays = response.count(entry, self._policy)
+        if stays is None:
+            self._drop(entry.key)
+        if self._on_change is not None:
+            self._on_change(entry.key, response, stays)
 
     def declare(self, target: Target, path: str, *, now: float) -> None:
         """Hold all targets of this one's origin that `path` matches together, from now on.
@@ -214,6 +221,18 @@ class MemoryStore:
             self._drop(entry.key)
         self._queue = deque(filter(self._is_stored, self._queue))
         return len(spent)
+
+    def _forget_next(self, now: float) -> None:
+        """Look at one entry and drop it if it is forgotten, so that nothing else is needed to forget."""
+        queue = self._queue
+        if not queue:
+            return
+        if queue[0].is_spent(now, self._policy):
+            entry = queue.popleft()
+            if self._is_stored(entry):
+                self._drop(entry.key)
+        else:
+            queue.rotate(-1)
 
     def _insert(self, entry: Entry) -> None:
         if entry.kind == BUCKET and not self._may_have_bucket(entry.origin):

@@ -108,7 +108,14 @@ class Throttle:
         """Targets and buckets whose holds were moved back in time with a clock that was set back."""
         return self._store.counters.clock_steps
 
-    def release_time(self, url: str, *, now: float, interactive: bool = False) -> float:
+    def target(self, url: str) -> Target | None:
+        """Return the throttling target of an absolute URL; None for one that has none, and is never held.
+
+        Who asks more than once about a request passes it in the place of the URL.
+        """
+        return parse_target(url, lower_case_path=self.policy.lower_case_path)
+
+    def release_time(self, url: str | Target, *, now: float, interactive: bool = False) -> float:
         """Give the instant before which `url` must not be asked for; `ASAP` when it may be asked for at once.
 
         A request is held if and only if that instant is later than `now`. With `interactive` this one request is let
@@ -120,11 +127,13 @@ class Throttle:
         entry = self._store.find(target, now=now) if target is not None else None
         if target is None or entry is None:
             return ASAP
-        release = entry.retry_after if self._has_opted_out(target) else entry.release
+        release = entry.release
+        if release > now and self._has_opted_out(target):
+            release = entry.retry_after
         return release if release > now else ASAP
 
     def response_received(
-        self, url: str, status: int, headers: Headers, *, now: float, sent: float | None = None
+        self, url: str | Target, status: int, headers: Headers, *, now: float, sent: float | None = None
     ) -> None:
         """Take note of a response to a request for `url`, which was `sent` then and received `now`.
 
@@ -230,8 +239,8 @@ class Throttle:
             reason=reason,
         )
 
-    def _target(self, url: str) -> Target | None:
-        return parse_target(url, lower_case_path=self.policy.lower_case_path)
+    def _target(self, url: str | Target) -> Target | None:
+        return url if isinstance(url, Target) else self.target(url)
 
     def _outcome(self, target: Target, status: int) -> Outcome:
         """Return what a response with this status means for the failure count."""
@@ -242,7 +251,7 @@ class Throttle:
     def _record(
         self, target: Target, outcome: Outcome, *, now: float, sent: float | None = None, release: float = ASAP
     ) -> None:
-        draw = self.draw() if outcome in {Outcome.FAILURE, Outcome.MALFORMED} else 0.0
+        draw = self.draw() if outcome is Outcome.FAILURE or outcome is Outcome.MALFORMED else 0.0
         sent = sent if self._coalesce else None
         self._store.record(target, Response(now=now, outcome=outcome, draw=draw, sent=sent, retry_after=release))
 

@@ -315,6 +315,19 @@ class TestOrigins:
         assert kinds == [Wait, Wait, Wait]
         assert isinstance(cache.ask("https://1.example", now=NOW), Fetch)
 
+    def test_each_report_drops_two_origins_that_are_of_no_more_use(self) -> None:
+        cache = AdviceCache(IDENTITY)
+        for number in range(6):
+            cache.ask(f"https://{number}.example", now=NOW)
+        sizes = []
+        for number in range(4):
+            fetch = cache.ask(ORIGIN, now=NOW + 1000 * (number + 1))
+            assert isinstance(fetch, Fetch)
+            cache.received(fetch, NETWORK_ERROR, now=NOW + 1000 * (number + 1))
+            sizes.append(cache.origins)
+        assert sizes == [5, 3, 1, 1]
+        assert cache.evicted == 0
+
     def test_those_that_answered_last_stay_too(self) -> None:
         cache = AdviceCache(IDENTITY, most_origins=2)
         fetch = cache.ask(ORIGIN, now=NOW)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from headgate.advice.fetching import AdviceResponse
-from headgate.agent import Courtesy, passage
+from headgate.agent import Courtesy, attempt
 from headgate.throttle import Policy, Throttle
 
 HALF = b'[{"user_agent":"*","fraction":0.5}]'
@@ -14,7 +14,7 @@ HALF = b'[{"user_agent":"*","fraction":0.5}]'
 @pytest.fixture
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the pause before a retry shorter than the least there is."""
-    monkeypatch.setattr(passage, "retry_pause", lambda *_, **__: 0.01)
+    monkeypatch.setattr(attempt, "retry_pause", lambda *_, **__: 0.01)
 
 
 @pytest.fixture
@@ -25,8 +25,8 @@ def half_wanted() -> Callable[..., Courtesy]:
     def make(*draws: float) -> Courtesy:
         drawn = iter(draws)
         courtesy = Courtesy("ExampleBot", clock=lambda: 1000.0, draw=lambda: next(drawn))
-        assert courtesy.advice is not None
-        courtesy.advice.ask("https://example.com", now=1000.0, start=lambda _, report: report(advised))
+        assert courtesy._state.advice is not None
+        courtesy._state.advice.ask("https://example.com", now=1000.0, start=lambda _, report: report(advised))
         return courtesy
 
     return make

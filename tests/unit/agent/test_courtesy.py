@@ -1,14 +1,20 @@
 """What a courtesy is made of, and what is refused."""
 
+import asyncio
+import logging
 import re
 import subprocess
 import sys
 import threading
+from concurrent.futures import Future
 
 import pytest
+import trio
 
-from headgate.agent import Courtesy, NoContact
+from headgate.advice.fetching import NETWORK_ERROR, AdviceResponse
+from headgate.agent import Courtesy, Hold, NoContact, Retry
 from headgate.errors import ConfigurationError
+from headgate.release import ASAP, NEVER
 from headgate.throttle import Policy, Throttle
 
 URL = "https://example.com/path"
@@ -25,7 +31,7 @@ URL = "https://example.com/path"
         ({"identity": "ExampleBot,*"}, "must be one name or a list of names"),
         ({"identity": ["*"]}, "['*'] must be a brand name, other names if any, and '*' at the end"),
         ({"identity": []}, "[] must be a brand name"),
-        ({"policy": Policy.chromium(), "throttle": Throttle()}, "policy: the throttle has one of its own"),
+        ({"policy": Policy.chromium(), "throttle": Throttle()}, "belong to the throttle; give them to it"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(options, said):
@@ -41,16 +47,16 @@ def test_the_policy_is_the_throttle_s():
 
 
 def test_only_an_agent_with_an_identity_asks_for_advice():
-    assert Courtesy().advice is None
-    assert Courtesy(identity=["ExampleBot", "*"]).advice is not None
-    assert Courtesy("ExampleBot").advice is not None
+    assert not Courtesy().fetches_advice
+    assert Courtesy(identity=["ExampleBot", "*"]).fetches_advice
+    assert Courtesy("ExampleBot").fetches_advice
 
 
 def failing(courtesy: Courtesy, times: int, url: str = URL) -> None:
     for _ in range(times):
-        passage = courtesy.passage("GET", url)
-        assert passage.wait() is None
-        assert passage.received(503, {})
+        attempt = courtesy.attempt("GET", url)
+        assert attempt.wait() is None
+        assert attempt.received(503, {})
 
 
 def test_interactive_holds_for_what_is_begun_inside_and_in_this_thread_alone():
@@ -60,18 +66,18 @@ def test_interactive_holds_for_what_is_begun_inside_and_in_this_thread_alone():
 
     def elsewhere() -> None:
         try:
-            courtesy.passage("GET", URL).wait()
+            courtesy.attempt("GET", URL).wait()
         except NoContact:
             held.append(True)
 
     with courtesy.interactive():
-        assert courtesy.passage("GET", URL).wait() is None
+        assert courtesy.attempt("GET", URL).wait() is None
         other = threading.Thread(target=elsewhere)
         other.start()
         other.join(10)
     assert held == [True]
     with pytest.raises(NoContact):
-        courtesy.passage("GET", URL).wait()
+        courtesy.attempt("GET", URL).wait()
 
 
 def test_a_user_gesture_and_another_network_free_what_was_held():
@@ -81,23 +87,23 @@ def test_a_user_gesture_and_another_network_free_what_was_held():
         failing(courtesy, 8)
     assert courtesy.explain(URL).reason == "backoff"
     courtesy.user_gesture()
-    assert courtesy.passage("GET", URL).wait() is None
+    assert courtesy.attempt("GET", URL).wait() is None
     now[0] = 1003.5
     with pytest.raises(NoContact):
-        courtesy.passage("GET", URL).wait()
+        courtesy.attempt("GET", URL).wait()
     courtesy.network_changed()
-    assert courtesy.passage("GET", URL).wait() is None
+    assert courtesy.attempt("GET", URL).wait() is None
 
 
 def test_a_body_that_proves_broken_counts():
     courtesy = Courtesy(clock=lambda: 1000.0)
     for _ in range(3):
-        passage = courtesy.passage("GET", URL)
-        passage.wait()
-        passage.received(200, {})
+        attempt = courtesy.attempt("GET", URL)
+        attempt.wait()
+        attempt.received(200, {})
         courtesy.malformed_body(URL, 200)
     with pytest.raises(NoContact):
-        courtesy.passage("GET", URL).wait()
+        courtesy.attempt("GET", URL).wait()
 
 
 def test_many_threads_share_a_courtesy_and_no_failure_is_lost():
@@ -120,7 +126,7 @@ courtesy, stop = Courtesy(["ExampleBot", "*"]), threading.Event()
 def ask():
     while not stop.is_set():
         courtesy.explain("https://example.com/")
-        courtesy.advice.known("https://example.com", now=0.0)
+        courtesy._state.advice.known("https://example.com", now=0.0)
 
 
 asking = [threading.Thread(target=ask) for _ in range(4)]
@@ -132,7 +138,7 @@ for _ in range(8):
     if not child:
         signal.alarm(20)
         courtesy.explain("https://example.com/")
-        courtesy.advice.known("https://example.com", now=0.0)
+        courtesy._state.advice.known("https://example.com", now=0.0)
         os._exit(0)
     codes.append(os.waitpid(child, 0)[1])
     if codes[-1]:
@@ -152,5 +158,198 @@ def test_a_child_that_is_forked_while_others_ask_is_not_left_with_their_locks():
 
 def test_a_child_that_nobody_announced_goes_on():
     courtesy = Courtesy(["ExampleBot", "*"])
-    courtesy._resume(is_child=True)
+    courtesy._state._after_fork(is_child=True)
     assert courtesy.explain("https://example.com/").reason == "free"
+
+
+QUERY_URL = "https://example.com/path?query"
+NOW = 1_000_000.0
+ORIGIN = "https://example.com"
+TYPED = [("Content-Type", "application/trafficadvice+json")]
+
+
+def advises(entry: str) -> AdviceResponse:
+    return AdviceResponse(200, TYPED, f'[{{"user_agent":"*"{entry}}}]'.encode())
+
+
+def never_ends(request, report) -> None:
+    pass
+
+
+def make(outcome=None, **options) -> Courtesy:
+    """Make a courtesy whose advice fetches result in `outcome`, or do not end without one."""
+    options = {"throttle": Throttle(Policy(jitter_factor=0)), "clock": lambda: NOW, **options}
+    courtesy = Courtesy("ExampleBot" if outcome is not None or options.pop("asks", False) else None, **options)
+    if courtesy.fetches_advice:
+        fetch = never_ends if outcome is None else lambda _, report: report(outcome)
+        courtesy._state.advice._default = fetch
+    return courtesy
+
+
+def fail(courtesy: Courtesy, count: int = 3, headers=()) -> None:
+    for _ in range(count):
+        attempt = courtesy.attempt("GET", QUERY_URL, interactive=True)
+        assert attempt.wait() is None
+        attempt.received(503, headers)
+
+
+def release_async(courtesy: Courtesy, url: str) -> float:
+    async def ask() -> float:
+        return await courtesy.release_async(url)
+
+    answers = asyncio.run(ask()), trio.run(ask)
+    assert answers[0] == answers[1]
+    return answers[0]
+
+
+@pytest.mark.parametrize("release", [Courtesy.release, release_async])
+def test_release_is_the_later_of_throttle_and_advice(release):
+    for outcome, expected in (
+        (None, ASAP),
+        (advises(""), ASAP),
+        (advises(',"disallow":true'), NOW + 1800),
+        (advises(',"fraction":0'), NOW + 1800),
+        (advises(',"fraction":0.001'), ASAP),
+        (NETWORK_ERROR, ASAP),
+        (AdviceResponse(503, [("Retry-After", "90")], None), NOW + 90),
+    ):
+        assert release(make(outcome), QUERY_URL) == expected, outcome
+    for seconds, expected in (("60", NOW + 1800), ("3600", NOW + 3600), ("9" * 400, NEVER)):
+        courtesy = make(advises(',"disallow":true'))
+        assert release(courtesy, QUERY_URL) == NOW + 1800  # which is then known
+        courtesy.throttle.response_received(QUERY_URL, 200, {"Retry-After": seconds}, now=NOW)
+        assert release(courtesy, QUERY_URL) == expected
+
+
+def test_release_sends_nothing_and_counts_nothing():
+    courtesy = make()
+    fail(courtesy)
+    assert courtesy.release(QUERY_URL) == NOW + 0.98
+    assert courtesy.release(QUERY_URL, interactive=True) == ASAP
+    assert courtesy.release("https://example.com/other") == ASAP
+    assert courtesy.release("mailto:someone@example.com") == ASAP
+    assert courtesy.explain(QUERY_URL).failures == 3
+
+
+def test_release_asks_for_no_advice_while_the_throttle_holds():
+    courtesy = make(asks=True)
+    courtesy.throttle.response_received(QUERY_URL, 200, {"Retry-After": "60"}, now=NOW)
+    assert courtesy.release(QUERY_URL) == NOW + 60
+    assert not courtesy._state.advice._running
+
+
+@pytest.mark.parametrize("release", [Courtesy.release, release_async])
+def test_release_without_advice_in_time_is_when_to_ask_again(release):
+    assert release(make(asks=True, max_delay=0), QUERY_URL) == NOW + 6
+    full = make(asks=True)
+    full._state.advice.close()
+    assert release(full, QUERY_URL) == NOW + 1
+
+
+def test_release_waits_for_a_fetch_that_is_under_way():
+    courtesy = make(asks=True)
+    reports = []
+    courtesy._state.advice._default = lambda _, report: reports.append(report)
+
+    class Waited(Future):
+        def result(self, timeout=None):
+            reports.pop()(advises(',"disallow":true'))
+
+    answer = courtesy._state.advice.ask(ORIGIN, now=NOW)
+    running = courtesy._state.advice._running[ORIGIN]
+    assert not answer.finished.done()
+    running.finished = Waited()
+    assert courtesy.release(QUERY_URL) == NOW + 1800
+
+
+def test_known_advice_is_what_is_fresh():
+    courtesy = make(advises(',"fraction":0.5'))
+    assert courtesy.known_advice(QUERY_URL) is None
+    courtesy.release(QUERY_URL)
+    advice = courtesy.known_advice(QUERY_URL)
+    assert advice is not None
+    assert (advice.origin, advice.entry.fraction) == (ORIGIN, 0.5)
+    assert make().known_advice(QUERY_URL) is None
+    assert courtesy.known_advice("no QUERY_URL") is None
+
+
+def test_hooks_are_called_with_what_happens(caplog):
+    caplog.set_level(logging.DEBUG, "headgate.agent")
+    events = []
+    hooks = dict.fromkeys(("on_hold", "on_retry", "on_advice"), events.append)
+    throttle = Throttle(Policy(jitter_factor=0), draw=lambda: 0.0)
+    courtesy = make(advises(""), retry=1, max_delay=1.5, throttle=throttle, **hooks)
+    attempt = courtesy.attempt("GET", QUERY_URL)
+    attempt.wait().block()
+    assert attempt.wait() is None
+    assert not attempt.received(503, {})
+    advice, advice_pending, retry = events  # the fetch of this test ends before it is waited for
+    assert advice_pending.reason == "advice_pending"
+    assert (advice.origin, advice.reason) == (ORIGIN, "all traffic is wanted")
+    assert retry == Retry(QUERY_URL, 503, 1, 0.5)
+    events.clear()
+    fail(courtesy, 2)
+    courtesy.attempt("GET", QUERY_URL).wait()
+    courtesy.throttle.response_received(QUERY_URL, 200, {"Retry-After": "60"}, now=NOW)
+    with pytest.raises(NoContact):
+        courtesy.attempt("GET", QUERY_URL).wait()
+    target = "https://example.com/path"
+    held = [event for event in events if isinstance(event, Hold)]
+    assert held == [
+        Hold(QUERY_URL, "backoff", target, NOW + 0.98, NOW, NOW + 0.98 - NOW),
+        Hold(QUERY_URL, "retry-after", target, NOW + 60, NOW, 0.0),
+    ]
+    lines = [record.getMessage() for record in caplog.records]
+    assert f"{ORIGIN}: all traffic is wanted" in lines
+    assert f"retry 1 of {QUERY_URL} after status 503 in 0.5 s" in lines
+    assert f"{QUERY_URL} waits 1.0 s: backoff of {target}" in lines
+    assert f"{QUERY_URL} is not sent: retry-after of {target}" in lines
+
+
+def test_hook_that_raises_is_logged_and_the_request_goes_on(caplog):
+    def broken(_):
+        raise ZeroDivisionError
+
+    courtesy = make(advises(""), on_hold=broken, on_advice=broken)
+    attempt = courtesy.attempt("GET", QUERY_URL)
+    attempt.wait().block()
+    assert attempt.wait() is None
+    assert len([record for record in caplog.records if "the hook" in record.message]) == 2
+
+
+def test_closed_courtesy_sends_nothing_and_lets_go_of_waiting_requests():
+    with make(asks=True) as courtesy:
+        attempt = courtesy.attempt("GET", QUERY_URL)
+        wait = attempt.wait()
+        running = courtesy._state.advice._running[ORIGIN]
+    wait.block()  # returns at once
+    for each in (attempt, courtesy.attempt("GET", QUERY_URL)):
+        with pytest.raises(RuntimeError, match="this Courtesy is closed"):
+            each.wait()
+    courtesy.close()
+    running.finish()  # a fetch that ends late finds it finished
+
+
+def test_budget_and_coalescing_belong_to_the_throttle():
+    courtesy = Courtesy(retry=2, retry_budget=1, coalesce=True, clock=lambda: NOW)
+    assert courtesy.throttle.retries_left(QUERY_URL) == 1
+    attempts = [courtesy.attempt("POST", QUERY_URL) for _ in range(5)]
+    for attempt in attempts:
+        assert attempt.wait() is None
+    courtesy._state.clock = lambda: NOW + 1
+    for attempt in attempts:
+        attempt.received(503, {})
+    assert courtesy.explain(QUERY_URL).failures == 1
+
+
+def test_throttle_forgets_by_itself_with_each_response():
+    now = [NOW]
+    courtesy = Courtesy(clock=lambda: now[0])
+    for number in range(50):
+        courtesy.throttle.response_received(f"https://example.com/{number}", 503, {}, now=NOW)
+    now[0] += 10_000
+    sizes = []
+    for _ in range(50):
+        courtesy.throttle.response_received("https://example.com/healthy", 200, {}, now=now[0])
+        sizes.append(len(courtesy.throttle))
+    assert sizes == list(range(49, -1, -1))

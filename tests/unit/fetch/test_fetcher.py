@@ -24,7 +24,7 @@ from headgate.advice.result import UNREACHABLE
 from headgate.errors import FetchError
 from headgate.fetch import fetcher
 from headgate.fetch.fetcher import fetch_advice
-from tests.unit.agent.advice import scripted
+from tests.unit.agent.fetch import scripted
 
 IDENTITY = AgentIdentity(["ExampleProxy", "prefetch-proxy", "*"])
 HALF = b'[{"user_agent":"*","fraction":0.5}]'

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 from headgate.agent.bundle.fetcher import USER_AGENT
-from headgate.agent.library import Client, default_library
+from headgate.agent.transports.httpx_library import Client, default_library
 from headgate.errors import FetchError
 
 __all__ = ["App", "asgi_client"]

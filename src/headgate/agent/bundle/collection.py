@@ -5,11 +5,12 @@ from contextlib import ExitStack
 from typing import Final, Self
 
 from headgate.advice import AgentIdentity
-from headgate.agent.advice import in_thread
+from headgate.agent.fetch import in_thread
 from headgate.agent.bundle.exchange_builder import REDIRECTS, ExchangeBuilder, Limits, TooMuch
 from headgate.agent.bundle.fetcher import TIMEOUT, USER_AGENT, Fetcher, Reply
 from headgate.agent.courtesy import Courtesy
-from headgate.agent.library import Client
+from headgate.agent.fetch import in_thread
+from headgate.agent.transports.httpx_library import Client
 from headgate.bundle.model import Exchange
 from headgate.bundle.sources.selection import normalize_http_url
 from headgate.bundle.sources.skipped import MessageCallback, SkipExchange, ignore_message
@@ -125,15 +126,15 @@ class Collection:
     def _fetch(self, address: str) -> Exchange:
         if _origin(address) in self._busy:
             raise SkipExchange("not requested: its origin is busy and sent a Retry-After")
-        passage = self._courtesy.passage("GET", address, start_fetch=self._start_fetch)
+        attempt = self._courtesy.attempt("GET", address, start_fetch=self._start_fetch)
         while True:
-            while (wait := passage.wait()) is not None:
+            while (wait := attempt.wait()) is not None:
                 wait.block()
             with ExitStack() as stack:
-                with passage:
+                with attempt:
                     getting = self._fetcher.get(address, {"Accept-Encoding": "identity"}, follow=False)
                     reply = stack.enter_context(getting)
-                if passage.received(reply.status, reply.pairs()):
+                if attempt.received(reply.status, reply.pairs()):
                     self._note_busy(address, reply)
                     return self._builder.build(address, reply.status, reply.pairs(), reply.chunks())
 

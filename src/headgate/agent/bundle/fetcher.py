@@ -13,10 +13,9 @@ from typing import Any, Final
 
 from headgate import __version__
 from headgate.advice.fetching import AdviceRequest, AdviceResponse
-from headgate.agent.advice.client_httpx import fetch_through
 from headgate.agent.bundle.call_thread import CallThread
 from headgate.agent.bundle.range_protocol import Fields
-from headgate.agent.library import AsyncClient, Client, Response, default_library, library_of
+from headgate.agent.transports.httpx_library import AsyncClient, Client, Response, default_library, library_of
 from headgate.errors import FetchError, NoContact
 
 __all__ = ["MIN_RATE", "TIMEOUT", "USER_AGENT", "AsyncFetcher", "AsyncReply", "Fetcher", "Reply", "as_fetch_error"]

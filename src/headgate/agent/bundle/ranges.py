@@ -15,7 +15,7 @@ from headgate.agent.bundle.download import MAX_BYTES
 from headgate.agent.bundle.fetcher import TIMEOUT, AsyncFetcher, Fetcher
 from headgate.agent.bundle.range_core import OpenOptions, RangeCore
 from headgate.agent.bundle.session import AsyncSession, Session
-from headgate.agent.library import AsyncClient, Client
+from headgate.agent.transports.httpx_library import AsyncClient, Client
 from headgate.bundle.format.integrity_block import IntegrityBlock
 from headgate.bundle.model import NOSNIFF, Headers, Location, Metadata, Profile, Response, ResponseHead
 from headgate.bundle.reading.lookup import locate, select_location

@@ -221,7 +221,7 @@ def test_the_default_courtesy_is_headgates_own(monkeypatch):
     assert list(collect([])) == []
     (courtesy,) = made
     assert (courtesy.max_delay, courtesy.retry) == (60.0, 2)
-    assert courtesy.advice is not None
+    assert courtesy._state.advice is not None
 
 
 ADVICE = "https://a.example/.well-known/traffic-advice"

@@ -14,7 +14,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from headgate.agent.sharing.database import open_database
+from headgate.agent.shared.database import open_database
 from headgate.release import NEVER
 from headgate.throttle.change import Change, applied
 from headgate.throttle.entry import BUCKET, BUDGET, KINDS, OPT_OUT, TARGET, Entry, Key

@@ -15,7 +15,7 @@ from headgate.agent import Courtesy, NoContact
 from headgate.agent.httpx import AsyncTransport, Transport
 from headgate.errors import ConfigurationError
 from headgate.throttle import Policy, Throttle
-from tests.unit.agent.addresses import TARGETS
+from tests.unit.agent.transports.addresses import TARGETS
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
 

@@ -9,6 +9,7 @@ import pytest
 
 from headgate.advice.fetching import NETWORK_ERROR, AdviceResponse
 from headgate.agent import Courtesy, NoContact
+from headgate.agent.attempt import TRANSITIONS, Event, Phase
 from headgate.agent.wait import FetchWait, Pause
 from headgate.throttle import Policy, Throttle
 
@@ -47,31 +48,31 @@ class World:
     def courtesy(self, **options) -> Courtesy:
         options = {"throttle": self.throttle(), **options}
         courtesy = Courtesy(clock=lambda: self.now, draw=lambda: next(self.draws), **options)
-        if courtesy.advice is not None:
-            courtesy.advice._default = self._fetch  # in the place of a client that opens connections
+        if courtesy._state.advice is not None:
+            courtesy._state.advice._default = self._fetch  # in the place of a client that opens connections
         return courtesy
 
     def throttle(self, **policy) -> Throttle:
         """Make one with the jitter of this world, which shortens no backoff."""
         return Throttle(Policy(jitter_factor=0, **policy), draw=lambda: self.jitter)
 
-    def pass_through(self, passage, answers) -> tuple[int, object]:
-        """Send as often as the passage says, and give the last response."""
+    def pass_through(self, attempt, answers) -> tuple[int, object]:
+        """Send as often as the attempt says, and give the last response."""
         for status, headers in answers:
-            while (wait := passage.wait()) is not None:
+            while (wait := attempt.wait()) is not None:
                 if isinstance(wait, Pause):
                     self.slept.append(wait.seconds)
                     self.now += wait.seconds
                 else:
                     wait.block()
-            with passage:
+            with attempt:
                 self.sent += 1
-            if passage.received(status, headers):
+            if attempt.received(status, headers):
                 return status, headers
         raise AssertionError("asked for more than there is")
 
     def go(self, courtesy, *answers, method="GET", url=URL, **options):
-        return self.pass_through(courtesy.passage(method, url, **options), answers)
+        return self.pass_through(courtesy.attempt(method, url, **options), answers)
 
 
 @pytest.fixture
@@ -141,27 +142,27 @@ def test_the_longest_wait_there_may_be_is_waited(world):
 def test_a_hold_that_grows_while_a_request_waits_is_not_waited_for_longer_than_it_may(world):
     courtesy = world.courtesy(max_delay=10.0)
     world.go(courtesy, (200, {"Retry-After": "6"}))
-    passage = courtesy.passage("GET", URL)
-    wait = passage.wait()
+    attempt = courtesy.attempt("GET", URL)
+    wait = attempt.wait()
     assert wait.seconds == 6.0
     world.now += 5.0
     world.go(courtesy, (200, {"Retry-After": "6"}), interactive=True)
     world.now += 1.0
     with pytest.raises(NoContact) as caught:
-        passage.wait()
+        attempt.wait()
     assert caught.value.release_time == world.now + 5.0
 
 
 def test_a_clock_that_is_set_back_makes_no_request_wait_for_ever(world):
     courtesy = world.courtesy(max_delay=2.0)
     world.go(courtesy, (200, {"Retry-After": "2"}))
-    passage = courtesy.passage("GET", URL)
+    attempt = courtesy.attempt("GET", URL)
     slept = 0.0
 
     def keep_waiting() -> None:
         nonlocal slept
         for _ in range(100):
-            slept += passage.wait().seconds
+            slept += attempt.wait().seconds
             world.now -= 1000.0
 
     with pytest.raises(NoContact):
@@ -231,20 +232,20 @@ def test_a_courtesy_that_may_retry_waits_five_seconds_unless_told_otherwise(worl
 
 @pytest.mark.parametrize("retry_after", [{}, {"Retry-After": "4"}])
 def test_a_clock_that_is_set_back_makes_no_pause_longer(world, retry_after):
-    passage = world.courtesy(retry=1).passage("GET", "http://127.0.0.1/")
-    passage.wait()
-    assert not passage.received(503, retry_after)
+    attempt = world.courtesy(retry=1).attempt("GET", "http://127.0.0.1/")
+    attempt.wait()
+    assert not attempt.received(503, retry_after)
     world.now -= 3600
-    assert passage.wait().seconds == (4.0 if retry_after else 0.5)
-    assert passage.wait() is None
+    assert attempt.wait().seconds == (4.0 if retry_after else 0.5)
+    assert attempt.wait() is None
 
 
 def test_a_long_pause_is_waited_for_in_pieces(world):
-    passage = world.courtesy(retry=1, max_delay=1e9).passage("GET", "http://127.0.0.1/")
-    passage.wait()
-    assert not passage.received(503, {"Retry-After": "7201"})
-    assert [passage.wait().seconds for _ in range(3)] == [3600.0, 3600.0, 1.0]
-    assert passage.wait() is None
+    attempt = world.courtesy(retry=1, max_delay=1e9).attempt("GET", "http://127.0.0.1/")
+    attempt.wait()
+    assert not attempt.received(503, {"Retry-After": "7201"})
+    assert [attempt.wait().seconds for _ in range(3)] == [3600.0, 3600.0, 1.0]
+    assert attempt.wait() is None
 
 
 @pytest.mark.parametrize("method", ["POST", "PATCH", "CONNECT", "TRACE", "QUERY"])
@@ -276,14 +277,14 @@ def test_a_retry_goes_at_the_release_time(world):
 def test_a_retry_may_be_held_as_long_as_the_first_try(world):
     courtesy = world.courtesy(max_delay=5, retry=1)
     world.go(courtesy, (200, {"Retry-After": "4"}))
-    passage = courtesy.passage("GET", URL)
-    assert passage.wait().seconds == 4
+    attempt = courtesy.attempt("GET", URL)
+    assert attempt.wait().seconds == 4
     world.now += 4
-    assert passage.wait() is None
-    assert not passage.received(503, {})
-    world.now += passage.wait().seconds
+    assert attempt.wait() is None
+    assert not attempt.received(503, {})
+    world.now += attempt.wait().seconds
     world.go(courtesy, (200, {"Retry-After": "5"}), interactive=True)
-    assert passage.wait().seconds == 5
+    assert attempt.wait().seconds == 5
 
 
 def test_a_retry_that_would_have_to_wait_longer_than_it_may_is_not_made(world):
@@ -314,24 +315,24 @@ def test_a_retry_costs_a_token_when_it_is_sent(world):
 def test_a_retry_whose_token_went_to_another_is_not_sent(world):
     throttle = Throttle(Policy(num_errors_to_ignore=100), retry_budget=1)
     courtesy = world.courtesy(retry=1, throttle=throttle)
-    passage = courtesy.passage("GET", URL)
-    passage.wait()
-    assert not passage.received(503, {})
+    attempt = courtesy.attempt("GET", URL)
+    attempt.wait()
+    assert not attempt.received(503, {})
     assert throttle.spend_retry(URL)
-    world.now += passage.wait().seconds
+    world.now += attempt.wait().seconds
     with pytest.raises(NoContact, match="its retry budget, which is spent"):
-        passage.wait()
+        attempt.wait()
 
 
 def test_a_refusal_names_no_credentials(world):
     throttle = Throttle(Policy(num_errors_to_ignore=100), retry_budget=1)
-    passage = world.courtesy(retry=1, throttle=throttle).passage("GET", "https://name:word@example.com/path?query")
-    passage.wait()
-    assert not passage.received(503, {})
+    attempt = world.courtesy(retry=1, throttle=throttle).attempt("GET", "https://name:word@example.com/path?query")
+    attempt.wait()
+    assert not attempt.received(503, {})
     assert throttle.spend_retry(URL)
-    world.now += passage.wait().seconds
+    world.now += attempt.wait().seconds
     with pytest.raises(NoContact) as caught:
-        passage.wait()
+        attempt.wait()
     assert caught.value.target == TARGET
 
 
@@ -518,10 +519,10 @@ def test_an_interactive_request_that_got_no_response_is_one_when_it_is_sent_agai
 
 def lose(courtesy, error, **options) -> None:
     """Begin a request for which no response comes."""
-    passage = courtesy.passage("GET", URL, **options)
-    while (wait := passage.wait()) is not None:
+    attempt = courtesy.attempt("GET", URL, **options)
+    while (wait := attempt.wait()) is not None:
         wait.block()
-    with pytest.raises(type(error)), passage:
+    with pytest.raises(type(error)), attempt:
         raise error
 
 
@@ -587,12 +588,12 @@ def test_the_draw_is_reused_when_the_advice_is_asked_again(world):
     courtesy = polite(world, max_delay=10_000, retry=1)
     world.advice = HALF
     world.draws = iter([0.1])
-    passage = courtesy.passage("GET", URL)
-    assert isinstance(passage.wait(), FetchWait)
-    assert passage.wait().seconds == 1800
+    attempt = courtesy.attempt("GET", URL)
+    assert isinstance(attempt.wait(), FetchWait)
+    assert attempt.wait().seconds == 1800
     world.now += 1800
-    assert isinstance(passage.wait(), FetchWait)
-    assert isinstance(passage.wait(), Pause)
+    assert isinstance(attempt.wait(), FetchWait)
+    assert isinstance(attempt.wait(), Pause)
 
 
 # -- advice that is not known yet
@@ -604,17 +605,17 @@ class Slow:
     def __init__(self, world, **options):
         self.world = world
         self.courtesy = polite(world, **options)
-        self.courtesy.advice._default = self.start
+        self.courtesy._state.advice._default = self.start
         self.reports = []
 
     def start(self, request, report):
         self.reports.append(report)
 
-    def waits(self, passage, *, seconds=math.inf):
+    def waits(self, attempt, *, seconds=math.inf):
         """Wait so long at most, and give what was waited in all; raises `NoContact`."""
         waited = 0.0
         for _ in range(100):
-            if waited >= seconds or (wait := passage.wait()) is None:
+            if waited >= seconds or (wait := attempt.wait()) is None:
                 return waited
             waited += wait.seconds
             self.world.now += wait.seconds
@@ -623,12 +624,12 @@ class Slow:
 
 def test_unless_told_otherwise_a_request_waits_for_advice_as_long_as_a_fetch_may_take(world):
     slow = Slow(world)
-    passage = slow.courtesy.passage("GET", URL)
-    wait = passage.wait()
+    attempt = slow.courtesy.attempt("GET", URL)
+    wait = attempt.wait()
     assert (type(wait), wait.seconds) == (FetchWait, 6.0)
     world.now += 5
     slow.reports[0](ALL)
-    assert passage.wait() is None
+    assert attempt.wait() is None
 
 
 @pytest.mark.parametrize("max_delay", [0.0, 0.5, 3.0, 20.0])
@@ -636,7 +637,7 @@ def test_max_delay_bounds_the_wait_for_advice(world, max_delay):
     slow = Slow(world, max_delay=max_delay)
     start = world.now
     with pytest.raises(NoContact) as caught:
-        slow.waits(slow.courtesy.passage("GET", URL))
+        slow.waits(slow.courtesy.attempt("GET", URL))
     assert world.now - start == pytest.approx(max_delay)
     held = caught.value
     assert (held.reason, held.target) == ("advice_pending", "https://example.com")
@@ -644,17 +645,17 @@ def test_max_delay_bounds_the_wait_for_advice(world, max_delay):
     assert "is held by its traffic advice, which is not known yet; ask again at" in str(held)
     # The fetch goes on, and the next request has its result.
     slow.reports[-1](ALL)
-    assert slow.courtesy.passage("GET", URL).wait() is None
+    assert slow.courtesy.attempt("GET", URL).wait() is None
 
 
 def test_max_delay_bounds_the_wait_for_advice_and_the_hold_after_it_together(world):
     slow = Slow(world, max_delay=5)
-    passage = slow.courtesy.passage("GET", URL)
-    assert slow.waits(passage, seconds=5) == 5
+    attempt = slow.courtesy.attempt("GET", URL)
+    assert slow.waits(attempt, seconds=5) == 5
     world.now -= 2  # after three seconds the advice is known
     slow.reports[0](AdviceResponse(503, [("Retry-After", "2")], None))
-    assert passage.wait().seconds == 2
-    other = slow.courtesy.passage("GET", "https://www.example.com/")
+    assert attempt.wait().seconds == 2
+    other = slow.courtesy.attempt("GET", "https://www.example.com/")
     assert slow.waits(other, seconds=5) == 5
     world.now -= 2
     slow.reports[1](AdviceResponse(503, [("Retry-After", "3")], None))
@@ -665,17 +666,17 @@ def test_max_delay_bounds_the_wait_for_advice_and_the_hold_after_it_together(wor
 
 def test_a_failure_of_this_machine_is_waited_out_or_the_request_fails(world):
     slow = Slow(world, max_delay=2)
-    passage = slow.courtesy.passage("GET", URL)
-    assert type(passage.wait()) is FetchWait
+    attempt = slow.courtesy.attempt("GET", URL)
+    assert type(attempt.wait()) is FetchWait
     slow.reports[0](OSError(24, "Too many open files"))
-    pause = passage.wait()
+    pause = attempt.wait()
     assert (type(pause), pause.seconds) == (FetchWait, pytest.approx(1))
     world.now += 1
-    assert type(passage.wait()) is FetchWait
+    assert type(attempt.wait()) is FetchWait
     world.now += 0.5
     slow.reports[1](OSError(24, "Too many open files"))
     with pytest.raises(NoContact) as caught:
-        passage.wait()
+        attempt.wait()
     # It never went as if there were no advice; and what cannot be fetched again in time is not waited for.
     assert (caught.value.reason, caught.value.release_time) == ("advice_pending", world.now + 1)
     assert world.sent == 0
@@ -683,13 +684,13 @@ def test_a_failure_of_this_machine_is_waited_out_or_the_request_fails(world):
 
 def test_a_clock_that_is_set_back_makes_no_request_wait_for_advice_for_ever(world):
     slow = Slow(world, max_delay=3)
-    passage = slow.courtesy.passage("GET", URL)
+    attempt = slow.courtesy.attempt("GET", URL)
     waited = 0.0
 
     def keep_waiting():
         nonlocal waited
         for _ in range(100):
-            waited += passage.wait().seconds
+            waited += attempt.wait().seconds
             world.now -= 1000
 
     with pytest.raises(NoContact):
@@ -699,17 +700,17 @@ def test_a_clock_that_is_set_back_makes_no_request_wait_for_advice_for_ever(worl
 
 def test_a_retry_may_wait_for_advice_as_long_as_the_first_try(world):
     slow = Slow(world, max_delay=3, retry=1)
-    passage = slow.courtesy.passage("GET", URL)
-    assert slow.waits(passage, seconds=3) == 3
+    attempt = slow.courtesy.attempt("GET", URL)
+    assert slow.waits(attempt, seconds=3) == 3
     slow.reports[0](ALL)
-    assert passage.wait() is None
-    assert not passage.received(503, {})
-    assert passage.wait().seconds == 0.5
+    assert attempt.wait() is None
+    assert not attempt.received(503, {})
+    assert attempt.wait().seconds == 0.5
     world.now += 200_000  # so long that nothing is known of the advice any more
     waited = 0.0
     with pytest.raises(NoContact):  # noqa: PT012 - which of them raises is what is tested
         for _ in range(100):
-            waited += passage.wait().seconds
+            waited += attempt.wait().seconds
             world.now -= 1
     assert waited == 9
 
@@ -719,7 +720,7 @@ def test_a_request_that_the_throttle_refuses_does_not_wait_for_advice(world):
     for _ in range(4):
         slow.courtesy.throttle.response_received(URL, 503, {}, now=world.now)
     with pytest.raises(NoContact) as caught:
-        slow.courtesy.passage("GET", URL).wait()
+        slow.courtesy.attempt("GET", URL).wait()
     assert caught.value.reason == "backoff"
     assert len(slow.reports) == 1
 
@@ -786,3 +787,60 @@ def test_the_later_of_two_holds_is_the_one_that_is_told_of(world):
     assert held(world, courtesy).reason == "advice_disallowed"
     courtesy.throttle.response_received(URL, 503, {"Retry-After": "6000"}, now=world.now)
     assert held(world, courtesy).reason == "retry-after"
+
+
+DO = {
+    Event.HELD: lambda world, attempt: attempt.wait() is not None,
+    Event.RELEASED: lambda world, attempt: attempt.wait() is None,
+    Event.REFUSED: lambda world, attempt: is_refused(attempt),
+    Event.LOST: lambda world, attempt: attempt.__exit__(OSError, OSError(), None) is None,
+    Event.ANSWERED: lambda world, attempt: attempt.received(200, {}),
+    Event.REPEATED: lambda world, attempt: not attempt.received(503, {}),
+    Event.PAUSE_ENDS: lambda world, attempt: attempt.wait() is not None,
+}
+"""Has the event happen to an attempt that is in the right phase; whether it did."""
+
+
+def is_refused(attempt) -> bool:
+    with pytest.raises(NoContact):
+        attempt.wait()
+    return True
+
+
+def in_phase(world, phase: Phase, event: Event):
+    """Make an attempt in a phase, to which the event happens next."""
+    courtesy = world.courtesy(retry=1, max_delay=9_000)
+    attempt = courtesy.attempt("GET", URL)
+    if event in {Event.HELD, Event.REFUSED}:
+        delay = {Event.HELD: "5", Event.REFUSED: "9001"}[event]
+        courtesy.throttle.response_received(URL, 200, {"Retry-After": delay}, now=world.now)
+    if phase is not Phase.WAITING:
+        attempt = courtesy.attempt("GET", URL, interactive=True)
+        assert attempt.wait() is None
+    if phase in {Phase.PAUSING, Phase.FINISHED}:
+        # One wait is an hour long at most, so that one pause has two parts.
+        seconds = "7000" if event is Event.HELD else "5"
+        assert not attempt.received(503, {"Retry-After": seconds})
+    if phase is Phase.FINISHED:
+        attempt.wait(), attempt.wait()
+        attempt.received(200, {})
+    assert attempt.phase is phase
+    return attempt
+
+
+@pytest.mark.parametrize(("phase", "event"), TRANSITIONS)
+def test_every_row_of_the_table(world, phase, event):
+    attempt = in_phase(world, phase, event)
+    assert DO[event](world, attempt)
+    assert attempt.phase is TRANSITIONS[phase, event]
+
+
+def test_an_event_that_is_not_in_the_table_is_a_mistake_of_the_transport(world):
+    for phase in Phase:
+        for event in Event:
+            if (phase, event) not in TRANSITIONS:
+                with pytest.raises(RuntimeError, match=f"is {phase.name} cannot be {event.name}"):
+                    TRANSITIONS[phase, event]
+    sent = in_phase(world, Phase.SENDING, Event.ANSWERED)
+    with pytest.raises(RuntimeError, match="call wait, send, then received"):
+        sent.wait()

@@ -8,8 +8,8 @@ import anyio.lowlevel
 import pytest
 
 from headgate.advice.fetching import NETWORK_ERROR, AdviceRequest
-from headgate.agent.advice import in_task, in_thread
-from tests.unit.agent.advice.programs import printed
+from headgate.agent.fetch import in_task, in_thread
+from tests.unit.agent.fetch.programs import printed
 
 REQUEST = AdviceRequest("https://example.com/", ())
 
@@ -33,7 +33,7 @@ def test_a_thread_that_hangs_keeps_no_program_from_ending():
     program = """
     import threading
     from headgate.advice.fetching import AdviceRequest
-    from headgate.agent.advice import in_thread
+    from headgate.agent.fetch import in_thread
     begun = threading.Event()
 
     def hang(request):

@@ -11,7 +11,7 @@ from headgate.advice.answer import Advice
 from headgate.advice.fetching import NETWORK_ERROR, AdviceResponse
 from headgate.advice.record import PATIENCE
 from headgate.advice.result import UNREACHABLE
-from headgate.agent.advice import AdviceClient, PendingAdvice, client
+from headgate.agent.fetch import AdviceClient, PendingAdvice, advice_client
 from headgate.agent.wait import FetchWait
 
 ORIGIN = "https://example.com"
@@ -208,7 +208,7 @@ def test_a_fetch_that_cannot_be_started_is_such_a_failure(post):
 
 
 def test_more_fetches_than_there_may_be_are_made_later(post, monkeypatch):
-    monkeypatch.setattr(client, "MAX_FETCHES", 2)
+    monkeypatch.setattr(advice_client, "MAX_FETCHES", 2)
     asking = post.client()
     for number in range(2):
         pending(asking, f"https://{number}.example.com")
@@ -220,6 +220,49 @@ def test_more_fetches_than_there_may_be_are_made_later(post, monkeypatch):
     post.report(NETWORK_ERROR, 0)
     assert pending(asking, "https://2.example.com", now=NOW + 1).is_under_way
     assert len(post.started) == 3
+
+
+@pytest.fixture
+def thread():
+    """Run a thread for as long as the test runs, as a server keeps one that sends its head byte by byte."""
+    over = threading.Event()
+    thread = threading.Thread(target=over.wait, daemon=True)
+    thread.start()
+    yield thread
+    over.set()
+    thread.join(10)
+
+
+def test_fetches_that_take_too_long_leave_their_place_to_others(post, thread):
+    post.runner = thread
+    asking = post.client()
+    for number in range(advice_client.MAX_FETCHES):
+        assert pending(asking, f"https://{number}.example.com").is_under_way
+    assert not pending(asking, now=NOW + PATIENCE - 0.1).is_under_way
+    assert pending(asking, now=NOW + PATIENCE + 1).is_under_way
+    assert len(post.started) == advice_client.MAX_FETCHES + 1
+
+
+def test_threads_that_take_too_long_are_limited(post, thread, monkeypatch):
+    monkeypatch.setattr(advice_client, "MAX_FETCHES", 2)
+    monkeypatch.setattr(advice_client, "MAX_OVERDUE", 4)
+    post.runner = thread
+    asking, now = post.client(), NOW
+    for number in range(12):
+        asking.ask(f"https://{number}.example.com", now=now)
+        now += PATIENCE
+    assert len(post.started) == 4
+    post.report(NETWORK_ERROR, 0)  # one of them ends
+    assert pending(asking, now=now).is_under_way
+
+
+def test_fetches_of_event_loops_that_were_stopped_take_no_place(post, monkeypatch):
+    monkeypatch.setattr(advice_client, "MAX_FETCHES", 2)
+    asking, now = post.client(), NOW
+    monkeypatch.setattr(advice_client, "MAX_OVERDUE", 1)
+    for number in range(12):
+        assert pending(asking, f"https://{number}.example.com", now=now).is_under_way
+        now += PATIENCE
 
 
 def test_a_reporter_that_is_gone_is_not_the_origin_s_fault(post):
@@ -254,9 +297,9 @@ def test_what_is_under_way_at_a_fork_is_reported_in_the_parent_and_fetched_anew_
     parent, child = post.client(), post.client()
     for asking in (parent, child):
         pending(asking)
-        asking.pause()
-    parent.resume(is_child=False)
-    child.resume(is_child=True)
+        asking.before_fork()
+    parent.after_fork(is_child=False)
+    child.after_fork(is_child=True)
     for asking, fetches in ((parent, 2), (child, 3)):
         assert pending(asking).is_under_way
         assert len(post.started) == fetches
@@ -268,5 +311,5 @@ def test_what_is_under_way_at_a_fork_is_reported_in_the_parent_and_fetched_anew_
 
 def test_a_child_of_a_fork_without_notice_asks_too(post):
     asking = post.client()
-    asking.resume(is_child=True)
+    asking.after_fork(is_child=True)
     assert pending(asking).is_under_way

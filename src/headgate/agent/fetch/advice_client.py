@@ -1,7 +1,7 @@
-"""Asking origins for their traffic advice on behalf of many threads and event loops at once.
+"""Fetching origins' traffic advice on behalf of many threads and event loops at once.
 
-The core's cache says when an origin has to be asked. Here are the lock around it and the fetches under way: one for an
-origin, so that a hundred first requests make one fetch, and so many in all.
+`AdviceCache` says when an origin has to be asked. Here are the lock around it and the fetches under way: one for each
+origin, so that a hundred first requests make one fetch, and a limited number in all.
 
 A fetch that fails for a reason of this machine is made again after a pause. The origin does not count as unreachable
 then, for requests may go to an origin that is unreachable.
@@ -10,24 +10,30 @@ then, for requests may go to an origin that is unreachable.
 import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from functools import partial
 from typing import Final, NamedTuple
 
 from headgate.advice import AdviceCache, AgentIdentity
 from headgate.advice.answer import Advice, Fetch
 from headgate.advice.fetching import NETWORK_ERROR, AdviceResponse, too_late
-from headgate.agent.advice.start import Outcome, StartFetch
+from headgate.advice.record import PATIENCE
+from headgate.agent.fetch.start import Outcome, StartFetch
 
-__all__ = ["MAX_FETCHES", "RETRY_PAUSE", "AdviceClient", "PendingAdvice"]
+__all__ = ["MAX_FETCHES", "MAX_OVERDUE", "RETRY_PAUSE", "AdviceClient", "PendingAdvice"]
 
 MAX_FETCHES: Final = 128
-"""Fetches that are under way at once, threads included that a hostile server keeps for longer than a fetch may take."""
+"""Fetches that are under way at once, without those that have taken longer than they may."""
+
+MAX_OVERDUE: Final = 1_024
+"""Threads of fetches that have taken longer than they may: a blocking client cannot be stopped, and a server that sends
+the head of its response byte by byte keeps it for days. With more of them, no fetch is started until some end."""
 
 RETRY_PAUSE: Final = 1.0
 """Seconds until a fetch that failed for a reason of this machine is made again."""
 
-_logger = logging.getLogger("headgate.agent.advice")
+_logger = logging.getLogger("headgate.agent")
 
 
 class PendingAdvice(NamedTuple):
@@ -49,10 +55,19 @@ class _Running:
         self.finished: Future[None] = Future()
         self.runner: object = None
 
+    def is_overdue(self, now: float) -> bool:
+        """Return whether it has taken longer than a fetch may, or the clock was set back since it was started."""
+        return not 0 < self.fetch.give_up - now <= PATIENCE
+
     @property
     def is_stuck(self) -> bool:
         """Whether its thread still runs, which is all there is to know of a blocking client."""
         return isinstance(self.runner, threading.Thread) and self.runner.is_alive()
+
+    def finish(self) -> None:
+        """Let those that wait for it go on."""
+        with suppress(InvalidStateError):  # they were when the client was closed
+            self.finished.set_result(None)
 
 
 class AdviceClient:
@@ -75,6 +90,7 @@ class AdviceClient:
         self._on_advice = on_advice
         self._default = default
         self._running: dict[str, _Running] = {}
+        self._is_closed = False
         self._lock = threading.Lock()
 
     def ask(self, origin: str, *, now: float, start: StartFetch | None = None) -> Advice | PendingAdvice:
@@ -90,7 +106,7 @@ class AdviceClient:
             if running is not None and running.is_stuck:
                 # The origin has had all the time that a fetch has; it is not asked by a second thread.
                 return self._cache.received(answer, NETWORK_ERROR._replace(failure=too_late()), now=now)
-            if len(self._running) >= MAX_FETCHES:
+            if self._is_closed or self._is_full(now):
                 self._cache.abandoned(answer, retry_at=now + RETRY_PAUSE)
                 return PendingAdvice(Future(), now + RETRY_PAUSE, is_under_way=False)
             running = self._running[origin] = _Running(answer)
@@ -105,11 +121,19 @@ class AdviceClient:
         with self._lock:
             return self._cache.known(origin, now=now)
 
-    def pause(self) -> None:
+    def close(self) -> None:
+        """Start no more fetches, and let those that wait for one go on."""
+        with self._lock:
+            self._is_closed = True
+            running = list(self._running.values())
+        for each in running:
+            each.finish()
+
+    def before_fork(self) -> None:
         """Keep every thread out of the cache while the process is forked."""
         self._lock.acquire()
 
-    def resume(self, *, is_child: bool) -> None:
+    def after_fork(self, *, is_child: bool) -> None:
         """Go on after a fork. The fetches under way are the parent's; in the child the next to ask fetches."""
         if not is_child:
             self._lock.release()
@@ -118,6 +142,17 @@ class AdviceClient:
         for running in self._running.values():
             self._cache.abandoned(running.fetch)
         self._running.clear()
+
+    def _is_full(self, now: float) -> bool:
+        """Return whether no further fetch may be started."""
+        if len(self._running) < MAX_FETCHES:
+            return False
+        overdue = [running for running in self._running.values() if running.is_overdue(now)]
+        stuck = [running for running in overdue if running.is_stuck]
+        for running in overdue:
+            if not running.is_stuck:  # its event loop was stopped, and nothing will report it
+                del self._running[running.fetch.origin]
+        return len(self._running) - len(stuck) >= MAX_FETCHES or len(stuck) >= MAX_OVERDUE
 
     def _report(self, running: _Running, outcome: Outcome) -> None:
         advice = None
@@ -135,4 +170,4 @@ class AdviceClient:
             else:
                 self._on_advice(advice)
         finally:
-            running.finished.set_result(None)
+            running.finish()

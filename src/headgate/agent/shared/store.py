@@ -19,9 +19,9 @@ from typing import Final
 
 import msgspec
 
-from headgate.agent.sharing.database import describe_error, is_locked
-from headgate.agent.sharing.file import News, ThrottleFile
-from headgate.agent.sharing.fork_hooks import FORK_HOOKS
+from headgate.agent.shared.database import describe_error, is_locked
+from headgate.agent.shared.file import News, ThrottleFile
+from headgate.agent.shared.fork_hooks import FORK_HOOKS
 from headgate.errors import ConfigurationError
 from headgate.throttle.change import Change, Response
 from headgate.throttle.entry import BUCKET, OPT_OUT, TARGET, Entry, Key

@@ -10,9 +10,9 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from headgate.agent.sharing import file as file_module
-from headgate.agent.sharing import store as module
-from headgate.agent.sharing.store import SqliteStore
+from headgate.agent.shared import file as file_module
+from headgate.agent.shared import store as module
+from headgate.agent.shared.store import SqliteStore
 from headgate.errors import ConfigurationError
 from headgate.throttle import Policy
 from headgate.throttle.change import OptedOut, Outcome, Response
@@ -464,7 +464,7 @@ class TestClosing:
 
 FORKING = """
 import os, sys
-from headgate.agent.sharing import file, store
+from headgate.agent.shared import file, store
 from headgate.throttle import Policy
 from headgate.throttle.change import Outcome, Response
 from headgate.throttle.target import Target

@@ -1,0 +1,326 @@
+"""One request, its retries included: what holds it, whether it is sent again, and the one draw that it gets.
+
+Nothing in here sleeps, locks for long or opens a socket. The transports of all libraries use it in the same way::
+
+    attempt = courtesy.attempt(method, url)
+    while True:
+        while (wait := attempt.wait()) is not None:      # raises NoContact
+            wait.block()                                 # or: await wait.settle()
+        with attempt:
+            response = ...
+        if attempt.received(response.status, response.headers):
+            return response
+        ...                                              # close the response: the request is sent again
+"""
+
+import enum
+from contextlib import suppress
+from contextvars import ContextVar
+from typing import Final, TypeAlias
+from urllib.parse import unquote
+
+import msgspec
+
+from headgate.advice.answer import Advice
+from headgate.agent.events import Hold, Retry
+from headgate.agent.fetch.advice_client import PendingAdvice
+from headgate.agent.fetch.start import StartFetch
+from headgate.agent.retry_pause import TOO_MANY_REQUESTS, retry_pause
+from headgate.agent.state import CourtesyState, Holder
+from headgate.agent.wait import FetchWait, Pause, Wait
+from headgate.errors import NoContact
+from headgate.http.origin import serialised_origin
+from headgate.http.retry_after import retry_after
+from headgate.http.url import parse_url, resolve, without_fragment
+from headgate.release import ASAP, Status, judge
+from headgate.throttle.fields import Headers, pairs_of
+from headgate.throttle.target import Target
+
+__all__ = ["TRANSITIONS", "Attempt", "Event", "Phase", "carried_over"]
+
+_REPEATABLE: Final = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+
+_CarriedOver: TypeAlias = tuple[str, float | None, bool]
+
+carried_over: Final[ContextVar[list[_CarriedOver] | None]] = ContextVar("headgate_carried_over", default=None)
+"""The draw and the interactive flag for the next request of this thread or task, if it is for the URL beside them.
+
+In a list, which the request that takes them empties: tasks begun in the meantime have a copy of the context and with it
+the same list, and a draw is for one request.
+"""
+
+
+class Phase(enum.IntEnum):
+    """What an attempt does now."""
+
+    WAITING = enum.auto()
+    """It asks when it may be sent; `wait` is called next."""
+    SENDING = enum.auto()
+    """It is being sent; the `with` block and `received` come next."""
+    PAUSING = enum.auto()
+    """It waits until it may be sent again; `wait` is called next."""
+    FINISHED = enum.auto()
+    """It is over: answered, refused, or lost with its connection."""
+
+
+class Event(enum.IntEnum):
+    """What happens to an attempt."""
+
+    HELD = enum.auto()
+    """`wait` returns what to wait for."""
+    RELEASED = enum.auto()
+    """`wait` returns None: the request is to be sent."""
+    REFUSED = enum.auto()
+    """`wait` raises `NoContact`."""
+    LOST = enum.auto()
+    """The `with` block raises: there is no response."""
+    ANSWERED = enum.auto()
+    """`received` returns True: the response is the caller's."""
+    REPEATED = enum.auto()
+    """`received` returns False: the request is to be sent again."""
+    PAUSE_ENDS = enum.auto()
+    """`wait` returns the last part of the pause."""
+
+
+class _Transitions(dict[tuple[Phase, Event], Phase]):
+    def __missing__(self, key: tuple[Phase, Event]) -> Phase:
+        raise RuntimeError(f"a request that is {key[0].name} cannot be {key[1].name}; call wait, send, then received")
+
+
+TRANSITIONS: Final = _Transitions(
+    {
+        (Phase.WAITING, Event.HELD): Phase.WAITING,
+        (Phase.WAITING, Event.RELEASED): Phase.SENDING,
+        (Phase.WAITING, Event.REFUSED): Phase.FINISHED,
+        (Phase.SENDING, Event.LOST): Phase.FINISHED,
+        (Phase.SENDING, Event.ANSWERED): Phase.FINISHED,
+        (Phase.SENDING, Event.REPEATED): Phase.PAUSING,
+        (Phase.PAUSING, Event.HELD): Phase.PAUSING,
+        (Phase.PAUSING, Event.PAUSE_ENDS): Phase.WAITING,
+    }
+)
+"""The phase of an attempt after each event; an event in a phase that is not here is a mistake of the transport."""
+
+_RELEASED, _ANSWERED = Event.RELEASED, Event.ANSWERED  # looked up for every request
+
+
+class Attempt(msgspec.Struct, eq=False):
+    """One request; made by `Courtesy.attempt`, which says what its arguments mean."""
+
+    _state: CourtesyState
+    _method: str
+    _url: str
+    interactive: bool
+    """Whether a user waits for it."""
+    _repeatable: bool
+    _refusal: type[NoContact]
+    _start_fetch: StartFetch | None
+    _target: Target | str
+    """The target of the throttle, or the URL where it has none."""
+    phase: Phase = Phase.WAITING
+    """What it does now."""
+    _origin: str | None = None
+    _draw: float | None = None
+    _retry_in: float = 0.0
+    """Seconds of the pause that are left: an instant would change with a clock that is set."""
+    _since: float | None = None
+    """When it was held first; None while nothing has held it."""
+    _sent: float = ASAP
+    _waited: float = 0.0
+    _waited_for_advice: float = 0.0
+    _tries: int = 0
+
+    def __enter__(self) -> None:
+        """Begin to send the request."""
+
+    def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
+        """Keep the draw for the next request, if it is the same one sent again because no response came."""
+        if error is not None:
+            self.phase = TRANSITIONS[self.phase, Event.LOST]
+            carried_over.set([(_plain(parse_url(self._url)), self._draw, self.interactive)])
+
+    def take_over(self) -> None:
+        """Take the draw and the interactive flag that the last request left, if they are for this URL."""
+        left = carried_over.get()
+        carried_over.set(None)
+        if left and left[0][0] == _plain(parse_url(self._url)):
+            with suppress(IndexError):  # another thread with the same list has taken them
+                _, self._draw, interactive = left.pop()
+                self.interactive |= interactive
+
+    def wait(self) -> Wait | None:
+        """Return what to wait for before asking this again; None when the request is to be sent now.
+
+        Raises `NoContact`, or the `refusal` that stands for it, when its release is later than it may wait for, and
+        `RuntimeError` when the courtesy is closed.
+        """
+        state = self._state
+        if state.is_closed:
+            raise RuntimeError("this Courtesy is closed; make another one")
+        if self._retry_in > 0:
+            return self._next_pause()
+        now, release = state.release_time(self._target, interactive=self.interactive)
+        if release > now or state.advice is not None:
+            wait = self._hold(release, now)
+            if wait is not None:
+                self.phase = TRANSITIONS[self.phase, Event.HELD]
+                return wait
+        if self._tries and not state.spend_retry(self._url):
+            raise self._refuse(Holder(now, "retry_budget", self._target_name()), now)
+        self.phase = TRANSITIONS[self.phase, _RELEASED]
+        self._tries += 1
+        self._sent = now
+        return None
+
+    def received(self, status: int, headers: Headers) -> bool:
+        """Count the response; return True where it is the caller's, and False where the request is to be sent again."""
+        state = self._state
+        now = state.response_received(self._target, status, headers, sent=self._sent)
+        if status in _REDIRECTS:
+            self._redirected(headers)
+        if self._tries <= state.retry and self._is_repeatable(status):
+            self._retry_in = self._pause_before_retry(status, headers, now)
+            if self._retry_in <= state.max_delay:
+                self.phase = TRANSITIONS[self.phase, Event.REPEATED]
+                self._since, self._waited, self._waited_for_advice = None, 0.0, 0.0
+                state.report_retry(Retry(self._url, status, self._tries, self._retry_in))
+                return False
+        self.phase = TRANSITIONS[self.phase, _ANSWERED]
+        return True
+
+    def _next_pause(self) -> Pause:
+        """Return the rest of the pause before a retry, or as much of it as one wait may be long."""
+        pause = Pause(self._retry_in)
+        self._retry_in -= pause.seconds
+        self.phase = TRANSITIONS[self.phase, Event.HELD if self._retry_in > 0 else Event.PAUSE_ENDS]
+        return pause
+
+    def _is_repeatable(self, status: int) -> bool:
+        """Return whether a request with a response like this may be sent again at all."""
+        failed = status == TOO_MANY_REQUESTS or status in self._state.throttle.policy.failure_statuses
+        return failed and self._repeatable and self._method.upper() in _REPEATABLE
+
+    def _pause_before_retry(self, status: int, headers: Headers, now: float) -> float:
+        """Return the seconds that a retry waits: its own pause, the Retry-After and the throttle's hold, the longest.
+
+        Its own pause and the response's Retry-After count whatever the throttle allows.
+        """
+        release = self._state.retry_release_time(self._url, now=now, interactive=self.interactive)
+        pause = retry_pause(status, retries=self._tries - 1, draw=self._state.throttle.draw())
+        asked = (retry_after(value, now=now) for value in _lines(headers, "retry-after"))
+        return max([pause, release - now, *(instant - now for instant in asked)])
+
+    def _hold(self, release: float, now: float) -> Wait | None:
+        """Return what to wait for, of the throttle and the advice; raise the refusal where that is too long."""
+        holders = []
+        throttled = None
+        if release > now:
+            throttled = self._state.explain(self._url, now=now)
+            holders.append(Holder(release, throttled.reason, throttled.target or self._url))
+        if self._origin is None:
+            self._origin = serialised_origin(self._url) or ""
+        advice = self._state.ask_advice(self._origin, throttled, now=now, start=self._start_fetch)
+        if isinstance(advice, Advice):
+            holders.append(advice_holder(advice, self._chance()))
+        elif advice is not None and not self._is_too_late(release, now):
+            return self._fetch_wait(advice, now)
+        holder = max(holders, default=None)
+        return None if holder is None or holder.release_time <= now else self._pause(holder, now)
+
+    def _fetch_wait(self, pending: PendingAdvice, now: float) -> FetchWait:
+        """Return the wait for advice that is not known yet; raise the refusal when it has taken too long."""
+        longest = self._state.max_advice_delay
+        if self._since is None:
+            self._since = now
+        left = min(longest - (now - self._since), longest)
+        # A fetch under way may end at any time; one that may not be started yet is not worth a shorter wait. The sum is
+        # for a clock that is set back while a request waits.
+        hopeless = not pending.is_under_way and pending.until - now > left
+        holder = Holder(pending.until, "advice_pending", self._origin or "")
+        if left <= 0 or hopeless or self._waited_for_advice > 2 * longest:
+            raise self._refuse(holder, now)
+        wait = FetchWait(pending.finished, min(left, pending.until - now))
+        self._waited_for_advice += wait.seconds
+        self._report_hold(holder, now, wait.seconds)
+        return wait
+
+    def _chance(self) -> float:
+        """Return the one draw of the request."""
+        if self._draw is None:
+            # "If r is less than or equal to the result's fraction": from (0, 1], so that 0 permits nothing.
+            self._draw = 1.0 - self._state.draw()
+        return self._draw
+
+    def _redirected(self, headers: Headers) -> None:
+        """Leave to the request that follows a redirect the interactive flag, and within the origin the draw."""
+        base = parse_url(self._url)
+        locations = _lines(headers, "location")
+        target = resolve(_in_unicode(locations[0]), base) if base is not None and locations else None
+        if target is not None:
+            draw = self._draw if serialised_origin(target) == self._origin else None
+            carried_over.set([(_plain(target), draw, self.interactive)])
+
+    def _target_name(self) -> str:
+        """Return the name of what is held where only this request is."""
+        return self._state.explain(self._url, now=self._sent).target or self._url
+
+    def _pause(self, holder: Holder, now: float) -> Pause:
+        """Return the wait until a release time; raise the refusal where that is too late."""
+        release = holder.release_time
+        if self._is_too_late(release, now):
+            raise self._refuse(holder, now)
+        if self._since is None:
+            self._since = now
+        pause = Pause(min(release - now, self._state.max_delay))
+        self._waited += pause.seconds
+        self._report_hold(holder, now, pause.seconds)
+        return pause
+
+    def _is_too_late(self, release: float, now: float) -> bool:
+        """Return whether a request that waits for this release would wait for longer than it may."""
+        longest = self._state.max_delay
+        since = now if self._since is None else self._since
+        # The sum is for a clock that is set back while a request waits.
+        return judge(release, now=since, max_delay=longest) is Status.REJECTED or self._waited > 2 * longest
+
+    def _refuse(self, holder: Holder, now: float) -> NoContact:
+        """Return what is raised for a request that is not sent."""
+        self.phase = TRANSITIONS[self.phase, Event.REFUSED]
+        self._report_hold(holder, now, 0.0)
+        return self._refusal(*holder, now)
+
+    def _report_hold(self, holder: Holder, now: float, delay: float) -> None:
+        release, reason, target = holder
+        self._state.report_hold(Hold(self._url, reason, target, release, now, delay))
+
+
+def advice_holder(advice: Advice, draw: float) -> Holder:
+    """Return what of an advice holds a request with this draw, and until when; `ASAP` where nothing does."""
+    release = advice.release_time(draw)
+    reason = "advice_unreachable"
+    if advice.entry is not None and release >= advice.fresh_until:
+        reason = "advice_disallowed" if advice.entry.disallowed else "advice_fraction"
+    return Holder(release, reason, advice.origin)
+
+
+def _lines(headers: Headers, name: str) -> list[str]:
+    pairs = pairs_of(headers)
+    return [_text(value) for given, value in pairs if len(given) == len(name) and _text(given).lower() == name]
+
+
+def _text(given: str | bytes) -> str:
+    return given if isinstance(given, str) else given.decode("latin-1")
+
+
+def _plain(url: str | None) -> str:
+    """Return a URL as it is before it is quoted: each library quotes a redirect's location in its own way."""
+    return unquote(without_fragment(url or ""))
+
+
+def _in_unicode(location: str) -> str:
+    """Return a field in UTF-8 that was read as Latin-1, or the field as it is."""
+    try:
+        return location.encode("latin-1").decode()
+    except UnicodeError:
+        return location

@@ -1,0 +1,206 @@
+"""What all requests of one `Courtesy` share: its settings, its throttle behind a lock, and the traffic advice.
+
+This file knows nothing of HTTP libraries, and nothing of the order in which a request asks for what is in here.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Final, NamedTuple, TypeVar
+
+import msgspec
+
+from headgate.advice import AgentIdentity
+from headgate.advice.answer import Advice
+from headgate.advice.record import PATIENCE
+from headgate.advice.result import UNREACHABLE
+from headgate.agent.events import Hold, Retry
+from headgate.agent.fetch.advice_client import AdviceClient, PendingAdvice
+from headgate.agent.fetch.start import StartFetch
+from headgate.agent.shared.fork_hooks import FORK_HOOKS
+from headgate.errors import ConfigurationError
+from headgate.release import NEVER
+from headgate.throttle import Explanation, Throttle
+from headgate.throttle.fields import Headers
+from headgate.throttle.target import Target
+
+__all__ = ["CourtesyState", "Holder", "Settings"]
+
+_FORK_TIMEOUT: Final = 5.0
+"""Seconds that a fork waits for a request that uses the throttle; more only where the thread that forks holds it."""
+
+_MAX_DELAY_OF_RETRIES: Final = 5.0
+"""Seconds: the default of `max_delay` with `retry`. A retry always waits, so with 0 there would be none."""
+
+_Event = TypeVar("_Event")
+
+_logger = logging.getLogger("headgate.agent")
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """The numbers and hooks of a `Courtesy`; raises `ConfigurationError` for a number that is out of range."""
+
+    max_delay: float | None = None
+    """Seconds that a held request may wait at most; None stands for the default."""
+    retry: int = 0
+    """How often a request may be sent again at most."""
+    advice_clears_backoff: bool = False
+    """Whether the backoff of an origin ends when its traffic advice says that it wants all traffic."""
+    on_hold: Callable[[Hold], object] | None = None
+    on_retry: Callable[[Retry], object] | None = None
+    on_advice: Callable[[Advice], object] | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_delay is not None and not self.max_delay >= 0:
+            raise ConfigurationError(f"max_delay must be a non-negative number of seconds, got {self.max_delay!r}")
+        if isinstance(self.retry, bool) or not isinstance(self.retry, int) or self.retry < 0:
+            raise ConfigurationError(f"retry must be a non-negative number of retries, got {self.retry!r}")
+
+
+class Holder(NamedTuple):
+    """One reason to hold a request; the greatest of several is the one that holds it longest."""
+
+    release_time: float
+    reason: str
+    target: str
+
+
+class CourtesyState:
+    """What the requests of one courtesy share, for any number of threads and event loops.
+
+    `start_fetch` starts the advice fetches of requests that have no HTTP client of their own. Without an `identity`,
+    no advice is fetched.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        throttle: Throttle,
+        identity: AgentIdentity | None,
+        *,
+        start_fetch: StartFetch,
+        clock: Callable[[], float],
+        draw: Callable[[], float],
+    ) -> None:
+        self.throttle = throttle
+        """The throttle; used by one thread at a time, which holds `lock`."""
+        self.lock = threading.Lock()
+        self.clock = clock
+        self.draw = draw
+        self.retry = settings.retry
+        """How often a request may be sent again at most."""
+        default = _MAX_DELAY_OF_RETRIES if settings.retry else 0.0
+        self.max_delay = default if settings.max_delay is None else settings.max_delay
+        """Seconds that a held request may wait at most."""
+        self.max_advice_delay = PATIENCE if settings.max_delay is None else settings.max_delay
+        """Seconds that a request may wait at most until its origin's advice is known."""
+        self.advice: AdviceClient | None = None
+        """What fetches traffic advice; None where none is asked for."""
+        if identity is not None:
+            self.advice = AdviceClient(identity, clock=clock, on_advice=self._on_advice, default=start_fetch)
+        self.is_closed = False
+        self._settings = settings
+        self._is_locked_for_fork = False
+        FORK_HOOKS.register(self, CourtesyState._before_fork, CourtesyState._after_fork)
+
+    def release_time(self, target: Target | str, *, interactive: bool) -> tuple[float, float]:
+        """Return the time, and the release time of a target by the throttle."""
+        self.lock.acquire()  # `with` takes twice as long, which is seen here and where a response is received
+        try:
+            # Inside of the lock, so that the throttle's instants come in the order of the clock's.
+            now = self.clock()
+            return now, self.throttle.release_time(target, now=now, interactive=interactive)
+        finally:
+            self.lock.release()
+
+    def response_received(self, target: Target | str, status: int, headers: Headers, *, sent: float) -> float:
+        """Have the throttle count a response; return the time."""
+        self.lock.acquire()
+        try:
+            now = self.clock()
+            self.throttle.response_received(target, status, headers, now=now, sent=sent)
+        finally:
+            self.lock.release()
+        return now
+
+    def explain(self, url: str, *, now: float | None = None) -> Explanation:
+        """Return what the throttle knows of a URL."""
+        with self.lock:
+            return self.throttle.explain(url, now=self.clock() if now is None else now)
+
+    def retry_release_time(self, url: str, *, now: float, interactive: bool) -> float:
+        """Return when a retry may be sent by the throttle: `NEVER` where the retry budget is spent."""
+        with self.lock:
+            if self.throttle.retries_left(url) < 1:
+                return NEVER
+            return self.throttle.release_time(url, now=now, interactive=interactive)
+
+    def spend_retry(self, url: str) -> bool:
+        """Charge the retry budget for a retry; False where it is spent."""
+        with self.lock:
+            return self.throttle.spend_retry(url)
+
+    def ask_advice(
+        self, origin: str, throttled: Explanation | None, *, now: float, start: StartFetch | None = None
+    ) -> Advice | PendingAdvice | None:
+        """Return what an origin advises, as far as it is known; None where it is not to be asked.
+
+        `throttled` is what the throttle knows of a URL that it holds.
+        """
+        if self.advice is None or not origin:
+            return None
+        # What only the backoff holds, the advice may clear. A Retry-After forbids to ask, even for that.
+        if throttled is not None and (not self._settings.advice_clears_backoff or throttled.retry_after > now):
+            return self.advice.known(origin, now=now)
+        return self.advice.ask(origin, now=now, start=start)
+
+    def report_hold(self, hold: Hold) -> None:
+        """Log that a request is held, and call the hook."""
+        what = f"waits {hold.delay:.1f} s" if hold.delay else "is not sent"
+        _logger.info("%s %s: %s of %s", hold.url, what, hold.reason, hold.target)
+        _call(self._settings.on_hold, hold)
+
+    def report_retry(self, retry: Retry) -> None:
+        """Log that a request is going to be sent again, and call the hook."""
+        _logger.info("retry %d of %s after status %d in %.1f s", retry.number, retry.url, retry.status, retry.delay)
+        _call(self._settings.on_retry, retry)
+
+    def close(self) -> None:
+        """Fetch no more advice, and let requests that wait for some go on to raise `RuntimeError`."""
+        self.is_closed = True
+        if self.advice is not None:
+            self.advice.close()
+
+    def _on_advice(self, advice: Advice) -> None:
+        """Clear the backoff of an origin that has just said that it wants all traffic, and call the hook."""
+        _logger.debug("%s: %s", advice.origin, advice.reason)
+        result = advice.result
+        wants_all = result is not None and result is not UNREACHABLE and result.wants_all
+        if wants_all and self._settings.advice_clears_backoff:
+            with self.lock:
+                self.throttle.clear_backoff(advice.origin, now=self.clock())
+        _call(self._settings.on_advice, advice)
+
+    def _before_fork(self) -> None:
+        """Keep all threads out of the throttle and the advice while the process is forked."""
+        self._is_locked_for_fork = self.lock.acquire(timeout=_FORK_TIMEOUT)
+        if self.advice is not None:
+            self.advice.before_fork()
+
+    def _after_fork(self, is_child: bool) -> None:  # noqa: FBT001 - called by FORK_HOOKS alone
+        """Go on after a fork; the threads that the parent has are not in the child."""
+        if self.advice is not None:
+            self.advice.after_fork(is_child=is_child)
+        if is_child:  # also of a fork that Python did not make, before which nothing was locked
+            self.lock = threading.Lock()
+        elif self._is_locked_for_fork:
+            self.lock.release()
+
+
+def _call(hook: Callable[[_Event], object] | None, event: _Event) -> None:
+    """Call a hook, whose errors are logged and are no reason for a request to fail."""
+    if hook is not None:
+        try:
+            hook(event)
+        except Exception:
+            _logger.exception("the hook %r failed", hook)
