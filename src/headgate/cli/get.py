@@ -177,8 +177,8 @@ class _Watched:
         """Send a request; raises `TimeoutError` where no head comes."""
         import anyio
 
-        from headgate.agent.fetch.httpx import ADVICE_EXTENSION
         from headgate.agent.bundle.fetcher import TIMEOUT
+        from headgate.agent.fetch.httpx import ADVICE_EXTENSION
 
         if ADVICE_EXTENSION in request.extensions:
             return await self._inner.handle_async_request(request)

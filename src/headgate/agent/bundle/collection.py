@@ -5,7 +5,6 @@ from contextlib import ExitStack
 from typing import Final, Self
 
 from headgate.advice import AgentIdentity
-from headgate.agent.fetch import in_thread
 from headgate.agent.bundle.exchange_builder import REDIRECTS, ExchangeBuilder, Limits, TooMuch
 from headgate.agent.bundle.fetcher import TIMEOUT, USER_AGENT, Fetcher, Reply
 from headgate.agent.courtesy import Courtesy

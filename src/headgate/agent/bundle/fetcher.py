@@ -15,6 +15,7 @@ from headgate import __version__
 from headgate.advice.fetching import AdviceRequest, AdviceResponse
 from headgate.agent.bundle.call_thread import CallThread
 from headgate.agent.bundle.range_protocol import Fields
+from headgate.agent.fetch.httpx import fetch_through
 from headgate.agent.transports.httpx_library import AsyncClient, Client, Response, default_library, library_of
 from headgate.errors import FetchError, NoContact
 
