@@ -40,7 +40,7 @@ def default(call, name):
         ),
         (
             "how-to/protect-a-fastapi-app.md",
-            r"`max_identifiers`: how many clients are\s+remembered at a time \(([\d,]+),",
+            r"`max_identifiers`, the number of\s+clients in memory \(([\d,]+),",
             [
                 default(Master, "max_identifiers"),
                 default(Gatekeeper, "max_holds"),

@@ -31,9 +31,6 @@ AVOIDED = {
 }
 
 PENDING = (
-    "docs/how-to/protect-a-fastapi-app.md",
-    "docs/how-to/protect-a-site.md",
-    "docs/how-to/run-a-prefetch-proxy.md",
     "docs/reference/python.md",
     "docs/tour.md",
     "src/headgate/agent/",
