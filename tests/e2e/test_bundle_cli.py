@@ -236,7 +236,7 @@ def test_a_list_of_urls_is_fetched_as_slowly_as_a_busy_server_asks(tmp_path):
     paths = [one.path for one in origin.asked]
     assert paths == [polite_origin.ADVICE, "/a", "/a", "/busy"]
     assert f"left out {origin.url}/busy: answered 429".encode() in done.stderr
-    assert f"left out {origin.url}/c: not asked for: its origin is busy".encode() in done.stderr
+    assert f"left out {origin.url}/c: not requested: its origin is busy".encode() in done.stderr
     listed = run("list", tmp_path / "out.wbn", "--json")
     assert [json.loads(line)["url"] for line in listed.stdout.splitlines()] == [f"{origin.url}/a"]
 
