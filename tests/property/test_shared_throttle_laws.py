@@ -47,6 +47,7 @@ MANY_STEPS = st.lists(
     min_size=5,
     max_size=25,
 )
+few = settings(max_examples=max(30, settings.default.max_examples // 10))  # each waits for the disk
 SETTINGS = st.fixed_dictionaries(
     {
         "policy": st.sampled_from([Policy(), Policy.chromium(), Policy(num_errors_to_ignore=0, maximum_backoff=5)]),
@@ -102,6 +103,7 @@ def synchronize(*throttles):
     assert all(throttle.synchronize(TIMEOUT) for throttle in (*throttles, *throttles))
 
 
+@few
 @given(given_=SETTINGS, steps=STEPS)
 def test_one_process_answers_as_if_it_shared_nothing(given_, steps):
     plain, now = Throttle(**given_), 1_000.0
@@ -123,6 +125,7 @@ def test_one_process_answers_as_if_it_shared_nothing(given_, steps):
             assert answers(late, now) == answers(plain, now)
 
 
+@few
 @given(given_=SETTINGS, steps=MANY_STEPS)
 def test_several_never_shorten_what_one_has_learned_and_end_alike(given_, steps):
     now = 1_000.0
@@ -147,7 +150,7 @@ def test_several_never_shorten_what_one_has_learned_and_end_alike(given_, steps)
             assert found.reason == "opted out" or holds >= learned[url] or learned[url] <= now
 
 
-@settings(max_examples=30)
+@few
 @given(
     most=st.integers(1, 20),
     steps=st.lists(st.tuples(st.integers(0, 1), SECONDS, st.integers(0, 60), STATUSES, st.booleans()), max_size=60),
