@@ -103,9 +103,9 @@ def test_it_ends_cleanly(tmp_path, number):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--domain", "a=10 per fortnite"], "'10 per fortnite' is not a rule"),
+        (["--domain", "a=10 per fortnite"], "invalid rule '10 per fortnite'"),
         (["--domain", "a"], "expected NAME=RULE"),
-        (["--domain", "=1/s"], "no name of a domain"),
+        (["--domain", "=1/s"], "invalid domain name ''"),
         (["--domain", "a=1/s", "--domain", "a=2/s"], "'a' is given twice"),
         (["--domain", "a=1/s", "--listen", "127.0.0.1:65535"], "65535"),
         (["--domain", "a=1/s", "--algorithm", "leaky"], "leaky"),

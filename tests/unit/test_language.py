@@ -37,7 +37,6 @@ PENDING = (
     "src/headgate/bundle/",
     "src/headgate/cli/bundle/",
     "src/headgate/proxy/",
-    "src/headgate/runtime/",
 )
 """Files and folders that are still to be rewritten."""
 

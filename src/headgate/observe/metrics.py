@@ -1,7 +1,7 @@
 """Metrics: a state in the OpenMetrics text format, or in Prometheus's older one where only that is accepted.
 
 Totals are read at scrape time; nothing is counted twice. No label names an identifier: untrusted input chooses those,
-and their number has no bound.
+and their number is unbounded.
 """
 
 from collections.abc import Callable, Iterable, Iterator

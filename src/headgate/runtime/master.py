@@ -56,7 +56,7 @@ class _MasterServer(Server):
     async def reload(self) -> None:
         tree, file = self._read()
         if file is None:
-            self.log("headgate: there is no configuration file to read again")
+            self.log("headgate: nothing to reload: started without a configuration file")
             return
         master = _new_master(tree)
         master.adopt(self._link.master)

@@ -16,7 +16,7 @@ from headgate.proxy.admission.tunnel_slots import create_slots
 from headgate.proxy.counters import Counts, merged
 from headgate.proxy.log import TrafficSummary
 from headgate.runtime.admin_server import start_admin
-from headgate.runtime.lifecycle import Lifecycle, Phase, Server, run_server
+from headgate.runtime.lifecycle import Lifecycle, Server, run_server
 from headgate.runtime.listen import reserve_addresses
 from headgate.runtime.prefetch_proxy.build import check_proxy, trust_of
 from headgate.runtime.prefetch_proxy.messages import ProxyConfiguration
@@ -137,7 +137,7 @@ class _ProxyServer(Server):
         """Return the state; what is known of origins only if `whole`."""
         draining = self._lifecycle.unready() == "draining"
         now = time.time()
-        if self._lifecycle.phase is Phase.STARTING:
+        if self._summarizing is None:  # it has not started
             return ProxyState(Counts(), {}, now)
         state = await self.backend.state(whole=whole)
         counts = merged([self._counts, state.counts])
