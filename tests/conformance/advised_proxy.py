@@ -94,12 +94,12 @@ class AdvisedProxy:
             ProxyPolicy(key=b"k" * 32, unreachable=unreachable),
             tokens=None,
             clients=Clients(tunnels=100, rule=rule),
-            places=self.places,
+            slots=self.places,
             hosts=HostRules(ports=[origin.port]),
             resolver=Resolver(
                 AddressRules([ip_network("127.0.0.0/8")], is_local_address=lambda _: False), self._lookup
             ),
-            advising=self,
+            advice=self,
             log=self,
             clock=lambda: self.now,
         )

@@ -136,7 +136,8 @@ class Client:
 
     def ask(self, authority, *, method="CONNECT", more="", version="1.1"):
         """Ask for a tunnel, or whatever `method` is for; give the answer."""
-        self.send(f"{method} {authority} HTTP/{version}\r\nHost: {authority}\r\n{more}\r\n".encode())
+        host = "proxy.example" if authority.startswith("/") else authority
+        self.send(f"{method} {authority} HTTP/{version}\r\nHost: {host}\r\n{more}\r\n".encode())
         return self.answer()
 
     def send(self, piece):

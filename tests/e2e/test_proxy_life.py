@@ -217,7 +217,7 @@ def test_sighup_with_a_wrong_file_leaves_all_as_it_is(tmp_path, workers):
         feed.write_text("nowhere\n")
         running.program.process.send_signal(signal.SIGHUP)
         running.program.wait_for(
-            r"^headgate: \S+feed.csv: line 1: 'nowhere' is .*; the configuration in force stays as it is$"
+            r"^headgate: \S+feed.csv: line 1: invalid prefix 'nowhere'.*; the configuration in force stays as it is$"
         )
         assert "NL" in feed_of(running)
         assert certificates(running) == first

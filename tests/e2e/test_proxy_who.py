@@ -163,7 +163,7 @@ def run(folder, *words):
         (["--plaintext", "--client-ca", "a.pem"], "needs TLS"),
         (["--self-signed", "--client-rate", "often"], "--client-rate"),
         (["--self-signed", "--alpn", "h3"], "expected 'h2', 'http/1.1' or 'h2,http/1.1'"),
-        (["--self-signed", "--allow-address", "10.0.0.1/8"], "try '10.0.0.0/8'"),
+        (["--self-signed", "--allow-address", "10.0.0.1/8"], "such as '10.0.0.0/8'"),
         (["--self-signed", "--allow-port", "0"], "--allow-port"),
         (["--self-signed", "--resolve", "a"], "proxy.resolve: 'a'"),
         (["--self-signed", "--byte-ratio", "-1"], "must be a number from 0 to 1,000,000, got '-1'"),

@@ -17,7 +17,7 @@ from hashlib import sha256
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from headgate.proxy.admission.shared_replay_store import SharedReplayStore, create_replay_table
+from headgate.proxy.admission.replay_store import SharedReplayStore, create_replay_table
 from headgate.token import Valid
 from tests.e2e import programs
 
@@ -26,11 +26,11 @@ WORKER = """\
 import asyncio, sys, time
 from headgate.proxy.admission.replay_store import TokenCheck
 from headgate.proxy.admission.redis_replay_store import RedisReplayStore
-from headgate.proxy.admission.shared_replay_store import SharedReplayStore
+from headgate.proxy.admission.replay_store import SharedReplayStore
 from headgate.token import Valid, read_keys
 
 async def work(keys, where):
-    once = RedisReplayStore(where, patience=10) if "://" in where else SharedReplayStore(int(where))
+    once = RedisReplayStore(where, timeout=10) if "://" in where else SharedReplayStore(int(where))
     tokens = TokenCheck(read_keys(open(keys, "rb").read()), once)
     print("ready", flush=True)
     for line in sys.stdin.read().splitlines():
@@ -119,10 +119,10 @@ def test_a_worker_that_is_killed_takes_no_lock_with_it(table):
         try:
             holder.stdout.readline()
             holder.send_signal(signal.SIGSTOP)
-            assert asyncio.run(once.use(token, now=time.time())) == "tokens"
+            assert asyncio.run(once.consume(token, now=time.time())) == "tokens"
         finally:
             holder.kill()
-    assert asyncio.run(once.use(token, now=time.time())) is None
+    assert asyncio.run(once.consume(token, now=time.time())) is None
     asyncio.run(once.close())
 
 

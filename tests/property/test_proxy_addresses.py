@@ -10,11 +10,9 @@ from hypothesis import strategies as st
 
 from headgate.http.origin import serialised_origin
 from headgate.proxy.admission.authority import parse_authority
-from headgate.proxy.admission.destinations import AddressRules
+from headgate.proxy.admission.destinations import GLOBAL_UNICAST, SPECIAL, AddressRules, special_purpose
 from headgate.proxy.admission.hosts import HostRules
-from headgate.proxy.admission.overrides import Overrides
-from headgate.proxy.admission.resolver import Resolver
-from headgate.proxy.admission.special_addresses import GLOBAL_UNICAST, SPECIAL, special_purpose
+from headgate.proxy.admission.resolver import Overrides, Resolver
 from headgate.proxy.net.endpoint import Address, Endpoint, Network
 from headgate.proxy.refusal import Refusal
 

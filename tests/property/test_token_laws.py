@@ -10,8 +10,7 @@ import string
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from headgate.proxy.admission.replay_store import TokenCheck
-from headgate.proxy.admission.shared_replay_store import SharedReplayStore, create_replay_table
+from headgate.proxy.admission.replay_store import SharedReplayStore, TokenCheck, create_replay_table
 from headgate.token import Checker, ReplayTable, Valid, mint, new_key, read_keys
 from headgate.token.jwk import write_keys
 from headgate.token.replay import table_size

@@ -1,7 +1,7 @@
-"""What the draft "Privacy-Preserving Prefetch Proxy Servers" (WICG, 2026) requires of a proxy, and what of it is met.
+"""The requirements of the draft "Privacy-Preserving Prefetch Proxy Servers" (WICG, 2026).
 
-Each row is a sentence of the draft in our words, held against a configuration: whoever reads it learns what to change.
-What the draft recommends, or says that one should do, does not decide whether a proxy conforms.
+They are checked against a configuration. Each row is a sentence of the draft in our words. Recommendations do not
+decide whether a proxy conforms.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,7 +12,7 @@ from headgate.config.proxy import Proxy
 __all__ = ["Requirement", "conforms", "requirements"]
 
 Level: TypeAlias = Literal["MUST", "STEP", "SHOULD", "RECOMMENDED"]
-"""How much the draft insists; STEP is one of the steps that make up its protocol."""
+"""The level of a requirement; STEP is one of the steps of the draft's protocol."""
 
 
 class Requirement(NamedTuple):
@@ -23,7 +23,7 @@ class Requirement(NamedTuple):
     words: str
     is_met: bool
     how: str
-    """How it is met, or what would meet it."""
+    """How it is met, or how to meet it."""
 
 
 class _Row(NamedTuple):
@@ -51,20 +51,20 @@ def _protocols(proxy: Proxy) -> str:
     return "HTTP/1.1" if proxy.plaintext else " and ".join(name.replace("h2", "HTTP/2").upper() for name in proxy.alpn)
 
 
-def _who(proxy: Proxy) -> str:
+def _restriction(proxy: Proxy) -> str:
     ways = {
-        "who shows a token": proxy.token_keys,
-        "who shows a certificate": proxy.client_ca,
-        "to the hosts that are allowed": proxy.allow_hosts,
+        "with a token": proxy.token_keys,
+        "with a client certificate": proxy.client_ca,
+        "to allowed hosts": proxy.allow_hosts,
     }
-    return f"tunnels only for {' and '.join(way for way, given in ways.items() if given)}; refusals cost no lookup"
+    return f"tunnels only {' and '.join(way for way, given in ways.items() if given)}; refusals cost no lookup"
 
 
 def _unreachable(proxy: Proxy) -> str:
     agents = f'for {proxy.brand}, "prefetch-proxy" and "*"'
     if proxy.unreachable == "permit":
-        return f"{agents}; an origin that cannot say what it advises is let through, unless what it said before refuses"
-    return f"{agents}; an origin that cannot say what it advises is held"
+        return f"{agents}; an unreachable origin is let through, unless its cached advice refuses"
+    return f"{agents}; an unreachable origin is held"
 
 
 _ROWS: Final = (
@@ -75,7 +75,7 @@ _ROWS: Final = (
         "connections are protected with TLS",
         lambda proxy: not proxy.plaintext,
         _how("TLS 1.2 or 1.3 alone"),
-        "leave --plaintext out, and give --cert and --key",
+        "remove --plaintext, and add --cert and --key",
     ),
     _Row("2.3", "MUST", "HTTP/1.1, HTTP/2 or HTTP/3 is supported", _always, _protocols),
     _Row(
@@ -83,28 +83,28 @@ _ROWS: Final = (
         "MUST",
         "an unencrypted CONNECT is not accepted",
         lambda proxy: not proxy.plaintext,
-        _how("nothing is read before TLS is agreed on"),
-        "leave --plaintext out, and give --cert and --key",
+        _how("nothing is read before the TLS handshake"),
+        "remove --plaintext, and add --cert and --key",
     ),
     _Row(
         "2.3",
         "STEP",
-        "the client's token is checked, and a wrong one is an error",
+        "the client's token is checked, and an invalid one is an error",
         lambda proxy: bool(proxy.token_keys),
         _how("407, with the reason; each token is good once"),
-        "no token is asked for: add --token-key F",
+        "tokens are not required: add --token-key F",
     ),
     _Row("2.3", "STEP", "the host is resolved", _always, _how("once, and every address of it is checked")),
     _Row("2.3", "STEP", "the origin's traffic advice is looked up", _always, _how("at a checked address, or known")),
     _Row("2.3", "STEP", "a tunnel is established, or the answer is an error", _always, _how("each with its reason")),
-    _Row("2.3", "STEP", "success is said, and then bytes are forwarded as RFC 9110 says", _always, _how("both ways")),
+    _Row("2.3", "STEP", "a 2xx response is sent, then bytes are forwarded as in RFC 9110", _always, _how("both ways")),
     _Row(
         "3.1",
         "MUST",
-        "abuse is prevented, and the proxy is no general anonymizer",
+        "abuse is prevented, and the proxy is not a general anonymizer",
         lambda proxy: bool(proxy.token_keys or proxy.client_ca or proxy.allow_hosts),
-        _who,
-        "anybody gets a tunnel to anywhere: add --token-key F, --client-ca F or --allow-host HOST",
+        _restriction,
+        "any client gets a tunnel to any host: add --token-key F, --client-ca F or --allow-host HOST",
     ),
     _Row(
         "3.1",
@@ -148,10 +148,10 @@ _ROWS: Final = (
     _Row(
         "3.1",
         "RECOMMENDED",
-        "a list of abusive addresses that are blocked",
+        "a blocklist of abusive addresses",
         _never,
         _how(""),
-        "no part of this program: use a firewall, and --log-client for as long as it takes to find them",
+        "not part of this program: use a firewall, and --log-client while you look for them",
     ),
     _Row(
         "3.2",
@@ -164,25 +164,25 @@ _ROWS: Final = (
     _Row(
         "3.3",
         "MUST",
-        "cookies and whatever identifies a client are not sent on to origins",
+        "cookies and other identifiers of clients are not sent to origins",
         _always,
-        _how("of a CONNECT nothing goes on, and a question for advice says nothing of whom it is asked for"),
+        _how("no field of a CONNECT is forwarded, and a fetch of advice has nothing of the client"),
     ),
     _Row(
         "3.3",
         "SHOULD",
-        "no more is logged than abuse is prevented by",
+        "only what is needed to prevent abuse is logged",
         lambda proxy: proxy.log == "refusals" and not proxy.log_client,
         _how("refusals without the client, and tunnels as counts"),
-        "leave --log all and --log-client out",
+        "remove --log all and --log-client",
     ),
     _Row("3.4", "MUST", '"fraction" and "disallow" are respected', _always, _unreachable),
-    _Row("3.4", "SHOULD", "advice is cached as HTTP says", _always, _how("for 10 min to 48 h, and validated anew")),
+    _Row("3.4", "SHOULD", "advice is cached as HTTP says", _always, _how("for 10 min to 48 h, then revalidated")),
 )
 
 
 def requirements(proxy: Proxy) -> tuple[Requirement, ...]:
-    """Give every requirement, as one configuration meets it or does not."""
+    """Return every requirement, checked against one configuration."""
     return tuple(
         Requirement(row.section, row.level, row.words, met := row.is_met(proxy), row.how(proxy) if met else row.instead)
         for row in _ROWS
@@ -190,5 +190,5 @@ def requirements(proxy: Proxy) -> tuple[Requirement, ...]:
 
 
 def conforms(rows: Iterable[Requirement]) -> bool:
-    """Say whether all is met that the draft insists on."""
+    """Return whether every MUST and STEP is met."""
     return all(row.is_met or row.level in {"SHOULD", "RECOMMENDED"} for row in rows)

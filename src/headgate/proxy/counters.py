@@ -1,6 +1,6 @@
-"""What a proxy counts: by reason, by origin, in bytes. Each worker counts for itself, and counts add up.
+"""Counters: by reason, by origin, in bytes. Each worker has its own, and they can be added.
 
-Origins are the strangers' to name, so only so many are remembered, those last asked for; the totals have them all.
+Clients choose which origins they request, so only the most recent ones are kept; the totals include all.
 """
 
 from collections.abc import Iterable
@@ -11,46 +11,46 @@ import msgspec
 __all__ = ["ACCEPTED", "Counts", "OriginCounts", "merged", "add_count"]
 
 ACCEPTED: Final = "accepted"
-"""The result of a CONNECT that became a tunnel; what was refused has its reason."""
+"""The result of an accepted CONNECT; a refused one has its reason."""
 
-_MOST_ORIGINS: Final = 1_000
+_MAX_ORIGINS: Final = 1_000
 
 
 class OriginCounts(msgspec.Struct):
-    """What became of the CONNECTs for one origin."""
+    """The CONNECT requests for one origin."""
 
     accepted: int = 0
     refused: dict[str, int] = {}
-    """How many, by reason."""
+    """By reason."""
 
 
 class Counts(msgspec.Struct):
-    """What was counted since the start."""
+    """Counters since the start."""
 
     connects: dict[str, int] = {}
-    """CONNECTs by what became of them: `ACCEPTED`, or the reason of the refusal."""
+    """CONNECT requests by result: `ACCEPTED`, or the reason of the refusal."""
     received: int = 0
     """Bytes that clients received through tunnels."""
     sent: int = 0
     """Bytes that clients sent through tunnels."""
     connect_request_bytes: int = 0
-    """Bytes of the heads of CONNECTs, as they crossed the socket."""
+    """Bytes of the heads of CONNECT requests, as received."""
     advice_request_bytes: int = 0
-    """Bytes that were written to sockets to ask for advice, TLS included."""
+    """Bytes written to sockets to fetch advice, TLS included."""
     advice_fetches: dict[str, int] = {}
     """Fetches of advice by result: "entry", "none" or "unreachable"."""
     tunnels: int = 0
-    """Tunnels that are open."""
+    """Open tunnels."""
     origins: dict[str, OriginCounts] = {}
-    """The origins that were asked for last, the latest at the end."""
+    """The most recently requested origins, the latest at the end."""
 
     def connected(self, origin: str | None, result: str) -> None:
-        """Count what became of a CONNECT; without an origin where it named none."""
+        """Count a CONNECT; without an origin if its target was malformed."""
         add_count(self.connects, result)
         if origin is None:
             return
         known = self.origins.pop(origin, None) or OriginCounts()
-        if len(self.origins) >= _MOST_ORIGINS:
+        if len(self.origins) >= _MAX_ORIGINS:
             del self.origins[next(iter(self.origins))]
         self.origins[origin] = known
         if result == ACCEPTED:
@@ -60,7 +60,7 @@ class Counts(msgspec.Struct):
 
 
 def merged(all_counts: Iterable[Counts]) -> Counts:
-    """Add counts up: those of several workers, the living and the dead."""
+    """Return the sums of several counters: those of running and ended workers."""
     total = Counts()
     for counts in all_counts:
         _add(total.connects, counts.connects)
@@ -75,7 +75,7 @@ def merged(all_counts: Iterable[Counts]) -> Counts:
 
 
 def add_count(counts: dict[str, int], word: str, times: int = 1) -> None:
-    """Count a word."""
+    """Increase a counter."""
     counts[word] = counts.get(word, 0) + times
 
 

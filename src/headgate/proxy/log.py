@@ -1,11 +1,10 @@
-"""What the proxy writes down: lines of JSON on stderr, no more of them than abuse can be told by, and little in them.
+"""The log: lines of JSON on stderr, with little in them, and no more than needed to prevent abuse.
 
-A refusal is a line: its origin, the word for why, and a clause. What was let through is counted, and told once a
-minute; only where all is asked for a tunnel is a line. No line has anything of what a client sent beside the host and
-the port of its CONNECT, and its address only where that is asked for: a token or a `chrome-tunnel` never gets here.
+A refusal is one line with the origin, the reason and a detail. Accepted traffic is summarised once a minute; tunnels
+have lines of their own only if configured. No line has anything that a client sent except the host and port of its
+CONNECT, and the client's address only if configured: tokens and `chrome-tunnel` never reach this file.
 
-The reader of stderr may be slow, stopped or gone: a thread writes, the lines that wait for it are bounded, and lines
-beyond that are counted and dropped.
+The reader of stderr may be slow, stopped or gone: a thread writes, the queue is bounded, and dropped lines are counted.
 """
 
 import contextlib
@@ -26,50 +25,50 @@ from headgate.proxy.refusal import Refusal
 
 __all__ = ["DecisionLog", "LogWriter", "TrafficSummary"]
 
-_MAX_WAITING: Final = 1000
-"""Lines that wait for the reader of stderr."""
-_LONGEST_CLAUSE: Final = 1024
-"""Characters. A line is shorter than the 4096 bytes that a pipe takes in one piece (pipe(7)): those of several workers
-stay whole."""
+_MAX_QUEUED: Final = 1000
+"""Lines queued for the reader of stderr."""
+_MAX_DETAIL_SIZE: Final = 1024
+"""Characters. A line stays shorter than the 4096 bytes that a pipe writes atomically (pipe(7)), so that lines of
+several workers are not mixed."""
 _CLOSE_TIMEOUT: Final = 1.0
-"""Seconds that the last lines are waited for at the end."""
+"""Seconds to wait for the last lines at the end."""
 
 
 class LogWriter:
-    """Writes lines to a descriptor, which it does not own; the thread ends with `close`, or with the process."""
+    """Writes lines to a descriptor that it does not own, in a thread that ends with `close` or the process."""
 
-    def __init__(self, descriptor: int = 2, *, max_waiting: int = _MAX_WAITING) -> None:
+    def __init__(self, descriptor: int = 2, *, max_queued: int = _MAX_QUEUED) -> None:
         self.dropped = 0
-        """Lines that will not be written."""
+        """Lines that were dropped."""
         self._descriptor = descriptor
-        self._untold = 0
+        self._unreported = 0
         self._is_closed = False
-        self._queue: queue.Queue[bytes | None] = queue.Queue(max_waiting)
+        self._queue: queue.Queue[bytes | None] = queue.Queue(max_queued)
         self._thread = threading.Thread(target=self._write, name="headgate-log", daemon=True)
         self._thread.start()
 
     def say(self, sentence: str) -> None:
-        """Write one line of words."""
+        """Write one line of text."""
         self.write(" ".join(sentence.splitlines()).encode("utf-8", "backslashreplace"))
 
     def write(self, line: bytes) -> None:
-        """Write one line, given without its end, as soon as it can be; for one thread alone. Never waits."""
+        """Queue one line, without its line end; for one thread alone. Never waits."""
         if not self._put(line):
             self.dropped += 1
-            self._untold += 1
+            self._unreported += 1
 
     def close(self, timeout: float = _CLOSE_TIMEOUT) -> None:
-        """Write what waits, if that takes no longer than so many seconds."""
+        """Write what is queued, within `timeout` seconds."""
         if self._is_closed:
             return
-        self._tell_of_dropped()
+        self._report_dropped()
         self._is_closed = True
         with contextlib.suppress(queue.Full):
             self._queue.put(None, timeout=timeout)
             self._thread.join(timeout)
 
     def _put(self, line: bytes) -> bool:
-        if self._is_closed or not self._tell_of_dropped():
+        if self._is_closed or not self._report_dropped():
             return False
         try:
             self._queue.put_nowait(line)
@@ -77,19 +76,19 @@ class LogWriter:
             return False
         return True
 
-    def _tell_of_dropped(self) -> bool:
-        """Say how many lines were dropped since this was last said; returns whether that is said."""
-        if self._untold:
-            line = {"time": _rounded(time.time()), "event": "dropped", "lines": self._untold}
+    def _report_dropped(self) -> bool:
+        """Queue a line with the number of dropped lines, if any; returns whether none is unreported."""
+        if self._unreported:
+            line = {"time": _rounded(time.time()), "event": "dropped", "lines": self._unreported}
             try:
                 self._queue.put_nowait(msgspec.json.encode(line))
             except queue.Full:
                 return False
-            self._untold = 0
+            self._unreported = 0
         return True
 
     def _write(self) -> None:
-        """Write until there is a None; the whole life of the thread."""
+        """Write until the queue has a None; the body of the thread."""
         while (line := self._queue.get()) is not None:
             rest = memoryview(line + b"\n")
             while rest:
@@ -133,7 +132,7 @@ class _Tunnels(_Line, kw_only=True, tag="tunnels"):
 
 
 class DecisionLog:
-    """Writes decisions down, each tunnel too if `tunnels`, with the client's address if `clients`; see `Log`."""
+    """Logs decisions, and each tunnel if `tunnels`, with the client's address if `clients`; see `admission.decide`."""
 
     def __init__(
         self, lines: LogWriter, *, tunnels: bool = False, clients: bool = False, clock: Callable[[], float] = time.time
@@ -143,22 +142,29 @@ class DecisionLog:
         self._clients = clients
         self._clock = clock
 
-    def refused(self, asked: ConnectRequest, authority: Authority | None, refusal: Refusal) -> None:
-        """Write down a CONNECT that was refused; one that names no host and port has no origin."""
+    def refused(self, request: ConnectRequest, authority: Authority | None, refusal: Refusal) -> None:
+        """Log a refused request; one with a malformed target has no origin."""
         line = _Refused(
             time=_rounded(self._clock()),
             origin=None if authority is None else authority.origin,
             reason=refusal.reason,
             status=refusal.rule.status,
-            why=refusal.detail[:_LONGEST_CLAUSE],
-            client=self._client(asked.peer),
+            why=refusal.detail[:_MAX_DETAIL_SIZE],
+            client=self._client(request.peer),
         )
         self._lines.write(msgspec.json.encode(line))
 
     def closed(
-        self, peer: tuple[str, int], authority: Authority, received: int, sent: int, why: CloseReason, *, seconds: float
+        self,
+        peer: tuple[str, int],
+        authority: Authority,
+        received: int,
+        sent: int,
+        reason: CloseReason,
+        *,
+        seconds: float,
     ) -> None:
-        """Write down a tunnel that is over."""
+        """Log a closed tunnel."""
         if self._tunnels:
             line = _Tunnel(
                 time=_rounded(self._clock()),
@@ -166,7 +172,7 @@ class DecisionLog:
                 received=received,
                 sent=sent,
                 seconds=_rounded(seconds),
-                why=why,
+                why=reason,
                 client=self._client(peer),
             )
             self._lines.write(msgspec.json.encode(line))
@@ -176,18 +182,18 @@ class DecisionLog:
 
 
 class TrafficSummary:
-    """Tells what was let through since it last told, from counts that only grow."""
+    """Summarises the traffic since the last summary, from counters that only grow."""
 
     def __init__(self, *, now: float) -> None:
         self._last = Counts()
-        self._told = now
+        self._last_time = now
 
     def line(self, counts: Counts, *, now: float) -> bytes | None:
-        """Give the line for the counts as they are; None where nothing was let through."""
-        last, told = self._last, self._told
+        """Return the line for these counters, or None if there was no traffic."""
+        last, last_time = self._last, self._last_time
         accepted = counts.connects.get(ACCEPTED, 0) - last.connects.get(ACCEPTED, 0)
         received, sent = counts.received - last.received, counts.sent - last.sent
-        self._told = now
+        self._last_time = now
         if not accepted and not received and not sent:
             return None
         self._last = Counts(dict(counts.connects), counts.received, counts.sent)
@@ -197,11 +203,11 @@ class TrafficSummary:
             open=counts.tunnels,
             received=received,
             sent=sent,
-            seconds=_rounded(max(0.0, now - told)),  # the clock may have been set back
+            seconds=_rounded(max(0.0, now - last_time)),  # the clock may have been set back
         )
         return msgspec.json.encode(line)
 
 
 def _rounded(seconds: float) -> float:
-    """Give seconds as people read them: to the nearest millisecond."""
+    """Round to the nearest millisecond, for people."""
     return round(seconds, 3)

@@ -26,7 +26,7 @@ def test_what_the_draft_insists_on_can_be_met_and_nearly_all_that_it_recommends(
     proxy = Proxy(
         token_keys=("key.json",), geofeed="geofeed.csv", client_rate="10/s burst 20", byte_ratio=1, max_seconds=300
     )
-    assert [words for _, _, words in missing(proxy)] == ["a list of abusive addresses that are blocked"]
+    assert [words for _, _, words in missing(proxy)] == ["a blocklist of abusive addresses"]
 
 
 @pytest.mark.parametrize(
@@ -53,8 +53,10 @@ def test_how_something_is_met_names_what_does_it():
     )
     told = {row.words: row.how for row in requirements(proxy)}
     assert told["HTTP/1.1, HTTP/2 or HTTP/3 is supported"] == "HTTP/2"
-    assert "a token and to the hosts" in told["abuse is prevented, and the proxy is no general anonymizer"]
-    assert told['"fraction" and "disallow" are respected'].startswith('for Toll, "prefetch-proxy" and "*"; an origin')
+    assert "with a token and to allowed hosts" in told["abuse is prevented, and the proxy is not a general anonymizer"]
+    assert told['"fraction" and "disallow" are respected'].startswith(
+        'for Toll, "prefetch-proxy" and "*"; an unreachable'
+    )
     assert told["a limit to all connections together"].startswith("7 tunnels")
     assert {row.words: row.how for row in requirements(Proxy(plaintext=True))}[
         "HTTP/1.1, HTTP/2 or HTTP/3 is supported"

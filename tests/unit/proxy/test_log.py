@@ -64,7 +64,7 @@ def read_all(descriptor: int) -> list[bytes]:
 def test_lines_come_out_whole_and_in_order() -> None:
     wanted = [b"x" * (number % 600) + str(number).encode() for number in range(2000)]
     with piped() as (reading, writing):
-        lines = LogWriter(writing, max_waiting=3000)
+        lines = LogWriter(writing, max_queued=3000)
         got: list[bytes] = []
         thread = threading.Thread(target=lambda: got.extend(read_all(reading)))
         thread.start()
@@ -88,7 +88,7 @@ def test_a_sentence_is_one_line() -> None:
 
 def test_who_does_not_read_stalls_nobody_and_is_told_what_was_lost() -> None:
     with piped() as (reading, writing):
-        lines = LogWriter(writing, max_waiting=1000)
+        lines = LogWriter(writing, max_queued=1000)
         line = b"x" * 99
         for _ in range(5000):
             lines.write(line)  # the pipe holds 64 KiB, and nobody reads

@@ -12,8 +12,7 @@ import pytest
 from headgate.proxy.admission.authority import parse_authority
 from headgate.proxy.admission.destinations import AddressRules
 from headgate.proxy.admission.hosts import HostRules
-from headgate.proxy.admission.overrides import Overrides
-from headgate.proxy.admission.resolver import Resolver
+from headgate.proxy.admission.resolver import Overrides, Resolver
 from headgate.proxy.net.dns import SystemLookup
 from headgate.proxy.refusal import Refusal
 

@@ -1,7 +1,7 @@
-"""What origins advise, asked for over connections to the very addresses that the tunnel would be dialled to.
+"""The advice of origins, fetched over connections to the checked addresses that the tunnel will be connected to.
 
-However many CONNECTs want to know at once, an origin is asked once, and the asking goes on when they have gone. One for
-all workers: where there are several, this is in their parent, and `asking` brings them to it.
+However many CONNECT requests need it at once, it is fetched once, and the fetch goes on if they are cancelled. There is
+one for all workers: with several workers it runs in the supervisor, and `remote_advice` connects them to it.
 """
 
 import asyncio
@@ -29,11 +29,11 @@ from headgate.proxy.refusal import Refusal
 
 __all__ = ["AdviceService"]
 
-_MOST_ORIGINS: Final = 20_000
-"""Origins whose advice is remembered: up to 3.5 KiB each, where strangers fill the memory on purpose."""
+_MAX_ORIGINS: Final = 20_000
+"""Origins whose advice is cached: up to 3.5 KiB each, if untrusted origins fill the cache on purpose."""
 
 MAX_FETCHES_PER_ADDRESS: Final = 32
-"""Fetches that are made at once over connections to one address, however many origins are there."""
+"""Concurrent fetches over connections to one address, over all origins there."""
 
 _TCP_INFO_SIZE: Final = 256
 _BYTES_SENT: Final = slice(200, 208)
@@ -41,10 +41,10 @@ _BYTES_SENT: Final = slice(200, 208)
 
 
 class AdviceService:
-    """Asks origins, and remembers what they said; for one event loop.
+    """Fetches and caches the advice of origins; for one event loop.
 
-    `counts` is where fetches and the bytes of requests are counted; `unreachable_for` is how many seconds an origin
-    that was not reached is held, unless it says how many.
+    `counts` counts fetches and the bytes of requests. `unreachable_for` is how many seconds an unreachable origin is
+    held, unless it sends `Retry-After`.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class AdviceService:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._cache = AdviceCache(
-            AgentIdentity.of(brand, prefetch_proxy=True), most_origins=_MOST_ORIGINS, unreachable_for=unreachable_for
+            AgentIdentity.of(brand, prefetch_proxy=True), most_origins=_MAX_ORIGINS, unreachable_for=unreachable_for
         )
         self._tls = tls
         self._counts = counts
@@ -66,87 +66,87 @@ class AdviceService:
         self._pending: dict[str, asyncio.Task[tuple[Advice, Refusal | None]]] = {}
 
     def known(self, origin: str, *, now: float) -> Advice | None:
-        """Give the fresh advice of a serialised origin, where it is known; see `Advising`."""
+        """Return the fresh advice of a serialised origin, if it is cached; see `AdviceSource`."""
         return self._cache.known(origin, now=now)
 
     async def advice(self, authority: Authority, endpoints: Sequence[Endpoint]) -> tuple[Advice, Refusal | None]:
-        """Give the advice of an origin; see `Advising`. Raises `Refusal` where nobody can be asked for our own want."""
+        """Return the advice of an origin; see `AdviceSource`. Raises `Refusal` for a failure of this machine."""
         origin = authority.origin
         answer = self._cache.ask(origin, now=self._clock())
         if isinstance(answer, Advice):
             return answer, None
         if isinstance(answer, Fetch):
-            self._begin(answer, authority, endpoints)
-        flight = self._pending[origin]
-        # Whoever waits may go; the asking is for those who come after, too.
-        return await asyncio.shield(flight)
+            self._start_fetch(answer, authority, endpoints)
+        pending = self._pending[origin]
+        # A caller may be cancelled; the fetch goes on for the others.
+        return await asyncio.shield(pending)
 
     def pending_fetch(self, origin: str) -> asyncio.Future[Any] | None:
-        """Give what is done when a serialised origin has been asked, where that is under way; see `Advising`."""
+        """Return what completes with the pending fetch of a serialised origin, if any; see `AdviceSource`."""
         return self._pending.get(origin)
 
     def close(self) -> None:
-        """Ask no more."""
-        for flight in list(self._pending.values()):
-            flight.cancel()
+        """Cancel all fetches."""
+        for fetch in list(self._pending.values()):
+            fetch.cancel()
 
-    def _begin(self, fetch: Fetch, authority: Authority, endpoints: Sequence[Endpoint]) -> None:
+    def _start_fetch(self, fetch: Fetch, authority: Authority, endpoints: Sequence[Endpoint]) -> None:
         origin = authority.origin
-        flight = asyncio.ensure_future(self._fly(fetch, authority, endpoints))
-        self._pending[origin] = flight
+        pending = asyncio.ensure_future(self._run_fetch(fetch, authority, endpoints))
+        self._pending[origin] = pending
 
-        def landed(task: "asyncio.Task[tuple[Advice, Refusal | None]]") -> None:
+        def finished(task: "asyncio.Task[tuple[Advice, Refusal | None]]") -> None:
             if self._pending.get(origin) is task:
                 del self._pending[origin]
             if task.cancelled():
                 self._cache.abandoned(fetch)
             else:
-                task.exception()  # told to whoever waits, if anybody still does
+                task.exception()  # retrieved by the callers, if any still wait
 
-        flight.add_done_callback(landed)
+        pending.add_done_callback(finished)
 
-    async def _fly(
+    async def _run_fetch(
         self, fetch: Fetch, authority: Authority, endpoints: Sequence[Endpoint]
     ) -> tuple[Advice, Refusal | None]:
-        """Run one fetch. Raises only `Refusal`, for a failure of our own; the next to ask fetches again then."""
+        """Run one fetch. Raises only `Refusal`, for a failure of this machine; the next request fetches again then."""
         try:
-            return await self._ask(fetch, authority, endpoints)
+            return await self._fetch_and_store(fetch, authority, endpoints)
         except Refusal:
             self._cache.abandoned(fetch)
             raise
         except Exception as error:
             self._cache.abandoned(fetch)
-            told = {"message": f"fetching the advice of {fetch.origin} failed", "exception": error}
-            asyncio.get_running_loop().call_exception_handler(told)
-            raise Refusal("internal", "its advice could not be fetched") from error
+            context = {"message": f"fetching the advice of {fetch.origin} failed", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(context)
+            raise Refusal("internal", "the advice could not be fetched") from error
 
-    async def _ask(
+    async def _fetch_and_store(
         self, fetch: Fetch, authority: Authority, endpoints: Sequence[Endpoint]
     ) -> tuple[Advice, Refusal | None]:
-        with self._counted(endpoints):
-            response, undialled = await self._fetch(fetch, authority, endpoints)
-        if undialled is not None and undialled.reason == "connections":
-            raise undialled
+        with self._limit_fetches(endpoints):
+            response, unreachable_reason = await self._fetch(fetch, authority, endpoints)
+        if unreachable_reason is not None and unreachable_reason.reason == "connections":
+            raise unreachable_reason
         advice = self._cache.received(fetch, response, now=self._clock())
-        add_count(self._counts.advice_fetches, _kind(advice))
-        return advice, undialled
+        add_count(self._counts.advice_fetches, _result_word(advice))
+        return advice, unreachable_reason
 
     @contextmanager
-    def _counted(self, endpoints: Sequence[Endpoint]) -> Iterator[None]:
-        """Count a fetch for each address that may be dialled; raises `Refusal` where one has too many.
+    def _limit_fetches(self, endpoints: Sequence[Endpoint]) -> Iterator[None]:
+        """Count a fetch for each address that may be connected to; raises `Refusal` if one has too many.
 
         The owner of a domain can have any number of names, all of them at the address of a third party.
         """
         addresses = {endpoint.address for endpoint in islice(interleaved(endpoints), MAX_ATTEMPTS)}
         for address in addresses:
             if self._fetching[address] >= MAX_FETCHES_PER_ADDRESS:
-                raise Refusal("advice_unreachable", f"{MAX_FETCHES_PER_ADDRESS} origins at {address} are being asked")
+                raise Refusal("advice_unreachable", f"{MAX_FETCHES_PER_ADDRESS} fetches from {address} are pending")
         self._fetching.update(addresses)
         try:
             yield
         finally:
             self._fetching.subtract(addresses)
-            self._fetching = +self._fetching  # without those that have none left
+            self._fetching = +self._fetching  # without addresses that have none left
 
     async def _fetch(
         self, fetch: Fetch, authority: Authority, endpoints: Sequence[Endpoint]
@@ -170,12 +170,12 @@ class AdviceService:
 
 
 def bytes_sent(sock: Any) -> int:
-    """Return how many bytes a TCP connection has sent, TLS included; 0 where the system does not tell."""
+    """Return how many bytes a TCP connection has sent, TLS included; 0 if the system does not report it."""
     info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_SIZE)
     return int.from_bytes(info[_BYTES_SENT], sys.byteorder)
 
 
-def _kind(advice: Advice) -> str:
+def _result_word(advice: Advice) -> str:
     if advice.result is UNREACHABLE:
         return "unreachable"
     return "entry" if isinstance(advice.result, AdviceEntry) else "none"

@@ -93,10 +93,10 @@ class Admission:
         *,
         tokens: TokenCheck | None,
         clients: Clients,
-        places: TunnelSlots,
+        slots: TunnelSlots,
         hosts: HostRules,
         resolver: Resolver,
-        advising: AdviceSource,
+        advice: AdviceSource,
         log: DecisionLog,
         seconds_left: Callable[[], float] = lambda: DEFAULT_RETRY_AFTER,
         connect: Connect | None = None,
@@ -108,10 +108,10 @@ class Admission:
         self._policy = policy
         self._tokens = tokens
         self._clients = clients
-        self._places = places
+        self._slots = slots
         self._hosts = hosts
         self._resolver = resolver
-        self._advising = advising
+        self._advice = advice
         self._log = log
         self._seconds_left = seconds_left
         self._connect = connect
@@ -149,7 +149,7 @@ class Admission:
         # Every failure from here on, a cancellation included, gives back what was taken.
         try:
             await self._check_token(request, authority)
-            if not await self._places.take():
+            if not await self._slots.take():
                 raise Refusal("tunnels")
         except BaseException:
             self._clients.leave(client)
@@ -166,7 +166,7 @@ class Admission:
 
     def tunnel_closed(self, tunnel: "_Tunnel", received: int, sent: int, reason: CloseReason) -> None:
         """Release what a tunnel held, count and log it."""
-        self._places.leave()
+        self._slots.release()
         self._clients.leave(tunnel.client)
         self.counts.tunnels -= 1
         self.counts.received += received
@@ -180,8 +180,8 @@ class Admission:
         Its slot at once, since other clients wait for it. But a fetch of advice that goes on still counts as one of the
         client's tunnels: else a client that connects and leaves could cause any number of fetches.
         """
-        self._places.leave()
-        fetch = self._advising.pending_fetch(authority.origin) if isinstance(error, asyncio.CancelledError) else None
+        self._slots.release()
+        fetch = self._advice.pending_fetch(authority.origin) if isinstance(error, asyncio.CancelledError) else None
         if fetch is None:
             self._clients.leave(client)
         else:
@@ -205,11 +205,11 @@ class Admission:
             raise refusal
         if authority.address is None:
             # Known advice that refuses saves the name lookup; an address needs none.
-            known = self._advising.known(authority.origin, now=self._clock())
+            known = self._advice.known(authority.origin, now=self._clock())
             if known is not None:
                 self._check_advice(known, client, authority)
         endpoints = await self._resolver.resolve(authority, client)
-        advice, unreachable_reason = await self._advising.advice(authority, endpoints)
+        advice, unreachable_reason = await self._advice.advice(authority, endpoints)
         if unreachable_reason is not None and self._policy.unreachable == "hold":
             # This request learns what happened; later ones are refused with "advice_unreachable".
             raise unreachable_reason

@@ -1,7 +1,7 @@
-"""Which ports and which hosts a CONNECT may name, before anything is looked up.
+"""Rules for the ports and hosts that a CONNECT may name, checked before anything is looked up.
 
-A rule names a host and every name below it: `example.com` is for `www.example.com` too, and not for `notexample.com`.
-A rule that denies wins, however near one is that allows; where any allow, all that none of them names is refused.
+A rule for a host includes its subdomains: `example.com` matches `www.example.com`, not `notexample.com`. A rule that
+denies always wins. If any rule allows hosts, all others are refused.
 """
 
 from collections.abc import Iterable
@@ -14,9 +14,9 @@ __all__ = ["HostRules"]
 
 
 class HostRules:
-    """Hosts to `allow` alone, hosts to `deny`, and `ports` beside 443.
+    """Hosts to `allow` exclusively, hosts to `deny`, and `ports` beside 443.
 
-    Raises `ConfigurationError` for a rule that names no host, and for a port that is none.
+    Raises `ConfigurationError` for an invalid host or port.
     """
 
     def __init__(self, *, allow: Iterable[str] = (), deny: Iterable[str] = (), ports: Iterable[int] = ()) -> None:
@@ -25,21 +25,21 @@ class HostRules:
         self._ports = frozenset({HTTPS, *ports})
         for port in self._ports:
             if not 1 <= port <= 65_535:
-                raise ConfigurationError(f"{port} is no port; ports are from 1 to 65535")
+                raise ConfigurationError(f"invalid port {port}; expected 1 to 65535")
 
     def refusal(self, authority: Authority) -> Refusal | None:
-        """Give the refusal of what these rules are against; None for what may be looked up."""
+        """Return the refusal of a target that these rules reject, or None."""
         if authority.port not in self._ports:
-            return Refusal("port", f"port {authority.port} is not open")
-        if _names(self._denied, authority):
+            return Refusal("port", f"port {authority.port} is not allowed")
+        if _matches(self._denied, authority):
             return Refusal("host", f"{authority.name} is denied")
-        if self._allowed and not _names(self._allowed, authority):
-            return Refusal("host", f"{authority.name} is not among what is allowed")
+        if self._allowed and not _matches(self._allowed, authority):
+            return Refusal("host", f"{authority.name} is not an allowed host")
         return None
 
 
-def _names(rules: frozenset[str], authority: Authority) -> bool:
-    """Say whether one of the rules names a host, or a name it is below; the end of an address is no host's name."""
+def _matches(rules: frozenset[str], authority: Authority) -> bool:
+    """Return whether a rule names the host or a parent domain; parts of an address match no rule."""
     name = authority.name if rules else ""
     while name and name not in rules:
         _, _, name = name.partition(".")
@@ -50,6 +50,6 @@ def _rule(text: str) -> str:
     host = parse_host(text.strip())
     if host is None or "*" in host:
         raise ConfigurationError(
-            f"{text!r} is no host of a rule; try 'example.com', which is for every name below it too, or '[::1]'"
+            f"invalid host {text!r}; expected a name such as 'example.com', which includes its subdomains, or '[::1]'"
         )
     return host.strip("[]").removesuffix(".")

@@ -1,8 +1,8 @@
-"""How the workers of a proxy learn what origins advise: from their parent, which asks each origin once for all of them.
+"""How workers get the advice of origins: from the supervisor, which fetches it once for all of them.
 
-A worker asks its parent once however many of its CONNECTs want to know, and keeps a copy of what is fresh; so known
-advice costs it nothing, and a worker that was started anew learns what the parent knows. Here are both ends and what
-they say to each other; the channel between them is somebody else's.
+A worker sends one query however many of its requests need the advice, and caches fresh advice, so known advice costs
+nothing; a restarted worker gets what the supervisor has cached. Both ends and their messages are here; the channel
+between them is the caller's.
 """
 
 import asyncio
@@ -25,68 +25,68 @@ from headgate.proxy.refusal import SPECIFIC_ERRORS, ProxyErrorType, Reason, Refu
 __all__ = ["REPLY_TIMEOUT", "AdviceReply", "RemoteAdvice", "AdviceQuery", "answer_query"]
 
 REPLY_TIMEOUT: Final = 2 * TIMEOUT
-"""Seconds that a worker waits for its parent: longer than any fetch takes, so that it ends only a wait for nothing."""
-_MOST_ORIGINS: Final = 10_000
+"""Seconds to wait for the supervisor: longer than any fetch takes."""
+_MAX_ORIGINS: Final = 10_000
 
 
 class AdviceQuery(msgspec.Struct, frozen=True, tag=True):
-    """Worker to parent: an origin's advice is wanted."""
+    """Worker to supervisor: a query for the advice of an origin."""
 
     number: int
-    """Which want of the worker's it is."""
+    """Identifies the query."""
     authority: str
-    """Host and port, as the parser writes them."""
+    """Host and port, as the parser serialises them."""
     endpoints: tuple[tuple[str, int], ...]
-    """Where the origin may be dialled: checked addresses in figures, and ports."""
+    """Checked addresses and ports of the origin."""
 
 
-class _Why(msgspec.Struct, frozen=True):
-    """A refusal on its way."""
+class _PackedRefusal(msgspec.Struct, frozen=True):
+    """A refusal in a message."""
 
     reason: Reason
-    why: str
-    nearer: ProxyErrorType | None
+    detail: str
+    error_type: ProxyErrorType | None
 
 
 class AdviceReply(msgspec.Struct, frozen=True, tag=True):
-    """Parent to worker: the answer to one `Want`."""
+    """Supervisor to worker: the answer to one `AdviceQuery`."""
 
     number: int
     advice: Advice | None
-    """None where nobody could be asked for the proxy's own want."""
-    refusal: _Why | None
-    """Why the origin could not be dialled, or nobody be asked."""
+    """None for a failure of this machine."""
+    refusal: _PackedRefusal | None
+    """Why the origin could not be connected to, or the advice not be fetched."""
 
 
-async def answer_query(want: AdviceQuery, advising: AdviceSource) -> AdviceReply:
-    """Answer a worker, whatever happens meanwhile; only `CancelledError` is raised."""
+async def answer_query(query: AdviceQuery, source: AdviceSource) -> AdviceReply:
+    """Answer a worker. Raises only `CancelledError`: a worker always gets a reply."""
     try:
-        authority = parse_authority(want.authority)
+        authority = parse_authority(query.authority)
         assert authority is not None, "the worker has parsed it"
-        endpoints = [Endpoint(ip_address(address), port) for address, port in want.endpoints]
-        advice, undialled = await advising.advice(authority, endpoints)
+        endpoints = [Endpoint(ip_address(address), port) for address, port in query.endpoints]
+        advice, unreachable_reason = await source.advice(authority, endpoints)
     except Refusal as refusal:
-        return AdviceReply(want.number, None, _packed(refusal))
+        return AdviceReply(query.number, None, _packed(refusal))
     except Exception as error:
-        told = {"message": f"answering a worker about {want.authority} failed", "exception": error}
-        asyncio.get_running_loop().call_exception_handler(told)
-        return AdviceReply(want.number, None, _packed(Refusal("internal", "its advice could not be looked up")))
-    return AdviceReply(want.number, advice, None if undialled is None else _packed(undialled))
+        context = {"message": f"answering a worker about {query.authority} failed", "exception": error}
+        asyncio.get_running_loop().call_exception_handler(context)
+        return AdviceReply(query.number, None, _packed(Refusal("internal", "the advice could not be fetched")))
+    return AdviceReply(query.number, advice, None if unreachable_reason is None else _packed(unreachable_reason))
 
 
-class _Question(NamedTuple):
-    """A `Want` that the parent has not answered yet."""
+class _PendingQuery(NamedTuple):
+    """A `AdviceQuery` that the parent has not answered yet."""
 
     origin: str
-    answer: asyncio.Future[AdviceReply]
+    reply: asyncio.Future[AdviceReply]
     timer: asyncio.TimerHandle
-    """Ends the wait for the answer."""
+    """Ends the wait for the reply."""
 
 
 class RemoteAdvice:
-    """A worker's end: what origins advise, asked of the parent with `send`; see `Advising`. For one event loop.
+    """A worker's source of advice: queries the supervisor with `send`, and caches fresh advice; see `AdviceSource`.
 
-    A parent that has not answered after `timeout` seconds is not waited for any longer.
+    Waits at most `timeout` seconds for a reply. For one event loop.
     """
 
     def __init__(
@@ -99,83 +99,85 @@ class RemoteAdvice:
         self._send = send
         self._timeout = timeout
         self._clock = clock
-        self._copies: OrderedDict[str, Advice] = OrderedDict()
-        self._wanted: dict[int, _Question] = {}
+        self._cache: OrderedDict[str, Advice] = OrderedDict()
+        self._queries: dict[int, _PendingQuery] = {}
         self._pending: dict[str, asyncio.Future[AdviceReply]] = {}
         self._number = 0
         self._is_closed = False
 
     def known(self, origin: str, *, now: float) -> Advice | None:
-        """Give the advice of a serialised origin where there is a fresh copy; see `Advising`."""
-        advice = self._copies.get(origin)
+        """Return the advice of a serialised origin, if a fresh copy is cached; see `AdviceSource`."""
+        advice = self._cache.get(origin)
         if advice is None:
             return None
         if not 0 < advice.fresh_until - now <= MOST:
-            del self._copies[origin]
+            del self._cache[origin]
             return None
-        self._copies.move_to_end(origin)
+        self._cache.move_to_end(origin)
         return advice
 
     async def advice(self, authority: Authority, endpoints: Sequence[Endpoint]) -> tuple[Advice, Refusal | None]:
-        """Give the advice of an origin; see `Advising`. Raises `Refusal` where there is nobody to ask."""
+        """Return the advice of an origin; see `AdviceSource`. Raises `Refusal` for a failure of this machine."""
         origin = authority.origin
         known = self.known(origin, now=self._clock())
         if known is not None:
             return known, None
-        flight = self._pending.get(origin)
-        if flight is None:
-            flight = self._want(authority, endpoints)
-        # Whoever waits may go; the others still want to know.
-        advised = await asyncio.shield(flight)
-        refusal = None if advised.refusal is None else _unpacked(advised.refusal)
-        if advised.advice is None:
-            raise refusal or Refusal("connections", "nobody can be asked")
-        return advised.advice, refusal
+        pending = self._pending.get(origin)
+        if pending is None:
+            pending = self._send_query(authority, endpoints)
+        # A caller may be cancelled; others may wait for the same reply.
+        reply = await asyncio.shield(pending)
+        refusal = None if reply.refusal is None else _unpacked(reply.refusal)
+        if reply.advice is None:
+            raise refusal or Refusal("connections", "the supervisor has ended")
+        return reply.advice, refusal
 
     def pending_fetch(self, origin: str) -> asyncio.Future[Any] | None:
-        """Give what is done when the parent answers for a serialised origin, where it is asked; see `Advising`."""
+        """Return what completes with the pending query of a serialised origin, if any; see `AdviceSource`."""
         return self._pending.get(origin)
 
-    def hear(self, advised: AdviceReply) -> None:
-        """Hear the parent's answer; one that comes after the timeout is ignored."""
-        question = self._wanted.pop(advised.number, None)
-        if question is None:
+    def receive(self, reply: AdviceReply) -> None:
+        """Handle a reply; one that arrives after the timeout is ignored."""
+        query = self._queries.pop(reply.number, None)
+        if query is None:
             return
-        origin, flight, timer = question
+        origin, pending, timer = query
         timer.cancel()
         del self._pending[origin]
-        if advised.advice is not None:
-            self._copies[origin] = advised.advice
-            if len(self._copies) > _MOST_ORIGINS:
-                self._copies.popitem(last=False)
-        flight.set_result(advised)
+        if reply.advice is not None:
+            self._cache[origin] = reply.advice
+            if len(self._cache) > _MAX_ORIGINS:
+                self._cache.popitem(last=False)
+        pending.set_result(reply)
 
     def close(self) -> None:
-        """Hear that the parent is gone: nobody answers any more."""
+        """Fail all queries, now and later: the supervisor has ended."""
         self._is_closed = True
-        for number in list(self._wanted):
-            self.hear(AdviceReply(number, None, None))
+        for number in list(self._queries):
+            self.receive(AdviceReply(number, None, None))
 
-    def _want(self, authority: Authority, endpoints: Sequence[Endpoint]) -> "asyncio.Future[AdviceReply]":
+    def _send_query(self, authority: Authority, endpoints: Sequence[Endpoint]) -> "asyncio.Future[AdviceReply]":
         self._number += 1
         loop = asyncio.get_running_loop()
-        flight: asyncio.Future[AdviceReply] = loop.create_future()
-        no_answer = AdviceReply(self._number, None, _packed(Refusal("internal", "the parent process did not answer")))
-        timer = loop.call_later(self._timeout, self.hear, no_answer)
-        self._wanted[self._number] = _Question(authority.origin, flight, timer)
-        self._pending[authority.origin] = flight
+        pending: asyncio.Future[AdviceReply] = loop.create_future()
+        timeout_reply = AdviceReply(
+            self._number, None, _packed(Refusal("internal", "the supervisor did not answer in time"))
+        )
+        timer = loop.call_later(self._timeout, self.receive, timeout_reply)
+        self._queries[self._number] = _PendingQuery(authority.origin, pending, timer)
+        self._pending[authority.origin] = pending
         if self._is_closed:
-            self.hear(AdviceReply(self._number, None, None))
+            self.receive(AdviceReply(self._number, None, None))
         else:
             listed = tuple((endpoint.host, endpoint.port) for endpoint in endpoints)
             self._send(AdviceQuery(self._number, str(authority), listed))
-        return flight
+        return pending
 
 
-def _packed(refusal: Refusal) -> _Why:
-    nearer = next((nearer for nearer, answer in SPECIFIC_ERRORS.items() if answer is refusal.rule), None)
-    return _Why(refusal.reason, refusal.detail, nearer)
+def _packed(refusal: Refusal) -> _PackedRefusal:
+    error_type = next((word for word, rule in SPECIFIC_ERRORS.items() if rule is refusal.rule), None)
+    return _PackedRefusal(refusal.reason, refusal.detail, error_type)
 
 
-def _unpacked(why: _Why) -> Refusal:
-    return Refusal(why.reason, why.why, error_type=why.nearer)
+def _unpacked(packed: _PackedRefusal) -> Refusal:
+    return Refusal(packed.reason, packed.detail, error_type=packed.error_type)

@@ -1,28 +1,60 @@
-"""From what a CONNECT names to where it may be dialled: looked up once, and every address checked.
+"""From the target of a CONNECT to the endpoints to connect to: looked up once, and every address checked.
 
-What comes out is what is dialled, for advice and for the tunnel, and nothing looks the name up again: an answer that
-changes between check and use does no harm. One forbidden address refuses the name, however many others it has.
+The result is what is connected to, for advice and for the tunnel, and the name is not looked up again: a DNS answer
+that changes between check and use does no harm. One forbidden address refuses the name, whatever others it has.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+import re
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from ipaddress import ip_address
 from typing import Final
 
-from headgate.proxy.admission.authority import Authority
+from headgate.errors import ConfigurationError
+from headgate.proxy.admission.authority import Authority, parse_host
 from headgate.proxy.admission.destinations import AddressRules
-from headgate.proxy.admission.overrides import Overrides
 from headgate.proxy.net.endpoint import Address, Endpoint
 from headgate.proxy.refusal import Refusal
 
-__all__ = ["Resolver"]
+__all__ = ["ANY_NAME", "Overrides", "Resolver"]
 
-_MOST_SETTLED: Final = 1024
-"""Authorities remembered, which are the clients' to name."""
+ANY_NAME: Final = "*"
+"""Matches every name without an entry of its own, and no address."""
+
+_MAX_CACHED: Final = 1024
+"""Authorities whose endpoints are cached; clients choose them."""
+
+_destination = re.compile(
+    r"(?:(?P<ipv4>[0-9.]+)|\[(?P<ipv6>[0-9A-Fa-f:.]+)\])(?::(?P<port>[0-9]{1,5}))?|(?P<bare>[0-9A-Fa-f:.]+)"
+).fullmatch
+
+
+class Overrides:
+    """Addresses of names that are not looked up: `--resolve HOST=ADDRESS[:PORT]`, like curl's option.
+
+    Entries for one host add up. An entry changes only where to connect: rules, advice and log use the host and port of
+    the CONNECT, and the address is checked like any other. Raises `ConfigurationError` for an invalid entry.
+    """
+
+    def __init__(self, texts: Iterable[str] = ()) -> None:
+        self._entries: dict[str, list[tuple[Address, int | None]]] = {}
+        for text in texts:
+            host, address, port = _parse_entry(text)
+            self._entries.setdefault(host, []).append((address, port))
+
+    def endpoints(self, authority: Authority) -> tuple[Endpoint, ...]:
+        """Return where to connect; empty if there is no entry."""
+        if not self._entries:
+            return ()
+        entry = self._entries.get(authority.name)
+        if entry is None and authority.address is None:
+            entry = self._entries.get(ANY_NAME)
+        return tuple(Endpoint(address, port or authority.port) for address, port in entry or ())
 
 
 class Resolver:
-    """Resolves under `rules`; names that `overrides` have no entry for by `lookup`, which raises `Refusal`.
+    """Resolves under `rules`; names without an entry in `overrides` by `lookup`, which raises `Refusal`.
 
-    `lookup` is given the name and the client that asks for it.
+    `lookup` is given the name and the client that requests it.
     """
 
     def __init__(
@@ -34,17 +66,17 @@ class Resolver:
     ) -> None:
         self._rules = rules
         self._lookup = lookup
-        self._settled: dict[str, tuple[Endpoint, ...]] = {}
+        self._cache: dict[str, tuple[Endpoint, ...]] = {}
         self._overrides = overrides or Overrides()
 
     async def resolve(self, authority: Authority, client: bytes) -> tuple[Endpoint, ...]:
-        """Give where an authority may be dialled, at least one; raises `Refusal` "address", and what the lookup does.
+        """Return the endpoints of an authority, at least one; raises `Refusal` "address", and those of the lookup.
 
-        Only a name that has to be looked up makes this wait.
+        Waits only for names that have to be looked up.
         """
-        settled = self._settled.get(authority.origin)
-        if settled is not None:
-            return settled
+        cached = self._cache.get(authority.origin)
+        if cached is not None:
+            return cached
         endpoints = self._overrides.endpoints(authority)
         if authority.address is None and not endpoints:
             found = await self._lookup(authority.host, client)
@@ -53,25 +85,42 @@ class Resolver:
             return endpoints
         if authority.address is not None:
             itself = Endpoint(authority.address, authority.port)
-            self._check(authority, itself)
+            self._check_all(authority, [itself])
             endpoints = endpoints or (itself,)
         self._check_all(authority, endpoints)
-        self._settle(authority, endpoints)
+        self._store(authority, endpoints)
         return endpoints
 
-    def _settle(self, authority: Authority, endpoints: tuple[Endpoint, ...]) -> None:
-        """Remember what nothing but the configuration says, as the addresses of this machine do not."""
+    def _store(self, authority: Authority, endpoints: tuple[Endpoint, ...]) -> None:
+        """Cache what depends on the configuration alone, not on this machine's present addresses."""
         ports = {authority.port, *(endpoint.port for endpoint in endpoints)}
         if not any(map(self._rules.may_change, ports)):
-            if len(self._settled) >= _MOST_SETTLED:
-                self._settled.clear()
-            self._settled[authority.origin] = endpoints
+            if len(self._cache) >= _MAX_CACHED:
+                self._cache.clear()
+            self._cache[authority.origin] = endpoints
 
     def _check_all(self, authority: Authority, endpoints: Sequence[Endpoint]) -> None:
         for endpoint in endpoints:
-            self._check(authority, endpoint)
+            forbidden = self._rules.forbids(endpoint.address, endpoint.port)
+            if forbidden is not None:
+                raise Refusal("address", f"{authority} is at {endpoint.host}, which is {forbidden}")
 
-    def _check(self, authority: Authority, endpoint: Endpoint) -> None:
-        forbidden = self._rules.forbids(endpoint.address, endpoint.port)
-        if forbidden is not None:
-            raise Refusal("address", f"{authority} is at {endpoint.host}, which is {forbidden}")
+
+def _parse_entry(text: str) -> tuple[str, Address, int | None]:
+    name, _, destination = text.strip().partition("=")
+    host = name if name == ANY_NAME else parse_host(name)
+    match = _destination(destination)
+    if host is not None and match is not None and (name == ANY_NAME or "*" not in host):
+        port = int(match["port"]) if match["port"] else None
+        try:
+            address = ip_address(match["ipv4"] or match["ipv6"] or match["bare"])
+        except ValueError:
+            pass  # reported below
+        else:
+            # Four parts without brackets are IPv4, and brackets are for IPv6 alone.
+            if (match["ipv6"] is None or address.version == 6) and (port is None or 1 <= port <= 65_535):
+                return host.strip("[]").removesuffix("."), address, port
+    raise ConfigurationError(
+        f"{text!r} is not HOST=ADDRESS or HOST=ADDRESS:PORT; "
+        "try 'www.example.org=127.0.0.1:8443', 'www.example.org=[::1]:8443' or '*=127.0.0.1'"
+    )

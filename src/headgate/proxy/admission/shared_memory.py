@@ -1,8 +1,7 @@
-"""Memory that a proxy's workers share: a file that has no name, and the lock on it.
+"""Memory that the workers of a proxy share: an anonymous file, and the lock on it.
 
-Whoever starts the workers makes it and hands its descriptor down, so it lasts while a worker dies and another comes,
-and ends with the proxy. The lock is the system's and goes with the process that holds it. Nobody waits for it for long,
-and the event loop never.
+The supervisor creates it and passes its descriptor to workers, so it outlives any worker and ends with the proxy. The
+lock is the system's, which releases it when its holder dies. Waiting for it is short and never blocks the event loop.
 """
 
 import asyncio
@@ -15,16 +14,16 @@ from typing import Final
 
 __all__ = ["LockTimeout", "lock", "locked", "create_shared_memory", "unlock"]
 
-_PAUSE: Final = 0.001
-_TRIES: Final = 100
+_RETRY_DELAY: Final = 0.001
+_MAX_TRIES: Final = 100
 
 
 class LockTimeout(Exception):
-    """The lock is held by a process that does not go on."""
+    """The lock was not released in time; its holder may be stopped."""
 
 
 def create_shared_memory(size: int) -> int:
-    """Make so many bytes of shared memory, all zero, and give their descriptor, which is the caller's to close."""
+    """Create `size` bytes of shared memory, all zero; returns a descriptor that the caller closes."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("headgate", os.MFD_CLOEXEC)
     else:
@@ -36,14 +35,14 @@ def create_shared_memory(size: int) -> int:
 
 @asynccontextmanager
 async def locked(descriptor: int) -> AsyncIterator[None]:
-    """Hold the lock on shared memory; raises `Stuck` where it cannot be had within a tenth of a second.
+    """Hold the lock on shared memory; raises `LockTimeout` after a tenth of a second.
 
-    The block must not await anything: the lock is the process's, not the task's.
+    The block must not await anything: the lock belongs to the process, not to the task.
     """
-    for _ in range(_TRIES):
+    for _ in range(_MAX_TRIES):
         if lock(descriptor):
             break
-        await asyncio.sleep(_PAUSE)
+        await asyncio.sleep(_RETRY_DELAY)
     else:
         raise LockTimeout
     try:
@@ -53,7 +52,7 @@ async def locked(descriptor: int) -> AsyncIterator[None]:
 
 
 def lock(descriptor: int) -> bool:
-    """Take the lock, if it can be had at once; returns whether it could. `unlock` has to follow."""
+    """Take the lock if it is free; returns whether it was."""
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -62,5 +61,5 @@ def lock(descriptor: int) -> bool:
 
 
 def unlock(descriptor: int) -> None:
-    """Give the lock back."""
+    """Release the lock."""
     fcntl.lockf(descriptor, fcntl.LOCK_UN)

@@ -1,7 +1,6 @@
-"""TunnelSlots for tunnels, so many for all workers together: taken one at a time, and never one too many.
+"""Slots for tunnels, limited over all workers together.
 
-Each worker counts its own in a cell of the memory they share, so that the places of one that died can be freed by
-whoever outlives it.
+Each worker counts its own in one cell of shared memory, so that the slots of a worker that died can be freed.
 """
 
 import mmap
@@ -12,22 +11,22 @@ from headgate.proxy.admission.shared_memory import LockTimeout, create_shared_me
 
 __all__ = ["TunnelSlots", "create_slots"]
 
-_CELL: Final = 8
+_CELL_SIZE: Final = 8
 
 
 def create_slots(workers: int) -> int:
-    """Make the memory for so many workers, and give its descriptor, which is the caller's to close."""
-    return create_shared_memory(workers * _CELL)
+    """Create the memory for so many workers; returns a descriptor that the caller closes."""
+    return create_shared_memory(workers * _CELL_SIZE)
 
 
 class TunnelSlots:
-    """At most `most` places over all workers; this one's are in the cell `worker`, which counts from 0.
+    """At most `maximum` tunnels in all workers; those of this worker are counted in cell `worker`, from 0.
 
-    The descriptor, from `make_places`, is its own from then on; it is for one event loop.
+    Owns the descriptor, which comes from `create_slots`. For one event loop.
     """
 
-    def __init__(self, most: int, descriptor: int, *, worker: int = 0) -> None:
-        self._most = most
+    def __init__(self, maximum: int, descriptor: int, *, worker: int = 0) -> None:
+        self._maximum = maximum
         self._descriptor = descriptor
         self._memory = mmap.mmap(descriptor, 0)
         self._cells = memoryview(self._memory).cast("q")
@@ -35,14 +34,14 @@ class TunnelSlots:
 
     @property
     def taken(self) -> int:
-        """How many are taken, by all workers."""
+        """The number of slots that all workers have taken."""
         return sum(self._cells)
 
     async def take(self) -> bool:
-        """Take a place, if there is one; False too where that cannot be told now."""
+        """Take a slot if one is free; returns False also if the lock cannot be taken in time."""
         if len(self._cells) == 1:
-            return self._take()  # nobody else is there to take one at this moment
-        if lock(self._descriptor):  # as nearly always: it is held for a moment
+            return self._take()  # no other worker can take one at this moment
+        if lock(self._descriptor):  # nearly always free
             try:
                 return self._take()
             finally:
@@ -54,21 +53,21 @@ class TunnelSlots:
             return False
 
     def _take(self) -> bool:
-        is_free = sum(self._cells) < self._most
+        is_free = sum(self._cells) < self._maximum
         self._cells[self._worker] += is_free
         return is_free
 
-    def leave(self) -> None:
-        """Give a place back."""
-        # No lock: nobody else writes this cell, and whoever sums at this moment sees one place fewer or not.
+    def release(self) -> None:
+        """Release a slot."""
+        # Without the lock: no other worker writes this cell, and a concurrent sum is right before or after.
         self._cells[self._worker] -= 1
 
-    def bury(self, worker: int) -> None:
-        """Free the places of a worker that is gone."""
+    def reclaim(self, worker: int) -> None:
+        """Free the slots of a worker that has ended."""
         self._cells[worker] = 0
 
     def close(self) -> None:
-        """Let go of the memory."""
+        """Release the memory."""
         self._cells.release()
         self._memory.close()
         os.close(self._descriptor)

@@ -207,7 +207,8 @@ class Http1Connection:
         services = self._services
         if head.method != b"CONNECT":
             page = None
-            if not (head.has_body or self._surplus):
+            # A target with an authority (absolute-form) asks to forward the request, which is not served.
+            if not (head.has_body or self._surplus) and head.raw.startswith(head.method + b" /"):
                 page = services.find_page(head.method.decode("ascii"), head.target.decode("ascii"))
             if page is None:
                 # After a body, whatever its framing, no further request is looked for.

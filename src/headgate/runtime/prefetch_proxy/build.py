@@ -16,11 +16,10 @@ from headgate.limit import Rule
 from headgate.proxy.admission.clients import Clients
 from headgate.proxy.admission.destinations import AddressRules, parse_network
 from headgate.proxy.admission.hosts import HostRules
-from headgate.proxy.admission.overrides import Overrides
 from headgate.proxy.admission.redis_replay_store import RedisReplayStore
-from headgate.proxy.admission.resolver import Resolver
+from headgate.proxy.admission.resolver import Overrides, Resolver
 from headgate.proxy.connect import TunnelLimits
-from headgate.proxy.geofeed import KIND, LONGEST, check_geofeed
+from headgate.proxy.geofeed import MAX_SIZE, MEDIA_TYPE, check_geofeed
 from headgate.proxy.net.dns import SystemLookup
 from headgate.proxy.net.sockets import is_local_address
 from headgate.proxy.net.tls import server_context
@@ -146,12 +145,12 @@ def pages_of(proxy: Proxy) -> dict[str, Page]:
     """Read the published pages, by path."""
     if not proxy.geofeed:
         return {}
-    content = _read(proxy.geofeed, LONGEST)
+    content = _read(proxy.geofeed, MAX_SIZE)
     try:
         check_geofeed(content)
     except ConfigurationError as error:
         raise ConfigurationError(f"{proxy.geofeed}: {error}") from None
-    return {proxy.geofeed_path: Page(KIND, content)}
+    return {proxy.geofeed_path: Page(MEDIA_TYPE, content)}
 
 
 def _read(file: str, most: int) -> bytes:

@@ -12,8 +12,7 @@ import msgspec
 
 from headgate.proxy.admission.decide import Admission, AdviceSource, ProxyPolicy
 from headgate.proxy.admission.redis_replay_store import RedisReplayStore
-from headgate.proxy.admission.replay_store import ReplayStore, TokenCheck
-from headgate.proxy.admission.shared_replay_store import SharedReplayStore
+from headgate.proxy.admission.replay_store import ReplayStore, SharedReplayStore, TokenCheck
 from headgate.proxy.admission.tunnel_slots import TunnelSlots
 from headgate.proxy.log import DecisionLog, LogWriter
 from headgate.proxy.net.dns import SystemLookup
@@ -51,10 +50,10 @@ class ProxyProcess(Backend):
             ProxyPolicy(key=configuration.key, unreachable=settings.unreachable, limits=limits_of(settings)),
             tokens=self._tokens,
             clients=clients_of(settings),
-            places=self._slots,
+            slots=self._slots,
             hosts=hosts_of(settings),
             resolver=resolver_of(settings, SystemLookup(), (*configuration.addresses, *configuration.admin)),
-            advising=advice,
+            advice=advice,
             log=DecisionLog(log, tunnels=settings.log == "all", clients=settings.log_client),
             seconds_left=lambda: self._server.seconds_left,
             connect=lambda *what: self._server.connector.connect(*what),  # noqa: PLW0108 - the server is made later
@@ -97,7 +96,7 @@ class ProxyProcess(Backend):
         if tls is not None:
             self._server.replace_tls(tls)
         if self._tokens is not None:
-            self._tokens.renew(keys)
+            self._tokens.replace_keys(keys)
         self._server.pages = pages
 
     async def drain(self, seconds: float) -> None:

@@ -11,7 +11,7 @@ from headgate.config import Address
 from headgate.config.proxy import Proxy
 from headgate.errors import ConfigurationError
 from headgate.proxy.admission.advice_service import AdviceService
-from headgate.proxy.admission.shared_replay_store import create_replay_table
+from headgate.proxy.admission.replay_store import create_replay_table
 from headgate.proxy.admission.tunnel_slots import create_slots
 from headgate.proxy.counters import Counts, merged
 from headgate.proxy.log import TrafficSummary

@@ -28,7 +28,7 @@ class _ProxyWorker(ProxyProcess):
 
     def on_message(self, message: Any) -> None:
         if isinstance(message, AdviceReply):
-            self._remote_advice.hear(message)
+            self._remote_advice.receive(message)
         else:
             self._remote_advice.close()
 

@@ -89,7 +89,7 @@ class ProxyWorkers(Backend):
 
     def on_worker_exit(self, worker: WorkerProcess[WorkerState]) -> None:
         """Keep the totals of a worker that has ended, and release its tunnel slots."""
-        self._slots.bury(worker.number)
+        self._slots.reclaim(worker.number)
         ended, last = self._ended, worker.last_state
         counts = merged([ended.counts, last.counts])
         counts.tunnels = 0

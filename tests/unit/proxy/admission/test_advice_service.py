@@ -344,7 +344,7 @@ def test_origins_at_one_address_are_not_all_asked_at_once(monkeypatch):
                 origin.asked.clear()
                 asking.append(asyncio.ensure_future(proxy.ask(port, f"{number}.example.org")))
                 await origin.asked.wait()
-            with pytest.raises(Refusal, match=r"3 origins at 127\.0\.0\.1 are being asked") as caught:
+            with pytest.raises(Refusal, match=r"3 fetches from 127\.0\.0\.1 are pending") as caught:
                 await proxy.ask(port, "more.example.org")
             assert (caught.value.reason, caught.value.retry_after) == ("advice_unreachable", 0)
             origin.hold.set()

@@ -82,7 +82,7 @@ def test_a_rate_that_holds_nobody_any_more_is_forgotten():
 
 
 def test_strangers_fill_no_more_than_there_is_room_for(monkeypatch):
-    monkeypatch.setattr(room, "_MOST_CLIENTS", 64)
+    monkeypatch.setattr(room, "_MAX_CLIENTS", 64)
     clients = Clients(tunnels=1, rule=Rule.parse("1/h"))
     for number in range(1_000):
         clients.admit(b"%d" % number, now=5.0)

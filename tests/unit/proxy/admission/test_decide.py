@@ -48,13 +48,13 @@ class World:
             ProxyPolicy(key=b"k" * 16, **options.pop("manners", {})),
             tokens=options.pop("tokens", None),
             clients=self.clients,
-            places=self.places,
+            slots=self.places,
             hosts=HostRules(deny=["denied.example"], ports=[self.port]),
             resolver=Resolver(
                 AddressRules(allowed, is_local_address=lambda address: False),
                 self._lookup,
             ),
-            advising=self,
+            advice=self,
             log=self,
             seconds_left=lambda: 12.0,
             clock=lambda: self.now,
@@ -181,7 +181,7 @@ class Shown:
     def __init__(self):
         self.shown = set()
 
-    async def use(self, valid, *, now):
+    async def consume(self, valid, *, now):
         if valid.identity in self.shown:
             return "token_replayed"
         self.shown.add(valid.identity)
@@ -219,7 +219,7 @@ def test_a_client_over_its_rate_or_its_tunnels_costs_no_check_of_a_token(world):
 
 def test_a_client_that_goes_while_its_token_is_checked_leaves_nothing_taken(world):
     class Slow(Shown):
-        async def use(self, valid, *, now):
+        async def consume(self, valid, *, now):
             await asyncio.get_running_loop().create_future()
 
     key = new_key("hmac-sha256", entropy=lambda count: b"1" * count)

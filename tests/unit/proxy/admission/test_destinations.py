@@ -1,11 +1,17 @@
-"""What may be dialled: lifted for networks of the operator's, never for our own listeners."""
+"""Addresses that may be connected to: the table, the operator's networks, the proxy's own listeners."""
 
-from ipaddress import ip_address, ip_network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 import pytest
 
 from headgate.errors import ConfigurationError
-from headgate.proxy.admission.destinations import AddressRules, parse_network
+from headgate.proxy.admission.destinations import (
+    SPECIAL,
+    AddressRules,
+    parse_network,
+    possible_destinations,
+    special_purpose,
+)
 from headgate.proxy.net.endpoint import Address, Endpoint
 
 PORT = 8443
@@ -28,7 +34,7 @@ def forbids(rules: AddressRules, address: str, port: int = PORT) -> str | None:
     return rules.forbids(ip_address(address), port)
 
 
-def test_the_table_holds_until_it_is_lifted() -> None:
+def test_special_addresses_are_forbidden_unless_allowed() -> None:
     assert forbids(rules(), "10.1.2.3") == "private (RFC 1918), in 10.0.0.0/8"
     assert forbids(rules("10.0.0.0/8"), "10.1.2.3") is None
     assert forbids(rules("10.0.0.0/8"), "172.16.0.1")
@@ -36,7 +42,7 @@ def test_the_table_holds_until_it_is_lifted() -> None:
     assert forbids(rules(), "93.184.216.34") is None
 
 
-def test_what_is_lifted_for_an_address_is_not_for_another_that_embeds_it() -> None:
+def test_an_allowed_network_does_not_include_embedding_addresses() -> None:
     for address in ("::ffff:10.1.2.3", "::10.1.2.3", "64:ff9b::10.1.2.3", "2002:a01:203::1"):
         assert forbids(rules("10.0.0.0/8"), address), address
     assert forbids(rules("::ffff:10.0.0.0/104"), "::ffff:10.1.2.3") is None
@@ -53,7 +59,7 @@ ITSELF = "where the proxy itself listens"
         "64:ff9b:1::127.0.0.1", "0.0.0.0", "::", "::ffff:0.0.0.0",
     ],
 )  # fmt: skip
-def test_our_own_listener_is_never_dialled_in_any_form(address: str) -> None:
+def test_own_listeners_are_forbidden_in_every_form(address: str) -> None:
     allowing = rules(*EVERYWHERE, listeners=("127.0.0.1",))
     assert forbids(allowing, address) == ITSELF
     assert forbids(allowing, address, PORT + 1) is None
@@ -78,7 +84,7 @@ def test_a_listener_may_have_a_global_address_and_a_zone() -> None:
     assert forbids(listening, "fe80::1%eth1") == ITSELF
 
 
-def test_what_is_local_is_asked_only_about_the_port_of_a_wildcard() -> None:
+def test_local_addresses_matter_only_at_the_port_of_a_wildcard() -> None:
     asked: list[Address] = []
     listening = AddressRules(
         listeners=[(ip_address("0.0.0.0"), PORT), (ip_address("127.0.0.1"), 9000)],
@@ -91,19 +97,107 @@ def test_what_is_local_is_asked_only_about_the_port_of_a_wildcard() -> None:
     assert asked == [ip_address("8.8.8.8")]
 
 
-@pytest.mark.parametrize("text", ["10.0.0.0/8", "127.0.0.1", "::1", " fd00::/8 ", "0.0.0.0/0", "10.0.0.0/255.0.0.0"])
-def test_a_network_is_read(text: str) -> None:
-    assert parse_network(text) == ip_network(text.strip())
+def test_networks_are_parsed() -> None:
+    for text in ("10.0.0.0/8", "127.0.0.1", "::1", " fd00::/8 ", "0.0.0.0/0", "10.0.0.0/255.0.0.0"):
+        assert parse_network(text) == ip_network(text.strip())
 
 
-@pytest.mark.parametrize("text", ["", "10.0.0.1/8", "10.0.0.0/33", "10.0.0", "localhost", "127.1", "[::1]", "::1/129"])
-def test_what_is_no_network_is_told(text: str) -> None:
-    with pytest.raises(ConfigurationError) as raised:
-        parse_network(text)
-    assert str(raised.value).startswith(f"{text!r} is no network")
-    assert "\n" not in str(raised.value)
+def test_invalid_networks_are_errors_of_one_line() -> None:
+    for text in ("", "10.0.0.1/8", "10.0.0.0/33", "10.0.0", "localhost", "127.1", "[::1]", "::1/129"):
+        with pytest.raises(ConfigurationError) as raised:
+            parse_network(text)
+        assert str(raised.value).startswith(f"invalid network {text!r}")
+        assert "\n" not in str(raised.value)
 
 
-def test_an_endpoint_reads_as_one() -> None:
+def test_an_endpoint_as_text() -> None:
     assert str(Endpoint(ip_address("127.0.0.1"), 80)) == "127.0.0.1:80"
     assert str(Endpoint(ip_address("::1"), 80)) == "[::1]:80"
+
+
+def split(text: str) -> list[str]:
+    return text.split()
+
+
+# IANA's special-purpose registries: every row that is not "globally reachable", or that embeds an IPv4 address; and
+# what is multicast, or was assigned once.
+REGISTERED = split("""
+    0.0.0.0/8 0.0.0.0/32 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.0.0/29
+    192.0.0.8/32 192.0.0.170/32 192.0.0.171/32 192.0.2.0/24 192.88.99.0/24 192.88.99.2/32 192.168.0.0/16 198.18.0.0/15
+    198.51.100.0/24 203.0.113.0/24 240.0.0.0/4 255.255.255.255/32 224.0.0.0/4 233.252.0.0/24
+    ::1/128 ::/128 ::ffff:0:0/96 64:ff9b::/96 64:ff9b:1::/48 100::/64 100:0:0:1::/64 2001::/23 2001::/32 2001:2::/48
+    2001:10::/28 2001:20::/28 2001:30::/28 2001:db8::/32 2002::/16 3fff::/20 5f00::/16 fc00::/7 fe80::/10 fec0::/10
+    ff00::/8
+""")
+
+# What the rules of a public tunnel add: the rest of what embeds, cloud metadata services, and unassigned space.
+ADDED = split("""
+    ::/96 ::ffff:0:0:0/96 192.0.0.9/32 192.0.0.10/32 2001:1::1/128 2001:1::2/128 2001:1::3/128 2001:3::/32
+    2001:4:112::/48 169.254.169.254/32 fd00:ec2::254/128 100.100.100.200/32 192.0.0.192/32 168.63.129.16/32
+    ::/3 4000::/3 6000::/3 8000::/3 a000::/3 c000::/3 e000::/4 f000::/5 f800::/6 fe00::/9
+""")
+
+BESIDE = split("""
+    1.0.0.0 1.1.1.1 8.8.8.8 9.255.255.255 11.0.0.0 93.184.216.34 100.63.255.255 100.128.0.0 126.255.255.255 128.0.0.0
+    168.63.129.15 168.63.129.17 169.253.255.255 169.255.0.0 172.15.255.255 172.32.0.0 191.255.255.255 192.0.1.0
+    192.0.3.0 192.31.196.1 192.52.193.1 192.88.98.255 192.88.100.0 192.167.255.255 192.169.0.0 192.175.48.1
+    198.17.255.255 198.20.0.0 198.51.99.255 198.51.101.0 203.0.112.255 203.0.114.0 223.255.255.255
+    2000:: 2001:200:: 2001:db7:ffff:: 2001:db9:: 2001:4860:4860::8888 2003:: 2606:4700::1111 2620:4f:8000::1 3ffe::
+    3fff:1000:: 3fff:ffff:ffff:ffff:ffff:ffff:ffff:ffff
+""")
+
+
+def test_every_special_prefix_is_forbidden_as_a_whole() -> None:
+    for prefix in REGISTERED + ADDED:
+        network = ip_network(prefix)
+        first, last = int(network[0]), int(network[-1])
+        kind = type(network[0])
+        for number in {first, last, (first + last) // 2, min(first + 1, last), max(last - 1, first)}:
+            assert special_purpose(kind(number)), kind(number)
+
+
+def test_registered_prefixes_have_their_purpose() -> None:
+    for prefix in REGISTERED:
+        purpose = special_purpose(ip_network(prefix)[0])
+        assert purpose is not None
+        assert not purpose.startswith("not global unicast")
+
+
+def test_neighbours_of_special_prefixes_are_global() -> None:
+    for address in BESIDE:
+        assert special_purpose(ip_address(address)) is None, address
+
+
+def test_the_narrowest_prefix_names_the_purpose() -> None:
+    assert special_purpose(IPv4Address("169.254.169.254")) == "cloud metadata, in 169.254.169.254/32"
+    assert special_purpose(IPv4Address("255.255.255.255")) == "broadcast (RFC 919), in 255.255.255.255/32"
+    assert special_purpose(IPv6Address("::1")) == "loopback (RFC 4291), in ::1/128"
+    assert special_purpose(IPv6Address("2001::1")) == "an IPv4 address behind Teredo (RFC 4380), in 2001::/32"
+    assert special_purpose(IPv6Address("4000::")) == "not global unicast, outside 2000::/3"
+    for index, (wide, _) in enumerate(SPECIAL):
+        assert not any(isinstance(narrow, type(wide)) and narrow.subnet_of(wide) for narrow, _ in SPECIAL[index + 1 :])
+
+
+def test_a_zone_changes_nothing() -> None:
+    assert special_purpose(IPv6Address("fe80::1%eth0")) == special_purpose(IPv6Address("fe80::1"))
+    assert possible_destinations(IPv6Address("fe80::1%eth0")) == (IPv6Address("fe80::1"),)
+
+
+@pytest.mark.parametrize(
+    ("address", "destinations"),
+    [
+        ("127.0.0.1", ["127.0.0.1"]),
+        ("::ffff:127.0.0.1", ["::ffff:7f00:1", "127.0.0.1"]),
+        ("::127.0.0.1", ["::7f00:1", "127.0.0.1"]),
+        ("::ffff:0:127.0.0.1", ["::ffff:0:7f00:1", "127.0.0.1"]),
+        ("64:ff9b::127.0.0.1", ["64:ff9b::7f00:1", "127.0.0.1"]),
+        ("64:ff9b:1::127.0.0.1", ["64:ff9b:1::7f00:1", "127.0.0.1"]),
+        ("2606:4700::1", ["2606:4700::1"]),
+    ],
+)
+def test_embedded_addresses_are_possible_destinations(address: str, destinations: list[str]) -> None:
+    assert [*possible_destinations(ip_address(address))] == [*map(ip_address, destinations)]
+
+
+def test_the_table_has_networks_of_both_families() -> None:
+    assert {type(network) for network, _ in SPECIAL} == {IPv4Network, IPv6Network}

@@ -39,7 +39,7 @@ def run(coroutine):
 async def until(once, token, answer):
     """Use a token until the answer is this one."""
     for _ in range(1_000):
-        if await once.use(token, now=NOW) == answer:
+        if await once.consume(token, now=NOW) == answer:
             return
         await asyncio.sleep(0.02)
     raise AssertionError(f"never {answer}")
@@ -50,10 +50,10 @@ def test_a_token_is_new_once_among_all_proxies(url, fresh):
     async def scenario():
         token = fresh(NOW + 60)
         async with remembering(url) as here, remembering(url) as there:
-            assert await here.use(token, now=NOW) is None
-            assert await there.use(token, now=NOW) == "token_replayed"
-            assert await here.use(token, now=NOW + 59) == "token_replayed"
-            assert await there.use(fresh(NOW + 60), now=NOW) is None
+            assert await here.consume(token, now=NOW) is None
+            assert await there.consume(token, now=NOW) == "token_replayed"
+            assert await here.consume(token, now=NOW + 59) == "token_replayed"
+            assert await there.consume(fresh(NOW + 60), now=NOW) is None
 
     run(scenario())
 
@@ -62,8 +62,8 @@ def test_a_token_is_new_once_among_all_proxies(url, fresh):
 def test_of_many_at_once_one_is_let_in(url, fresh):
     async def scenario():
         tokens = [fresh(NOW + 60) for _ in range(20)]
-        async with remembering(url, patience=PATIENCE) as here, remembering(url, patience=PATIENCE) as there:
-            asked = [once.use(token, now=NOW) for token in tokens for once in (here, there) for _ in range(5)]
+        async with remembering(url, timeout=PATIENCE) as here, remembering(url, timeout=PATIENCE) as there:
+            asked = [once.consume(token, now=NOW) for token in tokens for once in (here, there) for _ in range(5)]
             answers = await asyncio.gather(*asked)
         assert answers.count(None) == 20
         assert answers.count("token_replayed") == 180
@@ -76,7 +76,7 @@ def test_what_is_kept_is_a_name_without_the_token_until_no_clock_takes_it(url, f
     async def scenario():
         token = fresh(NOW + 90)
         async with remembering(url) as once, Redis.from_url(url) as client:
-            assert await once.use(token, now=NOW) is None
+            assert await once.consume(token, now=NOW) is None
             (name,) = await client.keys()
             assert name == b"headgate:token:a2V5IDEyMzQBAAAAAAAAAAAAAAAAAAAA"
             assert await client.get(name) == b""
@@ -91,23 +91,23 @@ def test_names_begin_as_they_are_told(url, fresh):
     async def scenario():
         token = fresh(NOW + 60)
         async with remembering(url, prefix="one:") as one, remembering(url, prefix="other:") as other:
-            assert await one.use(token, now=NOW) is None
-            assert await other.use(token, now=NOW) is None
+            assert await one.consume(token, now=NOW) is None
+            assert await other.consume(token, now=NOW) is None
 
     run(scenario())
 
 
 def test_where_nobody_is_there_is_no_tunnel_and_no_asking_again_at_once(fresh, monkeypatch):
     asked = []
-    monkeypatch.setattr(RedisReplayStore, "_ask", counted(RedisReplayStore._ask, asked))
+    monkeypatch.setattr(RedisReplayStore, "_consume", counted(RedisReplayStore._consume, asked))
 
     async def scenario():
         async with remembering(f"redis://127.0.0.1:{servers.free_port()}") as once:
-            assert await once.use(fresh(NOW + 60), now=NOW) == "tokens"
-            assert await once.use(fresh(NOW + 60), now=NOW) == "tokens"
+            assert await once.consume(fresh(NOW + 60), now=NOW) == "tokens"
+            assert await once.consume(fresh(NOW + 60), now=NOW) == "tokens"
             assert len(asked) == 1
-            once._held_until = 0.0
-            assert await once.use(fresh(NOW + 60), now=NOW) == "tokens"
+            once._retry_at = 0.0
+            assert await once.consume(fresh(NOW + 60), now=NOW) == "tokens"
             assert len(asked) == 2
 
     run(scenario())
@@ -123,13 +123,13 @@ def counted(ask, calls):
 
 @needs_redis
 def test_a_redis_that_comes_back_is_asked_again(tmp_path, fresh, monkeypatch):
-    monkeypatch.setattr(room, "_HOLD", 0.0)
+    monkeypatch.setattr(room, "_RETRY_AFTER", 0.0)
 
     async def scenario():
         with servers.redis(tmp_path) as server:
             once = RedisReplayStore(f"redis://127.0.0.1:{server.port}")
-            assert await once.use(fresh(NOW + 60), now=NOW) is None
-        assert await once.use(fresh(NOW + 60), now=NOW) == "tokens"
+            assert await once.consume(fresh(NOW + 60), now=NOW) is None
+        assert await once.consume(fresh(NOW + 60), now=NOW) == "tokens"
         command = [
             servers.find_program("redis-server"),
             "--bind",
@@ -151,32 +151,32 @@ def test_a_connection_that_redis_closed_meanwhile_costs_no_tunnel(url, fresh):
     async def scenario():
         async with remembering(url) as once, Redis.from_url(url) as client:
             # Two at once have a connection each.
-            assert await asyncio.gather(*(once.use(fresh(NOW + 60), now=NOW) for _ in range(2))) == [None, None]
+            assert await asyncio.gather(*(once.consume(fresh(NOW + 60), now=NOW) for _ in range(2))) == [None, None]
             assert len(await client.client_list()) == 3
             await client.client_kill_filter(_type="normal", skipme=True)
             assert len(await client.client_list()) == 1
-            assert await asyncio.gather(*(once.use(fresh(NOW + 60), now=NOW) for _ in range(2))) == [None, None]
+            assert await asyncio.gather(*(once.consume(fresh(NOW + 60), now=NOW) for _ in range(2))) == [None, None]
 
     run(scenario())
 
 
 @needs_redis
 def test_a_redis_that_hangs_is_not_waited_for_and_its_late_answers_are_nobodys(redis_server, url, fresh, monkeypatch):
-    monkeypatch.setattr(room, "_HOLD", 0.0)
+    monkeypatch.setattr(room, "_RETRY_AFTER", 0.0)
 
     async def scenario():
         used = fresh(NOW + 60)
         late = [fresh(NOW + 60) for _ in range(4)]
-        async with remembering(url, patience=0.2) as once:
-            assert await once.use(used, now=NOW) is None
+        async with remembering(url, timeout=0.2) as once:
+            assert await once.consume(used, now=NOW) is None
             os.kill(redis_server.process.pid, signal.SIGSTOP)
             try:
-                assert await asyncio.gather(*(once.use(token, now=NOW) for token in late)) == ["tokens"] * 4
+                assert await asyncio.gather(*(once.consume(token, now=NOW) for token in late)) == ["tokens"] * 4
             finally:
                 os.kill(redis_server.process.pid, signal.SIGCONT)
             await until(once, used, "token_replayed")
             for _ in range(50):
-                answers = await asyncio.gather(once.use(fresh(NOW + 60), now=NOW), once.use(used, now=NOW))
+                answers = await asyncio.gather(once.consume(fresh(NOW + 60), now=NOW), once.consume(used, now=NOW))
                 assert answers == [None, "token_replayed"]
 
     run(scenario())
@@ -184,14 +184,14 @@ def test_a_redis_that_hangs_is_not_waited_for_and_its_late_answers_are_nobodys(r
 
 @needs_redis
 def test_a_redis_without_room_is_no_tunnel(url, fresh, monkeypatch):
-    monkeypatch.setattr(room, "_HOLD", 0.0)
+    monkeypatch.setattr(room, "_RETRY_AFTER", 0.0)
 
     async def scenario():
         async with remembering(url) as once, Redis.from_url(url) as client:
             await client.config_set("maxmemory", 1)
-            assert await once.use(fresh(NOW + 60), now=NOW) == "tokens"
+            assert await once.consume(fresh(NOW + 60), now=NOW) == "tokens"
             await client.config_set("maxmemory", 0)
-            assert await once.use(fresh(NOW + 60), now=NOW) is None
+            assert await once.consume(fresh(NOW + 60), now=NOW) is None
 
     run(scenario())
 
@@ -200,18 +200,18 @@ def test_a_redis_without_room_is_no_tunnel(url, fresh, monkeypatch):
 def test_a_client_that_goes_leaves_the_token_used_up_and_the_connection_whole(redis_server, url, fresh):
     async def scenario():
         first, gone = fresh(NOW + 60), fresh(NOW + 60)
-        async with remembering(url, patience=PATIENCE) as once:
-            assert await once.use(first, now=NOW) is None
+        async with remembering(url, timeout=PATIENCE) as once:
+            assert await once.consume(first, now=NOW) is None
             os.kill(redis_server.process.pid, signal.SIGSTOP)
             try:
-                going = asyncio.ensure_future(once.use(gone, now=NOW))
+                going = asyncio.ensure_future(once.consume(gone, now=NOW))
                 await asyncio.sleep(0.05)
                 going.cancel()
                 await asyncio.wait([going])
             finally:
                 os.kill(redis_server.process.pid, signal.SIGCONT)
             assert going.cancelled()
-            assert [await once.use(token, now=NOW) for token in (gone, fresh(NOW + 60))] == ["token_replayed", None]
+            assert [await once.consume(token, now=NOW) for token in (gone, fresh(NOW + 60))] == ["token_replayed", None]
             async with Redis.from_url(url) as client:
                 # This one, the first, and the second that was opened while the first still waited for its answer; and
                 # whoever looked whether the server listens.
@@ -226,13 +226,13 @@ def test_closing_waits_for_what_was_asked(url, fresh):
     async def scenario():
         token = fresh(NOW + 60)
         once = RedisReplayStore(url)
-        going = asyncio.ensure_future(once.use(token, now=NOW))
+        going = asyncio.ensure_future(once.consume(token, now=NOW))
         await asyncio.sleep(0)
         going.cancel()
         await once.close()
-        assert once._asking == set()
+        assert once._pending == set()
         async with remembering(url) as later:
-            assert await later.use(token, now=NOW) == "token_replayed"
+            assert await later.consume(token, now=NOW) == "token_replayed"
 
     run(scenario())
 
@@ -280,7 +280,7 @@ def test_an_answer_that_is_lost_is_not_asked_for_again(redis_server, fresh):
 
         async with relay(redis_server.port, cut) as (standing, url), remembering(url) as once:
             # Redis has it: asked again, it would say that the token was shown before.
-            assert await once.use(fresh(NOW + 60), now=NOW) == "tokens"
+            assert await once.consume(fresh(NOW + 60), now=NOW) == "tokens"
             assert standing.asked.count(b"headgate:token:") == 1
 
     run(scenario())
@@ -294,14 +294,14 @@ def test_patience_is_for_all_that_has_to_be_said_together(redis_server, fresh):
             return said
 
         # To choose the database comes before the question, and each is answered in time.
-        async with relay(redis_server.port, slow) as (_, url), remembering(f"{url}/1", patience=0.2) as once:
-            assert await once.use(fresh(NOW + 60), now=NOW) == "tokens"
+        async with relay(redis_server.port, slow) as (_, url), remembering(f"{url}/1", timeout=0.2) as once:
+            assert await once.consume(fresh(NOW + 60), now=NOW) == "tokens"
 
     run(scenario())
 
 
 def test_there_is_one_protocol_to_ask_by():
-    with pytest.raises(ConfigurationError, match="protocol 2; leave that out"):
+    with pytest.raises(ConfigurationError, match="protocol 2 of Redis; leave protocol out"):
         RedisReplayStore("redis://127.0.0.1:6379/0?protocol=3")
 
 

@@ -39,7 +39,7 @@ class Parent:
         self.tasks.append(asyncio.ensure_future(self.answer(over_the_wire(want))))
 
     async def answer(self, want):
-        self.worker.hear(over_the_wire(await answer_query(want, self)))
+        self.worker.receive(over_the_wire(await answer_query(want, self)))
 
     def known(self, origin, *, now):
         raise AssertionError("workers know for themselves")

@@ -6,10 +6,10 @@ from ipaddress import ip_address
 
 import pytest
 
+from headgate.errors import ConfigurationError
 from headgate.proxy.admission.authority import parse_authority
 from headgate.proxy.admission.destinations import AddressRules, parse_network
-from headgate.proxy.admission.overrides import Overrides
-from headgate.proxy.admission.resolver import Resolver
+from headgate.proxy.admission.resolver import Overrides, Resolver
 from headgate.proxy.net.endpoint import Address
 from headgate.proxy.refusal import Refusal
 
@@ -151,4 +151,78 @@ def test_clients_fill_no_memory_with_addresses() -> None:
     made = resolver(Lookup())
     for number in range(3000):
         resolve(made, f"93.184.{number // 256}.{number % 256}:443")
-    assert len(made._settled) <= 1024
+    assert len(made._cache) <= 1024
+
+
+def override(overrides: Overrides, text: str) -> list[str]:
+    authority = parse_authority(text)
+    assert authority is not None
+    return [str(endpoint) for endpoint in overrides.endpoints(authority)]
+
+
+@pytest.mark.parametrize(
+    ("entry", "endpoint"),
+    [
+        ("a.test=127.0.0.1", "127.0.0.1:443"),
+        ("a.test=127.0.0.1:8443", "127.0.0.1:8443"),
+        ("A.TEST.=127.0.0.1", "127.0.0.1:443"),
+        ("a.test=::1", "[::1]:443"),
+        ("a.test=[::1]", "[::1]:443"),
+        ("a.test=[::1]:8443", "[::1]:8443"),
+        ("a.test=::ffff:127.0.0.1", "[::ffff:7f00:1]:443"),
+        ("a.test=2001:db8::8443", "[2001:db8::8443]:443"),
+        (" a.test=127.0.0.1 ", "127.0.0.1:443"),
+        ("*=127.0.0.1:8443", "127.0.0.1:8443"),
+    ],
+)
+def test_entries(entry: str, endpoint: str) -> None:
+    assert override(Overrides([entry]), "a.test:443") == [endpoint]
+    assert override(Overrides([entry]), "A.test.:443") == [endpoint]
+
+
+def test_without_a_port_the_requested_one_is_used() -> None:
+    overrides = Overrides(["a.test=127.0.0.1"])
+    assert override(overrides, "a.test:8443") == ["127.0.0.1:8443"]
+
+
+def test_an_entry_does_not_include_subdomains() -> None:
+    overrides = Overrides(["a.test=127.0.0.1"])
+    assert override(overrides, "b.a.test:443") == []
+    assert override(overrides, "test:443") == []
+
+
+def test_a_star_matches_names_without_an_entry_and_no_address() -> None:
+    overrides = Overrides(["*=127.0.0.1", "a.test=127.0.0.2"])
+    assert override(overrides, "a.test:443") == ["127.0.0.2:443"]
+    assert override(overrides, "b.a.test:443") == ["127.0.0.1:443"]
+    assert override(overrides, "localhost:443") == ["127.0.0.1:443"]
+    for literal in ("93.184.216.34", "0x5db8d822", "[2606:4700::1]"):
+        assert override(overrides, f"{literal}:443") == []
+
+
+def test_an_address_may_have_an_entry_of_its_own() -> None:
+    overrides = Overrides(["93.184.216.34=127.0.0.1:8443", "[2606:4700::1]=127.0.0.2"])
+    assert override(overrides, "0x5db8d822:443") == ["127.0.0.1:8443"]
+    assert override(overrides, "[2606:4700:0::1]:443") == ["127.0.0.2:443"]
+
+
+def test_entries_for_one_host_add_up() -> None:
+    overrides = Overrides(["a.test=::1", "a.test=127.0.0.1:81"])
+    assert override(overrides, "a.test:443") == ["[::1]:443", "127.0.0.1:81"]
+
+
+INVALID_ENTRIES = [
+    "", "=", "a.test", "a.test=", "=127.0.0.1", "a.test=localhost", "a.test=127.1", "a.test=0x7f.0.0.1",
+    "a.test=256.0.0.1", "a.test=127.0.0.1:", "a.test=127.0.0.1:0", "a.test=127.0.0.1:65536", "a.test=127.0.0.1:x",
+    "a.test=[127.0.0.1]", "a.test=[::1", "a.test=::1]", "a.test=[::1]:", "a.test=[::1]x", "a.test=fe80::1%lo",
+    "a.test:443=127.0.0.1", "a.test:443:127.0.0.1", "*.test=127.0.0.1", "a b=127.0.0.1", "::1=127.0.0.1",
+    "a.test=127.0.0.1=127.0.0.2", "a.test= 127.0.0.1", "a.test=\uff11.2.3.4", "a.test=127.0.0.1:\uff14",
+]  # fmt: skip
+
+
+def test_invalid_entries_are_errors_of_one_line() -> None:
+    for entry in INVALID_ENTRIES:
+        with pytest.raises(ConfigurationError) as raised:
+            Overrides([entry])
+        assert str(raised.value).startswith(f"{entry!r} is not HOST=ADDRESS or HOST=ADDRESS:PORT; try ")
+        assert "\n" not in str(raised.value)

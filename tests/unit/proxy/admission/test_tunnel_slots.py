@@ -1,4 +1,4 @@
-"""TunnelSlots for tunnels: never one too many, whoever takes them, and none lost with a worker that dies."""
+"""Slots for tunnels: never more than the maximum, and none lost with a worker that dies."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ def descriptor():
 
 
 @pytest.fixture
-def places(descriptor):
+def slots(descriptor):
     made = []
 
     def make(most, worker=0):
@@ -33,49 +33,49 @@ def places(descriptor):
         each.close()
 
 
-def test_so_many_are_taken_and_no_more(places):
+def test_no_more_than_the_maximum_are_taken(slots):
     async def take():
-        some = places(3)
+        some = slots(3)
         assert [await some.take() for _ in range(5)] == [True, True, True, False, False]
         assert some.taken == 3
-        some.leave()
+        some.release()
         assert await some.take()
         assert not await some.take()
 
     asyncio.run(take())
 
 
-def test_one_worker_alone_takes_no_more_either():
+def test_one_worker_alone_takes_no_more():
     async def take():
         alone = TunnelSlots(2, create_slots(1))
         assert [await alone.take() for _ in range(3)] == [True, True, False]
-        alone.leave()
+        alone.release()
         assert [await alone.take() for _ in range(2)] == [True, False]
         alone.close()
 
     asyncio.run(take())
 
 
-def test_workers_share_them(places):
+def test_workers_share_them(slots):
     async def take():
-        one, other = places(2, 0), places(2, 1)
+        one, other = slots(2, 0), slots(2, 1)
         assert await one.take()
         assert await other.take()
         assert not await one.take()
-        other.leave()
+        other.release()
         assert await one.take()
         assert other.taken == 2
 
     asyncio.run(take())
 
 
-def test_those_of_a_worker_that_is_gone_are_freed(places):
+def test_slots_of_an_ended_worker_are_reclaimed(slots):
     async def take():
-        parent, worker = places(2, 0), places(2, 1)
+        parent, worker = slots(2, 0), slots(2, 1)
         assert await worker.take()
         assert await worker.take()
         assert not await parent.take()
-        parent.bury(1)
+        parent.reclaim(1)
         assert await parent.take()
 
     asyncio.run(take())
@@ -86,17 +86,17 @@ import asyncio, sys
 from headgate.proxy.admission.tunnel_slots import TunnelSlots
 
 async def main():
-    places = TunnelSlots(100, int(sys.argv[1]), worker=int(sys.argv[2]))
+    slots = TunnelSlots(100, int(sys.argv[1]), worker=int(sys.argv[2]))
     taken = 0
     for _ in range(100):
-        taken += await places.take()
+        taken += await slots.take()
     print(taken)
 
 asyncio.run(main())
 """
 
 
-def test_processes_that_take_them_at_once_take_no_more_than_there_are(descriptor):
+def test_concurrent_processes_take_no_more(descriptor):
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", _GRASPING, str(descriptor), str(worker)], pass_fds=[descriptor], stdout=-1, text=True
@@ -114,11 +114,9 @@ time.sleep(60)
 """
 
 
-def test_a_worker_that_stands_still_with_the_lock_keeps_nobody_waiting_and_lets_nobody_in(
-    places, descriptor, monkeypatch
-):
-    monkeypatch.setattr(memory, "_TRIES", 3)
-    some = places(5)
+def test_a_stopped_holder_of_the_lock_blocks_no_other_worker(slots, descriptor, monkeypatch):
+    monkeypatch.setattr(memory, "_MAX_TRIES", 3)
+    some = slots(5)
     holder = subprocess.Popen(
         [sys.executable, "-c", _HOLDING, str(descriptor)], pass_fds=[descriptor], stdout=subprocess.PIPE, text=True
     )
@@ -131,7 +129,7 @@ def test_a_worker_that_stands_still_with_the_lock_keeps_nobody_waiting_and_lets_
     assert asyncio.run(some.take()) is True
 
 
-def test_the_lock_is_let_go_of_by_whoever_fails(descriptor):
+def test_the_lock_is_released_after_an_exception(descriptor):
     async def fail():
         with pytest.raises(ZeroDivisionError):
             async with locked(descriptor):

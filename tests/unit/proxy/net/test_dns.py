@@ -161,7 +161,7 @@ def test_a_name_that_many_ask_for_at_once_is_looked_up_once(run: Any, server: Na
         server.answer_all()
         assert len(await asyncio.gather(*asking[1:])) == 39
         assert server.asked["hang.test"] == 1
-        assert not lookup._under_way
+        assert not lookup._pending
         assert lookup._clients == {}
 
     run(main())
@@ -271,7 +271,7 @@ def test_callers_that_leave_leave_nothing_behind_but_threads_that_count(run: Any
         assert await late
         assert sum(server.asked.values()) == 3  # of those that left before their turn, none was looked up
         await asyncio.to_thread(ended, before)
-        assert not lookup._under_way
+        assert not lookup._pending
         assert lookup._clients == {}
 
     run(main())

@@ -43,9 +43,9 @@ def test_the_defaults_can_be_composed():
         ({"brand": "prefetch-proxy"}, "proxy.brand: 'prefetch-proxy' must be the name of one proxy"),
         ({"brand": "a\tb"}, "proxy.brand: .*contains a control character"),
         ({"plaintext": True, "alpn": ("h2",)}, "proxy.alpn: plaintext is HTTP/1.1 alone"),
-        ({"allow_hosts": ("a", "*")}, r"proxy.allow_hosts: '\*'"),
-        ({"deny_hosts": ("a b",)}, "proxy.deny_hosts: 'a b'"),
-        ({"allow_addresses": ("10.1.1.1/8",)}, "proxy.allow_addresses: '10.1.1.1/8'"),
+        ({"allow_hosts": ("a", "*")}, r"proxy.allow_hosts: invalid host '\*'"),
+        ({"deny_hosts": ("a b",)}, "proxy.deny_hosts: invalid host 'a b'"),
+        ({"allow_addresses": ("10.1.1.1/8",)}, "proxy.allow_addresses: invalid network '10.1.1.1/8'"),
         ({"resolve": ("a",)}, "proxy.resolve: 'a'"),
         ({"token_store": "nowhere"}, "proxy.token_store"),
         ({"advice_ca": "none.pem"}, "proxy.advice_ca: 'none.pem'"),
@@ -54,7 +54,7 @@ def test_the_defaults_can_be_composed():
         ({"token_keys": ("none.json",)}, "none.json: No such file"),
         ({"token_keys": ("empty",)}, "^empty: "),
         ({"geofeed": "none.csv"}, "none.csv: No such file"),
-        ({"geofeed": "empty"}, "^empty: it has no entry"),
+        ({"geofeed": "empty"}, "^empty: the geofeed has no entry"),
     ],
 )
 def test_what_is_wrong_is_told_in_a_sentence_that_names_it(folder, wrong, said):
