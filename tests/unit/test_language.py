@@ -32,7 +32,6 @@ AVOIDED = {
 
 PENDING = (
     "docs/reference/python.md",
-    "docs/tour.md",
     "src/headgate/agent/",
     "src/headgate/bundle/",
     "src/headgate/cli/bundle/",
