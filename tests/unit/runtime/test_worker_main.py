@@ -1,0 +1,146 @@
+"""A worker's life-cycle, driven over a channel by the test in place of a supervisor."""
+
+import asyncio
+import socket
+
+from headgate.errors import ConfigurationError
+from headgate.runtime import worker_main
+from headgate.runtime.backend import Backend
+from headgate.runtime.ipc import Channel, Configure, Ready, Shutdown, StartFailed, StateQuery, StateReport
+
+TO_WORKER = Configure[str] | StateQuery | Shutdown | Ready  # Ready stands for a message of one kind of worker
+FROM_WORKER = Ready | StartFailed | StateReport[list[str]]
+
+
+class RecordingBackend(Backend):
+    """Records its calls; they are its state too."""
+
+    drain_timeout = 7.0
+
+    def __init__(self, configuration, send):
+        self.calls = [f"made {configuration}"]
+        self.fails_at = ""
+
+    def record(self, call):
+        self.calls.append(call)
+        if call.startswith(self.fails_at or " "):
+            raise ConfigurationError(f"cannot {call}") if call == "start" else KeyError(call)
+
+    async def start(self):
+        self.record("start")
+
+    async def state(self, *, whole):
+        self.record("whole state" if whole else "state")
+        return self.calls
+
+    async def reload(self, configuration):
+        self.record(f"reload {configuration}")
+
+    async def drain(self, seconds):
+        self.record(f"drain {seconds:g}")
+
+    async def close(self):
+        self.record("close")
+
+    def on_message(self, message):
+        self.record(f"message {type(message).__name__}")
+
+
+def run(supervise, *, fails_at=""):
+    """Run a worker and await `supervise(channel)`; return its exit code, the messages it sent, and its calls."""
+
+    async def main():
+        ours, theirs = socket.socketpair()
+        near, far = await Channel.open(ours, FROM_WORKER), await Channel.open(theirs, TO_WORKER)
+        backends = []
+
+        def make(configuration, send):
+            backends.append(RecordingBackend(configuration, send))
+            backends[0].fails_at = fails_at
+            return backends[0]
+
+        async with asyncio.timeout(20):
+            serving = asyncio.ensure_future(worker_main._serve(far, make))
+            near.send(Configure("a"))
+            received = []
+            supervising = asyncio.ensure_future(supervise(near, received))
+            code = await serving
+            await far.close()
+            await supervising
+            while (message := await near.receive()) is not None:
+                received.append(message)
+            await near.close()
+        return code, received, backends[0].calls
+
+    return asyncio.run(main())
+
+
+async def read(channel, received, count=1):
+    for _ in range(count):
+        received.append(await channel.receive())
+
+
+def test_ready_then_states_then_the_final_report():
+    async def supervise(channel, received):
+        await read(channel, received)
+        channel.send(StateQuery(True))
+        channel.send(StateQuery(False))
+        await read(channel, received, 2)
+        channel.send(Shutdown(2.5))
+
+    code, received, calls = run(supervise)
+    assert code == 0
+    assert [type(message) for message in received] == [Ready, StateReport, StateReport, StateReport]
+    assert calls == ["made a", "start", "whole state", "state", "drain 2.5", "state", "close"]
+    assert received[-1].state == calls[:-1]
+
+
+def test_later_configurations_are_reloads():
+    async def supervise(channel, received):
+        await read(channel, received)
+        channel.send(Configure("b"))
+        channel.send(StateQuery(False))
+        await read(channel, received)
+        channel.send(Shutdown(0))
+
+    _, _, calls = run(supervise)
+    assert "reload b" in calls
+
+
+def test_other_messages_are_passed_on():
+    async def supervise(channel, received):
+        await read(channel, received)
+        channel.send(Ready())
+        channel.send(Shutdown(0))
+
+    assert run(supervise)[2] == ["made a", "start", "message Ready", "drain 0", "state", "close"]
+
+
+def test_worker_whose_supervisor_is_gone_stops():
+    async def supervise(channel, received):
+        await read(channel, received)
+        await channel.close()
+
+    code, _, calls = run(supervise)
+    assert code == 0
+    assert calls == ["made a", "start", "message NoneType", "drain 5", "state", "close"]
+
+
+def test_error_of_the_start_is_reported():
+    async def supervise(channel, received):
+        await read(channel, received)
+
+    code, received, calls = run(supervise, fails_at="start")
+    assert (code, received) == (1, [StartFailed("cannot start")])
+    assert calls == ["made a", "start", "close"]
+
+
+def test_unexpected_error_while_a_message_is_handled_ends_the_worker_with_the_reason():
+    async def supervise(channel, received):
+        await read(channel, received)
+        channel.send(StateQuery(True))
+
+    code, received, calls = run(supervise, fails_at="whole")
+    assert code == 1
+    assert received[-1] == StartFailed("internal error: KeyError: 'whole state'")
+    assert calls[-1] == "close"
