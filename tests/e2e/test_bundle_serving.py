@@ -74,7 +74,7 @@ def curl(*arguments):
     return subprocess.run(command, capture_output=True, timeout=30, check=False)
 
 
-def test_the_bundle_is_at_its_name_and_at_the_root(tmp_path, site):
+def test_bundle_is_at_its_name_and_at_the_root(tmp_path, site):
     whole = site.read_bytes()
     with serving(tmp_path, site) as (running, base, name):
         assert name == "site.wbn"
@@ -95,7 +95,7 @@ def test_the_bundle_is_at_its_name_and_at_the_root(tmp_path, site):
         assert running.said().count("\n") == 1
 
 
-def test_the_site_inside_is_served_in_its_place(tmp_path, site):
+def test_unpack_serves_the_site_inside(tmp_path, site):
     with serving(tmp_path, site, "--unpack") as (_, base, name):
         assert ask(base, "/").body == PAGE
         assert ask(base, "/big").body == BIG
@@ -129,7 +129,7 @@ def test_curl_gets_ranges_and_resumes(tmp_path, site):
         assert twice.stdout == whole * 2
 
 
-def test_a_file_that_is_no_bundle_is_refused(tmp_path):
+def test_invalid_bundle_is_refused(tmp_path):
     (tmp_path / "page.html").write_text("<!doctype html>")
     for name, expected in (("page.html", 1), ("none.wbn", 2), (".", 2)):
         code, said = programs.refused(tmp_path, "bundle", "serve", "--listen", "127.0.0.1:0", name)
@@ -138,7 +138,7 @@ def test_a_file_that_is_no_bundle_is_refused(tmp_path):
         assert "Traceback" not in said
 
 
-def test_an_address_that_is_taken_is_told(tmp_path, site):
+def test_address_in_use_is_one_line(tmp_path, site):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -149,7 +149,7 @@ def test_an_address_that_is_taken_is_told(tmp_path, site):
 
 
 @pytest.mark.parametrize("told", [False, True])
-def test_another_bundle_at_the_path_is_served_and_none_is_told(tmp_path, site, told):
+def test_replaced_bundle_is_served_and_an_invalid_one_is_logged(tmp_path, site, told):
     with serving(tmp_path, site, "--unpack") as (running, base, _):
         etag = ask(base, "/").headers["ETag"]
         webbundles.write(tmp_path / "new.wbn", {"url": "/", "payload": b"new"}).rename(site)
@@ -176,7 +176,7 @@ def test_a_download_goes_on_from_the_bundle_it_began_with(tmp_path, site):
         connection.close()
 
 
-def test_what_a_large_file_costs_does_not_grow_with_it(tmp_path):
+def test_memory_does_not_grow_with_the_file(tmp_path):
     large = webbundles.write(tmp_path / "large.wbn", {"url": "/", "payload": BIG * 16})
     with serving(tmp_path, large) as (running, base, name):
 

@@ -81,7 +81,7 @@ def test_a_rejected_request_is_answered_from_the_bundle(gate, origin):
     assert len(origin.seen) == seen
 
 
-def test_what_it_does_not_have_is_rejected_as_ever(gate):
+def test_request_without_a_stored_response_is_rejected(gate):
     spent(gate)
     for rejected in (
         gate.get("/none"),
@@ -95,7 +95,7 @@ def test_what_it_does_not_have_is_rejected_as_ever(gate):
     assert gate.get("/", Host="site.example").status == 200
 
 
-def test_what_is_accepted_comes_from_the_origin(gate, origin):
+def test_accepted_request_is_answered_by_the_origin(gate, origin):
     first = gate.get("/")
     assert (first.body, origin.seen) == (b"ok\n", ["/"])
     assert "Headgate-Source" not in first.headers
@@ -132,14 +132,14 @@ def replace(tmp_path, *exchanges):
     webbundles.write(tmp_path / "new.wbn", *exchanges).rename(tmp_path / "site.wbn")
 
 
-def test_another_bundle_is_noticed_without_being_told(gate, tmp_path):
+def test_replaced_bundle_is_loaded_without_a_signal(gate, tmp_path):
     spent(gate)
     replace(tmp_path, {"url": "/", "payload": b"new"})
     gate.until(lambda: all(gate.get("/").body == b"new" for _ in range(4)), "new bundle")
     gate.until(lambda: gate.get("/words").status == 503, "end of the old one")
 
 
-def test_one_that_is_none_leaves_the_old_one_in_force_and_says_so(gate, tmp_path):
+def test_invalid_bundle_keeps_the_old_one_and_is_logged(gate, tmp_path):
     spent(gate)
     (tmp_path / "no.wbn").write_bytes(b"no bundle")
     (tmp_path / "no.wbn").rename(tmp_path / "site.wbn")
@@ -166,7 +166,7 @@ def test_a_reload_takes_bundles_in_and_out(gate, tmp_path, file, origin):
     assert gate.get("/moved.wbn").status == 503
 
 
-def test_check_names_a_bundle_that_is_none(tmp_path, file):
+def test_check_names_an_invalid_bundle(tmp_path, file):
     assert programs.refused(tmp_path, "config", "check", "--config", file)[0] == 0
     os.truncate(tmp_path / "site.wbn", 20)
     code, said = programs.refused(tmp_path, "config", "check", "--config", file)

@@ -37,14 +37,14 @@ def accepted(domain=b"default\0", identifier=b"a"):
     return [domain, b"ACCEPTED", identifier, b"%d" % int(time.time() * 1_000), b"", b""]
 
 
-def test_the_ready_line_tells_both_ports(tmp_path):
+def test_ready_line_and_control_address(tmp_path):
     with programs.headgate(tmp_path, "master", "--listen", "127.0.0.1:0", "--domain", "default=1/s") as master:
         accounting, control = (int(master.ready[name].rpartition(":")[2]) for name in ("address", "control"))
         assert control == accounting + 1
         assert master.end() == 0
 
 
-def test_the_documents_frames_in_and_out(tmp_path, join):
+def test_frames_of_the_document(tmp_path, join):
     words = ["master", "--listen", "127.0.0.1:0", "--domain", "default=1/min burst 2;1000/h"]
     with programs.headgate(tmp_path, *words) as master:
         accounting, control = join(master)
@@ -55,7 +55,7 @@ def test_the_documents_frames_in_and_out(tmp_path, join):
         assert 50_000 < int(frames[3]) - time.time() * 1_000 < 61_000
 
 
-def test_a_line_of_counts_every_second(tmp_path, join):
+def test_json_counts_every_second(tmp_path, join):
     words = ["master", "--listen", "127.0.0.1:0", "--domain", "default=1/s", "--domain", "other=1/s", "--json"]
     with programs.headgate(tmp_path, *words) as master:
         accounting, _ = join(master)
@@ -72,7 +72,7 @@ def test_a_line_of_counts_every_second(tmp_path, join):
         assert line["domains"]["other"]["accepted"] == 0
 
 
-def test_sighup_puts_other_rules_in_force_on_the_same_sockets(tmp_path, join):
+def test_sighup_reloads_rules_on_the_same_sockets(tmp_path, join):
     file = tmp_path / "master.toml"
     text = '[master]\nlisten = "127.0.0.1:0"\n[[domain]]\nname = "default"\nrules = ["1/min burst {}"]\n'
     file.write_text(text.format(100))
@@ -93,7 +93,7 @@ def test_sighup_puts_other_rules_in_force_on_the_same_sockets(tmp_path, join):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_ends_cleanly(tmp_path, number):
+def test_signal_stops_it_cleanly(tmp_path, number):
     with programs.headgate(tmp_path, "master", "--listen", "127.0.0.1:0", "--domain", "a=1/s") as master:
         assert master.ready
         assert master.end(number) == 0
@@ -112,14 +112,14 @@ def test_it_ends_cleanly(tmp_path, number):
         ([], "no domain"),
     ],
 )
-def test_wrong_use_is_one_sentence(tmp_path, words, sentence):
+def test_wrong_use_is_one_line(tmp_path, words, sentence):
     code, said = programs.refused(tmp_path, "master", *words)
     assert code == 2
     assert sentence in said
     assert said.count("\n") == 1
 
 
-def test_a_taken_port_is_one_sentence(tmp_path):
+def test_port_in_use_is_one_line(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         code, said = programs.refused(tmp_path, "master", "--listen", address, "--domain", "a=1/s")

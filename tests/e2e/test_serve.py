@@ -34,7 +34,7 @@ def gate(tmp_path, origin):
         yield running
 
 
-def test_a_rule_limits_what_reaches_the_origin(gate, origin):
+def test_rule_limits_requests_to_the_origin(gate, origin):
     assert gate.statuses(5) == [200, 200, 200, 503, 503]
     assert len(origin.seen) == 3
     rejected = gate.get()
@@ -46,7 +46,7 @@ def test_a_rule_limits_what_reaches_the_origin(gate, origin):
     assert 0 < held["seconds"] <= 60
 
 
-def test_the_ready_line_is_one_and_tells_true_ports(gate):
+def test_one_ready_line_with_true_ports(gate):
     lines = [line for line in gate.said().splitlines() if line.startswith("ready ")]
     assert len(lines) == 1
     assert re.fullmatch(r"ready http://127\.0\.0\.1:[1-9]\d*", lines[0])
@@ -54,7 +54,7 @@ def test_the_ready_line_is_one_and_tells_true_ports(gate):
     assert gate.admin("/readyz") == "ready\n"
 
 
-def test_metrics_name_domains_and_outcomes_and_nobody(gate):
+def test_metrics_have_domains_and_outcomes_and_no_identifiers(gate):
     gate.statuses(4)
     text = gate.admin("/metrics")
     assert 'headgate_requests_total{domain="default",outcome="accepted"} 3.0\n' in text
@@ -65,12 +65,12 @@ def test_metrics_name_domains_and_outcomes_and_nobody(gate):
     assert '"127.0.0.1"' not in text
 
 
-def test_the_admin_paths_are_not_on_the_public_port(gate, origin):
+def test_admin_paths_are_not_on_the_public_port(gate, origin):
     assert gate.get("/api/state").body == b"ok\n"
     assert origin.seen == ["/api/state"]
 
 
-def test_a_delayed_request_waits_its_turn(tmp_path, origin):
+def test_delayed_request_is_forwarded_later(tmp_path, origin):
     with programs.gate(tmp_path, "--origin", origin.url, "--rule", "20/s burst 1") as gate:
         assert gate.statuses(3) == [200] * 3
         accepted, delayed, rejected = gate.totals()
@@ -79,14 +79,14 @@ def test_a_delayed_request_waits_its_turn(tmp_path, origin):
         assert rejected == 0
 
 
-def test_repeated_rules_all_hold(tmp_path, origin):
+def test_all_repeated_rules_apply(tmp_path, origin):
     rules = ["--rule", "100/s burst 50", "--rule", "1/min burst 2"]
     with programs.gate(tmp_path, "--origin", origin.url, *rules, "--max-delay", "0") as gate:
         assert gate.statuses(3) == [200, 200, 503]
         assert gate.state()["domains"][0]["rules"] == ["100/s burst 50", "1/min burst 2"]
 
 
-def test_a_header_identifies_and_the_address_where_it_is_absent(tmp_path, origin):
+def test_header_identifies_else_the_address(tmp_path, origin):
     with programs.gate(
         tmp_path, "--origin", origin.url, "--rule", "1/min burst 1", "--identify", "header:X-Key"
     ) as gate:
@@ -97,7 +97,7 @@ def test_a_header_identifies_and_the_address_where_it_is_absent(tmp_path, origin
         assert {held["identifier"] for held in gate.state()["domains"][0]["held"]} == {*digests, "127.0.0.1"}
 
 
-def test_the_values_of_a_header_are_shown_to_who_asks_for_them(tmp_path, origin):
+def test_show_identifiers_clear_shows_header_values(tmp_path, origin):
     file = tmp_path / "gate.toml"
     file.write_text(f'''[gate]
 origin = "{origin.url}"
@@ -113,7 +113,7 @@ rules = ["1/min burst 1"]
         assert held["identifier"] == "a"
 
 
-def test_the_file_names_the_field_in_which_proxies_name_the_client(tmp_path, origin):
+def test_forwarding_fields_of_the_file_are_used(tmp_path, origin):
     (tmp_path / "headgate.toml").write_text(
         f'[gate]\norigin = "{origin.url}"\nlisten = "127.0.0.1:0"\nadmin = ""\ntrusted_proxies = ["127.0.0.1"]\n'
         'forwarding_fields = ["X-Forwarded-For"]\n[[domain]]\nname = "default"\nrules = ["1/min burst 1"]\n'
@@ -124,12 +124,12 @@ def test_the_file_names_the_field_in_which_proxies_name_the_client(tmp_path, ori
         assert [gate.get(**fields).status for fields in clients] == [200, 200, 503]
 
 
-def test_a_response_that_does_not_come_is_504(tmp_path, origin):
+def test_missing_response_is_504(tmp_path, origin):
     with programs.gate(tmp_path, "--origin", origin.url, "--rule", "9/s", "--response-timeout", "0.2") as gate:
         assert gate.get("/slow").status == 504
 
 
-def test_an_origin_that_is_down_is_502(tmp_path):
+def test_unreachable_origin_is_502(tmp_path):
     with programs.gate(tmp_path, "--origin", "http://127.0.0.1:1", "--rule", "9/s") as gate:
         assert gate.get().status == 502
 
@@ -170,7 +170,7 @@ def file(tmp_path, origin):
     return path
 
 
-def test_a_file_says_what_flags_do_not(tmp_path, file):
+def test_configuration_comes_from_the_file(tmp_path, file):
     with programs.gate(tmp_path, "--config", file) as gate:
         assert gate.statuses(2, Sec_Purpose="prefetch;anonymous-client-ip") == [200, 503]
         assert gate.statuses(3) == [200, 200, 503]
@@ -187,7 +187,7 @@ def test_flags_override_the_file(tmp_path, file):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_sighup_puts_a_good_file_in_force_and_keeps_what_was_counted(tmp_path, file, origin, workers):
+def test_sighup_reloads_the_file_and_keeps_totals(tmp_path, file, origin, workers):
     with programs.gate(tmp_path, "--config", file, "--workers", workers) as gate:
         assert gate.get().status == 200
         file.write_text(FILE.format(origin=origin.url, burst=9))
@@ -199,7 +199,7 @@ def test_sighup_puts_a_good_file_in_force_and_keeps_what_was_counted(tmp_path, f
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_sighup_keeps_the_holds_of_domains_that_stay_and_no_others(tmp_path, file, origin, workers):
+def test_sighup_keeps_holds_of_unchanged_domains_only(tmp_path, file, origin, workers):
     with programs.gate(tmp_path, "--config", file, "--workers", workers) as gate:
         assert gate.get(Sec_Purpose="prefetch").status == 200
         gate.until(lambda: gate.get(Sec_Purpose="prefetch").status == 503, "hold")
@@ -215,7 +215,7 @@ def test_sighup_keeps_the_holds_of_domains_that_stay_and_no_others(tmp_path, fil
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_sighup_with_a_bad_file_leaves_the_old_one_in_force_and_says_so(tmp_path, file, workers):
+def test_sighup_with_an_invalid_file_keeps_the_configuration_and_logs_the_error(tmp_path, file, workers):
     with programs.gate(tmp_path, "--config", file, "--workers", workers) as gate:
         file.write_text("[gate]\nlisen = 'x'\n")
         gate.process.send_signal(signal.SIGHUP)
@@ -235,7 +235,7 @@ def test_sighup_names_what_needs_a_restart(tmp_path, file, origin):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_tls_and_a_new_certificate_on_sighup(tmp_path, origin, workers):
+def test_sighup_reloads_the_certificate(tmp_path, origin, workers):
     ca = trustme.CA()
     cert, key, roots = (tmp_path / name for name in ("cert.pem", "key.pem", "roots.pem"))
     ca.cert_pem.write_to_path(roots)
@@ -268,7 +268,7 @@ def test_tls_and_a_new_certificate_on_sighup(tmp_path, origin, workers):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_sigterm_lets_requests_under_way_end_and_takes_no_more(tmp_path, origin, workers):
+def test_sigterm_drains_requests_and_accepts_no_more(tmp_path, origin, workers):
     with programs.gate(tmp_path, "--origin", origin.url, *RULE, "--workers", workers) as gate:
         port = gate.port
         answers = []
@@ -291,7 +291,7 @@ def test_sigterm_lets_requests_under_way_end_and_takes_no_more(tmp_path, origin,
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_ctrl_c_is_a_clean_end_and_a_second_signal_an_immediate_one(tmp_path, origin, workers):
+def test_sigint_stops_and_a_second_signal_stops_at_once(tmp_path, origin, workers):
     with programs.gate(tmp_path, "--origin", origin.url, *RULE, "--workers", workers) as gate:
         assert gate.end(signal.SIGINT) == 0
         assert "Traceback" not in gate.said()
@@ -316,7 +316,7 @@ def not_ready(gate):
 
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("flag", ["--listen", "--admin"])
-def test_a_taken_port_is_one_sentence_and_nothing_stays(tmp_path, flag, workers):
+def test_port_in_use_is_one_line_and_leaves_nothing(tmp_path, flag, workers):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         addresses = {"--listen": "127.0.0.1:0", "--admin": "127.0.0.1:0"}
         addresses[flag] = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -328,7 +328,7 @@ def test_a_taken_port_is_one_sentence_and_nothing_stays(tmp_path, flag, workers)
     assert (code, said) == (2, f"headgate: {addresses[flag]} is taken by another program; {what_next}\n")
 
 
-def test_two_gates_with_workers_do_not_share_a_port_by_accident(tmp_path, origin):
+def test_two_gates_with_workers_cannot_share_a_port(tmp_path, origin):
     with programs.gate(tmp_path, "--origin", origin.url, *RULE, "--workers", 2) as gate:
         words = ["serve", "--origin", origin.url, *RULE, "--workers", "2", "--listen", f"127.0.0.1:{gate.port}"]
         code, said = programs.refused(tmp_path, *words, "--admin", "127.0.0.1:0")
@@ -351,7 +351,7 @@ def test_workers_share_one_master_and_the_admin_sums_them(tmp_path, origin):
         assert len(origin.seen) == accepted
 
 
-def test_a_worker_that_dies_is_started_again_and_said(tmp_path, origin):
+def test_killed_worker_is_restarted_and_logged(tmp_path, origin):
     with programs.gate(tmp_path, "--origin", origin.url, *RULE, "--workers", 2) as gate:
         first = set(gate.children())
 
@@ -362,7 +362,7 @@ def test_a_worker_that_dies_is_started_again_and_said(tmp_path, origin):
         assert gate.get().status in {200, 503}
 
 
-def test_workers_end_with_a_parent_that_was_killed(tmp_path, origin):
+def test_workers_stop_when_their_supervisor_is_killed(tmp_path, origin):
     with programs.gate(tmp_path, "--origin", origin.url, *RULE, "--workers", 2) as gate:
         workers = gate.children()
         gate.process.kill()
@@ -381,7 +381,7 @@ def is_running(pid):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_the_limit_of_open_files_is_raised(tmp_path, origin, workers):
+def test_limit_of_open_files_is_raised(tmp_path, origin, workers):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))  # what is started inherits it
     try:
@@ -392,7 +392,7 @@ def test_the_limit_of_open_files_is_raised(tmp_path, origin, workers):
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_nothing_of_the_workers_bus_stays_behind(tmp_path, origin):
+def test_bus_of_the_workers_is_removed(tmp_path, origin):
     with programs.gate(tmp_path, "--origin", origin.url, *RULE, "--workers", 2) as gate:
         (folder,) = tmp_path.glob("headgate-*/")
         assert folder.stat().st_mode & 0o077 == 0
@@ -403,7 +403,7 @@ def test_nothing_of_the_workers_bus_stays_behind(tmp_path, origin):
 # A master elsewhere
 
 
-def test_a_gate_is_ready_and_limits_nothing_without_its_master(tmp_path, origin):
+def test_gate_without_its_master_is_ready_and_limits_nothing(tmp_path, origin):
     with programs.gate(tmp_path, "--origin", origin.url, "--master", "tcp://127.0.0.1:1") as gate:
         assert gate.statuses(5) == [200] * 5
         assert gate.totals() == (5, 0, 0)
@@ -429,7 +429,7 @@ def test_two_gates_obey_one_master(tmp_path, origin, accounting):
 # The demonstration
 
 
-def test_the_demonstration_does_what_its_lines_say(tmp_path):
+def test_commands_of_the_demonstration_work(tmp_path):
     with programs.gate(tmp_path, "--demo") as demo:
         text = demo.out.read_text()
         assert demo.ready["address"] in text
@@ -452,7 +452,7 @@ def test_the_demonstration_does_what_its_lines_say(tmp_path):
         assert demo.end(signal.SIGINT) == 0
 
 
-def test_the_demonstrations_origin_takes_bodies(tmp_path):
+def test_origin_of_the_demonstration_reads_bodies(tmp_path):
     with programs.gate(tmp_path, "--demo") as demo:
         echo = json.loads(demo.get("/queue", "POST", b"x" * 5).body)
         assert (echo["method"], echo["body_bytes"]) == ("POST", 5)

@@ -17,7 +17,7 @@ def domains(tmp_path, text, *rules):
     return {section.name: section for section in tree.domain}
 
 
-def test_a_rule_stands_beside_the_domains_of_the_file_and_behind_them(tmp_path):
+def test_rule_adds_domain_default_after_the_domains_of_the_file(tmp_path):
     read = domains(tmp_path, API, "9/s", "100/h")
     assert {name: section.rules for name, section in read.items()} == {"api": ("1/s",), "default": ("9/s", "100/h")}
     assert list(read) == ["api", "default"]

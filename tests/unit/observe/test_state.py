@@ -6,7 +6,7 @@ def domain(name, *held, accepted=0, delayed=0, rejected=0, rules=("1/s burst 1",
     return DomainState(name, rules, accepted=accepted, delayed=delayed, rejected=rejected, held=held)
 
 
-def test_nothing_is_no_worker():
+def test_no_states_are_merged_to_zero_workers():
     assert merge_states([]).workers == 0
 
 
@@ -45,12 +45,12 @@ def test_at_most_ten_are_named():
     assert [held.identifier for held in both.held] == [f"1{m}" for m in range(9, -1, -1)]
 
 
-def test_what_is_not_utf_8_is_escaped():
+def test_bytes_that_are_not_utf8_are_escaped():
     assert identifier_text(b"\xff\xfe") == r"\xff\xfe"
     assert identifier_text("grün".encode()) == "grün"
 
 
-def test_what_is_no_address_is_shown_as_a_digest():
+def test_identifier_that_is_not_an_address_is_a_digest():
     """The digest is that of `printf %s KEY | sha256sum`."""
     assert identifier_digest(b"alice") == "sha256:2bd806c97f0e00af"
     assert identifier_digest(b"12345").startswith("sha256:")

@@ -67,14 +67,14 @@ def test_file_that_cannot_be_served_is_refused(tmp_path, site):
         check_composition(tree(missing, "lifeboat = true"))
 
 
-def test_a_file_of_the_published_tools_is_told_how_to_be_taken(tmp_path):
+def test_error_for_a_file_of_the_published_tools_names_profile_compat(tmp_path):
     site = webbundles.without_manifest(webbundles.write(tmp_path / "site.wbn"))
     with pytest.raises(ConfigurationError, match=r"manifest.*; profile compat accepts it"):
         check_composition(tree(site, "lifeboat = true"))
     check_composition(tree(site, "lifeboat = true", 'profile = "compat"'))
 
 
-def test_only_what_has_changed_is_opened_again(tmp_path, site):
+def test_only_changed_files_are_loaded_again(tmp_path, site):
     other = webbundles.write(tmp_path / "other.wbn")
     text = f'[[bundle]]\nfile = "{site}"\nlifeboat = true\n[[bundle]]\nfile = "{other}"\nlifeboat = true\n'
     first = load_bundles(parse(text))
@@ -87,7 +87,7 @@ def test_only_what_has_changed_is_opened_again(tmp_path, site):
     assert compat.lifeboats[0].publication is not kept
 
 
-def test_a_published_file_complains_to_who_opened_it(site):
+def test_invalid_replacement_is_logged(site):
     told = []
     shelf = load_bundles(tree(site, "lifeboat = true"), complain=told.append)
     site.unlink()

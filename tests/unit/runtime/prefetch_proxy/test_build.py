@@ -30,7 +30,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_the_defaults_can_be_composed():
+def test_defaults_are_valid():
     check_proxy(Proxy())
 
 
@@ -57,21 +57,21 @@ def test_the_defaults_can_be_composed():
         ({"geofeed": "empty"}, "^empty: the geofeed has no entry"),
     ],
 )
-def test_what_is_wrong_is_told_in_a_sentence_that_names_it(folder, wrong, said):
+def test_error_names_the_invalid_key(folder, wrong, said):
     (folder / "empty").write_bytes(b"")
     with pytest.raises(ConfigurationError, match=said) as caught:
         check_proxy(Proxy(**wrong))
     assert "\n" not in str(caught.value)
 
 
-def test_limits_of_nothing_are_none():
+def test_zero_limits_are_unlimited():
     assert limits_of(Proxy()) == TunnelLimits(idle=300.0, max_seconds=math.inf, max_bytes=math.inf, byte_ratio=0.0)
     assert limits_of(Proxy(idle=1, max_seconds=2, max_bytes=3, byte_ratio=4)) == TunnelLimits(
         idle=1, max_seconds=2, max_bytes=3, byte_ratio=4
     )
 
 
-def test_hosts_and_ports():
+def test_host_rules():
     hosts = hosts_of(Proxy(allow_hosts=("example.org",), deny_hosts=("b.example.org",), allow_ports=(8443,)))
     for text, allowed in (
         ("example.org:443", True), ("a.example.org:8443", True), ("b.example.org:443", False), ("c.org:443", False),
@@ -80,7 +80,7 @@ def test_hosts_and_ports():
         assert (hosts.refusal(parse_authority(text)) is None) == allowed
 
 
-def test_our_own_listeners_are_no_targets_whatever_is_allowed():
+def test_own_listeners_are_never_dialled():
     settings = Proxy(allow_addresses=("127.0.0.0/8", "::1"), resolve=("a=127.0.0.1",))
     resolver = resolver_of(settings, SystemLookup(), [("127.0.0.1", 8443), ("fe80::1%lo", 1), ("::", 9)])
     rules = resolver._rules
@@ -89,7 +89,7 @@ def test_our_own_listeners_are_no_targets_whatever_is_allowed():
     assert rules.forbids(ip_address("127.0.0.1"), 8444) is None
 
 
-def test_trust_is_in_the_file_alone(folder):
+def test_advice_ca_replaces_the_usual_authorities(folder):
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(folder / "ca.pem"))
     context = trust_of(Proxy(advice_ca="ca.pem"))
@@ -99,7 +99,7 @@ def test_trust_is_in_the_file_alone(folder):
     assert trust_of(Proxy()) is not context
 
 
-def test_the_keys_of_all_files_check(folder):
+def test_keys_of_all_files_are_valid(folder):
     keys = [new_key("hmac-sha256", entropy=lambda count, at=at: bytes([at]) * count) for at in (1, 2)]
     for name, key in zip("ab", keys, strict=True):
         (folder / name).write_bytes(write_keys([key]))
@@ -107,7 +107,7 @@ def test_the_keys_of_all_files_check(folder):
     assert keys_of(Proxy()) == ()
 
 
-def test_keys_of_two_files_that_contradict_one_another(folder):
+def test_contradicting_key_files_are_refused(folder):
     for name, most in (("a", 60), ("b", 120)):
         key = new_key("hmac-sha256", entropy=bytes, max_ttl=most)
         (folder / name).write_bytes(write_keys([key]))
@@ -115,7 +115,7 @@ def test_keys_of_two_files_that_contradict_one_another(folder):
         keys_of(Proxy(token_keys=("a", "b")))
 
 
-def test_what_is_published(folder):
+def test_published_pages(folder):
     (folder / "feed").write_bytes(b"192.0.2.0/24,NL,,,\n")
     pages = pages_of(Proxy(geofeed="feed", geofeed_path="/x"))
     assert list(pages) == ["/x"]
@@ -123,7 +123,7 @@ def test_what_is_published(folder):
     assert pages_of(Proxy()) == {}
 
 
-def test_http_2_is_spoken_where_it_is_offered():
+def test_http2_is_a_protocol_where_alpn_offers_it():
     assert list(upgrades_of(Proxy())) == ["h2"]
     assert upgrades_of(Proxy(alpn=("http/1.1",))) == {}
     assert upgrades_of(Proxy(plaintext=True)) == {}

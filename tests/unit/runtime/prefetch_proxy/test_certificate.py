@@ -21,7 +21,7 @@ from headgate.runtime.prefetch_proxy.certificate import self_signed
         ("localhost", "localhost"),
     ],
 )
-def test_a_certificate_is_for_this_machine_and_one_more_name_and_goes_again(host, name):
+def test_certificate_has_local_names_and_one_more_and_is_deleted(host, name):
     with self_signed(host) as (cert, key):
         assert Path(key).stat().st_mode & 0o777 == 0o600
         assert Path(key).parent.stat().st_mode & 0o777 == 0o700
@@ -36,12 +36,12 @@ def test_a_certificate_is_for_this_machine_and_one_more_name_and_goes_again(host
     assert not Path(key).parent.exists()
 
 
-def test_each_is_another_one():
+def test_each_certificate_is_new():
     with self_signed("a") as (cert, _), self_signed("a") as (other, _):
         assert Path(cert).read_bytes() != Path(other).read_bytes()
 
 
-def test_without_the_package_it_says_what_to_install(monkeypatch):
+def test_without_cryptography_the_extra_is_named(monkeypatch):
     monkeypatch.setattr(module, "find_spec", lambda name: None if name == "cryptography" else importlib.util.find_spec)
     with pytest.raises(MissingExtra, match=r"\.\[sign\]"), self_signed("a"):
         pass
