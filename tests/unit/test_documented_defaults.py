@@ -8,7 +8,7 @@ import pytest
 
 from headgate.config import Configuration
 from headgate.limit import Gatekeeper, Master
-from headgate.token.replay import MOST_TOKENS
+from headgate.token.replay_table import MAX_TOKENS
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -48,7 +48,7 @@ def default(call, name):
                 Configuration().master.max_identifiers,
             ],
         ),
-        ("reference/token.md", r"one memory of a fixed size, for ([\d,]+) tokens", [MOST_TOKENS]),
+        ("reference/token.md", r"one table of a fixed size, for ([\d,]+) tokens", [MAX_TOKENS]),
     ],
 )
 def test_a_default_is_what_the_documentation_says(page, sentence, values):

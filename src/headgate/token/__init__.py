@@ -1,14 +1,14 @@
-"""Tokens: how a proxy knows that a site it belongs to asked for a CONNECT, without asking that site.
+"""Signed, single-use tokens that let a browser open a tunnel through a site's prefetch proxy.
 
-The referring site mints them into its page, the browser shows one per prefetch, and the proxy checks it by a key alone:
-that it is genuine, has not expired, is for this origin, and was not shown before. It is a core, and no part of the
-proxy, because both ends need it. `headgate.token.rules` writes the speculation rules that carry them.
+The site mints tokens into its pages, the browser sends one with each prefetch, and the proxy checks it with a key:
+the signature, the expiry, the origin, and that it was not used before. The proxy sends no request to the site.
+This package is pure and apart from the proxy, because both the site and the proxy need it. `headgate.token.rules`
+writes the speculation rules that carry tokens.
 """
 
-from headgate.token.checking import Checker, Reason, Valid
-from headgate.token.jwk import new_key, read_keys
 from headgate.token.key import Key
-from headgate.token.minting import mint
-from headgate.token.replay import ReplayTable
+from headgate.token.key_file import new_key, read_keys
+from headgate.token.replay_table import ReplayTable
+from headgate.token.signed_token import Checker, Reason, Valid, mint
 
 __all__ = ["Checker", "Key", "Reason", "ReplayTable", "Valid", "mint", "new_key", "read_keys"]

@@ -1,23 +1,23 @@
-"""Speculation rules that have the browser prefetch through the site's own proxy, with a token for each candidate.
+"""Speculation rules that make a browser prefetch URLs through the site's own proxy, with one token for each URL.
 
 The members are those of the explainer of referrer-provided prefetch proxies (WICG/nav-speculation, 2026). A browser
-that does not know the two new requirements takes a rule with them for none at all.
+that does not support its two new requirements ignores the rule.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from headgate.errors import ConfigurationError
 from headgate.http.origin import serialised_origin
 from headgate.http.url import has_credentials, parse_url
 from headgate.token.key import Key
-from headgate.token.minting import Entropy, mint, target_origin
+from headgate.token.signed_token import mint, target_origin
 
 __all__ = ["script_text", "speculation_rules"]
 
 _ANONYMOUS: Final = "anonymous-client-ip-when-cross-origin"
-_OWN_PROXY: Final = ("use-referrer-provided-prefetch-proxy", "prefetch-proxy-authorization-tokens")
+_SITE_PROXY: Final = ("use-referrer-provided-prefetch-proxy", "prefetch-proxy-authorization-tokens")
 
 
 def speculation_rules(
@@ -27,32 +27,32 @@ def speculation_rules(
     key: Key,
     now: float,
     ttl: float,
-    entropy: Entropy,
+    entropy: Callable[[int], bytes],
     bind: bool = False,
     fallback: bool = True,
 ) -> dict[str, Any]:
-    """Give the rules to prefetch these URLs through the proxy at that https URL, as JSON is decoded.
+    """Return the rules that prefetch these URLs through the proxy at an https URL, as a JSON object.
 
-    A URL that is there twice is one candidate. Tokens are as with `mint`; `bind` makes each good for its candidate's
-    origin alone. Of a rule's tokens a browser takes any, so with `bind` there is a rule for each origin. Without
-    `fallback` a browser may not use a proxy of its own where the site's fails. Raises `ConfigurationError` for no URLs,
-    for what is no absolute https URL, and what `mint` raises.
+    A repeated URL counts once. Tokens are minted with `key`, `now`, `ttl` and `entropy` as by `mint`. `bind` restricts
+    each token to its URL's origin; it makes one rule for each origin, because a browser may use any token of a rule for
+    any of its URLs. Without `fallback` the browser must not use a proxy of its own if the site's proxy fails. Raises
+    `ConfigurationError` without a URL, for one that is not an absolute https URL, and where `mint` raises it.
     """
-    candidates = list(dict.fromkeys(map(_candidate, urls)))
-    if not candidates:
-        raise ConfigurationError("no URL to prefetch; name one, such as https://example.com/next")
+    unique_urls = list(dict.fromkeys(map(_parse_url, urls)))
+    if not unique_urls:
+        raise ConfigurationError("speculation rules require at least one URL, such as https://example.com/next")
     groups: dict[str | None, list[str]] = {}
-    for url in candidates:
+    for url in unique_urls:
         groups.setdefault(target_origin(url) if bind else None, []).append(url)
-    requires = [*([_ANONYMOUS] if fallback else []), *_OWN_PROXY]
-    address = _proxy_url(proxy)
+    requires = [*([_ANONYMOUS] if fallback else []), *_SITE_PROXY]
+    proxy_origin = _parse_proxy(proxy)
     return {
         "prefetch": [
             {
                 "source": "list",
                 "urls": group,
                 "requires": requires,
-                "referrer_provided_prefetch_proxy": address,
+                "referrer_provided_prefetch_proxy": proxy_origin,
                 "proxy_authorization_tokens": [
                     mint(key, now=now, ttl=ttl, entropy=entropy, origin=origin) for _ in group
                 ],
@@ -63,14 +63,14 @@ def speculation_rules(
 
 
 def script_text(rules: dict[str, Any]) -> str:
-    """Write rules as what stands between `<script type="speculationrules">` and its end: ASCII, without any "<".
+    """Return rules as the content of a `<script type="speculationrules">` element: ASCII, without "<".
 
-    So nothing in them ends the element or begins a comment in it, whatever the page's encoding.
+    Therefore a URL cannot end the element or begin a comment in it, in any encoding of the page.
     """
     return json.dumps(rules, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def _candidate(text: str) -> str:
+def _parse_url(text: str) -> str:
     url = parse_url(text)
     if url is None or not url.startswith("https://") or has_credentials(url):
         raise ConfigurationError(
@@ -79,8 +79,7 @@ def _candidate(text: str) -> str:
     return url
 
 
-def _proxy_url(text: str) -> str:
-    """Check that a proxy is an https origin, and give it."""
+def _parse_proxy(text: str) -> str:
     origin = serialised_origin(text)
     if origin is None or not origin.startswith("https://") or parse_url(text) != f"{origin}/":
         raise ConfigurationError(

@@ -34,7 +34,7 @@ from headgate.proxy.net.dial import CONNECT_TIMEOUT, Connect, dial
 from headgate.proxy.net.endpoint import Endpoint
 from headgate.proxy.refusal import DEFAULT_RETRY_AFTER, Refusal
 from headgate.token import Valid
-from headgate.token.checking import bearer_token
+from headgate.token.signed_token import bearer_token
 
 __all__ = ["AdviceSource", "Admission", "DecisionLog", "ProxyPolicy"]
 

@@ -11,8 +11,9 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import ConfigurationError, MissingExtra
-from headgate.token import Reason, Valid, base64url
-from headgate.token.checking import CLOCKS_DIFFER
+from headgate.token import Reason, Valid
+from headgate.token.key import encode_base64url
+from headgate.token.signed_token import MAX_CLOCK_DIFFERENCE
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -61,8 +62,8 @@ class RedisReplayStore:
         from redis.exceptions import RedisError
 
         # Another proxy's clock may be behind: for that proxy the token is valid for longer.
-        milliseconds = math.ceil((valid.expires - now + CLOCKS_DIFFER) * 1000)
-        name = self._prefix + base64url.encode(valid.identity)
+        milliseconds = math.ceil((valid.expires - now + MAX_CLOCK_DIFFERENCE) * 1000)
+        name = self._prefix + encode_base64url(valid.identity)
         try:
             # For connecting, the handshake of the protocol, and the reply together.
             async with asyncio.timeout(self._timeout):

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from headgate.proxy.admission.shared_memory import LockTimeout, create_shared_memory, locked
 from headgate.token import Checker, Key, Reason, ReplayTable, Valid
-from headgate.token.replay import MOST_TOKENS, table_size
+from headgate.token.replay_table import MAX_TOKENS, table_size
 
 __all__ = ["ReplayStore", "SharedReplayStore", "TokenCheck", "create_replay_table"]
 
@@ -50,7 +50,7 @@ class TokenCheck:
         await self._store.close()
 
 
-def create_replay_table(maximum: int = MOST_TOKENS) -> int:
+def create_replay_table(maximum: int = MAX_TOKENS) -> int:
     """Create shared memory for so many tokens at a time; returns a descriptor that the caller closes."""
     return create_shared_memory(table_size(maximum))
 
@@ -67,7 +67,7 @@ class SharedReplayStore:
         """Consume a token; "tokens" if the table is full, or the lock cannot be taken in time."""
         try:
             async with locked(self._descriptor):
-                return self._table.use(valid, now=now)
+                return self._table.consume(valid, now=now)
         except LockTimeout:
             return "tokens"
 

@@ -26,7 +26,7 @@ from headgate.proxy.net.tls import server_context
 from headgate.proxy.page import Page
 from headgate.proxy.services import ConnectionFactory
 from headgate.token import Checker, Key, read_keys
-from headgate.token.jwk import LONGEST_FILE
+from headgate.token.key_file import MAX_KEY_FILE_SIZE
 
 __all__ = [
     "check_proxy",
@@ -131,7 +131,7 @@ def keys_of(proxy: Proxy) -> tuple[Key, ...]:
     """Read the keys of tokens; none where no token is required."""
     keys: list[Key] = []
     for file in proxy.token_keys:
-        content = _read(file, LONGEST_FILE)
+        content = _read(file, MAX_KEY_FILE_SIZE)
         try:
             keys += read_keys(content)
         except ConfigurationError as error:

@@ -21,7 +21,7 @@ from headgate.runtime.prefetch_proxy.build import (
     upgrades_of,
 )
 from headgate.token import new_key
-from headgate.token.jwk import write_keys
+from headgate.token.key_file import write_keys
 
 
 @pytest.fixture

@@ -1,0 +1,298 @@
+"""`headgate token`: make and check keys and tokens, and write the speculation rules that carry tokens."""
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import click
+
+from headgate.cli.params import SECONDS
+from headgate.cli.printing import end_with_no, print_bytes, print_json, unreadable
+from headgate.cli.program import Program
+from headgate.cli.terminal import harmless
+from headgate.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from headgate.token import Key
+    from headgate.token.key import Algorithm
+
+__all__ = ["token"]
+
+_KEY_FILE: Final = "key.json"
+_DEFAULT_TTL: Final = 600
+_MAX_COUNT: Final = 1_000_000
+_MAX_LINE_LENGTH: Final = 4096
+_PRIVATE_MODE: Final = 0o600
+_PUBLIC_MODE: Final = 0o644
+_EXPLANATIONS: Final = {
+    "token_invalid": "malformed, of another key, for another origin, or with a longer lifetime than its key allows",
+    "token_expired": "its signature is valid, but it has expired",
+}
+
+
+class _TokenCommands(Program):
+    sentences: ClassVar[Mapping[str, str]] = {
+        "new-key": "Create a key that mints and checks tokens.",
+        "mint": "Print new tokens, one a line.",
+        "rules": "Print a page's speculation rules with a token for each URL.",
+        "check": "Print whether a proxy would accept a token.",
+    }
+
+    def find(self, name: str) -> tuple[str, str]:
+        """Return the module and the attribute of a command."""
+        return __name__, name.replace("-", "_")
+
+
+@click.group(cls=_TokenCommands, epilog="Start with: headgate token new-key -o key.json")
+def token() -> None:
+    """Make keys and tokens for a prefetch proxy, and the speculation rules that carry them.
+
+    A site that runs its own prefetch proxy puts tokens into its pages, and browsers send one with each prefetch. The
+    proxy checks tokens with the key, without a request to the site. A token can be used once, until it expires, and
+    optionally for one origin only.
+
+    \b
+    the site:   headgate token new-key -o key.json
+                headgate token rules --key key.json --proxy https://prefetch.example.com https://example.org/next
+    the proxy:  headgate proxy --token-key key.json …
+    """
+
+
+_key_option: Callable[..., Any] = click.option(
+    "--key",
+    "file",
+    metavar="F",
+    default=_KEY_FILE,
+    show_default=True,
+    help="Key file, as written by new-key; - reads standard input.",
+)
+_ttl_option: Callable[..., Any] = click.option(
+    "--ttl",
+    type=SECONDS,
+    metavar="S",
+    help=f"Seconds until the tokens expire.  [default: {_DEFAULT_TTL}, or the key's max_ttl if lower]",
+)
+_json_option: Callable[..., Any] = click.option("--json", "is_json", is_flag=True, help="Print one JSON object.")
+
+
+@click.command("new-key")
+@click.option(
+    "-o",
+    "--output",
+    "out",
+    metavar="F",
+    default=_KEY_FILE,
+    show_default=True,
+    help="Key file to create; - writes standard output.",
+)
+@click.option(
+    "--algorithm",
+    type=click.Choice(["hmac-sha256", "ed25519"]),
+    default="hmac-sha256",
+    show_default=True,
+    help="Signature algorithm.",
+)
+@click.option("--public", metavar="P", help="With ed25519: also create this file, which checks tokens but cannot mint.")
+@click.option(
+    "--max-ttl",
+    type=int,
+    metavar="S",
+    default=86_400,
+    show_default=True,
+    help="Maximum lifetime of a token in seconds.",
+)
+def new_key(*, out: str, algorithm: "Algorithm", public: str | None, max_ttl: int) -> None:
+    """Create a key in a file that only its owner can read; an existing file is never overwritten.
+
+    With hmac-sha256 the site and its proxies share one secret. With ed25519 the site keeps the private key and the
+    proxies get the public key, so that an attacker who controls a proxy cannot mint tokens. The files are JSON Web
+    Keys. To replace a key without refusing valid tokens, give the proxies both keys before you give the site the new
+    one.
+
+    \b
+    headgate token new-key -o key.json
+    headgate token new-key --algorithm ed25519 -o site.json --public proxy.json
+    """
+    from headgate.token import new_key as make_key
+    from headgate.token.key_file import write_keys
+
+    key = make_key(algorithm, entropy=os.urandom, max_ttl=max_ttl)
+    files = [(out, write_keys([key]), _PRIVATE_MODE)]
+    if public is not None:
+        files.append((public, write_keys([key], public=True), _PUBLIC_MODE))
+    if public == "-":
+        raise click.UsageError("--public must name a file; only -o can be standard output")
+    _create_files(files)
+    checks = "it mints and checks tokens" if public is None else f"it mints tokens, {harmless(public)} checks them"
+    click.echo(f"{harmless(out)}: {algorithm} key, keep it secret; {checks} (headgate proxy --token-key)", err=True)
+
+
+@click.command()
+@_key_option
+@click.option(
+    "--count", type=click.IntRange(1, _MAX_COUNT), metavar="N", default=1, show_default=True, help="Number of tokens."
+)
+@_ttl_option
+@click.option("--origin", metavar="O", help="Restrict the tokens to a CONNECT to this https origin.")
+@_json_option
+def mint(*, file: str, count: int, ttl: float | None, origin: str | None, is_json: bool) -> None:
+    """Mint tokens with the first key of the file that can mint; each token can be used once.
+
+    A client sends one to the proxy as: Proxy-Authorization: Bearer TOKEN. It is used up when the proxy has checked it,
+    even if the CONNECT fails afterwards.
+
+    \b
+    headgate token mint --key key.json
+    headgate token mint --key key.json --count 8 --ttl 300 --origin https://example.org
+    """
+    from headgate.token import mint as mint_token
+    from headgate.token.signed_token import target_origin
+
+    key = _minting_key(file)
+    seconds, now = _ttl_of(ttl, key), time.time()
+    tokens = (mint_token(key, now=now, ttl=seconds, entropy=os.urandom, origin=origin) for _ in range(count))
+    if is_json:
+        target = None if origin is None else target_origin(origin)
+        print_json({"tokens": list(tokens), "expires": now + seconds, "origin": target})
+        return
+    for text in tokens:
+        click.echo(text)
+
+
+@click.command()
+@click.argument("urls", metavar="URL…", nargs=-1, required=True)
+@_key_option
+@click.option("--proxy", metavar="P", required=True, help="The proxy: an https origin of the same site as the page.")
+@_ttl_option
+@click.option("--bind", is_flag=True, help="Restrict each token to its URL's origin; writes one rule for each origin.")
+@click.option("--no-fallback", is_flag=True, help="Forbid browsers to use their own proxy if this one fails.")
+def rules(*, urls: tuple[str, ...], file: str, proxy: str, ttl: float | None, bind: bool, no_fallback: bool) -> None:
+    """Print speculation rules that prefetch these URLs through the site's own proxy, with one token for each URL.
+
+    The output is the content of a <script type="speculationrules"> element and needs no escaping. Each response needs
+    new rules, because a token can be used once, and must not be stored by a shared cache. Browsers that do not support
+    proxies provided by referrers ignore the rules.
+
+    \b
+    headgate token rules --key key.json --proxy https://prefetch.example.com https://example.org/next
+    headgate token rules --key key.json --proxy https://prefetch.example.com --bind --ttl 120 \\
+        https://example.org/a https://example.net/b
+    """
+    from headgate.token.rules import script_text, speculation_rules
+
+    key = _minting_key(file)
+    written = speculation_rules(
+        urls,
+        proxy=proxy,
+        key=key,
+        now=time.time(),
+        ttl=_ttl_of(ttl, key),
+        entropy=os.urandom,
+        bind=bind,
+        fallback=not no_fallback,
+    )
+    click.echo(script_text(written))
+
+
+@click.command()
+@click.argument("token", metavar="TOKEN|-")
+@_key_option
+@click.option("--origin", metavar="O", help="The https origin of the CONNECT; required by a token for one origin.")
+@_json_option
+def check(*, token: str, file: str, origin: str | None, is_json: bool) -> None:
+    """Check a token as a proxy with this key does, and print "valid" or the proxy's reason for refusing it.
+
+    The token is not used up. Whether it was used before is known to its proxy only. The exit code is 1 if the token is
+    not valid.
+
+    \b
+    headgate token check --key key.json --origin https://example.org TOKEN
+    headgate token mint --key key.json | headgate token check --key key.json -
+    """
+    from headgate.token import Checker, Valid
+    from headgate.token.signed_token import has_bound_form, target_origin
+
+    checker = Checker(_read_keys(file))
+    now = time.time()
+    text = _first_line_of_stdin() if token == "-" else token  # noqa: S105  # not a password
+    outcome = checker.check(text, now=now, origin="" if origin is None else target_origin(origin))
+    valid = outcome if isinstance(outcome, Valid) else None
+    if is_json:
+        print_json({"result": "valid" if valid else outcome, "expires": valid and valid.expires})
+    elif valid:
+        click.echo(f"valid for {valid.expires - now:.0f} s, {'one origin only' if valid.is_bound else 'any origin'}")
+    elif origin is None and has_bound_form(text):
+        click.echo(f"{outcome}: the token is for one origin; name it with --origin")
+    else:
+        click.echo(f"{outcome}: {_EXPLANATIONS[str(outcome)]}")
+    if valid is None:
+        end_with_no()
+
+
+def _read_keys(file: str) -> "tuple[Key, ...]":
+    from headgate.token.key_file import MAX_KEY_FILE_SIZE, read_keys
+
+    name = harmless(file)
+    with unreadable(file):
+        try:
+            with click.open_file(file, "rb") as opened:
+                content = opened.read(MAX_KEY_FILE_SIZE + 1)
+        except FileNotFoundError as error:
+            raise ConfigurationError(
+                f"{name}: {error.strerror}; create a key with: headgate token new-key -o {name}"
+            ) from None
+    try:
+        return read_keys(content)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{name}: {error}") from None
+
+
+def _minting_key(file: str) -> "Key":
+    """Return the first key of a file that can mint; raises `ConfigurationError` without one."""
+    key = next((key for key in _read_keys(file) if key.can_mint), None)
+    if key is None:
+        raise ConfigurationError(
+            f"{harmless(file)} contains public keys only, which cannot mint; use the file that new-key -o created"
+        )
+    return key
+
+
+def _ttl_of(requested: float | None, key: "Key") -> float:
+    return min(_DEFAULT_TTL, key.max_ttl) if requested is None else requested
+
+
+def _first_line_of_stdin() -> str:
+    with click.open_file("-", "rb") as stdin:
+        # Latin-1 decodes any bytes; what is not ASCII is an invalid token.
+        return bytes(stdin.readline(_MAX_LINE_LENGTH)).decode("latin-1").strip()
+
+
+def _create_files(files: list[tuple[str, bytes, int]]) -> None:
+    """Create all files, each a name, content and mode, or none of them."""
+    with ExitStack() as created:
+        for name, content, mode in files:
+            if name == "-":
+                print_bytes(content)
+                continue
+            try:
+                descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+                created.callback(_remove, name)
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(descriptor)
+            except FileExistsError:
+                raise ConfigurationError(
+                    f"{harmless(name)} exists already; key files are not overwritten, so choose another name"
+                ) from None
+            except OSError as error:
+                raise ConfigurationError(f"{harmless(name)} cannot be written: {error.strerror or error}") from None
+        created.pop_all()
+
+
+def _remove(name: str) -> None:
+    with suppress(OSError):
+        Path(name).unlink()
