@@ -3,15 +3,13 @@
 import asyncio
 import json
 import socket
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from email.utils import parsedate_to_datetime
 
 import h11
 import pytest
 
-from headgate.config.tree import Bounds, Timeouts
+from headgate.config.tree import Timeouts
 from headgate.origin.gateway.tunnel import reset_on_close
 from tests import servers
 from tests.e2e.scripted import (
@@ -192,42 +190,6 @@ def test_a_head_alone_does_not_end_a_response_without_a_length(run: Callable) ->
     run(check())
 
 
-@pytest.mark.parametrize("dates", [b"", b"Date: Tue, 15 Nov 1994 08:12:31 GMT\r\n"])
-def test_a_response_without_a_date_gets_one(dates: bytes, run: Callable) -> None:
-    """9110 6.6.1: a recipient with a clock appends a Date to a response without one that it passes on."""
-
-    async def check() -> None:
-        answer = b"HTTP/1.1 200 OK\r\n" + dates + b"Content-Length: 2\r\n\r\nhi"
-        async with (
-            origin_running(says(answer)) as origin,
-            gateway_running(origin.port) as gateway,
-            agent_at(gateway) as agent,
-        ):
-            for _ in range(3):
-                (found,) = [value for name, value in (await agent.ask(GET)).fields if name == b"date"]
-                if dates:
-                    assert found == b"Tue, 15 Nov 1994 08:12:31 GMT"
-                else:
-                    assert abs(parsedate_to_datetime(found.decode()).timestamp() - time.time()) < 60
-
-    run(check())
-
-
-def test_fields_of_the_origins_hop_end_here(run: Callable) -> None:
-    response = (
-        b"HTTP/1.1 200 OK\r\nConnection: keep-alive, X-Mine, Date\r\nKeep-Alive: timeout=5\r\nX-Mine: 1\r\n"
-        b"Date: now\r\nProxy-Connection: x\r\nUpgrade: h2c\r\nX-Kept: 1\r\nContent-Length: 2\r\n\r\nok"
-    )
-
-    async def check() -> None:
-        async with served(says(response)) as (_, gateway), agent_at(gateway) as agent:
-            for _ in range(2):
-                reply = await agent.ask(GET)
-                assert reply.fields == [(b"date", b"now"), (b"x-kept", b"1"), (b"content-length", b"2")]
-
-    run(check())
-
-
 def test_a_response_one_byte_at_a_time(run: Callable) -> None:
     async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
@@ -262,19 +224,6 @@ def test_bytes_after_the_announced_length_are_dropped(run: Callable) -> None:
     run(check())
 
 
-def test_bytes_of_an_idle_origin_connection_are_dropped(run: Callable) -> None:
-    async def check() -> None:
-        async with served() as (origin, gateway), agent_at(gateway) as agent:
-            assert (await agent.ask(GET)).status == 200
-            origin.connections[0].writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
-            await asyncio.sleep(0.05)
-            assert (await agent.ask(GET)).body.startswith(b"GET / ")
-            assert origin.connections[0].ended.is_set()
-            assert len(origin.connections) == 2
-
-    run(check())
-
-
 def test_a_reset_is_not_the_end_of_a_body(run: Callable) -> None:
     async def breaks(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader)
@@ -296,22 +245,6 @@ def test_a_reset_is_not_the_end_of_a_body(run: Callable) -> None:
     run(check())
 
 
-def test_a_request_is_not_repeated_once_its_response_began(run: Callable) -> None:
-    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await read_request(reader)
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-        await read_request(reader)
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Le")
-
-    async def check() -> None:
-        async with served(script) as (origin, gateway), agent_at(gateway) as agent:
-            assert (await agent.ask(GET)).status == 200
-            assert is_problem(await agent.ask(GET), 502)
-            assert len(origin.connections) == 1
-
-    run(check())
-
-
 def dies_on_its_second_request(answers: Callable[[int], bool]) -> Script:
     """Make a script whose connections answer one request and break when they get another."""
     count = 0
@@ -328,31 +261,14 @@ def dies_on_its_second_request(answers: Callable[[int], bool]) -> Script:
     return script
 
 
-@pytest.mark.parametrize("method", [b"GET", b"HEAD", b"OPTIONS", b"DELETE"])
-def test_an_idempotent_request_is_repeated_when_its_idle_connection_had_closed(method: bytes, run: Callable) -> None:
+def test_an_idempotent_request_is_repeated_when_its_idle_connection_had_closed(run: Callable) -> None:
     async def check() -> None:
         async with served(dies_on_its_second_request(lambda count: count != 2)) as (origin, gateway):
             async with agent_at(gateway) as agent:
                 for _ in range(2):
-                    reply = await agent.ask(b"%b / HTTP/1.1\r\nHost: a\r\n\r\n" % method)
-                    assert reply.status == 200
+                    assert (await agent.ask(GET)).status == 200
             assert len(origin.connections) == 2
             assert gateway.counts["retried"] == 1
-
-    run(check())
-
-
-@pytest.mark.parametrize(
-    "request_",
-    [POST, b"POST / HTTP/1.1\r\nHost: a\r\n\r\n", b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi"],
-)
-def test_a_request_that_is_not_safe_to_repeat_is_not_repeated(request_: bytes, run: Callable) -> None:
-    async def check() -> None:
-        async with served(dies_on_its_second_request(lambda count: count != 2)) as (origin, gateway):
-            async with agent_at(gateway) as agent:
-                assert (await agent.ask(GET)).status == 200
-                assert is_problem(await agent.ask(request_), 502)
-            assert origin.received.count(request_[:5]) == 1
 
     run(check())
 
@@ -364,33 +280,6 @@ def test_an_idempotent_request_is_repeated_once_only(run: Callable) -> None:
                 assert (await agent.ask(GET)).status == 200
                 assert is_problem(await agent.ask(GET), 502)
             assert origin.received.count(b"GET / ") == 3
-
-    run(check())
-
-
-def test_the_head_limit_holds_for_responses_too(run: Callable) -> None:
-    response = b"HTTP/1.1 200 OK\r\nX: " + b"a" * 2000 + b"\r\nContent-Length: 0\r\n\r\n"
-
-    async def check() -> None:
-        async with served(says(response), bounds=Bounds(head_bytes=1024)) as (_, gateway), agent_at(gateway) as agent:
-            assert is_problem(await agent.ask(GET), 502)
-
-    run(check())
-
-
-def test_unused_connections_are_closed(run: Callable) -> None:
-    async def check() -> None:
-        async with served() as (origin, gateway), agent_at(gateway) as agent:
-            assert (await agent.ask(GET)).status == 200
-            await gateway.pool.connect(1)  # as for a client that has left meanwhile
-            await until(lambda: len(origin.connections) == 2)
-            gateway.pool.tick(gateway.pool.now + 3)
-            assert len(gateway.pool.open) == 2
-            gateway.pool.tick(gateway.pool.now + 3)
-            for connection in origin.connections:
-                await until(connection.ended.is_set)
-            assert not gateway.pool.open
-            assert not gateway.pool.idle
 
     run(check())
 

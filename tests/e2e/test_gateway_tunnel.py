@@ -97,27 +97,6 @@ def test_an_origin_may_answer_instead_of_switching(run: Callable) -> None:
     run(check())
 
 
-@pytest.mark.parametrize(
-    "request_",
-    [
-        b"GET / HTTP/1.1\r\nHost:a\r\nUpgrade:h2c\r\nConnection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: x\r\n\r\n",
-        b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\n\r\n",
-        b"GET / HTTP/1.0\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
-        b"POST / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
-        b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nContent-Length: 1\r\n\r\nx",
-    ],
-)
-def test_any_other_upgrade_is_dropped_and_the_request_forwarded(request_: bytes, run: Callable) -> None:
-    async def check() -> None:
-        async with served(echo) as (_, gateway), agent_at(gateway) as agent:
-            reply = await agent.ask(request_)
-            assert reply.status == 200
-            assert b"upgrade" not in reply.body.lower()
-            assert b"http2-settings" not in reply.body.lower()
-
-    run(check())
-
-
 def test_a_side_that_breaks_off_ends_the_tunnel(run: Callable) -> None:
     async def check() -> None:
         async with served(switching) as (origin, gateway):

@@ -246,6 +246,9 @@ def test_only_a_repeatable_request_on_a_reused_connection_is_sent_again() -> Non
             (request(), True, b"", True),
             (request(), False, b"", False),
             (request(), True, b"HTTP/1.1 2", False),
+            (request(b"HEAD / HTTP/1.1"), True, b"", True),
+            (request(b"OPTIONS / HTTP/1.1"), True, b"", True),
+            (request(b"DELETE / HTTP/1.1"), True, b"", True),
             (request(b"POST / HTTP/1.1"), True, b"", False),
             (request(b"PUT / HTTP/1.1", b"Content-Length: 1"), True, b"", False),
         ):
