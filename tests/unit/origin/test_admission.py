@@ -65,6 +65,7 @@ def test_domain_may_be_a_name_routes_or_a_callable(domain, expected):
 def test_none_leaves_a_request_unlimited():
     assert classify(Request(), identify=lambda request: None) is None
     assert classify(Request(), domain=lambda request: None) is None
+    assert classify(Request(), identify=lambda request: None, domain=lambda request: "api") is None
     assert classify(Request(), domain=Routes([Route("p", path_prefix="/p")])) is None
 
 

@@ -104,7 +104,7 @@ def forwarded_request_head(request: RequestHead, client: ClientInfo, authority: 
         if name in dropped or alias in _DROPPED_FROM_REQUESTS:
             continue
         if alias in CONTINUED:
-            if alias == name and client.trusted:
+            if client.trusted:  # an alias is kept under its own name, and not continued
                 earlier.setdefault(name, []).append(value)
         elif client.trusted or not (alias.startswith(b"x-forwarded-") or alias == b"x-real-ip"):
             lines += (line, b"\r\n")

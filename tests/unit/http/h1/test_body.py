@@ -81,6 +81,14 @@ def test_content_over_its_limit_is_413() -> None:
     assert caught.value.status == 413
 
 
+def test_lines_without_an_end_are_refused_at_their_limit() -> None:
+    for beginning, limit in ((b"5;", 512), (b"0\r\nX:", 100)):
+        body = ChunkedBody(framed=True, max_trailers=100)
+        body.feed(beginning + b"a" * (limit - len(beginning)))
+        with pytest.raises(ProtocolError):
+            body.feed(b"a" * len(beginning) + b"a")
+
+
 def test_trailers_over_their_limit_are_refused_in_one_piece_too() -> None:
     body = ChunkedBody(framed=True, max_trailers=10)
     with pytest.raises(ProtocolError):

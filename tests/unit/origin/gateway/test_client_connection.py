@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from headgate.http.h1 import RequestLimits
 from headgate.limit import Accounting, DelayUntil, Domain, Gatekeeper
 from headgate.origin.file_slice import FileSlice, OpenFile
 from headgate.origin.gateway.client_connection import (
@@ -313,6 +314,14 @@ def test_a_client_that_sends_far_ahead_is_not_read() -> None:
     driven = Driven().receive(GET, b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"a" * MAX_BUFFERED)
     assert not driven.client.reading
     assert driven.respond().client.reading
+
+
+def test_a_long_head_is_read_to_its_end() -> None:
+    driven = Driven()
+    driven.context.limits = RequestLimits(head=4 * MAX_BUFFERED)
+    driven.receive(GET[:-2], b"X: " + b"a" * 2 * MAX_BUFFERED)
+    assert driven.client.reading
+    assert driven.receive(b"\r\n\r\n").origin.written
 
 
 def test_a_client_that_does_not_read_is_sent_no_more_responses() -> None:

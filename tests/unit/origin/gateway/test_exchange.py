@@ -182,6 +182,14 @@ def test_the_framing_of_a_response_is_written_anew(line: bytes, head: bytes, wri
     assert driven.exchange._keep is (keep and line.endswith(b"1.1"))
 
 
+def test_a_204_has_no_framing() -> None:
+    driven = Driven(request())
+    driven.exchange.start()
+    driven.upstream.data_received(b"HTTP/1.1 204 No Content\r\nDate: d\r\nContent-Length: 0\r\n\r\n")
+    assert driven.client.written == b"HTTP/1.1 204 No Content\r\nDate: d\r\n\r\n"
+    assert driven.client.calls == [("complete", True, False)]
+
+
 def test_a_response_without_a_date_gets_one() -> None:
     driven = Driven(request())
     driven.exchange.start()

@@ -170,6 +170,24 @@ def test_a_file_that_changes_aborts_the_connection(path: Path) -> None:
     asyncio.run(check())
 
 
+def test_a_file_that_has_changed_is_not_copied_to_the_socket(path: Path) -> None:
+    async def check() -> None:
+        transport, client = Transport(), Client()
+        near, far = socket.socketpair()
+        with near, far:
+            far.setblocking(False)
+            transport.extra = {"socket": near}
+            response = make(path, transport, client)
+            path.write_bytes(CONTENT + b"more")  # noqa: ASYNC240 - a test may wait for its disk
+            response.start()
+            await turns()
+            assert client.aborted == 1
+            with pytest.raises(BlockingIOError):
+                far.recv(1)
+
+    asyncio.run(check())
+
+
 def test_a_timeout_aborts_the_connection(path: Path) -> None:
     client = Client()
     response = make(path, Transport(), client)
