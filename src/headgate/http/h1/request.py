@@ -22,7 +22,7 @@ from headgate.http.h1.syntax import (
     named_lines,
     names_pattern,
     parse_connection,
-    parse_content_length,
+    parse_framing,
     split_fields,
 )
 
@@ -230,7 +230,10 @@ def parse_general_request_head(raw: bytes, limits: RequestLimits) -> RequestHead
     request = RequestHead(raw, method, target, minor=int(minor), keep_alive=minor == b"1")
     values = _noteworthy_values(_NOTEWORTHY.findall(raw, match.end(2)))
     _read_host(request, values)
-    _read_framing(request, values)
+    request.length, request.chunked = parse_framing(values, request.minor)
+    if method == b"CONNECT" and request.has_body:
+        # 9110 9.3.6: what follows would be a tunnel's to one recipient and a body to another.
+        raise ProtocolError(400, "CONNECT with a body")
     _read_connection(request, values)
     _read_target(request)
     if limits.body and request.length > limits.body:
@@ -281,26 +284,6 @@ def _read_host(request: RequestHead, values: dict[bytes, list[bytes]]) -> None:
         request.host = hosts[0]
         if not is_host_and_port(request.host):
             raise ProtocolError(400, "Host is not one host and port")
-
-
-def _read_framing(request: RequestHead, values: dict[bytes, list[bytes]]) -> None:
-    lengths, encodings = values.get(b"content-length"), values.get(b"transfer-encoding")
-    if encodings is not None:
-        # 9112 6.1 and 6.3: each of these is a way to smuggle a request.
-        if lengths is not None:
-            raise ProtocolError(400, "both Content-Length and Transfer-Encoding")
-        if not request.minor:
-            raise ProtocolError(400, "Transfer-Encoding in an HTTP/1.0 request")
-        if len(encodings) > 1 or encodings[0].lower() != b"chunked":
-            raise ProtocolError(400, "Transfer-Encoding is not chunked alone")
-        request.chunked = True
-    elif lengths is not None:
-        if len(lengths) > 1:
-            raise ProtocolError(400, "Content-Length is repeated")
-        request.length = parse_content_length(lengths[0])
-    if request.method == b"CONNECT" and request.has_body:
-        # 9110 9.3.6: what follows would be a tunnel's to one recipient and a body to another.
-        raise ProtocolError(400, "CONNECT with a body")
 
 
 def _read_connection(request: RequestHead, values: dict[bytes, list[bytes]]) -> None:

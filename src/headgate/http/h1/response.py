@@ -18,7 +18,7 @@ from headgate.http.h1.syntax import (
     named_lines,
     names_pattern,
     parse_connection,
-    parse_content_length,
+    parse_framing,
 )
 
 __all__ = [
@@ -124,7 +124,7 @@ def parse_response_head(raw: bytes) -> ResponseHead:
         values.setdefault(name.lower(), []).append(value.rstrip(b"\t "))
     if values:
         try:
-            _read_framing(response, values)
+            response.length, response.chunked = parse_framing(values, response.minor)
             _read_connection(response, values)
         except ProtocolError as error:
             raise ProtocolError(502, f"in the origin's response, {error.reason}") from None
@@ -136,20 +136,6 @@ def check_response_start(data: bytes) -> None:
     """Refuse what can never become a response head; raises `ProtocolError` (502)."""
     if not data.startswith(_BEGINNING[: len(data)]) or find_stray_byte(data):
         raise ProtocolError(502, "the origin's response is not HTTP/1.1 or HTTP/1.0")
-
-
-def _read_framing(response: ResponseHead, values: dict[bytes, list[bytes]]) -> None:
-    lengths, encodings = values.get(b"content-length"), values.get(b"transfer-encoding")
-    if encodings is not None:
-        if lengths is not None:
-            raise ProtocolError(502, "both Content-Length and Transfer-Encoding")
-        if not response.minor or len(encodings) > 1 or encodings[0].lower() != b"chunked":
-            raise ProtocolError(502, "Transfer-Encoding is not chunked alone")
-        response.chunked = True
-    elif lengths is not None:
-        if len(lengths) > 1:
-            raise ProtocolError(502, "Content-Length is repeated")
-        response.length = parse_content_length(lengths[0])
 
 
 def _read_connection(response: ResponseHead, values: dict[bytes, list[bytes]]) -> None:

@@ -4,7 +4,7 @@ Every repetition is possessive: what it has taken is never given back, so matchi
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from headgate.errors import ProtocolError
 
@@ -19,6 +19,7 @@ __all__ = [
     "named_lines",
     "parse_connection",
     "parse_content_length",
+    "parse_framing",
     "split_fields",
 ]
 
@@ -88,6 +89,28 @@ def parse_content_length(value: bytes) -> int:
     if not _LENGTH.fullmatch(value):
         raise ProtocolError(400, "Content-Length is not one plain number")
     return int(value)
+
+
+def parse_framing(values: Mapping[bytes, list[bytes]], minor: int) -> tuple[int, bool]:
+    """Return the value of Content-Length, -1 when absent, and whether the body is chunked.
+
+    `values` has the values of each field by name, in lower case; `minor` is that of the message's version. Raises
+    `ProtocolError` for all that two recipients could read in two ways (9112 6.1 and 6.3).
+    """
+    lengths, encodings = values.get(b"content-length"), values.get(b"transfer-encoding")
+    if encodings is not None:
+        if lengths is not None:
+            raise ProtocolError(400, "both Content-Length and Transfer-Encoding")
+        if not minor:
+            raise ProtocolError(400, "Transfer-Encoding in an HTTP/1.0 message")
+        if len(encodings) > 1 or encodings[0].lower() != b"chunked":
+            raise ProtocolError(400, "Transfer-Encoding is not chunked alone")
+        return -1, True
+    if lengths is None:
+        return -1, False
+    if len(lengths) > 1:
+        raise ProtocolError(400, "Content-Length is repeated")
+    return parse_content_length(lengths[0]), False
 
 
 def is_host_and_port(value: bytes) -> bool:

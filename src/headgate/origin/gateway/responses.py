@@ -6,6 +6,7 @@ from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
 
+from headgate.advice import PATH
 from headgate.http.h1 import RequestHead
 from headgate.origin.response import PROBLEM, Response, problem
 
@@ -24,7 +25,7 @@ __all__ = [
 Respond = Callable[[RequestHead], Response | None]
 """Answers a request without the origin; returns None for one that it does not answer."""
 
-ADVICE_PATH = b"/.well-known/traffic-advice"
+ADVICE_PATH = PATH.encode()
 """Where agents fetch traffic advice (traffic-advice.txt, section 10.1)."""
 
 ALLOW = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
