@@ -35,7 +35,6 @@ PENDING = (
     "src/headgate/agent/",
     "src/headgate/bundle/",
     "src/headgate/cli/bundle/",
-    "src/headgate/proxy/",
 )
 """Files and folders that are still to be rewritten."""
 

@@ -46,7 +46,7 @@ def check_geofeed(content: bytes) -> int:
             ) from None
         seen.add(prefix)
     if not seen:
-        raise ConfigurationError("the geofeed has no entry; expected a line such as '192.0.2.0/24,NL,NL-NH,Amsterdam,'")
+        raise ConfigurationError("the geofeed is empty; expected a line such as '192.0.2.0/24,NL,NL-NH,Amsterdam,'")
     return len(seen)
 
 

@@ -143,7 +143,7 @@ class DecisionLog:
         self._clock = clock
 
     def refused(self, request: ConnectRequest, authority: Authority | None, refusal: Refusal) -> None:
-        """Log a refused request; one with a malformed target has no origin."""
+        """Log a refused request; its origin is null if the target is malformed."""
         line = _Refused(
             time=_rounded(self._clock()),
             origin=None if authority is None else authority.origin,
@@ -189,7 +189,7 @@ class TrafficSummary:
         self._last_time = now
 
     def line(self, counts: Counts, *, now: float) -> bytes | None:
-        """Return the line for these counters, or None if there was no traffic."""
+        """Return the line for these counters, or None without traffic."""
         last, last_time = self._last, self._last_time
         accepted = counts.connects.get(ACCEPTED, 0) - last.connects.get(ACCEPTED, 0)
         received, sent = counts.received - last.received, counts.sent - last.sent

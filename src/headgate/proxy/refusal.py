@@ -99,7 +99,7 @@ SPECIFIC_ERRORS: Final[Mapping[ProxyErrorType, RefusalRule]] = {
 _INVALID: Final = 'Bearer realm="headgate", error="invalid_token"'
 _MORE_FIELDS: Final[Mapping[Reason, tuple[str, str]]] = {
     "method": ("allow", "CONNECT"),  # 9110 15.5.6
-    # 9110 11.7.1: a 407 has a challenge. 6750 3.1: for a request without a token it names no error.
+    # 9110 11.7.1: a 407 has a challenge. 6750 3.1: for a request without a token it does not name an error.
     "token_missing": ("proxy-authenticate", 'Bearer realm="headgate"'),
     "token_invalid": ("proxy-authenticate", _INVALID),
     "token_expired": ("proxy-authenticate", _INVALID),

@@ -27,8 +27,8 @@ def test_a_valid_feed(text):
 
 
 INVALID = {
-    b"": "no entry",
-    b"# nothing\n": "no entry",
+    b"": "is empty",
+    b"# nothing\n": "is empty",
     b"\xff": "UTF-8",
     b"x" * (MAX_SIZE + 1): "larger than",
     b"# a\nnowhere,NL,,,": "line 2: invalid prefix 'nowhere'",

@@ -234,7 +234,7 @@ class Admission:
 
 
 class _Tunnel:
-    """What is needed when a tunnel closes. There are thousands, so it is small and has no token."""
+    """What is needed when a tunnel closes. There are thousands, so it is small and does not include the token."""
 
     __slots__ = ("_admission", "authority", "began", "client", "peer")
 

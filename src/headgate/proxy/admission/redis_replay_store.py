@@ -82,7 +82,7 @@ def _client(url: str) -> "Redis":
 
     try:
         # An explicit pool does not retry, unlike a client's own: after a retry, Redis would call a new token shown.
-        # Version 2 of the protocol has no unsolicited messages, so the pool can check whether Redis has closed an idle
+        # Version 2 of the protocol lacks unsolicited messages, so the pool can check whether Redis has closed an idle
         # connection before using it.
         pool = BlockingConnectionPool.from_url(url, max_connections=_CONNECTIONS, protocol=_PROTOCOL)
         pool.make_connection()  # type: ignore[no-untyped-call]  # opens nothing, and checks all options

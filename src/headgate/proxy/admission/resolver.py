@@ -42,7 +42,7 @@ class Overrides:
             self._entries.setdefault(host, []).append((address, port))
 
     def endpoints(self, authority: Authority) -> tuple[Endpoint, ...]:
-        """Return where to connect; empty if there is no entry."""
+        """Return where to connect; empty without an entry."""
         if not self._entries:
             return ()
         entry = self._entries.get(authority.name)

@@ -531,7 +531,7 @@ class Http2Connection:
             shutdown_write(self._socket)
 
     def _lost(self) -> None:
-        """Close at once: there is no client any more."""
+        """Close at once: the client has left."""
         if not self._transition(ConnectionEvent.LOST):
             return
         for stream in list(self._streams.values()):

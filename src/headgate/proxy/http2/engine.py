@@ -5,7 +5,7 @@ the state of each stream, and answers SETTINGS and PING. An error of one stream 
 connection is an `Http2Error`, and so is abuse.
 
 A stream is half-closed or not in each direction (RFC 9113, 5.1): `Stream.client_ended` and `Stream.ended`. It stays in
-`streams` until `close_stream` is called, so that whoever uses it decides when it is over.
+`streams` until `close_stream` is called, so that its user decides when it is over.
 """
 
 from collections.abc import Iterator, Sequence
@@ -143,7 +143,7 @@ class Http2Engine:
 
     def __init__(self) -> None:
         self.output = bytearray(_OUR_SETTINGS)
-        """Frames to be sent, in order; whoever sends them clears it. DATA is framed and sent apart."""
+        """Frames to be sent, in order; the sender clears it. DATA is framed and sent apart."""
         self.streams: dict[int, Stream] = {}
         self.last_stream_id = 0
         """The latest stream that the client has opened."""
@@ -328,7 +328,7 @@ class Http2Engine:
             if window is None or not increment:
                 raise Http2Error(code, f"the connection's window cannot be increased by {increment}")
             self.send_window = window
-            return None  # whoever had no room looks at `send_window`
+            return None  # streams without room check `send_window`
         stream = self.streams.get(frame.stream)
         if stream is None:
             self._check_opened(frame.stream, "WINDOW_UPDATE")

@@ -181,7 +181,7 @@ class FrameParser:
         return stop, fields
 
     def _begin(self, high: int, low: int, kind: int, flags: int, stream: int) -> Frame | None:
-        """Begin a frame; returns it if it has no payload to wait for."""
+        """Begin a frame; returns it if its payload is empty."""
         length = high << 8 | low
         stream &= MAX_STREAM_ID
         self._check(kind, flags, stream, length)

@@ -94,7 +94,7 @@ class SystemLookup:
             del self._clients[client]
 
     def _start(self, host: str, acquired: ExitStack) -> "asyncio.Future[_Found | Refusal]":
-        """Start a thread, which keeps the acquired slots until it ends. Raises `Refusal` if there are no threads."""
+        """Start a thread, which keeps the acquired slots until it ends. Raises `Refusal` if the system has too many."""
         loop = asyncio.get_running_loop()
         result: asyncio.Future[_Found | Refusal] = loop.create_future()
 
@@ -126,7 +126,7 @@ class SystemLookup:
         except Exception as error:  # whatever it is: the callers need a result
             detail = f"{host} does not resolve: {getattr(error, 'strerror', None) or error}"
             return Refusal("connections" if _is_local_failure(error) else "name", detail)
-        return tuple(addresses) if addresses else Refusal("name", f"{host} has no address")
+        return tuple(addresses) if addresses else Refusal("name", f"{host} does not have an address")
 
 
 def _is_local_failure(error: Exception) -> bool:

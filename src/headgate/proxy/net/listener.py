@@ -1,4 +1,4 @@
-"""A listening socket: accepting connections, also when the system has no descriptors left."""
+"""A listening socket: accepting connections, also when the system runs out of descriptors."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ __all__ = ["Listener", "OnAccept"]
 _MAX_ACCEPTS: Final = 64
 """Connections accepted in a row before other sockets have their turn."""
 _PAUSE: Final = 0.5
-"""Seconds without accepting if the system has no descriptors left."""
+"""Seconds without accepting after the system ran out of descriptors."""
 
 OnAccept = Callable[[socket.socket, tuple[str, int], ssl.SSLContext | None], None]
 """Takes an accepted socket, the client's address and port, and the TLS context of the listener."""

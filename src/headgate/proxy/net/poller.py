@@ -3,7 +3,7 @@
 An event loop's own `add_reader` keeps several objects per socket and schedules one more per event. An epoll of our own
 costs a dictionary entry per socket and a call per event, on any event loop. It is level-triggered: an event may come
 late or twice, so the callee reads until the system has nothing, and an event for a reused descriptor does no harm.
-Where there is no epoll, `LoopPoller` does the same with the event loop's own functions.
+Without epoll, `LoopPoller` does the same with the event loop's own functions.
 """
 
 import asyncio

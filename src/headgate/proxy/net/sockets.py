@@ -68,7 +68,7 @@ def is_local_address(address: Address) -> bool:
             probe.connect((str(address), _PROBE_PORT))
             return bool(probe.getsockname()[0] == str(address))
     except OSError:
-        return False  # there is no route to it
+        return False  # no route to it
 
 
 async def listening_sockets(host: str, port: int, *, reuse_port: bool) -> list[socket.socket]:

@@ -54,7 +54,7 @@ def test_defaults_are_valid():
         ({"token_keys": ("none.json",)}, "none.json: No such file"),
         ({"token_keys": ("empty",)}, "^empty: "),
         ({"geofeed": "none.csv"}, "none.csv: No such file"),
-        ({"geofeed": "empty"}, "^empty: the geofeed has no entry"),
+        ({"geofeed": "empty"}, "^empty: the geofeed is empty"),
     ],
 )
 def test_error_names_the_invalid_key(folder, wrong, said):
@@ -111,7 +111,7 @@ def test_contradicting_key_files_are_refused(folder):
     for name, most in (("a", 60), ("b", 120)):
         key = new_key("hmac-sha256", entropy=bytes, max_ttl=most)
         (folder / name).write_bytes(write_keys([key]))
-    with pytest.raises(ConfigurationError, match="with two values of max_ttl"):
+    with pytest.raises(ConfigurationError, match="one key is listed twice"):
         keys_of(Proxy(token_keys=("a", "b")))
 
 
