@@ -17,8 +17,9 @@ import pytest
 import trustme
 
 from headgate.agent import Courtesy, NoContact
-from headgate.agent.fetch import client_httpx
-from headgate.agent.httpx import AsyncTransport, Transport, _held_in
+from headgate.agent.fetch import httpx as client_httpx
+from headgate.agent.httpx import AsyncTransport, Transport
+from headgate.agent.transports.httpx import _held_in
 from tests import servers
 from tests.e2e import polite_laws
 from tests.e2e.polite_laws import SOON, courtesy, frozen, in_threads, tls_origin

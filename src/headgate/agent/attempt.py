@@ -36,10 +36,12 @@ from headgate.release import ASAP, Status, judge
 from headgate.throttle.fields import Headers, pairs_of
 from headgate.throttle.target import Target
 
-__all__ = ["TRANSITIONS", "Attempt", "Event", "Phase", "carried_over"]
+__all__ = [
+    "REDIRECTS", "TRANSITIONS", "Attempt", "Event", "Phase", "advice_holder", "carried_over", "redirect_target",
+]  # fmt: skip
 
 _REPEATABLE: Final = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
-_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
 _CarriedOver: TypeAlias = tuple[str, float | None, bool]
 
@@ -177,7 +179,7 @@ class Attempt(msgspec.Struct, eq=False):
         """Count the response; return True where it is the caller's, and False where the request is to be sent again."""
         state = self._state
         now = state.response_received(self._target, status, headers, sent=self._sent)
-        if status in _REDIRECTS:
+        if status in REDIRECTS:
             self._redirected(headers)
         if self._tries <= state.retry and self._is_repeatable(status):
             self._retry_in = self._pause_before_retry(status, headers, now)
@@ -254,9 +256,7 @@ class Attempt(msgspec.Struct, eq=False):
 
     def _redirected(self, headers: Headers) -> None:
         """Leave to the request that follows a redirect the interactive flag, and within the origin the draw."""
-        base = parse_url(self._url)
-        locations = _lines(headers, "location")
-        target = resolve(_in_unicode(locations[0]), base) if base is not None and locations else None
+        target = redirect_target(self._url, headers)
         if target is not None:
             draw = self._draw if serialised_origin(target) == self._origin else None
             carried_over.set([(_plain(target), draw, self.interactive)])
@@ -293,6 +293,12 @@ class Attempt(msgspec.Struct, eq=False):
     def _report_hold(self, holder: Holder, now: float, delay: float) -> None:
         release, reason, target = holder
         self._state.report_hold(Hold(self._url, reason, target, release, now, delay))
+
+
+def redirect_target(url: str, headers: Headers) -> str | None:
+    """Return the URL that a redirect of `url` leads to; None where its Location is missing or malformed."""
+    base, locations = parse_url(url), _lines(headers, "location")
+    return resolve(_in_unicode(locations[0]), base) if base is not None and locations else None
 
 
 def advice_holder(advice: Advice, draw: float) -> Holder:

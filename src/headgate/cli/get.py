@@ -3,10 +3,11 @@
 import math
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,8 +21,8 @@ from headgate.errors import ConfigurationError, FetchError, HeadgateError, NoCon
 if TYPE_CHECKING:
     from headgate.advice import AgentIdentity
     from headgate.agent import Courtesy
-    from headgate.agent.bundle.fetcher import AsyncReply
     from headgate.bundle.files.atomic_file import Output
+    from headgate.cli.polite_fetch import Reply
 
 __all__ = ["get"]
 
@@ -59,12 +60,10 @@ def get(*, url: str, out: str, explain: bool, is_json: bool, **asked: Any) -> No
     headgate get https://example.com/feed.json -o feed.json --retry 3 --max-delay 60
     headgate get https://example.com/ --json | jq .status
     """
-    import asyncio
-
     output_target(out or "-")
     journal = _Journal(aloud=explain)
     try:
-        asyncio.run(_fetch(_web_url(url), out, journal, is_json=is_json, **asked))
+        _fetch(_web_url(url), out, journal, is_json=is_json, **asked)
     except (NoContact, FetchError) as error:
         if not is_json:
             raise
@@ -97,7 +96,7 @@ def _with_scheme(text: str) -> str:
     return harmless(f"http://{text}" if is_localhost(host_of(origin)) else url)
 
 
-async def _fetch(
+def _fetch(
     url: str,
     out: str,
     journal: "_Journal",
@@ -110,32 +109,38 @@ async def _fetch(
     retry: int,
 ) -> None:
     from headgate.agent import Courtesy
-    from headgate.agent.bundle.fetcher import USER_AGENT, AsyncFetcher
-    from headgate.agent.httpx import AsyncTransport
-    from headgate.agent.transports.httpx_library import default_library
+    from headgate.cli.polite_fetch import PoliteFetch
+    from headgate.fetch.pace import USER_AGENT
 
     tls = trusted(ca)
-    courtesy = Courtesy(identity, max_delay=max_delay, retry=retry, tls=tls)
-    library = default_library("fetching over HTTP")
-    inner = _Watched(library.AsyncHTTPTransport(verify=tls or True), courtesy, journal)
-    agent = USER_AGENT if identity is None else f"{identity.brand} {USER_AGENT}".encode()
-    async with library.AsyncClient(transport=AsyncTransport(courtesy, inner), headers={"User-Agent": agent}) as client:
+    agent = USER_AGENT if identity is None else f"{identity.brand} {USER_AGENT}"
+    with Courtesy(identity, max_delay=max_delay, retry=retry, tls=tls) as courtesy:
+        fetch = PoliteFetch(courtesy, tls=tls, observe=partial(journal.attempt, courtesy))
         try:
-            # Each request has its own bound, in `_Watched`; how long it may be held is its user's to say.
-            async with AsyncFetcher(client, waits=math.inf).get(url, library.Headers(list(fields))) as reply:
+            with fetch.get(url, _combined(agent, fields)) as reply:
                 journal.answered(reply)
-                await _take(reply, out, journal, is_json=is_json)
+                _take(reply, out, journal, is_json=is_json)
         finally:
             journal.learned(courtesy, url)
 
 
-async def _take(reply: "AsyncReply", out: str, journal: "_Journal", *, is_json: bool) -> None:
+def _combined(agent: str, fields: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    """Return the fields of the request; several lines of one name are one, as RFC 9110, 5.3, has it."""
+    combined = {"user-agent": agent.encode("utf-8", "replace").decode("latin-1"), "accept": "*/*"}
+    combined["accept-encoding"] = "gzip, deflate"
+    given: dict[str, list[str]] = {}
+    for name, value in fields:
+        given.setdefault(name.lower(), []).append(value)
+    return combined | {name: ("; " if name == "cookie" else ", ").join(values) for name, values in given.items()}
+
+
+def _take(reply: "Reply", out: str, journal: "_Journal", *, is_json: bool) -> None:
     """Write the body where it is to go, as it arrives."""
     from headgate.bundle.files.atomic_file import open_output
 
     kept = not is_json or bool(out)
     with open_output(output_target(out or "-"), 0) if kept else nullcontext() as output:
-        async for chunk in reply.achunks(decoded=True):
+        for chunk in reply.chunks():
             _spare_the_terminal(out, chunk, journal)
             journal.told["length"] += len(chunk)
             _put(output, chunk)
@@ -152,43 +157,6 @@ def _spare_the_terminal(out: str, chunk: bytes, journal: "_Journal") -> None:
     if not out and not journal.told["length"] and sys.stdout.isatty() and 0 in chunk:
         url = harmless(journal.told["url"])
         raise HeadgateError(f"{url} is binary, and this is a terminal; name a file with -o, or insist with -o -")
-
-
-class _Watched:
-    """The transport that sends; each response's head has to come within its time."""
-
-    def __init__(self, inner: Any, courtesy: "Courtesy", journal: "_Journal") -> None:
-        self._inner = inner
-        self._courtesy = courtesy
-        self._journal = journal
-
-    async def __aenter__(self) -> Self:
-        await self._inner.__aenter__()
-        return self
-
-    async def __aexit__(self, *raised: object) -> None:
-        await self._inner.__aexit__(*raised)
-
-    async def aclose(self) -> None:
-        """Close the connections."""
-        await self._inner.aclose()
-
-    async def handle_async_request(self, request: Any) -> Any:
-        """Send a request; raises `TimeoutError` where no head comes."""
-        import anyio
-
-        from headgate.agent.bundle.fetcher import TIMEOUT
-        from headgate.agent.fetch.httpx import ADVICE_EXTENSION
-
-        if ADVICE_EXTENSION in request.extensions:
-            return await self._inner.handle_async_request(request)
-        self._journal.learned(self._courtesy, str(request.url))
-        async with self._journal.attempt(request.method, str(request.url)) as attempt:
-            with anyio.fail_after(2 * TIMEOUT):
-                response = await self._inner.handle_async_request(request)
-            attempt["status"] = response.status_code
-            attempt["retry_after"] = response.headers.get("retry-after")
-        return response
 
 
 class _Journal:
@@ -221,9 +189,10 @@ class _Journal:
         phrase = f" {HTTPStatus(status).phrase}" if status in set(HTTPStatus) else ""
         return f"{self.told['url']}: {status}{phrase}"
 
-    @asynccontextmanager
-    async def attempt(self, method: str, url: str) -> AsyncIterator[dict[str, Any]]:
-        """Tell of one request that is sent, and of what the block adds to it."""
+    @contextmanager
+    def attempt(self, courtesy: "Courtesy", method: str, url: str) -> Iterator[dict[str, Any]]:
+        """Report one request that is sent, and what the block adds to it."""
+        self.learned(courtesy, url)
         waited = time.monotonic() - self._latest
         # Before the first one it was the program that began, not a request that was held.
         if waited > _WORTH_TELLING and self.told["attempts"]:
@@ -254,9 +223,9 @@ class _Journal:
         if throttled.held:
             self._say(str(throttled))
 
-    def answered(self, reply: "AsyncReply") -> None:
+    def answered(self, reply: "Reply") -> None:
         """Take note of the response that counts."""
-        self.told |= {"url": reply.url, "status": reply.status, "headers": reply.pairs()}
+        self.told |= {"url": reply.url, "status": reply.status, "headers": reply.fields}
 
     def failed(self, error: HeadgateError) -> None:
         """Take note of why there is none, or not all of it."""

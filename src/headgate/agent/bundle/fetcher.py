@@ -4,30 +4,21 @@
 `FetchError`.
 """
 
-import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, closing, contextmanager
 from functools import partial
 from types import ModuleType
-from typing import Any, Final
+from typing import Any
 
-from headgate import __version__
 from headgate.advice.fetching import AdviceRequest, AdviceResponse
-from headgate.agent.bundle.call_thread import CallThread
 from headgate.agent.bundle.range_protocol import Fields
 from headgate.agent.fetch.httpx import fetch_through
 from headgate.agent.transports.httpx_library import AsyncClient, Client, Response, default_library, library_of
 from headgate.errors import FetchError, NoContact
+from headgate.fetch.call_thread import CallThread
+from headgate.fetch.pace import MIN_RATE, TIMEOUT, USER_AGENT, Pace
 
 __all__ = ["MIN_RATE", "TIMEOUT", "USER_AGENT", "AsyncFetcher", "AsyncReply", "Fetcher", "Reply", "as_fetch_error"]
-
-TIMEOUT: Final = 30.0
-"""Seconds without a byte after which a server is given up; a slow one is given up so long after `MIN_RATE` allows."""
-
-MIN_RATE: Final = 4_096
-"""Minimum bytes per second, on average over a body."""
-
-USER_AGENT: Final = f"headgate/{__version__}"
 
 _PURPOSE = "fetching over HTTP"
 
@@ -35,7 +26,7 @@ _PURPOSE = "fetching over HTTP"
 class Reply:
     """The head of a response, and its body as it arrives."""
 
-    def __init__(self, response: Response, pace: "_Pace", thread: CallThread | None = None) -> None:
+    def __init__(self, response: Response, pace: Pace, thread: CallThread | None = None) -> None:
         self.url = str(response.url)
         """Where it came from, after redirects."""
         self.status = response.status_code
@@ -87,7 +78,7 @@ class Fetcher:
     @contextmanager
     def get(self, url: str, fields: Mapping[str, str], *, follow: bool = True) -> Iterator[Reply]:
         """Send a GET and open its response; the connection is released when the block ends."""
-        pace = _Pace(url, self._timeout)
+        pace = Pace(url, self._timeout)
         with closing(CallThread()) as thread:
             with as_fetch_error(url, self._library):
                 request = self._client.build_request("GET", url, headers=fields, timeout=self._timeout)
@@ -146,7 +137,7 @@ class AsyncFetcher:
         """Send a GET and open its response; the connection is released when the block ends."""
         import anyio
 
-        pace = _Pace(url, self._timeout)
+        pace = Pace(url, self._timeout)
         with as_fetch_error(url, self._library):
             request = self._client.build_request("GET", url, headers=fields, timeout=self._timeout)
             # A head that comes byte by byte never exceeds the time for one byte.
@@ -174,53 +165,6 @@ def as_fetch_error(url: str, library: ModuleType) -> Iterator[None]:
     except (library.RequestError, library.InvalidURL, library.StreamError, TimeoutError) as error:
         # Timeouts have no text.
         raise FetchError(f"{url}: {type(error).__name__}{f': {error}' if str(error) else ''}") from error
-
-
-class _Pace:
-    """Gives up a body that arrives too slowly; the time that its reader takes between chunks does not count."""
-
-    def __init__(self, url: str, patience: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._url = url
-        self._patience = patience
-        self._clock = clock
-        self._waited = 0.0
-        self._received = 0
-
-    def timed(self, chunks: Iterator[bytes], thread: CallThread) -> bytes | None:
-        """Wait for the next chunk; None after the last. Raises `FetchError` where they arrive too slowly."""
-        began = self._clock()
-        try:
-            chunk = thread.call(lambda: next(chunks, None), self._longest)
-        except TimeoutError:
-            raise self._too_slow() from None
-        return self._take(began, chunk)
-
-    async def atimed(self, chunks: AsyncIterator[bytes]) -> bytes | None:
-        """Wait for the next chunk; None after the last. Raises `FetchError` where they arrive too slowly."""
-        import anyio
-
-        began = self._clock()
-        try:
-            with anyio.fail_after(self._longest):
-                chunk = await anext(chunks, None)
-        except TimeoutError:
-            raise self._too_slow() from None
-        return self._take(began, chunk)
-
-    @property
-    def _longest(self) -> float:
-        """Seconds to wait for one chunk: what is before its first byte may come byte by byte, too."""
-        return 2 * self._patience + self._received / MIN_RATE - self._waited
-
-    def _take(self, began: float, chunk: bytes | None) -> bytes | None:
-        self._waited += self._clock() - began
-        self._received += len(chunk or b"")
-        if self._waited > self._patience + self._received / MIN_RATE:
-            raise self._too_slow()
-        return chunk
-
-    def _too_slow(self) -> FetchError:
-        return FetchError(f"{self._url}: slower than {MIN_RATE} bytes a second; given up after {self._received} bytes")
 
 
 def _refuse_downgrade(url: str, response: Any) -> None:

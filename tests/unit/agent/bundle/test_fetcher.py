@@ -15,7 +15,7 @@ class Clock:
 
     def __init__(self, monkeypatch):
         self.now = 0.0
-        monkeypatch.setattr("headgate.agent.bundle.fetcher._Pace.__init__.__defaults__", (lambda: self.now,))
+        monkeypatch.setattr("headgate.fetch.pace.Pace.__init__.__defaults__", (lambda: self.now,))
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from headgate.agent.bundle.call_thread import CallThread
+from headgate.fetch.call_thread import CallThread
 
 WORD = ContextVar("WORD", default="")
 
