@@ -140,7 +140,7 @@ class TestBackground:
         assert 3 * 60 < pauses[-1] < 900
         assert site.sent[-700:] == [NOW + step for step in range(7_200 - 700 * 5, 7_200, 5)]
 
-    def test_it_does_not_matter_who_asks(self):
+    def test_all_callers_are_held_alike(self):
         """Other potential attackers in this kind of scenario could be popular browser extensions that are updated to a
         version with a similar bug, or your own website making AJAX requests to itself. The Anti-DDoS mechanism we
         describe in this RFC can help deal with these unintentional attacks in addition to malicious attacks."""
@@ -150,7 +150,7 @@ class TestBackground:
         assert [several.get(headers={"Origin": page}) for page in ("https://b.example", HOST, "null")] == [False] * 3
         assert not several.get()
 
-    def test_what_goes_round_it_is_not_held(self):
+    def test_requests_outside_the_transport_are_not_held(self):
         """It should be noted that DDoS attacks by software not running on top of a User-Agent are not affected by this
         mechanism; native software or other application software with low-level network access could always bypass any
         mechanisms put in place by the User-Agent."""
@@ -314,7 +314,7 @@ class TestBehaviours:
                 respond(throttle, 200, now=NOW + second, Retry_After="30")
         assert pings == [0, 30, 60, 90]
 
-    def test_a_header_says_how_to_bucket(self):
+    def test_a_header_declares_the_bucket(self):
         """An HTTP response header is provided that lets the web server indicate how to bucket the current throttling
         target in the anti-DDoS mechanism. By default, the mechanism observes HTTP response codes on a per throttling
         target basis, i.e. by looking at the URL being requested, minus the query parameters."""

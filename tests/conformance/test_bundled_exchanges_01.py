@@ -546,7 +546,7 @@ class TestLoadResponse:
         response_error(response(fields({b"content-type": None})), "3.4 step 9")
         response_error(response(fields({b"content-type": None}), b""), "3.4 step 9")
 
-    def test_step_9_nobody_sniffs(self):
+    def test_step_9_content_is_not_sniffed(self):
         """The client MUST interpret the following payload as this specified media type instead of trying to sniff a
         media type from the bytes of the payload, for example by appending an artificial "X-Content-Type-Options:
         nosniff" header field ([FETCH]) to "headers"."""

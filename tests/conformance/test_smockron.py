@@ -517,7 +517,7 @@ class TestFaultTolerance:
         assert verdicts == {Status.ACCEPTED}
 
     @pytest.mark.parametrize("lost", range(1, 8))
-    def test_lost_messages_hold_nobody(self, lost):
+    def test_lost_messages_cause_no_hold(self, lost):
         """If accounting messages are dropped, the master may think that the number of requests to a domain is less than
         it is. […] requests might be allowed that would have been dropped in the ideal case of a master that responds
         instantly, but no requests will be delayed or rejected that would not have been otherwise."""

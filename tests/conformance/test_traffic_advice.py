@@ -165,7 +165,7 @@ class TestIdentity:
         assert proxy == ("PollyPrefetchProxy", "prefetch-proxy", "*")
         assert AgentIdentity.of("PollyBot") == ("PollyBot", "*")
 
-    def test_a_brand_name_is_said(self):
+    def test_a_brand_name_is_sent(self):
         """Each agent should have an brand name that specifically identifies it (such as PollyPrefetchProxy)."""
         request = advice_request(ORIGIN, AgentIdentity.of("PollyPrefetchProxy"))
         assert ("User-Agent", "PollyPrefetchProxy") in request.fields
@@ -474,7 +474,7 @@ class TestInterpretation:
         renewed = cache.received(again, AdviceResponse(304, [], None), now=NOW + 3600)
         assert (renewed.result, renewed.fresh_until) == (AdviceEntry(fraction=0.5), NOW + 7200)
 
-    def test_null_is_no_advice(self, courteous):
+    def test_null_means_no_advice(self, courteous):
         """If the result is null, then no advice was received. Agents should adopt their default behavior."""
         assert advised(response(404)).release_time(1.0) == ASAP
         assert is_sent(courteous(b"nothing")[0])
@@ -552,7 +552,7 @@ class TestInterpretation:
             permits(AdviceEntry(fraction=0.4), draw) for draw in draws if permits(AdviceEntry(fraction=0.2), draw)
         )
 
-    def test_nobody_is_preferred(self):
+    def test_every_client_is_treated_alike(self):
         """Agents should avoid approaches which might bias the permitted connections or requests in ways that might make
         this scaling non-linear (e.g., by preferring certain kinds of connection or user)."""
         clients = [b"192.0.2.%d" % number for number in range(200)]
@@ -740,7 +740,7 @@ class TestProxy:
 
         run(scenario)
 
-    def test_nothing_of_a_client_is_said(self):
+    def test_the_origin_learns_nothing_about_the_client(self):
         """Most privacy considerations are expected to be particular to the agents in question (for example, proxies
         inspecting traffic they carry)."""
 
