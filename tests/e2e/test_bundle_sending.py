@@ -13,7 +13,7 @@ import pytest
 import trustme
 
 from headgate.config.tree import Timeouts
-from headgate.origin.bundle import Publication, Storefront
+from headgate.origin.bundle import BundleServer, ReloadingBundle
 from headgate.origin.gateway.file_response import FileResponse
 from tests import signers, webbundles
 from tests.e2e.scripted import PATIENCE, agent_at, gateway_running, until
@@ -37,7 +37,7 @@ def huge(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @asynccontextmanager
 async def storefront(site: Path, *, unpack: bool = True, **settings: Any) -> Any:
-    front = Storefront(Publication(site), unpack=unpack)
+    front = BundleServer(ReloadingBundle(site), unpack=unpack)
     settings["local"] = lambda one: front.answer(one.method, one.host, one.target, one.fields)
     async with gateway_running(9, **settings) as gateway:
         yield gateway

@@ -159,7 +159,7 @@ def test_replaced_bundle_is_served_and_an_invalid_one_is_logged(tmp_path, site, 
         assert ask(base, "/").headers["ETag"] != etag
         (tmp_path / "no.wbn").write_bytes(b"no bundle")
         (tmp_path / "no.wbn").rename(site)
-        running.wait_for(r"^headgate: .*site\.wbn: .*; what was served before is served on$")
+        running.wait_for(r"^headgate: .*site\.wbn: .*; the bundle loaded before is still served$")
         assert ask(base, "/").body == b"new"
 
 

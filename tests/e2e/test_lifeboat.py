@@ -143,7 +143,7 @@ def test_invalid_bundle_keeps_the_old_one_and_is_logged(gate, tmp_path):
     spent(gate)
     (tmp_path / "no.wbn").write_bytes(b"no bundle")
     (tmp_path / "no.wbn").rename(tmp_path / "site.wbn")
-    gate.wait_for(r"^headgate: site\.wbn: .*; what was served before is served on$")
+    gate.wait_for(r"^headgate: site\.wbn: .*; the bundle loaded before is still served$")
     assert gate.get("/").body == PAGE
     gate.process.send_signal(signal.SIGHUP)
     gate.wait_for(r"^headgate: bundle\[0\]\.file: site\.wbn is not a valid .*; the configuration in force stays")

@@ -10,8 +10,8 @@ from headgate.config import Address
 from headgate.http.h1 import RequestHead
 from headgate.limit import Gatekeeper
 from headgate.origin import Rejections, Routes, client_address
-from headgate.origin.bundle import Publication, Storefront
-from headgate.origin.bundle.storefront import METHODS
+from headgate.origin.bundle import BundleServer, ReloadingBundle
+from headgate.origin.bundle.server import METHODS
 from headgate.origin.gateway import Gateway
 from headgate.origin.response import Response
 from headgate.runtime.backend import Backend
@@ -34,19 +34,19 @@ def run_bundle_server(path: str, *, listen: str, unpack: bool = False, profile: 
     leaves the previous one in force, with a message on stderr. Raises `BundleError` and `OSError` for a file that
     cannot be served, and `ConfigurationError` for an address that is not available.
     """
-    publication = Publication(path, profile=profile, complain=lambda message: write_line(f"headgate: {message}"))
-    return run_server(_BundleServer(publication, Address.parse(listen), unpack=unpack))
+    bundle = ReloadingBundle(path, profile=profile, complain=lambda message: write_line(f"headgate: {message}"))
+    return run_server(_BundleServer(bundle, Address.parse(listen), unpack=unpack))
 
 
 class _BundleServer(Server):
     """A bundle in its life-cycle."""
 
-    def __init__(self, publication: Publication, address: Address, *, unpack: bool) -> None:
+    def __init__(self, bundle: ReloadingBundle, address: Address, *, unpack: bool) -> None:
         super().__init__()
-        self._publication = publication
-        self._content = Storefront(publication, unpack=unpack)
+        self._bundle = bundle
+        self._content = BundleServer(bundle, unpack=unpack)
         self._gateway = _new_gateway(self._content)
-        self.backend = _BundleProcess(self._gateway, publication, address)
+        self.backend = _BundleProcess(self._gateway, bundle, address)
 
     async def start(self, lifecycle: Lifecycle) -> None:  # noqa: ARG002  # there is no admin listener
         self.closing.push_async_callback(self.backend.close)
@@ -57,15 +57,15 @@ class _BundleServer(Server):
         self.log(f"ready http://{Address(*self._gateway.addresses[0])}/{name}")
 
     async def reload(self) -> None:
-        await self._publication.renew(at_once=True)
+        await self._bundle.renew(at_once=True)
 
 
 class _BundleProcess(Backend):
     """The gateway, and the check for a replaced file."""
 
-    def __init__(self, gateway: Gateway, publication: Publication, address: Address) -> None:
+    def __init__(self, gateway: Gateway, bundle: ReloadingBundle, address: Address) -> None:
         self._gateway = gateway
-        self._publication = publication
+        self._bundle = bundle
         self._address = address
         self._checking: asyncio.Task[None] | None = None
 
@@ -93,10 +93,10 @@ class _BundleProcess(Backend):
         """Load the file again when it is replaced."""
         while True:
             await asyncio.sleep(_CHECK_INTERVAL)
-            await self._publication.renew(at_once=True)
+            await self._bundle.renew(at_once=True)
 
 
-def _new_gateway(content: Storefront) -> Gateway:
+def _new_gateway(content: BundleServer) -> Gateway:
     def respond(request: RequestHead) -> Response:
         return content.answer(request.method, request.host, request.target, request.fields)
 

@@ -1,12 +1,12 @@
-"""Serving bundles: the file as it is, the site inside it, and a lifeboat for requests that are turned away.
+"""Serve bundles: the file, the site inside it, and a lifeboat for rejected requests.
 
-`BundleApp` serves with any ASGI server, `Storefront` with the gateway's own protocol, and `Shelf` inside a gate.
+`BundleApp` is an ASGI application, `BundleServer` has the gateway's own interface, `GateBundles` is for a gate.
 """
 
-from headgate.origin.bundle.app import BundleApp
-from headgate.origin.bundle.edition import Edition
-from headgate.origin.bundle.publication import Publication
-from headgate.origin.bundle.shelf import Lifeboat, Shelf
-from headgate.origin.bundle.storefront import Storefront
+from headgate.origin.bundle.asgi import BundleApp
+from headgate.origin.bundle.gate_bundles import GateBundles, Lifeboat
+from headgate.origin.bundle.reloading import ReloadingBundle
+from headgate.origin.bundle.server import BundleServer
+from headgate.origin.bundle.snapshot import BundleSnapshot
 
-__all__ = ["BundleApp", "Edition", "Lifeboat", "Publication", "Shelf", "Storefront"]
+__all__ = ["BundleApp", "BundleSnapshot", "Lifeboat", "ReloadingBundle", "GateBundles", "BundleServer"]

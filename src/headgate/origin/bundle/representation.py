@@ -1,4 +1,4 @@
-"""From what is to be served, and what was asked of it, to a whole response."""
+"""Answer GET and HEAD with a representation: preconditions and ranges."""
 
 from collections.abc import Iterable
 
@@ -11,12 +11,12 @@ from headgate.origin.response import Response, problem
 __all__ = ["NOSNIFF", "SMALL", "Representation", "refusal", "respond"]
 
 SMALL = 65_536
-"""Bytes of content that are read at once; more is sent from the file, piece by piece."""
+"""Bytes of content that are read at once; longer content is sent from the file in pieces."""
 
 NOSNIFF = (b"x-content-type-options", b"nosniff")
 
 _WITH_PRECONDITIONS = frozenset({200, 203})
-# 9110 15.4.5: what a 304 must repeat of the 200; the rest tells of content that is not there.
+# 9110 15.4.5: what a 304 must repeat of the 200; other fields describe content that is not sent.
 _OF_304 = frozenset({
     b"cache-control", b"content-location", b"etag", b"expires", b"vary", b"x-content-type-options", b"headgate-source",
 })  # fmt: skip
@@ -24,7 +24,7 @@ _PROBLEM = b"application/problem+json"
 
 
 class Representation(msgspec.Struct, frozen=True):
-    """What there is to answer with when nothing is asked of it."""
+    """A response to a request without preconditions and ranges."""
 
     status: int
     fields: tuple[tuple[bytes, bytes], ...]
@@ -35,16 +35,16 @@ class Representation(msgspec.Struct, frozen=True):
 
 
 def respond(representation: Representation, method: bytes, fields: Iterable[tuple[bytes, bytes]]) -> Response:
-    """Answer a GET or HEAD with these `fields`, all preconditions and ranges considered.
+    """Answer a GET or HEAD with these `fields`, with preconditions and ranges.
 
-    Raises `OSError` when the content cannot be read any more.
+    Raises `OSError` if the content cannot be read.
     """
     part = representation.part
     own = list(representation.fields)
     if part is None:
         return Response(representation.status, own, b"")
     if representation.status not in _WITH_PRECONDITIONS:
-        # 9110 13.2.1: what would not have been a success without preconditions has none.
+        # 9110 13.2.1: preconditions apply only where the response without them is a success.
         return _with_content(representation.status, own, part, method)
     own.append((b"accept-ranges", b"bytes"))
     status, start, stop = evaluate(method, fields, representation.validators, part.length)
@@ -55,20 +55,21 @@ def respond(representation: Representation, method: bytes, fields: Iterable[tupl
         return _with_content(206, own, part.cut(start, stop), method)
     if status == 304:
         return Response(304, [field for field in own if field[0] in _OF_304], b"")
-    response = refusal(status, "What was asked for is not there", _WHY[status])
+    response = refusal(status, _TITLES[status], _DETAILS[status])
     if status == 416:
         response.fields.append((b"content-range", b"bytes */%d" % part.length))
     return response
 
 
-_WHY = {
-    412: "It is not, or no longer, in the state that the request is meant for.",
-    416: "The range begins behind the last byte.",
+_TITLES = {412: "Precondition failed", 416: "Range not satisfiable"}
+_DETAILS = {
+    412: "If-Match or If-Unmodified-Since does not match.",
+    416: "The range starts past the end.",
 }
 
 
 def refusal(status: int, title: str, detail: str, *, allow: bytes = b"") -> Response:
-    """Answer a request that nothing here answers, in plain words."""
+    """Return an error as problem details."""
     response = problem(status, title, detail, _PROBLEM)
     response.fields.append(NOSNIFF)
     if allow:
@@ -82,5 +83,5 @@ def _with_content(status: int, fields: list[tuple[bytes, bytes]], part: BodySour
         return Response(status, fields, b"")
     if part.length <= SMALL:
         return Response(status, fields, part.read())
-    part.read(0, 1)  # an error now is an answer; while the content is sent, it only ends the connection
+    part.read(0, 1)  # an error now can be answered; later it can only close the connection
     return Response(status, fields, b"", part)

@@ -15,7 +15,7 @@ from headgate.origin.gateway import Gateway, TlsKeys
 from headgate.runtime.gate.bundle_loader import load_bundles
 
 if TYPE_CHECKING:
-    from headgate.origin.bundle import Shelf
+    from headgate.origin.bundle import GateBundles
 
 __all__ = [
     "CATCH_ALL",
@@ -101,7 +101,7 @@ def require_gate(tree: Configuration) -> None:
 
 
 def build_gateway(
-    tree: Configuration, composed: Composition, gatekeeper: Gatekeeper, bundles: "Shelf | None" = None
+    tree: Configuration, composed: Composition, gatekeeper: Gatekeeper, bundles: "GateBundles | None" = None
 ) -> Gateway:
     """Build the gateway; it does not listen yet. Raises `ConfigurationError` for an invalid origin."""
     gate = tree.gate

@@ -11,14 +11,14 @@ from headgate.errors import BundleError, ConfigurationError
 from headgate.origin.routes import plain_path
 
 if TYPE_CHECKING:
-    from headgate.origin.bundle import Publication, Shelf
+    from headgate.origin.bundle import GateBundles, ReloadingBundle
 
 __all__ = ["load_bundles"]
 
 
 def load_bundles(
-    tree: Configuration, old: "Shelf | None" = None, *, complain: Callable[[str], None] = lambda _message: None
-) -> "Shelf | None":
+    tree: Configuration, old: "GateBundles | None" = None, *, complain: Callable[[str], None] = lambda _message: None
+) -> "GateBundles | None":
     """Load the bundles of `tree`, except files that `old` has loaded and that are unchanged; None without bundles.
 
     `complain` is called when the file of one is later replaced by an invalid one. Raises `ConfigurationError` for an
@@ -26,22 +26,22 @@ def load_bundles(
     """
     if not tree.bundle:
         return None
-    from headgate.origin.bundle import Lifeboat, Shelf
+    from headgate.origin.bundle import GateBundles, Lifeboat
 
-    known = {(one.path, one.profile): one for one in (old.publications if old is not None else ()) if one.is_current}
-    published: dict[bytes, Publication] = {}
+    known = {(one.path, one.profile): one for one in (old.bundles if old is not None else ()) if one.is_current}
+    published: dict[bytes, ReloadingBundle] = {}
     lifeboats = []
     for index, section in enumerate(tree.bundle):
         where = f"bundle[{index}]"
         _check(section, where)
-        publication = known.get((section.file, section.profile)) or _load(section, where, complain)
+        bundle = known.get((section.file, section.profile)) or _load(section, where, complain)
         if section.path.encode() in published:
             raise ConfigurationError(f"{where}.path: {section.path!r} is taken; each bundle has its own path")
         if section.path:
-            published[section.path.encode()] = publication
+            published[section.path.encode()] = bundle
         if section.lifeboat:
-            lifeboats.append(Lifeboat(publication, section.hosts))
-    return Shelf(published, lifeboats)
+            lifeboats.append(Lifeboat(bundle, section.hosts))
+    return GateBundles(published, lifeboats)
 
 
 def _explain(error: BundleError | OSError, path: str, profile: str) -> str:
@@ -50,21 +50,21 @@ def _explain(error: BundleError | OSError, path: str, profile: str) -> str:
         return f"{path}: {error.strerror.lower() if error.strerror else error}; name a readable file"
     message = f"{path} is not a valid bundle: {error.reason} at byte {error.offset} ({error.step})"
     if profile == "strict" and error.kind == "format":
-        from headgate.origin.bundle import Edition
+        from headgate.origin.bundle import BundleSnapshot
 
         try:
-            Edition(path, profile="compat")
+            BundleSnapshot(path, profile="compat")
         except (BundleError, OSError):
             return message
         return f"{message}; profile compat accepts it, as it accepts what the published tools write"
     return message
 
 
-def _load(section: BundleSection, where: str, complain: Callable[[str], None]) -> "Publication":
-    from headgate.origin.bundle import Publication
+def _load(section: BundleSection, where: str, complain: Callable[[str], None]) -> "ReloadingBundle":
+    from headgate.origin.bundle import ReloadingBundle
 
     try:
-        return Publication(section.file, profile=section.profile, complain=complain)
+        return ReloadingBundle(section.file, profile=section.profile, complain=complain)
     except (BundleError, OSError) as error:
         raise ConfigurationError(f"{where}.file: {_explain(error, section.file, section.profile)}") from None
 

@@ -204,7 +204,7 @@ class GateProcess(Backend):
         while True:
             await asyncio.sleep(_BUNDLE_CHECK_INTERVAL)
             if self._bundles is not None:
-                self._bundles.look()
+                self._bundles.check()
 
     def _new_link(self, tree: Configuration, composed: Composition) -> GatekeeperLink | None:
         names = [domain.name for domain in composed.domains]

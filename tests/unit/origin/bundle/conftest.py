@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.origin.bundle.edition import Edition
+from headgate.origin.bundle.snapshot import BundleSnapshot
 from tests import webbundles
 
 
@@ -17,10 +17,10 @@ def bundle(tmp_path):
 
 
 @pytest.fixture
-def edition(bundle):
+def snapshot(bundle):
     """Return the function that writes a bundle, and opens it."""
 
-    def opened(*exchanges, profile="strict", **options) -> Edition:
-        return Edition(bundle(*exchanges, **options), profile=profile)
+    def opened(*exchanges, profile="strict", **options) -> BundleSnapshot:
+        return BundleSnapshot(bundle(*exchanges, **options), profile=profile)
 
     return opened

@@ -5,16 +5,16 @@ import pytest
 
 from headgate.errors import BundleError
 from headgate.http.h1 import RequestLimits, parse_request_head
-from headgate.origin.bundle.publication import Publication
-from headgate.origin.bundle.shelf import Lifeboat
-from headgate.origin.bundle.storefront import Storefront
+from headgate.origin.bundle.gate_bundles import Lifeboat
+from headgate.origin.bundle.reloading import ReloadingBundle
+from headgate.origin.bundle.server import BundleServer
 from headgate.origin.gateway.responses import serialize
 from tests.malformed import QUARTERS, named
 
 
 def targets(publication):
     """Yield a host and a request target for every URL in the bundle."""
-    for url in publication.edition.metadata.requests:
+    for url in publication.snapshot.metadata.requests:
         host, _, path = url.partition("://")[2].partition("/")
         yield host.encode("ascii") or b"a", b"/" + path.encode("ascii")
 
@@ -47,10 +47,10 @@ def test_responses_from_each_case_are_valid_messages(tmp_path, part):
 
 def check_responses(path, profile):
     try:
-        publication = Publication(path, profile=profile)
+        publication = ReloadingBundle(path, profile=profile)
     except BundleError:
         return
-    front, boat = Storefront(publication, unpack=True), Lifeboat(publication, ["*"])
+    front, boat = BundleServer(publication, unpack=True), Lifeboat(publication, ["*"])
     for host, target in [*targets(publication), (b"a", b"/site.wbn"), (b"a", b"/none")]:
         for method in ("GET", "HEAD"):
             read_whole(front.answer(method.encode(), host, target, []), method)

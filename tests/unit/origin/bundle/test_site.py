@@ -1,9 +1,9 @@
 import pytest
 
 from headgate.errors import ResponseError
-from headgate.origin.bundle.edition import Edition
+from headgate.origin.bundle.header_filter import Unservable, site_headers
 from headgate.origin.bundle.site import ANY_HOST, NotAcceptable, Site
-from headgate.origin.bundle.stored import Unservable, for_site
+from headgate.origin.bundle.snapshot import BundleSnapshot
 from tests.malformed import parts
 from tests.webbundles import HTML, SITE
 
@@ -37,8 +37,8 @@ def payload(site, target=b"/", host=b"site.example", *fields):
 
 
 @pytest.fixture
-def two(edition):
-    return Site(edition(*TWO_SITES), for_site)
+def two(snapshot):
+    return Site(snapshot(*TWO_SITES), site_headers)
 
 
 @pytest.mark.parametrize(
@@ -71,11 +71,11 @@ def test_a_host_gets_its_own_site_and_no_other(two, host, page):
     assert payload(two, b"/", host) == page
 
 
-def test_further_hosts_stand_for_the_primary_url(edition):
-    site = Site(edition(*TWO_SITES), for_site, hosts=["WWW.site.example"])
+def test_further_hosts_stand_for_the_primary_url(snapshot):
+    site = Site(snapshot(*TWO_SITES), site_headers, hosts=["WWW.site.example"])
     assert payload(site, b"/", b"www.site.example:80") == b"home"
     assert payload(site, b"/", b"third.example") is None
-    everybody = Site(edition(*TWO_SITES), for_site, hosts=[ANY_HOST])
+    everybody = Site(snapshot(*TWO_SITES), site_headers, hosts=[ANY_HOST])
     assert payload(everybody, b"/", b"third.example") == b"home"
     assert payload(everybody, b"/", b"other.example") == b"other home"
 
@@ -99,25 +99,25 @@ def test_paths_are_those_of_one_origin(two):
         ("//a", b"//a"),
     ],
 )
-def test_a_target_is_the_url_that_the_whatwg_parser_makes_of_it(edition, stored, target):
-    site = Site(edition({"url": f"{SITE}{stored}", "payload": b"x"}), for_site)
+def test_a_target_is_the_url_that_the_whatwg_parser_makes_of_it(snapshot, stored, target):
+    site = Site(snapshot({"url": f"{SITE}{stored}", "payload": b"x"}), site_headers)
     assert payload(site, target) == b"x"
 
 
 @pytest.mark.parametrize("target", [b"/a", b"/a?", b"/a?b=d", b"/A?b=c", b"*", b"@evil.example/", b":1/", b"\xff"])
-def test_any_other_target_has_nothing(edition, target):
-    site = Site(edition({"url": "/a?b=c", "payload": b"x"}), for_site)
+def test_any_other_target_has_nothing(snapshot, target):
+    site = Site(snapshot({"url": "/a?b=c", "payload": b"x"}), site_headers)
     assert payload(site, target) is None
 
 
-def test_http_and_https_of_one_host_are_one_site_of_which_the_primary_url_is_first(edition):
+def test_http_and_https_of_one_host_are_one_site_of_which_the_primary_url_is_first(snapshot):
     both = {"url": "http://site.example/", "payload": b"plain"}, {"url": f"{SITE}/", "payload": b"secure"}
     for primary, page in ((f"{SITE}/", b"secure"), ("http://site.example/", b"plain")):
-        site = Site(edition(*both, primary=primary), for_site)
+        site = Site(snapshot(*both, primary=primary), site_headers)
         assert payload(site) == page
         assert payload(site, b"/", b"site.example:80") == b"plain"
         assert payload(site, b"/", b"site.example:443") == b"secure"
-    elsewhere = Site(edition(*both, {"url": f"{OTHER}/"}, primary=f"{OTHER}/"), for_site)
+    elsewhere = Site(snapshot(*both, {"url": f"{OTHER}/"}, primary=f"{OTHER}/"), site_headers)
     assert payload(elsewhere) == b"secure"
 
 
@@ -131,47 +131,47 @@ def test_http_and_https_of_one_host_are_one_site_of_which_the_primary_url_is_fir
         ([(b"accept-language", b"de")], b"identity;en"),
     ],
 )
-def test_variants_are_chosen_by_what_is_accepted(edition, fields, page):
-    site = Site(edition(*variants()), for_site)
+def test_variants_are_chosen_by_what_is_accepted(snapshot, fields, page):
+    site = Site(snapshot(*variants()), site_headers)
     for _ in range(2):  # the second time from what is kept
         found = site.representation(b"site.example", b"/v", fields)
         assert found.part.read() == page
         assert dict(found.fields)[b"vary"] == b"Accept-Encoding, Accept-Language"
 
 
-def test_without_a_variant_that_is_acceptable_there_is_none(edition):
+def test_without_a_variant_that_is_acceptable_there_is_none(snapshot):
     only = {"variants": "Accept-Encoding;gzip", "variant_key": "gzip", "payload": b"x"}
-    site = Site(edition({"url": "/v", **only}), for_site)
+    site = Site(snapshot({"url": "/v", **only}), site_headers)
     assert payload(site, b"/v", b"site.example", (b"accept-encoding", b"gzip")) == b"x"
     for fields in ([], [(b"accept-encoding", b"identity")], [(b"accept-encoding", b"br, gzip;q=0")]):
         with pytest.raises(NotAcceptable):
             payload(site, b"/v", b"site.example", *fields)
 
 
-def test_a_stored_tag_stands_and_one_that_several_variants_share_is_weak(edition):
+def test_a_stored_tag_stands_and_one_that_several_variants_share_is_weak(snapshot):
     plain = {"url": "/plain", "headers": HTML | {"etag": '"a"'}, "payload": b"x"}
     weak = {"url": "/weak", "headers": HTML | {"etag": 'W/"a"'}, "payload": b"x"}
-    site = Site(edition(plain, weak, *variants(etag='"a"')), for_site)
+    site = Site(snapshot(plain, weak, *variants(etag='"a"')), site_headers)
     tags = [site.representation(b"", target, []).validators.etag for target in (b"/plain", b"/weak", b"/v")]
     assert tags == [b'"a"', b'W/"a"', b'W/"a"']
 
 
-def test_without_a_stored_tag_each_response_has_its_own_and_loses_it_with_the_file(edition):
+def test_without_a_stored_tag_each_response_has_its_own_and_loses_it_with_the_file(snapshot):
     pages = [{"url": f"/{number}", "headers": HTML | {"etag": "none"}, "payload": b"x"} for number in range(3)]
 
     def tags(site):
         return [site.representation(b"", b"/%d" % number, []).validators.etag for number in range(3)]
 
-    first = tags(Site(edition(*pages), for_site))
+    first = tags(Site(snapshot(*pages), site_headers))
     assert len(set(first)) == 3
     assert all(tag.startswith(b'"') and tag.endswith(b'"') for tag in first)
-    assert tags(Site(edition(*pages), for_site)) == first
-    assert not set(first) & set(tags(Site(edition(*pages, {"url": "/more"}), for_site)))
+    assert tags(Site(snapshot(*pages), site_headers)) == first
+    assert not set(first) & set(tags(Site(snapshot(*pages, {"url": "/more"}), site_headers)))
 
 
-def test_what_cannot_be_sent_is_refused_and_the_rest_is_none_the_worse(edition):
+def test_what_cannot_be_sent_is_refused_and_the_rest_is_none_the_worse(snapshot):
     stored = [{"url": f"/{status}", "status": status, "payload": b"x"} for status in (101, 200, 206, 304, 204, 205)]
-    site = Site(edition(*stored), for_site)
+    site = Site(snapshot(*stored), site_headers)
     for target in (b"/101", b"/206", b"/304"):
         with pytest.raises(Unservable):
             payload(site, target)
@@ -186,27 +186,31 @@ def test_a_cut_file_has_the_responses_it_has(bundle):
     path = bundle({"url": "/", "payload": b"home"}, {"url": "/long", "payload": b"x" * 5000})
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) - 2000])
-    cut = Edition(path)
+    cut = BundleSnapshot(path)
     assert not cut.is_whole
-    site = Site(cut, for_site)
+    site = Site(cut, site_headers)
     assert payload(site) == b"home"
     with pytest.raises(Unservable, match="cut"):
         payload(site, b"/long")
     path.write_bytes(whole[: whole.index(b"x" * 5000) - 3])
     with pytest.raises(ResponseError):
-        payload(Site(Edition(path), for_site), b"/long")
+        payload(Site(BundleSnapshot(path), site_headers), b"/long")
 
 
-def test_nosniff_is_there_whatever_is_stored(edition):
-    site = Site(edition({"url": "/", "headers": HTML | {"x-content-type-options": "sniff"}, "payload": b"x"}), for_site)
+def test_nosniff_is_there_whatever_is_stored(snapshot):
+    site = Site(
+        snapshot({"url": "/", "headers": HTML | {"x-content-type-options": "sniff"}, "payload": b"x"}), site_headers
+    )
     fields = site.representation(b"", b"/", []).fields
     assert [value for name, value in fields if name == b"x-content-type-options"] == [b"nosniff"]
 
 
-def test_what_is_kept_is_bounded(edition, monkeypatch):
-    monkeypatch.setattr("headgate.origin.bundle.site._MOST_KEPT", 2)
+def test_what_is_kept_is_bounded(snapshot, monkeypatch):
+    monkeypatch.setattr("headgate.origin.bundle.site._MAX_CACHED", 2)
     long = {"url": "/long", "headers": HTML | {"x": "y" * 10_000}, "payload": b"long"}
-    site = Site(edition(*({"url": f"/{number}", "payload": b"%d" % number} for number in range(5)), long), for_site)
+    site = Site(
+        snapshot(*({"url": f"/{number}", "payload": b"%d" % number} for number in range(5)), long), site_headers
+    )
     for _ in range(2):
         for number in range(5):
             assert payload(site, b"/%d" % number) == b"%d" % number
@@ -217,9 +221,9 @@ def test_what_is_kept_is_bounded(edition, monkeypatch):
     assert list(site._kept) == [(f"{SITE}/3", None), (f"{SITE}/0", None)]
 
 
-def test_a_bundle_of_relative_urls_is_a_site_of_no_name(edition):
+def test_a_bundle_of_relative_urls_is_a_site_of_no_name(snapshot):
     options = {"version": "b2", "primary": "a", "manifest_url": None, "relative_urls": True}
-    site = Site(edition({"url": "a", "payload": b"a"}, **options), for_site)
+    site = Site(snapshot({"url": "a", "payload": b"a"}, **options), site_headers)
     assert payload(site, b"/a", b"127.0.0.1") == b"a"
     assert payload(site, b"/a", b"site.example") is None
 
@@ -241,9 +245,9 @@ def test_relative_urls_of_no_base_are_at_the_root(tmp_path, urls, served):
     index = parts.index(dict(zip(urls, places, strict=True)))
     path = tmp_path / "relative.wbn"
     path.write_bytes(parts.b2().having(primary=None, index=index, responses=parts.array(*stored)).written())
-    opened = Edition(path)
+    opened = BundleSnapshot(path)
     assert set(opened.metadata.requests) == set(urls)
-    site = Site(opened, for_site)
+    site = Site(opened, site_headers)
     assert {target: payload(site, target, b"127.0.0.1") for target in served} == served
     if "https://x.example/" in urls:
         assert payload(site, b"/", b"x.example") == b"https://x.example/"
@@ -260,29 +264,29 @@ APP = "isolated-app://aerugqztij5biqquuk3mfwpsaibuegaqcitgfchwuosuofdjabzqaaac"
         ("b1", "urn:x"), ("b2", None),
     ],
 )  # fmt: skip
-def test_the_primary_url_may_be_of_any_scheme(edition, version, primary):
+def test_the_primary_url_may_be_of_any_scheme(snapshot, version, primary):
     stored = {"url": APP + "/", "payload": b"home"}, {"url": APP + "/a?b", "payload": b"page"}
     options = {"version": version, "primary": primary, "manifest_url": f"{APP}/"}
-    site = Site(edition(*stored, **options), for_site)
+    site = Site(snapshot(*stored, **options), site_headers)
     for host in (b"", b"127.0.0.1:8080", b"localhost", b"[::1]"):
         assert payload(site, b"/", host) == b"home"
         assert payload(site, b"/a?b", host) == b"page"
     # No host of HTTP is called that, nor is it a site for others.
     for host in (APP.partition("://")[2].encode(), b"site.example"):
         assert payload(site, b"/", host) is None
-    everybody = Site(edition(*stored, **options), for_site, hosts=[ANY_HOST])
+    everybody = Site(snapshot(*stored, **options), site_headers, hosts=[ANY_HOST])
     assert payload(everybody, b"/", b"site.example") == b"home"
 
 
-def test_a_site_stands_for_local_hosts_before_what_no_host_is_called(edition):
+def test_a_site_stands_for_local_hosts_before_what_no_host_is_called(snapshot):
     stored = {"url": APP + "/", "payload": b"app"}, {"url": f"{SITE}/", "payload": b"home"}
     for primary, page in ((APP + "/", b"app"), (f"{SITE}/", b"home"), ("urn:x", b"home")):
-        site = Site(edition(*stored, primary=primary), for_site)
+        site = Site(snapshot(*stored, primary=primary), site_headers)
         assert payload(site, b"/", b"localhost") == page
         assert payload(site, b"/", b"site.example") == b"home"
 
 
-def test_redirects_of_an_isolated_app_stay_here(edition):
+def test_redirects_of_an_isolated_app_stay_here(snapshot):
     moved = {"url": APP + "/", "status": 301, "headers": HTML | {"location": APP + "/new"}, "payload": b""}
-    found = Site(edition(moved, primary=APP + "/"), for_site).representation(b"", b"/", [])
+    found = Site(snapshot(moved, primary=APP + "/"), site_headers).representation(b"", b"/", [])
     assert dict(found.fields)[b"location"] == b"/new"

@@ -25,7 +25,7 @@ def test_without_bundles_nothing_is_loaded():
 def test_bundle_is_published_or_a_lifeboat_or_both(site):
     both = load_bundles(tree(site, 'path = "/site.wbn"', "lifeboat = true"))
     assert list(both.published) == [b"/site.wbn"]
-    assert [boat.publication for boat in both.lifeboats] == list(both.published.values())
+    assert [boat.bundle for boat in both.lifeboats] == list(both.published.values())
     assert not load_bundles(tree(site, 'path = "/site.wbn"')).lifeboats
     assert not load_bundles(tree(site, "lifeboat = true")).published
 
@@ -80,11 +80,11 @@ def test_only_changed_files_are_loaded_again(tmp_path, site):
     first = load_bundles(parse(text))
     webbundles.write(other, {"url": "/", "payload": b"two"})
     second = load_bundles(parse(text), first)
-    kept, new = (boat.publication for boat in second.lifeboats)
-    assert kept is first.lifeboats[0].publication
-    assert new is not first.lifeboats[1].publication
+    kept, new = (boat.bundle for boat in second.lifeboats)
+    assert kept is first.lifeboats[0].bundle
+    assert new is not first.lifeboats[1].bundle
     compat = load_bundles(parse(text.replace("lifeboat = true\n[[", 'lifeboat = true\nprofile = "compat"\n[[')), first)
-    assert compat.lifeboats[0].publication is not kept
+    assert compat.lifeboats[0].bundle is not kept
 
 
 def test_invalid_replacement_is_logged(site):
@@ -93,8 +93,8 @@ def test_invalid_replacement_is_logged(site):
     site.unlink()
 
     async def look():
-        shelf.look()
-        await next(iter(shelf.publications)).renew()
+        shelf.check()
+        await next(iter(shelf.bundles)).renew()
 
     asyncio.run(look())
     assert len(told) == 1

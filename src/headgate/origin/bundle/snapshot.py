@@ -1,4 +1,4 @@
-"""One state of a bundle's file: opened, its metadata loaded, its responses read when they are asked for.
+"""A bundle's file at one time: opened, with its metadata; responses are read when they are requested.
 
 The file is read and never mapped (see `headgate.origin.file_slice`), and of a response only the head: payloads go from
 the file to the agent.
@@ -20,11 +20,11 @@ from headgate.bundle.model import Location, Profile, ResponseHead, VariantSet
 from headgate.bundle.reading.mi_decoding import DecodedContent, mi_decoding_parser
 from headgate.errors import BundleError, ResponseError
 from headgate.http.conditional import Validators
-from headgate.origin.bundle.proven import ProvenContent
+from headgate.origin.bundle.mi_content import MiContent
 from headgate.origin.bundle.representation import NOSNIFF, Representation
 from headgate.origin.file_slice import BodySource, FileSlice, FileState, OpenFile
 
-__all__ = ["Edition"]
+__all__ = ["BundleSnapshot"]
 
 _Result = TypeVar("_Result")
 
@@ -34,11 +34,11 @@ _VERSIONS = {"draft-01": b"1", "b1": b"b1", "b2": b"b2"}
 _PIECE = 1 << 20
 
 _LONG = 1 << 20
-"""Bytes of a response that is not checked while somebody waits."""
+"""Bytes of a response from which on it is verified in advance."""
 
 
-class Edition:
-    """See the module. Raises `BundleError` for what is no bundle, `OSError` for what cannot be read."""
+class BundleSnapshot:
+    """A bundle's file at one time; raises `BundleError`, and `OSError` for a file that cannot be read."""
 
     def __init__(self, path: str | os.PathLike[str], *, profile: Profile = "strict") -> None:
         self.profile = profile
@@ -54,14 +54,14 @@ class Edition:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the file has every byte that the bundle speaks of."""
+        """Whether the file has all bytes of the bundle."""
         return self._start + self.metadata.length <= self.file.size
 
     @cached_property
     def digest(self) -> bytes:
-        """What changes whenever a byte of the file does; the first to ask waits until all of it has been read.
+        """A digest of the file, which is read as a whole on first use.
 
-        Not the time it was modified at: files unpacked by tools that make builds reproducible all have the same.
+        Not the modification time: files of reproducible builds all have the same.
         """
         digest = hashlib.sha256()
         for offset in range(0, self.file.size, _PIECE):
@@ -70,7 +70,7 @@ class Edition:
 
     @cached_property
     def representation(self) -> Representation:
-        """Give the bundle itself, as it is served (3.2)."""
+        """The bundle itself, as it is served (3.2)."""
         # 9110 8.8.2.1: nothing is modified in the future.
         modified = min(self.state.modified // 10**9, int(time.time()))
         etag = b'"%b"' % self.digest
@@ -87,9 +87,9 @@ class Edition:
         return self._run(response_parser(location, profile=self.profile, fallback_url=self.metadata.primary_url))
 
     def content(self, location: Location, head: ResponseHead) -> tuple[dict[str, str], BodySource] | None:
-        """Give the headers and content of the response at a location as they were before they were signed.
+        """Return the headers and content of the response at a location, decoded if it was signed.
 
-        None when the payload is cut. Raises `ResponseError` for one that is not what its digest says, and `OSError` as
+        None if the payload is cut. Raises `ResponseError` for one that does not match its digest, and `OSError` as
         `OpenFile.read` does.
         """
         part = FileSlice(self.file, self._start + head.payload.offset, head.payload.length)
@@ -104,21 +104,21 @@ class Edition:
             raise found.with_traceback(None)
         if not found.layout.record_size:
             return found.headers, part
-        return found.headers, ProvenContent(part, found.layout, 0, found.layout.length)
+        return found.headers, MiContent(part, found.layout, 0, found.layout.length)
 
     def prepare(self) -> None:
-        """Do beforehand what takes its time, up to twice the time that reading the file takes."""
+        """Compute the digest and verify long responses in advance; reads the file twice at most."""
         _ = self.digest
         left = self.file.size
         for location in dict.fromkeys(found for found in self._locations() if found.length >= _LONG):
             left -= location.length
             if left < 0:
-                return  # Responses lie inside one another: there is no end to what such a file could ask for.
+                return  # The responses overlap: verifying all of them could take any time.
             with suppress(ResponseError):
                 self.content(location, self.head(location))
 
     def etag(self, location: Location) -> bytes:
-        """Give the entity tag of a response that has none: that of the file, and where in it the response is."""
+        """Return an entity tag for a response without one: the file's digest and the location."""
         return b'"%b-%x"' % (self.digest, location.offset)
 
     def _check(self, head: ResponseHead) -> DecodedContent | ResponseError:

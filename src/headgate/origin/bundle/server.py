@@ -1,6 +1,6 @@
-"""A bundle as a server of its own: the file at `/` and at its name, or the site inside it.
+"""Serve one bundle: the file at `/` and at its name, or the site inside it.
 
-This file knows neither ASGI nor sockets: from a request's method, host, target and fields to a whole response.
+Independent of ASGI and sockets: from a request's method, host, target and fields to a whole response.
 """
 
 import os
@@ -9,16 +9,16 @@ from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
 from headgate.errors import ResponseError
-from headgate.origin.bundle.publication import Publication
+from headgate.origin.bundle.header_filter import Unservable, site_headers
+from headgate.origin.bundle.reloading import ReloadingBundle
 from headgate.origin.bundle.representation import refusal, respond
 from headgate.origin.bundle.site import ANY_HOST, NotAcceptable, Site
-from headgate.origin.bundle.stored import Unservable, for_site
 from headgate.origin.response import Response
 
-__all__ = ["METHODS", "Storefront", "method_not_allowed", "publish"]
+__all__ = ["METHODS", "BundleServer", "method_not_allowed", "publish"]
 
 METHODS = b"GET, HEAD"
-"""What is served here, as Allow has it."""
+"""The methods that are served, for Allow."""
 
 _IS_SERVED = frozenset({b"GET", b"HEAD"})
 
@@ -27,35 +27,35 @@ def method_not_allowed(method: bytes) -> Response | None:
     """Refuse a method other than GET and HEAD; None for these."""
     if method in _IS_SERVED:
         return None
-    detail = "A bundle is there to be read: only GET and HEAD are served."
+    detail = "Only GET and HEAD are served."
     return refusal(405, "Method not allowed", detail, allow=METHODS)
 
 
-def publish(publication: Publication, method: bytes, fields: Sequence[tuple[bytes, bytes]]) -> Response:
+def publish(bundle: ReloadingBundle, method: bytes, fields: Sequence[tuple[bytes, bytes]]) -> Response:
     """Answer a request for the bundle itself."""
     refused = method_not_allowed(method)
     if refused is not None:
         return refused
     try:
-        return respond(publication.edition.representation, method, fields)
+        return respond(bundle.snapshot.representation, method, fields)
     except OSError:
         return _being_replaced()
 
 
-class Storefront:
-    """Answers every request there is for `publication`; with `unpack`, from the site inside it.
+class BundleServer:
+    """Answers all requests for `bundle`; with `unpack`, from the site inside it.
 
-    The site is that of the primary URL's origin, whatever the host is called here; a Host that names another origin
-    in the bundle gets that one's. The bundle stays at its name, unless the site has that path itself.
+    The site is that of the primary URL's origin, for any Host; one that names another origin in the bundle gets that
+    one's. The bundle itself stays at its name, unless the site has that path.
     """
 
-    def __init__(self, publication: Publication, *, unpack: bool = False) -> None:
-        self.publication = publication
-        self.name = Path(publication.absolute).name
-        """What the bundle is called under `/`, not escaped."""
+    def __init__(self, bundle: ReloadingBundle, *, unpack: bool = False) -> None:
+        self.bundle = bundle
+        self.name = Path(bundle.absolute).name
+        """The name of the bundle below `/`, not escaped."""
         self._unpack = unpack
-        self._edition = publication.edition
-        self._site = Site(self._edition, for_site, hosts=[ANY_HOST])
+        self._snapshot = bundle.snapshot
+        self._site = Site(self._snapshot, site_headers, hosts=[ANY_HOST])
         self._paths = {b"/" + os.fsencode(self.name)} | (set() if unpack else {b"/"})
 
     def answer(self, method: bytes, host: bytes, target: bytes, fields: Sequence[tuple[bytes, bytes]]) -> Response:
@@ -67,28 +67,28 @@ class Storefront:
         if found is not None:
             return found
         if unquote_to_bytes(target.partition(b"?")[0]) in self._paths:
-            return publish(self.publication, method, fields)
+            return publish(self.bundle, method, fields)
         where = "in the bundle" if self._unpack else f"here but /{self.name}"
-        return refusal(404, "Not found", f"There is nothing for that URL {where}.")
+        return refusal(404, "Not found", f"Nothing has that URL {where}.")
 
     def _unpacked(
         self, method: bytes, host: bytes, target: bytes, fields: Sequence[tuple[bytes, bytes]]
     ) -> Response | None:
-        if self.publication.edition is not self._edition:
-            self._edition = self.publication.edition
-            self._site = Site(self._edition, for_site, hosts=[ANY_HOST])
+        if self.bundle.snapshot is not self._snapshot:
+            self._snapshot = self.bundle.snapshot
+            self._site = Site(self._snapshot, site_headers, hosts=[ANY_HOST])
         try:
             found = self._site.representation(host, target, fields)
             return respond(found, method, fields) if found is not None else None
         except NotAcceptable as error:
-            return refusal(406, "Not acceptable", f"The bundle has variants for that URL, and {error}.")
+            return refusal(406, "Not acceptable", f"The bundle has variants for that URL: {error}.")
         except (Unservable, ResponseError) as error:
-            return refusal(502, "Bad response in the bundle", f"What it has for that URL is refused: {error}.")
+            return refusal(502, "Bad response in the bundle", f"The response for that URL is malformed: {error}.")
         except OSError:
             return _being_replaced()
 
 
 def _being_replaced() -> Response:
-    response = refusal(503, "The bundle is being replaced", "Its file has changed just now; ask again in a moment.")
+    response = refusal(503, "The bundle is being replaced", "The file has changed; try again in a moment.")
     response.fields.append((b"retry-after", b"1"))
     return response

@@ -3,9 +3,9 @@ import os
 
 import pytest
 
-from headgate.origin.bundle.publication import Publication
+from headgate.origin.bundle.reloading import ReloadingBundle
 from headgate.origin.bundle.representation import SMALL
-from headgate.origin.bundle.storefront import Storefront
+from headgate.origin.bundle.server import BundleServer
 from tests.webbundles import HTML, PAGE, SITE
 
 WEBBUNDLE = b"application/webbundle;v=b1"
@@ -30,13 +30,13 @@ def told(response):
 
 @pytest.fixture
 def front(bundle):
-    return Storefront(Publication(bundle()))
+    return BundleServer(ReloadingBundle(bundle()))
 
 
 @pytest.fixture
 def unpacked(bundle):
     def opened(*exchanges, **options):
-        return Storefront(Publication(bundle(*exchanges, **options)), unpack=True)
+        return BundleServer(ReloadingBundle(bundle(*exchanges, **options)), unpack=True)
 
     return opened
 
@@ -49,7 +49,7 @@ def test_the_bundle_is_at_its_name_and_at_the_root(front, target):
     response = ask(front, target)
     assert response.status == 200
     assert field(response, b"content-type") == WEBBUNDLE
-    assert response.body == front.publication.edition.file.read(0, front.publication.edition.file.size)
+    assert response.body == front.bundle.snapshot.file.read(0, front.bundle.snapshot.file.size)
 
 
 @pytest.mark.parametrize("target", [b"/other", b"/site.wbn/", b"/site", b"/SITE.wbn", b"/a/site.wbn", b"*"])
@@ -68,7 +68,7 @@ def test_what_is_only_like_them_is_neither(front, unpacked, target):
 @pytest.mark.parametrize("method", [b"POST", b"PUT", b"DELETE", b"OPTIONS", b"get", b"PROPFIND"])
 @pytest.mark.parametrize("unpack", [False, True])
 def test_other_methods_are_not_allowed(bundle, method, unpack):
-    front = Storefront(Publication(bundle()), unpack=unpack)
+    front = BundleServer(ReloadingBundle(bundle()), unpack=unpack)
     for target in (b"/", b"/site.wbn", b"/other"):
         response = ask(front, target, method=method)
         assert response.status == 405
@@ -77,7 +77,7 @@ def test_other_methods_are_not_allowed(bundle, method, unpack):
 
 
 def test_a_name_may_hold_anything(bundle):
-    front = Storefront(Publication(bundle(name="a b%é.wbn")))
+    front = BundleServer(ReloadingBundle(bundle(name="a b%é.wbn")))
     assert ask(front, b"/a%20b%25%C3%A9.wbn").status == 200
     assert told(ask(front, b"/x"))
 
@@ -122,19 +122,19 @@ def test_a_bundle_that_is_known_is_not_sent_again(front):
 def test_what_is_long_is_left_in_the_file(bundle):
     short, long = b"x" * SMALL, b"y" * (SMALL + 1)
     exchanges = {"url": "/short", "payload": short}, {"url": "/long", "payload": long}
-    front = Storefront(Publication(bundle(*exchanges)), unpack=True)
+    front = BundleServer(ReloadingBundle(bundle(*exchanges)), unpack=True)
     assert ask(front, b"/short").body == short
     response = ask(front, b"/long")
     assert response.body == b""
     assert response.source.read() == long
     assert ask(front, b"/long", (b"range", b"bytes=0-9")).body == long[:10]
     assert ask(front, b"/long", method=b"HEAD").source is None
-    assert ask(front, b"/site.wbn").source.length == front.publication.edition.file.size
+    assert ask(front, b"/site.wbn").source.length == front.bundle.snapshot.file.size
 
 
 def test_a_file_that_is_written_to_is_nobodys_answer(bundle):
     path = bundle({"url": "/", "payload": b"home"})
-    fronts = [Storefront(Publication(path), unpack=unpack) for unpack in (False, True)]
+    fronts = [BundleServer(ReloadingBundle(path), unpack=unpack) for unpack in (False, True)]
     for front in fronts:
         assert ask(front).status == 200
     os.truncate(path, 10)
@@ -201,22 +201,22 @@ def test_variants_vary_in_304_and_none_acceptable_is_told(unpacked):
     assert ask(front, b"/", gzip, (b"range", b"bytes=0-0"), (b"if-range", b'"a"')).status == 200
     refused = ask(front, b"/", (b"accept-encoding", b"identity"))
     assert refused.status == 406
-    assert "none of its variants is acceptable" in told(refused)
+    assert "none of them is acceptable" in told(refused)
 
 
 def test_a_response_that_is_refused_says_why_and_hides_no_other(unpacked):
     front = unpacked({"url": "/", "payload": PAGE}, {"url": "/bad", "status": 101, "payload": b"x"})
     refused = ask(front, b"/bad")
     assert refused.status == 502
-    assert "its status, 101, is that of no final response" in told(refused)
+    assert "its status 101 is not that of a final response" in told(refused)
     assert ask(front).body == PAGE
 
 
-def test_another_edition_is_another_site(bundle):
+def test_another_snapshot_is_another_site(bundle):
     path = bundle({"url": "/", "payload": b"one"})
-    front = Storefront(Publication(path), unpack=True)
+    front = BundleServer(ReloadingBundle(path), unpack=True)
     first = ask(front)
-    front.publication.edition = Publication(bundle({"url": "/", "payload": b"two"}, name="two.wbn")).edition
+    front.bundle.snapshot = ReloadingBundle(bundle({"url": "/", "payload": b"two"}, name="two.wbn")).snapshot
     second = ask(front)
     assert (first.body, second.body) == (b"one", b"two")
     assert field(first, b"etag") != field(second, b"etag")
@@ -227,7 +227,7 @@ def test_another_edition_is_another_site(bundle):
 def test_long_content_of_a_file_that_was_cut_is_not_promised(bundle, unpack, fields):
     """Else a client would get a 200 with a length, and a connection that ends before it."""
     path = bundle({"url": "/", "payload": b"x" * 200_000})
-    front = Storefront(Publication(path), unpack=unpack)
+    front = BundleServer(ReloadingBundle(path), unpack=unpack)
     assert ask(front, b"/", *fields).source is not None
     os.truncate(path, 1000)
     response = ask(front, b"/", *fields)

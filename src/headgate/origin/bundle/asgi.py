@@ -1,7 +1,7 @@
 """An ASGI application that serves a bundle, or the site inside it.
 
-Files go to the agent by the server's own means where it announces some, else in pieces that are read when the one
-before is on its way. Reading is done on the event loop, from what the system has in memory more often than not.
+Files are sent with the server's extension for that where it has one, else in pieces, each read after the one before was
+sent. Reads run on the event loop.
 """
 
 import asyncio
@@ -12,8 +12,8 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from headgate.bundle.model import Profile
-from headgate.origin.bundle.publication import Publication
-from headgate.origin.bundle.storefront import Storefront
+from headgate.origin.bundle.reloading import ReloadingBundle
+from headgate.origin.bundle.server import BundleServer
 from headgate.origin.file_slice import BodySource, FileSlice, file_state
 from headgate.origin.request_info import field_value
 from headgate.origin.response import Response
@@ -34,26 +34,26 @@ _log = logging.getLogger("headgate.origin.bundle")
 class BundleApp:
     """Serves the bundle at `path`, as `/` and as `/NAME`; with `unpack`, the site inside it instead.
 
-    A bundle that is replaced is noticed within a second; one that cannot be read leaves what was served before in
-    force, and is logged. Mounted below a path, it is that path which is `/`. Raises `BundleError` for a file that is no
-    bundle, and `OSError` for one that cannot be read.
+    A file that is replaced is reloaded within a second; if the new one cannot be read, the old one is served on and a
+    warning logged. Mounted below a path, that path is `/`. Raises `BundleError` for an invalid bundle, and `OSError`
+    for a file that cannot be read.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, unpack: bool = False, profile: Profile = "strict") -> None:
-        self._publication = Publication(path, profile=profile, complain=_log.warning)
-        self._storefront = Storefront(self._publication, unpack=unpack)
+        self._bundle = ReloadingBundle(path, profile=profile, complain=_log.warning)
+        self._server = BundleServer(self._bundle, unpack=unpack)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection of the server."""
         if scope["type"] == "http":
-            self._publication.look()
+            self._bundle.check()
             fields = list(scope["headers"])
-            response = self._storefront.answer(
+            response = self._server.answer(
                 scope["method"].encode(), field_value(fields, b"host") or b"", _target(scope), fields
             )
             await self._send(response, scope, receive, send)
         elif scope["type"] == "lifespan":
-            await _live(receive, send)
+            await _lifespan(receive, send)
         elif scope["type"] == "websocket":
             await receive()
             await send({"type": "websocket.close", "code": 1000})
@@ -70,32 +70,32 @@ class BundleApp:
         elif _SENDS_PARTS in extensions:
             await send({"type": _SENDS_PARTS, "file": part.file.raw, "offset": part.offset, "count": part.length})
         elif _SENDS_PATHS in extensions and self._is_whole(part):
-            await send({"type": _SENDS_PATHS, "path": self._publication.absolute})
+            await send({"type": _SENDS_PATHS, "path": self._bundle.absolute})
         else:
             await _stream(part, receive, send)
 
     def _is_whole(self, part: FileSlice) -> bool:
-        """Say whether a part is all of the file, and the file that a server would find at its path now."""
+        """Return whether a part is the whole file, and the path still leads to that file."""
         try:
-            now = file_state(self._publication.path)
+            now = file_state(self._bundle.path)
         except OSError:
             return False
         return now == part.file.state and (part.offset, part.length) == (0, now.size)
 
 
 async def _stream(part: BodySource, receive: Receive, send: Send) -> None:
-    """Send a part in pieces, for as long as there is somebody to send them to."""
-    gone = asyncio.ensure_future(_disconnected(receive))
+    """Send a part in pieces until the client disconnects."""
+    disconnected = asyncio.ensure_future(_disconnected(receive))
     try:
         for offset in range(0, part.length, _PIECE):
-            if gone.done():
+            if disconnected.done():
                 return
             size = min(_PIECE, part.length - offset)
-            # An error goes to the server, which ends the connection: the length that was promised is not reached.
+            # An error reaches the server, which closes the connection before the announced length is reached.
             piece = part.read(offset, offset + size)
             await send({"type": "http.response.body", "body": piece, "more_body": offset + size < part.length})
     finally:
-        gone.cancel()
+        disconnected.cancel()
 
 
 async def _disconnected(receive: Receive) -> None:
@@ -103,7 +103,7 @@ async def _disconnected(receive: Receive) -> None:
         pass
 
 
-async def _live(receive: Receive, send: Send) -> None:
+async def _lifespan(receive: Receive, send: Send) -> None:
     kinds: dict[str, Literal["startup", "shutdown"]] = {"lifespan.startup": "startup", "lifespan.shutdown": "shutdown"}
     while True:
         kind = kinds[(await receive())["type"]]
@@ -113,7 +113,7 @@ async def _live(receive: Receive, send: Send) -> None:
 
 
 def _target(scope: Scope) -> bytes:
-    """Give the path below where the application is mounted, and the query, as sent."""
+    """Return the path below the mount point, and the query, as sent."""
     path = scope.get("raw_path") or quote(scope["path"]).encode()
     root = quote(scope.get("root_path") or "").encode()
     if root and path.startswith(root):

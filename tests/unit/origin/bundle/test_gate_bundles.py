@@ -3,7 +3,7 @@ import os
 import pytest
 
 from headgate.http.h1 import RequestLimits, parse_request_head
-from headgate.origin.bundle import Lifeboat, Publication, Shelf
+from headgate.origin.bundle import GateBundles, Lifeboat, ReloadingBundle
 from tests.webbundles import HTML, PAGE
 
 BOUNDS = RequestLimits()
@@ -17,7 +17,7 @@ def request(target=b"/", *lines, method=b"GET", host=b"site.example"):
 @pytest.fixture
 def shelf(bundle):
     def opened(*exchanges, hosts=(), **options):
-        return Shelf({}, [Lifeboat(Publication(bundle(*exchanges, **options)), hosts)])
+        return GateBundles({}, [Lifeboat(ReloadingBundle(bundle(*exchanges, **options)), hosts)])
 
     return opened
 
@@ -26,7 +26,7 @@ def shelf(bundle):
 
 
 def test_a_bundle_is_at_its_path_for_every_host_and_nothing_else_is(bundle):
-    shelf = Shelf({b"/a b.wbn": Publication(bundle())}, [])
+    shelf = GateBundles({b"/a b.wbn": ReloadingBundle(bundle())}, [])
     for target in (b"/a%20b.wbn", b"/a%20b.wbn?x", b"/x/../a%20b.wbn"):
         for host in (b"site.example", b"third.example"):
             response = shelf.publish(request(target, host=host))
@@ -70,9 +70,9 @@ def test_a_stored_error_is_not_an_answer_to_a_rejected_request(shelf, status):
 
 
 def test_a_later_lifeboat_answers_where_an_earlier_one_has_an_error(bundle):
-    first = Publication(bundle({"url": "/", "status": 500, "payload": b"x"}, name="first.wbn"))
-    second = Publication(bundle({"url": "/", "payload": b"fine"}, name="second.wbn"))
-    assert Shelf({}, [Lifeboat(first), Lifeboat(second)]).rescue(request()).body == b"fine"
+    first = ReloadingBundle(bundle({"url": "/", "status": 500, "payload": b"x"}, name="first.wbn"))
+    second = ReloadingBundle(bundle({"url": "/", "payload": b"fine"}, name="second.wbn"))
+    assert GateBundles({}, [Lifeboat(first), Lifeboat(second)]).rescue(request()).body == b"fine"
 
 
 @pytest.mark.parametrize(
@@ -126,28 +126,30 @@ def test_a_part_of_the_origins_is_not_mended_with_a_part_of_this(shelf):
 
 
 def test_lifeboats_are_tried_in_order(bundle):
-    first = Publication(bundle({"url": "/", "payload": b"first"}, name="first.wbn"))
-    second = Publication(bundle({"url": "/", "payload": b"2"}, {"url": "/more", "payload": b"more"}, name="second.wbn"))
-    shelf = Shelf({}, [Lifeboat(first), Lifeboat(second)])
+    first = ReloadingBundle(bundle({"url": "/", "payload": b"first"}, name="first.wbn"))
+    second = ReloadingBundle(
+        bundle({"url": "/", "payload": b"2"}, {"url": "/more", "payload": b"more"}, name="second.wbn")
+    )
+    shelf = GateBundles({}, [Lifeboat(first), Lifeboat(second)])
     assert shelf.rescue(request(b"/")).body == b"first"
     assert shelf.rescue(request(b"/more")).body == b"more"
-    assert shelf.publications == {first, second}
+    assert shelf.bundles == {first, second}
 
 
 def test_further_hosts_are_answered_when_they_are_named(shelf):
     assert shelf(hosts=["*"]).rescue(request(host=b"third.example")).body == PAGE
 
 
-def test_another_edition_is_another_site(bundle):
-    publication = Publication(bundle({"url": "/", "payload": b"one"}))
-    shelf = Shelf({}, [Lifeboat(publication)])
+def test_another_snapshot_is_another_site(bundle):
+    publication = ReloadingBundle(bundle({"url": "/", "payload": b"one"}))
+    shelf = GateBundles({}, [Lifeboat(publication)])
     assert shelf.rescue(request()).body == b"one"
-    publication.edition = Publication(bundle({"url": "/", "payload": b"two"}, name="two.wbn")).edition
+    publication.snapshot = ReloadingBundle(bundle({"url": "/", "payload": b"two"}, name="two.wbn")).snapshot
     assert shelf.rescue(request()).body == b"two"
 
 
 def test_a_file_that_is_overwritten_rescues_nobody(bundle):
     path = bundle()
-    shelf = Shelf({}, [Lifeboat(Publication(path))])
+    shelf = GateBundles({}, [Lifeboat(ReloadingBundle(path))])
     os.truncate(path, 5)
     assert shelf.rescue(request()) is None

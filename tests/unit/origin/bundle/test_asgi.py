@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headgate.errors import FormatError
-from headgate.origin.bundle import BundleApp, Edition
+from headgate.origin.bundle import BundleApp, BundleSnapshot
 from tests.webbundles import PAGE
 
 LONG = b"0123456789abcdef" * 50_000
@@ -123,7 +123,7 @@ def test_a_server_that_sends_files_is_given_those_that_are_whole(long):
     assert part.body == long.read_bytes()[1:]
     # Another file at that path is not what the fields are about.
     content = long.read_bytes()
-    app._publication._look_at = float("inf")
+    app._bundle._check_at = float("inf")
     long.with_suffix(".new").write_bytes(b"x" * len(content))
     long.with_suffix(".new").rename(long)
     assert serve(app, scope("/", extensions={PATHSEND: {}})).body == content
@@ -154,13 +154,13 @@ def test_another_bundle_is_noticed_and_none_is_logged(bundle, caplog):
     app = BundleApp(path, unpack=True)
     assert serve(app, scope()).body == b"one"
     bundle({"url": "/", "payload": b"two"}, name="two.wbn").rename(path)
-    asyncio.run(app._publication.renew(at_once=True))
+    asyncio.run(app._bundle.renew(at_once=True))
     assert serve(app, scope()).body == b"two"
     path.write_bytes(b"none")
     with caplog.at_level(logging.WARNING):
-        asyncio.run(app._publication.renew(at_once=True))
+        asyncio.run(app._bundle.renew(at_once=True))
         assert serve(app, scope()).status == 503  # overwritten, not replaced: what was served is no more
-    assert "what was served before is served on" in caplog.text
+    assert "the bundle loaded before is still served" in caplog.text
 
 
 def test_no_request_waits_for_a_replaced_file_to_be_loaded(bundle, monkeypatch):
@@ -172,9 +172,9 @@ def test_no_request_waits_for_a_replaced_file_to_be_loaded(bundle, monkeypatch):
     def opened(path, profile):
         started.set()
         assert release.wait(30)
-        return Edition(path, profile=profile)
+        return BundleSnapshot(path, profile=profile)
 
-    monkeypatch.setattr("headgate.origin.bundle.publication._opened", opened)
+    monkeypatch.setattr("headgate.origin.bundle.reloading._open", opened)
 
     async def once() -> None:
         for _ in range(3):
@@ -186,7 +186,7 @@ def test_no_request_waits_for_a_replaced_file_to_be_loaded(bundle, monkeypatch):
         await app(scope(), server.receive, server.send)
         assert server.body == b"one"
         release.set()
-        await app._publication.renew()
+        await app._bundle.renew()
         server = Server()
         await app(scope(), server.receive, server.send)
         assert server.body == b"two"

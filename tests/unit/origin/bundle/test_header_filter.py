@@ -1,11 +1,18 @@
 import pytest
 
-from headgate.origin.bundle.stored import Unservable, check_status, for_lifeboat, for_site, lines, with_vary
+from headgate.origin.bundle.header_filter import (
+    Unservable,
+    add_vary,
+    check_status,
+    field_lines,
+    lifeboat_headers,
+    site_headers,
+)
 
 ORIGIN = "https://site.example"
 
 
-@pytest.mark.parametrize("dress", [for_site, for_lifeboat])
+@pytest.mark.parametrize("dress", [site_headers, lifeboat_headers])
 def test_nothing_that_frames_or_was_for_one_agent_is_sent(dress):
     stored = {
         "content-type": "text/html",
@@ -53,21 +60,21 @@ def test_nothing_that_frames_or_was_for_one_agent_is_sent(dress):
     ],
 )
 def test_redirects_within_the_site_stay_where_it_is_unpacked(location, sent):
-    assert for_site({"location": location}, ORIGIN)["location"] == sent
-    assert for_lifeboat({"location": location}, ORIGIN)["location"] == location
+    assert site_headers({"location": location}, ORIGIN)["location"] == sent
+    assert lifeboat_headers({"location": location}, ORIGIN)["location"] == location
 
 
 def test_a_lifeboat_says_what_it_is_and_is_asked_anew():
     stored = {"cache-control": "public, max-age=31536000", "expires": "Sun, 06 Nov 2094 08:49:37 GMT", "etag": '"a"'}
-    assert for_lifeboat(stored, ORIGIN) == {"cache-control": "no-cache", "etag": '"a"', "headgate-source": "bundle"}
-    assert for_lifeboat({"cache-control": "private, No-Store"}, ORIGIN)["cache-control"] == "no-store"
-    assert for_lifeboat({"headgate-source": "origin"}, ORIGIN)["headgate-source"] == "bundle"
-    assert for_site(stored, ORIGIN) == stored
+    assert lifeboat_headers(stored, ORIGIN) == {"cache-control": "no-cache", "etag": '"a"', "headgate-source": "bundle"}
+    assert lifeboat_headers({"cache-control": "private, No-Store"}, ORIGIN)["cache-control"] == "no-store"
+    assert lifeboat_headers({"headgate-source": "origin"}, ORIGIN)["headgate-source"] == "bundle"
+    assert site_headers(stored, ORIGIN) == stored
 
 
 def test_nothing_in_a_lifeboat_holds_agents_back():
     held = ("retry-after", "ratelimit", "ratelimit-policy", "ddos-bucket-with", "exponential-throttling")
-    assert set(for_lifeboat(dict.fromkeys(held, "9"), ORIGIN)) == {"cache-control", "headgate-source"}
+    assert set(lifeboat_headers(dict.fromkeys(held, "9"), ORIGIN)) == {"cache-control", "headgate-source"}
 
 
 @pytest.mark.parametrize("status", [0, 99, 100, 101, 103, 199, 206, 304, 600, 999])
@@ -92,7 +99,7 @@ def test_any_other_is_sent_as_stored(status):
 )
 def test_vary_names_what_chose(stored, sent):
     headers = dict(stored)
-    with_vary(headers, ["Accept-Encoding", "Accept-Language"])
+    add_vary(headers, ["Accept-Encoding", "Accept-Language"])
     assert headers["vary"] == sent
 
 
@@ -111,8 +118,8 @@ def test_vary_names_what_chose(stored, sent):
 )
 def test_a_field_that_could_not_stand_in_a_message_is_refused(name, value):
     with pytest.raises(Unservable):
-        lines({name: value})
+        field_lines({name: value})
 
 
 def test_values_go_out_as_the_bytes_they_came_in_as():
-    assert lines({"x": "a\tb \xe9\xff"}) == [(b"x", b"a\tb \xe9\xff")]
+    assert field_lines({"x": "a\tb \xe9\xff"}) == [(b"x", b"a\tb \xe9\xff")]

@@ -8,8 +8,8 @@ import pytest
 
 from headgate.errors import ResponseError
 from headgate.http.h1 import RequestLimits, parse_request_head
-from headgate.origin.bundle import BundleApp, Edition, Lifeboat, Publication, Shelf, Storefront
-from headgate.origin.bundle.proven import ProvenContent
+from headgate.origin.bundle import BundleApp, BundleServer, BundleSnapshot, GateBundles, Lifeboat, ReloadingBundle
+from headgate.origin.bundle.mi_content import MiContent
 from headgate.origin.bundle.representation import SMALL
 from tests import signers
 from tests.webbundles import BIG, HTML, PAGE
@@ -55,7 +55,7 @@ SITE = (
 
 
 def front(path):
-    return Storefront(Publication(path), unpack=True)
+    return BundleServer(ReloadingBundle(path), unpack=True)
 
 
 def ask(path, target, *fields, method=b"GET"):
@@ -96,7 +96,7 @@ def test_a_signed_site_is_served_as_it_was_before(bundle, signed, method, fields
 
 def test_any_part_of_what_is_sent_from_the_file_is_right(signed):
     found = ask(signed(), b"/long").source
-    assert isinstance(found, ProvenContent)
+    assert isinstance(found, MiContent)
     for start, stop in [(0, 1), (4095, 4097), (4096, 8192), (1, len(LONG)), (len(LONG), len(LONG)), (9, 9)]:
         assert found.read(start, stop) == LONG[start:stop]
         assert found.cut(start, stop).read() == LONG[start:stop]
@@ -126,7 +126,7 @@ def test_what_was_changed_is_refused(signed, url):
 
 
 def test_a_lifeboat_takes_a_signed_site_as_it_was_before(signed):
-    shelf = Shelf({}, [Lifeboat(Publication(signed(changed=["/short", "/big"])))])
+    shelf = GateBundles({}, [Lifeboat(ReloadingBundle(signed(changed=["/short", "/big"])))])
     rescued = shelf.rescue(request(b"/"))
     assert (rescued.status, rescued.body) == (200, PAGE)
     fields = dict(rescued.fields)
@@ -181,20 +181,20 @@ def test_what_is_long_is_checked_before_anybody_asks_and_once(signed, monkeypatc
 
 def test_responses_inside_one_another_are_not_read_for_ever(signed):
     """Preparing reads no more than the file has, whatever its index says."""
-    edition = Edition(signed())
+    snapshot = BundleSnapshot(signed())
     asked = []
-    original = edition.head
+    original = snapshot.head
 
     def head(location):
         asked.append(location)
         return original(location)
 
-    place = edition.metadata.requests[BASE + "/big"]
+    place = snapshot.metadata.requests[BASE + "/big"]
     for number in range(50):
-        edition.metadata.requests[f"{BASE}/{number}"] = type(place)(place.offset - number, place.length)
-    edition.head = head
-    edition.prepare()
-    assert sum(location.length for location in asked) <= edition.file.size
+        snapshot.metadata.requests[f"{BASE}/{number}"] = type(place)(place.offset - number, place.length)
+    snapshot.head = head
+    snapshot.prepare()
+    assert sum(location.length for location in asked) <= snapshot.file.size
 
 
 def test_a_refusal_says_where_in_the_file(signed, tmp_path):
@@ -202,10 +202,10 @@ def test_a_refusal_says_where_in_the_file(signed, tmp_path):
     block = bytes.fromhex("8448f09f968bf09f93a644326200 00a16b77656242756e646c654964") + b"\x61x" + b"\x80"
     path = tmp_path / "signed.swbn"
     path.write_bytes(block + plain)
-    edition = Edition(path)
-    location = edition.metadata.requests[BASE + "/"]
+    snapshot = BundleSnapshot(path)
+    location = snapshot.metadata.requests[BASE + "/"]
     with pytest.raises(ResponseError) as caught:
-        edition.content(location, edition.head(location))
+        snapshot.content(location, snapshot.head(location))
     assert path.read_bytes()[caught.value.offset :].startswith(PAGE[:-1])
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from headgate.errors import FormatError
-from headgate.origin.bundle import publication as publication_module
-from headgate.origin.bundle.publication import Publication
+from headgate.origin.bundle import reloading as publication_module
+from headgate.origin.bundle.reloading import ReloadingBundle
 
 
 @pytest.fixture
@@ -23,13 +23,13 @@ def replace(path, content):
 
 def renewed(publication):
     asyncio.run(publication.renew(at_once=True))
-    return publication.edition
+    return publication.snapshot
 
 
-def test_another_file_at_the_path_is_another_edition(bundle, complaints):
+def test_another_file_at_the_path_is_another_snapshot(bundle, complaints):
     path = bundle({"url": "/", "payload": b"one"})
-    publication = Publication(path, complain=complaints.append)
-    first = publication.edition
+    publication = ReloadingBundle(path, complain=complaints.append)
+    first = publication.snapshot
     assert renewed(publication) is first
     assert publication.is_current
     replace(path, bundle({"url": "/", "payload": b"two"}, name="two.wbn").read_bytes())
@@ -45,8 +45,8 @@ def test_another_file_at_the_path_is_another_edition(bundle, complaints):
 def test_one_that_is_no_bundle_changes_nothing_and_is_told_once(bundle, complaints):
     path = bundle()
     good = path.read_bytes()
-    publication = Publication(path, complain=complaints.append)
-    first = publication.edition
+    publication = ReloadingBundle(path, complain=complaints.append)
+    first = publication.snapshot
     for content in (b"no bundle", b"no bundle", b"nothing either"):
         replace(path, content)
         assert renewed(publication) is first
@@ -55,7 +55,7 @@ def test_one_that_is_no_bundle_changes_nothing_and_is_told_once(bundle, complain
     assert renewed(publication) is first
     assert not publication.is_current
     assert len(complaints) == 3
-    assert all(complaint.endswith("; what was served before is served on") for complaint in complaints)
+    assert all(complaint.endswith("; the bundle loaded before is still served") for complaint in complaints)
     assert complaints[0].startswith(str(path))
     replace(path, good)
     assert renewed(publication) is not first
@@ -65,8 +65,8 @@ def test_one_that_is_no_bundle_changes_nothing_and_is_told_once(bundle, complain
 def test_a_file_that_is_still_being_written_waits(bundle, complaints):
     path = bundle({"url": "/", "payload": b"x" * 5000})
     whole = path.read_bytes()
-    publication = Publication(path, complain=complaints.append)
-    first = publication.edition
+    publication = ReloadingBundle(path, complain=complaints.append)
+    first = publication.snapshot
     replace(path, whole[:-1000])
     assert renewed(publication) is first
     assert "ends before the bundle does" in complaints[0]
@@ -78,19 +78,19 @@ def test_a_cut_file_is_followed_by_another_where_there_was_nothing_better(bundle
     path = bundle({"url": "/", "payload": b"x" * 5000})
     whole = path.read_bytes()
     path.write_bytes(whole[:-1000])
-    publication = Publication(path)
-    first = publication.edition
+    publication = ReloadingBundle(path)
+    first = publication.snapshot
     replace(path, whole[:-500])
     assert renewed(publication) is not first
 
 
 def test_it_looks_once_a_second_and_not_twice_at_once(bundle, monkeypatch):
     now = [100.0]
-    monkeypatch.setattr("headgate.origin.bundle.publication.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("headgate.origin.bundle.reloading.time.monotonic", lambda: now[0])
     path = bundle()
-    publication = Publication(path)
+    publication = ReloadingBundle(path)
     looks = []
-    monkeypatch.setattr("headgate.origin.bundle.publication.file_state", lambda path: looks.append(now[0]))
+    monkeypatch.setattr("headgate.origin.bundle.reloading.file_state", lambda path: looks.append(now[0]))
     for now[0] in (100.0, 100.5, 100.9, 101.0, 101.5, 102.5):
         asyncio.run(publication.renew())
     # The first look finds no state there and opens the file: 100.0, 101.0 and 102.5 are looks.
@@ -117,9 +117,9 @@ def opening(monkeypatch):
         async def begins(self):
             assert await asyncio.to_thread(self.started.wait, 30)
 
-    opened = publication_module._opened
+    opened = publication_module._open
     held = Opening()
-    monkeypatch.setattr(publication_module, "_opened", held)
+    monkeypatch.setattr(publication_module, "_open", held)
     yield held
     held.release.set()
 
@@ -127,23 +127,23 @@ def opening(monkeypatch):
 @pytest.fixture
 def replaced(bundle):
     """Give a publication whose file has been replaced."""
-    publication = Publication(bundle({"url": "/", "payload": b"one"}))
+    publication = ReloadingBundle(bundle({"url": "/", "payload": b"one"}))
     replace(Path(publication.absolute), bundle({"url": "/", "payload": b"two"}, name="two.wbn").read_bytes())
     return publication
 
 
 def test_a_cancelled_wait_ends_neither_the_load_nor_the_next_one(replaced, opening):
     async def cancel_one():
-        first = replaced.edition
+        first = replaced.snapshot
         waiting = asyncio.create_task(replaced.renew(at_once=True))
         await opening.begins()
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        assert replaced.edition is first
+        assert replaced.snapshot is first
         opening.release.set()
         await replaced.renew(at_once=True)
-        assert replaced.edition is not first
+        assert replaced.snapshot is not first
 
     asyncio.run(cancel_one())
     assert opening.begun == 1
@@ -153,13 +153,13 @@ def test_a_load_that_is_cancelled_itself_is_begun_again(replaced, opening):
     """As when the loop that a load was begun in ends: the next to look may be in another."""
 
     async def begin():
-        replaced.look(at_once=True)
+        replaced.check(at_once=True)
         await opening.begins()
         opening.release.set()
 
-    first = replaced.edition
+    first = replaced.snapshot
     asyncio.run(begin())
-    if replaced.edition is first:  # else the thread was quicker than the end of the loop
+    if replaced.snapshot is first:  # else the thread was quicker than the end of the loop
         assert renewed(replaced) is not first
 
 
@@ -167,7 +167,7 @@ def test_the_end_of_a_loop_does_not_wait_for_a_load(replaced, opening):
     """Hashing a large file takes long, and a server that is asked to end has nothing to serve it to."""
 
     async def begin():
-        replaced.look(at_once=True)
+        replaced.check(at_once=True)
         await opening.begins()
 
     ending = threading.Thread(target=asyncio.run, args=[begin()], daemon=True)
@@ -179,10 +179,10 @@ def test_the_end_of_a_loop_does_not_wait_for_a_load(replaced, opening):
 
 def test_a_load_whose_loop_was_closed_under_it_is_begun_again(replaced, opening):
     async def begin():
-        replaced.look(at_once=True)
+        replaced.check(at_once=True)
         await opening.begins()
 
-    first = replaced.edition
+    first = replaced.snapshot
     loop = asyncio.new_event_loop()
     loop.run_until_complete(begin())
     loop.close()  # unlike asyncio.run, this cancels nothing: the task of the load never ends
@@ -192,15 +192,15 @@ def test_a_load_whose_loop_was_closed_under_it_is_begun_again(replaced, opening)
 
 def test_looking_waits_for_nothing_and_loads_once(replaced, opening):
     async def look():
-        first = replaced.edition
+        first = replaced.snapshot
         for _ in range(10):
-            replaced.look(at_once=True)
+            replaced.check(at_once=True)
             await asyncio.sleep(0)
         await opening.begins()
-        assert replaced.edition is first
+        assert replaced.snapshot is first
         opening.release.set()
         await replaced.renew()
-        assert replaced.edition is not first
+        assert replaced.snapshot is not first
 
     asyncio.run(look())
     assert opening.begun == 1
@@ -209,13 +209,13 @@ def test_looking_waits_for_nothing_and_loads_once(replaced, opening):
 @pytest.mark.parametrize("error", [OSError(24, "Too many open files"), MemoryError(), RuntimeError("no thread")])
 def test_what_only_this_machine_lacked_is_tried_again(replaced, complaints, monkeypatch, error):
     replaced._complain = complaints.append
-    first = replaced.edition
+    first = replaced.snapshot
 
     def fail(path, profile):
         raise error
 
     with monkeypatch.context() as patched:
-        patched.setattr(publication_module, "_opened", fail)
+        patched.setattr(publication_module, "_open", fail)
         assert renewed(replaced) is first
         assert renewed(replaced) is first
     assert len(complaints) == 1
@@ -225,12 +225,12 @@ def test_what_only_this_machine_lacked_is_tried_again(replaced, complaints, monk
 def test_a_file_replaced_between_the_look_and_its_opening_is_read_once(replaced, bundle, monkeypatch):
     again = bundle({"url": "/", "payload": b"three"}, name="three.wbn")
 
-    def opened_late(path, profile, opened=publication_module._opened):
+    def opened_late(path, profile, opened=publication_module._open):
         again.rename(path)
         return opened(path, profile)
 
     with monkeypatch.context() as patched:
-        patched.setattr(publication_module, "_opened", opened_late)
+        patched.setattr(publication_module, "_open", opened_late)
         third = renewed(replaced)
     assert replaced.is_current
     assert renewed(replaced) is third
@@ -239,10 +239,10 @@ def test_a_file_replaced_between_the_look_and_its_opening_is_read_once(replaced,
 def test_a_path_keeps_its_meaning_when_the_program_goes_elsewhere(bundle, tmp_path, monkeypatch):
     path = bundle()
     monkeypatch.chdir(tmp_path)
-    publication = Publication(path.name)
+    publication = ReloadingBundle(path.name)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    first = publication.edition
+    first = publication.snapshot
     shutil.copy(path, tmp_path / "copy")
     (tmp_path / "copy").rename(path)
     assert renewed(publication) is not first
@@ -251,6 +251,6 @@ def test_a_path_keeps_its_meaning_when_the_program_goes_elsewhere(bundle, tmp_pa
 def test_without_a_first_edition_there_is_none(tmp_path):
     (tmp_path / "x").write_bytes(b"x")
     with pytest.raises(FormatError):
-        Publication(tmp_path / "x")
+        ReloadingBundle(tmp_path / "x")
     with pytest.raises(FileNotFoundError):
-        Publication(tmp_path / "none")
+        ReloadingBundle(tmp_path / "none")
