@@ -1,7 +1,7 @@
-"""A gateway, an origin that does as it is told, and an agent that sends whatever bytes it likes, in one event loop.
+"""A gateway, an origin that follows a script, and a client that sends any bytes, in one event loop.
 
-The origin records every byte it receives, connection by connection, whether its script reads them or not. The agent
-reads responses with h11, which had no part in writing them.
+The origin records every byte it receives, connection by connection, whether its script reads them or not. The client
+(`Agent`) reads responses with h11, which the gateway does not use.
 """
 
 import asyncio
@@ -163,7 +163,7 @@ class Reply:
 
 
 class Agent:
-    """An agent that sends bytes and reads responses."""
+    """A client that sends bytes and reads responses."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -223,7 +223,7 @@ class Agent:
 
 @asynccontextmanager
 async def agent_at(gateway: Gateway, **options: Any) -> AsyncIterator[Agent]:
-    """Connect an agent."""
+    """Connect a client."""
     reader, writer = await asyncio.open_connection(*gateway.addresses[0], **options)
     try:
         yield Agent(reader, writer)

@@ -1,4 +1,4 @@
-"""What ordinary and less ordinary messages become on their way through the gateway and back."""
+"""Requests and responses of all forms, through the gateway and back."""
 
 import asyncio
 from collections.abc import Callable

@@ -41,8 +41,8 @@ def negotiate(accept: bytes | None, offers: Sequence[bytes]) -> bytes:
 
 def _quality(ranges: Mapping[bytes, float], media_type: bytes) -> float:
     wanted = media_type.lower()
-    kind = wanted.partition(b"/")[0] + b"/*"
-    return ranges.get(wanted, ranges.get(kind, ranges.get(b"*/*", 0.0)))
+    any_subtype = wanted.partition(b"/")[0] + b"/*"
+    return ranges.get(wanted, ranges.get(any_subtype, ranges.get(b"*/*", 0.0)))
 
 
 def _weight(parameters: bytes) -> float:

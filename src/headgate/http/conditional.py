@@ -47,7 +47,7 @@ def evaluate(method: bytes, fields: Iterable[tuple[bytes, bytes]], validators: V
     if status != 200:
         return Outcome(status, 0, 0)
     wanted = found.get(b"range")
-    # 14.2: only GET has ranges. An empty representation has none either: 206 could not say which.
+    # 14.2: only GET has ranges. Nor has an empty representation: a Content-Range cannot name a part of it.
     if wanted is None or method != b"GET" or not length or not _if_range(found.get(b"if-range"), validators):
         return Outcome(200, 0, length)
     return _range(wanted, length)

@@ -20,7 +20,7 @@ _QUOTED = rb'"(?:[\t \x21\x23-\x5B\x5D-\x7E\x80-\xFF]++|\\[\t \x21-\x7E\x80-\xFF
 _STEP = re.compile(rb"[ \t]*+(?:(" + _TOKEN + rb")=(" + _TOKEN + rb"|" + _QUOTED + rb"))?+[ \t]*+([;,]|\Z)")
 _ESCAPED = re.compile(rb"\\(.)", re.DOTALL)
 _LONGEST_NODE = 64
-"""Bytes: an IPv6 address with its zone, brackets and port fits with room to spare."""
+"""Bytes: an IPv6 address with its zone, brackets and port is shorter."""
 
 
 def forwarded_hops(value: bytes) -> Iterator[str]:

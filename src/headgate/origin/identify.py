@@ -19,7 +19,7 @@ from headgate.origin.request_info import RequestInfo
 __all__ = ["UNKNOWN", "Header", "Identify", "client_address", "header", "parse_identify", "short_identifier"]
 
 UNKNOWN = b"unknown"
-"""The identifier of a peer without an address: a unix socket, or a server that gives none (RFC 7239's word)."""
+"""The identifier of a peer without an address: a unix socket, or an unknown one (the word of RFC 7239)."""
 
 MAX_CACHED_ADDRESSES = 16_384
 MAX_IDENTIFIER_SIZE = 255
@@ -80,11 +80,11 @@ def parse_identify(
 
     The other arguments are those of `client_address`.
     """
-    kind, colon, name = text.partition(":")
+    source, colon, name = text.partition(":")
     address = client_address(trusted, ipv6_prefix=ipv6_prefix, fields=fields)
-    if kind.strip() == "client-address" and not colon:
+    if source.strip() == "client-address" and not colon:
         return address
-    if kind.strip() == "header" and is_token(name.strip()):
+    if source.strip() == "header" and is_token(name.strip()):
         return header(name, address)
     raise ConfigurationError(
         f"invalid identify {text!r}; expected 'client-address' or a header such as 'header:X-Api-Key'"

@@ -28,7 +28,8 @@ _MAX_RENDERED = 2048
 class Rejections:
     """Writes the responses to rejected requests: called with an `Accounting`, returns a `Response`.
 
-    It says when the request may come again, under which policies, and why, as a line of text or a problem document.
+    A response names the time at which a request would be accepted, the policies, and the reason, as a line of text or a
+    problem document.
     `domains` gives the policies to name; a domain that is not among them is named without its policies. `status` is
     503 or 429. `buckets` gives the `DDoS-Bucket-With` of a domain by its name; the domains in `opted_out` send
     `Exponential-Throttling: disable`. Responses are kept and returned again: they must not be changed. Raises

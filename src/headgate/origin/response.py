@@ -43,16 +43,18 @@ def problem(status: int, title: str, detail: str, accept: bytes | None = None) -
     return document(status, (title, detail), {"type": "about:blank"}, is_problem=prefers_problem(accept))
 
 
-def document(status: int, words: tuple[str, str], members: Mapping[str, Any], *, is_problem: bool) -> Response:
+def document(
+    status: int, title_and_detail: tuple[str, str], members: Mapping[str, Any], *, is_problem: bool
+) -> Response:
     """Write title and detail as a line of text, or with more `members` as a problem document."""
-    title, detail = words
+    title, detail = title_and_detail
     if is_problem:
         content = {**members, "title": title, "status": status, "detail": to_text(detail)}
-        kind, body = PROBLEM, msgspec.json.encode(content)
+        media_type, body = PROBLEM, msgspec.json.encode(content)
     else:
-        kind, body = b"text/plain; charset=utf-8", f"{title}. {detail}\n".encode("utf-8", "replace")
+        media_type, body = b"text/plain; charset=utf-8", f"{title}. {detail}\n".encode("utf-8", "replace")
     fields = [
-        (b"content-type", kind),
+        (b"content-type", media_type),
         (b"content-length", b"%d" % len(body)),
         # A stored refusal would be given to clients that were not refused.
         (b"cache-control", b"no-store"),

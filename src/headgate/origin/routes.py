@@ -107,9 +107,9 @@ def _check(route: Route) -> None:
         ),
         (route.header and not is_token(route.header), f"invalid header name {route.header!r}; try 'Sec-Purpose'"),
     )
-    for wrong, words in checks:
+    for wrong, explanation in checks:
         if wrong:
-            raise ConfigurationError(f"domain {route.domain!r}: {words}")
+            raise ConfigurationError(f"domain {route.domain!r}: {explanation}")
 
 
 def _tests(route: Route) -> tuple[_Test, ...]:

@@ -25,7 +25,7 @@ TEXT, PROBLEM = b"text/plain", b"application/problem+json"
         (b"application/problem+json ; charset=utf-8 ; Q=0.9 , text/plain ; q=0.8", PROBLEM),
     ],
 )
-def test_the_best_liked_offer_is_taken_and_the_first_of_equals(accept: bytes | None, expected: bytes) -> None:
+def test_the_preferred_offer_is_chosen_and_the_first_of_equals(accept: bytes | None, expected: bytes) -> None:
     assert negotiate(accept, (TEXT, PROBLEM)) == expected
 
 
@@ -45,7 +45,7 @@ def test_the_best_liked_offer_is_taken_and_the_first_of_equals(accept: bytes | N
         (b"text/plain;q=0.1, text/*, */*", 0.1),
     ],
 )
-def test_an_unreadable_weight_counts_as_one_and_nothing_raises(accept: bytes, expected: float) -> None:
+def test_a_malformed_weight_counts_as_one(accept: bytes, expected: float) -> None:
     assert quality(accept, TEXT) == expected
 
 

@@ -15,7 +15,7 @@ def ask(*fields, validators=STRONG, method=b"GET", length=10):
     return evaluate(method, fields, validators, length)
 
 
-def test_who_asks_nothing_gets_the_whole():
+def test_a_request_without_conditions_gets_the_whole():
     assert ask((b"host", b"a"), (b"accept", b"*/*")) == Outcome(200, 0, 10)
 
 
@@ -47,7 +47,7 @@ def test_lines_of_one_field_are_one_list():
     assert ask((b"if-none-match", b'"b"'), (b"if-none-match", b'"a"')).status == 304
 
 
-def test_if_modified_since_is_asked_only_without_if_none_match():
+def test_if_modified_since_is_ignored_beside_if_none_match():
     assert ask((b"if-modified-since", DATE)).status == 304
     assert ask((b"if-modified-since", LATER)).status == 304
     assert ask((b"if-modified-since", EARLIER)).status == 200
@@ -66,14 +66,14 @@ def test_if_match_compares_strongly(value, strong, weak):
     assert ask((b"if-match", value), validators=WEAK).status == weak
 
 
-def test_if_unmodified_since_is_asked_only_without_if_match():
+def test_if_unmodified_since_is_ignored_beside_if_match():
     assert ask((b"if-unmodified-since", EARLIER)).status == 412
     assert ask((b"if-unmodified-since", DATE)).status == 200
     assert ask((b"if-unmodified-since", b"soon")).status == 200
     assert ask((b"if-unmodified-since", EARLIER), (b"if-match", b'"a"')).status == 200
 
 
-def test_a_precondition_that_fails_is_told_before_any_other():
+def test_a_failed_precondition_comes_before_others():
     assert ask((b"if-match", b'"b"'), (b"if-none-match", b'"a"'), (b"range", b"bytes=0-1")).status == 412
     assert ask((b"if-none-match", b'"a"'), (b"range", b"bytes=0-1")).status == 304
 
@@ -99,7 +99,7 @@ def test_a_precondition_that_fails_is_told_before_any_other():
         (b"bytes=10-10", (416, 0, 0)),
         (b"bytes=" + b"9" * 5000 + b"-", (416, 0, 0)),
         (b"bytes=-0", (416, 0, 0)),
-        # What is no range of bytes, and several of them, is the whole.
+        # A malformed range and several ranges are answered with the whole.
         (b"bytes=5-2", (200, 0, 10)),
         (b"bytes=0-1,3-4", (200, 0, 10)),
         (b"bytes=-", (200, 0, 10)),
@@ -117,7 +117,7 @@ def test_ranges(value, outcome):
     assert ask((b"range", value)) == Outcome(*outcome)
 
 
-def test_only_get_has_ranges_and_only_of_what_has_bytes():
+def test_only_get_of_a_representation_with_bytes_has_ranges():
     assert ask((b"range", b"bytes=0-1"), method=b"HEAD") == Outcome(200, 0, 10)
     assert ask((b"range", b"bytes=0-1"), length=0) == Outcome(200, 0, 0)
     assert ask((b"range", b"bytes=-1"), length=0) == Outcome(200, 0, 0)
@@ -137,7 +137,7 @@ def test_only_get_has_ranges_and_only_of_what_has_bytes():
         (b"", STRONG, 200),
     ],
 )
-def test_if_range_compares_strongly_and_believes_no_date(value, validators, status):
+def test_if_range_compares_strongly_and_ignores_dates(value, validators, status):
     assert ask((b"range", b"bytes=0-1"), (b"if-range", value), validators=validators).status == status
 
 
@@ -152,7 +152,7 @@ def test_if_range_compares_strongly_and_believes_no_date(value, validators, stat
     st.integers(0, 2**64),
     st.sampled_from([STRONG, WEAK, Validators(b"", None)]),
 )
-def test_whatever_strangers_send_is_answered_within_bounds(fields, length, validators):
+def test_any_field_values_are_answered_within_the_representation(fields, length, validators):
     status, start, stop = evaluate(b"GET", fields, validators, length)
     assert status in {200, 206, 304, 412, 416}
     assert 0 <= start <= stop <= length

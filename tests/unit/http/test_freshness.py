@@ -57,7 +57,7 @@ def lifetime(*fields: tuple[str, str]) -> float | None:
         (",,,", None),
     ],
 )
-def test_the_lifetime_that_cache_control_says(cache_control: str, seconds: float | None) -> None:
+def test_lifetime_by_cache_control(cache_control: str, seconds: float | None) -> None:
     assert lifetime(("Cache-Control", cache_control)) == seconds
 
 
@@ -93,7 +93,7 @@ def test_directives_are_gathered_from_all_lines() -> None:
         ([], None),
     ],
 )
-def test_the_lifetime_that_dates_say(fields: list[tuple[str, str]], seconds: float | None) -> None:
+def test_lifetime_by_dates(fields: list[tuple[str, str]], seconds: float | None) -> None:
     assert lifetime(*fields) == seconds
 
 
@@ -112,7 +112,7 @@ def test_the_lifetime_that_dates_say(fields: list[tuple[str, str]], seconds: flo
         ([], 0),
     ],
 )
-def test_the_age_is_the_first_that_is_said(fields: list[tuple[str, str]], age: float) -> None:
+def test_the_first_age_counts(fields: list[tuple[str, str]], age: float) -> None:
     assert freshness(fields, now=NOW).age == age
 
 
@@ -129,14 +129,12 @@ def test_the_age_is_the_first_that_is_said(fields: list[tuple[str, str]], age: f
         ("private", False, False),
     ],
 )
-def test_some_directives_forbid_keeping_it_or_using_what_is_stale(
-    cache_control: str, storing: bool, stale: bool
-) -> None:
+def test_some_directives_forbid_storing_or_stale_use(cache_control: str, storing: bool, stale: bool) -> None:
     said = freshness([("cache-control", cache_control)], now=NOW)
     assert (said.allows_storing, said.allows_stale) == (storing, stale)
 
 
-def test_fields_that_say_nothing_say_nothing() -> None:
+def test_absent_fields_give_no_lifetime() -> None:
     assert freshness([], now=NOW) == Freshness(None, 0, allows_storing=True, allows_stale=True)
 
 

@@ -62,7 +62,7 @@ def by_the_letter(value: str) -> list[str]:
 
 
 @given(st.text('",\\ \ta', max_size=12) | st.text())
-def test_splitting_is_what_the_standard_says_step_by_step(value: str) -> None:
+def test_splitting_follows_the_steps_of_the_standard(value: str) -> None:
     assert split([value]) == by_the_letter(value)
 
 

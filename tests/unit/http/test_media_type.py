@@ -63,7 +63,7 @@ def test_the_essence_of_one_mime_type(value: str, essence: str | None) -> None:
         (['text/html;a=b", x/x;c="d'], "text/html"),
     ],
 )
-def test_the_last_mime_type_that_is_one_counts(lines: list[str], essence: str | None) -> None:
+def test_the_last_valid_mime_type_counts(lines: list[str], essence: str | None) -> None:
     assert extract_essence(lines) == essence
 
 

@@ -33,7 +33,7 @@ from headgate.http.origin import host_of, is_localhost, is_potentially_trustwort
         ("https://\ud800", None),
     ],
 )
-def test_an_origin_is_what_the_parser_says(url: str, origin: str | None) -> None:
+def test_an_origin_is_normalized_by_the_parser(url: str, origin: str | None) -> None:
     assert serialised_origin(url) == origin
     if origin is not None:
         assert serialised_origin(origin) == origin
@@ -72,13 +72,13 @@ def test_an_origin_is_what_the_parser_says(url: str, origin: str | None) -> None
         ("ftp://localhost", True),
     ],
 )
-def test_trustworthy_is_what_nobody_on_the_way_can_change(url: str, expected: bool) -> None:
+def test_origins_protected_against_changes_are_trustworthy(url: str, expected: bool) -> None:
     origin = serialised_origin(url)
     assert origin is not None
     assert is_potentially_trustworthy(origin) is expected
 
 
-def test_what_is_no_origin_is_not_trustworthy() -> None:
+def test_an_invalid_origin_is_not_trustworthy() -> None:
     assert not is_potentially_trustworthy("null")
     assert not is_potentially_trustworthy("")
 

@@ -21,5 +21,5 @@ from headgate.http import whole_seconds
         (1e300, 999_999_999_999_999),
     ],
 )
-def test_seconds_round_up_but_never_for_a_floats_dust(seconds: float, expected: int) -> None:
+def test_seconds_round_up_except_for_a_rounding_error(seconds: float, expected: int) -> None:
     assert whole_seconds(seconds) == expected

@@ -9,5 +9,5 @@ def test_names_are_tokens(text):
 
 
 @pytest.mark.parametrize("text", ["", " ", "X Y", "X:", "X\r\nY", "X\n", "Ü", '"x"', "a/b", "a,b", "a(b)"])
-def test_other_texts_are_not(text):
+def test_other_texts_are_not_tokens(text):
     assert not is_token(text)

@@ -17,7 +17,7 @@ from headgate.http.url import has_credentials, has_fragment, is_normal, parse_ur
         "https://example.com/a?/../%2e",
     ],
 )
-def test_a_url_in_normal_form_is_given_back_itself(url: str) -> None:
+def test_a_url_in_normal_form_is_returned_unchanged(url: str) -> None:
     assert parse_url(url) is url
     assert is_normal(url)
 
@@ -44,7 +44,7 @@ def test_a_url_in_normal_form_is_given_back_itself(url: str) -> None:
         ("https://example.com/" + "a/" * 50_000, "https://example.com/" + "a/" * 50_000),
     ],
 )
-def test_a_text_is_given_the_form_that_the_parser_gives_it(text: str, url: str) -> None:
+def test_a_url_is_normalized_as_by_the_parser(text: str, url: str) -> None:
     assert parse_url(text) == url
     assert parse_url(url) == url
 
@@ -56,11 +56,11 @@ def test_a_text_is_given_the_form_that_the_parser_gives_it(text: str, url: str) 
         *("https://a b/", "https://a:65536/", "https://a:b/", "https://[::1/", "https://\x00/", "https://a/\ud800"),
     ],
 )
-def test_a_relative_or_wrong_text_is_none(text: str) -> None:
+def test_a_relative_or_invalid_url_is_none(text: str) -> None:
     assert parse_url(text) is None
 
 
-def test_nothing_that_is_a_whole_megabyte_takes_the_parser_aback() -> None:
+def test_a_text_of_a_megabyte_does_not_raise() -> None:
     assert parse_url("https://example.com/" + "/." * (1 << 19)) == "https://example.com//"
     assert parse_url("https://" + "a." * (1 << 19)) is not None
     assert parse_url("xn--" * (1 << 18)) is None
@@ -86,7 +86,7 @@ def test_a_relative_url_is_resolved_against_the_base(text: str, url: str | None)
     assert resolve(text, "https://example.com/a/") == url
 
 
-def test_an_opaque_base_takes_a_fragment_and_nothing_else() -> None:
+def test_only_a_fragment_resolves_against_an_opaque_base() -> None:
     assert resolve("#b", "urn:a") == "urn:a#b"
     assert resolve("b", "urn:a") is None
 

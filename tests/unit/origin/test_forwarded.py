@@ -51,7 +51,7 @@ def test_x_forwarded_for_is_read_from_its_right_end(value: bytes, hops: list[str
     assert list(x_forwarded_for_hops(value)) == hops
 
 
-def test_a_value_has_a_bound() -> None:
+def test_a_value_has_a_size_limit() -> None:
     longest, hop = b"," * (MAX_VALUE_SIZE - 9), b"192.0.2.1"
     assert list(x_forwarded_for_hops(longest + hop)) == ["192.0.2.1"]
     assert list(x_forwarded_for_hops(longest + b"," + hop)) == []

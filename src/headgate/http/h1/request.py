@@ -39,12 +39,12 @@ __all__ = [
 NOTEWORTHY_FIELDS = (
     "host", "content-length", "transfer-encoding",  # framing and routing
     "connection", "expect", "keep-alive", "proxy-connection", "te", "trailer", "upgrade",  # hop by hop
-    "forwarded", "via", "x-forwarded-*", "x-real-ip",  # what earlier hops say
-    "proxy",  # "httpoxy": CGI and its kin would make it HTTP_PROXY
+    "forwarded", "via", "x-forwarded-*", "x-real-ip",  # about earlier hops
+    "proxy",  # "httpoxy": CGI makes it the variable HTTP_PROXY
 )  # fmt: skip
 """Every field that a recipient, or a proxy that forwards the request, must not treat as opaque.
 
-Spellings with "_" for "-" count too: CGI, WSGI and their kin read Content_Length as Content-Length. A head whose only
+Spellings with "_" for "-" count too: CGI and WSGI read Content_Length as Content-Length. A head whose only
 such fields are Host and `Connection: keep-alive` may be forwarded as it came.
 """
 
@@ -277,7 +277,7 @@ def _noteworthy_values(lines: list[tuple[bytes, bytes]]) -> dict[bytes, list[byt
 
 def _read_host(request: RequestHead, values: dict[bytes, list[bytes]]) -> None:
     hosts = values.get(b"host", [])
-    # 9112 3.2. CONNECT may do without: its target says what Host would repeat.
+    # 9112 3.2. CONNECT may lack it: its target is what Host would repeat.
     if len(hosts) > 1 or (not hosts and request.minor and request.method != b"CONNECT"):
         raise ProtocolError(400, "Host is missing or repeated")
     if hosts:

@@ -1,7 +1,7 @@
 """Response heads: bytes in, a `ResponseHead` or a `ProtocolError` (502) out.
 
-An origin is believed in what it says, not in how it says it: a head that two clients could read in two ways is refused,
-so no response is ever split by what an origin let into its fields. As in `request`, one expression matches the usual
+A head that two clients could read in two ways is refused, so a response cannot be split by what an origin let into its
+fields. As in `request`, one expression matches the usual
 head in one pass and only accepts; what it does not match is for the general grammar, which alone refuses.
 """
 
@@ -76,7 +76,7 @@ class ResponseHead(msgspec.Struct, gc=False):
     keep_alive: bool = True
     """Whether the origin's connection can be used again."""
     has_date: bool = False
-    """Whether it says when it was made."""
+    """Whether it has a Date."""
     websocket: bool = False
     """Whether the origin switches to WebSocket."""
     forwardable: bytes = b""

@@ -112,7 +112,7 @@ class Exchange:
         return body.rest
 
     def abandon(self) -> None:
-        """Drop the connection to the origin: the client has left, or is not to be trusted."""
+        """Drop the connection to the origin: the client has left, or its body is malformed."""
         self._move(ExchangeEvent.END)
         if self._connecting is not None:
             self._connecting.cancel()
@@ -179,7 +179,7 @@ class Exchange:
         return b"%b%b%b%b\r\n" % (forwarded_response_lines(head), date, framing, connection), body
 
     def _framing(self, head: ResponseHead) -> tuple[BodyReader, bytes]:
-        """Return what reads the body, and the field that tells the client how to (9112 6.3)."""
+        """Return what reads the body, and the field by which the client reads it (9112 6.3)."""
         length, chunked = b"Content-Length: %d\r\n" % head.length, b"Transfer-Encoding: chunked\r\n"
         framed = self._request.minor == 1
         if not head.has_body(self._request.method):
@@ -199,7 +199,7 @@ class Exchange:
             self._client.write(b"".join(pieces))
 
     def end(self, *, reusable: bool) -> None:
-        """All of the response has been sent; `reusable` says whether the origin keeps the connection."""
+        """All of the response has been sent; `reusable` is whether the origin keeps the connection."""
         self._move(ExchangeEvent.END)
         upstream, self._upstream = self._upstream, None
         if upstream is not None and upstream.is_open:

@@ -15,7 +15,7 @@ from headgate.origin.gateway.interfaces import Downstream
 __all__ = ["FileResponse"]
 
 PIECE_SIZE = 131_072
-"""Bytes read at once: more than a transport holds before it says that the client is slow."""
+"""Bytes read at once: more than a transport holds before it pauses its writer."""
 MAX_PER_TURN = 1 << 20
 """Bytes handed to the system before other connections get their turn."""
 
@@ -23,8 +23,8 @@ MAX_PER_TURN = 1 << 20
 class FileResponse:
     """Takes the place of an `Exchange` in a client's connection, with content from a file instead of the origin.
 
-    The connection closes at once, before the content's end, when the file has changed meanwhile. After it the
-    connection is kept, or not, as `keep` says; `unread` says that the request has a body that is not read.
+    The connection is closed before the content's end when the file has changed meanwhile; after it, unless `keep`.
+    `unread` means that the request has a body that is not read.
     """
 
     __slots__ = (

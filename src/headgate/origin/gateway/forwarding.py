@@ -1,7 +1,7 @@
 """The heads that are forwarded: to the origin, and back to the client (9110 7.6, RFC 7239).
 
-Fields of one hop end here. What an untrusted peer says about earlier hops is replaced by what is known here. What a
-trusted proxy says is continued: `Forwarded`, `X-Forwarded-For` and `Via` get one more element, and `X-Forwarded-Proto`
+Fields of one hop end here. What an untrusted peer sends about earlier hops is replaced by what is known here. What a
+trusted proxy sends is continued: `Forwarded`, `X-Forwarded-For` and `Via` get one more element, and `X-Forwarded-Proto`
 and `X-Forwarded-Host`, of which origins read one value, are passed on.
 """
 
@@ -17,7 +17,7 @@ HOP_BY_HOP = frozenset({
 """Fields that end at this hop whether Connection names them or not (9110 7.6.1)."""
 
 CONTINUED = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"via"})
-"""Fields of requests in which each hop says something."""
+"""Fields of requests to which each hop adds."""
 
 _SCHEMES = frozenset({b"http", b"https", b"ws", b"wss"})
 _DROPPED_FROM_REQUESTS = HOP_BY_HOP | {
@@ -25,7 +25,7 @@ _DROPPED_FROM_REQUESTS = HOP_BY_HOP | {
     b"content-length",  # written anew
     b"expect",  # written anew, where a body follows
     b"trailer",  # trailers of requests are dropped
-    b"proxy",  # "httpoxy": CGI and its kin would make it HTTP_PROXY
+    b"proxy",  # "httpoxy": CGI makes it the variable HTTP_PROXY
 }
 _DROPPED_FROM_RESPONSES = HOP_BY_HOP | {b"content-length"}
 _KEPT_IN_RESPONSES = frozenset({b"content-length", b"transfer-encoding", b"host", b"date"})
@@ -38,7 +38,7 @@ _DROPPED_FROM_TRAILERS = HOP_BY_HOP | {
 
 
 class ClientInfo:
-    """The other end of a client's connection, and what the origin is told about it."""
+    """The other end of a client's connection, and what is forwarded about it."""
 
     __slots__ = ("_end", "_end_host", "address", "tls", "trusted")
 
@@ -99,7 +99,7 @@ def forwarded_request_head(request: RequestHead, client: ClientInfo, authority: 
         dropped |= request.connection  # Host and framing are written anew whether they are named there or not
     earlier: dict[bytes, list[bytes]] = {}
     for line, (name, value) in zip(request.lines.split(b"\r\n"), request.fields, strict=False):
-        # CGI, WSGI and their kin read X_Forwarded_For as X-Forwarded-For.
+        # CGI and WSGI read X_Forwarded_For as X-Forwarded-For.
         alias = name.replace(b"_", b"-")
         if name in dropped or alias in _DROPPED_FROM_REQUESTS:
             continue
@@ -124,7 +124,7 @@ def _framing(request: RequestHead) -> list[bytes]:
     if request.websocket:
         lines.append(b"Connection: Upgrade\r\nUpgrade: websocket\r\n")
     elif request.accepts_trailers:
-        # 9110 6.5.1: what the client says of itself holds for this hop too, since trailers are passed on.
+        # 9110 6.5.1: what the client accepts this hop accepts too, since trailers are passed on.
         lines.append(b"Connection: TE\r\nTE: trailers\r\n")
     return lines
 

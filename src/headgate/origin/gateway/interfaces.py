@@ -25,7 +25,7 @@ class Downstream(Protocol):
     def complete(self, *, keep: bool, unread: bool = False) -> None:
         """Go on after a whole response.
 
-        The connection ends unless `keep`; `unread` says that the request's body has not been read to its end.
+        The connection ends unless `keep`; `unread` means that the request's body has not been read to its end.
         """
 
     def respond_with(self, message: bytes) -> None:
@@ -76,7 +76,7 @@ class ResponseHandler(Protocol):
         """Send pieces of the response."""
 
     def end(self, *, reusable: bool) -> None:
-        """All of the response has been sent; `reusable` says whether the origin keeps the connection."""
+        """All of the response has been sent; `reusable` is whether the origin keeps the connection."""
 
     def lost(self, *, unanswered: bool) -> None:
         """The origin closed before a final response began; `unanswered`: without having sent a byte."""

@@ -61,7 +61,7 @@ def with_advice(advice: Response, others: Respond | None) -> Respond:
     """Return what answers requests for traffic advice, and leaves all else to `others`."""
 
     def respond(request: RequestHead) -> Response | None:
-        # Requests for anything else, nearly all, are told apart by one comparison.
+        # Nearly all requests are for something else: one comparison is enough for them.
         if request.target.startswith(ADVICE_PATH) and request.path == ADVICE_PATH and request.method in _SAFE:
             return advice
         return others(request) if others is not None else None
@@ -87,7 +87,7 @@ def serialize(response: Response, *, keep: bool, minor: int = 1, without_body: b
 
 
 def date_line() -> bytes:
-    """Return the field line that says what time it is."""
+    """Return the field line `Date` for now."""
     return _date_line(int(time.time()))
 
 

@@ -1,6 +1,6 @@
-"""How far sending to a peer has got: what tells a slow peer from one that reads nothing.
+"""How far sending to a peer has got: distinguishes a slow peer from one that does not read.
 
-The size of a transport's buffer does not tell: it stays as it is while the system's own buffer drains, and with TLS the
+The size of a transport's buffer is not enough: it stays as it is while the system's own buffer drains, and with TLS the
 transport beneath has another one. Linux counts the bytes that the peer has acknowledged.
 """
 

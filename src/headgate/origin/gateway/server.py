@@ -38,8 +38,8 @@ class Gateway:
     `origin` is the origin's URL, `http://HOST:PORT`. `reject(accounting, now=…, accept=…)` writes the response to a
     rejected request. `advice` is the traffic advice document, answered here when given, fresh for `advice_max_age`
     seconds; `local` answers what else is answered here, without a decision, and `lifeboat` the rejected requests that
-    it has an answer for. `trusted` lists the CIDRs of the operator's own proxies: what they say about earlier hops is
-    continued, what others say is replaced. `observe(event)` is called for each unusual event: `refused`, `retried`,
+    it has an answer for. `trusted` lists the CIDRs of the operator's own proxies: what they send about earlier hops
+    is continued, what others send is replaced. `observe(event)` is called for each unusual event: `refused`, `retried`,
     `unreachable`, `slow`, `truncated`, `crowded`, `crowded_client`, `lifeboat`; `counts` has their numbers.
 
     Runs on the event loop that `start` is called on, and on no other. Raises `ConfigurationError` for an origin that

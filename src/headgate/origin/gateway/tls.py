@@ -16,7 +16,7 @@ class TlsKeys:
         self._current = self._load()
         self.context = self._current
         """What to give to `Gateway.start`; it stays the same over reloads."""
-        # Loading other keys into a living context would leave the old ones there for agents that prefer their kind.
+        # Keys loaded into a context in use would leave the old ones there, for clients that prefer their algorithm.
         self.context.sni_callback = self._switch
 
     def reload(self) -> None:
