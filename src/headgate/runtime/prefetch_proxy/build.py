@@ -30,15 +30,15 @@ from headgate.token.key_file import MAX_KEY_FILE_SIZE
 
 __all__ = [
     "check_proxy",
-    "clients_of",
-    "hosts_of",
-    "keys_of",
-    "limits_of",
-    "listener_context",
-    "pages_of",
-    "resolver_of",
-    "trust_of",
-    "upgrades_of",
+    "build_clients",
+    "build_host_rules",
+    "read_token_keys",
+    "build_tunnel_limits",
+    "listener_tls_context",
+    "read_published_pages",
+    "build_resolver",
+    "advice_tls_context",
+    "build_protocols",
 ]
 
 _Made = TypeVar("_Made")
@@ -51,19 +51,19 @@ def check_proxy(proxy: Proxy) -> None:
     _parse("brand", AgentIdentity.of, proxy.brand)
     if proxy.plaintext and "http/1.1" not in proxy.alpn:
         raise ConfigurationError("proxy.alpn: plaintext is HTTP/1.1 alone; leave alpn out, or listen with TLS")
-    hosts_of(proxy)
-    clients_of(proxy)
-    resolver_of(proxy, SystemLookup(), ())
-    trust_of(proxy)
-    pages_of(proxy)
-    keys_of(proxy)
+    build_host_rules(proxy)
+    build_clients(proxy)
+    build_resolver(proxy, SystemLookup(), ())
+    advice_tls_context(proxy)
+    read_published_pages(proxy)
+    read_token_keys(proxy)
     if proxy.token_store:
         _parse("token_store", RedisReplayStore, proxy.token_store)
     if proxy.cert:
-        listener_context(proxy, proxy.cert, proxy.key)
+        listener_tls_context(proxy, proxy.cert, proxy.key)
 
 
-def hosts_of(proxy: Proxy) -> HostRules:
+def build_host_rules(proxy: Proxy) -> HostRules:
     """Return the rules for hosts and ports."""
     for name in ("allow_hosts", "deny_hosts"):
         for text in getattr(proxy, name):
@@ -71,13 +71,13 @@ def hosts_of(proxy: Proxy) -> HostRules:
     return HostRules(allow=proxy.allow_hosts, deny=proxy.deny_hosts, ports=proxy.allow_ports)
 
 
-def clients_of(proxy: Proxy) -> Clients:
+def build_clients(proxy: Proxy) -> Clients:
     """Return the limits of each client."""
     rule = None if proxy.client_rate == "off" else _parse("client_rate", Rule.parse, proxy.client_rate)
     return Clients(tunnels=proxy.client_tunnels, rule=rule)
 
 
-def resolver_of(proxy: Proxy, lookup: SystemLookup, listeners: Iterable[tuple[str, int]]) -> Resolver:
+def build_resolver(proxy: Proxy, lookup: SystemLookup, listeners: Iterable[tuple[str, int]]) -> Resolver:
     """Return what finds the addresses to dial; `listeners` are the proxy's own numeric addresses."""
     rules = AddressRules(
         [_parse("allow_addresses", parse_network, text) for text in proxy.allow_addresses],
@@ -88,7 +88,7 @@ def resolver_of(proxy: Proxy, lookup: SystemLookup, listeners: Iterable[tuple[st
     return Resolver(rules, lookup, overrides=overrides)
 
 
-def limits_of(proxy: Proxy) -> TunnelLimits:
+def build_tunnel_limits(proxy: Proxy) -> TunnelLimits:
     """Return the limits of a tunnel."""
     return TunnelLimits(
         idle=proxy.idle,
@@ -98,7 +98,7 @@ def limits_of(proxy: Proxy) -> TunnelLimits:
     )
 
 
-def trust_of(proxy: Proxy) -> ssl.SSLContext:
+def advice_tls_context(proxy: Proxy) -> ssl.SSLContext:
     """Return the TLS context of advice fetches; it trusts only the authorities of `advice_ca`, if given."""
     if not proxy.advice_ca:
         return default_context()
@@ -113,12 +113,12 @@ def trust_of(proxy: Proxy) -> ssl.SSLContext:
     return context
 
 
-def listener_context(proxy: Proxy, cert: str, key: str) -> ssl.SSLContext:
+def listener_tls_context(proxy: Proxy, cert: str, key: str) -> ssl.SSLContext:
     """Return the TLS context of the listener, with these files."""
     return server_context(cert, key, alpn=proxy.alpn, client_ca=proxy.client_ca or None)
 
 
-def upgrades_of(proxy: Proxy) -> dict[str, ConnectionFactory]:
+def build_protocols(proxy: Proxy) -> dict[str, ConnectionFactory]:
     """Return the protocols beside HTTP/1.1."""
     if proxy.plaintext or "h2" not in proxy.alpn:
         return {}
@@ -127,7 +127,7 @@ def upgrades_of(proxy: Proxy) -> dict[str, ConnectionFactory]:
     return {"h2": Http2()}
 
 
-def keys_of(proxy: Proxy) -> tuple[Key, ...]:
+def read_token_keys(proxy: Proxy) -> tuple[Key, ...]:
     """Read the keys of tokens; none where no token is required."""
     keys: list[Key] = []
     for file in proxy.token_keys:
@@ -141,7 +141,7 @@ def keys_of(proxy: Proxy) -> tuple[Key, ...]:
     return tuple(keys)
 
 
-def pages_of(proxy: Proxy) -> dict[str, Page]:
+def read_published_pages(proxy: Proxy) -> dict[str, Page]:
     """Read the published pages, by path."""
     if not proxy.geofeed:
         return {}

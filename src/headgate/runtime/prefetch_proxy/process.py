@@ -20,14 +20,14 @@ from headgate.proxy.server import TunnelServer
 from headgate.runtime.backend import Backend
 from headgate.runtime.listen import listen_error
 from headgate.runtime.prefetch_proxy.build import (
-    clients_of,
-    hosts_of,
-    keys_of,
-    limits_of,
-    listener_context,
-    pages_of,
-    resolver_of,
-    upgrades_of,
+    build_clients,
+    build_host_rules,
+    build_protocols,
+    build_resolver,
+    build_tunnel_limits,
+    listener_tls_context,
+    read_published_pages,
+    read_token_keys,
 )
 from headgate.runtime.prefetch_proxy.messages import ProxyConfiguration, WorkerState
 
@@ -47,12 +47,12 @@ class ProxyProcess(Backend):
         self._slots = TunnelSlots(settings.max_tunnels, configuration.slots, worker=configuration.worker)
         self._tokens = self._new_tokens()
         self._decision = Admission(
-            ProxyPolicy(key=configuration.key, unreachable=settings.unreachable, limits=limits_of(settings)),
+            ProxyPolicy(key=configuration.key, unreachable=settings.unreachable, limits=build_tunnel_limits(settings)),
             tokens=self._tokens,
-            clients=clients_of(settings),
+            clients=build_clients(settings),
             slots=self._slots,
-            hosts=hosts_of(settings),
-            resolver=resolver_of(settings, SystemLookup(), (*configuration.addresses, *configuration.admin)),
+            hosts=build_host_rules(settings),
+            resolver=build_resolver(settings, SystemLookup(), (*configuration.addresses, *configuration.admin)),
             advice=advice,
             log=DecisionLog(log, tunnels=settings.log == "all", clients=settings.log_client),
             seconds_left=lambda: self._server.seconds_left,
@@ -63,8 +63,8 @@ class ProxyProcess(Backend):
             self._decision.refuse_early,
             connections=settings.max_connections,
             client_connections=settings.client_connections,
-            protocols=upgrades_of(settings),
-            pages=pages_of(settings),
+            protocols=build_protocols(settings),
+            pages=read_published_pages(settings),
         )
 
     @property
@@ -92,7 +92,7 @@ class ProxyProcess(Backend):
     async def reload(self, configuration: object) -> None:  # noqa: ARG002  # only files are read again
         """Read certificate, token keys and published pages again."""
         settings = self._configuration.settings
-        tls, keys, pages = self._new_context(), keys_of(settings), pages_of(settings)
+        tls, keys, pages = self._new_context(), read_token_keys(settings), read_published_pages(settings)
         if tls is not None:
             self._server.replace_tls(tls)
         if self._tokens is not None:
@@ -112,10 +112,10 @@ class ProxyProcess(Backend):
 
     def _new_context(self) -> ssl.SSLContext | None:
         files = self._configuration.files
-        return None if files is None else listener_context(self._configuration.settings, *files)
+        return None if files is None else listener_tls_context(self._configuration.settings, *files)
 
     def _new_tokens(self) -> TokenCheck | None:
-        keys = keys_of(self._configuration.settings)
+        keys = read_token_keys(self._configuration.settings)
         if not keys:
             return None
         store, table = self._configuration.settings.token_store, self._configuration.tokens

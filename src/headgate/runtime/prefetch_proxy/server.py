@@ -18,7 +18,7 @@ from headgate.proxy.log import TrafficSummary
 from headgate.runtime.admin_server import start_admin
 from headgate.runtime.lifecycle import Lifecycle, Server, run_server
 from headgate.runtime.listen import reserve_addresses
-from headgate.runtime.prefetch_proxy.build import check_proxy, trust_of
+from headgate.runtime.prefetch_proxy.build import advice_tls_context, check_proxy
 from headgate.runtime.prefetch_proxy.messages import ProxyConfiguration
 from headgate.runtime.prefetch_proxy.metrics import proxy_metrics
 from headgate.runtime.prefetch_proxy.process import ProxyProcess
@@ -63,7 +63,10 @@ class _ProxyServer(Server):
         self.log = self._lines.say  # type: ignore[method-assign, assignment]  # from now on nothing waits for stderr
         files = self.closing.enter_context(certificate_files(settings, self._address.host))
         self._advice = AdviceService(
-            settings.brand, tls=trust_of(settings), counts=self._counts, unreachable_for=settings.unreachable_hold
+            settings.brand,
+            tls=advice_tls_context(settings),
+            counts=self._counts,
+            unreachable_for=settings.unreachable_hold,
         )
         self.closing.callback(self._advice.close)
         self._lifecycle = lifecycle

@@ -16,7 +16,7 @@ from headgate.proxy.counters import Counts, merged
 from headgate.proxy.log import LogWriter
 from headgate.runtime.backend import Backend
 from headgate.runtime.ipc import Configure
-from headgate.runtime.prefetch_proxy.build import check_proxy, listener_context
+from headgate.runtime.prefetch_proxy.build import check_proxy, listener_tls_context
 from headgate.runtime.prefetch_proxy.messages import FromWorker, ProxyConfiguration, WorkerState
 from headgate.runtime.supervisor import Supervisor, WorkerProcess
 
@@ -65,7 +65,7 @@ class ProxyWorkers(Backend):
         check_proxy(self._configuration.settings)
         if self._configuration.files is not None:
             # Also of a self-signed certificate: the certificate authority of clients is read with it.
-            listener_context(self._configuration.settings, *self._configuration.files)
+            listener_tls_context(self._configuration.settings, *self._configuration.files)
         self._supervisor.reload()
 
     async def drain(self, seconds: float) -> None:

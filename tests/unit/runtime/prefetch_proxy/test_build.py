@@ -11,14 +11,14 @@ from headgate.proxy.admission.authority import parse_authority
 from headgate.proxy.connect import TunnelLimits
 from headgate.proxy.net.dns import SystemLookup
 from headgate.runtime.prefetch_proxy.build import (
+    advice_tls_context,
+    build_host_rules,
+    build_protocols,
+    build_resolver,
+    build_tunnel_limits,
     check_proxy,
-    hosts_of,
-    keys_of,
-    limits_of,
-    pages_of,
-    resolver_of,
-    trust_of,
-    upgrades_of,
+    read_published_pages,
+    read_token_keys,
 )
 from headgate.token import new_key
 from headgate.token.key_file import write_keys
@@ -65,14 +65,16 @@ def test_error_names_the_invalid_key(folder, wrong, said):
 
 
 def test_zero_limits_are_unlimited():
-    assert limits_of(Proxy()) == TunnelLimits(idle=300.0, max_seconds=math.inf, max_bytes=math.inf, byte_ratio=0.0)
-    assert limits_of(Proxy(idle=1, max_seconds=2, max_bytes=3, byte_ratio=4)) == TunnelLimits(
+    assert build_tunnel_limits(Proxy()) == TunnelLimits(
+        idle=300.0, max_seconds=math.inf, max_bytes=math.inf, byte_ratio=0.0
+    )
+    assert build_tunnel_limits(Proxy(idle=1, max_seconds=2, max_bytes=3, byte_ratio=4)) == TunnelLimits(
         idle=1, max_seconds=2, max_bytes=3, byte_ratio=4
     )
 
 
 def test_host_rules():
-    hosts = hosts_of(Proxy(allow_hosts=("example.org",), deny_hosts=("b.example.org",), allow_ports=(8443,)))
+    hosts = build_host_rules(Proxy(allow_hosts=("example.org",), deny_hosts=("b.example.org",), allow_ports=(8443,)))
     for text, allowed in (
         ("example.org:443", True), ("a.example.org:8443", True), ("b.example.org:443", False), ("c.org:443", False),
         ("example.org:80", False),
@@ -82,7 +84,7 @@ def test_host_rules():
 
 def test_own_listeners_are_never_dialled():
     settings = Proxy(allow_addresses=("127.0.0.0/8", "::1"), resolve=("a=127.0.0.1",))
-    resolver = resolver_of(settings, SystemLookup(), [("127.0.0.1", 8443), ("fe80::1%lo", 1), ("::", 9)])
+    resolver = build_resolver(settings, SystemLookup(), [("127.0.0.1", 8443), ("fe80::1%lo", 1), ("::", 9)])
     rules = resolver._rules
     assert rules.forbids(ip_address("127.0.0.1"), 8443)
     assert rules.forbids(ip_address("127.0.0.1"), 9)
@@ -92,19 +94,19 @@ def test_own_listeners_are_never_dialled():
 def test_advice_ca_replaces_the_usual_authorities(folder):
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(folder / "ca.pem"))
-    context = trust_of(Proxy(advice_ca="ca.pem"))
+    context = advice_tls_context(Proxy(advice_ca="ca.pem"))
     assert context.verify_mode is ssl.CERT_REQUIRED
     assert context.check_hostname
     assert len(context.get_ca_certs()) == 1
-    assert trust_of(Proxy()) is not context
+    assert advice_tls_context(Proxy()) is not context
 
 
 def test_keys_of_all_files_are_valid(folder):
     keys = [new_key("hmac-sha256", entropy=lambda count, at=at: bytes([at]) * count) for at in (1, 2)]
     for name, key in zip("ab", keys, strict=True):
         (folder / name).write_bytes(write_keys([key]))
-    assert [key.key_id for key in keys_of(Proxy(token_keys=("a", "b")))] == [key.key_id for key in keys]
-    assert keys_of(Proxy()) == ()
+    assert [key.key_id for key in read_token_keys(Proxy(token_keys=("a", "b")))] == [key.key_id for key in keys]
+    assert read_token_keys(Proxy()) == ()
 
 
 def test_contradicting_key_files_are_refused(folder):
@@ -112,18 +114,18 @@ def test_contradicting_key_files_are_refused(folder):
         key = new_key("hmac-sha256", entropy=bytes, max_ttl=most)
         (folder / name).write_bytes(write_keys([key]))
     with pytest.raises(ConfigurationError, match="one key is listed twice"):
-        keys_of(Proxy(token_keys=("a", "b")))
+        read_token_keys(Proxy(token_keys=("a", "b")))
 
 
 def test_published_pages(folder):
     (folder / "feed").write_bytes(b"192.0.2.0/24,NL,,,\n")
-    pages = pages_of(Proxy(geofeed="feed", geofeed_path="/x"))
+    pages = read_published_pages(Proxy(geofeed="feed", geofeed_path="/x"))
     assert list(pages) == ["/x"]
     assert dict(pages["/x"].fields)["content-type"] == "text/csv; charset=utf-8"
-    assert pages_of(Proxy()) == {}
+    assert read_published_pages(Proxy()) == {}
 
 
 def test_http2_is_a_protocol_where_alpn_offers_it():
-    assert list(upgrades_of(Proxy())) == ["h2"]
-    assert upgrades_of(Proxy(alpn=("http/1.1",))) == {}
-    assert upgrades_of(Proxy(plaintext=True)) == {}
+    assert list(build_protocols(Proxy())) == ["h2"]
+    assert build_protocols(Proxy(alpn=("http/1.1",))) == {}
+    assert build_protocols(Proxy(plaintext=True)) == {}
