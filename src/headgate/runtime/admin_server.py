@@ -20,6 +20,7 @@ __all__ = ["start_admin"]
 _MAX_CONNECTIONS: Final = 64
 _CONNECTION_TIMEOUT: Final = 10.0
 """Seconds from the start of a connection to its end."""
+_MAX_REQUEST_SIZE: Final = 16_384
 
 _State = TypeVar("_State")
 
@@ -40,7 +41,7 @@ async def start_admin(
     from headgate.observe.admin import admin_application
     from headgate.runtime.asgi_server import AsgiLimits, AsgiServer
 
-    server = AsgiServer(limits=AsgiLimits(_MAX_CONNECTIONS, _CONNECTION_TIMEOUT))
+    server = AsgiServer(limits=AsgiLimits(_MAX_CONNECTIONS, _CONNECTION_TIMEOUT, _MAX_REQUEST_SIZE))
     try:
         await server.bind(*address)
     except OSError as error:

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import h11
 import pytest
 
 from headgate.runtime.asgi_server import AsgiLimits, AsgiServer
@@ -13,6 +14,10 @@ async def application(scope, receive, send):
     headers = [(b"content-length", b"3")]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": b"ok\n"})
+
+
+def limited(*, seconds=60, size=1000):
+    return AsgiLimits(connections=3, seconds=seconds, size=size)
 
 
 def run(client, *, limits, application=application):
@@ -57,7 +62,7 @@ def test_connection_beyond_the_limit_is_closed_and_others_are_served():
         writer.write(REQUEST)
         assert await reader.readexactly(15) == b"HTTP/1.1 200 OK"
 
-    run(client, limits=AsgiLimits(connections=3, seconds=60))
+    run(client, limits=limited(seconds=60))
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HT", REQUEST[:-2], REQUEST * 2], ids=range(4))
@@ -73,7 +78,7 @@ def test_connection_ends_with_its_time(sent):
             except ConnectionResetError:
                 break
 
-    run(client, limits=AsgiLimits(connections=3, seconds=0.05))
+    run(client, limits=limited(seconds=0.05))
 
 
 def test_response_that_is_not_read_ends_with_its_time():
@@ -90,4 +95,53 @@ def test_response_that_is_not_read_ends_with_its_time():
         writer.write(REQUEST)
         await ended.wait()
 
-    run(client, limits=AsgiLimits(connections=3, seconds=0.05), application=application)
+    run(client, limits=limited(seconds=0.05), application=application)
+
+
+@pytest.fixture
+def parsed(monkeypatch):
+    """Return the pieces that reach h11."""
+    pieces = []
+    receive_data = h11.Connection.receive_data
+    monkeypatch.setattr(h11.Connection, "receive_data", lambda *given: (pieces.append(given[1]), receive_data(*given)))
+    return pieces
+
+
+@pytest.mark.parametrize("space", [b" ", b"\t"])
+@pytest.mark.parametrize("split", [False, True])
+def test_long_run_of_spaces_never_reaches_the_parser(parsed, space, split):
+    """h11 takes time quadratic in its length for a field that it refuses."""
+    head = b"GET / HTTP/1.1\r\nHost: a\r\nA:" + space * 300 + b"\0\r\n\r\n"
+
+    async def client(connect):
+        reader, writer = await connect()
+        for piece in (head[:200], head[200:]) if split else (head,):
+            writer.write(piece)
+            await asyncio.sleep(0.01)
+        assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
+
+    run(client, limits=limited())
+    assert space * 256 not in b"".join(parsed)
+
+
+def test_shorter_runs_of_spaces_are_accepted():
+    async def client(connect):
+        reader, writer = await connect()
+        writer.write(b"GET / HTTP/1.1\r\nHost: a\r\nA:" + b" " * 255 + b"x\r\n\r\n")
+        assert await reader.readexactly(15) == b"HTTP/1.1 200 OK"
+
+    run(client, limits=limited())
+
+
+@pytest.mark.parametrize("size", [999, 1000, 1001])
+def test_request_that_is_too_large_never_reaches_the_parser(parsed, size):
+    head = b"GET / HTTP/1.1\r\nHost: a\r\nA: "
+    head += b"x" * (size - len(head) - 4) + b"\r\n\r\n"
+
+    async def client(connect):
+        reader, writer = await connect()
+        writer.write(head)
+        assert (await reader.readexactly(12)) == (b"HTTP/1.1 431" if size > 1000 else b"HTTP/1.1 200")
+
+    run(client, limits=limited(size=1000))
+    assert bool(parsed) == (size <= 1000)
