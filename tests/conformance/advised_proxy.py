@@ -61,7 +61,7 @@ class Origin:
         return len(self._peers)
 
     async def over(self):
-        """Wait until nobody is served any more."""
+        """Wait until no client is served."""
         if self._serving:
             await asyncio.wait(self._serving, timeout=1)
 

@@ -271,7 +271,7 @@ def until(condition, seconds=10.0):
 class Peer:
     """Plain ZeroMQ sockets on loopback: what the other side of a link sees.
 
-    They work only while they are called: whoever waits for their subscription to be heard has to poll them.
+    They work only while they are called: a test that waits for their subscription has to poll them.
     """
 
     def __init__(self):

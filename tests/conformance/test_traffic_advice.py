@@ -332,7 +332,7 @@ class TestFetching:
     @pytest.mark.parametrize(
         ("head", "body", "result"),
         [
-            # The body of the first two never comes: whoever waited for it would report that.
+            # The body of the first two never arrives: a fetch that waited for it would report that.
             (b"404 Not Found\r\nContent-Length: 1000000", b"", None),
             (b"200 OK\r\nContent-Type: text/html\r\nContent-Length: 1000000", b"", None),
             (

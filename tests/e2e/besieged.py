@@ -1,4 +1,4 @@
-"""`headgate proxy` under attack: what it grows by meanwhile, and whether somebody else is served.
+"""`headgate proxy` under attack: how much memory it uses, and whether other clients are served.
 
 The one who stands by has a tunnel, in which it sends and hears, and opens others; its target advises like any origin.
 What attackers lead to is a `Crowd` of targets, all in one thread: thousands of connections, each of which pours, is
@@ -34,7 +34,7 @@ def address(number: int) -> str:
 class Crowd:
     """Targets: what begins with `POUR` is poured at, what begins with `SILENT` is not read, all else is sent back.
 
-    Whoever speaks TLS, as one does who wants advice, is hung up on; or, with `holds`, never answered.
+    Connections with TLS, such as fetches of advice, are closed, or, with `holds`, never answered.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Crowd:
         self._thread.start()
 
     def release(self) -> None:
-        """Hang up on those who wait for an answer, and hold nobody any more."""
+        """Close the connections that wait for an answer, and hold no further ones."""
         self.holds = False
         while self._unheard:
             self._unheard.pop().close()

@@ -1,4 +1,4 @@
-"""What hostile clients of HTTP/2 do: each a stream of bytes that goes on until somebody ends it, and how it ends.
+"""Attacks by HTTP/2 clients: each a stream of bytes that continues until the server closes it, and how it is closed.
 
 The heads are written by hand, without any state, so that they can be repeated: literal fields, never indexed.
 """

@@ -177,7 +177,7 @@ def record(owner: bytes, kind: int, content: bytes) -> bytes:
 
 
 class Everywhere:
-    """An origin at every address: it has no advice for whoever asks over TLS, and sends all else back."""
+    """An origin at every address: over TLS it has no advice; it sends all other data back."""
 
     def __init__(self, authority: trustme.CA, names: list[str]) -> None:
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

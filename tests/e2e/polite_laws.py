@@ -1,4 +1,4 @@
-"""What holds for an agent of every library: the laws, which each library's tests put its own client through.
+"""The tests that every library's polite client must pass.
 
 The origin is a real one, and counts. The clock is the test's where the law is about a hold, so that none is over too
 soon; it is the real one where the law is about waiting.
@@ -88,7 +88,7 @@ class Laws:
 
     # -- holds
 
-    def test_a_failing_target_is_left_alone_with_the_library_s_own_error(self, origin):
+    def test_a_failing_target_is_held_and_the_library_s_own_error_is_raised(self, origin):
         origin.say("/path", 503)
         with self.client(frozen()) as client:
             for _ in range(3):
@@ -125,7 +125,7 @@ class Laws:
             assert self.refused(client, origin, f"{origin.url}/").release_time == NOW + 90
 
     @pytest.mark.parametrize("answer", [502, 504, Answer(None)])
-    def test_what_says_nothing_of_the_server_counts_for_nothing(self, origin, answer):
+    def test_statuses_that_do_not_describe_the_server_change_no_count(self, origin, answer):
         origin.say("/", 503, 503, answer)
         polite = frozen()
         with self.client(polite) as client:
@@ -139,7 +139,7 @@ class Laws:
             assert not any(isinstance(error, NoContact) for error in errors)
             assert polite.explain(f"{origin.url}/").failures == 2
 
-    def test_a_connection_that_cannot_be_made_counts_for_nothing(self, origin):
+    def test_a_failed_connection_changes_no_count(self, origin):
         with running() as gone:
             url = f"{gone.url}/"
         polite = frozen()
@@ -156,7 +156,7 @@ class Laws:
             for _ in range(9):
                 assert client.ask(f"{origin.url}/")[0] == 503
 
-    def test_an_origin_may_have_its_targets_held_together(self, origin):
+    def test_an_origin_may_declare_a_bucket_for_its_targets(self, origin):
         origin.say("/a/1", Answer(503, {"DDoS-Bucket-With": "/a"}))
         with self.client(frozen()) as client:
             for _ in range(3):
@@ -165,7 +165,7 @@ class Laws:
 
     # -- waiting
 
-    def test_a_held_request_waits_where_it_may(self, origin):
+    def test_a_held_request_waits_within_max_delay(self, origin):
         origin.say("/", 503, 200)
         with self.client(courtesy(SOON, max_delay=60)) as client:
             assert client.ask(f"{origin.url}/")[0] == 503
@@ -175,7 +175,7 @@ class Laws:
 
     # -- redirects
 
-    def test_each_hop_is_a_request_of_its_own(self, origin):
+    def test_each_redirect_is_a_separate_request(self, origin):
         origin.say("/from", Answer(302, {"Location": "/to"}))
         origin.say("/to", 503)
         with self.client(frozen()) as client:
@@ -200,7 +200,7 @@ class Laws:
             assert len(origin.got()) == 3
             assert self.refused(client, origin, f"{origin.url}/from").reason == "advice_fraction"
 
-    def test_a_redirect_to_another_origin_is_drawn_for_anew(self, origin):
+    def test_a_redirect_to_another_origin_has_a_new_draw(self, origin):
         with running() as other:
             origin.advise('[{"user_agent":"*","fraction":0.5}]')
             other.advise('[{"user_agent":"*","fraction":0.5}]')
@@ -215,7 +215,7 @@ class Laws:
     # -- retries
 
     @pytest.mark.parametrize("status", [500, 503, 509, 429])
-    def test_a_request_is_sent_again_as_often_as_asked_for(self, origin, status):
+    def test_a_request_is_retried_as_often_as_configured(self, origin, status):
         origin.say("/", status, status, 200)
         with self.client(courtesy(SOON, max_delay=60, retry=2)) as client:
             assert client.ask(f"{origin.url}/") == (200, b"hello")
@@ -235,7 +235,7 @@ class Laws:
         assert third.at - second.at >= PAUSE
 
     @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "PUT", "DELETE", "POST", "PATCH"])
-    def test_only_what_may_be_repeated_is(self, origin, method):
+    def test_only_repeatable_requests_are_retried(self, origin, method):
         origin.say("/", 503, 200)
         body = b"all of it" if method in {"PUT", "POST", "PATCH"} else None
         with self.client(courtesy(SOON, max_delay=60, retry=1)) as client:
@@ -243,7 +243,7 @@ class Laws:
         assert status == (503 if method in {"POST", "PATCH"} else 200)
         assert {(asked.method, asked.body) for asked in origin.asked} == {(method, body or b"")}
 
-    def test_a_body_that_is_gone_is_not_sent_again(self, origin):
+    def test_a_consumed_body_is_not_sent_again(self, origin):
         origin.say("/", 503, 200)
         with self.client(courtesy(SOON, max_delay=60, retry=1)) as client:
             assert client.ask(f"{origin.url}/", "PUT", self.body_that_is_gone())[0] == 503
@@ -270,7 +270,7 @@ class Laws:
         assert len({asked.connection for asked in origin.got("/")}) == 2
 
     @pytest.mark.parametrize("fields", [{}, {"Content-Length": str(DRIPS)}])
-    def test_a_retry_does_not_wait_for_a_body_that_comes_byte_by_byte(self, origin, fields):
+    def test_a_retry_does_not_wait_for_a_body_sent_byte_by_byte(self, origin, fields):
         dripped = []
 
         def dripping():
@@ -286,7 +286,7 @@ class Laws:
         assert len({asked.connection for asked in origin.got("/")}) == 2
 
     @pytest.mark.parametrize("piece", [b"", b"not what it says it is"])
-    def test_a_retry_is_made_whatever_is_wrong_with_the_body_before(self, origin, piece):
+    def test_a_retry_is_made_after_a_malformed_body(self, origin, piece):
         origin.say("/", Answer(503, {"Content-Encoding": "gzip"}, iter([piece] if piece else [])), 200)
         with self.client(courtesy(SOON, max_delay=60, retry=1)) as client:
             assert client.ask(f"{origin.url}/") == (200, b"hello")
@@ -316,7 +316,7 @@ class Laws:
             polite.user_gesture()
             assert client.ask(f"{origin.url}/")[0] == 503
 
-    def test_what_an_interactive_request_is_redirected_to_is_one(self, origin):
+    def test_a_redirected_interactive_request_is_interactive(self, origin):
         origin.say("/to", 503)
         origin.say("/from", Answer(302, {"Location": "/to"}))
         with self.client(frozen()) as client:
@@ -327,7 +327,7 @@ class Laws:
 
     # -- advice
 
-    def test_a_hundred_first_requests_ask_for_advice_once(self, origin):
+    def test_a_hundred_first_requests_fetch_advice_once(self, origin):
         origin.say(ADVICE, Answer(200, {"Content-Type": "application/trafficadvice+json"}, _slowly(b"[]")))
         with self.client(courtesy(identity=["ExampleBot", "*"])) as client:
             got = client.ask_at_once([f"{origin.url}/{number}" for number in range(100)])

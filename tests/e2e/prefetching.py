@@ -72,7 +72,7 @@ class Asked:
 
 
 class Hold:
-    """A wait that has to be ended: `reached` says that somebody waits, `over` ends it."""
+    """A wait that a test ends: `reached` is set when a request waits, `over` ends the wait."""
 
     def __init__(self) -> None:
         self.reached = asyncio.Event()

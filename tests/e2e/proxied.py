@@ -62,7 +62,7 @@ class Origin:
         self.answers[host] = "\r\n".join([*lines, "", body]).encode()
 
     def distrusted(self):
-        """Show, from now on, a certificate of somebody whom nobody knows."""
+        """Show an untrusted certificate from now on."""
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         trustme.CA().issue_cert(*NAMES).configure_cert(self._tls)
 

@@ -1,4 +1,4 @@
-"""Both ends of traffic advice, each its own process: a gate that publishes it, and an agent that asks."""
+"""Traffic advice between two processes: a gate that publishes it, and an agent that fetches it."""
 
 import json
 import subprocess
@@ -40,7 +40,7 @@ def gate(tmp_path):
             yield gate
 
 
-def test_what_the_gate_advises_is_what_an_agent_is_told(gate):
+def test_an_agent_reads_the_advice_that_the_gate_publishes(gate):
     address = gate.ready["address"]
     proxy = said("fetch", address, "--identity", "ExampleProxy,prefetch-proxy,*", "--json")
     bot = said("fetch", f"{address}/any/path?and=query", "--identity", "ExampleBot,*", "--json")
@@ -51,7 +51,7 @@ def test_what_the_gate_advises_is_what_an_agent_is_told(gate):
     assert bot[1]["fresh_for"] == 1800
 
 
-def test_what_the_gate_serves_has_nothing_wrong_but_that_it_is_not_https(gate):
+def test_the_only_finding_about_the_gate_s_advice_is_plain_http(gate):
     code, report = said("check", gate.ready["address"], "--json")
     assert [finding["code"] for finding in report["findings"]] == ["readers_differ"]
     assert (code, report["conforming"]) == (1, {"disallowed": False, "fraction": 0.25})
@@ -61,7 +61,7 @@ def test_what_the_gate_serves_has_nothing_wrong_but_that_it_is_not_https(gate):
     assert report["conforming"] == report["deployed"] == {"disallowed": False, "fraction": 0.25}
 
 
-def test_a_gate_that_is_gone_is_unreachable(gate):
+def test_a_stopped_gate_is_unreachable(gate):
     address = gate.ready["address"]
     gate.end()
     code, told = said("fetch", address, "--identity", "ExampleBot,*", "--json")
@@ -85,7 +85,7 @@ main()
 
 
 @pytest.mark.parametrize("command", ["fetch", "check"])
-def test_a_name_server_that_hangs_keeps_no_command_from_ending(command):
+def test_commands_end_although_a_name_server_hangs(command):
     identity = ["--identity", "ExampleBot,*"] if command == "fetch" else []
     arguments = ["advice", command, "https://slow.example", *identity, "--json"]
     done = subprocess.run(

@@ -199,7 +199,7 @@ def test_advice_comes_through_the_client_s_proxy_and_tls(world, send):
     assert all(head.startswith(f"CONNECT {HOST}:443 ".encode()) for head in world.proxy.heads)
 
 
-def test_the_request_for_advice_has_nothing_of_the_user_s(world, send):
+def test_a_request_for_advice_has_no_data_of_the_user(world, send):
     world.origin.advise(DISALLOWED)
     with pytest.raises(NoContact):
         send(Courtesy("ExampleBot"), world)
@@ -216,7 +216,7 @@ def test_the_request_for_advice_has_nothing_of_the_user_s(world, send):
     assert names.keys() - {"host", "accept", "accept-encoding", "user-agent", "connection"} == set()
 
 
-def test_what_is_wanted_is_sent_through_the_same_proxy(world, send):
+def test_permitted_requests_are_sent_through_the_same_proxy(world, send):
     world.origin.advise('[{"user_agent":"*"}]')
     assert send(Courtesy("ExampleBot"), world) == 200
     assert [asked.path for asked in world.origin.asked] == [ADVICE, "/"]
@@ -229,7 +229,7 @@ def test_redirects_of_advice_are_not_followed(world, send):
 
 
 @pytest.mark.parametrize("status", [403, 407, 429])
-def test_a_refusal_of_the_proxy_s_own_says_nothing_of_the_origin(world, send, status):
+def test_a_refusal_by_the_client_s_proxy_is_a_local_failure(world, send, status):
     """The fetch is made again, and what the origin disallows is not sent."""
     world.proxy.statuses = [status]
     world.origin.advise(DISALLOWED)
@@ -240,7 +240,7 @@ def test_a_refusal_of_the_proxy_s_own_says_nothing_of_the_origin(world, send, st
 
 
 @pytest.mark.parametrize("status", [500, 502, 504])
-def test_a_proxy_that_cannot_reach_the_origin_has_asked_it_in_vain(world, send, status):
+def test_a_proxy_that_cannot_reach_the_origin_makes_it_unreachable(world, send, status):
     world.proxy.statuses = [status]
     world.origin.advise(DISALLOWED)
     assert send(Courtesy("ExampleBot"), world) == 200
@@ -289,7 +289,7 @@ def holes() -> Iterator[list[str]]:
 
 @pytest.mark.parametrize("ask_all", [by_threads, by_tasks])
 @pytest.mark.parametrize("at_once", [128, 3])
-def test_origins_that_do_not_answer_keep_no_advice_from_being_obeyed(holes, ask_all, at_once, monkeypatch):
+def test_advice_is_obeyed_although_other_origins_do_not_answer(holes, ask_all, at_once, monkeypatch):
     """However many fetches hang: an origin that disallows traffic is not sent a request, though others are in line."""
     monkeypatch.setattr(advice_client, "MAX_FETCHES", at_once)
     monkeypatch.setattr(client_httpx, "TIMEOUT", 1.0)
@@ -324,7 +324,7 @@ PLAINLY = {
 
 
 @pytest.mark.parametrize("ask", PLAINLY.values(), ids=PLAINLY)
-def test_a_lack_of_descriptors_is_not_the_origin_s_fault(ask, monkeypatch):
+def test_a_lack_of_descriptors_does_not_make_the_origin_unreachable(ask, monkeypatch):
     """The fetch is made again when there are some, and what the origin disallows is not sent."""
     monkeypatch.setattr(advice_client, "RETRY_PAUSE", 0.01)
     missing = [OSError(errno.EMFILE, "Too many open files") for _ in range(3)]
@@ -352,7 +352,7 @@ DRIPS = 100
 
 
 @pytest.mark.parametrize("ask", PLAINLY.values(), ids=PLAINLY)
-def test_advice_that_comes_byte_by_byte_is_given_up_in_time(ask, monkeypatch):
+def test_a_fetch_of_advice_sent_byte_by_byte_times_out(ask, monkeypatch):
     for module in (client_aiohttp, client_httpx, client_requests, client_urllib):
         monkeypatch.setattr(module, "TIMEOUT", 0.5)
     dripped = []
@@ -393,7 +393,7 @@ def ask_by_a_full_aiohttp(origin: Origin, courtesy: Courtesy) -> None:
 
 
 @pytest.mark.parametrize("ask", [ask_by_a_full_httpx, ask_by_a_full_aiohttp])
-def test_a_client_without_a_free_connection_does_not_take_the_origin_for_unreachable(ask, monkeypatch):
+def test_a_full_connection_pool_does_not_make_the_origin_unreachable(ask, monkeypatch):
     monkeypatch.setattr(client_aiohttp, "TIMEOUT", 0.2)
     monkeypatch.setattr(client_httpx, "_POOL_TIMEOUT", 0.2)
     with running() as origin:

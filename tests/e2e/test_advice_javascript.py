@@ -91,7 +91,7 @@ def spoilt(text: str, chance: random.Random) -> str:
 
 
 @pytest.mark.needs("node")
-def test_texts_bytes_and_media_types_are_to_us_what_they_are_to_a_javascript_engine() -> None:
+def test_json_text_and_media_types_are_parsed_as_by_a_javascript_engine() -> None:
     chance = random.Random(20_260_401)
     texts = ["".join(chance.choices(TOKENS, k=chance.randrange(1, 6))) for _ in range(COUNT)]
     texts += [spoilt(made(chance), chance) for _ in range(COUNT)]

@@ -1,4 +1,4 @@
-"""Both ends of a connection: what `headgate serve` says before an origin, and what a transport makes of it."""
+"""`headgate serve` and a polite transport together: the agent obeys the gate's responses."""
 
 import math
 import time
@@ -46,7 +46,7 @@ def gate(tmp_path, origin):
 
 
 @pytest.mark.parametrize("library", [httpx2, httpx])
-def test_a_gate_and_an_agent_understand_each_other(gate, origin, library):
+def test_an_agent_obeys_the_responses_of_a_gate(gate, origin, library):
     base = f"http://127.0.0.1:{gate.port}"
 
     def agent(name, **options):
@@ -94,7 +94,7 @@ def test_a_gate_and_an_agent_understand_each_other(gate, origin, library):
         assert len(origin.got("/free")) == 3
         assert refused(client, "/free").reason == "retry-after"
 
-    # The advice of the gate keeps out whom it names, and nobody else; it is no part of the limit.
+    # The gate's advice applies to the agents that it names only; the limit is independent of it.
     with agent("advised", identity=["ExampleBot", "*"]) as client:
         with pytest.raises(NoContact) as caught:
             client.get("/advised")

@@ -1,4 +1,4 @@
-"""A bundle URL that fails is not fetched for every request: what a real server sees of a transport."""
+"""A failing bundle URL is not fetched for every request: the requests that a real server receives."""
 
 import asyncio
 import io
@@ -138,7 +138,7 @@ def changing(first: Answer) -> Iterator[tuple[Server, Callable[[Answer], None]]]
 
 
 @pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
-def test_a_bundle_that_cannot_be_had_is_fetched_again_after_the_backoff(asker: Asker, failure: Answer) -> None:
+def test_a_failed_bundle_is_fetched_again_after_the_backoff(asker: Asker, failure: Answer) -> None:
     with changing(failure) as (server, becomes):
         asker.use(f"{server.url}/site.wbn")
         with pytest.raises((FetchError, BundleError)) as first:
@@ -180,7 +180,7 @@ def test_retry_after_is_honoured(asker: Asker) -> None:
             assert len(server.requests) == seen
 
 
-def test_a_clock_that_is_set_back_makes_no_pause_longer(asker: Asker) -> None:
+def test_a_clock_that_is_set_back_does_not_lengthen_a_pause(asker: Asker) -> None:
     with changing(ask_to_wait) as (server, _):
         asker.use(f"{server.url}/site.wbn")
         for wait, seen in [(0.0, 1), (-3600.0, 1), (119.0, 1), (1.1, 2)]:
@@ -201,7 +201,7 @@ def test_the_pause_is_never_longer_than_the_policys_longest(asker: Asker) -> Non
 
 
 @pytest.mark.parametrize("library", [httpx2, httpx], ids=["httpx2", "httpx"])
-def test_requests_at_once_are_one_fetch_that_fails_once(library: Any) -> None:
+def test_concurrent_requests_share_one_failed_fetch(library: Any) -> None:
     asker = Asker(library, is_async=True)
     with changing(refuse) as (server, _):
         asker.use(f"{server.url}/site.wbn")
@@ -211,7 +211,7 @@ def test_requests_at_once_are_one_fetch_that_fails_once(library: Any) -> None:
     asker.close()
 
 
-def test_ranges_that_fail_leave_requests_to_the_network_and_are_asked_for_again_later(asker: Asker) -> None:
+def test_failed_ranges_are_repeated_later_and_requests_go_to_the_network(asker: Asker) -> None:
     with changing(honest(BUNDLE)) as (server, becomes):
         asker.use(f"{server.url}/site.wbn", ranges=True, origins=["https://site.example"], inner=_network(asker))
         assert asker.get("https://site.example/last").content == b"the last"
@@ -227,7 +227,7 @@ def test_ranges_that_fail_leave_requests_to_the_network_and_are_asked_for_again_
         assert asker.get("https://site.example/last").content == b"the last"
 
 
-def test_a_response_that_is_refused_holds_no_other_back(asker: Asker) -> None:
+def test_an_invalid_response_does_not_hold_others(asker: Asker) -> None:
     with changing(honest(BUNDLE)) as (server, _):
         asker.use(f"{server.url}/site.wbn", ranges=True, origins=["https://site.example"], inner=_network(asker))
         assert asker.get("https://site.example/broken").status_code == 299
@@ -262,7 +262,7 @@ EMPTY_BLOCK = b"\0\0\0\xff\xff"
     [coded_without_end("gzip", EMPTY_BLOCK), honest(BUNDLE, Content_Encoding="br")],
     ids=["without end", "not even coded"],
 )
-def test_a_bundle_is_asked_for_uncoded_and_refused_in_a_content_coding(asker: Asker, answer: Answer) -> None:
+def test_bundles_are_requested_uncoded_and_rejected_with_a_content_coding(asker: Asker, answer: Answer) -> None:
     """What a decoder makes of a body has no bound: nothing at all of endless bytes, or gigabytes of a few."""
     with changing(answer) as (server, becomes):
         asker.use(f"{server.url}/site.wbn")

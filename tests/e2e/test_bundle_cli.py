@@ -1,4 +1,4 @@
-"""`headgate bundle` as its own process: what it costs, what it prints where, how it ends, and what it serves."""
+"""`headgate bundle` as a process: memory, output, exit codes, and the server."""
 
 import json
 import os
@@ -98,7 +98,7 @@ def test_a_large_directory_takes_little_memory(tmp_path):
     assert (tmp_path / "out.wbn").stat().st_size > 200 * MEGABYTE
 
 
-def test_getting_a_response_imports_nothing_that_it_does_not_need():
+def test_get_imports_no_unneeded_modules():
     code = (
         "import sys, headgate.cli.program as p\n"
         f"p._run(['bundle', 'get', {str(VECTORS / 'small_b1.wbn')!r}, '/', '-o', {os.devnull!r}])\n"
@@ -109,7 +109,7 @@ def test_getting_a_response_imports_nothing_that_it_does_not_need():
     assert done.stdout.splitlines() == ["[]"]
 
 
-def test_json_on_stdout_sentences_on_stderr():
+def test_json_goes_to_stdout_and_messages_to_stderr():
     good = run("list", VECTORS / "hello_b2.wbn", "--json")
     assert (good.returncode, good.stderr) == (0, b"")
     assert [json.loads(line)["status"] for line in good.stdout.splitlines()] == [200, 200]
@@ -120,7 +120,7 @@ def test_json_on_stdout_sentences_on_stderr():
     assert (spoken.returncode, spoken.stdout, spoken.stderr.count(b"\n")) == (1, b"", 1)
 
 
-def test_json_is_utf_8_whatever_the_terminal_speaks(tmp_path):
+def test_json_is_utf_8_whatever_the_terminal_s_encoding(tmp_path):
     with BundleWriter(tmp_path / "a.wbn") as writer:
         writer.add(BASE, headers={"content-type": "text/plain", "x-a": "é"}, payload=b"x")
     done = run("list", tmp_path / "a.wbn", "--json", env={**os.environ, "PYTHONIOENCODING": "ascii"})
@@ -128,7 +128,7 @@ def test_json_is_utf_8_whatever_the_terminal_speaks(tmp_path):
 
 
 @pytest.mark.parametrize("words", [["list", "--json"], ["list"], ["get"]], ids=" ".join)
-def test_a_pipe_that_closes_is_no_error(large, words):
+def test_a_closed_pipe_is_not_an_error(large, words):
     command, *flags = words
     url = [BASE + "film"] if command == "get" else []
     with subprocess.Popen(
@@ -139,7 +139,7 @@ def test_a_pipe_that_closes_is_no_error(large, words):
     assert program.returncode == 141
 
 
-def test_a_device_that_is_full_is_one_sentence(large):
+def test_a_full_device_is_a_one_line_error(large):
     done = run("get", large, BASE + "7", "-o", "/dev/full")
     assert done.returncode == 1
     assert done.stderr.count(b"\n") == 1
@@ -158,7 +158,7 @@ def on_a_terminal(*arguments):
             while piece := os.read(ours, 65_536):
                 shown += piece
         except OSError:
-            pass  # how Linux says that nobody has the other end any more
+            pass  # Linux's error when the other end is closed
     os.close(ours)
     return program.returncode, shown
 
@@ -225,7 +225,7 @@ def test_a_list_of_urls_is_fetched_as_the_origin_advises(tmp_path):
         assert all(one.fields["User-Agent"].startswith("ExampleBot headgate/") for one in origin.asked[2:])
 
 
-def test_a_list_of_urls_is_fetched_as_slowly_as_a_busy_server_asks(tmp_path):
+def test_a_list_of_urls_is_fetched_at_the_pace_of_retry_after(tmp_path):
     with polite_origin.running() as origin:
         busy = polite_origin.Answer(503, {"Retry-After": "1"})
         origin.say("/a", busy, polite_origin.Answer())
@@ -284,7 +284,7 @@ def test_the_site_inside_is_served_with_its_variants(tmp_path):
         assert ask(root, "POST")[0] == 405
 
 
-def test_what_is_served_is_read_in_the_profile_that_was_named(tmp_path):
+def test_the_server_reads_bundles_in_the_given_profile(tmp_path):
     bundle = VECTORS / "hello_b1.wbn"  # without a manifest
     returned, said = programs.refused(tmp_path, "bundle", "serve", bundle, "--listen", "127.0.0.1:0")
     assert returned == 1
@@ -302,7 +302,7 @@ def test_what_is_served_is_read_in_the_profile_that_was_named(tmp_path):
         (None, 2, "No such file"),
     ],
 )
-def test_what_is_no_bundle_is_not_served(tmp_path, content, code, words):
+def test_an_invalid_bundle_is_not_served(tmp_path, content, code, words):
     if content is not None:
         (tmp_path / "no.wbn").write_bytes(content)
     returned, said = programs.refused(tmp_path, "bundle", "serve", "no.wbn", "--listen", "127.0.0.1:0")
@@ -311,7 +311,7 @@ def test_what_is_no_bundle_is_not_served(tmp_path, content, code, words):
     assert words in said
 
 
-def test_an_address_that_is_taken_is_wrong_use(tmp_path):
+def test_an_address_in_use_is_wrong_usage(tmp_path):
     with programs.origin() as origin:
         listen = origin.url.removeprefix("http://")
         returned, said = programs.refused(tmp_path, "bundle", "serve", VECTORS / "small_b1.wbn", "--listen", listen)

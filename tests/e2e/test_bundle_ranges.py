@@ -1,4 +1,4 @@
-"""Bundles read by ranges from a server made by hand: how little it is asked, and how little of its lies is believed."""
+"""Bundles read by ranges from a scripted server: few requests, and inconsistent responses are rejected."""
 
 import asyncio
 from collections.abc import Callable
@@ -44,7 +44,7 @@ def test_one_request_for_the_metadata_and_one_for_each_response():
             bundle.response(f"{SITE}/other")
 
 
-def test_a_large_response_is_never_held_whole():
+def test_a_large_response_is_never_whole_in_memory():
     with serving(honest(BUNDLE)) as server, RangeBundle.open(server.url, max_bytes=100_000) as bundle:
         with pytest.raises(FetchError, match="the limit is 100000"):
             bundle.response(f"{SITE}/large")
@@ -101,7 +101,7 @@ LIES = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_a_server_that_lies_is_not_believed(reading, lie):
+def test_inconsistent_range_responses_are_rejected(reading, lie):
     with serving(changed(LIES[lie])) as server, pytest.raises(FetchError, match=f"^{server.url}"):
         reading.open(server.url)
 
@@ -118,12 +118,12 @@ LATER = {
 
 
 @pytest.mark.parametrize("lie", LATER)
-def test_nor_is_one_that_begins_to_lie_later(reading, lie):
+def test_later_inconsistent_range_responses_are_rejected(reading, lie):
     with serving(changed(LATER[lie], first=False)) as server, pytest.raises(FetchError, match=f"^{server.url}"):
         reading.all(server.url)
 
 
-def test_wrong_bytes_of_the_right_length_are_the_parsers_business(reading):
+def test_wrong_bytes_of_the_right_length_are_a_parser_error(reading):
     def garbled(request, body, fields):
         return 206, fields, bytes(len(body))
 
@@ -132,7 +132,7 @@ def test_wrong_bytes_of_the_right_length_are_the_parsers_business(reading):
 
 
 @pytest.mark.parametrize("status", [200, 206])
-def test_a_body_without_end_is_not_read_to_its_end(reading, status):
+def test_an_endless_body_is_an_error(reading, status):
     async def endless(request: Request, writer: asyncio.StreamWriter) -> None:
         fields = {**SERVED, "Content-Range": f"bytes 0-65535/{len(BUNDLE)}", "Connection": "close"}
         writer.write(head(status, fields))
@@ -145,7 +145,7 @@ def test_a_body_without_end_is_not_read_to_its_end(reading, status):
 
 
 @pytest.mark.parametrize("claimed", [1 << 40, (1 << 63) - 1, (1 << 64) - 1])
-def test_a_length_that_is_merely_claimed_is_not_asked_for(reading, claimed):
+def test_a_claimed_length_beyond_the_file_is_not_requested(reading, claimed):
     length = b"\x1b" + claimed.to_bytes(8, "big")
     sections = b"\x84\x65index" + length + b"\x69responses" + length
     content = b"\x86\x48\xf0\x9f\x8c\x90\xf0\x9f\x93\xa6\x44b1\0\0\x74https://site.example\x58" + bytes([len(sections)])
@@ -156,7 +156,7 @@ def test_a_length_that_is_merely_claimed_is_not_asked_for(reading, claimed):
         assert all(int(asked.rpartition("-")[2]) < 200_000 for asked in server.ranges)
 
 
-def test_metadata_that_is_larger_than_allowed(reading):
+def test_metadata_above_the_limit_is_an_error(reading):
     content = make_bundle()
     with (
         serving(honest(content)) as server,
@@ -165,7 +165,7 @@ def test_metadata_that_is_larger_than_allowed(reading):
         reading.open(server.url, max_metadata=1000)
 
 
-def test_an_unknown_version_has_its_fallback(reading):
+def test_an_unknown_version_reports_the_fallback_url(reading):
     content = BUNDLE.replace(b"\x44b1\0\0", b"\x44zz\0\0", 1)
     with serving(honest(content)) as server, pytest.raises(VersionError) as refused:
         reading.open(server.url)
@@ -187,17 +187,17 @@ def dripping(where: str):
     return answer
 
 
-def test_a_body_that_drips_is_given_up(reading):
+def test_a_body_sent_byte_by_byte_times_out(reading):
     with serving(dripping("body")) as server, pytest.raises(FetchError, match="slower than 4096 bytes a second"):
         reading.open(server.url, timeout=0.2)
 
 
-def test_a_head_that_drips_is_given_up():
+def test_a_head_sent_byte_by_byte_times_out():
     with serving(dripping("head")) as server, pytest.raises(FetchError, match="TimeoutError"):
         Reading(httpx2, is_async=True).open(server.url, timeout=0.2)
 
 
-def test_silence_is_given_up(reading):
+def test_a_silent_server_times_out(reading):
     async def silent(request: Request, writer: asyncio.StreamWriter) -> None:
         await asyncio.Event().wait()
 
@@ -205,12 +205,12 @@ def test_silence_is_given_up(reading):
         reading.open(server.url, timeout=0.2)
 
 
-def test_nobody_there(reading, free_port):
+def test_an_unreachable_server_is_an_error(reading, free_port):
     with pytest.raises(FetchError, match="ConnectError"):
         reading.open(f"http://127.0.0.1:{free_port()}/")
 
 
-def test_a_response_that_breaks_off_under_the_client(library):
+def test_a_truncated_response_is_an_error(library):
     async def cut(request: Request, writer: asyncio.StreamWriter) -> None:
         start, last = request.part(BUNDLE) or (0, 0)
         if start:

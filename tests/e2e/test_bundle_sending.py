@@ -65,7 +65,7 @@ def test_many_requests_on_one_connection(run: Callable, site: Path) -> None:
 
 
 @pytest.mark.parametrize("sendfile", ["as it is", "refused", "missing", "dribbling"])
-def test_files_arrive_whole_whatever_the_system_can_do(
+def test_files_arrive_whole_with_and_without_sendfile(
     run: Callable, site: Path, sendfile: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = os.sendfile
@@ -89,7 +89,7 @@ def test_files_arrive_whole_whatever_the_system_can_do(
     run(check())
 
 
-def test_what_was_signed_arrives_as_it_was_before(run: Callable, site: Path) -> None:
+def test_signed_payloads_arrive_decoded(run: Callable, site: Path) -> None:
     site.write_bytes(signers.vouched(site.read_bytes(), "site.example"))
 
     async def check() -> None:
@@ -103,7 +103,9 @@ def test_what_was_signed_arrives_as_it_was_before(run: Callable, site: Path) -> 
     run(check())
 
 
-def test_the_system_copies_what_the_socket_takes(run: Callable, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sendfile_sends_as_much_as_the_socket_accepts(
+    run: Callable, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sent: list[int] = []
     real = os.sendfile
 
@@ -144,7 +146,7 @@ def is_under_way(gateway: Any) -> bool:
     return any(isinstance(one.exchange, FileResponse) and not one._writable for one in gateway.connections)
 
 
-def test_an_agent_that_never_reads_is_let_go(run: Callable, huge: Path) -> None:
+def test_a_client_that_never_reads_is_disconnected(run: Callable, huge: Path) -> None:
     async def check() -> None:
         async with storefront(huge, timeouts=Timeouts(idle=0.2)) as gateway, agent_at(gateway, limit=1024) as agent:
             agent.writer.transport.pause_reading()
@@ -156,7 +158,7 @@ def test_an_agent_that_never_reads_is_let_go(run: Callable, huge: Path) -> None:
 
 
 @pytest.mark.parametrize("change", ["cut", "overwritten"])
-def test_a_file_that_changes_meanwhile_ends_before_its_end(
+def test_a_file_that_changes_during_a_download_ends_early(
     run: Callable, huge: Path, tmp_path: Path, change: str
 ) -> None:
     path = tmp_path / "site.wbn"
@@ -182,7 +184,7 @@ def test_a_file_that_changes_meanwhile_ends_before_its_end(
     run(check())
 
 
-def test_an_agent_that_has_said_all_still_gets_all(run: Callable, site: Path) -> None:
+def test_a_client_that_closes_its_sending_side_receives_the_whole_file(run: Callable, site: Path) -> None:
     async def check() -> None:
         for request in (get(), b"GET /big HTTP/1.0\r\n\r\n", get(b"/big", b"Connection: close")):
             async with storefront(site) as gateway, agent_at(gateway, limit=2**16) as agent:
@@ -195,7 +197,7 @@ def test_an_agent_that_has_said_all_still_gets_all(run: Callable, site: Path) ->
     run(check())
 
 
-def test_a_body_that_nobody_wants_ends_the_connection_after_the_file(run: Callable, site: Path) -> None:
+def test_an_unread_request_body_closes_the_connection_after_the_file(run: Callable, site: Path) -> None:
     async def check() -> None:
         async with storefront(site) as gateway, agent_at(gateway, limit=2**16) as agent:
             reply = await agent.ask(get(b"/big", b"Content-Length: 3") + b"abc")
@@ -206,7 +208,7 @@ def test_a_body_that_nobody_wants_ends_the_connection_after_the_file(run: Callab
     run(check())
 
 
-def test_the_end_waits_for_files_under_way_and_for_no_connection_after(run: Callable, huge: Path) -> None:
+def test_a_drain_waits_for_downloads_and_not_for_idle_connections(run: Callable, huge: Path) -> None:
     async def check() -> None:
         async with storefront(huge) as gateway, agent_at(gateway, limit=2**24) as agent:
             agent.writer.transport.pause_reading()
@@ -221,7 +223,7 @@ def test_the_end_waits_for_files_under_way_and_for_no_connection_after(run: Call
     run(check())
 
 
-def test_agents_that_leave_take_the_file_with_them(run: Callable, huge: Path) -> None:
+def test_a_client_that_disconnects_closes_the_file(run: Callable, huge: Path) -> None:
     async def check() -> None:
         async with storefront(huge) as gateway:
             for _ in range(5):

@@ -163,7 +163,7 @@ def test_replaced_bundle_is_served_and_an_invalid_one_is_logged(tmp_path, site, 
         assert ask(base, "/").body == b"new"
 
 
-def test_a_download_goes_on_from_the_bundle_it_began_with(tmp_path, site):
+def test_a_download_continues_from_the_bundle_it_started_with(tmp_path, site):
     whole = site.read_bytes()
     with serving(tmp_path, site) as (running, base, name):
         connection = http.client.HTTPConnection(base.removeprefix("http://"), timeout=programs.PATIENCE)
@@ -213,7 +213,7 @@ SERVERS = {
 
 
 @pytest.mark.parametrize("server", SERVERS)
-def test_the_application_in_real_servers(tmp_path, site, start, server, monkeypatch):
+def test_the_application_runs_in_real_servers(tmp_path, site, start, server, monkeypatch):
     (tmp_path / "served.py").write_text(APP)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

@@ -79,7 +79,7 @@ def id_of(name):
 @pytest.mark.needs("node-wbn-sign")
 @pytest.mark.parametrize("bundle", BUNDLES)
 @pytest.mark.parametrize("names", [["ed"], ["p256"], ["ed", "p256", "other"]])
-def test_what_wbn_sign_signs_is_valid(wbn_sign, keys, tmp_path, bundle, names):
+def test_signatures_of_wbn_sign_are_valid(wbn_sign, keys, tmp_path, bundle, names):
     signed = tmp_path / "signed.swbn"
     signed.write_bytes(bytes.fromhex(wbn_sign("sign", bundle=VECTORS / bundle, keys=[keys[name] for name in names])))
     found = verified(signed)
@@ -90,7 +90,7 @@ def test_what_wbn_sign_signs_is_valid(wbn_sign, keys, tmp_path, bundle, names):
 @pytest.mark.needs("node-wbn-sign")
 @pytest.mark.parametrize("bundle", BUNDLES)
 @pytest.mark.parametrize("names", [["ed"], ["p256"], ["other", "p256", "ed"]])
-def test_wbn_sign_accepts_what_is_signed(wbn_sign, keys, tmp_path, bundle, names):
+def test_wbn_sign_accepts_our_signatures(wbn_sign, keys, tmp_path, bundle, names):
     signed, source = tmp_path / "signed.swbn", VECTORS / bundle
     for name in names:
         headgate("integrity", "add", source, "--key", keys[name], "-o", signed, "--profile", "compat")
@@ -123,7 +123,7 @@ def test_ed25519_gives_the_bytes_that_wbn_sign_gives(wbn_sign, keys, tmp_path):
 
 
 @pytest.mark.needs("node-wbn-sign")
-def test_the_command_of_wbn_sign_and_ours_take_turns(keys, tmp_path):
+def test_signatures_of_wbn_sign_and_ours_combine(keys, tmp_path):
     theirs, both, left = tmp_path / "theirs.swbn", tmp_path / "both.swbn", tmp_path / "left.wbn"
     program = servers.NODE_MODULES / "wbn-sign" / "bin" / "wbn-sign.js"
     source = VECTORS / "small_b2.wbn"
@@ -145,7 +145,7 @@ def test_the_command_of_wbn_sign_and_ours_take_turns(keys, tmp_path):
 @pytest.mark.parametrize(
     "algorithm", [["-algorithm", "ed25519"], ["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"]]
 )
-def test_keys_of_openssl_sign(tmp_path, algorithm):
+def test_keys_made_by_openssl_sign(tmp_path, algorithm):
     key, signed = tmp_path / "key.pem", tmp_path / "signed.swbn"
     openssl("genpkey", *algorithm, "-out", key)
     headgate("sign", VECTORS / "small_b2.wbn", "--integrity-block", "--key", key, "-o", signed)
@@ -170,7 +170,7 @@ def certified(tmp_path):
 
 
 @pytest.mark.needs("openssl")
-def test_a_certificate_of_openssl_vouches(certified, tmp_path):
+def test_a_certificate_made_by_openssl_vouches(certified, tmp_path):
     key, certificate = certified
     source, signed = VECTORS / "small_b1.wbn", tmp_path / "signed.wbn"
     validity = ["--validity-url", "https://example.com/validity"]
@@ -195,7 +195,7 @@ def test_a_certificate_of_openssl_vouches(certified, tmp_path):
 
 
 @pytest.mark.needs("openssl")
-def test_both_kinds_of_signature_stand_together(certified, keys, tmp_path):
+def test_both_kinds_of_signature_can_be_combined(certified, keys, tmp_path):
     key, certificate = certified
     vouched, both = tmp_path / "vouched.wbn", tmp_path / "both.swbn"
     words = [
@@ -219,7 +219,7 @@ def test_both_kinds_of_signature_stand_together(certified, keys, tmp_path):
 
 
 @pytest.mark.needs("openssl", "node-wbn")
-def test_wbn_reads_what_is_vouched_for(certified, tmp_path):
+def test_wbn_reads_signed_responses(certified, tmp_path):
     key, certificate = certified
     signed = tmp_path / "signed.wbn"
     words = [
@@ -254,7 +254,7 @@ def test_wbn_reads_what_is_vouched_for(certified, tmp_path):
         (["--key", "{p384}"], "only Ed25519 and P-256"),
     ],
 )
-def test_a_wrong_key_is_told_in_a_sentence(tmp_path, words, said):
+def test_a_wrong_key_is_a_one_line_error(tmp_path, words, said):
     files = {name: tmp_path / name for name in ("certificate", "encrypted", "p384", "none")}
     files["certificate"].write_bytes(signers.certificate_pem(signers.certificate()))
     files["encrypted"].write_bytes(signers.pem(signers.ed(), passphrase=b"secret"))

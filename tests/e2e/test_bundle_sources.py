@@ -100,7 +100,7 @@ def test_the_same_site_gives_the_same_bytes(site, tmp_path):
     assert (tmp_path / "one.wbn").read_bytes() == (tmp_path / "two.wbn").read_bytes()
 
 
-def test_each_reader_gets_the_coding_that_it_takes(site, tmp_path):
+def test_each_client_gets_a_coding_that_it_accepts(site, tmp_path):
     root, files = site
     bundle = tmp_path / "site.wbn"
     created(bundle, "--dir", root, "--base-url", BASE, "--version", "b1", "--compress", "gzip,br,zstd")
@@ -148,7 +148,7 @@ def har_entry(url, content, *, status=200, method="GET", headers=()):
     }
 
 
-def test_a_har_becomes_the_page_that_was_seen(tmp_path):
+def test_a_har_becomes_a_bundle_of_the_recorded_page(tmp_path):
     html = {"size": 15, "mimeType": "text/html", "text": "<title>ж</title>"}
     headers = [("Content-Type", "text/html; charset=koi8-r"), ("Content-Encoding", "br"), ("Set-Cookie", "a=b")]
     image = {"size": 4, "mimeType": "image/png", "encoding": "base64", "text": "iVBORw=="}
@@ -169,7 +169,7 @@ def test_a_har_becomes_the_page_that_was_seen(tmp_path):
     assert run("get", tmp_path / "a.wbn", BASE).stdout.decode() == "<title>ж</title>"
 
 
-def test_a_file_that_is_no_har_or_warc_is_one_sentence(tmp_path):
+def test_an_invalid_har_or_warc_is_a_one_line_error(tmp_path):
     (tmp_path / "a").write_bytes(b"<html>")
     for source in ["--har", "--warc"]:
         done = run("create", source, tmp_path / "a", "-o", tmp_path / "out.wbn")
@@ -221,7 +221,7 @@ def crawled():
 
 @pytest.mark.needs("wget")
 @pytest.mark.parametrize("packed", [True, False])
-def test_what_a_crawler_archived_becomes_a_bundle(packed, tmp_path):
+def test_a_warc_of_a_crawler_becomes_a_bundle(packed, tmp_path):
     words = ["wget", "-q", "-r", "-e", "robots=off", "--warc-file=a", "--compression=none", "--tries=1"]
     with crawled() as url:
         subprocess.run(

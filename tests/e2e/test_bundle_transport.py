@@ -66,12 +66,12 @@ def site(folder: Path, nginx: Callable[..., Program]) -> Program:
 
 @pytest.mark.needs("nginx")
 @pytest.mark.parametrize("path", ["/site.wbn", "/moved/", "/whole/site.wbn"])
-def test_every_response_by_ranges_of_nginx(site, reading, path):
+def test_every_response_is_read_by_ranges_from_nginx(site, reading, path):
     assert same(reading.all(site.url + path), expected(BUNDLE))
 
 
 @pytest.mark.needs("nginx")
-def test_a_bundle_behind_something_else(site, reading):
+def test_a_bundle_is_found_behind_other_data(site, reading):
     whole = b"#!/bin/sh\nexit\n" * 999 + BUNDLE
     for path in ("/behind.wbn", "/whole/behind.wbn"):
         assert same(reading.all(site.url + path, from_end=True), expected(whole, from_end=True))
@@ -80,7 +80,7 @@ def test_a_bundle_behind_something_else(site, reading):
 
 
 @pytest.mark.needs("nginx")
-def test_a_bundle_that_is_cut_gives_what_there_is(site, reading):
+def test_a_truncated_bundle_returns_its_complete_responses(site, reading):
     found = reading.all(site.url + "/cut.wbn")
     assert same(found, expected(BUNDLE[: len(BUNDLE) - 300_000]))
     assert isinstance(found[f"{SITE}/large"], ResponseError)
@@ -89,7 +89,7 @@ def test_a_bundle_that_is_cut_gives_what_there_is(site, reading):
 
 
 @pytest.mark.needs("nginx")
-def test_an_empty_file_and_none(site, reading):
+def test_an_empty_and_a_missing_file_are_errors(site, reading):
     for path in ("/empty.wbn", "/whole/empty.wbn"):
         with pytest.raises(FormatError, match=r"3\.3 step 2"):
             reading.open(site.url + path)
@@ -101,7 +101,7 @@ def test_an_empty_file_and_none(site, reading):
 
 @pytest.mark.needs("nginx")
 @pytest.mark.parametrize("path", ["/bare/site.wbn", "/typed/site.wbn"])
-def test_a_bundle_that_is_not_served_as_one(site, reading, library, path):
+def test_a_bundle_with_the_wrong_media_type_is_rejected(site, reading, library, path):
     with pytest.raises(FetchError, match=r"site\.wbn: expected"):
         reading.open(site.url + path)
     assert len(reading.open(site.url + path, require_nosniff=False).requests) == 8
@@ -115,7 +115,7 @@ def test_a_bundle_that_is_not_served_as_one(site, reading, library, path):
 
 
 @pytest.mark.needs("nginx")
-def test_a_bundle_that_is_replaced_meanwhile(site, folder):
+def test_a_bundle_that_is_replaced_during_reading_is_an_error(site, folder):
     with RangeBundle.open(site.url + "/site.wbn") as bundle:
         other = folder / "other"
         other.write_bytes(make_bundle(large=LARGE[::-1]))
@@ -126,7 +126,7 @@ def test_a_bundle_that_is_replaced_meanwhile(site, folder):
 
 
 @pytest.mark.needs("nginx")
-def test_transports_over_ranges_and_the_network_behind_them(site, library):
+def test_transports_read_ranges_and_fall_back_to_the_network(site, library):
     with (
         RangeBundle.open(site.url + "/site.wbn") as bundle,
         library.Client(transport=BundleTransport(bundle, origins=[SITE]), follow_redirects=True) as client,
@@ -143,7 +143,7 @@ def test_transports_over_ranges_and_the_network_behind_them(site, library):
 
 
 @pytest.mark.needs("nginx")
-def test_transports_of_asynchronous_clients(site, library):
+def test_asynchronous_transports_answer_from_the_bundle(site, library):
     async def check():
         async with (
             await AsyncRangeBundle.open(site.url + "/site.wbn") as bundle,
@@ -162,13 +162,13 @@ def test_transports_of_asynchronous_clients(site, library):
     asyncio.run(check())
 
 
-def test_every_response_by_ranges_of_our_own_server(tmp_path, reading):
+def test_every_response_is_read_by_ranges_from_our_server(tmp_path, reading):
     (tmp_path / "site.wbn").write_bytes(BUNDLE)
     with headgate(tmp_path, "bundle", "serve", "site.wbn", "--listen", "127.0.0.1:0") as running:
         assert same(reading.all(running.wait_for(r"^ready (\S+)$")[1]), expected(BUNDLE))
 
 
-def test_every_response_by_ranges_of_our_application(tmp_path, reading, start, monkeypatch):
+def test_every_response_is_read_by_ranges_from_our_application(tmp_path, reading, start, monkeypatch):
     (tmp_path / "site.wbn").write_bytes(BUNDLE)
     (tmp_path / "served.py").write_text("from headgate.origin.bundle import BundleApp\napp = BundleApp('site.wbn')\n")
     monkeypatch.chdir(tmp_path)
@@ -220,7 +220,7 @@ def test_urls_are_fetched_one_after_another_over_one_connection(library):
         assert server.requests[0].fields["accept-encoding"] == "identity"
 
 
-def test_a_url_that_drips_does_not_hold_the_others(library):
+def test_a_url_sent_byte_by_byte_does_not_delay_the_others(library):
     async def pages(request: Request, writer: asyncio.StreamWriter) -> None:
         body = b"x" * 2000
         writer.write(head(200, {"Content-Type": "text/plain", "Content-Length": "2000"}))
@@ -239,7 +239,7 @@ def test_a_url_that_drips_does_not_hold_the_others(library):
         assert "slower than 4096 bytes a second" in told[0]
 
 
-def test_no_server_is_asked_for_what_the_bundle_has(library):
+def test_urls_in_the_bundle_are_not_requested_from_a_server(library):
     with serving(honest(BUNDLE)) as server:
         local = BundleTransport(BUNDLE)
         with library.Client(transport=local) as client:

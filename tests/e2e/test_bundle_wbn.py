@@ -1,4 +1,4 @@
-"""Bundles against the published tool `wbn`: the same exchanges are the same bytes, and it reads ours as meant."""
+"""Bundles compared with the published tool `wbn`: the same exchanges give the same bytes, and it reads ours."""
 
 import base64
 import hashlib
@@ -141,7 +141,7 @@ class Site:
 
 @pytest.mark.parametrize("version", ["b1", "b2"])
 @pytest.mark.parametrize("first", range(0, 160, 20))
-def test_the_same_exchanges_are_the_same_bytes(wbn, version, first):
+def test_the_same_exchanges_give_the_same_bytes(wbn, version, first):
     for seed in range(first, first + 20):
         site = Site(seed, version)
         assert site.written() == wbn.write(version, site.steps()), seed
@@ -149,7 +149,7 @@ def test_the_same_exchanges_are_the_same_bytes(wbn, version, first):
 
 @pytest.mark.parametrize("version", ["b1", "b2"])
 @pytest.mark.parametrize("count", [254, 255, 256, 1_000])
-def test_many_exchanges_are_the_same_bytes(wbn, version, count):
+def test_many_exchanges_give_the_same_bytes(wbn, version, count):
     """The counts and offsets grow past one byte, and past two."""
     site = Site(0, version)
     site.exchanges = [(PAGE, 200, {"content-type": "text/html"}, b"x")]
@@ -158,7 +158,7 @@ def test_many_exchanges_are_the_same_bytes(wbn, version, count):
 
 
 @pytest.mark.parametrize("version", ["b1", "b2"])
-def test_wbn_reads_ours_with_no_difference(wbn, version):
+def test_wbn_reads_our_bundles_identically(wbn, version):
     for seed in range(1_000, 1_040):
         site = Site(seed, version)
         found = wbn.read(site.written())
@@ -171,7 +171,7 @@ def test_wbn_reads_ours_with_no_difference(wbn, version):
 
 
 @pytest.mark.parametrize("version", ["b1", "b2"])
-def test_sections_stand_where_they_are_put(wbn, version):
+def test_sections_are_written_in_the_given_order(wbn, version):
     """wbn writes sections in the order they were set, and then the index and the responses."""
     site = Site(7, version)
     site.primary, site.extra = PAGE, {"second": 2, "first": [1]}
@@ -194,7 +194,7 @@ def test_sections_stand_where_they_are_put(wbn, version):
     assert target.getvalue() == wbn.write(version, [*others[:2], *primary, *others[2:]])
 
 
-def test_a_critical_section_is_the_same_bytes_and_understood(wbn):
+def test_a_critical_section_gives_the_same_bytes_and_is_read(wbn):
     target = io.BytesIO()
     options = {"version": "b1", "primary_url": PAGE, "manifest_url": PAGE, "critical": ["manifest", "index"]}
     with BundleWriter(target, **options) as writer:
@@ -205,7 +205,7 @@ def test_a_critical_section_is_the_same_bytes_and_understood(wbn):
     assert wbn.read(target.getvalue())["responses"][PAGE]["length"] == 3
 
 
-def test_wbn_keeps_a_response_that_nobody_can_reach_and_we_refuse_it(wbn):
+def test_an_unreachable_response_is_written_by_wbn_and_rejected_by_us(wbn):
     """Of a URL that is added twice, wbn's index has the later response; the earlier is in the bundle all the same."""
     twice = [["addExchange", PAGE, 200, {"content-type": "a/b"}, text] for text in ("b25l", "dHdv")]
     with open_bundle(wbn.write("b2", twice)) as bundle:
@@ -217,7 +217,7 @@ def test_wbn_keeps_a_response_that_nobody_can_reach_and_we_refuse_it(wbn):
         writer.add(PAGE, headers={"content-type": "a/b"}, payload=b"two")
 
 
-def test_wbn_reads_relative_urls_of_ours(wbn):
+def test_wbn_reads_our_relative_urls(wbn):
     target = io.BytesIO()
     with BundleWriter(target, version="b2", relative_urls=True, primary_url="index.html") as writer:
         writer.add("index.html", headers={"content-type": "text/html"}, payload=b"<p>")
@@ -231,7 +231,7 @@ def test_wbn_reads_relative_urls_of_ours(wbn):
     assert target.getvalue() == wbn.write("b2", steps)
 
 
-def test_wbn_reads_what_stands_beside_variants(wbn):
+def test_wbn_reads_responses_beside_variants(wbn):
     """It has no variants; the other responses are none the worse."""
     target = io.BytesIO()
     with BundleWriter(target, version="b1", primary_url=PAGE, manifest_url=PAGE) as writer:
@@ -245,7 +245,7 @@ def test_wbn_reads_what_stands_beside_variants(wbn):
 
 
 @pytest.mark.parametrize(("version", "other"), [("b1", "b2"), ("b2", "b1")])
-def test_wbn_reads_what_we_convert_of_its_own(wbn, version, other):
+def test_wbn_reads_its_bundles_after_our_convert(wbn, version, other):
     for seed in range(2_000, 2_010):
         site = Site(seed, version)
         site.primary = PAGE
@@ -258,7 +258,7 @@ def test_wbn_reads_what_we_convert_of_its_own(wbn, version, other):
         assert found["responses"] == site.meant()
 
 
-def test_wbn_reads_what_we_rebase_of_its_own(wbn):
+def test_wbn_reads_its_bundles_after_our_rebase(wbn):
     site = Site(3_000, "b1")
     target = io.BytesIO()
     with open_bundle(wbn.write("b1", site.steps()), profile="compat") as bundle:

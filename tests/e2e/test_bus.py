@@ -47,7 +47,7 @@ class Gate:
 
 @pytest.mark.parametrize("accounting", ["auto", "frames", "batch"])
 @pytest.mark.parametrize("transport", ["tcp", "ipc"])
-def test_a_burst_goes_through_and_is_held_then(run, tmp_path, transport, accounting):
+def test_a_burst_is_accepted_and_then_held(run, tmp_path, transport, accounting):
     address = "tcp://127.0.0.1:0" if transport == "tcp" else f"ipc://{tmp_path}/bus"
 
     async def main(master):
@@ -82,7 +82,7 @@ def test_gatekeepers_share_one_masters_holds(run):
         run(main(master))
 
 
-def test_who_comes_later_hears_of_the_holds_in_force(run):
+def test_a_late_gatekeeper_receives_the_current_holds(run):
     async def main(master):
         async with Gate(master.address) as first:
             await until(lambda: first.link.heard)
@@ -97,7 +97,7 @@ def test_who_comes_later_hears_of_the_holds_in_force(run):
         run(main(master))
 
 
-def test_a_thread_serves_as_well(tmp_path):
+def test_a_link_in_a_thread_works(tmp_path):
     """As under WSGI, where there is no event loop."""
     with running_master(f"ipc://{tmp_path}/bus") as master:
         link = GatekeeperLink(master.address, ["api"])
@@ -115,7 +115,7 @@ def test_a_thread_serves_as_well(tmp_path):
 
 
 @pytest.mark.parametrize("topic", [b"api\0", b"api", b""])
-def test_an_original_gatekeeper_is_served(topic):
+def test_an_original_gatekeeper_receives_controls(topic):
     """It sends the domain without its NUL, and subscribes to it without."""
     with running_master() as master, zmq.Context() as context:
         host, _, port = master.address.rpartition(":")
@@ -141,7 +141,7 @@ def test_an_original_gatekeeper_is_served(topic):
         context.destroy(linger=0)
 
 
-def test_an_original_master_is_served(run):
+def test_an_original_master_receives_accounting(run):
     """It subscribes to everything, and to nothing else; its controls end in arguments."""
 
     async def main(accounting, control, address):

@@ -1,4 +1,4 @@
-"""Masters that stop, die, come back and change, and gatekeepers that notice as little of it as can be.
+"""Masters that stop, are killed, return and change: gatekeepers keep working.
 
 "Smockron is resilient against multiple failure scenarios. It attempts to preserve access to the resources it
 protects" (smockron.txt, Fault-Tolerance).
@@ -72,7 +72,7 @@ def test_a_stopped_master_costs_neither_requests_nor_memory(run, accounting):
         run(main(master))
 
 
-def test_a_master_that_dies_is_missed_by_nobody_and_found_again(run):
+def test_requests_continue_without_a_master_and_gatekeepers_reconnect(run):
     """SIGKILL: everything is accepted without it; the next one at that address hears of what comes from then on."""
 
     async def main(first):
@@ -110,7 +110,7 @@ def test_holds_survive_a_gatekeeper_that_dies(run):
         run(main(master))
 
 
-def test_an_original_master_in_the_place_of_ours_gets_frames(run):
+def test_an_original_master_that_replaces_ours_receives_frames(run):
     """What one master could read is forgotten with it."""
 
     async def main(ours, context):
@@ -133,7 +133,7 @@ def test_an_original_master_in_the_place_of_ours_gets_frames(run):
         run(main(ours, context))
 
 
-def test_a_message_on_its_way_when_the_loop_is_busy_is_not_lost(run):
+def test_a_message_that_arrives_while_the_loop_is_busy_is_not_lost(run):
     """A ZeroMQ descriptor tells once: what arrives between two looks must be found at the next."""
 
     async def main(master):

@@ -1,4 +1,4 @@
-"""What strangers may do to a master's two ports, and what it does then: count it, and go on."""
+"""Hostile input at a master's two ports: the master counts it and continues."""
 
 import os
 import socket
@@ -85,7 +85,7 @@ def settled(master, question):
     return master.counts()
 
 
-def test_bytes_that_are_no_zmtp(master):
+def test_invalid_zmtp_bytes_are_survived(master):
     process = psutil.Process(master.process.pid)
     before = process.memory_info().rss
     for sent in GARBAGE.values():
@@ -99,7 +99,7 @@ def test_bytes_that_are_no_zmtp(master):
     assert process.memory_info().rss - before < 64 * MEBIBYTE
 
 
-def test_thousands_of_connections_that_say_nothing(master):
+def test_thousands_of_silent_connections_are_survived(master):
     with ExitStack() as stack:
         for number in range(2_000):
             port = ports(master)[number % 2]
@@ -107,7 +107,7 @@ def test_thousands_of_connections_that_say_nothing(master):
         assert still_serves(master)
 
 
-def test_garbage_in_good_frames(master):
+def test_malformed_messages_in_valid_frames_are_counted(master):
     with zmq.Context() as context:
         one = publisher(context, master)
         messages = [[os.urandom(n % 40) for _ in range(1 + n % 9)] for n in range(1_000)]
@@ -121,7 +121,7 @@ def test_garbage_in_good_frames(master):
         context.destroy(linger=0)
 
 
-def test_a_message_of_very_many_frames_and_a_batch_of_a_million_records(master):
+def test_oversized_messages_and_batches_are_dropped(master):
     process = psutil.Process(master.process.pid)
     with zmq.Context() as context:
         one = publisher(context, master)
@@ -135,7 +135,7 @@ def test_a_message_of_very_many_frames_and_a_batch_of_a_million_records(master):
         context.destroy(linger=0)
 
 
-def test_a_flood_of_subscriptions_to_a_domain_with_many_holds(master):
+def test_a_flood_of_subscriptions_does_not_block_the_master(master):
     with zmq.Context() as context:
         one = publisher(context, master)
         now = b"%d" % (time.time() * 1_000)
@@ -154,7 +154,7 @@ def test_a_flood_of_subscriptions_to_a_domain_with_many_holds(master):
         context.destroy(linger=0)
 
 
-def test_subscribers_that_never_read(master):
+def test_subscribers_that_never_read_do_not_grow_memory(master):
     process = psutil.Process(master.process.pid)
     with zmq.Context() as context:
         kept = [context.socket(zmq.SUB) for _ in range(50)]

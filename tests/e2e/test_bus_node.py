@@ -54,7 +54,7 @@ def free_address():
         return bound(accounting, control, "tcp://127.0.0.1:0").accounting
 
 
-def test_a_node_gatekeeper_is_told_by_our_master():
+def test_a_node_gatekeeper_obeys_our_master():
     """Integer milliseconds, four frames: what the original reads."""
     with (
         running_master("tcp://127.0.0.1:0", "api=1/min burst 5") as master,
@@ -70,7 +70,7 @@ def test_a_node_gatekeeper_is_told_by_our_master():
     assert counts["too_short"] == counts["unknown"] == 0
 
 
-def test_a_node_gatekeeper_that_comes_later_hears_of_the_holds_in_force():
+def test_a_late_node_gatekeeper_receives_the_current_holds():
     with running_master("tcp://127.0.0.1:0", "api=1/h burst 5") as master:
         addresses = (master.address, control_of(master.address))
         with node("gatekeeper.mjs", *addresses, "api", "192.0.2.1") as lines:

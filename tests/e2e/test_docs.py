@@ -1,4 +1,4 @@
-"""Every command block of the README and of docs/ does what it says, run in order in a folder of its own.
+"""Runs every command block of the README and of docs/, in order, in a separate directory per page.
 
 In a page, a ```sh block is run line by line (a trailing backslash joins lines); a ```text block right after it shows
 what the last line prints, where `…` stands for anything. A ```toml or ```python block whose first line is a comment
@@ -58,7 +58,7 @@ def two_free_ports():
 
 
 class Reader:
-    """Somebody who follows one page in an empty folder."""
+    """Runs the blocks of one page in an empty directory."""
 
     def __init__(self, folder, stack):
         self.folder = folder
@@ -148,7 +148,7 @@ class Reader:
 
 @pytest.mark.parametrize("page", with_commands(), ids=lambda page: str(page.relative_to(ROOT)))
 @pytest.mark.needs("curl")
-def test_the_page_does_what_it_says(page, tmp_path):
+def test_the_commands_of_a_page_work(page, tmp_path):
     with ExitStack() as stack:
         reader = Reader(tmp_path, stack)
         for language, text in blocks(page):
@@ -160,7 +160,7 @@ def test_there_are_pages_with_commands():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_page_links_to_what_is_there(page):
+def test_the_links_of_a_page_exist(page):
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
         assert (page.parent / target).exists(), target
 
@@ -170,7 +170,7 @@ def test_no_block_is_left_out_by_its_language(page):
     assert {language for language, _ in blocks(page)} <= {"sh", "text", "toml", "python", "json", "nginx", "http"}
 
 
-def test_the_tour_goes_through_files_that_are_there():
+def test_the_files_of_the_tour_exist():
     paths = set(re.findall(r"`(?:src/headgate/)?([\w/]+\.py)`", (ROOT / "docs" / "tour.md").read_text()))
     assert len(paths) > 20
     assert [

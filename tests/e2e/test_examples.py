@@ -108,7 +108,7 @@ def test_a_burst_is_accepted_then_delayed_then_rejected(run, command):
 
 
 @ASGI
-def test_a_delayed_body_arrives_whole_and_a_refusal_is_json_for_those_who_ask(run, command):
+def test_a_delayed_body_arrives_whole_and_a_rejection_is_json_on_request(run, command):
     server = run(command)
     words = [f"word {number}" for number in range(20_000)]
     body = json.dumps(words).encode()

@@ -1,4 +1,4 @@
-"""`headgate serve` with bundles: published at their paths, and standing in for an origin that is out of reach."""
+"""`headgate serve` with bundles: published at their paths, and used to answer rejected requests."""
 
 import os
 import signal
@@ -101,7 +101,7 @@ def test_accepted_request_is_answered_by_the_origin(gate, origin):
     assert "Headgate-Source" not in first.headers
 
 
-def test_rejections_are_counted_and_so_are_the_rescued(gate):
+def test_rejected_requests_and_those_answered_by_the_lifeboat_are_counted(gate):
     spent(gate)
     before = gate.totals()[2]
     assert gate.get("/").status == 200

@@ -112,7 +112,7 @@ def test_signal_stops_it_cleanly(tmp_path, number):
         ([], "no domain"),
     ],
 )
-def test_wrong_use_is_one_line(tmp_path, words, sentence):
+def test_wrong_usage_is_a_one_line_error(tmp_path, words, sentence):
     code, said = programs.refused(tmp_path, "master", *words)
     assert code == 2
     assert sentence in said

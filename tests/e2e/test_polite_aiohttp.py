@@ -131,7 +131,7 @@ def form(*names):
         (lambda: form("file"), 1),
     ],
 )
-def test_what_can_be_sent_again_is(origin, run, body, times):
+def test_repeatable_bodies_are_sent_again(origin, run, body, times):
     origin.say("/", 503, 200)
 
     async def asking():
@@ -147,7 +147,7 @@ def test_what_can_be_sent_again_is(origin, run, body, times):
     assert origin.asked[0].body
 
 
-def test_whoever_asks_the_server_to_continue_asks_once(origin, run):
+def test_expect_100_continue_is_sent_once(origin, run):
     origin.say("/", 503, 200)
 
     async def asking():
@@ -161,7 +161,7 @@ def test_whoever_asks_the_server_to_continue_asks_once(origin, run):
     assert len(origin.asked) == 1
 
 
-def test_what_is_sent_anew_on_another_connection_keeps_its_draw(origin, run):
+def test_a_request_repeated_on_another_connection_keeps_its_draw(origin, run):
     origin.advise('[{"user_agent":"*","fraction":0.5}]')
     origin.say("/", 200, Answer(None), 200)
     draws = iter([0.9, 0.8, 0.1])
@@ -179,7 +179,7 @@ def test_what_is_sent_anew_on_another_connection_keeps_its_draw(origin, run):
     assert len(origin.got("/")) == 3
 
 
-def test_the_total_timeout_covers_what_a_request_waits_for(origin, run):
+def test_the_total_timeout_includes_the_wait(origin, run):
     origin.say("/", Answer(200, {"Retry-After": "3000"}))
 
     async def asking():
@@ -196,7 +196,7 @@ def test_the_total_timeout_covers_what_a_request_waits_for(origin, run):
     assert len(origin.asked) == 1
 
 
-def test_whoever_gives_up_leaves_the_others_and_the_connections_right(origin, run):
+def test_a_cancelled_request_affects_neither_others_nor_connections(origin, run):
     asked, may_answer = threading.Event(), threading.Event()
 
     def slowly():
@@ -231,7 +231,7 @@ def test_whoever_gives_up_leaves_the_others_and_the_connections_right(origin, ru
     assert [asked.path for asked in origin.got()] == ["/held", "/free"]
 
 
-def test_whoever_gives_up_while_a_refused_body_is_read_leaves_no_connection_open(origin, run):
+def test_cancelling_while_a_rejected_body_is_read_closes_the_connection(origin, run):
     may_go_on = threading.Event()
 
     def pieces():
@@ -254,7 +254,7 @@ def test_whoever_gives_up_while_a_refused_body_is_read_leaves_no_connection_open
         may_go_on.set()
 
 
-def test_a_web_socket_that_is_refused_is_left_alone(origin, run):
+def test_a_refused_web_socket_is_held(origin, run):
     origin.say("/", Answer(503, {"Retry-After": "60"}))
 
     async def asking():
@@ -288,7 +288,7 @@ async def fetched(session: aiohttp.ClientSession, url: str, **options) -> int:
         return response.status
 
 
-def test_https_and_its_advice(run):
+def test_https_requests_obey_advice(run):
     authority = trustme.CA()
     trust = polite_laws.trusting(authority)
 
@@ -310,7 +310,7 @@ def test_https_and_its_advice(run):
 
 @pytest.mark.needs("tinyproxy")
 @pytest.mark.parametrize("tls", [False, True])
-def test_a_proxy_changes_nothing_of_it(tmp_path, run, tls):
+def test_requests_through_a_proxy_behave_alike(tmp_path, run, tls):
     authority = trustme.CA()
 
     async def asking(origin, proxy):

@@ -195,7 +195,7 @@ def test_a_body_is_sent_as_it_is_made(origin, library):
     assert [asked.body for asked in origin.asked] == [b"firstsecond"]
 
 
-def test_what_got_no_response_keeps_its_draw_for_whoever_sends_it_anew(origin, library):
+def test_a_request_without_a_response_keeps_its_draw_when_repeated(origin, library):
     origin.advise('[{"user_agent":"*","fraction":0.5}]')
     origin.say("/", Answer(None), 200)
     draws = iter([0.9, 0.1])  # from (0, 1]: 0.1, of the half that is wanted, and 0.9
@@ -209,7 +209,7 @@ def test_what_got_no_response_keeps_its_draw_for_whoever_sends_it_anew(origin, l
     assert len(origin.got("/")) == 2
 
 
-def test_what_is_waited_for_is_no_part_of_any_timeout_and_takes_no_connection(origin, library, run):
+def test_a_wait_counts_for_no_timeout_and_uses_no_connection(origin, library, run):
     origin.say("/held", Answer(503, {"Retry-After": "1"}), 200)
 
     async def asking():
@@ -232,7 +232,7 @@ def test_what_is_waited_for_is_no_part_of_any_timeout_and_takes_no_connection(or
     assert origin.got("/free")
 
 
-def test_whoever_gives_up_leaves_the_others_and_the_connections_right(origin, library, run):
+def test_a_cancelled_request_affects_neither_others_nor_connections(origin, library, run):
     asked, may_answer = threading.Event(), threading.Event()
 
     def slowly():
@@ -272,7 +272,7 @@ def test_whoever_gives_up_leaves_the_others_and_the_connections_right(origin, li
     assert [asked.path for asked in origin.got()] == ["/held", "/free"]
 
 
-def test_threads_and_event_loops_ask_for_advice_once(origin):
+def test_threads_and_event_loops_share_one_fetch_of_advice(origin):
     """A hundred first requests: of fifty threads and fifty tasks, in two libraries and in two event loops."""
     begun = threading.Barrier(100)
 
@@ -321,7 +321,7 @@ def test_threads_and_event_loops_ask_for_advice_once(origin):
     assert len(held) == 100
 
 
-def test_advice_that_cannot_be_had_holds_for_its_retry_after_or_not_at_all(origin, library):
+def test_unreachable_advice_holds_only_for_its_retry_after(origin, library):
     origin.say(ADVICE, Answer(503, {"Retry-After": "1000"}))
     start = time.time()
     with library.Client(transport=Transport(Courtesy(identity=["ExampleBot", "*"]))) as client:
@@ -334,7 +334,7 @@ def test_advice_that_cannot_be_had_holds_for_its_retry_after_or_not_at_all(origi
         assert client.get(f"{origin.url}/").status_code == 200
 
 
-def test_advice_that_does_not_come_in_time_permits(origin, monkeypatch):
+def test_requests_are_permitted_after_advice_times_out(origin, monkeypatch):
     monkeypatch.setattr(client_httpx, "TIMEOUT", 0.3)
     may_end = threading.Event()
 
@@ -359,7 +359,7 @@ def test_advice_that_does_not_come_in_time_permits(origin, monkeypatch):
     assert len(origin.got(ADVICE)) == 1
 
 
-def test_https_and_its_advice(library):
+def test_https_requests_obey_advice(library):
     authority = trustme.CA()
     trust = polite_laws.trusting(authority)
     with tls_origin(authority) as origin:
@@ -377,7 +377,7 @@ def test_https_and_its_advice(library):
 
 @pytest.mark.needs("tinyproxy")
 @pytest.mark.parametrize("tls", [False, True])
-def test_a_proxy_changes_nothing_of_it(tmp_path, library, tls):
+def test_requests_through_a_proxy_behave_alike(tmp_path, library, tls):
     authority = trustme.CA()
     trust = polite_laws.trusting(authority)
     with servers.tinyproxy(tmp_path) as proxy, tls_origin(authority if tls else None) as origin:
@@ -397,7 +397,7 @@ def test_a_proxy_changes_nothing_of_it(tmp_path, library, tls):
 
 
 @pytest.mark.needs("nginx")
-def test_http_2_sends_again_on_one_connection(nginx, free_port, library, run):
+def test_retries_over_http_2_use_one_connection(nginx, free_port, library, run):
     port = free_port()
     site = nginx(
         server=f"""

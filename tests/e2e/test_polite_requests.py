@@ -63,7 +63,7 @@ class TestLawsWithAnAdapterBehind(TestLaws):
             yield Client(session)
 
 
-def test_the_error_tells_of_the_request(origin):
+def test_the_error_contains_the_request(origin):
     origin.say("/", Answer(200, {"Retry-After": "60"}))
     with session_with(Adapter(frozen())) as session:
         session.post(f"{origin.url}/", data=b"this")
@@ -88,7 +88,7 @@ def test_nothing_of_a_body_is_read_ahead(origin):
         assert next(body) == b"second"
 
 
-def test_what_urllib3_would_retry_for_a_status_is_left_to_the_courtesy(origin):
+def test_retries_by_status_are_made_by_the_courtesy_not_urllib3(origin):
     origin.say("/", Answer(503, {"Retry-After": "1"}), 200)
     with session_with(Adapter(frozen(), max_retries=3)) as session:
         assert session.get(f"{origin.url}/").status_code == 503
@@ -97,7 +97,7 @@ def test_what_urllib3_would_retry_for_a_status_is_left_to_the_courtesy(origin):
         assert session.get(f"{origin.url}/again").status_code == 200  # which is for connections
 
 
-def test_a_timeout_is_for_the_connection_and_not_for_what_a_request_waits_for(origin):
+def test_a_timeout_does_not_include_the_wait(origin):
     origin.say("/", 503)
     polite = courtesy(SOON, max_delay=60)
     with session_with(Adapter(polite)) as session:
@@ -107,7 +107,7 @@ def test_a_timeout_is_for_the_connection_and_not_for_what_a_request_waits_for(or
     assert second.at - first.at >= 0.05
 
 
-def test_what_cachecontrol_has_in_its_cache_needs_no_network_and_counts_for_nothing(origin):
+def test_responses_cached_by_cachecontrol_are_not_counted(origin):
     class Cached(cachecontrol.CacheControlAdapter, Adapter):
         """The cache first."""
 
@@ -122,7 +122,7 @@ def test_what_cachecontrol_has_in_its_cache_needs_no_network_and_counts_for_noth
     assert len(origin.asked) == 1
 
 
-def test_what_an_inner_adapter_had_in_its_cache_counts_for_nothing(origin):
+def test_responses_cached_by_an_inner_adapter_are_not_counted(origin):
     origin.say("/", Answer(200, {"Cache-Control": "max-age=600", "Date": formatdate(), "Retry-After": "60"}))
     now = [NOW]
     polite = courtesy(clock=lambda: now[0])
@@ -134,7 +134,7 @@ def test_what_an_inner_adapter_had_in_its_cache_counts_for_nothing(origin):
     assert polite.explain(f"{origin.url}/").retry_after == NOW + 60
 
 
-def test_what_requests_cache_has_in_its_cache_needs_no_network_and_counts_for_nothing(origin):
+def test_responses_cached_by_requests_cache_are_not_counted(origin):
     origin.say("/", Answer(200, {"Retry-After": "60"}))
     cached = requests_cache.CachedSession(backend="memory")
     with session_with(Adapter(frozen()), cached) as session:
@@ -145,7 +145,7 @@ def test_what_requests_cache_has_in_its_cache_needs_no_network_and_counts_for_no
     assert len(origin.asked) == 1
 
 
-def test_https_and_its_advice(tmp_path):
+def test_https_requests_obey_advice(tmp_path):
     authority = trustme.CA()
     with tls_origin(authority) as origin, authority.cert_pem.tempfile(str(tmp_path)) as file:
         origin.advise('[{"user_agent":"*","disallow":true}]')
@@ -160,7 +160,7 @@ def test_https_and_its_advice(tmp_path):
 
 @pytest.mark.needs("tinyproxy")
 @pytest.mark.parametrize("tls", [False, True])
-def test_a_proxy_changes_nothing_of_it(tmp_path, tls):
+def test_requests_through_a_proxy_behave_alike(tmp_path, tls):
     authority = trustme.CA()
     with (
         servers.tinyproxy(tmp_path) as proxy,

@@ -215,7 +215,7 @@ def minute():
 
 @pytest.mark.deep
 @pytest.mark.parametrize("client", CLIENTS)
-def test_no_request_reaches_a_server_that_is_left_alone(minute, client):
+def test_no_request_reaches_a_server_during_its_hold(minute, client):
     server, statuses = minute[client]
     assert server.early == []
     # Six times down, three or four periods each, and seven times rest.

@@ -86,7 +86,7 @@ def test_a_file_or_a_list_is_not_sent_again(origin, body):
     assert [asked.body for asked in origin.asked] == [b"once"]
 
 
-def test_each_step_of_an_authentication_is_a_request_of_its_own(origin):
+def test_each_step_of_an_authentication_is_a_separate_request(origin):
     origin.say("/", Answer(401, {"WWW-Authenticate": 'Basic realm="here"', "Retry-After": "60"}), 200)
     passwords = urllib.request.HTTPPasswordMgrWithDefaultRealm()
     passwords.add_password(None, origin.url, "name", "word")
@@ -94,13 +94,13 @@ def test_each_step_of_an_authentication_is_a_request_of_its_own(origin):
     reason = None
     try:
         opener.open(f"{origin.url}/")
-    except Held as held:  # and let go of its traceback, which holds the response that nobody else closes
+    except Held as held:  # and release its traceback, which keeps the only reference to the open response
         reason = held.reason
     assert reason == "retry-after"
     assert len(origin.asked) == 1
 
 
-def test_it_stands_among_other_handlers_in_any_order(origin):
+def test_the_handler_works_in_any_order_of_handlers(origin):
     origin.say("/", Answer(503, {"Set-Cookie": "this=that"}), 200)
     handlers = [urllib.request.HTTPHandler(), urllib.request.HTTPCookieProcessor(CookieJar())]
     for place in range(3):
@@ -112,7 +112,7 @@ def test_it_stands_among_other_handlers_in_any_order(origin):
     assert len(origin.asked) == 6
 
 
-def test_a_cache_in_front_needs_no_network_and_counts_for_nothing(origin):
+def test_responses_of_a_cache_in_front_are_not_counted(origin):
     class Cache(urllib.request.BaseHandler):
         handler_order = 200
         kept = None
@@ -130,7 +130,7 @@ def test_a_cache_in_front_needs_no_network_and_counts_for_nothing(origin):
     assert len(origin.asked) == 1
 
 
-def test_a_timeout_is_for_the_connection_and_not_for_what_a_request_waits_for(origin):
+def test_a_timeout_does_not_include_the_wait(origin):
     origin.say("/", 503, 200)
     with opener_with(Handler(courtesy(SOON, max_delay=60, retry=1))).open(f"{origin.url}/", timeout=5) as response:
         assert response.status == 200
@@ -138,7 +138,7 @@ def test_a_timeout_is_for_the_connection_and_not_for_what_a_request_waits_for(or
     assert second.at - first.at >= 0.05
 
 
-def test_https_and_its_advice():
+def test_https_requests_obey_advice():
     authority = trustme.CA()
     trust = polite_laws.trusting(authority)
     with tls_origin(authority) as origin:
@@ -155,7 +155,7 @@ def test_https_and_its_advice():
 
 @pytest.mark.needs("tinyproxy")
 @pytest.mark.parametrize("tls", [False, True])
-def test_a_proxy_changes_nothing_of_it(tmp_path, tls):
+def test_requests_through_a_proxy_behave_alike(tmp_path, tls):
     authority = trustme.CA()
     with servers.tinyproxy(tmp_path) as proxy, tls_origin(authority if tls else None) as origin:
         opener = urllib.request.build_opener(

@@ -121,7 +121,7 @@ def test_a_name_that_does_not_resolve(tmp_path):
 def test_an_origin_that_does_not_answer(tmp_path):
     with socket.create_server(("127.0.0.1", 0), backlog=0) as deaf, ExitStack() as filling:
         port = deaf.getsockname()[1]
-        for _ in range(4):  # the queue of connections that nobody accepts is full, and more are not answered
+        for _ in range(4):  # the listener's queue is full, and further connections are not answered
             sock = filling.enter_context(socket.socket())
             sock.setblocking(False)
             sock.connect_ex(("127.0.0.1", port))
@@ -325,7 +325,7 @@ def test_nobody_has_to_read_the_log(tmp_path):
                 ready += read.recv(1 << 12)
             port = int(ready.split()[-1].rpartition(b":")[2])
             with Client(port) as client:
-                for _ in range(3000):  # each a line that nobody takes
+                for _ in range(3000):  # each a line that is not read
                     assert client.ask(f"{'x' * 60}.{'y' * 60}.{'z' * 60}.example.org:25").status == 403
                 assert client.ask(f"www.example.org:{origin.port}").status == 200
                 assert client.echoes()

@@ -18,7 +18,7 @@ VECTORS = [case for case in CASES if not {"dns", "resolve"} & set(case) and case
 NAMED = [case for case in CASES if "dns" in case]
 
 HERE, THERE = "93.184.216.34", own_network.OWN_IPV6
-"""Addresses that are as global as any, in this network as elsewhere; nobody far away hears of it."""
+"""Addresses that are as global as any, in this network as elsewhere; no packet leaves this machine."""
 
 MORE = (
     "127.0.0.1.", "0", "127.0.1", "0x7f000001", "017700000001", "00000177.0.0.0x1", "127.255.255.254",
@@ -249,7 +249,7 @@ def test_no_packet_was_missed(seen: Seen) -> None:
 
 
 UNDIALLED = {"224.0.0.1", "239.255.255.250", "255.255.255.255", "[fe80::1]", "[febf::1]", "[ff02::1]", "[ff0e::1]"}
-"""What the system itself dials for nobody: multicast, broadcast, and link-local addresses without a link."""
+"""Addresses to which the system does not connect: multicast, broadcast, and link-local addresses without a link."""
 
 
 def test_a_packet_to_any_of_them_would_have_been_heard(seen: Seen) -> None:

@@ -73,7 +73,7 @@ def exchange(sock: socket.socket, seed: int, total: int, midway: Callable[[], ob
 
 
 class Origin(proxied.Origin):
-    """An origin that sends much to whoever speaks no TLS, and hears as much; `heard` has the hash."""
+    """An origin that sends much data to connections without TLS and receives as much; `heard` has the hash."""
 
     def __init__(self, total: int) -> None:
         self.total = total

@@ -108,7 +108,7 @@ def test_what_origins_do_not_want_they_do_not_get_and_the_next_one_does(alpn: st
         origin.advise("busy.example.org", status=503, retry_after="600")
         unwanted = ["no.example.org", "none.example.org", "busy.example.org"]
         assert await prefetch(browser, origin, *unwanted, FIRST) == [FAILED, FAILED, FAILED, READY]
-        # Each was asked for its advice, by the proxy alone; nobody else has so much as begun to shake hands.
+        # Each was asked for its advice, by the proxy alone; no other handshake has begun.
         for host in unwanted:
             assert origin.paths(host) == [ADVICE]
             assert origin.names.count(host) == 1
@@ -169,7 +169,7 @@ def test_a_proxy_that_is_full_is_left_alone_for_as_long_as_it_asks(alpn: str, tm
             began = time.monotonic()
             assert await prefetch(browser, origin, FIRST) == [FAILED]
         proxy.until(lambda: not proxy.state()["tunnels"], "end of the tunnel")
-        # There is room again, but nobody has told the browser.
+        # There is a free slot again, but the browser does not know.
         async with asyncio.timeout(30):
             while (outcomes := await prefetch(browser, origin, SECOND)) == [AVOIDED]:
                 assert asked(proxy)[FIRST] == (0, {"tunnels": 1})

@@ -1,4 +1,4 @@
-"""Attacks on `headgate proxy`, as it runs: it grows by little, and whoever stands by is served throughout.
+"""Attacks on a running `headgate proxy`: its memory grows little, and other clients are served throughout.
 
 What connections are ended for is proven where they are; here is what many of them cost together.
 """

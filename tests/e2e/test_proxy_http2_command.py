@@ -1,4 +1,4 @@
-"""`headgate proxy` in HTTP/2: the same answers as in HTTP/1.1, and an end that nobody's bytes are lost in."""
+"""`headgate proxy` over HTTP/2: the same responses as over HTTP/1.1, and a shutdown that loses no data."""
 
 import asyncio
 import hashlib

@@ -1,4 +1,4 @@
-"""Hostile clients of HTTP/2, against a process of its own: each is ended, nobody else notices, and little is kept."""
+"""Attacks by HTTP/2 clients on a separate process: each is closed, others are served, and little memory is used."""
 
 import asyncio
 import contextlib

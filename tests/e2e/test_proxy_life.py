@@ -27,7 +27,7 @@ def test_sigterm_refuses_what_is_new_and_lets_tunnels_end(tmp_path, workers):
         to = f"www.example.org:{running.origin.port}"
         assert clients[0].ask(to).status == 200
         for client in clients[1:]:
-            assert client.ask("www.example.org:25").status == 403  # each is somebody's by now
+            assert client.ask("www.example.org:25").status == 403  # each is in use by now
         running.program.process.send_signal(signal.SIGTERM)
         running.program.until(lambda: cannot_connect(running.port), "end of listening")
         for client in clients[1:]:

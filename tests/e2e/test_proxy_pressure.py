@@ -1,4 +1,4 @@
-"""Clients that dribble, flood, stall or vanish: what they cost stays bounded, and nobody else pays for it."""
+"""Clients that send slowly, flood, stall or disappear: their cost is bounded, and other clients are not affected."""
 
 import asyncio
 import contextlib
@@ -40,7 +40,7 @@ def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Shell:
 
 
 async def is_served(server: TunnelServer, port: int, shell: Shell) -> bool:
-    """See whether somebody else gets a tunnel, and an answer through it."""
+    """Check that another client gets a tunnel, and a response through it."""
     async with client_at(server, tls=shell.client) as bystander:
         await opened(bystander, port)
         await bystander.send(b"hello")

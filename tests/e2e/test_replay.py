@@ -34,7 +34,7 @@ def test_a_log_from_standard_input():
     agrees(run(case, "-", text="\n".join(lines).encode()), case["expect"])
 
 
-def test_a_packed_file_with_iso_times_is_the_same_log(tmp_path):
+def test_a_gzip_file_with_iso_times_is_the_same_log(tmp_path):
     case = VECTORS[0]
     lines = [
         json.dumps({"time": datetime.fromtimestamp(moment, UTC).isoformat(), "identifier": who})
@@ -54,7 +54,7 @@ def test_a_combined_log_out_of_order_is_sorted():
     assert report["top"] == [{"identifier": "10.0.0.1", "delayed": 0, "rejected": 1}]
 
 
-def test_what_came_before_the_damage_in_packed_data_counts(tmp_path):
+def test_lines_before_damage_in_compressed_data_are_counted(tmp_path):
     packed = tmp_path / "access.log.gz"
     chance = random.Random(7)
     entries = [b'{"time":%d,"identifier":"%d"}\n' % (number, chance.getrandbits(64)) for number in range(2_000)]

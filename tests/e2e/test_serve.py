@@ -1,4 +1,4 @@
-"""`headgate serve` as a process before a real origin: what passes, what is said, how it changes and how it ends."""
+"""`headgate serve` as a process in front of a real origin: requests, output, reload and stop."""
 
 import hashlib
 import json

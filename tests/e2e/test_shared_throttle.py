@@ -1,4 +1,4 @@
-"""One throttle in several real processes: what eight of them send a failing server, and what a killed one leaves."""
+"""One throttle in several processes: the requests that eight of them send a failing server, and a killed process."""
 
 import os
 import random
@@ -116,7 +116,7 @@ def checked(path):
         return throttle.explain(X, now=NOW).failures
 
 
-def test_eight_that_take_turns_send_three_requests(tmp_path, failing):
+def test_eight_processes_in_turn_send_three_requests(tmp_path, failing):
     with working(tmp_path / "file") as workers:
         # The third failure is written before the fourth process asks: from then on all of them hold.
         answers = [worker.do("ask", failing.url) for _ in range(3) for worker in workers]
@@ -125,7 +125,7 @@ def test_eight_that_take_turns_send_three_requests(tmp_path, failing):
 
 
 @pytest.mark.deep
-def test_eight_at_once_send_three_each_at_most(tmp_path, failing):
+def test_eight_processes_at_once_send_at_most_three_each(tmp_path, failing):
     with working(tmp_path / "file") as workers:
         for worker in workers:
             worker.tell("ask", failing.url, 20)
@@ -149,7 +149,7 @@ def test_no_failure_is_lost_among_processes(tmp_path):
     assert checked(tmp_path / "file") == 50 * WORKERS
 
 
-def test_one_that_is_killed_loses_what_it_had_not_written_at_most(tmp_path):
+def test_a_killed_process_loses_at_most_unwritten_changes(tmp_path):
     """Each round, one of the processes is killed at any instant, while another goes on."""
     path, chance, told = tmp_path / "file", random.Random(1), 0
     with ExitStack() as stack:
@@ -199,7 +199,7 @@ def killable(path):
 
 
 @pytest.mark.deep
-def test_one_that_is_killed_amid_many_writes_leaves_a_whole_file(tmp_path):
+def test_a_process_killed_during_writes_leaves_a_valid_file(tmp_path):
     script = (
         "import itertools, os, sys\n"
         "from headgate.agent import SharedThrottle\n"

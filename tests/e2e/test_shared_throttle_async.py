@@ -131,9 +131,7 @@ def held_as_none(get):
     [(httpx2, "asyncio"), (httpx2, "trio"), (httpx, "asyncio"), (aiohttp, "asyncio")],
     ids=["httpx2", "httpx2-trio", "httpx", "aiohttp"],
 )
-def test_requests_and_other_tasks_go_on_while_another_process_has_the_file_locked(
-    path, failing, library, backend, monkeypatch
-):
+def test_the_event_loop_is_not_blocked_while_the_file_is_locked(path, failing, library, backend, monkeypatch):
     monkeypatch.setattr(file_module, "_BUSY_TIMEOUT", 2 * PATIENCE)
     events = []
 
@@ -168,7 +166,7 @@ def test_requests_and_other_tasks_go_on_while_another_process_has_the_file_locke
         assert len(late) == 5
 
 
-def test_what_is_learned_in_one_event_loop_is_known_in_that_of_another_process(path, failing, monkeypatch):
+def test_an_event_loop_knows_the_holds_of_another_process(path, failing, monkeypatch):
     monkeypatch.setattr(file_module, "_BUSY_TIMEOUT", PATIENCE)
 
     async def main(one, other):
@@ -264,7 +262,7 @@ def in_trouble(what, folder, url):
 
 
 @pytest.mark.parametrize("what", TROUBLES)
-def test_requests_are_sent_and_held_whatever_is_the_matter_with_the_file(tmp_path, failing, what):
+def test_requests_are_sent_and_held_although_the_file_is_unusable(tmp_path, failing, what):
     script = (
         "import sys\n"
         "from pathlib import Path\n"
@@ -280,7 +278,7 @@ def test_requests_are_sent_and_held_whatever_is_the_matter_with_the_file(tmp_pat
     assert (done.stdout, done.stderr) == ("fine\n", "")
 
 
-def test_a_deleted_file_is_made_anew_while_requests_are_sent(path, failing):
+def test_a_deleted_file_is_created_again_while_requests_are_sent(path, failing):
     async def main(throttle):
         async with client(httpx2, throttle) as get:
             assert [await get(f"{failing}/x") for _ in range(4)] == [503, 503, 503, None]
