@@ -1,4 +1,4 @@
-"""The one request for traffic advice, against servers that do as they like."""
+"""The advice fetcher against scripted servers."""
 
 import asyncio
 import errno
@@ -38,7 +38,7 @@ def answer(body: bytes = HALF, *, status: bytes = b"200 OK", fields: bytes = TYP
 
 
 class Server:
-    """Sends `said` to whoever connects; `stays` open, `resets` the connection or `hears_out` what else is said."""
+    """Sends `said` to each client; `stays` open, `resets` the connection or `hears_out` what else is said."""
 
     port = 0
 
@@ -104,7 +104,7 @@ SOON = 0.3
 """Seconds, for an agent that is to give up."""
 
 
-def test_the_request_is_a_get_with_nothing_of_anybody_s_in_it(monkeypatch, tmp_path):
+def test_the_request_is_a_plain_get(monkeypatch, tmp_path):
     netrc = tmp_path / ".netrc"
     netrc.write_text("machine 127.0.0.1 login user password secret\ndefault login user password secret\n")
     for name, value in {
@@ -129,7 +129,7 @@ def test_the_request_is_a_get_with_nothing_of_anybody_s_in_it(monkeypatch, tmp_p
     )
 
 
-def test_the_request_has_what_the_core_asks_for_and_no_more():
+def test_the_request_has_the_given_fields():
     server = Server(answer(status=b"304 Not Modified"), hears_out=True)
     fields = (("If-None-Match", '"a"'), ("If-Modified-Since", "Sat, 01 Jan 2000 00:00:00 GMT"), ("User-Agent", "é"))
     fetched(server, fields=fields)
@@ -245,7 +245,7 @@ def test_interim_responses_are_skipped(hints):
         b"<html>It works!</html>\n",
     ],
 )
-def test_what_is_no_whole_head_of_http_is_a_network_error(said):
+def test_an_invalid_head_is_a_network_error(said):
     response = fetched(Server(said))
     assert response[:3] == NETWORK_ERROR[:3]
     assert response.failure
@@ -268,14 +268,14 @@ def test_a_head_without_an_end_is_a_network_error():
 
 
 @pytest.mark.parametrize("said", [b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 100 Continue\r\n\r\n"])
-def test_silence_before_the_end_of_the_head_is_a_network_error(said):
+def test_a_timeout_in_the_head_is_a_network_error(said):
     response = fetched(Server(said, stays=True), timeout=SOON)
     assert response[:3] == NETWORK_ERROR[:3]
     assert response.failure
 
 
 @pytest.mark.parametrize(("drip", "status"), [(b"HTTP/1.1 200 OK\r\n", 0), (answer(length=100), 200)])
-def test_a_response_that_comes_drop_by_drop_is_given_up(drip, status):
+def test_a_slow_response_times_out(drip, status):
     class Dripping(Server):
         async def speak(self, reader, writer):
             writer.write(drip)
@@ -290,7 +290,7 @@ def test_a_response_that_comes_drop_by_drop_is_given_up(drip, status):
     assert response.failure
 
 
-def test_a_body_that_stalls_is_not_whole():
+def test_a_stalled_body_is_incomplete():
     response = fetched(Server(answer(HALF[:10], length=len(HALF)), stays=True), timeout=SOON)
     assert (response.status, response.body) == (200, None)
     assert response.failure
@@ -306,7 +306,7 @@ def test_a_body_that_stalls_is_not_whole():
     ids=["length", "chunked", "garbage"],
 )
 @pytest.mark.parametrize("resets", [False, True], ids=["closed", "reset"])
-def test_a_body_that_is_cut_is_not_whole(said, resets):
+def test_a_truncated_body_is_incomplete(said, resets):
     response = fetched(Server(said, resets=resets))
     assert (response.status, response.body) == (200, None)
     assert response.failure
@@ -321,18 +321,18 @@ def test_a_body_that_is_cut_is_not_whole(said, resets):
     ],
     ids=["chunked", "close", "1.0"],
 )
-def test_a_body_may_be_framed_in_any_way(said):
+def test_every_framing_of_a_body_is_read(said):
     assert fetched(Server(said)).body == HALF
 
 
-def test_a_body_of_half_a_megabyte_is_read_and_one_byte_more_is_not():
+def test_the_body_size_is_limited():
     assert fetched(Server(answer(b" " * MAX_BODY_BYTES))).body == b" " * MAX_BODY_BYTES
     response = fetched(Server(answer(b" " * (MAX_BODY_BYTES + 1))))
     assert response.body is None
     assert "longer than 524288 bytes" in response.failure
 
 
-def test_only_a_body_that_decides_is_read():
+def test_only_wanted_bodies_are_read():
     endless = answer(b"x" * 100, length=1 << 40, status=b"404 Not Found")
     assert fetched(Server(endless, stays=True))[:1] == (404,)
     other = answer(HALF, fields=b"Content-Type: text/html\r\n")
@@ -353,14 +353,14 @@ def contexts(authority: trustme.CA, name: str) -> tuple[ssl.SSLContext, ssl.SSLC
 
 
 @pytest.mark.parametrize("host", ["localhost", "a.localhost", "a.b.localhost.", "localhost."])
-def test_tls_is_to_who_was_asked_for_and_names_of_this_machine_lead_to_it(authority, host):
+def test_tls_verifies_the_requested_host(authority, host):
     serving, trusting = contexts(authority, host.removesuffix("."))
     server = Server(answer())
     assert fetched(server, host=host, tls=serving, trust=trusting).body == HALF
     assert f"Host: {host}:".encode() in server.heard[0]
 
 
-def test_tls_to_nobody_who_is_trusted_is_a_network_error(authority):
+def test_an_untrusted_certificate_is_a_network_error(authority):
     serving, trusting = contexts(authority, "localhost")
     response = fetched(Server(answer()), host="localhost", tls=serving)
     assert response[:3] == NETWORK_ERROR[:3]
@@ -369,14 +369,14 @@ def test_tls_to_nobody_who_is_trusted_is_a_network_error(authority):
     assert fetched(Server(answer()), host="127.0.0.1", tls=serving, trust=trusting).status == 0
 
 
-def test_nothing_of_a_response_becomes_part_of_the_next_request():
+def test_responses_do_not_affect_later_requests():
     server = Server(answer(fields=TYPE + b"Set-Cookie: a=b\r\nRefresh: 0\r\n"))
     for _ in range(2):
         fetched(server)
     assert b"Cookie" not in b"".join(server.heard)
 
 
-def test_http_1_1_is_offered_and_nothing_else(authority, monkeypatch):
+def test_only_http_1_1_is_offered(authority, monkeypatch):
     serving, trusting = contexts(authority, "localhost")
     serving.set_alpn_protocols(["h2", "http/1.1"])
     ours = fetcher.default_context.__wrapped__()
@@ -394,7 +394,7 @@ def test_http_1_1_is_offered_and_nothing_else(authority, monkeypatch):
     assert chosen == ["http/1.1", None]
 
 
-def test_a_context_of_the_caller_is_not_changed_and_one_that_offers_http_2_is_an_error(authority):
+def test_the_callers_tls_context_is_not_changed(authority):
     serving, trusting = contexts(authority, "localhost")
     serving.set_alpn_protocols(["h2", "http/1.1"])
     trusting.set_alpn_protocols(["h2"])
@@ -413,13 +413,13 @@ def test_a_context_of_the_caller_is_not_changed_and_one_that_offers_http_2_is_an
     assert fetched(Server(answer()), host="localhost", tls=serving, trust=guarded).body == HALF
 
 
-def test_over_tls_a_body_may_end_with_the_connection_though_nobody_says_so(authority):
+def test_a_body_over_tls_may_end_without_close_notify(authority):
     serving, trusting = contexts(authority, "localhost")
     server = Server(b"HTTP/1.1 200 OK\r\n" + TYPE + b"\r\n" + HALF, resets=False)
     assert fetched(server, host="localhost", tls=serving, trust=trusting).body == HALF
 
 
-def test_hands_that_are_never_shaken_are_a_network_error(authority):
+def test_a_stalled_handshake_is_a_network_error(authority):
     with scripted.serving(lambda connection, server: server.over.wait(scripted.PATIENCE)) as server:
         request = advice_request(f"https://localhost:{server.port}", IDENTITY)
         assert fetch_advice(request, tls=contexts(authority, "localhost")[1], timeout=SOON) == NETWORK_ERROR._replace(
@@ -427,7 +427,7 @@ def test_hands_that_are_never_shaken_are_a_network_error(authority):
         )
 
 
-def test_records_without_data_do_not_prolong_a_fetch(authority, tmp_path):
+def test_empty_records_do_not_extend_the_timeout(authority, tmp_path):
     tls = contexts(authority, "localhost")
 
     def keep_sending(connection, server):
@@ -443,7 +443,7 @@ def test_records_without_data_do_not_prolong_a_fetch(authority, tmp_path):
     assert response.status == 0
 
 
-def test_a_name_server_that_hangs_is_a_network_error(monkeypatch):
+def test_a_hanging_name_server_is_a_network_error(monkeypatch):
     over, asked = threading.Event(), queue.SimpleQueue()
 
     def hang(host, port, **options):
@@ -462,7 +462,7 @@ def test_a_name_server_that_hangs_is_a_network_error(monkeypatch):
     thread.join()
 
 
-def test_a_name_that_does_not_exist_is_a_network_error(monkeypatch):
+def test_an_unknown_name_is_a_network_error(monkeypatch):
     def refuse(host, port, **options):
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
@@ -472,7 +472,7 @@ def test_a_name_that_does_not_exist_is_a_network_error(monkeypatch):
 
 
 @pytest.mark.parametrize("host", ["localhost", "a.localhost", "a.b.localhost.", "127.0.0.1", "[::1]"])
-def test_names_of_this_machine_are_not_looked_up(monkeypatch, host):
+def test_localhost_is_not_looked_up(monkeypatch, host):
     listening = "::1" if "::1" in host else "127.0.0.1"
     with (
         scripted.serving(lambda connection, server: connection.sendall(answer()), host=listening) as server,

@@ -1,4 +1,4 @@
-"""Which failures are this machine's, and which may be the origin's."""
+"""Failures of this machine are told from failures of the origin."""
 
 import errno
 import socket

@@ -12,7 +12,7 @@ def missing(proxy):
     return [(row.section, row.level, row.words) for row in requirements(proxy) if not row.is_met]
 
 
-def test_the_defaults_are_told_what_is_missing():
+def test_the_defaults_do_not_conform():
     rows = requirements(Proxy())
     assert not conforms(rows)
     assert Counter((row.section, row.level) for row in rows if not row.is_met) == {
@@ -21,7 +21,7 @@ def test_the_defaults_are_told_what_is_missing():
     assert all(row.how for row in rows)
 
 
-def test_what_the_draft_insists_on_can_be_met_and_nearly_all_that_it_recommends():
+def test_a_configuration_can_conform():
     assert conforms(requirements(FIT))
     proxy = Proxy(
         token_keys=("key.json",), geofeed="geofeed.csv", client_rate="10/s burst 20", byte_ratio=1, max_seconds=300
@@ -40,14 +40,14 @@ def test_what_the_draft_insists_on_can_be_met_and_nearly_all_that_it_recommends(
         ({"log_client": True}, [("3.3", "SHOULD")], True),
     ],
 )
-def test_each_is_missed_where_the_configuration_does_not_do_it(changed, sections, fit):
+def test_each_requirement_depends_on_its_setting(changed, sections, fit):
     proxy = Proxy(**{"token_keys": ("key.json",), "geofeed": "geofeed.csv", **changed})
     more = [row for row in missing(proxy) if row not in missing(FIT)]
     assert [row[:2] for row in more] == sections
     assert conforms(requirements(proxy)) == fit
 
 
-def test_how_something_is_met_names_what_does_it():
+def test_the_explanation_names_the_setting():
     proxy = Proxy(
         token_keys=("a",), allow_hosts=("example.org",), brand="Toll", unreachable="permit", alpn=("h2",), max_tunnels=7
     )

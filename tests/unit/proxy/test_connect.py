@@ -1,4 +1,4 @@
-"""What crosses between a proxy's connections and its decisions."""
+"""Limits of tunnels."""
 
 import math
 
@@ -7,7 +7,7 @@ import pytest
 from headgate.proxy.connect import TunnelLimits
 
 
-def test_nothing_but_silence_is_limited_unless_it_is_asked_for() -> None:
+def test_only_idle_time_is_limited_by_default() -> None:
     assert TunnelLimits() == TunnelLimits(idle=300, max_seconds=math.inf, max_bytes=math.inf, byte_ratio=0)
 
 
@@ -24,13 +24,11 @@ def test_nothing_but_silence_is_limited_unless_it_is_asked_for() -> None:
         (TunnelLimits(byte_ratio=2), 100, 16_435, False, None),
     ],
 )
-def test_limits_say_what_would_break_them(
-    limits: TunnelLimits, received: int, sent: int, sending: bool, why: str | None
-) -> None:
+def test_exceeded_limits(limits: TunnelLimits, received: int, sent: int, sending: bool, why: str | None) -> None:
     assert limits.exceeded_by(received, sent, sending=sending) == why
 
 
 @pytest.mark.parametrize(("passed", "most"), [(0, 10), (4, 6), (9, 1), (10, 1), (11, 1)])
-def test_no_more_is_read_than_may_pass_and_never_nothing(passed: int, most: int) -> None:
+def test_the_read_size_is_limited_and_never_zero(passed: int, most: int) -> None:
     assert TunnelLimits(max_bytes=10).read_size(passed, 1000) == most
     assert TunnelLimits(byte_ratio=1).read_size(passed, 1000) == 1000

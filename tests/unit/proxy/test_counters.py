@@ -1,11 +1,11 @@
-"""Counting: the totals have everything, of origins only the last are remembered."""
+"""Counters: totals, the most recent origins, sums over workers."""
 
 import msgspec
 
 from headgate.proxy.counters import ACCEPTED, Counts, add_count, merged
 
 
-def test_what_became_of_a_connect():
+def test_connects_are_counted_by_result_and_origin():
     counts = Counts()
     counts.connected("https://a.example", ACCEPTED)
     counts.connected("https://a.example", "advice_fraction")
@@ -16,7 +16,7 @@ def test_what_became_of_a_connect():
     assert len(counts.origins) == 1
 
 
-def test_strangers_cannot_fill_the_memory_with_origins():
+def test_the_number_of_origins_is_limited():
     counts = Counts()
     for number in range(5_000):
         counts.connected(f"https://{number}.example", "name")
@@ -27,7 +27,7 @@ def test_strangers_cannot_fill_the_memory_with_origins():
     assert "https://0.example" not in counts.origins
 
 
-def test_workers_add_up_also_over_the_wire():
+def test_counters_of_workers_are_summed():
     one, other = Counts(), Counts()
     for counts, times in ((one, 2), (other, 3)):
         for _ in range(times):

@@ -1,4 +1,4 @@
-"""What is written down, and that whoever reads it can be as slow as they like."""
+"""Log lines, and readers of stderr that are slow or gone."""
 
 import json
 import os
@@ -61,7 +61,7 @@ def read_all(descriptor: int) -> list[bytes]:
     return b"".join(pieces).splitlines()
 
 
-def test_lines_come_out_whole_and_in_order() -> None:
+def test_lines_are_written_in_order() -> None:
     wanted = [b"x" * (number % 600) + str(number).encode() for number in range(2000)]
     with piped() as (reading, writing):
         lines = LogWriter(writing, max_queued=3000)
@@ -77,7 +77,7 @@ def test_lines_come_out_whole_and_in_order() -> None:
     assert lines.dropped == 0
 
 
-def test_a_sentence_is_one_line() -> None:
+def test_a_message_is_one_line() -> None:
     with piped() as (reading, writing):
         lines = LogWriter(writing)
         lines.say("two\nlines, and a \udcff")
@@ -86,12 +86,12 @@ def test_a_sentence_is_one_line() -> None:
         assert read_all(reading) == [b"two lines, and a \\udcff"]
 
 
-def test_who_does_not_read_stalls_nobody_and_is_told_what_was_lost() -> None:
+def test_a_reader_that_stalls_blocks_nothing_and_learns_of_dropped_lines() -> None:
     with piped() as (reading, writing):
         lines = LogWriter(writing, max_queued=1000)
         line = b"x" * 99
         for _ in range(5000):
-            lines.write(line)  # the pipe holds 64 KiB, and nobody reads
+            lines.write(line)  # the pipe holds 64 KiB and is not read
         lost = lines.dropped
         assert 5000 - 2000 < lost < 5000
         got: list[bytes] = []
@@ -110,7 +110,7 @@ def test_who_does_not_read_stalls_nobody_and_is_told_what_was_lost() -> None:
     assert sum(each["lines"] for each in told) == lost
 
 
-def test_an_end_waits_no_longer_than_it_may_for_who_does_not_read() -> None:
+def test_close_waits_a_limited_time() -> None:
     with piped() as (reading, writing):
         lines = LogWriter(writing)
         for _ in range(1200):  # the queue is full, too
@@ -127,7 +127,7 @@ def test_an_end_waits_no_longer_than_it_may_for_who_does_not_read() -> None:
         assert not thread.is_alive()
 
 
-def test_a_reader_that_is_gone_is_no_error() -> None:
+def test_a_closed_pipe_is_ignored() -> None:
     with piped() as (reading, writing):
         os.close(reading)
         lines = LogWriter(writing)
@@ -135,7 +135,7 @@ def test_a_reader_that_is_gone_is_no_error() -> None:
         lines.close(20)
 
 
-def test_a_descriptor_that_does_not_block_is_waited_for() -> None:
+def test_a_non_blocking_descriptor_is_waited_for() -> None:
     with piped() as (reading, writing):
         os.set_blocking(writing, False)
         lines = LogWriter(writing)
@@ -151,7 +151,7 @@ def test_a_descriptor_that_does_not_block_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize(("clients", "named"), [(False, {}), (True, {"client": "192.0.2.7"})])
-def test_a_refusal_is_a_line(clients: bool, named: dict[str, str]) -> None:
+def test_a_refusal_is_one_line(clients: bool, named: dict[str, str]) -> None:
     lines = Written()
     log = DecisionLog(lines, clients=clients, clock=lambda: 1.23456)
     log.refused(ASKED, authority(), Refusal("port", "port 25 is not open"))
@@ -167,7 +167,7 @@ def test_a_refusal_is_a_line(clients: bool, named: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(("clients", "named"), [(False, {}), (True, {"client": "192.0.2.7"})])
-def test_a_tunnel_is_a_line_where_all_is_asked_for(clients: bool, named: dict[str, str]) -> None:
+def test_tunnels_are_logged_if_configured(clients: bool, named: dict[str, str]) -> None:
     lines = Written()
     log = DecisionLog(lines, tunnels=True, clients=clients, clock=lambda: 2.0)
     log.closed(ASKED.peer, authority(), 10, 20, "idle", seconds=0.98765)
@@ -178,13 +178,13 @@ def test_a_tunnel_is_a_line_where_all_is_asked_for(clients: bool, named: dict[st
     }  # fmt: skip
 
 
-def test_a_clause_is_only_so_long() -> None:
+def test_details_are_truncated() -> None:
     lines = Written()
     DecisionLog(lines).refused(ASKED, authority(), Refusal("name", "x" * 9000))
     assert len(lines.lines[0]["why"]) == 1024
 
 
-def test_what_was_let_through_is_told_as_counts_and_only_where_there_was_any() -> None:
+def test_traffic_is_summarised() -> None:
     counts, add_count = Counts(), TrafficSummary(now=100.0)
     assert add_count.line(counts, now=160.0) is None
     counts.connects.update(accepted=2, port=1)

@@ -10,7 +10,7 @@ PAGE = Page("text/csv", b"192.0.2.0/24,NL,,,\r\n")
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/csv\r\ncontent-length: 20\r\n"
 
 
-def test_a_page_is_one_message_and_head_is_answered_without_its_body():
+def test_a_page_is_one_message():
     assert bytes(PAGE.message(is_last=False)) == HEAD + b"\r\n" + PAGE.body
     assert bytes(PAGE.message(is_last=True)) == HEAD + b"connection: close\r\n\r\n" + PAGE.body
     assert bytes(PAGE.message(is_last=False, with_body=False)) == HEAD + b"\r\n"
@@ -46,7 +46,7 @@ def request(target="/geofeed.csv", method="GET", more=""):
     return f"{method} {target} HTTP/1.1\r\nHost: a\r\n{more}\r\n".encode()
 
 
-def test_a_page_is_read_again_and_again_on_one_connection():
+def test_pages_keep_the_connection():
     came = answers(request(), request("/geofeed.csv?x", "HEAD"), request(more="Connection: close\r\n"), pages=PAGES)
     message = HEAD + b"\r\n" + PAGE.body
     assert came == message + HEAD + b"\r\n" + HEAD + b"connection: close\r\n\r\n" + PAGE.body
@@ -67,22 +67,22 @@ PAGES = {"/geofeed.csv": PAGE}
         request(more="Transfer-Encoding: chunked\r\n"),
     ],
 )
-def test_all_else_is_refused_as_ever(wrong):
+def test_other_requests_are_refused(wrong):
     assert answers(wrong, pages=PAGES).startswith(b"HTTP/1.1 405 ")
 
 
-def test_a_long_page_arrives_whole():
+def test_a_long_page_arrives_complete():
     long = Page("text/csv", bytes(8 << 20))
     came = answers(request(), request(more="Connection: close\r\n"), pages={"/geofeed.csv": long})
     assert len(came) == 2 * len(long.message(is_last=False)) + len("connection: close\r\n")
 
 
-def test_a_long_page_arrives_whole_where_the_client_has_said_all():
+def test_a_long_page_arrives_complete_after_a_half_close():
     long = Page("text/csv", bytes(8 << 20))
     assert len(answers(request(), pages={"/geofeed.csv": long})) == len(long.message(is_last=False))
 
 
-def test_who_sends_on_and_does_not_read_makes_the_proxy_keep_no_more_than_a_little():
+def test_input_ahead_of_responses_is_limited():
     async def flood():
         def refuse_early(reason, _peer):
             return RefusedConnect(status=400, reason=reason)

@@ -1,4 +1,4 @@
-"""The table of refusals, row by row, and the vectors' table over it."""
+"""The table of refusals, compared with the vectors."""
 
 import json
 import math
@@ -69,7 +69,7 @@ def test_every_row_of_the_vectors(case: dict[str, str | int]) -> None:
             assert int(fields["retry-after"]) >= 1
 
 
-def test_every_word_has_a_row_in_the_vectors() -> None:
+def test_every_reason_has_a_vector() -> None:
     assert {refusal.reason for refusals in MEANT.values() for refusal in refusals} == set(get_args(Reason))
     assert set(REFUSALS) == set(get_args(Reason))
     assert set(SPECIFIC_ERRORS) == set(get_args(ProxyErrorType))
@@ -77,7 +77,7 @@ def test_every_word_has_a_row_in_the_vectors() -> None:
 
 
 @pytest.mark.parametrize("reason", get_args(Reason))
-def test_the_word_is_in_the_details(reason: Reason) -> None:
+def test_proxy_status_has_the_reason(reason: Reason) -> None:
     told = Refusal(reason, 'a "clause" of the log\r\n').refused
     assert told.reason == reason
     fields = dict(told.fields)
@@ -87,7 +87,7 @@ def test_the_word_is_in_the_details(reason: Reason) -> None:
     assert "clause" not in str(told)
 
 
-def test_what_a_407_and_a_405_must_have() -> None:
+def test_407_and_405_have_their_required_fields() -> None:
     assert dict(Refusal("method").fields)["allow"] == "CONNECT"
     # 6750 3.1: no error code where there was no token.
     assert dict(Refusal("token_missing").fields)["proxy-authenticate"] == 'Bearer realm="headgate"'
@@ -100,7 +100,7 @@ def test_what_a_407_and_a_405_must_have() -> None:
     ("pause", "seconds"),
     [(0.0, 1), (-3.0, 1), (0.1, 1), (1.0, 1), (1.01, 2), (29.5, 30), (math.inf, 999_999_999_999_999)],
 )
-def test_a_pause_is_whole_seconds_never_early_and_never_none(pause: float, seconds: int) -> None:
+def test_retry_after_is_rounded_up(pause: float, seconds: int) -> None:
     for reason, answer in REFUSALS.items():
         if answer.retry is Retry.LATER:
             assert Refusal(reason, retry_after=pause).retry_after == seconds
@@ -109,6 +109,6 @@ def test_a_pause_is_whole_seconds_never_early_and_never_none(pause: float, secon
             assert Refusal(reason, retry_after=pause).retry_after == Refusal(reason).retry_after
 
 
-def test_a_refusal_reads_as_a_sentence_of_the_log() -> None:
+def test_a_refusal_as_text() -> None:
     assert str(Refusal("port")) == "port"
     assert str(Refusal("port", "port 80 is not open")) == "port: port 80 is not open"

@@ -1,4 +1,4 @@
-"""The listening part: its addresses, and what it makes of a connection; the rest is seen through in tests/e2e."""
+"""The server: addresses and limits of connections; the rest is tested in tests/e2e."""
 
 import asyncio
 import socket
@@ -20,7 +20,7 @@ def refuse_early(reason: str, _peer: tuple[str, int]) -> RefusedConnect:
     return RefusedConnect(status=405, reason=reason)
 
 
-def test_it_listens_where_it_is_told_to() -> None:
+def test_listening_addresses() -> None:
     async def check() -> None:
         server = TunnelServer(decide, refuse_early)
         await server.start("127.0.0.1", 0)
@@ -35,7 +35,7 @@ def test_it_listens_where_it_is_told_to() -> None:
     asyncio.run(check())
 
 
-def test_a_taken_address_is_an_error() -> None:
+def test_an_address_in_use_is_an_error() -> None:
     async def check() -> None:
         server = TunnelServer(decide, refuse_early)
         with socket.create_server(("127.0.0.1", 0)) as sock, pytest.raises(OSError, match="in use"):
@@ -45,7 +45,7 @@ def test_a_taken_address_is_an_error() -> None:
     asyncio.run(check())
 
 
-def test_an_ipv4_client_is_written_as_one_wherever_it_comes_in() -> None:
+def test_ipv4_clients_at_a_dual_stack_socket() -> None:
     asked: list[ConnectRequest] = []
 
     async def remember(one: ConnectRequest) -> AcceptedConnect | RefusedConnect:
@@ -84,7 +84,7 @@ async def is_answered(connection: tuple[asyncio.StreamReader, asyncio.StreamWrit
         return False
 
 
-def test_one_client_has_no_more_than_its_connections_and_the_others_theirs() -> None:
+def test_connections_of_one_client_are_limited() -> None:
     complaints: list[tuple[str, str]] = []
 
     def remember(reason: str, peer: tuple[str, int]) -> RefusedConnect:
@@ -116,7 +116,7 @@ def test_one_client_has_no_more_than_its_connections_and_the_others_theirs() -> 
     asyncio.run(bounded(check()))
 
 
-def test_a_tunnel_is_none_of_its_clients_connections_any_more() -> None:
+def test_a_tunnel_does_not_count_as_a_connection_of_its_client() -> None:
     async def check() -> None:
         near, far = socket.socketpair()
         near.settimeout(0)
@@ -139,7 +139,7 @@ def test_a_tunnel_is_none_of_its_clients_connections_any_more() -> None:
     asyncio.run(bounded(check()))
 
 
-def test_without_a_bound_one_client_has_as_many_connections_as_there_are() -> None:
+def test_zero_lifts_the_limit_of_a_client() -> None:
     async def check() -> None:
         server = TunnelServer(decide, refuse_early, client_connections=0)
         await server.start("127.0.0.1", 0)
@@ -152,7 +152,7 @@ def test_without_a_bound_one_client_has_as_many_connections_as_there_are() -> No
     asyncio.run(bounded(check()))
 
 
-def test_a_decision_that_fails_is_reported_and_ends_its_connection_alone() -> None:
+def test_a_failed_decision_is_reported_and_closes_its_connection() -> None:
     async def fail(asked: ConnectRequest) -> AcceptedConnect | RefusedConnect:
         if asked.authority == "bad:443":
             raise ZeroDivisionError

@@ -27,7 +27,7 @@ def receive(one: Tunnelled, count: int) -> None:
     one.drain(one.client)
 
 
-def test_what_was_sent_ahead_comes_first() -> None:
+def test_early_data_is_sent_first() -> None:
     with tunnelled(early=b"hello ") as one:
         one.client.send(b"world")
         one.tunnel.client_end.ready(READ)
@@ -35,7 +35,7 @@ def test_what_was_sent_ahead_comes_first() -> None:
     assert one.told == [(0, 11, "drained")]
 
 
-def test_silence_ends_a_tunnel() -> None:
+def test_an_idle_tunnel_is_closed() -> None:
     with tunnelled(TunnelLimits(idle=10)) as one:
         one.state.now += 9
         one.tunnels.expire()
@@ -48,7 +48,7 @@ def test_silence_ends_a_tunnel() -> None:
         assert one.told == [(1, 0, "idle")]
 
 
-def test_a_tunnel_that_is_read_slowly_is_not_silent() -> None:
+def test_a_tunnel_that_is_read_slowly_is_not_idle() -> None:
     with tunnelled(TunnelLimits(idle=10)) as one:
         one.tunnel.client_end.write(memoryview(b"x" * 5_000_000))
         for _ in range(3):
@@ -59,7 +59,7 @@ def test_a_tunnel_that_is_read_slowly_is_not_silent() -> None:
         assert not one.told
 
 
-def test_a_tunnel_lasts_so_long_at_most() -> None:
+def test_max_seconds_closes_a_tunnel() -> None:
     with tunnelled(TunnelLimits(idle=10, max_seconds=15)) as one:
         for _ in range(2):
             one.state.now += 7
@@ -71,7 +71,7 @@ def test_a_tunnel_lasts_so_long_at_most() -> None:
         assert one.told == [(0, 2, "max_seconds")]
 
 
-def test_so_many_bytes_pass_at_most() -> None:
+def test_max_bytes_closes_a_tunnel() -> None:
     with tunnelled(TunnelLimits(max_bytes=100)) as one:
         send(one, 60)
         receive(one, 40)
@@ -81,7 +81,7 @@ def test_so_many_bytes_pass_at_most() -> None:
         assert one.told == [(40, 60, "max_bytes")]
 
 
-def test_a_tunnel_may_end_with_its_last_byte() -> None:
+def test_a_tunnel_may_end_exactly_at_max_bytes() -> None:
     with tunnelled(TunnelLimits(max_bytes=100)) as one:
         send(one, 60)
         receive(one, 40)
@@ -92,12 +92,12 @@ def test_a_tunnel_may_end_with_its_last_byte() -> None:
         assert one.told == [(40, 60, "ended")]
 
 
-def test_what_is_sent_ahead_is_limited_too() -> None:
+def test_early_data_counts_towards_max_bytes() -> None:
     with tunnelled(TunnelLimits(max_bytes=100), early=b"x" * 101) as one:
         assert one.told == [(0, 0, "max_bytes")]
 
 
-def test_a_client_may_not_send_more_than_its_share() -> None:
+def test_byte_ratio_closes_a_tunnel() -> None:
     with tunnelled(TunnelLimits(byte_ratio=2)) as one:
         send(one, 1 << 14)  # a handshake, a request
         receive(one, 4_000)
@@ -108,7 +108,7 @@ def test_a_client_may_not_send_more_than_its_share() -> None:
         assert [why for _, _, why in one.told] == ["byte_ratio"]
 
 
-def test_a_client_may_not_send_more_than_its_share_in_one_go_either() -> None:
+def test_byte_ratio_applies_to_a_single_read() -> None:
     """However much of it happens to be read at once."""
     with tunnelled(TunnelLimits(byte_ratio=2)) as one:
         one.client.send(bytes(60_000))
@@ -116,7 +116,7 @@ def test_a_client_may_not_send_more_than_its_share_in_one_go_either() -> None:
         assert one.told == [(0, 0, "byte_ratio")]
 
 
-def test_a_client_that_is_answered_in_turn_is_judged_by_what_it_was_answered() -> None:
+def test_byte_ratio_allows_alternating_requests_and_responses() -> None:
     with tunnelled(TunnelLimits(byte_ratio=1)) as one:
         for _ in range(20):
             send(one, 10_000)
@@ -125,7 +125,7 @@ def test_a_client_that_is_answered_in_turn_is_judged_by_what_it_was_answered() -
 
 
 @pytest.mark.parametrize("ratio", [0, 1])
-def test_a_client_may_receive_as_much_as_it_likes(ratio: float) -> None:
+def test_byte_ratio_does_not_limit_received_bytes(ratio: float) -> None:
     with tunnelled(TunnelLimits(byte_ratio=ratio)) as one:
         for _ in range(20):
             send(one, 100)
@@ -133,7 +133,7 @@ def test_a_client_may_receive_as_much_as_it_likes(ratio: float) -> None:
         assert not one.told
 
 
-def test_a_tunnel_ends_once() -> None:
+def test_a_tunnel_is_closed_once() -> None:
     with tunnelled() as one:
         one.tunnel.close("idle")
         one.tunnel.close("drained")
@@ -141,7 +141,7 @@ def test_a_tunnel_ends_once() -> None:
         assert one.told == [(0, 0, "idle")]
 
 
-def test_nothing_that_is_over_waits_for_the_collector() -> None:
+def test_closed_tunnels_leave_no_reference_cycles() -> None:
     """Thousands of tunnels end per second; a search of the memory for each of their cycles would cost more."""
     gc.disable()
     try:
@@ -155,7 +155,7 @@ def test_nothing_that_is_over_waits_for_the_collector() -> None:
         gc.enable()
 
 
-def test_bytes_pass() -> None:
+def test_bytes_are_relayed_in_both_directions() -> None:
     with tunnelled() as one:
         one.client.send(b"hello")
         one.tunnel.client_end.ready(READ)
@@ -167,13 +167,13 @@ def test_bytes_pass() -> None:
     assert one.told == [(6, 5, "drained")]
 
 
-def test_an_event_without_cause_does_nothing() -> None:
+def test_a_spurious_event_does_nothing() -> None:
     with tunnelled() as one:
         one.tunnel.client_end.ready(READ | WRITE)
         assert one.wanted == [READ, READ]
 
 
-def test_what_is_not_taken_is_waited_for_and_its_source_not_read() -> None:
+def test_the_source_is_not_read_while_data_is_buffered() -> None:
     with tunnelled() as one:
         near, far = one.tunnel.client_end, one.tunnel.target_end
         sent = 0
@@ -195,7 +195,7 @@ def test_what_is_not_taken_is_waited_for_and_its_source_not_read() -> None:
         assert one.state.buffered == 0
 
 
-def test_an_end_is_passed_on_and_the_other_direction_goes_on() -> None:
+def test_a_half_close_is_passed_on() -> None:
     with tunnelled() as one:
         near, far = one.tunnel.client_end, one.tunnel.target_end
         one.client.send(b"hello")
@@ -214,7 +214,7 @@ def test_an_end_is_passed_on_and_the_other_direction_goes_on() -> None:
         assert one.told == [(6, 5, "ended")]
 
 
-def test_an_end_comes_behind_what_waits() -> None:
+def test_an_end_follows_buffered_data() -> None:
     with tunnelled() as one:
         near, far = one.tunnel.client_end, one.tunnel.target_end
         sent = one.fill(one.client)
@@ -234,7 +234,7 @@ def test_an_end_comes_behind_what_waits() -> None:
         assert one.target.recv(1) == b""
 
 
-def test_what_cannot_be_declined_and_is_no_error_is_not_told_of_for_ever() -> None:
+def test_a_hangup_without_an_error_is_not_reported_again() -> None:
     with tunnelled() as one:
         near, far = one.tunnel.client_end, one.tunnel.target_end
         far.write(memoryview(b"x" * 5_000_000))
@@ -248,7 +248,7 @@ def test_what_cannot_be_declined_and_is_no_error_is_not_told_of_for_ever() -> No
 
 
 @pytest.mark.parametrize("lost", ["client", "target"])
-def test_a_lost_side_takes_the_other_with_it(lost: str) -> None:
+def test_a_lost_end_closes_the_other(lost: str) -> None:
     with tunnelled() as one:
         gone, left = (one.client, one.target) if lost == "client" else (one.target, one.client)
         gone.close()
@@ -259,7 +259,7 @@ def test_a_lost_side_takes_the_other_with_it(lost: str) -> None:
         assert one.wanted == [None, None]
 
 
-def test_what_was_never_written_is_not_counted() -> None:
+def test_unwritten_bytes_do_not_count() -> None:
     with tunnelled() as one:
         while one.wanted == [READ, READ]:
             one.fill(one.client)
@@ -275,7 +275,7 @@ class Unheard:
         raise ssl.SSLWantWriteError
 
 
-def test_a_client_that_reads_no_answer_to_its_new_keys_is_not_told_of_for_ever() -> None:
+def test_a_key_update_that_blocks_is_not_reported_again() -> None:
     with tunnelled() as one:
         far = one.tunnel.target_end
         near = one.tunnel.client_end = far.other = TlsTunnelEnd(one.tunnel, one.near)
@@ -320,7 +320,7 @@ class Shutdown(socket.socket):
     ],
     ids=repr,
 )
-def test_a_client_inside_tls_is_told_that_its_target_has_ended(outcome: Exception | None, goes_on: bool) -> None:
+def test_the_targets_end_is_passed_on_inside_tls(outcome: Exception | None, goes_on: bool) -> None:
     with tunnelled() as one:
         far = one.tunnel.target_end
         near = one.tunnel.client_end = far.other = TlsTunnelEnd(one.tunnel, one.near)

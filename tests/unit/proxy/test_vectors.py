@@ -1,4 +1,4 @@
-"""The language-neutral vectors: each host through all the steps between a CONNECT and the first packet to a target."""
+"""The vectors of addresses, through all steps from a CONNECT to the connection to a target."""
 
 import asyncio
 import json
@@ -53,7 +53,7 @@ async def find(case: dict[str, Any], server: NameServer) -> list[str] | Refusal:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["host"])
-def test_every_row(case: dict[str, Any]) -> None:
+def test_every_vector(case: dict[str, Any]) -> None:
     server = NameServer(case.get("dns", []))
     for _ in range(len(server.answers) or 1):
         asked = server.asked
@@ -70,7 +70,7 @@ def test_every_row(case: dict[str, Any]) -> None:
         assert fields["proxy-status"].startswith("headgate; error=")
 
 
-def test_the_rows_say_which_addresses() -> None:
+def test_the_vectors_cover_addresses() -> None:
     literals = [parse_authority(f"{case['host']}:{PORT}") for case in CASES]
     addresses = [authority.address for authority in literals if authority is not None and authority.address is not None]
     assert len(addresses) >= 40

@@ -7,6 +7,6 @@ from headgate.token import Valid
 
 @pytest.fixture
 def fresh():
-    """Return a function that gives a token which nobody has shown, good until that instant."""
+    """Return a function that makes a new token that expires at an instant."""
     numbers = count(1)
     return lambda expires: Valid(b"key 1234" + next(numbers).to_bytes(16, "little"), expires, is_bound=False)

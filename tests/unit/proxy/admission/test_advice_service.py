@@ -1,4 +1,4 @@
-"""Asking origins for their advice over checked addresses, and what a CONNECT is told meanwhile."""
+"""Fetching advice over checked addresses, once for concurrent requests."""
 
 import asyncio
 import socket
@@ -85,7 +85,7 @@ class Proxy:
         return await self.advising.advice(authority, [Endpoint(HERE, to or port)])
 
 
-def test_an_origin_is_asked_with_nothing_of_the_client():
+def test_the_fetch_has_nothing_of_the_client():
     async def ask():
         origin, proxy = Origin(), Proxy()
         async with origin.running() as port:
@@ -105,7 +105,7 @@ def test_an_origin_is_asked_with_nothing_of_the_client():
     asyncio.run(ask())
 
 
-def test_it_is_dialled_where_it_was_resolved_to_and_called_what_it_is():
+def test_the_fetch_goes_to_the_resolved_address():
     async def ask():
         origin, proxy = Origin(), Proxy()
         async with origin.running() as port:
@@ -116,7 +116,7 @@ def test_it_is_dialled_where_it_was_resolved_to_and_called_what_it_is():
     asyncio.run(ask())
 
 
-def test_a_hundred_at_once_make_one_request_and_the_answer_is_remembered():
+def test_concurrent_requests_share_a_fetch():
     async def ask():
         origin, proxy = Origin(), Proxy()
         origin.hold = asyncio.Event()
@@ -141,7 +141,7 @@ def test_a_hundred_at_once_make_one_request_and_the_answer_is_remembered():
     asyncio.run(ask())
 
 
-def test_where_nobody_answers_the_first_is_told_so_and_the_others_that_the_origin_is_held():
+def test_an_unreachable_origin_is_held():
     async def ask():
         proxy = Proxy(unreachable_for=30.0)
         with socket.socket() as bound:
@@ -173,7 +173,7 @@ def test_where_nobody_answers_the_first_is_told_so_and_the_others_that_the_origi
         (b"HTTP/1.1 200 OK\r\nX: " + b"x" * 200_000, "unreachable", "Receive buffer too long"),
     ],
 )
-def test_whatever_an_origin_answers_is_an_answer(said, kind, why):
+def test_every_response_is_a_result(said, kind, why):
     async def ask():
         origin, proxy = Origin(said), Proxy()
         async with origin.running() as port:
@@ -185,7 +185,7 @@ def test_whatever_an_origin_answers_is_an_answer(said, kind, why):
     asyncio.run(ask())
 
 
-def test_what_an_origin_that_is_busy_asks_for_is_kept_to():
+def test_retry_after_of_an_origin_is_kept():
     async def ask():
         origin, proxy = Origin(b"HTTP/1.1 429 Busy\r\nRetry-After: 3\r\n\r\n"), Proxy()
         async with origin.running() as port:
@@ -213,7 +213,7 @@ def test_a_certificate_for_another_name_is_unreachable():
     asyncio.run(ask())
 
 
-def test_a_certificate_of_nobody_known_is_unreachable():
+def test_an_untrusted_certificate_is_unreachable():
     async def ask():
         origin, proxy = Origin(), Proxy()
         proxy.advising._tls = ssl.create_default_context()
@@ -225,7 +225,7 @@ def test_a_certificate_of_nobody_known_is_unreachable():
     asyncio.run(ask())
 
 
-def test_an_origin_that_says_nothing_costs_its_time_and_no_more(monkeypatch):
+def test_a_silent_origin_times_out(monkeypatch):
     monkeypatch.setattr(module, "TIMEOUT", 0.2)
 
     async def ask():
@@ -240,7 +240,7 @@ def test_an_origin_that_says_nothing_costs_its_time_and_no_more(monkeypatch):
     asyncio.run(ask())
 
 
-def test_an_origin_that_speaks_no_tls_is_unreachable():
+def test_an_origin_without_tls_is_unreachable():
     async def ask():
         async def garbage(reader, writer):
             writer.write(b"220 ready\r\n")
@@ -255,7 +255,7 @@ def test_an_origin_that_speaks_no_tls_is_unreachable():
     asyncio.run(ask())
 
 
-def test_no_socket_of_our_own_is_no_fault_of_the_origin_s(monkeypatch):
+def test_running_out_of_sockets_is_not_the_origins_failure(monkeypatch):
     async def none_left(endpoints, *, seconds):
         raise Refusal("connections")
 
@@ -272,7 +272,7 @@ def test_no_socket_of_our_own_is_no_fault_of_the_origin_s(monkeypatch):
     asyncio.run(ask())
 
 
-def test_an_unexpected_error_is_reported_and_answered_and_the_next_to_ask_fetches_again(monkeypatch):
+def test_an_unexpected_error_is_reported_and_the_next_request_fetches_again(monkeypatch):
     async def fail(*_args, **_named):
         raise LookupError("a defect")
 
@@ -294,7 +294,7 @@ def test_an_unexpected_error_is_reported_and_answered_and_the_next_to_ask_fetche
     asyncio.run(ask())
 
 
-def test_closing_ends_what_is_under_way():
+def test_close_cancels_fetches():
     async def ask():
         origin, proxy = Origin(), Proxy()
         origin.hold = asyncio.Event()
@@ -310,7 +310,7 @@ def test_closing_ends_what_is_under_way():
 
 
 @pytest.mark.parametrize("pieces", [1, 7, 1000])
-def test_a_response_may_come_in_any_pieces(pieces):
+def test_a_response_may_arrive_in_pieces(pieces):
     async def ask():
         origin = Origin()
 
@@ -332,7 +332,7 @@ def test_a_response_may_come_in_any_pieces(pieces):
     asyncio.run(ask())
 
 
-def test_origins_at_one_address_are_not_all_asked_at_once(monkeypatch):
+def test_fetches_from_one_address_are_limited(monkeypatch):
     monkeypatch.setattr(module, "MAX_FETCHES_PER_ADDRESS", 3)
 
     async def ask():

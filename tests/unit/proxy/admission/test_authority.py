@@ -1,4 +1,4 @@
-"""What a CONNECT names, however it is written."""
+"""Targets of CONNECT requests."""
 
 from ipaddress import ip_address
 
@@ -27,7 +27,7 @@ from headgate.proxy.admission.authority import Authority, parse_authority, parse
         ("%65xample.com:443", "example.com", 443),
     ],
 )
-def test_a_name_is_what_the_parser_makes_of_it(text: str, host: str, port: int) -> None:
+def test_names_are_serialised(text: str, host: str, port: int) -> None:
     authority = parse_authority(text)
     assert authority == Authority.of(host, port)
     assert authority.address is None
@@ -62,7 +62,7 @@ def test_a_name_is_what_the_parser_makes_of_it(text: str, host: str, port: int) 
         ("[2001:DB8::A]", "2001:db8::a"),
     ],
 )
-def test_an_address_is_one_however_it_is_written(text: str, address: str) -> None:
+def test_addresses_are_recognised_in_every_form(text: str, address: str) -> None:
     authority = parse_authority(f"{text}:8443")
     assert authority is not None
     assert authority.address == ip_address(address)
@@ -89,11 +89,11 @@ def test_an_address_is_one_however_it_is_written(text: str, address: str) -> Non
         f"{'a' * 64}.example:443", f"{'a.' * 128}:443", f"{'a' * 2000}:443", f"{chr(0xAD) * 2000}a:443",
     ],
 )  # fmt: skip
-def test_what_is_no_host_and_port_is_malformed(text: str) -> None:
+def test_malformed_authorities(text: str) -> None:
     assert parse_authority(text) is None
 
 
-def test_a_name_may_be_as_long_as_names_are() -> None:
+def test_the_longest_name_is_accepted() -> None:
     longest = ".".join(["a" * 63] * 3 + ["b" * 61])
     assert len(longest) == 253
     assert parse_authority(f"{longest}:443") == Authority.of(longest, 443)
@@ -108,5 +108,5 @@ def test_a_name_may_be_as_long_as_names_are() -> None:
         ("", None), ("a/b", None), ("a@b", None),
     ],
 )  # fmt: skip
-def test_a_host_alone_is_read_the_same_way(text: str, host: str | None) -> None:
+def test_a_host_is_parsed_like_an_authority(text: str, host: str | None) -> None:
     assert parse_host(text) == host

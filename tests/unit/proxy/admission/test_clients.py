@@ -1,4 +1,4 @@
-"""Who a client is, and what one may do at a time."""
+"""Clients and their limits."""
 
 from contextlib import suppress
 
@@ -19,11 +19,11 @@ from headgate.proxy.refusal import Refusal
         ("fe80::1%eth0", bytes.fromhex("fe80000000000000")),
     ],
 )
-def test_a_client_is_an_address_or_what_one_subscriber_has(host, client):
+def test_clients_are_identified_by_address(host, client):
     assert client_of(host) == client
 
 
-def test_neighbours_of_one_subscriber_are_one_client():
+def test_addresses_of_one_ipv6_prefix_are_one_client():
     assert client_of("2001:db8::1") == client_of("2001:db8::ffff:1")
     assert client_of("2001:db8::1") != client_of("2001:db8:0:1::1")
 
@@ -34,7 +34,7 @@ def refused(clients, client, now=0.0):
     return caught.value
 
 
-def test_each_client_has_so_many_at_a_time():
+def test_tunnels_of_a_client_are_limited():
     clients = Clients(tunnels=2)
     clients.admit(b"one", now=0)
     clients.admit(b"one", now=0)
@@ -45,7 +45,7 @@ def test_each_client_has_so_many_at_a_time():
     clients.admit(b"one", now=0)
 
 
-def test_nothing_is_remembered_of_who_left():
+def test_clients_without_tunnels_are_forgotten():
     clients = Clients(tunnels=2)
     for number in range(100):
         clients.admit(b"%d" % number, now=0)
@@ -53,7 +53,7 @@ def test_nothing_is_remembered_of_who_left():
     assert clients._open == {}
 
 
-def test_a_rule_holds_for_each_client_and_says_the_true_delay():
+def test_the_rate_limit_reports_the_delay():
     clients = Clients(tunnels=100, rule=Rule.parse("1 per 3s burst 2"))
     clients.admit(b"one", now=1000.0)
     clients.admit(b"one", now=1000.0)
@@ -63,7 +63,7 @@ def test_a_rule_holds_for_each_client_and_says_the_true_delay():
     clients.admit(b"one", now=1003.0)
 
 
-def test_whoever_comes_too_fast_takes_no_place():
+def test_a_rate_limited_request_takes_no_tunnel():
     clients = Clients(tunnels=1, rule=Rule.parse("1/h burst 1"))
     clients.admit(b"one", now=1000.0)
     clients.leave(b"one")
@@ -71,7 +71,7 @@ def test_whoever_comes_too_fast_takes_no_place():
     assert clients._open == {}
 
 
-def test_a_rate_that_holds_nobody_any_more_is_forgotten():
+def test_expired_rates_are_forgotten():
     clients = Clients(tunnels=1, rule=Rule.parse("1/s"))
     for number in range(2_000):
         for _ in range(2):
@@ -81,7 +81,7 @@ def test_a_rate_that_holds_nobody_any_more_is_forgotten():
     assert len(clients._gate.master) + clients._gate._tables.size < 100
 
 
-def test_strangers_fill_no_more_than_there_is_room_for(monkeypatch):
+def test_the_number_of_clients_is_limited(monkeypatch):
     monkeypatch.setattr(room, "_MAX_CLIENTS", 64)
     clients = Clients(tunnels=1, rule=Rule.parse("1/h"))
     for number in range(1_000):

@@ -1,4 +1,4 @@
-"""Deciding on a CONNECT: in which order, by what words, and that whatever was taken is given back."""
+"""Decisions: the order of the questions, the reasons, and that everything taken is released."""
 
 import asyncio
 import math
@@ -142,7 +142,7 @@ async def passes(world, client):
     return False
 
 
-def test_what_may_go_goes_and_gives_its_place_back_when_it_is_over(world):
+def test_an_accepted_request_releases_its_slot_at_the_end(world):
     world = world(manners={"limits": TunnelLimits(idle=7.0)})
     tunnel = opened(world)
     assert world.did == ["look up www.example.org", f"ask https://www.example.org:{world.port}"]
@@ -160,7 +160,7 @@ def test_what_may_go_goes_and_gives_its_place_back_when_it_is_over(world):
     assert world.log == [(f"https://www.example.org:{world.port}", 100, 10, "ended")]
 
 
-def test_what_names_no_host_and_port_is_malformed_and_costs_nothing(world):
+def test_a_malformed_target_is_refused(world):
     world = world()
     verdict = asyncio.run(world.decision.decide(ConnectRequest(authority="www.example.org", peer=("192.0.2.1", 1))))
     assert (verdict.status, verdict.reason) == (400, "malformed")
@@ -168,7 +168,7 @@ def test_what_names_no_host_and_port_is_malformed_and_costs_nothing(world):
     assert world.did == []
 
 
-def test_nothing_new_is_opened_at_the_end(world):
+def test_requests_during_the_shutdown_are_refused(world):
     world = world()
     verdict = refused(world, "draining", draining=True)
     assert (verdict.status, dict(verdict.fields)["retry-after"]) == (503, "12")
@@ -203,7 +203,7 @@ class Counting(TokenCheck):
         return await super().check(token, now=now, origin=origin)
 
 
-def test_a_client_over_its_rate_or_its_tunnels_costs_no_check_of_a_token(world):
+def test_the_clients_limits_are_checked_before_the_token(world):
     key = new_key("hmac-sha256", entropy=lambda count: b"1" * count)
     tokens = Counting([key], Shown())
     world = world(tokens=tokens, rule=Rule.parse("1 per 10s burst 2"), client_tunnels=1)
@@ -217,7 +217,7 @@ def test_a_client_over_its_rate_or_its_tunnels_costs_no_check_of_a_token(world):
     assert tokens.checked == 2
 
 
-def test_a_client_that_goes_while_its_token_is_checked_leaves_nothing_taken(world):
+def test_a_cancelled_token_check_releases_everything(world):
     class Slow(Shown):
         async def consume(self, valid, *, now):
             await asyncio.get_running_loop().create_future()
@@ -238,7 +238,7 @@ def test_a_client_that_goes_while_its_token_is_checked_leaves_nothing_taken(worl
     asyncio.run(go())
 
 
-def test_tokens_cost_no_lookup(world):
+def test_tokens_are_checked_before_the_lookup(world):
     key, other = (new_key("hmac-sha256", entropy=lambda count, seed=seed: seed * count) for seed in (b"1", b"2"))
     world = world(tokens=TokenCheck([key], Shown()))
 
@@ -273,7 +273,7 @@ def test_tokens_cost_no_lookup(world):
     refused(world, "token_replayed", **spent)
 
 
-def test_each_client_has_its_rate_and_its_tunnels(world):
+def test_each_client_has_its_own_limits(world):
     world = world(client_tunnels=1, rule=Rule.parse("1 per 10s burst 2"))
     opened(world).socket.close()
     refused(world, "client_tunnels")
@@ -282,7 +282,7 @@ def test_each_client_has_its_rate_and_its_tunnels(world):
     opened(world, peer=("192.0.2.2", 1)).socket.close()
 
 
-def test_a_rate_is_by_no_clock_that_can_be_set(world):
+def test_the_rate_uses_the_steady_clock(world):
     world = world(rule=Rule.parse("1 per 10s"))
     opened(world).socket.close()
     world.now -= 86_400.0
@@ -291,7 +291,7 @@ def test_a_rate_is_by_no_clock_that_can_be_set(world):
     opened(world).socket.close()
 
 
-def test_room_is_made_sure_of_before_anything_is_looked_up(world):
+def test_a_slot_is_taken_before_the_lookup(world):
     world = world(places=1)
     opened(world).socket.close()
     world.did.clear()
@@ -300,7 +300,7 @@ def test_room_is_made_sure_of_before_anything_is_looked_up(world):
     assert world.did == []
 
 
-def test_never_one_tunnel_too_many_however_many_ask_at_once(world):
+def test_concurrent_requests_do_not_exceed_the_slots(world):
     world = world(places=3, client_tunnels=1000)
 
     async def at_once():
@@ -331,28 +331,28 @@ def test_never_one_tunnel_too_many_however_many_ask_at_once(world):
         ({"host": "[::ffff:127.0.0.1]"}, "address"),
     ],
 )
-def test_where_is_decided_before_a_name_is_looked_up(world, asked, reason):
+def test_host_rules_are_checked_before_the_lookup(world, asked, reason):
     world = world(allowed=[])
     verdict = refused(world, reason, **asked)
     assert (verdict.status, dict(verdict.fields)["retry-after"]) == (403, "0")
     assert world.did == []
 
 
-def test_a_name_with_one_forbidden_address_is_refused_and_its_advice_not_asked_for(world):
+def test_addresses_are_checked_before_the_advice(world):
     world = world(allowed=[])
     world.addresses = [ip_address("93.184.216.34"), ip_address("10.0.0.1")]
     refused(world, "address")
     assert world.did == ["look up www.example.org"]
 
 
-def test_a_name_that_does_not_resolve(world):
+def test_a_failed_lookup_is_refused(world):
     world = world()
     world.addresses = []
     verdict = refused(world, "name")
     assert (verdict.status, dict(verdict.fields)["retry-after"]) == (502, "0")
 
 
-def test_advice_refuses(world):
+def test_advice_can_refuse(world):
     world = world()
     world.advice_of["www.example.org"] = AdviceEntry(disallowed=True)
     verdict = refused(world, "advice_disallowed")
@@ -362,7 +362,7 @@ def test_advice_refuses(world):
     refused(world, "advice_fraction")
 
 
-def test_known_advice_that_refuses_saves_the_name_server_the_question(world):
+def test_known_advice_is_checked_before_the_lookup(world):
     world = world()
     origin = f"https://www.example.org:{world.port}"
     world.known_of[origin] = Advice(origin, AdviceEntry(disallowed=True), "", NOW + 600)
@@ -381,7 +381,7 @@ def test_known_advice_that_refuses_saves_the_name_server_the_question(world):
     refused(world, "address")
 
 
-def test_a_fraction_of_the_clients_is_let_through_and_the_same_ones_for_ten_minutes(world):
+def test_a_fraction_of_clients_is_accepted_for_ten_minutes(world):
     world = world(places=10_000)
     world.advice_of["www.example.org"] = AdviceEntry(fraction=0.1)
 
@@ -393,7 +393,7 @@ def test_a_fraction_of_the_clients_is_let_through_and_the_same_ones_for_ten_minu
     assert 60 < len(first) < 140
     world.now += 599.9
     assert asyncio.run(let_through()) == first
-    # More is wanted, more comes: whoever was let through still is.
+    # With a larger fraction, clients that were accepted still are.
     world.advice_of["www.example.org"] = AdviceEntry(fraction=0.2)
     assert first < asyncio.run(let_through())
     # After ten minutes chance decides anew, so that no client is refused for ever.
@@ -404,7 +404,7 @@ def test_a_fraction_of_the_clients_is_let_through_and_the_same_ones_for_ten_minu
     assert len(first & second) < 30
 
 
-def test_neighbours_behind_one_subscriber_draw_alike(world):
+def test_clients_of_one_subscriber_share_a_draw(world):
     world = world(places=10_000)
     world.advice_of["www.example.org"] = AdviceEntry(fraction=0.5)
 
@@ -417,7 +417,7 @@ def test_neighbours_behind_one_subscriber_draw_alike(world):
     assert {False} in drawn_by
 
 
-def test_an_origin_that_is_unreachable_is_held_or_permitted(world):
+def test_an_unreachable_origin_is_held_or_permitted(world):
     holding, permitting = world(), world(manners={"unreachable": "permit"})
     for each in (holding, permitting):
         each.advice_of["www.example.org"] = UNREACHABLE
@@ -426,7 +426,7 @@ def test_an_origin_that_is_unreachable_is_held_or_permitted(world):
     opened(permitting).socket.close()
 
 
-def test_whoever_asked_in_vain_is_told_what_happened(world):
+def test_the_first_request_learns_why_an_origin_is_unreachable(world):
     for manners in ({}, {"unreachable": "permit"}):
         made = world(manners=manners)
         made.listener.close()
@@ -436,14 +436,14 @@ def test_whoever_asked_in_vain_is_told_what_happened(world):
         assert (verdict.status, dict(verdict.fields)["retry-after"]) == (502, "0")
 
 
-def test_a_target_that_refuses_the_connection(world):
+def test_a_refused_connection_to_the_target(world):
     world = world()
     world.listener.close()
     verdict = refused(world, "dial_refused")
     assert verdict.status == 502
 
 
-def test_a_client_that_goes_while_it_is_thought_about_leaves_nothing_taken(world):
+def test_a_cancelled_decision_releases_everything(world):
     world = world()
 
     async def go():
@@ -459,7 +459,7 @@ def test_a_client_that_goes_while_it_is_thought_about_leaves_nothing_taken(world
     asyncio.run(go())
 
 
-def test_a_question_begun_for_a_client_that_goes_is_still_its_own_but_holds_no_place(world):
+def test_a_pending_fetch_counts_as_a_tunnel_of_its_client(world):
     world = world(client_tunnels=2, places=2)
 
     async def go():
@@ -479,7 +479,7 @@ def test_a_question_begun_for_a_client_that_goes_is_still_its_own_but_holds_no_p
     asyncio.run(go())
 
 
-def test_what_is_not_decided_on_is_refused_and_counted_too(world):
+def test_early_refusals_are_counted_and_logged(world):
     world = world()
     for reason, status in (("malformed", 400), ("method", 405), ("connections", 503)):
         verdict = world.decision.refuse_early(reason, ("192.0.2.1", 1))

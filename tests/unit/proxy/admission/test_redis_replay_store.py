@@ -46,7 +46,7 @@ async def until(once, token, answer):
 
 
 @needs_redis
-def test_a_token_is_new_once_among_all_proxies(url, fresh):
+def test_a_token_is_new_once_over_all_proxies(url, fresh):
     async def scenario():
         token = fresh(NOW + 60)
         async with remembering(url) as here, remembering(url) as there:
@@ -59,7 +59,7 @@ def test_a_token_is_new_once_among_all_proxies(url, fresh):
 
 
 @needs_redis
-def test_of_many_at_once_one_is_let_in(url, fresh):
+def test_one_of_many_concurrent_uses_succeeds(url, fresh):
     async def scenario():
         tokens = [fresh(NOW + 60) for _ in range(20)]
         async with remembering(url, timeout=PATIENCE) as here, remembering(url, timeout=PATIENCE) as there:
@@ -72,7 +72,7 @@ def test_of_many_at_once_one_is_let_in(url, fresh):
 
 
 @needs_redis
-def test_what_is_kept_is_a_name_without_the_token_until_no_clock_takes_it(url, fresh):
+def test_the_name_expires_after_the_token(url, fresh):
     async def scenario():
         token = fresh(NOW + 90)
         async with remembering(url) as once, Redis.from_url(url) as client:
@@ -87,7 +87,7 @@ def test_what_is_kept_is_a_name_without_the_token_until_no_clock_takes_it(url, f
 
 
 @needs_redis
-def test_names_begin_as_they_are_told(url, fresh):
+def test_names_have_the_prefix(url, fresh):
     async def scenario():
         token = fresh(NOW + 60)
         async with remembering(url, prefix="one:") as one, remembering(url, prefix="other:") as other:
@@ -97,7 +97,7 @@ def test_names_begin_as_they_are_told(url, fresh):
     run(scenario())
 
 
-def test_where_nobody_is_there_is_no_tunnel_and_no_asking_again_at_once(fresh, monkeypatch):
+def test_an_unreachable_redis_refuses_and_is_not_asked_again_at_once(fresh, monkeypatch):
     asked = []
     monkeypatch.setattr(RedisReplayStore, "_consume", counted(RedisReplayStore._consume, asked))
 
@@ -147,7 +147,7 @@ def test_a_redis_that_comes_back_is_asked_again(tmp_path, fresh, monkeypatch):
 
 
 @needs_redis
-def test_a_connection_that_redis_closed_meanwhile_costs_no_tunnel(url, fresh):
+def test_a_closed_idle_connection_is_replaced(url, fresh):
     async def scenario():
         async with remembering(url) as once, Redis.from_url(url) as client:
             # Two at once have a connection each.
@@ -161,7 +161,7 @@ def test_a_connection_that_redis_closed_meanwhile_costs_no_tunnel(url, fresh):
 
 
 @needs_redis
-def test_a_redis_that_hangs_is_not_waited_for_and_its_late_answers_are_nobodys(redis_server, url, fresh, monkeypatch):
+def test_a_hanging_redis_times_out_and_late_replies_are_dropped(redis_server, url, fresh, monkeypatch):
     monkeypatch.setattr(room, "_RETRY_AFTER", 0.0)
 
     async def scenario():
@@ -183,7 +183,7 @@ def test_a_redis_that_hangs_is_not_waited_for_and_its_late_answers_are_nobodys(r
 
 
 @needs_redis
-def test_a_redis_without_room_is_no_tunnel(url, fresh, monkeypatch):
+def test_a_full_redis_refuses(url, fresh, monkeypatch):
     monkeypatch.setattr(room, "_RETRY_AFTER", 0.0)
 
     async def scenario():
@@ -197,7 +197,7 @@ def test_a_redis_without_room_is_no_tunnel(url, fresh, monkeypatch):
 
 
 @needs_redis
-def test_a_client_that_goes_leaves_the_token_used_up_and_the_connection_whole(redis_server, url, fresh):
+def test_a_cancelled_request_still_consumes_the_token(redis_server, url, fresh):
     async def scenario():
         first, gone = fresh(NOW + 60), fresh(NOW + 60)
         async with remembering(url, timeout=PATIENCE) as once:
@@ -214,7 +214,7 @@ def test_a_client_that_goes_leaves_the_token_used_up_and_the_connection_whole(re
             assert [await once.consume(token, now=NOW) for token in (gone, fresh(NOW + 60))] == ["token_replayed", None]
             async with Redis.from_url(url) as client:
                 # This one, the first, and the second that was opened while the first still waited for its answer; and
-                # whoever looked whether the server listens.
+                # the check whether the server listens.
                 assert (await client.info("stats"))["total_connections_received"] <= 4
                 assert len(await client.client_list()) == 3
 
@@ -222,7 +222,7 @@ def test_a_client_that_goes_leaves_the_token_used_up_and_the_connection_whole(re
 
 
 @needs_redis
-def test_closing_waits_for_what_was_asked(url, fresh):
+def test_close_waits_for_pending_requests(url, fresh):
     async def scenario():
         token = fresh(NOW + 60)
         once = RedisReplayStore(url)
@@ -273,7 +273,7 @@ async def relay(port, answer):
 
 
 @needs_redis
-def test_an_answer_that_is_lost_is_not_asked_for_again(redis_server, fresh):
+def test_a_lost_reply_is_not_retried(redis_server, fresh):
     async def scenario():
         async def cut(asked, said):
             return None if b"SET\r\n" in asked else said
@@ -287,7 +287,7 @@ def test_an_answer_that_is_lost_is_not_asked_for_again(redis_server, fresh):
 
 
 @needs_redis
-def test_patience_is_for_all_that_has_to_be_said_together(redis_server, fresh):
+def test_the_timeout_includes_connecting(redis_server, fresh):
     async def scenario():
         async def slow(asked, said):
             await asyncio.sleep(0.15)
@@ -300,7 +300,7 @@ def test_patience_is_for_all_that_has_to_be_said_together(redis_server, fresh):
     run(scenario())
 
 
-def test_there_is_one_protocol_to_ask_by():
+def test_the_protocol_version_is_fixed():
     with pytest.raises(ConfigurationError, match="protocol 2 of Redis; leave protocol out"):
         RedisReplayStore("redis://127.0.0.1:6379/0?protocol=3")
 
@@ -316,13 +316,13 @@ def test_there_is_one_protocol_to_ask_by():
         "rediss://127.0.0.1:6379/0?ssl_cert_reqs=sometimes",
     ],
 )
-def test_what_is_no_url_of_a_redis(url):
+def test_invalid_urls_are_errors(url):
     with pytest.raises(ConfigurationError, match="try redis://") as caught:
         RedisReplayStore(url)
     assert caught.value.__suppress_context__  # there may be a password in what was wrong
 
 
-def test_whoever_has_no_redis_package_is_told(monkeypatch):
+def test_a_missing_redis_package_is_an_error(monkeypatch):
     monkeypatch.setitem(sys.modules, "redis", None)
     with pytest.raises(MissingExtra, match="extra 'redis'"):
         RedisReplayStore("redis://127.0.0.1:6379")

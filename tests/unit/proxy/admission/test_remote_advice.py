@@ -1,4 +1,4 @@
-"""Both ends of how workers learn what origins advise, with the channel between them left out."""
+"""Queries of workers and replies of the supervisor, without the channel between them."""
 
 import asyncio
 from ipaddress import ip_address
@@ -70,7 +70,7 @@ def run(check, *answers, **options):
 
 
 @pytest.mark.parametrize("result", [AdviceEntry(disallowed=True), AdviceEntry(fraction=0.5), None, UNREACHABLE])
-def test_an_answer_is_the_parents_and_is_kept(result):
+def test_a_reply_is_cached(result):
     async def check(parent):
         assert await parent.ask() == (advice(result), None)
         assert parent.asked == [(parse_authority("www.example.org:443"), [HERE, THERE])]
@@ -81,7 +81,7 @@ def test_an_answer_is_the_parents_and_is_kept(result):
     run(check, (advice(result), None))
 
 
-def test_what_is_not_fresh_any_more_is_asked_for_again():
+def test_stale_advice_is_queried_again():
     async def check(parent):
         await parent.ask()
         parent.now += 600
@@ -93,7 +93,7 @@ def test_what_is_not_fresh_any_more_is_asked_for_again():
     run(check, (advice(), None), (advice(None, fresh_for=1200.0), None))
 
 
-def test_however_many_ask_the_parent_is_asked_once_and_one_that_goes_takes_nobody_along():
+def test_concurrent_requests_share_a_query():
     async def check(parent):
         parent.hold.clear()
         asking = [asyncio.ensure_future(parent.ask()) for _ in range(10)]
@@ -131,7 +131,7 @@ def test_the_reason_why_an_origin_is_unreachable_is_passed_on(undialled):
     run(check, (advice(UNREACHABLE), undialled))
 
 
-def test_where_nobody_can_be_asked_the_next_one_tries_again():
+def test_a_local_failure_is_not_cached():
     async def check(parent):
         with pytest.raises(Refusal, match="no sockets") as caught:
             await parent.ask()
@@ -141,7 +141,7 @@ def test_where_nobody_can_be_asked_the_next_one_tries_again():
     run(check, Refusal("connections", "no sockets"), (advice(), None))
 
 
-def test_a_parent_that_is_gone_leaves_nobody_waiting():
+def test_queries_fail_when_the_supervisor_has_ended():
     async def check(parent):
         parent.hold.clear()
         asking = asyncio.ensure_future(parent.ask())
@@ -160,7 +160,7 @@ def test_a_parent_that_is_gone_leaves_nobody_waiting():
     run(check, (advice(), None))
 
 
-def test_an_unexpected_error_of_the_parent_is_answered():
+def test_an_unexpected_error_of_the_supervisor_is_answered():
     async def check(parent):
         with pytest.raises(Refusal) as caught:
             await asyncio.wait_for(parent.ask(), PATIENCE)
@@ -170,7 +170,7 @@ def test_an_unexpected_error_of_the_parent_is_answered():
     run(check, LookupError("a defect"), (advice(), None))
 
 
-def test_a_parent_that_does_not_answer_is_waited_for_no_longer_than_the_timeout():
+def test_a_query_times_out():
     async def check(parent):
         parent.hold.clear()
         asking = [asyncio.ensure_future(parent.ask()) for _ in range(2)]
@@ -188,7 +188,7 @@ def test_a_parent_that_does_not_answer_is_waited_for_no_longer_than_the_timeout(
     run(check, (advice(), None), (advice(), None), timeout=0.0)
 
 
-def test_only_so_many_origins_are_kept_and_the_first_to_go_is_the_one_not_asked_for_longest():
+def test_the_least_recently_used_origin_is_evicted():
     async def check(parent):
         for number in range(10_000):
             await parent.ask(f"a{number}.example.org:443")
@@ -202,7 +202,7 @@ def test_only_so_many_origins_are_kept_and_the_first_to_go_is_the_one_not_asked_
     run(check, *answers)
 
 
-def test_an_address_in_the_authority_stays_one():
+def test_an_address_in_the_authority_survives_the_query():
     async def check(parent):
         await parent.ask("[2001:db8::1]:8443", [THERE])
         assert parent.asked == [(parse_authority("[2001:db8::1]:8443"), [THERE])]

@@ -45,7 +45,7 @@ def check(once, token, origin=ORIGIN):
     return asyncio.run(TokenCheck([KEY], once).check(token, now=NOW, origin=origin))
 
 
-def test_a_valid_token_is_used_up_when_it_is_checked():
+def test_a_valid_token_is_consumed():
     once = Remembering(None)
     valid = check(once, minted())
     assert isinstance(valid, Valid)
@@ -53,11 +53,11 @@ def test_a_valid_token_is_used_up_when_it_is_checked():
 
 
 @pytest.mark.parametrize("answer", ["token_replayed", "token_expired", "tokens"])
-def test_what_remembers_has_the_last_word(answer):
+def test_the_store_decides_on_replays(answer):
     assert check(Remembering(answer), minted()) == answer
 
 
-def test_what_is_not_valid_is_not_remembered():
+def test_invalid_tokens_are_not_stored():
     once = Remembering()
     assert check(once, None) == "token_missing"
     assert check(once, "x") == "token_invalid"
@@ -66,7 +66,7 @@ def test_what_is_not_valid_is_not_remembered():
     assert once.asked == []
 
 
-def test_it_has_keys_and_closes_what_remembers():
+def test_keys_are_required_and_the_store_is_closed():
     once = Remembering()
     asyncio.run(TokenCheck([KEY], once).close())
     assert once.closed
@@ -85,7 +85,7 @@ def test_it_has_keys_and_closes_what_remembers():
         ("https://[0::1]/", "[::1]:443"),
     ],
 )
-def test_a_bound_token_is_for_the_origin_as_a_connect_names_it(url, authority):
+def test_a_bound_token_matches_the_origin_of_the_connect(url, authority):
     bound = mint(KEY, now=NOW, ttl=60, entropy=os.urandom, origin=url)
     verdict = asyncio.run(
         TokenCheck([KEY], Remembering(None)).check(bound, now=NOW, origin=parse_authority(authority).origin)
@@ -130,7 +130,7 @@ def locked_by_another(descriptor):
             process.kill()
 
 
-def test_whoever_has_the_table_knows_what_was_shown(descriptor, fresh):
+def test_the_table_is_shared(descriptor, fresh):
     one, other = fresh(NOW + 60), fresh(NOW + 60)
     here, there = (SharedReplayStore(os.dup(descriptor)) for _ in range(2))
     assert use(here, one) == [None]
@@ -143,7 +143,7 @@ def test_whoever_has_the_table_knows_what_was_shown(descriptor, fresh):
     asyncio.run(later.close())
 
 
-def test_the_descriptor_is_no_childs_business_and_is_closed():
+def test_the_descriptor_is_not_inherited_and_is_closed():
     made = create_replay_table()
     assert not os.get_inheritable(made)
     once = SharedReplayStore(made)
@@ -152,7 +152,7 @@ def test_the_descriptor_is_no_childs_business_and_is_closed():
         os.fstat(made)
 
 
-def test_a_lock_that_is_not_let_go_refuses_and_blocks_nobody(descriptor, fresh, monkeypatch):
+def test_a_held_lock_refuses_and_does_not_block(descriptor, fresh, monkeypatch):
     monkeypatch.setattr(memory, "_MAX_TRIES", 5)
     once = SharedReplayStore(os.dup(descriptor))
     token = fresh(NOW + 60)
@@ -174,7 +174,7 @@ def test_a_lock_that_is_not_let_go_refuses_and_blocks_nobody(descriptor, fresh, 
     asyncio.run(once.close())
 
 
-def test_a_lock_is_waited_for_a_little(descriptor, fresh, monkeypatch):
+def test_a_lock_is_waited_for_briefly(descriptor, fresh, monkeypatch):
     once = SharedReplayStore(os.dup(descriptor))
     with locked_by_another(descriptor) as process:
         slept = asyncio.sleep
@@ -189,7 +189,7 @@ def test_a_lock_is_waited_for_a_little(descriptor, fresh, monkeypatch):
     asyncio.run(once.close())
 
 
-def test_the_lock_is_let_go_after_each_use(descriptor, fresh):
+def test_the_lock_is_released_after_each_use(descriptor, fresh):
     once = SharedReplayStore(os.dup(descriptor))
     use(once, fresh(NOW + 60))
     script = "import fcntl, sys; fcntl.lockf(int(sys.argv[1]), fcntl.LOCK_EX | fcntl.LOCK_NB)"

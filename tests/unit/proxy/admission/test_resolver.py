@@ -1,4 +1,4 @@
-"""From an authority to endpoints that have all been checked."""
+"""Resolving authorities to checked endpoints, and overrides."""
 
 import asyncio
 from collections.abc import Sequence
@@ -51,27 +51,27 @@ def refused(made: Resolver, text: str) -> Refusal:
     return raised.value
 
 
-def test_a_name_is_looked_up_once_and_every_answer_kept_in_order() -> None:
+def test_a_name_is_looked_up_once() -> None:
     lookup = Lookup(["2606:4700::1", "93.184.216.34"])
     assert resolve(resolver(lookup), "www.test:443") == ["[2606:4700::1]:443", "93.184.216.34:443"]
     assert lookup.asked == ["www.test"]
 
 
-def test_the_resolver_is_asked_for_a_name_as_it_stands() -> None:
+def test_the_serialised_name_is_looked_up() -> None:
     lookup = Lookup(["93.184.216.34"])
     resolve(resolver(lookup), "WWW.test.:443")
     assert lookup.asked == ["www.test."]  # the dot keeps a search list away from it
 
 
 @pytest.mark.parametrize("answers", [["10.0.0.1"], ["93.184.216.34", "10.0.0.1"], ["10.0.0.1", "93.184.216.34"]])
-def test_one_forbidden_answer_refuses_the_name(answers: list[str]) -> None:
+def test_one_forbidden_address_refuses_the_name(answers: list[str]) -> None:
     refusal = refused(resolver(Lookup(answers)), "www.test:443")
     assert refusal.reason == "address"
     assert refusal.rule.error == "destination_ip_prohibited"
     assert refusal.detail == "www.test:443 is at 10.0.0.1, which is private (RFC 1918), in 10.0.0.0/8"
 
 
-def test_what_is_allowed_counts_for_names_and_addresses() -> None:
+def test_allowed_networks_apply_to_names_and_addresses() -> None:
     lookup = Lookup(["93.184.216.34", "10.0.0.1"])
     made = resolver(lookup, allowed=["10.0.0.0/8"])
     assert resolve(made, "www.test:443") == ["93.184.216.34:443", "10.0.0.1:443"]
@@ -79,7 +79,7 @@ def test_what_is_allowed_counts_for_names_and_addresses() -> None:
     assert lookup.asked == ["www.test"]
 
 
-def test_an_address_is_looked_up_nowhere() -> None:
+def test_an_address_is_not_looked_up() -> None:
     lookup = Lookup()
     made = resolver(lookup, "*=93.184.216.35")
     assert resolve(made, "93.184.216.34:443") == ["93.184.216.34:443"]
@@ -87,7 +87,7 @@ def test_an_address_is_looked_up_nowhere() -> None:
     assert lookup.asked == []
 
 
-def test_an_override_takes_the_place_of_the_lookup_and_is_checked() -> None:
+def test_an_override_replaces_the_lookup_and_is_checked() -> None:
     lookup = Lookup()
     made = resolver(lookup, "a.test=93.184.216.34:444", "*=10.1.2.3")
     assert resolve(made, "a.test:443") == ["93.184.216.34:444"]
@@ -102,14 +102,14 @@ def test_an_override_of_an_address_checks_both() -> None:
     assert resolve(made, "8.8.8.8:443") == ["93.184.216.34:444"]
 
 
-def test_our_own_listener_is_found_at_the_port_that_is_dialled() -> None:
+def test_own_listeners_are_refused_at_the_overridden_port() -> None:
     made = resolver(Lookup(["127.0.0.1"]), "a.test=127.0.0.1:8443", "b.test=127.0.0.1:444", allowed=["127.0.0.0/8"])
     assert "the proxy itself" in refused(made, "a.test:443").detail
     assert "the proxy itself" in refused(made, "c.test:8443").detail
     assert resolve(made, "b.test:8443") == ["127.0.0.1:444"]
 
 
-def test_what_the_lookup_refuses_is_refused() -> None:
+def test_refusals_of_the_lookup_are_raised() -> None:
     async def fail(host: str, _client: bytes) -> Sequence[Address]:
         raise Refusal("name", f"{host} does not resolve")
 
@@ -117,7 +117,7 @@ def test_what_the_lookup_refuses_is_refused() -> None:
     assert refused(Resolver(rules, fail), "www.test:443").reason == "name"
 
 
-def test_what_is_no_question_is_asked_once() -> None:
+def test_endpoints_without_a_lookup_are_cached() -> None:
     """What the configuration says does not change; the addresses of this machine do."""
     local: set[Address] = set()
     rules = AddressRules(
@@ -137,7 +137,7 @@ def test_what_is_no_question_is_asked_once() -> None:
         assert refused(made, text).detail.endswith("where the proxy itself listens")
 
 
-def test_what_was_looked_up_is_no_more_remembered_than_what_was_refused() -> None:
+def test_looked_up_and_refused_names_are_not_cached() -> None:
     lookup = Lookup(["93.184.216.34"], ["127.0.0.1"], ["93.184.216.34"])
     made = resolver(lookup)
     assert resolve(made, "www.test:443") == ["93.184.216.34:443"]
@@ -147,7 +147,7 @@ def test_what_was_looked_up_is_no_more_remembered_than_what_was_refused() -> Non
     assert resolve(made, "www.test:443") == ["93.184.216.34:443"]
 
 
-def test_clients_fill_no_memory_with_addresses() -> None:
+def test_the_cache_is_limited() -> None:
     made = resolver(Lookup())
     for number in range(3000):
         resolve(made, f"93.184.{number // 256}.{number % 256}:443")
@@ -175,7 +175,7 @@ def override(overrides: Overrides, text: str) -> list[str]:
         ("*=127.0.0.1:8443", "127.0.0.1:8443"),
     ],
 )
-def test_entries(entry: str, endpoint: str) -> None:
+def test_entries_for_a_name(entry: str, endpoint: str) -> None:
     assert override(Overrides([entry]), "a.test:443") == [endpoint]
     assert override(Overrides([entry]), "A.test.:443") == [endpoint]
 

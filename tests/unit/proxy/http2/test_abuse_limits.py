@@ -1,4 +1,4 @@
-"""How much of what serves nobody is borne."""
+"""Limits of abusive frames."""
 
 import itertools
 
@@ -24,7 +24,7 @@ def borne(counted: AbuseLimiter, kind: AbuseKind, *, now: float, step: float = 0
 
 
 @pytest.mark.parametrize("kind", ABUSE_LIMITS)
-def test_so_many_burst_and_so_many_per_second(kind: AbuseKind) -> None:
+def test_a_burst_and_a_rate_are_allowed(kind: AbuseKind) -> None:
     if kind == "head bytes":
         return
     allowance = ABUSE_LIMITS[kind]
@@ -36,7 +36,7 @@ def test_so_many_burst_and_so_many_per_second(kind: AbuseKind) -> None:
     assert borne(counted, other, now=50.0) == ABUSE_LIMITS[other].burst
 
 
-def test_a_client_that_keeps_to_the_pace_may_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rate_is_allowed_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(floods, "ABUSE_LIMITS", {"pings": AbuseLimit(2, 8)})
     counted = AbuseLimiter()
     for number in range(1000):
@@ -44,14 +44,14 @@ def test_a_client_that_keeps_to_the_pace_may_go_on(monkeypatch: pytest.MonkeyPat
     assert borne(counted, "pings", now=125, step=1 / 12) == 4
 
 
-def test_more_than_one_may_be_counted_burst() -> None:
+def test_an_amount_is_counted() -> None:
     counted = AbuseLimiter()
     counted.count("head bytes", now=0, amount=1 << 20)
     with pytest.raises(Http2Error):
         counted.count("head bytes", now=0, amount=1)
 
 
-def test_what_has_a_reason_is_forgiven() -> None:
+def test_refunds_are_subtracted() -> None:
     counted = AbuseLimiter()
     counted.refund("WINDOW_UPDATE", 10)  # nothing was counted
     for _ in range(10_000):

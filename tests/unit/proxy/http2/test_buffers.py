@@ -38,7 +38,7 @@ def send_buffer(sock: object) -> tuple[SendBuffer, LoopState]:
     return SendBuffer(sock, state, bytearray()), state  # type: ignore[arg-type]
 
 
-def test_what_is_said_goes_with_the_next_flush() -> None:
+def test_control_frames_are_sent_with_the_next_flush() -> None:
     sock = Slow(100)
     one, state = send_buffer(sock)
     assert one.flush()
@@ -49,7 +49,7 @@ def test_what_is_said_goes_with_the_next_flush() -> None:
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_what_is_not_taken_waits_and_goes_first(whole: bool) -> None:
+def test_unsent_data_is_sent_first(whole: bool) -> None:
     payload = os.urandom(300_000)
     sock = Slow(100_000, whole=whole)
     one, state = send_buffer(sock)
@@ -65,7 +65,7 @@ def test_what_is_not_taken_waits_and_goes_first(whole: bool) -> None:
     assert state.buffered == 0
 
 
-def test_tls_is_given_again_what_it_was_given_before() -> None:
+def test_a_failed_tls_write_is_repeated_with_the_same_bytes() -> None:
     sock = Slow(0, whole=True)
     one, _ = send_buffer(sock)
     one.control += b"first"
@@ -75,7 +75,7 @@ def test_tls_is_given_again_what_it_was_given_before() -> None:
     assert sock.tried == [b"first", b"first"]
 
 
-def test_what_was_kept_is_not_what_was_lent() -> None:
+def test_kept_bytes_are_copied() -> None:
     sock = Slow(0)
     one, _ = send_buffer(sock)
     lent = bytearray(b"mine")
@@ -86,7 +86,7 @@ def test_what_was_kept_is_not_what_was_lent() -> None:
     assert sock.taken == b"mine"
 
 
-def test_everything_may_be_dropped() -> None:
+def test_discard_drops_everything() -> None:
     one, state = send_buffer(Slow(0))
     one.send(memoryview(b"abc"))
     one.control += b"def"
@@ -94,7 +94,7 @@ def test_everything_may_be_dropped() -> None:
     assert (one.is_blocked, len(one.control), state.buffered) == (False, 0, 0)
 
 
-def test_a_broken_socket_is_told() -> None:
+def test_a_broken_socket_raises() -> None:
     near, far = socket.socketpair()
     far.close()
     one, _ = send_buffer(near)
@@ -104,7 +104,7 @@ def test_a_broken_socket_is_told() -> None:
     near.close()
 
 
-def test_real_tls_takes_all_in_the_end() -> None:
+def test_everything_arrives_over_real_tls() -> None:
     import trustme
 
     authority = trustme.CA()

@@ -1,4 +1,4 @@
-"""A connection's turns, its times and its ends."""
+"""A connection's turns, deadlines and shutdown."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ from tests.unit.proxy.http2.connected import connected
 ENHANCE_YOUR_CALM = 11
 
 
-def test_a_client_hears_the_settings_before_it_says_anything() -> None:
+def test_settings_are_sent_first() -> None:
     async def check() -> None:
         async with connected(client={"greet": False}) as both:
             await both.far.until(lambda: both.far.settings)
@@ -29,7 +29,7 @@ def test_a_client_hears_the_settings_before_it_says_anything() -> None:
     asyncio.run(bounded(check()))
 
 
-def test_a_quiet_connection_is_left_after_a_while_and_a_busy_one_is_not() -> None:
+def test_an_idle_connection_is_closed() -> None:
     async def check() -> None:
         async with target_running() as port, connected() as both:
             quiet = both.server.timeouts.idle
@@ -46,7 +46,7 @@ def test_a_quiet_connection_is_left_after_a_while_and_a_busy_one_is_not() -> Non
     asyncio.run(bounded(check()))
 
 
-def test_tunnels_end_each_at_its_own_time() -> None:
+def test_each_tunnel_has_its_own_deadline() -> None:
     async def check() -> None:
         deciding = Deciding(TunnelLimits(idle=5))
         async with target_running() as port, connected(deciding) as both:
@@ -66,7 +66,7 @@ def test_tunnels_end_each_at_its_own_time() -> None:
     asyncio.run(bounded(check()))
 
 
-def test_what_was_begun_has_to_go_on() -> None:
+def test_incomplete_frames_and_heads_time_out() -> None:
     async def check() -> None:
         async with target_running() as port, connected() as both:
             tunnel = await both.far.open(port)
@@ -87,7 +87,7 @@ def test_what_was_begun_has_to_go_on() -> None:
     asyncio.run(bounded(check()))
 
 
-def test_what_comes_after_the_goaway_is_thrown_away_for_a_while() -> None:
+def test_input_after_goaway_is_discarded() -> None:
     async def check() -> None:
         async with connected() as both:
             both.far.say(DataFrame(5, data=b"x"))
@@ -104,7 +104,7 @@ def test_what_comes_after_the_goaway_is_thrown_away_for_a_while() -> None:
     asyncio.run(bounded(check()))
 
 
-def test_a_client_that_reads_no_answers_is_left() -> None:
+def test_a_client_that_does_not_read_responses_is_disconnected() -> None:
     async def check() -> None:
         deciding = Deciding()
         deciding.refuses["no.example:443"] = RefusedConnect(status=403, fields=[("x", "y" * 300)], reason="host")
@@ -130,7 +130,7 @@ def test_a_client_that_reads_no_answers_is_left() -> None:
     asyncio.run(bounded(check()))
 
 
-def test_a_client_that_reads_nothing_more_is_given_up() -> None:
+def test_a_client_that_stops_reading_is_disconnected() -> None:
     async def check() -> None:
         wide = {"settings": {SettingsFrame.INITIAL_WINDOW_SIZE: WIDEST}}
         payload = bytes(1 << 22)
@@ -157,7 +157,7 @@ def test_a_client_that_reads_nothing_more_is_given_up() -> None:
 
 
 @pytest.mark.parametrize("echo", [False, True])
-def test_the_end_waits_for_what_was_sent_before_it_was_told(echo: bool) -> None:
+def test_the_shutdown_waits_for_requests_in_flight(echo: bool) -> None:
     async def check() -> None:
         async with connected() as both:
             if not echo:
@@ -178,7 +178,7 @@ def test_the_end_waits_for_what_was_sent_before_it_was_told(echo: bool) -> None:
     asyncio.run(bounded(check()))
 
 
-def test_the_end_after_the_end_is_none() -> None:
+def test_closing_twice_sends_one_goaway() -> None:
     async def check() -> None:
         async with connected() as both:
             both.far.say(DataFrame(5, data=b"x"))
@@ -194,7 +194,7 @@ def test_the_end_after_the_end_is_none() -> None:
     asyncio.run(bounded(check()))
 
 
-def test_closing_cuts_what_there_is() -> None:
+def test_abort_closes_tunnels() -> None:
     async def check() -> None:
         async with target_running() as port, connected() as both:
             tunnel = await both.far.open(port)
@@ -206,7 +206,7 @@ def test_closing_cuts_what_there_is() -> None:
     asyncio.run(bounded(check()))
 
 
-def test_a_client_that_is_gone_is_noticed_while_it_is_read() -> None:
+def test_a_lost_client_is_noticed_when_reading() -> None:
     async def check() -> None:
         async with target_running() as port, connected() as both:
             await both.far.open(port)
@@ -219,7 +219,7 @@ def test_a_client_that_is_gone_is_noticed_while_it_is_read() -> None:
     asyncio.run(bounded(check()))
 
 
-def test_a_client_that_is_gone_is_noticed_while_it_is_written_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_client_is_noticed_when_writing(monkeypatch: pytest.MonkeyPatch) -> None:
     async def check() -> None:
         async def speak(target: object) -> None:
             await target.reader.readexactly(1)  # type: ignore[attr-defined]
@@ -236,7 +236,7 @@ def test_a_client_that_is_gone_is_noticed_while_it_is_written_to(monkeypatch: py
     asyncio.run(bounded(check()))
 
 
-def test_answers_to_a_client_that_is_gone_are_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_client_is_noticed_when_responding(monkeypatch: pytest.MonkeyPatch) -> None:
     async def check() -> None:
         async with connected() as both:
             broken = type("Broken", (), {"send": lambda *_: (_ for _ in ()).throw(BrokenPipeError())})()
@@ -247,7 +247,7 @@ def test_answers_to_a_client_that_is_gone_are_for_nobody(monkeypatch: pytest.Mon
     asyncio.run(bounded(check()))
 
 
-def test_the_socket_may_break_while_the_rest_is_thrown_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_socket_may_break_while_input_is_discarded(monkeypatch: pytest.MonkeyPatch) -> None:
     async def check() -> None:
         near, far = socket.socketpair()
         near.settimeout(0)
@@ -262,7 +262,7 @@ def test_the_socket_may_break_while_the_rest_is_thrown_away(monkeypatch: pytest.
     asyncio.run(bounded(check()))
 
 
-def test_small_frames_make_short_turns_and_data_long_ones() -> None:
+def test_the_read_size_depends_on_the_share_of_data() -> None:
     async def check() -> None:
         async with target_running(Target.swallow) as port, connected() as both:
             tunnel = await both.far.open(port)
@@ -277,7 +277,7 @@ def test_small_frames_make_short_turns_and_data_long_ones() -> None:
     asyncio.run(bounded(check()))
 
 
-def test_a_preface_may_come_slowly_and_not_too_slowly() -> None:
+def test_the_preface_has_a_deadline() -> None:
     async def check() -> None:
         async with connected(client={"greet": False}) as both:
             both.wait(both.server.timeouts.idle - 1)
@@ -289,7 +289,7 @@ def test_a_preface_may_come_slowly_and_not_too_slowly() -> None:
     asyncio.run(bounded(check()))
 
 
-def test_streams_that_wait_for_room_go_on_in_turn() -> None:
+def test_blocked_streams_send_in_turn() -> None:
     async def check() -> None:
         async def pour(target: Target) -> None:
             while True:
@@ -327,7 +327,7 @@ def test_the_socket_may_break_while_it_is_read(monkeypatch: pytest.MonkeyPatch) 
     asyncio.run(bounded(check()))
 
 
-def test_a_client_that_shook_hands_meanwhile_is_told_of_the_end_burst() -> None:
+def test_a_connection_made_during_the_shutdown_is_told_at_once() -> None:
     async def check() -> None:
         async with connected(ending=True) as both:
             await both.far.left()
@@ -336,7 +336,7 @@ def test_a_client_that_shook_hands_meanwhile_is_told_of_the_end_burst() -> None:
     asyncio.run(bounded(check()))
 
 
-def test_each_thing_begun_has_its_own_time() -> None:
+def test_each_incomplete_frame_has_its_own_deadline() -> None:
     async def check() -> None:
         async with connected(timeouts=Timeouts(idle=1000)) as both:
             ping = PingFrame(0, opaque_data=b"12345678").serialize()
@@ -368,7 +368,7 @@ class ChangingKeys:
         return self._real.recv_into(buffer)
 
 
-def test_a_client_that_changes_keys_is_heard_again_when_it_can_be_answered() -> None:
+def test_reading_resumes_after_a_key_update() -> None:
     async def check() -> None:
         async with target_running() as port, connected() as both:
             tunnel = await both.far.open(port)
@@ -380,7 +380,7 @@ def test_a_client_that_changes_keys_is_heard_again_when_it_can_be_answered() -> 
     asyncio.run(bounded(check()))
 
 
-def test_a_client_that_changes_keys_and_goes_is_not_asked_for_ever() -> None:
+def test_a_client_lost_during_a_key_update_is_closed() -> None:
     async def check() -> None:
         async with connected() as both:
             both.near._socket = ChangingKeys(both.near._socket, 2)  # type: ignore[assignment]
@@ -393,7 +393,7 @@ def test_a_client_that_changes_keys_and_goes_is_not_asked_for_ever() -> None:
     asyncio.run(bounded(check()))
 
 
-def test_the_end_waits_until_the_client_has_everything() -> None:
+def test_the_shutdown_waits_until_the_client_has_received_everything() -> None:
     """Where the socket were closed with something unread, what was not yet sent would be lost to a reset."""
 
     async def check() -> None:
@@ -413,7 +413,7 @@ def test_the_end_waits_until_the_client_has_everything() -> None:
     asyncio.run(bounded(check()))
 
 
-def test_what_was_over_before_the_end_keeps_nobody_waiting() -> None:
+def test_tunnels_closed_before_the_shutdown_do_not_delay_it() -> None:
     async def check() -> None:
         async with target_running() as port, connected() as both:
             tunnel = await both.far.open(port)

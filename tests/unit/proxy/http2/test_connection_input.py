@@ -1,4 +1,4 @@
-"""What frames come to."""
+"""Frames received by a connection with streams and tunnels."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ PROTOCOL_ERROR, FLOW_CONTROL_ERROR, FRAME_SIZE_ERROR = 1, 3, 6
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_an_attack_ends_the_connection_and_all_that_it_had(name: str) -> None:
+def test_an_attack_closes_the_connection_and_its_tunnels(name: str) -> None:
     async def check() -> None:
         async with target_running() as port, connected(client={"greet": False}) as both:
             both.far.send(PREFACE + SettingsFrame(0).serialize())
@@ -58,7 +58,7 @@ def test_an_attack_ends_the_connection_and_all_that_it_had(name: str) -> None:
     ],
     ids=repr,
 )
-def test_what_is_about_streams_that_are_over_is_passed_over(frames: list) -> None:
+def test_frames_about_closed_streams_are_ignored(frames: list) -> None:
     async def check() -> None:
         async with target_running() as port, connected() as both:
             tunnel = await both.far.open(port)
@@ -71,7 +71,7 @@ def test_what_is_about_streams_that_are_over_is_passed_over(frames: list) -> Non
 
 
 @pytest.mark.parametrize("ending", ["reset", "trailers"])
-def test_no_window_is_opened_for_a_stream_that_ends_in_the_same_read(ending: str) -> None:
+def test_no_window_update_for_a_stream_closed_in_the_same_read(ending: str) -> None:
     """9113 5.1: "An endpoint MUST NOT send frames other than PRIORITY on a closed stream." """
 
     async def check() -> None:
@@ -92,7 +92,7 @@ def test_no_window_is_opened_for_a_stream_that_ends_in_the_same_read(ending: str
     asyncio.run(bounded(check()))
 
 
-def test_late_data_is_given_back_to_the_connections_window() -> None:
+def test_late_data_is_returned_to_the_connection_window() -> None:
     async def check() -> None:
         async with target_running() as port, connected() as both:
             tunnel = await both.far.open(port)
@@ -110,7 +110,7 @@ def test_late_data_is_given_back_to_the_connections_window() -> None:
 @pytest.mark.parametrize(
     ("increment", "code"), [(0, PROTOCOL_ERROR), (WIDEST, FLOW_CONTROL_ERROR), (WIDEST - INITIAL_WINDOW, None)]
 )
-def test_a_streams_window_may_not_be_too_wide(increment: int, code: int | None) -> None:
+def test_a_stream_window_has_a_maximum(increment: int, code: int | None) -> None:
     async def check() -> None:
         async with target_running() as port, connected() as both:
             tunnel, other = await both.far.open(port), await both.far.open(port)
@@ -123,7 +123,7 @@ def test_a_streams_window_may_not_be_too_wide(increment: int, code: int | None) 
     asyncio.run(bounded(check()))
 
 
-def test_goaway_has_a_length() -> None:
+def test_a_short_goaway_is_an_error() -> None:
     async def check() -> None:
         async with connected() as both:
             both.far.send(GoAwayFrame(0).serialize().replace(b"\0\0\x08\x07", b"\0\0\x07\x07")[:-1])
@@ -132,7 +132,7 @@ def test_goaway_has_a_length() -> None:
     asyncio.run(bounded(check()))
 
 
-def test_windows_of_connections_grow_out_of_what_there_is_for_all() -> None:
+def test_window_growth_is_shared_by_all_connections() -> None:
     async def check() -> None:
         async with target_running(Target.swallow) as port, connected() as both:
             tunnel = await both.far.open(port)
@@ -150,7 +150,7 @@ def test_windows_of_connections_grow_out_of_what_there_is_for_all() -> None:
     asyncio.run(bounded(check()))
 
 
-def test_when_much_waits_everywhere_no_window_grows_and_nothing_is_set_aside() -> None:
+def test_windows_do_not_grow_while_much_is_buffered() -> None:
     async def check() -> None:
         deciding = Deciding()
         async with target_running(Target.swallow) as port, connected(deciding) as both:
@@ -172,7 +172,7 @@ def test_when_much_waits_everywhere_no_window_grows_and_nothing_is_set_aside() -
     asyncio.run(bounded(check()))
 
 
-def test_a_frame_of_data_is_worth_some_answers() -> None:
+def test_data_frames_allow_window_updates() -> None:
     async def check() -> None:
         async with target_running() as port, connected(client={"generous": False}) as both:
             both.far.say(WindowUpdateFrame(0, window_increment=WIDEST - INITIAL_WINDOW))
@@ -186,7 +186,7 @@ def test_a_frame_of_data_is_worth_some_answers() -> None:
     asyncio.run(bounded(check()))
 
 
-def test_settings_move_the_windows_of_all_streams() -> None:
+def test_settings_change_all_stream_windows() -> None:
     async def check() -> None:
         first = SettingsFrame.INITIAL_WINDOW_SIZE
         async with target_running() as port, connected(client={"settings": {first: 10}, "generous": False}) as both:
@@ -205,7 +205,7 @@ def test_settings_move_the_windows_of_all_streams() -> None:
     asyncio.run(bounded(check()))
 
 
-def test_padding_takes_room_and_gives_it_back() -> None:
+def test_padding_is_flow_controlled() -> None:
     async def check() -> None:
         async with target_running() as port, connected() as both:
             tunnel = await both.far.open(port)
@@ -219,7 +219,7 @@ def test_padding_takes_room_and_gives_it_back() -> None:
     asyncio.run(bounded(check()))
 
 
-def test_tunnels_that_were_used_may_be_reset_as_often_as_there_are_any() -> None:
+def test_resets_of_used_tunnels_are_not_limited() -> None:
     async def check() -> None:
         async with target_running() as port, connected() as both:
             for _ in range(300):
@@ -235,7 +235,7 @@ def test_tunnels_that_were_used_may_be_reset_as_often_as_there_are_any() -> None
     asyncio.run(bounded(check()))
 
 
-def test_what_is_sent_ahead_is_no_use_of_a_tunnel() -> None:
+def test_early_data_does_not_make_a_tunnel_used() -> None:
     async def check() -> None:
         deciding = Deciding()
         deciding.waits = asyncio.Event()

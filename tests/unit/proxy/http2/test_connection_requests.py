@@ -1,4 +1,4 @@
-"""What becomes of requests."""
+"""Requests: decisions, refusals and pages."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ from tests.unit.proxy.http2.connected import PEER, connected
 GET = [(":method", "GET"), (":scheme", "https"), (":path", "/feed"), (":authority", "a")]
 
 
-def test_the_decision_is_asked_with_all_that_is_known() -> None:
+def test_the_decision_gets_the_whole_request() -> None:
     async def check() -> None:
         async with target_running() as port, connected() as both:
             await both.far.open(port, ("x", "é"), ("x", "z"))
@@ -33,7 +33,7 @@ def test_the_decision_is_asked_with_all_that_is_known() -> None:
     asyncio.run(bounded(check()))
 
 
-def test_the_end_of_the_proxy_is_told_to_the_decision() -> None:
+def test_the_decision_knows_of_the_shutdown() -> None:
     async def check() -> None:
         async with connected() as both:
             both.server.draining = True
@@ -45,7 +45,7 @@ def test_the_end_of_the_proxy_is_told_to_the_decision() -> None:
 
 
 @pytest.mark.parametrize("ended", [False, True])
-def test_a_refused_stream_is_over_at_once(ended: bool) -> None:
+def test_a_refused_stream_is_closed_at_once(ended: bool) -> None:
     async def check() -> None:
         deciding = Deciding()
         deciding.refuses["no.example:443"] = RefusedConnect(status=403, reason="host")
@@ -60,7 +60,7 @@ def test_a_refused_stream_is_over_at_once(ended: bool) -> None:
     asyncio.run(bounded(check()))
 
 
-def test_a_client_that_ends_while_it_is_decided_on_is_refused_without_a_reset() -> None:
+def test_a_stream_ended_during_the_decision_is_not_reset() -> None:
     async def check() -> None:
         deciding = Deciding()
         deciding.waits = asyncio.Event()
@@ -77,7 +77,7 @@ def test_a_client_that_ends_while_it_is_decided_on_is_refused_without_a_reset() 
     asyncio.run(bounded(check()))
 
 
-def test_a_surplus_connection_is_told_so_and_left() -> None:
+def test_a_surplus_connection_is_refused_and_closed() -> None:
     async def check() -> None:
         async with connected(surplus=True) as both:
             refused = both.far.ask("a.example:443")
@@ -88,7 +88,7 @@ def test_a_surplus_connection_is_told_so_and_left() -> None:
     asyncio.run(bounded(check()))
 
 
-def test_a_decision_that_ends_by_itself_is_no_answer() -> None:
+def test_a_cancelled_decision_resets_the_stream() -> None:
     async def check() -> None:
         deciding = Deciding()
 
@@ -102,7 +102,7 @@ def test_a_decision_that_ends_by_itself_is_no_answer() -> None:
     asyncio.run(bounded(check()))
 
 
-def test_a_refusal_that_nobody_waits_for_is_not_said() -> None:
+def test_a_refusal_for_a_closed_stream_is_not_sent() -> None:
     async def check() -> None:
         deciding = Deciding()
         refused = RefusedConnect(status=403, reason="host")
@@ -133,7 +133,7 @@ def test_a_refusal_that_nobody_waits_for_is_not_said() -> None:
         ([*GET[:2], (":path", "/"), GET[3]], True, 405, 0),
     ],
 )
-def test_a_page_is_for_whom_asks_for_it_without_a_body(lines: list, ended: bool, status: int, length: int) -> None:
+def test_pages_are_served_for_get_and_head_without_a_body(lines: list, ended: bool, status: int, length: int) -> None:
     async def check() -> None:
         async with connected(pages={"/feed": Page("text/csv", b"a,b,c")}) as both:
             asked = both.far.request(lines, ended=ended)
@@ -145,7 +145,7 @@ def test_a_page_is_for_whom_asks_for_it_without_a_body(lines: list, ended: bool,
     asyncio.run(bounded(check()))
 
 
-def test_a_decision_that_fails_is_told_to_the_loop_and_ends_its_stream() -> None:
+def test_a_failed_decision_is_reported_and_resets_the_stream() -> None:
     async def check() -> None:
         told: list[str] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, what: told.append(what["message"]))

@@ -1,4 +1,4 @@
-"""Flow control in numbers."""
+"""Flow control windows."""
 
 import pytest
 
@@ -11,14 +11,14 @@ from headgate.proxy.http2.flow_control import (
 )
 
 
-def test_the_other_side_may_send_as_much_as_it_was_told() -> None:
+def test_a_receive_window_allows_its_size() -> None:
     receiving = ReceiveWindow(MAX_CONNECTION_WINDOW)
     assert receiving.receive(INITIAL_WINDOW - 1)
     assert receiving.receive(1)
     assert not receiving.receive(1)
 
 
-def test_a_window_is_opened_anew_when_half_of_it_is_gone() -> None:
+def test_a_window_is_updated_after_half_of_it() -> None:
     receiving = ReceiveWindow(MAX_CONNECTION_WINDOW)
     receiving.receive(INITIAL_WINDOW // 2)
     assert receiving.update(0) == 0
@@ -28,7 +28,7 @@ def test_a_window_is_opened_anew_when_half_of_it_is_gone() -> None:
     assert not receiving.receive(1)
 
 
-def test_what_is_kept_stays_out_of_it() -> None:
+def test_held_bytes_are_not_returned_to_the_window() -> None:
     receiving = ReceiveWindow(MAX_CONNECTION_WINDOW)
     receiving.receive(INITIAL_WINDOW)
     assert receiving.update(INITIAL_WINDOW) == 0
@@ -38,7 +38,7 @@ def test_what_is_kept_stays_out_of_it() -> None:
     assert not receiving.receive(1)
 
 
-def test_a_window_at_most_doubles_and_has_an_end() -> None:
+def test_a_window_doubles_up_to_a_maximum() -> None:
     receiving = ReceiveWindow(MAX_CONNECTION_WINDOW)
     limits = []
     for _ in range(6):
@@ -50,7 +50,7 @@ def test_a_window_at_most_doubles_and_has_an_end() -> None:
     assert limits[-1] == limits[-2] == MAX_CONNECTION_WINDOW
 
 
-def test_a_window_grows_by_what_is_granted() -> None:
+def test_a_window_grows_by_the_allowed_growth() -> None:
     receiving = ReceiveWindow(MAX_CONNECTION_WINDOW)
     receiving.receive(INITIAL_WINDOW)
     assert receiving.update(0, growth=10) == INITIAL_WINDOW + 10
@@ -63,5 +63,5 @@ def test_a_window_grows_by_what_is_granted() -> None:
     ("window", "increment", "then"),
     [(0, 5, 5), (-10, 4, -6), (1, MAX_WINDOW - 1, MAX_WINDOW), (1, MAX_WINDOW, None), (5, -9, -4)],
 )
-def test_no_window_is_wider_than_any_may_be(window: int, increment: int, then: int | None) -> None:
+def test_a_send_window_has_a_maximum(window: int, increment: int, then: int | None) -> None:
     assert increased(window, increment) == then

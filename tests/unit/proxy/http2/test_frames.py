@@ -1,4 +1,4 @@
-"""Frames, found and written: against hyperframe, which knows them independently."""
+"""Parsing and writing frames, compared with hyperframe."""
 
 import pytest
 from hyperframe.frame import (
@@ -55,7 +55,7 @@ def after_settings(raw: bytes, *, step: int = 0) -> list[tuple[int, ...]]:
 
 @pytest.mark.parametrize("step", [0, 1, 2, 9, 10])
 @pytest.mark.parametrize("frame", WHOLE, ids=repr)
-def test_frames_are_found_whole_however_they_are_split(frame: Frame, step: int) -> None:
+def test_frames_are_parsed_however_they_are_split(frame: Frame, step: int) -> None:
     raw = frame.serialize()
     flags = raw[4]
     assert after_settings(raw + raw, step=step) == 2 * [(raw[3], flags, frame.stream_id, len(raw) - 9, raw[9:], True)]
@@ -64,7 +64,7 @@ def test_frames_are_found_whole_however_they_are_split(frame: Frame, step: int) 
 @pytest.mark.parametrize("step", [0, 1, 2, 9, 10])
 @pytest.mark.parametrize("padding", [None, 0, 1, 255])
 @pytest.mark.parametrize("count", [0, 1, 300])
-def test_data_comes_without_its_padding_and_counts_with_it(count: int, padding: int | None, step: int) -> None:
+def test_padding_of_data_is_removed_and_counted(count: int, padding: int | None, step: int) -> None:
     payload = bytes(range(256)) * 2
     frame = DataFrame(5, data=payload[:count], flags=["END_STREAM"])
     if padding is not None:
@@ -75,13 +75,13 @@ def test_data_comes_without_its_padding_and_counts_with_it(count: int, padding: 
     assert after_settings(raw + raw, step=step) == [expected, expected]
 
 
-def test_data_is_given_before_its_frame_is_whole() -> None:
+def test_data_is_returned_before_its_frame_is_complete() -> None:
     scanner = FrameParser()
     list(scanner.parse(memoryview(SETTLED)))
     raw = DataFrame(1, data=b"abcdef", flags=["END_STREAM"]).serialize()
     [first] = scanner.parse(memoryview(raw[:12]))
     assert (first.length, bytes(first.payload), first.is_last) == (6, b"abc", False)
-    assert not scanner.incomplete  # nobody waits for the rest
+    assert not scanner.incomplete  # the rest is skipped
     [second] = scanner.parse(memoryview(raw[12:]))
     assert (second.length, bytes(second.payload), second.is_last, second.flags) == (0, b"def", True, 1)
 
@@ -96,7 +96,7 @@ def test_data_is_not_copied() -> None:
 
 
 @pytest.mark.parametrize("step", [0, 1, 7])
-def test_frames_of_unknown_types_are_passed_over(step: int) -> None:
+def test_frames_of_unknown_types_are_skipped(step: int) -> None:
     strange = frames.header(100_000, 0xBE, 0, 3) + b"x" * 100_000
     known = AltSvcFrame(0, origin=b"a", field=b"b").serialize()
     found = after_settings(strange + known + PingFrame(0, opaque_data=b"12345678").serialize(), step=step)
@@ -104,7 +104,7 @@ def test_frames_of_unknown_types_are_passed_over(step: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "amid"),
+    ("raw", "incomplete"),
     [
         (b"", True),  # and nothing has come at all
         (frames.PREFACE[:5], True),
@@ -117,10 +117,10 @@ def test_frames_of_unknown_types_are_passed_over(step: int) -> None:
         (SETTLED + STRANGE[:-1], False),
     ],
 )
-def test_it_is_known_whether_the_client_has_to_go_on(raw: bytes, amid: bool) -> None:
+def test_incomplete_input_is_known(raw: bytes, incomplete: bool) -> None:
     scanner = FrameParser()
     list(scanner.parse(memoryview(raw)))
-    assert bool(scanner.incomplete) is amid
+    assert bool(scanner.incomplete) is incomplete
 
 
 BLOCK = HeadersFrame(1, data=b"a").serialize()
@@ -158,13 +158,13 @@ WRONG = [
 
 @pytest.mark.parametrize("step", [0, 1])
 @pytest.mark.parametrize(("raw", "code"), WRONG)
-def test_what_is_wrong_ends_the_connection(raw: bytes, code: ErrorCode, step: int) -> None:
+def test_invalid_frames_are_connection_errors(raw: bytes, code: ErrorCode, step: int) -> None:
     with pytest.raises(Http2Error) as found:
         scanned(raw, step=step)
     assert found.value.code is code
 
 
-def test_a_header_block_may_be_as_long_and_have_as_many_frames_as_is_said() -> None:
+def test_the_largest_header_block_is_accepted() -> None:
     last = ContinuationFrame(1, data=b"x" * (frames.MAX_BLOCK_SIZE - 1 - 7), flags=["END_HEADERS"]).serialize()
     found = after_settings(BLOCK + 7 * ContinuationFrame(1, data=b"y").serialize() + last + last[:0])
     assert len(found) == 1 + frames.MAX_CONTINUATIONS
@@ -188,12 +188,12 @@ def test_the_reserved_bit_of_a_stream_is_ignored() -> None:
         (frames.header(70_000, frames.DATA, 1, 9), DataFrame(9, data=bytes(70_000), flags=["END_STREAM"])),
     ],
 )
-def test_frames_are_written_as_others_write_them(ours: bytes, theirs: Frame) -> None:
+def test_frames_are_written_as_by_hyperframe(ours: bytes, theirs: Frame) -> None:
     assert theirs.serialize().startswith(ours)
 
 
 @pytest.mark.parametrize("count", [1, 16_383, 16_384, 16_385, 40_000, 3 * 16_384])
-def test_payload_is_framed_where_it_was_read(count: int) -> None:
+def test_payload_is_framed_in_place(count: int) -> None:
     buffer, payload = DataBuffer(3), bytes(number % 251 for number in range(count))
     position = 0
     for slot in buffer.slots(count):
@@ -207,5 +207,5 @@ def test_payload_is_framed_where_it_was_read(count: int) -> None:
     assert max(each[3] for each in found) <= frames.MAX_PAYLOAD_SIZE
 
 
-def test_there_are_no_more_slots_than_there_is_room() -> None:
+def test_slots_are_limited_by_the_buffer() -> None:
     assert sum(map(len, DataBuffer(3).slots(1 << 20))) == 3 * frames.MAX_PAYLOAD_SIZE

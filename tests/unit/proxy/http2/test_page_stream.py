@@ -1,4 +1,4 @@
-"""Pages, sent as the windows allow."""
+"""Pages are sent as the windows allow."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ BODY = os.urandom(300_000)
 PAGES = {"/feed": Page("text/csv", BODY)}
 
 
-def test_a_page_comes_whole() -> None:
+def test_a_page_arrives_complete() -> None:
     async def check() -> None:
         async with connected(pages=PAGES, client={"settings": {SettingsFrame.INITIAL_WINDOW_SIZE: WIDEST}}) as both:
             pages = [both.far.request(GET, ended=True) for _ in range(20)]
@@ -29,7 +29,7 @@ def test_a_page_comes_whole() -> None:
     asyncio.run(bounded(check()))
 
 
-def test_a_page_goes_on_when_a_window_is_opened() -> None:
+def test_a_page_continues_after_a_window_update() -> None:
     async def check() -> None:
         async with connected(pages=PAGES, client={"generous": False}) as both:
             page = both.far.request(GET, ended=True)
@@ -43,7 +43,7 @@ def test_a_page_goes_on_when_a_window_is_opened() -> None:
     asyncio.run(bounded(check()))
 
 
-def test_a_page_that_is_not_read_is_given_up() -> None:
+def test_a_page_that_is_not_read_times_out() -> None:
     async def check() -> None:
         async with connected(pages=PAGES, client={"generous": False}) as both:
             page = both.far.request(GET, ended=True)
@@ -62,7 +62,7 @@ def test_a_page_that_is_not_read_is_given_up() -> None:
 
 
 @pytest.mark.parametrize("rest", [2 * MAX_PAYLOAD_SIZE, MAX_PAYLOAD_SIZE])
-def test_a_client_that_is_lost_while_a_page_is_sent_gets_nothing_more_and_leaves_nothing_behind(rest: int) -> None:
+def test_a_client_lost_during_a_page_leaves_nothing_behind(rest: int) -> None:
     """The first write that fails tells of the loss, be it the last of the page or not."""
 
     async def check() -> None:
@@ -88,7 +88,7 @@ def test_a_client_that_is_lost_while_a_page_is_sent_gets_nothing_more_and_leaves
     asyncio.run(bounded(check()))
 
 
-def test_a_page_whose_client_is_lost_while_it_waits_to_be_sent_is_let_go() -> None:
+def test_a_buffered_page_is_dropped_with_its_client() -> None:
     async def check() -> None:
         settings = {SettingsFrame.INITIAL_WINDOW_SIZE: WIDEST}
         async with connected(pages={"/feed": Page("text/csv", bytes(1 << 24))}, client={"settings": settings}) as both:
@@ -104,7 +104,7 @@ def test_a_page_whose_client_is_lost_while_it_waits_to_be_sent_is_let_go() -> No
     asyncio.run(bounded(check()))
 
 
-def test_a_page_is_over_when_the_client_says_more() -> None:
+def test_data_after_the_request_resets_a_page() -> None:
     async def check() -> None:
         async with connected(pages=PAGES, client={"generous": False}) as both:
             page = both.far.request(GET, ended=True)

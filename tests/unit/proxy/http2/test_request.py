@@ -1,4 +1,4 @@
-"""Heads of HTTP/2: what is a CONNECT, what another method, and what is malformed."""
+"""Request heads: CONNECT, other methods, and malformed ones."""
 
 import pytest
 
@@ -9,7 +9,7 @@ CONNECT = [(b":method", b"CONNECT"), (b":authority", b"www.example.org:443")]
 GET = [(b":method", b"GET"), (b":scheme", b"https"), (b":path", b"/"), (b":authority", b"www.example.org")]
 
 
-def test_a_connect() -> None:
+def test_connect_is_parsed() -> None:
     more = [(b"proxy-authorization", b"Bearer \xe9 x"), (b"chrome-tunnel", b""), (b"te", b"trailers")]
     assert parse_request([*CONNECT, *more]) == Request(
         "CONNECT",
@@ -23,7 +23,7 @@ def test_a_connect() -> None:
 @pytest.mark.parametrize(
     "lines", [GET, GET[:3], [(b":method", b"connect"), *GET[1:]], [(b":method", b"PRI"), *GET[1:]]]
 )
-def test_another_method(lines: list[tuple[bytes, bytes]]) -> None:
+def test_another_method_is_parsed(lines: list[tuple[bytes, bytes]]) -> None:
     request = parse_request(lines)
     assert (request.method, request.path) == (lines[0][1].decode(), "/")
 
@@ -80,16 +80,16 @@ def test_another_method_may_have_a_body() -> None:
         [*CONNECT, (b"x", b"y" * MAX_HEAD_SIZE)],
     ],
 )
-def test_what_is_malformed(lines: list[tuple[bytes, bytes]]) -> None:
+def test_malformed_heads(lines: list[tuple[bytes, bytes]]) -> None:
     with pytest.raises(MalformedRequest):
         parse_request(lines)
 
 
 @pytest.mark.parametrize("value", [b"a", b"a b", b"a\tb", b"", b"\xff", b"a  b", b'"x\\"'])
-def test_what_a_value_may_be(value: bytes) -> None:
+def test_field_values(value: bytes) -> None:
     assert parse_request([*CONNECT, (b"x", value)]).fields == [("x", value.decode("latin-1"))]
 
 
-def test_a_connect_may_say_that_it_has_no_body() -> None:
+def test_connect_with_a_content_length_of_zero() -> None:
     assert parse_request([*CONNECT, (b"content-length", b"0")]).method == "CONNECT"
     assert parse_request([*CONNECT, (b"host", b"other")]).authority == "www.example.org:443"

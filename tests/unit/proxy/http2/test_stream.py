@@ -1,4 +1,4 @@
-"""One stream, and the target behind it."""
+"""One tunnel in a stream, and its target."""
 
 import asyncio
 import os
@@ -79,7 +79,7 @@ async def filled(both: Both, tunnel: Tunnel) -> bytes:
     return sent
 
 
-def test_many_small_frames_of_one_turn_go_on_in_order() -> None:
+def test_many_small_frames_are_forwarded_in_order() -> None:
     async def check() -> None:
         async with tunnelled() as (both, deciding, tunnel):
             pieces = [bytes([number % 256]) * (number % 7 + 1) for number in range(2000)]
@@ -89,7 +89,7 @@ def test_many_small_frames_of_one_turn_go_on_in_order() -> None:
     asyncio.run(bounded(check()))
 
 
-def test_what_the_target_does_not_take_waits_and_goes_on_in_order() -> None:
+def test_buffered_data_is_forwarded_in_order() -> None:
     async def check() -> None:
         deciding = AtHand(narrow=True)
         async with tunnelled(deciding) as (both, _, tunnel):
@@ -105,7 +105,7 @@ def test_what_the_target_does_not_take_waits_and_goes_on_in_order() -> None:
     asyncio.run(bounded(check()))
 
 
-def test_what_never_went_on_is_not_counted_as_sent() -> None:
+def test_unforwarded_bytes_do_not_count() -> None:
     async def check() -> None:
         deciding = AtHand(narrow=True)
         async with tunnelled(deciding) as (both, _, tunnel):
@@ -132,7 +132,7 @@ def test_a_reset_is_passed_on_as_a_reset() -> None:
     asyncio.run(bounded(check()))
 
 
-def test_a_target_that_goes_while_something_waits_for_it() -> None:
+def test_a_target_lost_while_data_is_buffered() -> None:
     async def check() -> None:
         deciding = AtHand(narrow=True)
         async with tunnelled(deciding) as (both, _, tunnel):
@@ -145,7 +145,7 @@ def test_a_target_that_goes_while_something_waits_for_it() -> None:
     asyncio.run(bounded(check()))
 
 
-def test_a_target_that_is_gone_when_it_is_written_to() -> None:
+def test_a_target_lost_when_writing() -> None:
     async def check() -> None:
         async with tunnelled() as (both, deciding, tunnel):
             [stream] = both.near._streams.values()
@@ -161,7 +161,7 @@ def test_a_target_that_is_gone_when_it_is_written_to() -> None:
     asyncio.run(bounded(check()))
 
 
-def test_a_target_that_goes_while_it_is_not_read() -> None:
+def test_a_target_lost_while_it_is_not_read() -> None:
     async def check() -> None:
         async with tunnelled(client={"generous": False}) as (both, deciding, tunnel):
             deciding.target.send(bytes(100_000))
@@ -172,7 +172,7 @@ def test_a_target_that_goes_while_it_is_not_read() -> None:
     asyncio.run(bounded(check()))
 
 
-def test_both_may_have_ended_while_there_is_still_something_to_read() -> None:
+def test_a_hangup_with_unread_data_is_not_reported_again() -> None:
     async def check() -> None:
         async with tunnelled(client={"generous": False}) as (both, deciding, tunnel):
             payload = os.urandom(100_000)
@@ -191,7 +191,7 @@ def test_both_may_have_ended_while_there_is_still_something_to_read() -> None:
     asyncio.run(bounded(check()))
 
 
-def test_the_targets_end_comes_behind_its_last_byte() -> None:
+def test_the_targets_end_follows_its_last_byte() -> None:
     async def check() -> None:
         async with tunnelled() as (both, deciding, tunnel):
             deciding.target.send(b"last words")
@@ -207,7 +207,7 @@ def test_the_targets_end_comes_behind_its_last_byte() -> None:
     asyncio.run(bounded(check()))
 
 
-def test_reading_once_more_than_there_is_does_no_harm() -> None:
+def test_a_spurious_read_does_nothing() -> None:
     async def check() -> None:
         async with tunnelled() as (both, deciding, tunnel):
             [stream] = both.near._streams.values()
@@ -233,9 +233,7 @@ def test_reading_once_more_than_there_is_does_no_harm() -> None:
         (TunnelLimits(byte_ratio=1), 30_000, 0, "byte_ratio"),
     ],
 )
-def test_a_tunnel_is_over_when_more_would_pass_than_may(
-    limits: TunnelLimits, up: int, down: int, why: str | None
-) -> None:
+def test_limits_close_a_tunnel(limits: TunnelLimits, up: int, down: int, why: str | None) -> None:
     async def check() -> None:
         async with tunnelled(AtHand(limits)) as (both, deciding, tunnel):
             if down:
@@ -252,7 +250,7 @@ def test_a_tunnel_is_over_when_more_would_pass_than_may(
     asyncio.run(bounded(check()))
 
 
-def test_a_stream_ends_once() -> None:
+def test_a_stream_is_closed_once() -> None:
     async def check() -> None:
         async with tunnelled() as (both, deciding, tunnel):
             [stream] = both.near._streams.values()
@@ -265,7 +263,7 @@ def test_a_stream_ends_once() -> None:
     asyncio.run(bounded(check()))
 
 
-def test_what_came_before_the_answer_goes_on_behind_it_with_its_end() -> None:
+def test_early_data_and_its_end_are_forwarded() -> None:
     async def check() -> None:
         deciding = AtHand()
         deciding.waits = asyncio.Event()
@@ -284,7 +282,7 @@ def test_what_came_before_the_answer_goes_on_behind_it_with_its_end() -> None:
     asyncio.run(bounded(check()))
 
 
-def test_a_target_that_ends_first_is_still_told_all() -> None:
+def test_data_is_forwarded_after_the_targets_end() -> None:
     async def check() -> None:
         deciding = AtHand(narrow=True)
         async with tunnelled(deciding) as (both, _, tunnel):
@@ -300,7 +298,7 @@ def test_a_target_that_ends_first_is_still_told_all() -> None:
     asyncio.run(bounded(check()))
 
 
-def test_a_target_that_reads_slowly_keeps_its_tunnel() -> None:
+def test_a_slow_target_keeps_its_tunnel() -> None:
     async def check() -> None:
         deciding = AtHand(TunnelLimits(idle=10), narrow=True)
         async with tunnelled(deciding) as (both, _, tunnel):

@@ -1,4 +1,4 @@
-"""Connecting, to listeners that answer, that refuse, and that let a packet drop."""
+"""Connecting to listeners that answer, refuse or are silent."""
 
 import asyncio
 import errno
@@ -43,7 +43,7 @@ class TunnelSlots:
         return endpoint(listener)
 
     def refusing(self) -> Endpoint:
-        """Bound, so that nobody gets the port meanwhile, and not listening."""
+        """Bound, so that the port stays reserved, and not listening."""
         bound = self.open.enter_context(socket.socket())
         bound.bind(("127.0.0.1", 0))
         return endpoint(bound)
@@ -104,7 +104,7 @@ async def refusal(coroutine: Any) -> Refusal:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_a_socket_is_connected_and_ready_for_a_loop(run: Any, places: TunnelSlots, host: str) -> None:
+def test_the_socket_is_connected_and_non_blocking(run: Any, places: TunnelSlots, host: str) -> None:
     place = places.answering(host)
     with run(dial([place])) as sock:
         assert endpoint_of_peer(sock) == place
@@ -123,7 +123,7 @@ def endpoint_of_peer(sock: socket.socket) -> Endpoint:
 
 
 @pytest.mark.parametrize("many", [1, 3])
-def test_a_refused_port(run: Any, places: TunnelSlots, many: int) -> None:
+def test_a_refused_connection_is_dial_refused(run: Any, places: TunnelSlots, many: int) -> None:
     order = [places.refusing() for _ in range(many)]
     said = run(refusal(dial(order, delay=LONG)))
     assert said.reason == "dial_refused"
@@ -133,31 +133,31 @@ def test_a_refused_port(run: Any, places: TunnelSlots, many: int) -> None:
 
 
 @pytest.mark.parametrize("many", [1, 2])
-def test_an_address_that_does_not_answer(run: Any, places: TunnelSlots, many: int) -> None:
+def test_a_silent_address_is_dial_timeout(run: Any, places: TunnelSlots, many: int) -> None:
     order = [places.silent() for _ in range(many)]
     said = run(refusal(dial(order, seconds=0.05, delay=0.01)))
     assert said.reason == "dial_timeout"
     assert said.rule.error == "connection_timeout"
 
 
-def test_the_next_is_tried_when_one_does_not_answer(run: Any, places: TunnelSlots) -> None:
+def test_the_next_address_is_tried_after_the_delay(run: Any, places: TunnelSlots) -> None:
     good = places.answering()
     with run(dial([places.silent(), good], seconds=LONG, delay=0.01)) as sock:
         assert endpoint_of_peer(sock) == good
 
 
-def test_the_next_is_tried_at_once_when_one_refuses(run: Any, places: TunnelSlots) -> None:
+def test_the_next_address_is_tried_at_once_after_a_refusal(run: Any, places: TunnelSlots) -> None:
     good = places.answering()
     with run(dial([places.refusing(), places.refusing(), good], seconds=LONG, delay=LONG)) as sock:
         assert endpoint_of_peer(sock) == good
 
 
-def test_one_that_refuses_does_not_end_the_wait_for_another(run: Any, places: TunnelSlots) -> None:
+def test_a_refusal_does_not_end_the_wait_for_another_address(run: Any, places: TunnelSlots) -> None:
     said = run(refusal(dial([places.silent(), places.refusing()], seconds=0.1, delay=0.01)))
     assert said.reason == "dial_timeout"
 
 
-def test_nobody_else_is_asked_once_one_has_answered(run: Any, places: TunnelSlots) -> None:
+def test_no_address_is_tried_after_one_has_answered(run: Any, places: TunnelSlots) -> None:
     first, other = places.answering(), places.answering()
     with run(dial([first, other], seconds=LONG, delay=LONG)) as sock:
         assert endpoint_of_peer(sock) == first
@@ -166,7 +166,7 @@ def test_nobody_else_is_asked_once_one_has_answered(run: Any, places: TunnelSlot
         places.listeners[1].accept()
 
 
-def test_of_two_that_answer_in_one_moment_one_is_let_go(
+def test_the_second_of_two_connections_is_closed(
     run: Any, places: TunnelSlots, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[socket.socket] = []
@@ -186,13 +186,13 @@ def test_of_two_that_answer_in_one_moment_one_is_let_go(
         assert sock in made
 
 
-def test_a_name_of_thousands_is_not_dialled_thousands_of_times(run: Any, places: TunnelSlots) -> None:
+def test_attempts_are_limited(run: Any, places: TunnelSlots) -> None:
     order = [places.refusing() for _ in range(MAX_ATTEMPTS)] + [places.answering()]
     assert run(refusal(dial(order, delay=LONG))).reason == "dial_refused"
 
 
 @pytest.mark.parametrize("many", [1, 3])
-def test_who_is_cancelled_leaves_nothing_open(run: Any, places: TunnelSlots, many: int) -> None:
+def test_a_cancelled_attempt_leaves_nothing_open(run: Any, places: TunnelSlots, many: int) -> None:
     order = [places.silent() for _ in range(many)]
 
     async def leave() -> None:
@@ -205,20 +205,20 @@ def test_who_is_cancelled_leaves_nothing_open(run: Any, places: TunnelSlots, man
     run(leave())
 
 
-def test_what_no_route_leads_to_is_told_apart(run: Any) -> None:
+def test_an_unroutable_address_has_its_own_error_type(run: Any) -> None:
     # TCP knows no multicast: Linux has no route for it, and sends nothing.
     said = run(refusal(dial([Endpoint(ip_address("224.0.0.1"), 443)])))
     assert said.reason == "dial_refused"
     assert said.rule.error == "destination_ip_unroutable"
 
 
-def test_a_refusal_beside_no_route_is_a_refusal(run: Any, places: TunnelSlots) -> None:
+def test_a_refusal_beside_an_unroutable_address_is_dial_refused(run: Any, places: TunnelSlots) -> None:
     order = [Endpoint(ip_address("224.0.0.1"), 443), places.refusing()]
     assert run(refusal(dial(order, delay=LONG))).rule.error == "connection_refused"
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS])
-def test_a_system_without_sockets_is_the_proxys_load(
+def test_running_out_of_sockets_is_a_local_failure(
     run: Any, places: TunnelSlots, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def exhausted(*_: Any) -> None:
@@ -230,9 +230,7 @@ def test_a_system_without_sockets_is_the_proxys_load(
     assert run(refusal(dial(order[:1], delay=LONG))).reason == "connections"
 
 
-def test_the_systems_own_patience_ends_in_the_same_way(
-    run: Any, places: TunnelSlots, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_systems_timeout_is_dial_timeout(run: Any, places: TunnelSlots, monkeypatch: pytest.MonkeyPatch) -> None:
     async def gave_up(*_: object) -> socket.socket:
         raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
 
@@ -252,7 +250,7 @@ def test_the_systems_own_patience_ends_in_the_same_way(
         ("4a 4b", "4a 4b"),
     ],
 )
-def test_families_take_turns(given: str, order: str) -> None:
+def test_families_alternate(given: str, order: str) -> None:
     def endpoints(text: str) -> list[Endpoint]:
         hosts = {"4": "192.0.2.{}", "6": "2001:db8::{}"}
         return [Endpoint(ip_address(hosts[each[0]].format("abc".index(each[1]))), 443) for each in text.split()]
@@ -260,7 +258,7 @@ def test_families_take_turns(given: str, order: str) -> None:
     assert [*interleaved(endpoints(given))] == endpoints(order)
 
 
-def test_another_way_of_connecting_may_be_given(run: Any, places: TunnelSlots) -> None:
+def test_connect_can_be_replaced(run: Any, places: TunnelSlots) -> None:
     asked = []
 
     async def refused(sock: socket.socket, address: tuple[str, int], seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Connecting sockets by the poll."""
+"""Connecting sockets with a poller."""
 
 import asyncio
 import contextlib
@@ -66,7 +66,7 @@ def silent():
 
 
 @pytest.mark.parametrize("kind", [LoopPoller, EpollPoller])
-def test_a_socket_is_connected_and_its_owners(kind: type[Poller]) -> None:
+def test_connecting_leaves_the_socket_to_its_owner(kind: type[Poller]) -> None:
     async def check(connector: Connector, poll: Counting) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener, new_socket() as sock:
             await connector.connect(sock, listener.getsockname(), 10)
@@ -88,7 +88,7 @@ def test_a_refused_connection_is_an_error() -> None:
     trying(check)
 
 
-def test_what_takes_too_long_is_given_up() -> None:
+def test_connecting_times_out() -> None:
     async def check(connector: Connector, poll: Counting) -> None:
         with silent() as address, new_socket() as sock:
             connecting = asyncio.ensure_future(connector.connect(sock, address, 10))
@@ -108,7 +108,7 @@ def test_what_takes_too_long_is_given_up() -> None:
     trying(check)
 
 
-def test_connecting_may_be_cancelled() -> None:
+def test_connecting_can_be_cancelled() -> None:
     async def check(connector: Connector, _poll: Counting) -> None:
         with silent() as address, new_socket() as sock:
             connecting = asyncio.ensure_future(connector.connect(sock, address, 10))

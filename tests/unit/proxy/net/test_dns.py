@@ -1,4 +1,4 @@
-"""Threads that ask the system's resolver: real names of this machine's, and name servers that do not answer."""
+"""Lookups of local names, and of name servers that do not answer."""
 
 import asyncio
 import errno
@@ -88,7 +88,7 @@ def reason(refusal: BaseException | object) -> tuple[str, str]:
     return refusal.reason, refusal.rule.error
 
 
-def test_the_system_is_asked(run: Any) -> None:
+def test_the_systems_resolver_is_used(run: Any) -> None:
     async def main() -> None:
         lookup = SystemLookup()
         assert ip_address("127.0.0.1") in await lookup("localhost", CLIENT)
@@ -98,7 +98,7 @@ def test_the_system_is_asked(run: Any) -> None:
     ended(before)
 
 
-def test_every_address_comes_once_in_order_and_without_its_zone(run: Any) -> None:
+def test_addresses_are_unique_in_order_and_without_zones(run: Any) -> None:
     given = ["2001:db8::1", "192.0.2.1", "fe80::1%eth0", "192.0.2.1", "fe80::1%eth1", "not an address"]
 
     async def main() -> None:
@@ -139,7 +139,7 @@ def test_a_name_without_an_address_is_refused(run: Any, failure: Exception | Non
     run(main())
 
 
-def test_nothing_is_remembered(run: Any, server: NameServer) -> None:
+def test_lookups_are_not_cached(run: Any, server: NameServer) -> None:
     async def main() -> None:
         lookup = SystemLookup(getaddrinfo=server)
         for _ in range(3):
@@ -149,7 +149,7 @@ def test_nothing_is_remembered(run: Any, server: NameServer) -> None:
     run(main())
 
 
-def test_a_name_that_many_ask_for_at_once_is_looked_up_once(run: Any, server: NameServer) -> None:
+def test_concurrent_lookups_of_a_name_are_shared(run: Any, server: NameServer) -> None:
     """So that one dead name server of a name that everybody wants holds one thread."""
 
     async def main() -> None:
@@ -167,7 +167,7 @@ def test_a_name_that_many_ask_for_at_once_is_looked_up_once(run: Any, server: Na
     run(main())
 
 
-def test_those_that_waited_for_a_turn_share_a_lookup_too(run: Any, server: NameServer) -> None:
+def test_waiting_callers_share_a_lookup(run: Any, server: NameServer) -> None:
     async def main() -> None:
         lookup = SystemLookup(getaddrinfo=server, threads=2)
         first = [asyncio.create_task(lookup(f"hang{number}.test", CLIENT)) for number in range(2)]
@@ -186,7 +186,7 @@ def test_those_that_waited_for_a_turn_share_a_lookup_too(run: Any, server: NameS
     run(main())
 
 
-def test_a_name_server_that_does_not_answer_is_not_waited_for(run: Any, server: NameServer) -> None:
+def test_a_lookup_times_out(run: Any, server: NameServer) -> None:
     async def main() -> None:
         lookup = SystemLookup(getaddrinfo=server, timeout=0.01)
         with pytest.raises(Refusal) as raised:
@@ -196,7 +196,7 @@ def test_a_name_server_that_does_not_answer_is_not_waited_for(run: Any, server: 
     run(main())
 
 
-def test_a_client_holds_up_its_own_lookups_alone(run: Any, server: NameServer) -> None:
+def test_a_client_delays_only_its_own_lookups(run: Any, server: NameServer) -> None:
     async def main() -> None:
         before = threads()
         lookup = SystemLookup(getaddrinfo=server, threads=4, client_threads=2, timeout=60)
@@ -216,7 +216,7 @@ def test_a_client_holds_up_its_own_lookups_alone(run: Any, server: NameServer) -
     run(main())
 
 
-def test_no_more_threads_than_allowed_and_every_caller_gets_a_turn(run: Any, server: NameServer) -> None:
+def test_threads_are_limited_and_every_caller_is_served(run: Any, server: NameServer) -> None:
     async def main() -> None:
         before = threads()
         lookup = SystemLookup(getaddrinfo=server, threads=3, timeout=60)
@@ -232,7 +232,7 @@ def test_no_more_threads_than_allowed_and_every_caller_gets_a_turn(run: Any, ser
     run(main())
 
 
-def test_clients_take_turns(run: Any, server: NameServer) -> None:
+def test_clients_are_served_in_turn(run: Any, server: NameServer) -> None:
     async def main() -> None:
         lookup = SystemLookup(getaddrinfo=server, threads=1, client_threads=1, timeout=60)
         order: list[str] = []
@@ -253,7 +253,7 @@ def test_clients_take_turns(run: Any, server: NameServer) -> None:
     run(main())
 
 
-def test_callers_that_leave_leave_nothing_behind_but_threads_that_count(run: Any, server: NameServer) -> None:
+def test_cancelled_callers_leave_only_their_threads(run: Any, server: NameServer) -> None:
     async def main() -> None:
         before = threads()
         lookup = SystemLookup(getaddrinfo=server, threads=2, timeout=60)
@@ -277,7 +277,7 @@ def test_callers_that_leave_leave_nothing_behind_but_threads_that_count(run: Any
     run(main())
 
 
-def test_a_system_out_of_threads_is_the_proxys_load(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_running_out_of_threads_is_a_local_failure(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         lookup = SystemLookup(threads=1, client_threads=1)
 
@@ -296,7 +296,7 @@ def test_a_system_out_of_threads_is_the_proxys_load(run: Any, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
-def test_a_system_out_of_files_is_the_proxys_load(run: Any, number: int) -> None:
+def test_running_out_of_descriptors_is_a_local_failure(run: Any, number: int) -> None:
     def fail(*_: Any, **__: Any) -> list[Any]:
         raise OSError(number, os.strerror(number))
 
@@ -328,13 +328,13 @@ asyncio.run(main())
 """
 
 
-def test_no_exit_waits_for_a_name_server() -> None:
+def test_the_exit_does_not_wait_for_lookups() -> None:
     told = subprocess.run([sys.executable, "-c", EXIT], capture_output=True, text=True, timeout=60, check=True)
     assert told.stdout == "dns_timeout\n"
     assert told.stderr == ""
 
 
-def test_an_answer_behind_the_end_of_the_loop_hurts_nobody(server: NameServer) -> None:
+def test_a_result_after_the_loop_has_closed_is_dropped(server: NameServer) -> None:
     before = threads()
 
     async def main() -> None:

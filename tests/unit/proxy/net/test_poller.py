@@ -1,4 +1,4 @@
-"""One descriptor for thousands of sockets, and what does the same where there is no epoll."""
+"""Both pollers."""
 
 import asyncio
 import contextlib
@@ -60,7 +60,7 @@ async def turns() -> None:
         await asyncio.sleep(0.001)
 
 
-def test_reads_and_writes_are_told_of_when_wanted(kind: type[Poller]) -> None:
+def test_requested_events_are_reported(kind: type[Poller]) -> None:
     async def check(poll: Poller) -> None:
         with pair() as (one, other):
             told = Told(lambda: one.recv(10) if told.events[-1] & READ else None)
@@ -86,7 +86,7 @@ def test_reads_and_writes_are_told_of_when_wanted(kind: type[Poller]) -> None:
     trying(kind, check)
 
 
-def test_an_event_is_told_again_until_it_is_seen_to(kind: type[Poller]) -> None:
+def test_an_event_is_reported_until_it_is_handled(kind: type[Poller]) -> None:
     async def check(poll: Poller) -> None:
         with pair() as (one, other):
             told = Told()
@@ -103,7 +103,7 @@ def test_an_event_is_told_again_until_it_is_seen_to(kind: type[Poller]) -> None:
     trying(kind, check)
 
 
-def test_another_is_told_from_the_handing_over_on(kind: type[Poller]) -> None:
+def test_hand_over_changes_the_pollable(kind: type[Poller]) -> None:
     async def check(poll: Poller) -> None:
         with pair() as (one, other):
             first, second = Told(), Told(lambda: one.recv(10))
@@ -117,7 +117,7 @@ def test_another_is_told_from_the_handing_over_on(kind: type[Poller]) -> None:
     trying(kind, check)
 
 
-def test_an_end_is_told_as_a_read(kind: type[Poller]) -> None:
+def test_an_end_is_reported_as_read(kind: type[Poller]) -> None:
     async def check(poll: Poller) -> None:
         with pair() as (one, other):
             told = Told(lambda: poll.unregister(one.fileno()))
@@ -129,7 +129,7 @@ def test_an_end_is_told_as_a_read(kind: type[Poller]) -> None:
     trying(kind, check)
 
 
-def test_one_may_drop_another_that_is_ready_too(kind: type[Poller]) -> None:
+def test_a_pollable_may_drop_another_that_is_ready(kind: type[Poller]) -> None:
     async def check(poll: Poller) -> None:
         with pair() as (one, other), pair() as (third, fourth):
             told = [Told(), Told()]
@@ -151,7 +151,7 @@ def test_one_may_drop_another_that_is_ready_too(kind: type[Poller]) -> None:
     trying(kind, check)
 
 
-def test_a_mistake_is_reported_and_the_others_go_on(kind: type[Poller]) -> None:
+def test_an_exception_is_reported_and_others_are_served(kind: type[Poller]) -> None:
     async def run() -> None:
         loop = asyncio.get_running_loop()
         reported: list[dict] = []
@@ -176,7 +176,7 @@ def test_a_mistake_is_reported_and_the_others_go_on(kind: type[Poller]) -> None:
     asyncio.run(run())
 
 
-def test_the_best_one_is_taken(kind: type[Poller]) -> None:
+def test_epoll_is_preferred(kind: type[Poller]) -> None:
     async def run() -> None:
         poll = new_poller()
         assert type(poll) is (EpollPoller if hasattr(select, "epoll") else LoopPoller)

@@ -28,7 +28,7 @@ def test_every_address_of_a_host_has_the_same_port() -> None:
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="there is no IPv6 here")
-def test_both_families_are_listened_to_by_sockets_of_their_own() -> None:
+def test_both_families_have_sockets_of_their_own() -> None:
     sockets = asyncio.run(listening_sockets("*", 0, reuse_port=False))
     try:
         assert {sock.getsockname()[0] for sock in sockets} == {"0.0.0.0", "::"}
@@ -38,7 +38,7 @@ def test_both_families_are_listened_to_by_sockets_of_their_own() -> None:
             sock.close()
 
 
-def test_several_workers_may_share_a_port() -> None:
+def test_workers_share_a_port_with_reuse_port() -> None:
     [first] = asyncio.run(listening_sockets("127.0.0.1", 0, reuse_port=True))
     with first:
         [second] = asyncio.run(listening_sockets("127.0.0.1", first.getsockname()[1], reuse_port=True))
@@ -52,7 +52,7 @@ def test_an_address_of_another_machine_is_an_error() -> None:
         asyncio.run(listening_sockets("192.0.2.1", 0, reuse_port=False))
 
 
-def test_an_address_that_is_not_here_is_passed_over_where_there_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_foreign_address_is_skipped_beside_a_local_one(monkeypatch: pytest.MonkeyPatch) -> None:
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, 0)) for host in ("192.0.2.1", "127.0.0.1")]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
     [listener] = asyncio.run(listening_sockets("somewhere", 0, reuse_port=False))
@@ -74,7 +74,7 @@ def test_accepted_sockets_inherit_what_tunnels_need() -> None:
             assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) >= receive_buffer_size()
 
 
-def test_a_size_that_may_be_had_is_given() -> None:
+def test_a_permitted_receive_buffer_size_is_used() -> None:
     given = receive_buffer_size()
     with socket.socket() as sock:
         usual = sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
@@ -86,7 +86,7 @@ def test_a_size_that_may_be_had_is_given() -> None:
             assert usual <= sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) < 2 << 20
 
 
-def test_where_it_may_not_be_had_it_is_left_to_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forbidden_receive_buffer_size_is_left_to_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
     class Stingy(socket.socket):
         def getsockopt(self, *_: object) -> int:
             return 425_984
@@ -114,11 +114,11 @@ def test_an_address_of_this_machine_is_local(address: str) -> None:
 
 
 @pytest.mark.parametrize("address", ["192.0.2.77", "8.8.8.8", "2001:db8::77", "2606:4700::1111"])
-def test_any_other_is_not(address: str) -> None:
+def test_other_addresses_are_not_local(address: str) -> None:
     assert not is_local_address(ip_address(address))
 
 
-def test_an_address_of_an_interface_is_local_by_what_the_system_would_send_from(
+def test_an_interface_address_is_local(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Routed(socket.socket):

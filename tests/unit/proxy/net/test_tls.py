@@ -1,4 +1,4 @@
-"""The context of a TLS listener; handshakes themselves are seen through in tests/e2e."""
+"""The context of a TLS listener; handshakes are tested in tests/e2e."""
 
 import socket
 import ssl
@@ -21,7 +21,7 @@ def files(tmp_path: Path) -> tuple[str, str]:
     return str(cert), str(key)
 
 
-def test_a_context_is_strict(files: tuple[str, str]) -> None:
+def test_the_tls_context_is_strict(files: tuple[str, str]) -> None:
     context = server_context(*files)
     assert context.minimum_version == ssl.TLSVersion.TLSv1_2
     assert context.options & ssl.OP_NO_RENEGOTIATION
@@ -29,12 +29,12 @@ def test_a_context_is_strict(files: tuple[str, str]) -> None:
     assert context.verify_mode == ssl.CERT_NONE
 
 
-def test_clients_have_to_be_certified_where_there_is_somebody_to_do_it(files: tuple[str, str], tmp_path: Path) -> None:
+def test_a_client_ca_requires_client_certificates(files: tuple[str, str], tmp_path: Path) -> None:
     trustme.CA().cert_pem.write_to_path(tmp_path / "ca.pem")
     assert server_context(*files, client_ca=str(tmp_path / "ca.pem")).verify_mode == ssl.CERT_REQUIRED
 
 
-def test_files_that_cannot_be_used_are_named(files: tuple[str, str], tmp_path: Path) -> None:
+def test_unusable_files_are_named(files: tuple[str, str], tmp_path: Path) -> None:
     missing = str(tmp_path / "missing.pem")
     with pytest.raises(ConfigurationError, match=r"missing\.pem.*give PEM files that match"):
         server_context(missing, files[1])
@@ -61,7 +61,7 @@ def shaken(files: tuple[str, str], version: ssl.TLSVersion) -> tuple[ssl.SSLSock
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_a_record_takes_so_many_bytes_more_than_what_is_in_it(files: tuple[str, str], version: ssl.TLSVersion) -> None:
+def test_the_overhead_of_a_record(files: tuple[str, str], version: ssl.TLSVersion) -> None:
     server, client = shaken(files, version)
     with server, client:
         client.send(b"x" * 100)
@@ -69,6 +69,6 @@ def test_a_record_takes_so_many_bytes_more_than_what_is_in_it(files: tuple[str, 
         assert len(record) == 100 + record_overhead(server)
 
 
-def test_without_tls_there_are_no_records() -> None:
+def test_without_tls_the_overhead_is_zero() -> None:
     with socket.socket() as sock:
         assert record_overhead(sock) == 0
