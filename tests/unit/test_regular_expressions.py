@@ -24,8 +24,8 @@ import headgate
 from headgate.bundle.variants import parse_variants
 from headgate.errors import HeadgateError
 from headgate.http.accept import parse_weights
+from headgate.http.fields import split_list
 from headgate.http.h1 import ChunkedBody, RequestLimits, parse_request_head, parse_response_head
-from headgate.http.lists import split
 from headgate.http.media_type import extract_essence
 from headgate.limit import Rule
 from headgate.origin.forwarded import forwarded_hops, x_forwarded_for_hops
@@ -286,7 +286,7 @@ def read_chunks(data: bytes) -> object:
         ),
         (plain_path, lambda n: b"/%2e/%41//" * n + b"%"),
         (parse_weights, lambda n: b",;q=" * n),
-        (lambda text: split([text]), lambda n: '"\\,' * n),
+        (lambda text: split_list([text]), lambda n: '"\\,' * n),
         (lambda text: extract_essence([text]), lambda n: "a/b;" + " " * n + '"' * n + ",a/b" * n),
         (parse_variants, lambda n: 'a;"' + "\\" * n + " " * n),
         (Rule.parse, lambda n: "1/" + " " * n + "!"),

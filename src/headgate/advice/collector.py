@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from headgate.advice.fetching import MAX_BODY_BYTES, NETWORK_ERROR, AdviceResponse, needs_body
-from headgate.http.lists import Pairs, lines_of
+from headgate.http.fields import Pairs, lines_of
 
 __all__ = ["ResponseCollector"]
 

@@ -14,7 +14,7 @@ from headgate.advice.json import decode_utf8, parse_json
 from headgate.advice.parsing import parse_advice_bytes
 from headgate.advice.resource import MEDIA_TYPE, PATH
 from headgate.advice.result import UNREACHABLE, AdviceEntry, AdviceResult
-from headgate.http.lists import Pairs, lines_of
+from headgate.http.fields import Pairs, lines_of
 from headgate.http.media_type import extract_essence
 from headgate.http.origin import is_potentially_trustworthy, serialised_origin
 

@@ -8,8 +8,8 @@ from typing import Final
 
 from headgate.advice.fetching import AdviceResponse
 from headgate.advice.result import UNREACHABLE, AdviceResult
+from headgate.http.fields import Pairs, lines_of
 from headgate.http.freshness import Freshness, freshness
-from headgate.http.lists import Pairs, lines_of
 from headgate.http.retry_after import retry_after
 from headgate.release import ASAP
 

@@ -11,8 +11,8 @@ from headgate.advice.freshness import MOST, clamped
 from headgate.advice.result import AdviceEntry
 from headgate.http.conditional import ENTITY_TAG
 from headgate.http.date import parse_http_date
+from headgate.http.fields import Pairs, lines_of
 from headgate.http.freshness import freshness
-from headgate.http.lists import Pairs, lines_of
 
 __all__ = ["MOST_STALE", "Stored"]
 

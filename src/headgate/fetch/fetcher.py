@@ -21,7 +21,7 @@ from headgate.advice.collector import ResponseCollector
 from headgate.advice.fetching import NETWORK_ERROR, TIMEOUT, AdviceRequest, AdviceResponse, needs_body, too_late
 from headgate.errors import FetchError
 from headgate.fetch.local_errors import is_local
-from headgate.http.lists import Pairs
+from headgate.http.fields import Pairs
 from headgate.http.origin import is_localhost
 
 __all__ = ["MAX_HEAD_SIZE", "PROTOCOL", "default_context", "Streams", "exchange", "fetch", "fetch_advice"]

@@ -1,12 +1,11 @@
-"""What several packages need of HTTP: URLs and origins, media types, dates and freshness, `Accept`, `Retry-After`,
-seconds in fields, structured-field strings, tokens; and in `h1` the grammar of HTTP/1 messages.
+"""HTTP parts that several packages share: URLs and origins, media types, dates and freshness, conditional requests,
+`Accept`, `Retry-After`, the grammar of field values; and in `h1` the grammar of HTTP/1 messages.
 
-All of it is pure. Functions that read field values never raise, whatever the value.
+All of it is pure. Functions that parse field values never raise.
 """
 
 from headgate.http.accept import negotiate, quality
-from headgate.http.seconds import whole_seconds
-from headgate.http.structured import parameter, sf_integer, sf_string
-from headgate.http.token import is_token
+from headgate.http.fields import is_token, parameter, sf_integer, sf_string
+from headgate.http.retry_after import whole_seconds
 
 __all__ = ["is_token", "negotiate", "parameter", "quality", "sf_integer", "sf_string", "whole_seconds"]

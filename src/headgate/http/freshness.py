@@ -6,7 +6,7 @@ Fields in, seconds out: what is stored, and for how long, is decided elsewhere.
 from typing import Final, NamedTuple
 
 from headgate.http.date import parse_http_date
-from headgate.http.lists import Pairs, lines_of, split
+from headgate.http.fields import Pairs, lines_of, split_list
 
 __all__ = ["MAX_SECONDS", "Freshness", "delta_seconds", "freshness"]
 
@@ -79,7 +79,7 @@ def _directives(fields: Pairs) -> dict[str, str]:
     """Return the directives of `Cache-Control` by name, in lower case: of each its first value, without quotes."""
     directives: dict[str, str] = {}
     lines = lines_of(fields, "cache-control")
-    for member in split(lines) if lines else ():
+    for member in split_list(lines) if lines else ():
         name, _, value = member.partition("=")
         # 5.2: a recipient takes the value as a token and as a quoted string.
         directives.setdefault(name.strip("\t ").lower(), _unquoted(value.strip("\t ")))

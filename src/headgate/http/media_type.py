@@ -7,7 +7,7 @@ type a failure (mimesniff.spec.whatwg.org, section 4.4, step 11).
 import re
 from collections.abc import Iterable
 
-from headgate.http.lists import split
+from headgate.http.fields import split_list
 
 __all__ = ["extract_essence", "parse_essence"]
 
@@ -26,5 +26,5 @@ def extract_essence(lines: Iterable[str]) -> str | None:
 
     The last that parses counts; `*/*` is ignored.
     """
-    essences = [essence for member in split(lines) if (essence := parse_essence(member)) not in {None, "*/*"}]
+    essences = [essence for member in split_list(lines) if (essence := parse_essence(member)) not in {None, "*/*"}]
     return essences[-1] if essences else None

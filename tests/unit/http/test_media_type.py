@@ -1,73 +1,68 @@
-"""The Fetch standard's "extract a MIME type", as far as its essence."""
-
-import pytest
-
 from headgate.http.media_type import extract_essence, parse_essence
 
-
-@pytest.mark.parametrize(
-    ("value", "essence"),
-    [
-        ("text/html", "text/html"),
-        ("Text/HTML", "text/html"),
-        ("text/html;charset=utf-8", "text/html"),
-        (" \t\r\ntext/html\n\r\t ; charset=utf-8", "text/html"),
-        ("text/html ", "text/html"),
-        ("text/html;", "text/html"),
-        ('text/html;;;=;\x00;"', "text/html"),
-        ("!#$%&'*+-.^_`|~/a+b", "!#$%&'*+-.^_`|~/a+b"),
-        ("*/*", "*/*"),
-        ("application/trafficadvice+json", "application/trafficadvice+json"),
-        ("", None),
-        ("text", None),
-        ("text/", None),
-        ("/html", None),
-        ("text /html", None),
-        ("text/ html", None),
-        ("text/html x", None),
-        ("text/html/x", None),
-        ("text/(html)", None),
-        ("text/html, text/plain", None),
-        ("t\u00e9xt/html", None),
-        ("text/html\u00a0", None),
-        ("text/html\x0b", None),
-        ("\ufefftext/html", None),
-        ("text/\u212a", None),
-        ("text;/html", None),
-    ],
-)
-def test_the_essence_of_one_mime_type(value: str, essence: str | None) -> None:
-    assert parse_essence(value) == essence
+MIME_TYPES = [
+    ("text/html", "text/html"),
+    ("Text/HTML", "text/html"),
+    ("text/html;charset=utf-8", "text/html"),
+    (" \t\r\ntext/html\n\r\t ; charset=utf-8", "text/html"),
+    ("text/html ", "text/html"),
+    ("text/html;", "text/html"),
+    ('text/html;;;=;\x00;"', "text/html"),
+    ("!#$%&'*+-.^_`|~/a+b", "!#$%&'*+-.^_`|~/a+b"),
+    ("*/*", "*/*"),
+    ("application/trafficadvice+json", "application/trafficadvice+json"),
+    ("", None),
+    ("text", None),
+    ("text/", None),
+    ("/html", None),
+    ("text /html", None),
+    ("text/ html", None),
+    ("text/html x", None),
+    ("text/html/x", None),
+    ("text/(html)", None),
+    ("text/html, text/plain", None),
+    ("t\u00e9xt/html", None),
+    ("text/html\u00a0", None),
+    ("text/html\x0b", None),
+    ("\ufefftext/html", None),
+    ("text/\u212a", None),
+    ("text;/html", None),
+]
 
 
-@pytest.mark.parametrize(
-    ("lines", "essence"),
-    [
-        # The examples of fetch.spec.whatwg.org, section 2.2.2, "extract a MIME type".
-        (["text/plain;charset=gbk, text/html"], "text/html"),
-        (["text/html;charset=gbk;a=b, text/html;x=y"], "text/html"),
-        (["text/html;charset=gbk;a=b", "text/html;x=y"], "text/html"),
-        (["text/html;charset=gbk", "x/x", "text/html;x=y"], "text/html"),
-        (["text/html", "cannot-parse"], "text/html"),
-        (["text/html", "*/*"], "text/html"),
-        (["text/html", ""], "text/html"),
-        ([], None),
-        ([""], None),
-        (["*/*"], None),
-        (["cannot-parse", "*/*"], None),
-        (["text/html, x/x"], "x/x"),
-        (["x/x", "text/html"], "text/html"),
-        (['text/html;a=", x/x'], "text/html"),
-        (['text/html;a="', "x/x"], "text/html"),
-        (['text/html;a="b,c", x/x'], "x/x"),
-        (['text/html;a=b", x/x;c="d'], "text/html"),
-    ],
-)
-def test_the_last_valid_mime_type_counts(lines: list[str], essence: str | None) -> None:
-    assert extract_essence(lines) == essence
+def test_essence_of_one_mime_type():
+    for value, essence in MIME_TYPES:
+        assert parse_essence(value) == essence, value
 
 
-def test_a_long_value_is_read_in_one_pass() -> None:
+CONTENT_TYPES = [
+    # The examples of fetch.spec.whatwg.org, section 2.2.2, "extract a MIME type".
+    (["text/plain;charset=gbk, text/html"], "text/html"),
+    (["text/html;charset=gbk;a=b, text/html;x=y"], "text/html"),
+    (["text/html;charset=gbk;a=b", "text/html;x=y"], "text/html"),
+    (["text/html;charset=gbk", "x/x", "text/html;x=y"], "text/html"),
+    (["text/html", "cannot-parse"], "text/html"),
+    (["text/html", "*/*"], "text/html"),
+    (["text/html", ""], "text/html"),
+    ([], None),
+    ([""], None),
+    (["*/*"], None),
+    (["cannot-parse", "*/*"], None),
+    (["text/html, x/x"], "x/x"),
+    (["x/x", "text/html"], "text/html"),
+    (['text/html;a=", x/x'], "text/html"),
+    (['text/html;a="', "x/x"], "text/html"),
+    (['text/html;a="b,c", x/x'], "x/x"),
+    (['text/html;a=b", x/x;c="d'], "text/html"),
+]
+
+
+def test_last_valid_mime_type_counts():
+    for lines, essence in CONTENT_TYPES:
+        assert extract_essence(lines) == essence, lines
+
+
+def test_long_value_takes_linear_time():
     assert parse_essence("a" * 1_000_000) is None
     assert parse_essence(" " * 1_000_000 + "a/b") == "a/b"
     assert parse_essence("a/b" + " " * 1_000_000 + "c") is None

@@ -14,8 +14,8 @@ from headgate.advice.lint.document import in_document
 from headgate.advice.lint.finding import Finding, Report, finding
 from headgate.advice.resource import MEDIA_TYPE
 from headgate.advice.result import AdviceEntry
+from headgate.http.fields import Pairs, lines_of
 from headgate.http.freshness import freshness
-from headgate.http.lists import Pairs, lines_of
 from headgate.http.media_type import extract_essence
 
 __all__ = ["MOST_FINDINGS", "lint_document", "lint_response"]
