@@ -6,6 +6,7 @@ a thread of its own, and never blocks for longer than its timeout.
 
 import asyncio
 import os
+import re
 import socket
 import ssl
 import threading
@@ -39,6 +40,9 @@ CONNECT_DELAY: Final = 0.25
 """Seconds until the next address is tried as well (RFC 8305, section 8)."""
 
 _READ_SIZE: Final = 1 << 16
+_MAX_SPACES: Final = 1024
+_LONG_SPACE: Final = re.compile(rb"[ \t]{%d}" % _MAX_SPACES)
+_HEAD_END: Final = re.compile(rb"\n\r?\n")
 _MARGIN: Final = 1.0
 """Seconds that a thread has to report that its time is over."""
 
@@ -151,20 +155,54 @@ async def _ask(
     connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD_SIZE)
     for sent in (_message(request), h11.EndOfMessage()):
         writer.write(connection.send(sent) or b"")
+    source = _Source(reader, connection)
     interim = 0
     while True:
         event = connection.next_event()
         if event is h11.NEED_DATA:
-            connection.receive_data(await reader.read(_READ_SIZE))
+            await source.feed()
         elif isinstance(event, h11.InformationalResponse):
             interim += 1
             if interim > MAX_INTERIM_RESPONSES:
                 return collector.broken(f"more than {MAX_INTERIM_RESPONSES} interim responses")
         elif isinstance(event, h11.Response):
+            source.has_trailers = any(name == b"transfer-encoding" for name, _ in event.headers)
             if not collector.head(event.status_code, _text(event.headers.raw_items())):
                 return collector.broken()
         elif not (isinstance(event, h11.Data) and collector.add(bytes(event.data))):
             return collector.whole()
+
+
+class _Source:
+    """Feeds h11 with what the origin sends, except long runs of spaces where header fields are expected.
+
+    For a field that it refuses, h11's expression takes time quadratic in a run of spaces before the value: nine seconds
+    for 60,000. So heads are fed one at a time, and bodies that may be followed by trailers are examined too.
+    """
+
+    def __init__(self, reader: asyncio.StreamReader, connection: h11.Connection) -> None:
+        self.has_trailers = False
+        """Whether trailers may follow the body."""
+        self._reader = reader
+        self._connection = connection
+        self._data = b""
+        self._fed = b""
+
+    async def feed(self) -> None:
+        """Read if necessary, and feed. Raises `h11.RemoteProtocolError` for a long run of spaces."""
+        if not self._data:
+            self._data = await self._reader.read(_READ_SIZE)
+        in_head = self._connection.their_state is h11.SEND_RESPONSE
+        recent, size = self._fed + self._data, len(self._data)
+        if in_head and (end := _HEAD_END.search(recent)):
+            size = max(1, end.end() - len(self._fed))
+        piece, self._data = self._data[:size], self._data[size:]
+        recent = self._fed + piece
+        if (in_head or self.has_trailers) and _LONG_SPACE.search(recent):
+            raise h11.RemoteProtocolError(f"a run of {_MAX_SPACES} spaces")
+        # The end of one head is not part of the next; a run of spaces may go on in the next piece.
+        self._fed = b"" if in_head and end else recent[1 - _MAX_SPACES :]
+        self._connection.receive_data(piece)
 
 
 def _message(request: AdviceRequest) -> h11.Request:

@@ -8,6 +8,7 @@ import ssl
 import threading
 from contextlib import suppress
 
+import h11
 import pytest
 import trustme
 
@@ -510,3 +511,27 @@ def test_wanted_is_asked_once_and_its_errors_are_raised():
     with pytest.raises(KeyError, match="mine"):
         fetched(Server(answer()), wanted=wanted)
     assert [status for status, _ in asked] == [200]
+
+
+@pytest.mark.parametrize("space", [b" ", b"\t"])
+@pytest.mark.parametrize(
+    "before",
+    [
+        b"HTTP/1.1 200 OK\r\nA:",
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nA:",
+        b"HTTP/1.1 200 OK\r\n" + TYPE + b"Transfer-Encoding: chunked\r\n\r\n1\r\n[\r\n0\r\nA:",
+    ],
+    ids=["head", "head-after-an-interim-one", "trailers"],
+)
+def test_long_run_of_spaces_never_reaches_the_parser(monkeypatch, before, space):
+    """h11 takes time quadratic in its length for a field that it refuses: nine seconds for 60,000."""
+    pieces = []
+    receive_data = h11.Connection.receive_data
+    monkeypatch.setattr(h11.Connection, "receive_data", lambda *given: (pieces.append(given[1]), receive_data(*given)))
+    response = fetched(Server(before + space * 2_000 + b"\0\r\n\r\n"))
+    assert response.failure == "invalid HTTP/1.1 response: a run of 1024 spaces"
+    assert space * 1_024 not in b"".join(pieces)
+
+
+def test_body_may_have_any_run_of_spaces():
+    assert fetched(Server(answer(b"[" + b" " * 100_000 + b"]"))).body == b"[" + b" " * 100_000 + b"]"
