@@ -13,7 +13,7 @@ import time
 
 from headgate.limit import Accounting, Domain, Rule
 from headgate.limit.wire import encode_accounting
-from headgate.link.batch import MOST_RECORDS, batch_topic, encode_batch, record_of
+from headgate.link.batch import MAX_RECORDS, batch_topic, encode_batch, to_record
 from headgate.release import Status
 
 __all__ = ["DOMAIN", "MESSAGES", "NOW", "accountings", "stream"]
@@ -51,8 +51,8 @@ def stream(way: str) -> bytes:
     verdicts = accountings()
     if way == "frames":
         return b"".join(map(_message, map(encode_accounting, verdicts)))
-    pieces = (verdicts[at : at + MOST_RECORDS] for at in range(0, len(verdicts), MOST_RECORDS))
-    return b"".join(_message([batch_topic(DOMAIN.name), encode_batch(map(record_of, piece))]) for piece in pieces)
+    pieces = (verdicts[at : at + MAX_RECORDS] for at in range(0, len(verdicts), MAX_RECORDS))
+    return b"".join(_message([batch_topic(DOMAIN.name), encode_batch(map(to_record, piece))]) for piece in pieces)
 
 
 def _message(frames: list[bytes]) -> bytes:

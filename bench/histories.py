@@ -25,7 +25,7 @@ def fill(entries: int) -> Master:
     for entry in range(entries):
         for number in range(IDENTIFIERS):
             identifier = b"203.%d.%d.%d" % (number // 62_500, number // 250 % 250, number % 250)
-            master.weigh("api", Status.ACCEPTED, identifier, NOW + entry, NOW + entry)
+            master.record("api", Status.ACCEPTED, identifier, NOW + entry, NOW + entry)
     return master
 
 
@@ -45,7 +45,7 @@ def main(entries: int, how: str) -> None:
         before = resident()
         master = fill(entries)
         used = resident() - before
-    pieces = master._books["api"].histories.pieces()
+    pieces = master._states["api"].histories.pieces()
     recorded = {len(history) - 1 for piece, _ in pieces for _, history in piece}
     print(json.dumps({"each": used / IDENTIFIERS, "identifiers": len(master), "entries": sorted(recorded)}))
 

@@ -1,7 +1,7 @@
-"""The release time: the one value every mechanism of headgate answers with.
+"""The release time: the result of every mechanism of headgate.
 
-This file knows nothing of rules, frames or HTTP. A release time is a float, seconds since 1970: the instant
-before which a request must not go. Gates combine theirs with ``max``, which is commutative and idempotent, so
+This module knows neither rules, frames nor HTTP. A release time is a float, seconds since 1970: the instant before
+which a request must not be sent. Several release times combine with ``max``, which is commutative and idempotent, so
 messages that are lost, repeated or reordered can never shorten a hold.
 """
 
@@ -11,14 +11,14 @@ import math
 __all__ = ["ASAP", "NEVER", "Status", "advance", "judge"]
 
 ASAP: float = float("-inf")
-"""The release time of a request nothing holds: the neutral element of ``max``."""
+"""The release time of a request that is not held: the neutral element of ``max``."""
 
 NEVER: float = float("inf")
-"""The release time of a request that may not go at all."""
+"""The release time of a request that must never be sent."""
 
 
 class Status(enum.Enum):
-    """What became of a request; each value is the document's word on the wire (smockron.txt, Frame 1)."""
+    """The verdict on a request; each value is the document's word on the wire (smockron.txt, Frame 1)."""
 
     ACCEPTED = "ACCEPTED"
     DELAYED = "DELAYED"
@@ -26,7 +26,7 @@ class Status(enum.Enum):
 
 
 def judge(release: float, *, now: float, max_delay: float) -> Status:
-    """Say what becomes of a request whose release time is `release`, at the instant `now`.
+    """Return the verdict at the instant `now` on a request whose release time is `release`.
 
     Held if and only if `release > now`, strictly; a hold of at most `max_delay` seconds is a delay, a longer one a
     rejection ("requests that would be delayed for an unreasonably long time should be rejected instead",
@@ -40,8 +40,8 @@ def judge(release: float, *, now: float, max_delay: float) -> Status:
 def advance(instant: float, seconds: float) -> float:
     """Add `seconds` to `instant`, rounding down.
 
-    A sum that rounded up would hold a request that arrives exactly at its release time for a float's dust longer.
+    Rounding down ensures that floating-point error never extends a hold.
     """
     total = instant + seconds
-    # Taking off the larger of the two leaves an exact difference; the other one can only be too small.
+    # One of the two differences is exact, and the other cannot be too large.
     return math.nextafter(total, ASAP) if total - instant > seconds or total - seconds > instant else total

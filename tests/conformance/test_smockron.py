@@ -122,7 +122,7 @@ class TestLogic:
         subject = master("1/s burst 3")
         for number in range(50):
             subject.account(accepted(100.0 + number / 100), 100.0 + number / 100)
-        (book,) = subject._books.values()
+        (book,) = subject._states.values()
         assert len(book.histories.get(b"alice")) - 1 == 3
 
 
@@ -295,7 +295,7 @@ class Peer:
             socket.connect(connect)
         return socket
 
-    def bind_pair(self):
+    def bound(self):
         """Bind a plain SUB and a plain PUB on two ports in a row; give them and the address of the first."""
         for _ in range(50):
             accounting, control = self.socket(zmq.SUB, subscribe=b""), self.socket(zmq.PUB)
@@ -371,9 +371,9 @@ class TestSockets:
     def test_the_gatekeeper_connects_and_plain_sub_pub_sockets_bind(self, peer):
         """Gatekeeper PUB -> Master tcp:10004 SUB. Master subscribes to "" (all messages). Gatekeeper SUB -> Master
         tcp:10005 PUB."""
-        accounting, control, address = peer.bind_pair()
+        accounting, control, address = peer.bound()
         with running_gatekeeper(address, "api") as (gatekeeper, link):
-            until(lambda: accounting.poll(1) or link.heard)
+            until(lambda: accounting.poll(1) or link.has_master)
             received = time.time()
             gatekeeper.admit("api", b"alice", now=received)
             frames = accounting.recv_multipart()
@@ -394,9 +394,9 @@ class TestSockets:
     def test_the_domain_is_the_topic(self, peer):
         """Both sockets use the domain as the pubsub topic. […] Gatekeeper subscribes to all domains for which it will
         receive traffic."""
-        accounting, control, address = peer.bind_pair()
+        accounting, control, address = peer.bound()
         with running_gatekeeper(address, "api", "web") as (gatekeeper, link):
-            until(lambda: accounting.poll(1) or link.heard)
+            until(lambda: accounting.poll(1) or link.has_master)
             release = b"%d" % (milliseconds() + 60_000)
 
             def both_held():
@@ -416,11 +416,11 @@ class TestSockets:
         masters = [running_master(Domain(name, ONE_A_MINUTE)) for name in ("api", "web")]
         with masters[0] as api, masters[1] as web:
             # Each master's domains are forwarded to it alone: a plain SUB and PUB a master is such a router.
-            front, _, address = peer.bind_pair()
+            front, _, address = peer.bound()
             out = {b"api\0": peer.socket(zmq.PUB, connect=api.endpoints.accounting)}
             out[b"web\0"] = peer.socket(zmq.PUB, connect=web.endpoints.accounting)
             with running_gatekeeper(address, "api", "web") as (gatekeeper, link):
-                until(lambda: front.poll(1) or link.heard)
+                until(lambda: front.poll(1) or link.has_master)
 
                 def both_told():
                     for domain in ("api", "web"):
@@ -439,7 +439,7 @@ class TestSockets:
             running_gatekeeper(master_link.endpoints.accounting, "api") as (one, first),
             running_gatekeeper(master_link.endpoints.accounting, "api") as (two, second),
         ):
-            until(lambda: first.heard and second.heard and master_link.counters.subscriptions >= 2)
+            until(lambda: first.has_master and second.has_master and master_link.counters.subscriptions >= 2)
             now = time.time()
             assert one.admit("api", b"alice", now=now).status is Status.ACCEPTED
             assert until(lambda: max(0, two.held("api", b"alice", now=now))) >= now + 60

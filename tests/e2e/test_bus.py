@@ -8,7 +8,7 @@ import zmq
 
 from headgate.limit import Gatekeeper
 from headgate.link import GatekeeperLink
-from headgate.link.sockets import bound
+from headgate.link.sockets import bind_pair
 from headgate.release import Status
 from tests.e2e.bus_master import running_master
 
@@ -52,7 +52,7 @@ def test_a_burst_is_accepted_and_then_held(run, tmp_path, transport, accounting)
 
     async def main(master):
         async with Gate(master.address, accounting=accounting) as gate:
-            await until(lambda: gate.link.heard)
+            await until(lambda: gate.link.has_master)
             assert gate.admit(times=5) == [Status.ACCEPTED] * 5
             await until(gate.holds)
             assert gate.admit() == [Status.REJECTED]
@@ -71,7 +71,7 @@ def test_gatekeepers_share_one_masters_holds(run):
 
     async def main(master):
         async with Gate(master.address) as one, Gate(master.address) as other:
-            await until(lambda: one.link.heard and other.link.heard)
+            await until(lambda: one.link.has_master and other.link.has_master)
             await until(lambda: master.counts()["subscriptions"] == 2)
             one.admit(times=3)
             other.admit(times=2)
@@ -85,7 +85,7 @@ def test_gatekeepers_share_one_masters_holds(run):
 def test_a_late_gatekeeper_receives_the_current_holds(run):
     async def main(master):
         async with Gate(master.address) as first:
-            await until(lambda: first.link.heard)
+            await until(lambda: first.link.has_master)
             first.admit(times=5)
             await until(first.holds)
         async with Gate(master.address) as second:
@@ -106,7 +106,7 @@ def test_a_link_in_a_thread_works(tmp_path):
         link.start_thread()
         deadline = time.monotonic() + PATIENCE
         while not gatekeeper.held("api", b"id", now=time.time()) > time.time() and time.monotonic() < deadline:
-            if link.heard:
+            if link.has_master:
                 gatekeeper.admit("api", b"id", now=time.time())
             time.sleep(0.002)
         link.close()
@@ -146,7 +146,9 @@ def test_an_original_master_receives_accounting(run):
 
     async def main(accounting, control, address):
         async with Gate(address) as gate:
-            await until(lambda: accounting.poll(0) or gate.link.heard)  # a socket greets who connects when it is used
+            await until(
+                lambda: accounting.poll(0) or gate.link.has_master
+            )  # a socket greets who connects when it is used
             gate.admit(times=3)
             frames = await asyncio.to_thread(accounting.recv_multipart)
             assert frames[:3] == [b"api\0", b"ACCEPTED", b"id"]
@@ -159,5 +161,5 @@ def test_an_original_master_receives_accounting(run):
         accounting, control = context.socket(zmq.SUB), context.socket(zmq.PUB)
         accounting.setsockopt(zmq.RCVTIMEO, int(PATIENCE * 1_000))
         accounting.subscribe(b"")
-        run(main(accounting, control, bound(accounting, control, "tcp://127.0.0.1:0").accounting))
+        run(main(accounting, control, bind_pair(accounting, control, "tcp://127.0.0.1:0").accounting))
         context.destroy(linger=0)

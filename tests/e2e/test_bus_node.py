@@ -12,7 +12,7 @@ from queue import Queue
 import pytest
 import zmq
 
-from headgate.link.sockets import bound
+from headgate.link.sockets import bind_pair
 from headgate.release import Status
 from tests import servers
 from tests.e2e.bus_master import running_master
@@ -51,7 +51,7 @@ def control_of(address):
 def free_address():
     """Give an address whose port and the next one were free a moment ago."""
     with zmq.Context() as context, context.socket(zmq.SUB) as accounting, context.socket(zmq.PUB) as control:
-        return bound(accounting, control, "tcp://127.0.0.1:0").accounting
+        return bind_pair(accounting, control, "tcp://127.0.0.1:0").accounting
 
 
 def test_a_node_gatekeeper_obeys_our_master():
@@ -84,7 +84,7 @@ def test_our_gatekeeper_obeys_a_node_master(run):
 
     async def main(address, lines):
         async with Gate(address) as gate:
-            await until(lambda: gate.link.heard, PATIENCE)
+            await until(lambda: gate.link.has_master, PATIENCE)
             assert gate.admit(times=5) == [Status.ACCEPTED] * 5
             await until(gate.holds, PATIENCE)
             assert gate.admit() == [Status.REJECTED]

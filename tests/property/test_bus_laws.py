@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from headgate.errors import WireError
 from headgate.limit import Accounting, DelayUntil, Domain, Gatekeeper, Master, Rule
 from headgate.limit.wire import decode_accounting, decode_control, encode_accounting, encode_control
-from headgate.link.batch import BATCH, MOST_RECORDS, batch_topic, decode_batch, encode_batch, record_of
+from headgate.link.accounting_receiver import AccountingReceiver
+from headgate.link.batch import BATCH, MAX_RECORDS, batch_topic, decode_batch, encode_batch, to_record
 from headgate.link.counters import MasterCounters
-from headgate.link.hearing import Hearing
-from headgate.link.intake import Intake
+from headgate.link.subscriptions import Subscriptions
 from headgate.release import ASAP, Status
 
 NOW = 1_700_000_000.0
@@ -70,10 +70,10 @@ def test_a_hold_is_never_shorter_than_any_control_that_arrived(sent, data):
         before[name] = held
 
 
-@given(st.lists(accountings(), max_size=600), st.integers(1, MOST_RECORDS))
+@given(st.lists(accountings(), max_size=600), st.integers(1, MAX_RECORDS))
 def test_a_batch_says_what_the_frames_say(sent, size):
     pieces = [sent[at : at + size] for at in range(0, len(sent), size)]
-    records = [record for piece in pieces for record in decode_batch(encode_batch(map(record_of, piece)))[0]]
+    records = [record for piece in pieces for record in decode_batch(encode_batch(map(to_record, piece)))[0]]
     read = [decode_accounting(encode_accounting(one)) for one in sent]
     assert [(identifier, received, loginfo) for _, identifier, received, _, loginfo in records] == [
         (one.identifier, round(one.received * 1_000), one.loginfo) for one in read
@@ -88,17 +88,17 @@ def test_any_bytes_are_a_batch_or_a_wire_error(payload):
         records, bad = decode_batch(payload)
     except WireError:
         return
-    assert len(records) + bad <= MOST_RECORDS
+    assert len(records) + bad <= MAX_RECORDS
 
 
 @given(st.lists(st.tuples(st.sampled_from([b"\0", b"\1", b"\2"]), st.sampled_from([b"", b"api\0", b"a"])), max_size=20))
 def test_subscriptions_are_counted_as_they_come_and_go(messages):
-    hearing = Hearing(["api"], "auto")
+    subscriptions = Subscriptions(["api"], "auto")
     there = dict.fromkeys([b"", b"api\0", b"a"], 0)
     for kind, prefix in messages:
-        hearing.hear(kind + prefix)
+        subscriptions.update(kind + prefix)
         there[prefix] = max(0, there[prefix] + {b"\0": -1, b"\1": 1, b"\2": 0}[kind])
-        assert hearing.ways["api"] == ("frames" if any(there.values()) else "unheard")
+        assert subscriptions.encodings["api"] == ("frames" if any(there.values()) else "unheard")
 
 
 # Frames as peers that are wrong, not as peers that forge a whole message out of parts: such a peer could send it.
@@ -118,7 +118,7 @@ def messages(draw):
     elif kind == "longer":
         frames += draw(st.lists(strange, max_size=70))
     elif kind == "batch":
-        return [batch_topic("api"), encode_batch([record_of(draw(accountings()))])]
+        return [batch_topic("api"), encode_batch([to_record(draw(accountings()))])]
     return frames
 
 
@@ -153,8 +153,8 @@ def test_a_run_of_messages_is_read_as_if_each_came_alone(sent, most):
         for frames in sent:
             sender.send_multipart(frames)
         master = Master([Domain("api", (Rule.parse("1/min burst 3"),))])
-        intake = Intake(receiver, master, lambda *_: None, MasterCounters())
-        while intake.receive(most, NOW):
+        accounting = AccountingReceiver(receiver, master, lambda *_: None, MasterCounters())
+        while accounting.receive(most, NOW):
             pass
         sender.close(0)
     assert master.totals == expected.totals

@@ -1,7 +1,7 @@
 """Distributed rate limiting with local decisions (smockron.txt): a pure core.
 
-No socket, loop, clock, thread, log or environment in here. A `Gatekeeper` decides on requests, a `Master` decides on
-release times, an `Accounting` goes one way and a `DelayUntil` the other.
+This package uses no socket, event loop, clock, thread, log or environment. A `Gatekeeper` decides on requests, a
+`Master` computes release times; the gatekeeper sends `Accounting`, and the master answers with `DelayUntil`.
 """
 
 from headgate.limit.accounting import Accounting, DelayUntil

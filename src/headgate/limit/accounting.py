@@ -1,8 +1,7 @@
 """The two messages between gatekeepers and masters, as values.
 
-This file knows nothing of frames. An `Accounting` is at once the verdict on a request and what the master is told of
-it; a `DelayUntil` is what the master answers. Instants are seconds since 1970; identifiers are bytes and come back
-unchanged whatever they hold.
+This module does not encode them. An `Accounting` is both the verdict on a request and the message to the master; a
+`DelayUntil` is the response of the master. Instants are seconds since 1970; identifiers are arbitrary bytes.
 """
 
 import msgspec
@@ -13,20 +12,20 @@ __all__ = ["Accounting", "DelayUntil", "Totals"]
 
 
 class Accounting(msgspec.Struct, frozen=True, gc=False):
-    """What became of one request (smockron.txt, Accounting Socket)."""
+    """The verdict on one request (smockron.txt, Accounting Socket)."""
 
     domain: str
-    """The group of resources the request was for; without NUL."""
+    """The group of resources that the request was for; without NUL."""
     status: Status
     """Accepted, delayed or rejected."""
     identifier: bytes
-    """Who asked."""
+    """The client that the request is counted for."""
     received: float
     """When the request was received at the gatekeeper."""
     release: float
-    """When it may go: `received` if accepted, the delayed timestamp if delayed, the end of the hold if rejected."""
+    """When it may proceed: `received` if accepted, the delayed timestamp if delayed, the end of its hold if not."""
     loginfo: bytes = b""
-    """Anything of use for debugging; unspecified by the document."""
+    """Free content for debugging; the document does not specify it."""
 
     @property
     def wait(self) -> float:
@@ -43,7 +42,7 @@ class DelayUntil(msgspec.Struct, frozen=True, gc=False):
 
 
 class Totals(msgspec.Struct):
-    """How many requests met each verdict since the start."""
+    """The number of requests by verdict since the start."""
 
     accepted: int = 0
     delayed: int = 0

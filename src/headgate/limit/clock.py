@@ -1,8 +1,8 @@
-"""A clock for instants that are kept: it goes on when the wall clock is set back.
+"""A clock for stored instants: it continues when the wall clock is set back.
 
-This file reads no clock: it is told the time. A hold or a history made before the wall clock was set back by an hour
-would bear on requests for an hour longer. So what is kept is kept in seconds of a clock that is never set back, and
-turned into wall-clock time where it leaves.
+This module reads no clock: the time is an argument. A hold made before the wall clock was set back by an hour would
+last an hour longer. So stored instants are seconds of a clock that is never set back; they are converted to wall-clock
+time when they are returned.
 """
 
 import math
@@ -12,25 +12,25 @@ from headgate.release import ASAP
 __all__ = ["TOLERANCE", "SteadyClock"]
 
 TOLERANCE = 2.0
-"""Seconds that a reading may be earlier than the last one: a thread may wait for a lock after it has read the clock,
-and a time server makes small corrections. More is a clock that was set back."""
+"""Seconds that a reading may be earlier than the previous one: a thread may wait for a lock after reading the clock,
+and NTP makes small corrections. A larger difference means that the clock was set back."""
 
 
 class SteadyClock:
-    """Wall-clock time plus the whole seconds that the wall clock was set back."""
+    """Wall-clock time plus the whole seconds by which the wall clock was set back."""
 
     __slots__ = ("behind", "latest", "steps")
 
     def __init__(self) -> None:
         self.behind = 0.0
-        """Seconds to add to wall-clock time. Whole ones: adding them changes no fraction of a second."""
+        """Seconds to add to wall-clock time; whole seconds, so that adding them keeps the fraction of a second."""
         self.latest = ASAP
         """The latest instant so far, on this clock."""
         self.steps = 0
-        """How often the wall clock was set back."""
+        """The number of times that the wall clock was set back."""
 
     def read(self, now: float) -> float:
-        """Return the instant on this clock that wall-clock time `now` is."""
+        """Convert the wall-clock time `now` to an instant on this clock."""
         instant = now + self.behind
         if instant > self.latest:
             self.latest = instant
@@ -39,8 +39,8 @@ class SteadyClock:
         return instant
 
     def step(self, instant: float) -> float:
-        """Take note that the wall clock was set back to `instant`; return the instant that it is."""
-        # Up, so that nothing that is kept lasts longer than it would have.
+        """Record that the wall clock was set back to `instant`; return the instant on this clock."""
+        # Rounded up, so that stored instants are never later than they were.
         seconds = float(math.ceil(self.latest - instant))
         self.behind += seconds
         self.steps += 1

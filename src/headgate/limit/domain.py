@@ -1,6 +1,6 @@
-"""Domains: a name, its rules, and whom they pass over.
+"""Domains: a name, its rules, and the identifiers exempt from them.
 
-This file knows nothing of histories or messages. "A domain can have zero or more rules; it will throttle a request if
+This module knows neither histories nor messages. "A domain can have zero or more rules; it will throttle a request if
 any rule says it should be throttled" (smockron.txt, Definitions).
 """
 
@@ -19,11 +19,11 @@ Mode = Literal["enforce", "shadow", "off"]
 _MODES: tuple[Mode, ...] = ("enforce", "shadow", "off")
 _MAX_NAME = 254
 
-_LONG_LOG = 10_000
-"""Timestamps of one identifier that cost little: 80 kB, and a microsecond for each request."""
+_WARNING_SIZE = 10_000
+"""Timestamps of one identifier without a warning: 80 kB, and a microsecond per request."""
 
-_LONGEST_LOG = 1_000_000
-"""Timestamps of one identifier that are still kept: 8 MB, and a tenth of a millisecond for each request."""
+_MAX_SIZE = 1_000_000
+"""Maximum timestamps of one identifier: 8 MB, and a tenth of a millisecond per request."""
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -32,20 +32,20 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 class Domain:
     """A group of resources limited together.
 
-    Raises `ConfigurationError` for a name that cannot be a topic, an unknown algorithm or mode, a burst too great for
-    the algorithm `log`, or an exempt entry with a slash that is no CIDR.
+    Raises `ConfigurationError` for a name that cannot be a topic, an unknown algorithm or mode, a burst too large for
+    the algorithm `log`, or an exempt entry with a slash that is not a CIDR.
     """
 
     name: str
     """Its name: 1 to 254 bytes of UTF-8, without NUL (it is a frame of at most 255 bytes on the wire)."""
     rules: tuple[Rule, ...] = ()
-    """The rules that all hold; none means that nothing is limited."""
+    """The rules; all of them apply. Without rules, nothing is limited."""
     algorithm: AlgorithmName = "log"
-    """How a history becomes a release time."""
+    """How the history of an identifier is stored and evaluated."""
     mode: Mode = "enforce"
-    """`enforce`; `shadow`, which works everything out and publishes nothing; `off`, which only counts."""
+    """`enforce`; `shadow` computes release times without publishing them; `off` only counts requests."""
     exempt: tuple[str, ...] = ()
-    """Identifiers, and CIDRs of identifiers that are addresses, which no rule applies to."""
+    """Identifiers that no rule applies to; an entry with a slash is a CIDR of addresses."""
     _identifiers: frozenset[bytes] = field(init=False, repr=False, compare=False)
     _networks: tuple[Network, ...] = field(init=False, repr=False, compare=False)
 
@@ -63,10 +63,10 @@ class Domain:
             raise ConfigurationError(
                 f"domain {self.name!r}: invalid mode {self.mode!r}; expected one of {', '.join(_MODES)}"
             )
-        if self._log > _LONGEST_LOG:
+        if self._history_size > _MAX_SIZE:
             raise ConfigurationError(
-                f"domain {self.name!r}: the algorithm log keeps {self._log} timestamps of each client, "
-                f"{self._log * 8 // 1_000_000} MB; use algorithm gcra, or a burst of at most {_LONGEST_LOG}"
+                f"domain {self.name!r}: the algorithm log stores {self._history_size} timestamps of each client, "
+                f"{self._history_size * 8 // 1_000_000} MB; use algorithm gcra, or a burst of at most {_MAX_SIZE}"
             )
         object.__setattr__(self, "_identifiers", frozenset(text.encode("utf-8") for text in self.exempt))
         object.__setattr__(self, "_networks", tuple(self._network(text) for text in self.exempt if "/" in text))
@@ -80,28 +80,28 @@ class Domain:
             ) from None
 
     @property
-    def _log(self) -> int:
-        """How many timestamps of one identifier are kept."""
+    def _history_size(self) -> int:
+        """The number of timestamps stored for one identifier."""
         return max((rule.burst for rule in self.rules), default=0) if self.algorithm == "log" else 0
 
     @property
     def warning(self) -> str:
-        """A sentence about rules that cost much; empty where they do not."""
-        if self._log <= _LONG_LOG:
+        """A warning about rules that need much memory; empty if they do not."""
+        if self._history_size <= _WARNING_SIZE:
             return ""
         return (
-            f"domain {self.name!r}: the algorithm log keeps {self._log} timestamps of each client, up to "
-            f"{self._log * 8 // 1_000} kB, and moves them with each request; algorithm gcra keeps one number"
+            f"domain {self.name!r}: the algorithm log stores {self._history_size} timestamps of each client, up to "
+            f"{self._history_size * 8 // 1_000} kB, and moves them with each request; algorithm gcra stores one number"
         )
 
     def exempts(self, identifier: bytes) -> bool:
-        """Say whether no rule applies to `identifier`; one that is an address is looked up in the CIDRs too."""
+        """Return whether no rule applies to `identifier`. An address is also compared with the CIDRs."""
         if identifier in self._identifiers:
             return True
         if not self._networks:
             return False
         try:
-            # An identifier may be a whole network (IPv6 grouped by /64): it is exempt when all of it is.
+            # An identifier may be a network (IPv6 grouped by /64): it is exempt if the whole network is.
             network = ipaddress.ip_network(identifier.decode("ascii"))
         except ValueError:
             return False

@@ -1,6 +1,6 @@
-"""The gatekeeper: who may go now, who waits, who is turned away.
+"""The gatekeeper: it accepts, delays or rejects each request.
 
-This file knows nothing of HTTP, frames, sockets or clocks, and nothing in it waits or locks: "the gatekeeper uses
+This module knows neither HTTP, frames, sockets nor clocks, and never waits or locks: "the gatekeeper uses
 local information to decide the disposition of each request instead of consulting the master" (smockron.txt,
 Fault-Tolerance).
 """
@@ -19,32 +19,32 @@ from headgate.release import ASAP, NEVER, Status, advance, judge
 
 __all__ = ["MAX_HOLD", "Account", "Gatekeeper", "longest_hold", "spacing"]
 
-# Bound once: looking a member up in its Enum costs a fifth of a decision.
+# Bound once: an attribute of an Enum costs a fifth of a decision.
 _ACCEPTED, _DELAYED, _REJECTED = Status.ACCEPTED, Status.DELAYED, Status.REJECTED
 
 _TICK = 0.0625
-"""Seconds within which holds that end are not told apart when one has to make room."""
+"""Seconds; the resolution of the order in which holds end."""
 
 MAX_HOLD = 31 * 86_400.0
-"""Seconds: the longest hold that is believed where the rules are not known."""
+"""Seconds; the longest hold that is accepted if the rules are not known."""
 
 _SLACK = 1.0
-"""Seconds that a hold may be longer than its rule says: a timestamp on the wire is rounded, and clocks differ."""
+"""Seconds that a hold may exceed its rule: timestamps on the wire are rounded, and clocks differ."""
 
 Account = Callable[[Accounting, float], DelayUntil | None]
-"""Where a gatekeeper's accounting goes: an embedded master's `account`, or a link's, which answers later."""
+"""The receiver of accounting: the `account` of an embedded master, or of a link, which returns None."""
 
 
 class Gatekeeper:
-    """Holds the identifiers a master has spoken of.
+    """Decides on requests by the holds that a master has published.
 
-    `account(accounting, now)` takes every verdict and may answer with a control, which is obeyed at once; a `master`
-    inside is told directly (see `embedded`); with neither, the gatekeeper only obeys. A hold of at most `max_delay`
-    seconds is a delay while fewer than `max_delayed` requests are delayed at once; anything else held is rejected.
-    `spacing` gives, for domains whose rule is known here, the seconds between two requests delayed under it, so that
-    those who wait are not all released at one instant. At most `max_holds` holds are kept; one more takes the place of
-    one that is over or, when none is, of the one that ends next (counted in `evicted`). A hold of more than `max_hold`
-    seconds is cut to so many when a request meets it (counted in `shortened`): this clock is behind the master's.
+    `account(accounting, now)` receives every verdict and may return a control, which is obeyed at once. An embedded
+    `master` is called directly (see `embedded`). With neither, the gatekeeper only obeys. A request that is held for at
+    most `max_delay` seconds is delayed while fewer than `max_delayed` requests are delayed; other held requests are
+    rejected. `spacing` has, for domains whose rules are known, the seconds between two delayed requests of an
+    identifier, so that they are not all released at one instant. At most `max_holds` holds are stored. A new one
+    replaces one that has ended or, if none has, the one that ends next (counted in `evicted`). A hold of more than
+    `max_hold` seconds is shortened when a request meets it (counted in `shortened`): this clock is behind the master's.
     """
 
     def __init__(
@@ -59,17 +59,17 @@ class Gatekeeper:
         max_hold: float = MAX_HOLD,
     ) -> None:
         self.max_delay = max_delay
-        """Seconds; a longer hold is a rejection."""
+        """Seconds; a request held for longer is rejected."""
         self.totals: dict[str, Totals] = defaultdict(Totals)
-        """How many requests of each domain met each verdict."""
+        """The number of requests by domain and verdict."""
         self.shortened = 0
-        """Holds that were longer than any can be."""
+        """Holds that were longer than `max_hold`."""
         self.clock = master.clock if master is not None else SteadyClock()
-        """The clock of the instants in holds and, with a master inside, in its histories."""
+        """The clock of the instants in holds and in the histories of an embedded master."""
         self.master = master
-        """The master inside, where there is one."""
+        """The embedded master, if any."""
         self._account = account
-        self._weigh = master.weigh if master is not None else None
+        self._record = master.record if master is not None else None
         self._max_delayed = max_delayed
         self._spacing = dict(spacing or {})
         self._tables: Tables[float] = Tables(max_holds)
@@ -86,7 +86,7 @@ class Gatekeeper:
         max_delayed: int = 1024,
         max_identifiers: int = 1_000_000,
     ) -> "Gatekeeper":
-        """Give a gatekeeper with its master inside: everything one process needs."""
+        """Create a gatekeeper with an embedded master, which is all that one process needs."""
         master = Master(domains, max_identifiers=max_identifiers, max_delay=max_delay)
         return cls(
             master=master,
@@ -99,19 +99,19 @@ class Gatekeeper:
 
     @property
     def evicted(self) -> int:
-        """Holds in force that were dropped to make room."""
+        """Holds dropped before they ended, to make room."""
         return self._tables.evicted
 
     @property
     def delayed(self) -> int:
-        """How many requests are delayed: those whose time had not come, and who had not left, at the last request."""
+        """The number of delayed requests, as of the last request."""
         return self._slots.taken
 
     def admit(self, domain: str, identifier: bytes | str, *, now: float, loginfo: bytes = b"") -> Accounting:
-        """Decide on one request received at `now`, seconds since 1970; account for it; give the verdict.
+        """Decide on a request received at `now`, seconds since 1970; account for it; return the verdict.
 
-        An identifier that is text stands for its UTF-8 bytes. Accepted: go. Delayed: go at `release`. Rejected: turn
-        it away; `release` says when a request would be acceptable. Never raises, waits or locks.
+        A text identifier stands for its UTF-8 bytes. Process an accepted request now, a delayed one at `release`. Of a
+        rejected one, `release` is when a request would be accepted. Never raises, waits or locks.
         """
         if isinstance(identifier, str):
             identifier = identifier.encode("utf-8", "surrogatepass")
@@ -129,8 +129,8 @@ class Gatekeeper:
         else:
             status, release = self._judge_held(domain, identifier, release, instant)
         accounting = Accounting(domain, status, identifier, now, release - clock.behind, loginfo)
-        if self._weigh is not None:
-            following = self._weigh(domain, status, identifier, release, instant)
+        if self._record is not None:
+            following = self._record(domain, status, identifier, release, instant)
             if following > instant:
                 self._hold(domain, identifier, following)
         if self._account is not None:
@@ -140,9 +140,9 @@ class Gatekeeper:
         return accounting
 
     def _judge_held(self, domain: str, identifier: bytes, release: float, now: float) -> tuple[Status, float]:
-        """Judge a held request; return the verdict and its release.
+        """Decide on a held request; return the verdict and its release.
 
-        One that is delayed takes a place until then, and the next one waits for an interval more.
+        A delayed request takes a slot, and extends the hold by one interval.
         """
         if self._max_hold < release - now < NEVER:
             release = now + self._max_hold
@@ -163,20 +163,19 @@ class Gatekeeper:
         return _DELAYED, release
 
     def leave(self, accounting: Accounting) -> None:
-        """Free the place of a delayed request that went away before its time; at its time it is free by itself."""
+        """Free the slot of a delayed request whose client disconnected; at its release, the slot is freed anyway."""
         if accounting.status is _DELAYED:
             self._slots.leave(accounting.release + self.clock.behind)
 
     def obey(self, control: DelayUntil) -> None:
-        """Hold an identifier until a release time; one earlier than it already has changes nothing."""
+        """Hold an identifier until a release time, unless it is held for longer already."""
         self._hold(control.domain, control.identifier, control.release + self.clock.behind)
 
     def adopt(self, other: "Gatekeeper", domains: Iterable[str]) -> None:
-        """Take over what another gatekeeper knows: its totals, what its master knows, and the holds in `domains`.
+        """Take over the totals of another gatekeeper, the state of its master, and its holds in `domains`.
 
-        For rules that change while requests come in. The other one must not be used any more, but for requests that it
-        has delayed: they count here, and those that go away may be told to either. Where there are more holds than
-        this one keeps, they go as new ones come.
+        For a reload. Afterwards the other gatekeeper may only be used to `leave` requests that it has delayed. If it
+        has more holds than this one allows, they are dropped as new ones are added.
         """
         self.totals, self.clock, self.shortened = other.totals, other.clock, other.shortened
         self._slots = other._slots  # noqa: SLF001 - another one of this class
@@ -202,37 +201,36 @@ class Gatekeeper:
             holds.put(identifier, release)
 
     def held(self, domain: str, identifier: bytes, *, now: float) -> float:
-        """Give the release time in force for `identifier`, `ASAP` when nothing holds it."""
+        """Return the release time in force for `identifier`, `ASAP` if it is not held."""
         holds = self._holds.get(domain)
         release = holds.get(identifier) if holds is not None else None
         behind = self.clock.behind
         return release - behind if release is not None and release > now + behind else ASAP
 
     def top(self, domain: str, *, now: float, most: int = 10) -> list[tuple[bytes, float]]:
-        """Give the identifiers held longest in `domain` with their release times, at most `most`."""
+        """Return the identifiers held longest in `domain` with their release times, at most `most`."""
         longest: list[tuple[bytes, float]] = []
-        for so_far in self.top_pieces(domain, now=now, most=most):
+        for so_far in self.top_in_steps(domain, now=now, most=most):
             longest = so_far
         return longest
 
-    def top_pieces(self, domain: str, *, now: float, most: int = 10) -> Iterator[list[tuple[bytes, float]]]:
-        """Yield what `top` gives of a part of the holds, then of a greater part, at last of all of them.
+    def top_in_steps(self, domain: str, *, now: float, most: int = 10) -> Iterator[list[tuple[bytes, float]]]:
+        """Yield the result of `top` for a part of the holds, then for larger parts, and finally for all.
 
-        Each time no more than a bounded number of holds is looked at, and they may change between two.
+        Each step visits a limited number of holds, and they may change between two steps.
         """
         longest: list[tuple[float, bytes]] = []
         holds = self._holds.get(domain)
-        for piece, _ in holds.pieces() if holds is not None else ():
+        for batch, _ in holds.batches() if holds is not None else ():
             behind = self.clock.behind
-            held = [(release - behind, name) for name, release in piece if release > now + behind]
+            held = [(release - behind, name) for name, release in batch if release > now + behind]
             longest = nlargest(most, longest + held)
             yield [(name, release) for release, name in longest]
 
     def forget(self, *, now: float, most: int | None = None) -> int:
-        """Drop the holds that are over; give how many. Places whose time has come are free too.
+        """Drop the holds that have ended, and return their number; free the slots whose release time has come.
 
-        With `most`, no more than that many are examined: those that should be over first. A shell that calls this
-        from an event loop never stops it for long.
+        With `most`, at most that many holds are examined, in the order of expiry, so that an event loop is not blocked.
         """
         instant = self.clock.read(now)
         self._slots.free(instant)
@@ -240,9 +238,9 @@ class Gatekeeper:
 
 
 def spacing(domains: Iterable[Domain]) -> dict[str, float]:
-    """Give each enforced domain's seconds between delayed requests: the interval of its fastest rule.
+    """Return the seconds between delayed requests of each enforced domain: the interval of its fastest rule.
 
-    The fastest, since which rule made a hold is not known here, and a slower rule's own release comes from the master.
+    The fastest, because it is unknown which rule caused a hold, and the master publishes the releases of slower rules.
     """
     return {
         domain.name: min(rule.interval for rule in domain.rules)
@@ -252,9 +250,9 @@ def spacing(domains: Iterable[Domain]) -> dict[str, float]:
 
 
 def longest_hold(domains: Iterable[Domain], max_delay: float) -> float:
-    """Return the seconds that no hold under the rules of `domains` is longer than.
+    """Return the maximum duration of a hold under the rules of `domains`, in seconds.
 
-    A hold ends at most one interval after the release of a request that was delayed by `max_delay`; algorithms that
-    count what slipped through make it longer, but not by more than a window.
+    A hold ends at most one interval after the release of a request that was delayed by `max_delay`. Algorithms that
+    count excess requests make it longer, by at most a window.
     """
     return max_delay + max((rule.window for domain in domains for rule in domain.rules), default=0.0) + _SLACK

@@ -1,8 +1,8 @@
-"""The master: accounting in, release times out.
+"""The master: it computes release times from accounting messages.
 
-This file knows nothing of frames, sockets or clocks. "When the master receives an accounting message, it applies the
+This module knows neither frames, sockets nor clocks. "When the master receives an accounting message, it applies the
 throttling logic to determine when the next request for the given identifier is allowed on the given domain […]
-otherwise it publishes a control message" (smockron.txt, Protocol). What it returns is what to publish.
+otherwise it publishes a control message" (smockron.txt, Protocol). The caller publishes the result.
 """
 
 import sys
@@ -20,46 +20,46 @@ __all__ = ["Master"]
 
 _ACCEPTED, _REJECTED = Status.ACCEPTED, Status.REJECTED
 
-_AHEAD = 1.0
-"""Seconds; a sender whose clock is ahead by more is counted."""
+_MAX_CLOCK_LEAD = 1.0
+"""Seconds; messages from senders whose clock is further ahead are counted."""
 
 _MAX_DELAY = 86_400.0
-"""Seconds; no gatekeeper's configuration allows a longer delay."""
+"""Seconds; the maximum of `max_delay` in the configuration of a gatekeeper."""
 
-_TICKS_A_WINDOW = 64
-"""How finely a domain tells its histories apart, by their expiry, when one has to make room."""
+_TICKS_PER_WINDOW = 64
+"""Resolution of the order in which the histories of a domain expire."""
 
 
-class _Book:
-    """One domain's histories by identifier."""
+class _DomainState:
+    """The histories of one domain by identifier, and its totals."""
 
     __slots__ = ("domain", "enforced", "histories", "record", "selective", "totals")
 
     def __init__(self, domain: Domain) -> None:
         self.domain = domain
-        # None where there is nothing to work out: no rules, or a domain that only counts.
+        # None if the domain has no rules or only counts.
         self.histories: Table[array[float]] | None = None
         self.record: Callable[[array[float], float, float], float] = _nothing
         if domain.rules and domain.mode != "off":
             algorithm = ALGORITHMS[domain.algorithm](domain.rules)
-            tick = max(rule.window for rule in domain.rules) / _TICKS_A_WINDOW
+            tick = max(rule.window for rule in domain.rules) / _TICKS_PER_WINDOW
             self.histories, self.record = Table(algorithm.expiry, tick), algorithm.record
         self.enforced = domain.mode == "enforce"
         self.selective = bool(domain.exempt)
         self.totals = Totals()
 
 
-def _nothing(_history: "array[float]", _moment: float, _now: float) -> float:
+def _nothing(_history: "array[float]", _timestamp: float, _now: float) -> float:
     return ASAP
 
 
 class Master:
-    """Applies the rules of `domains` to accounting messages, in whatever order they arrive.
+    """Applies the rules of `domains` to accounting messages, in any order.
 
-    At most `max_identifiers` histories are kept over all domains; one more takes the place of one that can hold no
-    request any more or, when there is none, of the one in the fullest domain that expires next (counted in `evicted`:
-    "a fail-permissive design"). No message reaches further into the future than `max_delay`, the longest delay of the
-    gatekeepers, whatever the sender's clock says.
+    At most `max_identifiers` histories are stored over all domains. A new one replaces an expired one or, if none has
+    expired, the one in the largest domain that expires next (counted in `evicted`: "a fail-permissive design"). The
+    timestamp of a message is at most `max_delay`, the longest delay of the gatekeepers, in the future, whatever the
+    clock of the sender.
     """
 
     def __init__(
@@ -68,142 +68,141 @@ class Master:
         self.domains: dict[str, Domain] = {}
         """The domains by name."""
         self.unknown = 0
-        """Messages dropped because their domain is none of ours."""
+        """Messages dropped because their domain is unknown."""
         self.shadowed = 0
-        """Releases worked out for domains in shadow mode, and not published."""
+        """Release times computed for domains in shadow mode, and not published."""
         self.ahead = 0
         """Messages from senders whose clock is ahead by more than a second."""
         self.clock = SteadyClock()
-        """The clock of the instants in histories; it goes on when the wall clock is set back."""
+        """The clock of the instants in histories; it continues when the wall clock is set back."""
         self._max_delay = max_delay
         self._max_identifiers = max_identifiers
         self._tables: Tables[array[float]] = Tables(max_identifiers)
-        self._books: dict[str, _Book] = {}
+        self._states: dict[str, _DomainState] = {}
         for domain in domains:
             self.domains[domain.name] = domain
-            self._books[domain.name] = _Book(domain)
-        for book in self._books.values():
-            if book.histories is not None:
-                self._tables.include(book.histories)
-        self.totals: dict[str, Totals] = {name: book.totals for name, book in self._books.items()}
-        """How many requests of each domain met each verdict."""
+            self._states[domain.name] = _DomainState(domain)
+        for state in self._states.values():
+            if state.histories is not None:
+                self._tables.include(state.histories)
+        self.totals: dict[str, Totals] = {name: state.totals for name, state in self._states.items()}
+        """The number of requests by domain and verdict."""
 
     def __len__(self) -> int:
-        """The number of histories kept."""
+        """The number of histories."""
         return self._tables.size
 
     @property
     def evicted(self) -> int:
-        """Histories dropped to make room while they could still hold a request."""
+        """Histories dropped before they expired, to make room."""
         return self._tables.evicted
 
     def account(self, accounting: Accounting, now: float) -> DelayUntil | None:
-        """Take one accounting message that arrives at `now`; give the control to publish, or None."""
+        """Record an accounting message that arrives at `now`; return the control to publish, or None."""
         instant, behind = self.clock.read(now), self.clock.behind
-        moment = self.moment(accounting.received, accounting.release, now) + behind
-        release = self.weigh(accounting.domain, accounting.status, accounting.identifier, moment, instant)
+        timestamp = self.timestamp(accounting.received, accounting.release, now) + behind
+        release = self.record(accounting.domain, accounting.status, accounting.identifier, timestamp, instant)
         return None if release == ASAP else DelayUntil(accounting.domain, accounting.identifier, release - behind)
 
-    def moment(self, received: float, release: float, now: float) -> float:
-        """Return when a request counts whose message arrives at `now`; all in seconds since 1970.
+    def timestamp(self, received: float, release: float, now: float) -> float:
+        """Return the timestamp of a request whose message arrives at `now`; all in seconds since 1970.
 
         That is "the received timestamp for accepted requests, and the delayed timestamp for delayed requests":
-        `release`, which for an accepted one is `received`. No request is received after its message, so where
-        `received` is later, the sender's clock is ahead. A delay is a delay by any clock, of at most `max_delay`.
+        `release`, which for an accepted one is `received`. No request is received after its message, so if
+        `received` is later, the clock of the sender is ahead. The delay is kept, up to `max_delay`.
         """
         if received > now:
-            self.ahead += received - now > _AHEAD
+            self.ahead += received - now > _MAX_CLOCK_LEAD
             release = now + max(0.0, release - received)
         return release if release - now <= self._max_delay else now + self._max_delay
 
-    def weigh(self, domain: str, status: Status, identifier: bytes, moment: float, now: float) -> float:
-        """Take one accounting message in pieces; give the release time to publish, `ASAP` for none.
+    def record(self, domain: str, status: Status, identifier: bytes, timestamp: float, now: float) -> float:
+        """Record an accounting message by its parts; return the release time to publish, `ASAP` for none.
 
-        `moment` is when the request counts (see `moment`); of a rejected one it is not looked at. `now` is when the
-        message arrives. All are instants of `clock`.
+        `timestamp` is the result of the method of that name; it is ignored for rejected requests. `now` is the arrival
+        of the message. Both are instants of `clock`.
         """
         try:
-            book = self._books[domain]
+            state = self._states[domain]
         except KeyError:
             self.unknown += 1
             return ASAP
         if status is _ACCEPTED:
-            book.totals.accepted += 1
+            state.totals.accepted += 1
         elif status is _REJECTED:
-            book.totals.rejected += 1
+            state.totals.rejected += 1
             return ASAP
         else:
-            book.totals.delayed += 1
-        histories = book.histories
-        if histories is None or (book.selective and book.domain.exempts(identifier)):
+            state.totals.delayed += 1
+        histories = state.histories
+        if histories is None or (state.selective and state.domain.exempts(identifier)):
             return ASAP
         history = histories.shards[hash(identifier) % SHARDS].get(identifier)
         if history is None:
             history = new_history()
-            release = book.record(history, moment, now)
+            release = state.record(history, timestamp, now)
             self._tables.add(histories, identifier, history, now)
         else:
-            release = book.record(history, moment, now)
-        # A hold is published once: only a later one says anything new.
+            release = state.record(history, timestamp, now)
+        # A hold is published once; only a later one changes anything.
         if release <= now or release <= history[PUBLISHED]:
             return ASAP
         history[PUBLISHED] = release
-        if book.enforced:
+        if state.enforced:
             return release
         self.shadowed += 1
         return ASAP
 
     def holds(self, domain: str, *, now: float) -> Iterator[DelayUntil]:
-        """Give the controls still in force for `domain`: what a gatekeeper that (re)connects has to know."""
-        for piece, _ in self.hold_pieces(domain, now=now, most=sys.maxsize):
-            yield from piece
+        """Yield the controls in force for `domain`, which a gatekeeper needs when it (re)connects."""
+        for batch, _ in self.hold_batches(domain, now=now, limit=sys.maxsize):
+            yield from batch
 
-    def hold_pieces(self, domain: str, *, now: float, most: int) -> Iterator[tuple[list[DelayUntil], bool]]:
-        """Yield what `holds` does in lists of at most `most`, each after looking at a bounded part of the histories.
+    def hold_batches(self, domain: str, *, now: float, limit: int) -> Iterator[tuple[list[DelayUntil], bool]]:
+        """Yield the controls of `holds` in lists of at most `limit`, each after a limited number of histories.
 
-        With each list comes whether more may follow. A list may be empty, and the histories may change between two.
+        Each list comes with whether more may follow. A list may be empty, and the histories may change between two.
         """
-        book = self._books.get(domain)
-        if book is None or book.histories is None or not book.enforced:
+        state = self._states.get(domain)
+        if state is None or state.histories is None or not state.enforced:
             return
         behind = self.clock.behind
         instant = now + behind
         controls: list[DelayUntil] = []
-        for entries, more in book.histories.pieces():
+        for entries, more in state.histories.batches():
             controls += [
                 DelayUntil(domain, identifier, history[PUBLISHED] - behind)
                 for identifier, history in entries
                 if history[PUBLISHED] > instant
             ]
-            while more or len(controls) > most:
-                yield controls[:most], True
-                controls = controls[most:]
+            while more or len(controls) > limit:
+                yield controls[:limit], True
+                controls = controls[limit:]
                 if not controls:
                     break
         yield controls, False
 
     def adopt(self, other: "Master") -> None:
-        """Take over what another master knows: its totals, and the histories of each domain that is the same in both.
+        """Take over the totals of another master, and its histories of each domain that is the same in both.
 
-        For rules that change while requests come in; the other one is not to be used any more. Where there are more
-        histories than this one keeps, they go as new ones come.
+        For a reload. The other master must not be used afterwards. If it has more histories than this one allows,
+        they are dropped as new ones are added.
         """
         self.unknown, self.shadowed, self.ahead = other.unknown, other.shadowed, other.ahead
         self.clock = other.clock
         self._tables = Tables(self._max_identifiers, evicted=other.evicted)
-        for name, book in self._books.items():
-            old = other._books.get(name)  # noqa: SLF001 - another one of this class
+        for name, state in self._states.items():
+            old = other._states.get(name)  # noqa: SLF001 - another one of this class
             if old is not None:
-                self.totals[name] = book.totals = old.totals
-            if old is not None and old.domain == book.domain:
-                book.histories = old.histories
-            if book.histories is not None:
-                self._tables.include(book.histories)
+                self.totals[name] = state.totals = old.totals
+            if old is not None and old.domain == state.domain:
+                state.histories = old.histories
+            if state.histories is not None:
+                self._tables.include(state.histories)
 
     def forget(self, *, now: float, most: int | None = None) -> int:
-        """Drop histories that can hold no request any more; give how many.
+        """Drop expired histories; return their number.
 
-        With `most`, no more than that many are examined: those that should have expired first. A shell that calls
-        this from an event loop never stops it for long.
+        With `most`, at most that many are examined, in the order of expiry, so that an event loop is not blocked.
         """
         return self._tables.forget(self.clock.read(now), most)

@@ -1,8 +1,8 @@
-"""What a gate would have answered to the requests of one identifier, all known beforehand.
+"""Verdicts on the requests of one identifier, if all of them are known in advance.
 
-This file knows nothing of domains, messages or logs. Identifiers do not bear on each other where neither the number of
-histories nor the number of delayed requests is bounded; so each can be followed alone, which takes a third of the time
-that a `Gatekeeper` with a `Master` takes for the requests in time order. A property test holds the two together.
+This module knows neither domains, messages nor logs. Without limits on histories and delayed requests, identifiers do
+not affect each other. So each can be evaluated alone, which takes a third of the time that a `Gatekeeper` with a
+`Master` takes for the requests in time order. A property test compares the two.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ __all__ = ["OfflineGate", "Verdicts"]
 
 
 class Verdicts(NamedTuple):
-    """How many requests were delayed and rejected, and the longest delay in the unit of the times; the rest went."""
+    """The number of delayed and rejected requests, and the longest delay in the unit of the times."""
 
     delayed: int = 0
     rejected: int = 0
@@ -24,13 +24,13 @@ class Verdicts(NamedTuple):
 
 
 class OfflineGate:
-    """Applies `rules` by an algorithm to requests known beforehand; a hold longer than `max_delay` is a rejection."""
+    """Applies `rules` to requests known in advance; a hold longer than `max_delay` is a rejection."""
 
     def __init__(self, rules: Sequence[Rule], algorithm: AlgorithmName, *, max_delay: float) -> None:
         self._record = ALGORITHMS[algorithm](rules).record
         self._max_delay = max_delay
         self.always_accepted = min(rule.burst for rule in rules)
-        """An identifier with no more requests than this is never held, by any algorithm."""
+        """An identifier with at most this many requests is never held, by any algorithm."""
 
     def judge_all(self, times: Iterable[float]) -> Verdicts:
         """Return the verdicts on the requests of one identifier that arrive at `times`, in ascending order."""

@@ -1,6 +1,6 @@
 """Rules: a rate and a burst, kept exact.
 
-This file knows nothing of identifiers, histories or clocks. "A formula involving a rate (requests per time period)
+This module knows neither identifiers nor clocks. "A formula involving a rate (requests per time period)
 and a burst (a number of requests which can be made before the rate takes effect)" (smockron.txt, Definitions).
 """
 
@@ -12,7 +12,7 @@ from fractions import Fraction
 from headgate.errors import RuleError
 from headgate.release import ASAP
 
-__all__ = ["Rule", "at_most"]
+__all__ = ["Rule", "round_down"]
 
 _MILLISECONDS = {"ms": 1, "s": 1_000, "sec": 1_000, "second": 1_000, "min": 60_000, "minute": 60_000}
 _MILLISECONDS |= {"h": 3_600_000, "hour": 3_600_000, "d": 86_400_000, "day": 86_400_000}
@@ -24,8 +24,8 @@ _TEXT = re.compile(
 )
 
 
-def at_most(value: Fraction) -> float:
-    """Give the float at or just below `value`, so that no sum of intervals is ever later than the exact one."""
+def round_down(value: Fraction) -> float:
+    """Return the float at or just below `value`, so that no sum of intervals is later than the exact sum."""
     nearest = float(value)
     return math.nextafter(nearest, ASAP) if Fraction(nearest) > value else nearest
 
@@ -34,8 +34,8 @@ def at_most(value: Fraction) -> float:
 class Rule:
     """`count` requests per `period_ms` milliseconds, after a burst of `burst` requests; all three positive integers.
 
-    `interval` is 1/rate and `window` burst/rate, in seconds: the floats at or just below the exact values, which
-    `exact_interval` has. Raises `RuleError` for a number that is not a positive integer.
+    `interval` is 1/rate and `window` is burst/rate, in seconds, rounded down to a float; `exact_interval` is exact.
+    Raises `RuleError` for a number that is not a positive integer.
     """
 
     count: int
@@ -49,8 +49,8 @@ class Rule:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise RuleError(f"the {name} of a rule must be a positive integer, got {value!r}")
-        object.__setattr__(self, "interval", at_most(self.exact_interval))
-        object.__setattr__(self, "window", at_most(self.exact_interval * self.burst))
+        object.__setattr__(self, "interval", round_down(self.exact_interval))
+        object.__setattr__(self, "window", round_down(self.exact_interval * self.burst))
 
     @property
     def exact_interval(self) -> Fraction:
@@ -59,10 +59,10 @@ class Rule:
 
     @classmethod
     def parse(cls, text: str) -> "Rule":
-        """Read a rule such as ``10/s burst 20``, ``600 per 10min`` or ``1000/h burst 50``.
+        """Parse a rule such as ``10/s burst 20``, ``600 per 10min`` or ``1000/h burst 50``.
 
-        Spaces are free; units are ms, s, sec, min, h, hour, d, day and their plurals; a burst left out is the number
-        in the rate. Raises `RuleError`, which quotes the text and shows a rule that works.
+        Spaces are optional; units are ms, s, sec, min, h, hour, d, day and their plurals; the burst defaults to the
+        count of the rate. Raises `RuleError` with the text and an example.
         """
         match = _TEXT.fullmatch(text)
         unit = match["unit"].lower() if match else ""

@@ -1,7 +1,7 @@
-"""The places of delayed requests: how many may wait at once.
+"""Slots of delayed requests: they limit how many requests wait at once.
 
-This file knows nothing of identifiers or clocks. A place is free when its request's release has come, whatever the
-shell forgets to say, or earlier when the request goes away (docs/decisions/0004-delay-slots-are-released-by-time.md).
+This module knows neither identifiers nor clocks. A slot is free at the release time of its request, without a call by
+the shell, or earlier if the client disconnects (docs/decisions/0004-delay-slots-are-released-by-time.md).
 """
 
 from heapq import heappop, heappush
@@ -10,31 +10,31 @@ __all__ = ["DelaySlots"]
 
 
 class DelaySlots:
-    """Places taken by delayed requests, by release time; all operations are given times of one clock."""
+    """Counts the slots in use by release time; all times are of one clock."""
 
-    __slots__ = ("_departures", "_places", "taken")
+    __slots__ = ("_counts", "_releases", "taken")
 
     def __init__(self) -> None:
         self.taken = 0
-        """How many requests are delayed, as of the last call of `free`."""
-        self._places: dict[float, int] = {}
-        self._departures: list[float] = []
+        """The number of delayed requests, as of the last call of `free`."""
+        self._counts: dict[float, int] = {}
+        self._releases: list[float] = []
 
     def take(self, release: float) -> None:
-        """Take a place until `release`."""
-        if release not in self._places:
-            heappush(self._departures, release)
-        self._places[release] = self._places.get(release, 0) + 1
+        """Take a slot until `release`."""
+        if release not in self._counts:
+            heappush(self._releases, release)
+        self._counts[release] = self._counts.get(release, 0) + 1
         self.taken += 1
 
     def leave(self, release: float) -> None:
-        """Free a place that was taken until `release`; does nothing where its time has come."""
-        if self._places.get(release, 0) > 0:
-            self._places[release] -= 1
+        """Free a slot that was taken until `release`; does nothing after that time."""
+        if self._counts.get(release, 0) > 0:
+            self._counts[release] -= 1
             self.taken -= 1
 
     def free(self, now: float) -> None:
-        """Free the places whose time has come."""
-        departures = self._departures
-        while departures and departures[0] <= now:
-            self.taken -= self._places.pop(heappop(departures))
+        """Free the slots whose release time has come."""
+        releases = self._releases
+        while releases and releases[0] <= now:
+            self.taken -= self._counts.pop(heappop(releases))

@@ -1,7 +1,7 @@
-"""Frames to messages and back, as smockron.txt (Low-Level Proto) has them; byte-exact.
+"""Encode and decode the messages of smockron.txt (Low-Level Proto), byte for byte.
 
-This file knows nothing of sockets. A message is a list of frames, each `bytes`; an instant inside headgate is a float
-in seconds, on the wire an ASCII decimal number of milliseconds, rounded up when written: never early.
+This module opens no socket. A message is a list of frames, each `bytes`. An instant is a float in seconds; on the wire
+it is an ASCII decimal number of milliseconds, rounded up, so that no hold ends early.
 """
 
 import math
@@ -26,29 +26,29 @@ __all__ = [
 ]
 
 MAX_CONTROL_FRAME = 255
-"""Bytes in the longest frame of a control message: an existing gatekeeper reads no longer one (DESIGN.md §4)."""
+"""Maximum bytes of a frame in a control message: an existing gatekeeper does not read longer ones."""
 
 STATUSES = {status.value.encode(): status for status in Status}
-"""Frame 1 of an accounting message to its meaning."""
+"""The status by frame 1 of an accounting message."""
 
 _DELAY_UNTIL = b"DELAY_UNTIL"
 _DECIMAL = re.compile(rb"-?[0-9]{1,30}(?:\.[0-9]{0,30})?")
-# A float near 1.7e9 s is a multiple of 0.24 us. An instant that close to a whole millisecond is that millisecond:
-# what is left over came from a sum or from the conversion, and rounding it up would add a millisecond.
-_DUST = 0.001
+# A float near 1.7e9 s is a multiple of 0.24 us. An instant that close to a whole millisecond is that millisecond: the
+# difference is an error of a sum or of the conversion, and rounding up would add a millisecond.
+_ROUNDING_ERROR = 0.001
 
 
 def to_milliseconds(instant: float) -> int:
-    """Give `instant`, seconds, in whole milliseconds: rounded up, save for a float's dust. It must be finite."""
+    """Convert `instant`, finite seconds, to whole milliseconds, rounded up except for floating-point error."""
     milliseconds = instant * 1_000.0
     nearest = round(milliseconds)
-    return nearest if abs(milliseconds - nearest) <= _DUST else math.ceil(milliseconds)
+    return nearest if abs(milliseconds - nearest) <= _ROUNDING_ERROR else math.ceil(milliseconds)
 
 
 def from_milliseconds(frame: bytes) -> float:
-    """Read a timestamp frame, "milliseconds since 1970, formatted as ASCII decimal", into seconds.
+    """Parse a timestamp frame, "milliseconds since 1970, formatted as ASCII decimal", into seconds.
 
-    A fraction of a millisecond is read. Raises `WireError` for anything that is not a finite decimal.
+    A fraction of a millisecond is kept. Raises `WireError` for anything that is not a finite decimal.
     """
     if frame.isdigit() and len(frame) <= 15:
         return int(frame) / 1_000.0
@@ -58,9 +58,9 @@ def from_milliseconds(frame: bytes) -> float:
 
 
 def topic(domain: str) -> bytes:
-    """Give frame 0 for `domain`: "encoded with a trailing null", which makes it usable as a pubsub key.
+    """Return frame 0 for `domain`: "encoded with a trailing null", which makes it usable as a pubsub key.
 
-    Raises `WireError` for a domain with a NUL in it: "domains should not contain nulls in their names".
+    Raises `WireError` for a domain that contains NUL: "domains should not contain nulls in their names".
     """
     if "\0" in domain:
         raise WireError(f"invalid domain name {domain!r}: contains NUL")
@@ -68,12 +68,12 @@ def topic(domain: str) -> bytes:
 
 
 def domain_of(frame: bytes) -> str:
-    """Read frame 0; one without its trailing NUL is accepted, as the original accepts it."""
+    """Decode frame 0; the trailing NUL is optional, as in the original."""
     return frame.removesuffix(b"\0").decode("utf-8", "surrogateescape")
 
 
 def encode_accounting(accounting: Accounting) -> list[bytes]:
-    """Give the six frames of an accounting message. Raises `WireError` for a domain that cannot be a topic."""
+    """Encode the six frames of an accounting message. Raises `WireError` for a domain that cannot be a topic."""
     delayed = accounting.status is Status.DELAYED
     return [
         topic(accounting.domain),
@@ -87,10 +87,10 @@ def encode_accounting(accounting: Accounting) -> list[bytes]:
 
 
 def decode_accounting(frames: Sequence[bytes]) -> Accounting:
-    """Read an accounting message from five frames or more; from the seventh on they are ignored.
+    """Decode an accounting message of at least five frames; from the seventh on they are ignored.
 
-    What a REJECTED message's hold ended with is not on the wire: its `release` reads as `received`. Raises
-    `WireError` for fewer frames, an unknown status, or a timestamp that is not a finite decimal or is missing.
+    The end of the hold of a REJECTED message is not on the wire: its `release` is `received`. Raises `WireError` for
+    fewer frames, an unknown status, or a missing or invalid timestamp.
     """
     if len(frames) < 5:
         raise WireError(f"an accounting message must have at least 5 frames, got {len(frames)}")
@@ -104,9 +104,9 @@ def decode_accounting(frames: Sequence[bytes]) -> Accounting:
 
 
 def encode_control(control: DelayUntil) -> list[bytes]:
-    """Give the four frames of a DELAY_UNTIL message.
+    """Encode the four frames of a DELAY_UNTIL message.
 
-    Raises `WireError` when a frame would be longer than `MAX_CONTROL_FRAME` bytes: no gatekeeper could read it.
+    Raises `WireError` if a frame is longer than `MAX_CONTROL_FRAME` bytes.
     """
     frames = [topic(control.domain), _DELAY_UNTIL, control.identifier, b"%d" % to_milliseconds(control.release)]
     if len(max(frames, key=len)) > MAX_CONTROL_FRAME:
@@ -117,7 +117,7 @@ def encode_control(control: DelayUntil) -> list[bytes]:
 
 
 def decode_control(frames: Sequence[bytes]) -> DelayUntil:
-    """Read a DELAY_UNTIL message; arguments after the first are ignored. Raises `WireError` for anything else."""
+    """Decode a DELAY_UNTIL message; arguments after the first are ignored. Raises `WireError` for anything else."""
     if len(frames) < 4:
         raise WireError(f"a control message must have at least 4 frames, got {len(frames)}")
     if frames[1] != _DELAY_UNTIL:

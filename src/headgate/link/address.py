@@ -1,7 +1,7 @@
-"""The two addresses of the bus, from the one an operator writes.
+"""The two endpoints of the bus, from the one address that is configured.
 
-This file knows nothing of sockets. Accounting goes to the port that is named, 10004 when none is, and control comes
-from the next one (smockron.txt, Low-Level Proto: "master tcp:10004 SUB", "master tcp:10005 PUB").
+This module opens no socket. Accounting uses the given port, 10004 by default, and control the next port (smockron.txt,
+Low-Level Proto: "master tcp:10004 SUB", "master tcp:10005 PUB").
 """
 
 import ipaddress
@@ -14,7 +14,7 @@ from headgate.errors import ConfigurationError
 __all__ = ["DEFAULT_PORT", "Endpoints", "endpoints"]
 
 DEFAULT_PORT = 10004
-"""Where a master listens for accounting when no port is named; its control port is the next one."""
+"""Default port for accounting; control uses the next port."""
 
 _CONTROL = ".control"
 _ADDRESS = re.compile(r"(?:(?P<scheme>[a-z]+)://)?(?P<rest>\S+)")
@@ -22,18 +22,18 @@ _HOST_PORT = re.compile(r"(?P<host>\[[0-9A-Za-z:.%_-]+\]|[^\s\[\]/:;,@]+)(?::(?P
 
 
 class Endpoints(NamedTuple):
-    """What ZeroMQ binds or connects to, as ZeroMQ writes it."""
+    """The endpoints that ZeroMQ binds or connects to."""
 
     accounting: str
     control: str
 
 
 def endpoints(address: str) -> Endpoints:
-    """Read ``HOST``, ``HOST:PORT``, ``tcp://HOST:PORT``, ``ipc://PATH`` or ``inproc://NAME``.
+    """Parse ``HOST``, ``HOST:PORT``, ``tcp://HOST:PORT``, ``ipc://PATH`` or ``inproc://NAME``.
 
-    An IPv6 host stands in brackets when a port follows. Port 0 stays 0 for both: whoever binds chooses. The control
-    address of a path or name is that path or name with ".control" after it. Raises `ConfigurationError`, which quotes
-    the address and shows one that works.
+    An IPv6 host needs brackets if a port follows. Port 0 stays 0 for both: the system chooses the ports when they are
+    bound. The control endpoint of a path or name has ".control" appended. Raises `ConfigurationError` with the address
+    and an example.
     """
     match = _ADDRESS.fullmatch(address)
     scheme, rest = (match["scheme"] or "tcp", match["rest"]) if match else ("", "")
@@ -41,7 +41,7 @@ def endpoints(address: str) -> Endpoints:
         return Endpoints(f"{scheme}://{rest}", f"{scheme}://{rest}{_CONTROL}")
     found = _HOST_PORT.fullmatch(_bracketed(rest)) if scheme == "tcp" else None
     port = int(found["port"] or DEFAULT_PORT) if found else -1
-    if found is None or not 0 <= port < 65535 or not is_host(found["host"]):  # control needs the port after it
+    if found is None or not 0 <= port < 65535 or not is_host(found["host"]):  # control needs the next port
         raise ConfigurationError(
             f"invalid master address {address!r}; expected one such as 'tcp://127.0.0.1:{DEFAULT_PORT}'"
         )
@@ -50,7 +50,7 @@ def endpoints(address: str) -> Endpoints:
 
 
 def _bracketed(rest: str) -> str:
-    """Put brackets around a bare IPv6 address: its last group is no port."""
+    """Add brackets to a bare IPv6 address: its last group is not a port."""
     try:
         ipaddress.IPv6Address(rest)
     except ValueError:

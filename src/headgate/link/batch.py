@@ -1,7 +1,7 @@
 """Batched accounting: many records of one domain in one message.
 
-This file knows nothing of sockets. A batch is two frames: the domain's batch topic, and a msgpack array of at most
-`MOST_RECORDS` records, each an array of five that stands for frames 1 to 5 of the document's accounting message:
+This module opens no socket. A batch is two frames: the domain's batch topic, and a msgpack array of at most
+`MAX_RECORDS` records, each an array of five that stands for frames 1 to 5 of the document's accounting message:
 status (0 accepted, 1 delayed, 2 rejected), identifier (bin), received and delayed (integer milliseconds since 1970;
 delayed is 0 unless the status is 1) and log info (bin). docs/reference/wire.md has the layout and the negotiation.
 """
@@ -18,79 +18,79 @@ from headgate.release import Status
 
 __all__ = [
     "BATCH",
-    "MOST_LOGINFO",
-    "MOST_RECORDS",
+    "MAX_LOGINFO_SIZE",
+    "MAX_RECORDS",
     "STATUS_OF",
-    "Record",
+    "AccountingRecord",
     "batch_topic",
     "decode_batch",
     "encode_batch",
-    "record_of",
+    "to_record",
 ]
 
 BATCH = b"\0headgate.batch.1\0"
-"""What every batch topic begins with: no domain can, since "domains should not contain nulls in their names"."""
+"""The prefix of every batch topic. No domain has it, since "domains should not contain nulls in their names"."""
 
-MOST_RECORDS = 256
-"""Records in the largest batch; a larger one is not read at all."""
+MAX_RECORDS = 256
+"""Maximum records in a batch; a larger one is dropped."""
 
-MOST_LOGINFO = 255
-"""Bytes of log info that are sent, so that a full queue stays small."""
+MAX_LOGINFO_SIZE = 255
+"""Maximum bytes of log info sent, so that a full queue stays small."""
 
 STATUS_OF = (Status.ACCEPTED, Status.DELAYED, Status.REJECTED)
-"""A record's first item to its meaning."""
+"""The status by the first item of a record."""
 
-Record = tuple[Literal[0, 1, 2], bytes, int, int, bytes]
+AccountingRecord = tuple[Literal[0, 1, 2], bytes, int, int, bytes]
 """Status, identifier, received, delayed, log info."""
 
 _encoder = msgspec.msgpack.Encoder()
-_records = msgspec.msgpack.Decoder(Annotated[list[Record], msgspec.Meta(max_length=MOST_RECORDS)])
-_pieces = msgspec.msgpack.Decoder(Annotated[list[msgspec.Raw], msgspec.Meta(max_length=MOST_RECORDS)])
-_record = msgspec.msgpack.Decoder(Record)
+_records = msgspec.msgpack.Decoder(Annotated[list[AccountingRecord], msgspec.Meta(max_length=MAX_RECORDS)])
+_pieces = msgspec.msgpack.Decoder(Annotated[list[msgspec.Raw], msgspec.Meta(max_length=MAX_RECORDS)])
+_record = msgspec.msgpack.Decoder(AccountingRecord)
 
 
 def batch_topic(domain: str) -> bytes:
-    """Give the first frame of a batch for `domain`. Raises `WireError` for a domain with a NUL in it."""
+    """Return the first frame of a batch for `domain`. Raises `WireError` for a domain with a NUL in it."""
     return BATCH + topic(domain)
 
 
-def record_of(accounting: Accounting) -> Record:
-    """Give the record that stands for an accounting message; log info is cut at `MOST_LOGINFO`."""
-    loginfo = accounting.loginfo[:MOST_LOGINFO]
+def to_record(accounting: Accounting) -> AccountingRecord:
+    """Return the record of an accounting message, with log info cut to `MAX_LOGINFO_SIZE`."""
+    loginfo = accounting.loginfo[:MAX_LOGINFO_SIZE]
     received = to_milliseconds(accounting.received)
     if accounting.status is Status.DELAYED:
         return (1, accounting.identifier, received, to_milliseconds(accounting.release), loginfo)
     return (0 if accounting.status is Status.ACCEPTED else 2, accounting.identifier, received, 0, loginfo)
 
 
-def encode_batch(records: Iterable[Record]) -> bytes:
-    """Give the second frame of a batch; who calls it keeps to `MOST_RECORDS`."""
+def encode_batch(records: Iterable[AccountingRecord]) -> bytes:
+    """Return the second frame of a batch; the caller passes at most `MAX_RECORDS`."""
     return _encoder.encode(list(records))
 
 
-def decode_batch(payload: bytes) -> tuple[list[Record], int]:
-    """Give the records of a batch, and how many more of it were no records and are left out.
+def decode_batch(payload: bytes) -> tuple[list[AccountingRecord], int]:
+    """Return the records of a batch, and the number of malformed records, which are left out.
 
-    Raises `WireError` for a payload that is no array of at most `MOST_RECORDS` items: nothing of it is kept, and of
-    one too long nothing but its head is read.
+    Raises `WireError` for a payload that is not an array of at most `MAX_RECORDS` items; of a longer one only the head
+    is read.
     """
     try:
         return _records.decode(payload), 0
     except msgspec.ValidationError:
-        return _salvaged(payload)
+        return _decode_each(payload)
     except (msgspec.DecodeError, RecursionError) as error:
         raise WireError(f"invalid batch: not msgpack ({error}); see docs/reference/wire.md") from None
 
 
-def _salvaged(payload: bytes) -> tuple[list[Record], int]:
-    """Read a batch record by record, so that one that is off costs only itself."""
+def _decode_each(payload: bytes) -> tuple[list[AccountingRecord], int]:
+    """Decode a batch record by record, to leave out only the malformed ones."""
     try:
         pieces = _pieces.decode(payload)
-    except (msgspec.DecodeError, RecursionError) as error:  # msgspec follows what is nested as deep as Python allows
+    except (msgspec.DecodeError, RecursionError) as error:  # msgspec recurses into nested values up to Python's limit
         raise WireError(
-            f"invalid batch: expected an array of at most {MOST_RECORDS} records ({error}); see docs/reference/wire.md"
+            f"invalid batch: expected an array of at most {MAX_RECORDS} records ({error}); see docs/reference/wire.md"
         ) from None
-    records: list[Record] = []
+    records: list[AccountingRecord] = []
     for piece in pieces:
         try:
             records.append(_record.decode(piece))

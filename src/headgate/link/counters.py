@@ -1,7 +1,4 @@
-"""What the two sides of the bus count.
-
-This file knows nothing of sockets.
-"""
+"""Counters of the two ends of the bus."""
 
 import msgspec
 
@@ -9,24 +6,24 @@ __all__ = ["GatekeeperCounters", "MasterCounters"]
 
 
 class MasterCounters(msgspec.Struct):
-    """What a master's bus has seen since the start."""
+    """Counters of a master since its start."""
 
     accounted: int = 0
-    """Accounting messages and records that were read, those for unknown domains included."""
+    """Accounting messages and records read, including those for unknown domains."""
     batches: int = 0
-    """Batches among them."""
+    """Batches read."""
     too_short: int = 0
     """Messages of fewer than five frames; dropped."""
     unknown_status: int = 0
-    """Messages whose status is none of the document's; dropped."""
+    """Messages with an unknown status; dropped."""
     bad_timestamp: int = 0
-    """Messages without a finite decimal where a timestamp belongs; dropped."""
+    """Messages with an invalid timestamp; dropped."""
     bad_record: int = 0
-    """Records of batches that are no records; dropped."""
+    """Malformed records of batches; dropped."""
     bad_batch: int = 0
-    """Batches that cannot be read at all; dropped."""
+    """Malformed batches; dropped."""
     too_long: int = 0
-    """Messages whose identifier fits no control message; dropped, so that nothing is kept that cannot be said."""
+    """Messages whose identifier is too long for a control message; dropped."""
     excess_frames: int = 0
     """Frames from the seventh on; ignored."""
     controls: int = 0
@@ -34,23 +31,23 @@ class MasterCounters(msgspec.Struct):
     resent: int = 0
     """Controls published again for a new subscription."""
     subscriptions: int = 0
-    """Subscriptions heard."""
+    """Subscriptions received."""
 
 
 class GatekeeperCounters(msgspec.Struct):
-    """What a gatekeeper's bus has seen since the start."""
+    """Counters of a gatekeeper's link since its start."""
 
     sent: int = 0
-    """Verdicts that went to a master."""
+    """Verdicts sent to a master."""
     batches: int = 0
-    """Batches they went in."""
+    """Batches sent."""
     unheard: int = 0
-    """Verdicts dropped because no master listens."""
+    """Verdicts dropped because no master is subscribed."""
     dropped: int = 0
-    """Verdicts dropped because a queue is full: the master is slow, or the link is not driven."""
+    """Verdicts dropped because a queue is full: the master is slow, or the link was not started."""
     too_long: int = 0
-    """Verdicts dropped because of an identifier no control could ever name."""
+    """Verdicts dropped because the identifier is too long for a control message."""
     controls: int = 0
     """Controls obeyed."""
     malformed: int = 0
-    """Messages on the control socket that are no controls; dropped."""
+    """Malformed control messages; dropped."""

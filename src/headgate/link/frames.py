@@ -1,9 +1,9 @@
-"""Messages out of a run of frames.
+"""Split a run of frames into messages.
 
-This file knows nothing of sockets. Asking ZeroMQ after each frame whether its message goes on costs more than
-reading it. So a master, on its fast path, asks twice a message and lets the frames' looks tell the rest; whatever
-does not look like an accounting message is read on to a known end and comes here as a run: one message or several, of
-which at least one is malformed.
+This module opens no socket. Asking ZeroMQ after each frame whether the message continues costs more than reading the
+frame. So the fast path of a master asks only twice for each message, and accepts a message by the values of its frames.
+Other frames are read on to a known end of a message and split here: the run is one message or several, of which at
+least one is malformed.
 """
 
 from collections.abc import Container, Iterator, Sequence
@@ -11,14 +11,14 @@ from collections.abc import Container, Iterator, Sequence
 from headgate.limit.wire import STATUSES
 from headgate.link.batch import BATCH
 
-__all__ = ["messages_in"]
+__all__ = ["split_messages"]
 
 
-def messages_in(run: Sequence[bytes], topics: Container[bytes], *, whole: int = 1) -> Iterator[Sequence[bytes]]:
-    """Cut a run of frames, of which the first `whole` are known to belong together, into messages.
+def split_messages(run: Sequence[bytes], topics: Container[bytes], *, whole: int = 1) -> Iterator[Sequence[bytes]]:
+    """Split a run of frames into messages; the first `whole` frames belong to one message.
 
-    One begins at the topic of a batch, and where a topic, known or ending in NUL, is followed by a status. So a
-    message that is too short costs only itself, and never a frame of the one behind it.
+    A message starts at the topic of a batch, and at a topic (known, or ending in NUL) that a status follows. So a
+    message that is too short never takes a frame of the next message.
     """
     start = 0
     for at in range(whole, len(run) - 1):

@@ -1,9 +1,9 @@
-"""The bus side of a gatekeeper: accounting out, controls in.
+"""A gatekeeper's link to its master: it sends accounting and receives controls.
 
-This file knows nothing of requests. "Both are physically outgoing from the gatekeeper": an XPUB socket, whose peer's
-subscriptions say whether a master is there and whether it reads batches, and a SUB socket that hears the domains.
-Nothing here waits for a master: what cannot be sent at once is dropped and counted ("accounting messages from the
-gatekeepers will be dropped", smockron.txt, Fault-Tolerance).
+This module does not know requests. "Both are physically outgoing from the gatekeeper": an XPUB socket, which receives
+the subscriptions of masters (whether one is connected, and whether it reads batches), and a SUB socket that subscribes
+to the domains. No call waits for a master: messages that cannot be sent at once are dropped and counted ("accounting
+messages from the gatekeepers will be dropped", smockron.txt, Fault-Tolerance).
 """
 
 import asyncio
@@ -19,22 +19,24 @@ import zmq
 from headgate.errors import WireError
 from headgate.limit.accounting import Accounting, DelayUntil
 from headgate.limit.wire import MAX_CONTROL_FRAME, decode_control, encode_accounting, topic
-from headgate.link.batch import MOST_LOGINFO, MOST_RECORDS, Record, batch_topic, encode_batch, record_of
+from headgate.link.batch import MAX_LOGINFO_SIZE, MAX_RECORDS, AccountingRecord, batch_topic, encode_batch, to_record
 from headgate.link.counters import GatekeeperCounters
-from headgate.link.hearing import AccountingMode, Hearing
-from headgate.link.sockets import NOBLOCK, SNDMORE, connected, descriptor, let_go, opened
+from headgate.link.sockets import NOBLOCK, SNDMORE, close_sockets, connect_pair, file_descriptor, open_socket
+from headgate.link.subscriptions import AccountingMode, Subscriptions
 
-__all__ = ["GatekeeperLink", "Obeys"]
+__all__ = ["GatekeeperLink", "ControlHandler"]
 
-_LINGER = 0.005
-_MOST_A_TURN = 256
-_MOST_FRAMES = 8
-_LARGEST_CONTROL = 4_096
-_BATCH_QUEUE = 256
+_BATCH_DELAY = 0.005
+"""Seconds that the first verdict of a batch waits for more."""
+_MAX_MESSAGES = 256
+"""Messages received per turn of the event loop."""
+_MAX_FRAMES = 8
+_MAX_CONTROL_SIZE = 4_096
+_MAX_QUEUED_BATCHES = 256
 
 
-class Obeys(Protocol):
-    """Whom controls are for: a gatekeeper, or something that locks around one."""
+class ControlHandler(Protocol):
+    """The receiver of controls: a gatekeeper, or a wrapper that locks around one."""
 
     def obey(self, control: DelayUntil, /) -> None:
         """Hold an identifier until a release time."""
@@ -42,12 +44,12 @@ class Obeys(Protocol):
 
 
 class GatekeeperLink:
-    """A gatekeeper's two sockets; its `account` is what a `Gatekeeper` is given, its controls go where `attach` says.
+    """The two sockets of a gatekeeper. Give its `account` to the `Gatekeeper`, and the gatekeeper to its `attach`.
 
-    `address` is the master's (see `headgate.link.address.endpoints`), which need not be there. `domains` are those
-    this gatekeeper has traffic for. At most `max_queue` verdicts wait here, and as many in ZeroMQ, when the master is
-    slow. One of `start` (an event loop) and `start_thread` drives it, in the process that made it. An ``inproc://``
-    address needs the `context` its master uses. Raises `ConfigurationError` for an address that is none.
+    `address` is the master's (see `headgate.link.address.endpoints`), which need not be running. `domains` are those
+    that this gatekeeper has traffic for. If the master is slow, at most `max_queue` verdicts are queued here, and as
+    many in ZeroMQ. Call `start` (with an event loop) or `start_thread` in the process that created the link. An
+    ``inproc://`` address needs the `context` of its master. Raises `ConfigurationError` for an invalid address.
     """
 
     def __init__(
@@ -60,11 +62,11 @@ class GatekeeperLink:
         context: "zmq.Context[zmq.Socket[bytes]] | None" = None,
     ) -> None:
         self.counters = GatekeeperCounters()
-        """What happened so far."""
-        self._hearing = Hearing(domains, accounting)
+        """The counters since the start."""
+        self._subscriptions = Subscriptions(domains, accounting)
         self._max_queue = max_queue
         self._waiting: deque[Accounting] = deque()
-        self._obeys: Obeys | None = None
+        self._handler: ControlHandler | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._again: asyncio.Handle | None = None
@@ -72,47 +74,47 @@ class GatekeeperLink:
         self._asleep = self._stopping = False
         self._own_context = context is None
         self._context = zmq.Context() if context is None else context
-        self._accounting = opened(self._context, zmq.XPUB, queue=max_queue, largest=_LARGEST_CONTROL)
-        self._control = opened(self._context, zmq.SUB, queue=max_queue, largest=_LARGEST_CONTROL)
-        # A full queue is told, so that it can be counted.
+        self._accounting = open_socket(self._context, zmq.XPUB, queue=max_queue, largest=_MAX_CONTROL_SIZE)
+        self._control = open_socket(self._context, zmq.SUB, queue=max_queue, largest=_MAX_CONTROL_SIZE)
+        # Report a full queue, so that it can be counted.
         self._accounting.setsockopt(zmq.XPUB_NODROP, 1)
-        # Each peer's subscriptions are told, and their end: a master that goes takes what it could read with it.
+        # Report each peer's subscriptions and their end, so that those of a master that stops are removed.
         self._accounting.setsockopt(zmq.XPUB_VERBOSER, 1)
         self._accounting.setsockopt(zmq.IMMEDIATE, 1)
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        for name in self._hearing.ways:
+        for name in self._subscriptions.encodings:
             self._control.subscribe(topic(name))
         try:
-            self.endpoints = connected(self._accounting, self._control, address)
+            self.endpoints = connect_pair(self._accounting, self._control, address)
             """What the two sockets are connected to."""
         except BaseException:
             self._close_sockets()
             raise
 
     @property
-    def heard(self) -> bool:
-        """Whether a master listens to every domain now."""
-        return "unheard" not in self._hearing.ways.values()
+    def has_master(self) -> bool:
+        """Whether a master subscribes to every domain."""
+        return "unheard" not in self._subscriptions.encodings.values()
 
-    def attach(self, obeys: Obeys) -> None:
-        """Say whom controls are for; before `start`, so that none is missed."""
-        self._obeys = obeys
+    def attach(self, obeys: ControlHandler) -> None:
+        """Set the receiver of controls; call it before `start`, so that none is lost."""
+        self._handler = obeys
 
-    def change(self, domains: Iterable[str]) -> None:
-        """Carry the accounting and the controls of other domains from now on; what waits is sent first.
+    def set_domains(self, domains: Iterable[str]) -> None:
+        """Replace the domains; queued verdicts are sent first.
 
-        To be called where `start` was: in the event loop.
+        Call it in the event loop that was passed to `start`.
         """
         self._flush()
-        before = set(self._hearing.ways)
-        self._hearing.change(domains)
-        for name in before - set(self._hearing.ways):
+        before = set(self._subscriptions.encodings)
+        self._subscriptions.set_domains(domains)
+        for name in before - set(self._subscriptions.encodings):
             self._control.unsubscribe(topic(name))
-        for name in set(self._hearing.ways) - before:
+        for name in set(self._subscriptions.encodings) - before:
             self._control.subscribe(topic(name))
 
-    def account(self, accounting: Accounting, now: float) -> None:  # noqa: ARG002 - as every place accounting goes to
-        """Take a verdict to the master, soon; never waits, never raises. The answer comes as a control, later."""
+    def account(self, accounting: Accounting, now: float) -> None:  # noqa: ARG002 - the signature of `Account`
+        """Queue a verdict for the master. Never waits, never raises. The response is a control, received later."""
         waiting = self._waiting
         if len(waiting) >= self._max_queue:
             self.counters.dropped += 1
@@ -120,51 +122,51 @@ class GatekeeperLink:
         waiting.append(accounting)
         if self._asleep:
             self._asleep = False
-            self._rouse()
-        elif len(waiting) == MOST_RECORDS and self._loop is not None:
+            self._schedule_flush()
+        elif len(waiting) == MAX_RECORDS and self._loop is not None:
             self._set_alarm(0.0)
 
-    # -- what drives it ------------------------------------------------------------------------------------------
+    # -- event loop and thread -----------------------------------------------------------------------------------
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Work from an event loop until `close`."""
+        """Serve from an event loop until `close`."""
         self._loop = loop
         for socket in (self._accounting, self._control):
-            loop.add_reader(descriptor(socket), self._wake)
-        self._flush_and_wake()
+            loop.add_reader(file_descriptor(socket), self._wake)
+        self._flush_and_receive()
 
     def start_thread(self) -> None:
-        """Work from a thread of its own until `close`; `account` may then be called from any thread."""
+        """Serve from a new thread until `close`; `account` may then be called from any thread."""
         self._thread = threading.Thread(target=self._run, name="headgate-link", daemon=True)
         self._thread.start()
 
-    def _rouse(self) -> None:
-        """See to it that what waits is sent."""
+    def _schedule_flush(self) -> None:
+        """Have the queued verdicts sent."""
         if self._loop is None:
             with suppress(BlockingIOError):
                 os.write(self._wake_write, b"\0")
         else:
-            self._set_alarm(_LINGER if "batch" in self._hearing.ways.values() else 0.0)
+            self._set_alarm(_BATCH_DELAY if "batch" in self._subscriptions.encodings.values() else 0.0)
 
     def _set_alarm(self, seconds: float) -> None:
         assert self._loop is not None
         if self._alarm is not None:
             self._alarm.cancel()
-        self._alarm = self._loop.call_later(seconds, self._flush_and_wake)
+        self._alarm = self._loop.call_later(seconds, self._flush_and_receive)
 
-    def _flush_and_wake(self) -> None:
+    def _flush_and_receive(self) -> None:
         self._alarm = None
-        self._hear(_MOST_A_TURN)
+        self._receive_subscriptions(_MAX_MESSAGES)
         self._flush()
         self._asleep = True
-        self._wake()  # sending may have swallowed the news of a subscription
+        self._wake()  # sending may have consumed the event of a subscription
 
     def _wake(self) -> None:
-        """Take one turn in the event loop, and see to the next."""
+        """Run one turn in the event loop, and schedule the next if messages are waiting."""
         assert self._loop is not None
         if self._again is not None:
             self._again.cancel()
-        # A ZeroMQ descriptor becomes readable once, not for as long as something waits.
+        # A ZeroMQ descriptor signals new messages once, not for as long as messages are waiting.
         self._again = self._loop.call_soon(self._wake) if self.turn() else None
 
     def _run(self) -> None:
@@ -174,18 +176,18 @@ class GatekeeperLink:
         while not self._stopping:
             more = self.turn()
             self._asleep = not self._waiting
-            if self._waiting:  # looked at again: a verdict may have come between the two
+            if self._waiting:  # checked again: a verdict may have been queued in between
                 self._asleep = False
-            poller.poll(0 if more else None if self._asleep else int(_LINGER * 1_000))
+            poller.poll(0 if more else None if self._asleep else int(_BATCH_DELAY * 1_000))
             woken = False
             with suppress(BlockingIOError):
                 woken = bool(os.read(self._wake_read, 4_096))
-            if not woken:  # the first verdict in a while waits for company
+            if not woken:  # after a pause, the first verdict waits for more
                 self._flush()
         self._close_sockets()
 
     def close(self) -> None:
-        """Let go of the loop or thread and of the sockets; what waits is dropped. Twice is once."""
+        """Stop the thread or leave the loop, and close the sockets; drop queued verdicts. Can be called twice."""
         self._asleep = False
         for handle in (self._alarm, self._again):
             if handle is not None:
@@ -200,64 +202,64 @@ class GatekeeperLink:
     def _close_sockets(self) -> None:
         if self._accounting.closed:
             return
-        let_go((self._accounting, self._control), self._loop)
+        close_sockets((self._accounting, self._control), self._loop)
         if self._own_context:
             self._context.term()
         os.close(self._wake_read)
         os.close(self._wake_write)
 
     def turn(self) -> bool:
-        """Hear controls and subscriptions, within bounds; say whether more wait now."""
-        return self._receive(_MOST_A_TURN) | self._hear(_MOST_A_TURN)
+        """Receive a limited number of controls and subscriptions; return whether more are waiting."""
+        return self._receive_controls(_MAX_MESSAGES) | self._receive_subscriptions(_MAX_MESSAGES)
 
     # -- accounting ----------------------------------------------------------------------------------------------
 
     def _flush(self) -> None:
-        """Send all that waits, each the way its domain's master reads it."""
+        """Send all queued verdicts, each in the encoding of its domain."""
         waiting, counters = self._waiting, self.counters
-        batches: dict[str, list[Record]] = {}
+        batches: dict[str, list[AccountingRecord]] = {}
         for _ in range(len(waiting)):
             accounting = waiting.popleft()
-            way = self._hearing.ways.get(accounting.domain, "unheard")
-            if way == "unheard":
+            encoding = self._subscriptions.encodings.get(accounting.domain, "unheard")
+            if encoding == "unheard":
                 counters.unheard += 1
             elif len(accounting.identifier) > MAX_CONTROL_FRAME:
                 counters.too_long += 1
-            elif way == "frames":
+            elif encoding == "frames":
                 *frames, loginfo = encode_accounting(accounting)
-                self._send([*frames, loginfo[:MOST_LOGINFO]], records=1)
+                self._send([*frames, loginfo[:MAX_LOGINFO_SIZE]], records=1)
             else:
                 records = batches.setdefault(accounting.domain, [])
-                records.append(record_of(accounting))
-                if len(records) == MOST_RECORDS:
+                records.append(to_record(accounting))
+                if len(records) == MAX_RECORDS:
                     self._send_batch(accounting.domain, batches.pop(accounting.domain))
         for domain, records in batches.items():
             self._send_batch(domain, records)
 
-    def _send_batch(self, domain: str, records: list[Record]) -> None:
+    def _send_batch(self, domain: str, records: list[AccountingRecord]) -> None:
         self.counters.batches += self._send([batch_topic(domain), encode_batch(records)], records=len(records))
 
     def _send(self, frames: list[bytes], *, records: int) -> bool:
-        """Send one message now or never; say which."""
+        """Send a message, or drop it if the queue is full; return whether it was sent."""
         send = self._accounting.send
         try:
             for frame in frames[:-1]:
                 send(frame, SNDMORE)
             send(frames[-1], NOBLOCK)
-        except zmq.Again:  # only ever at the first frame: ZeroMQ has room for a whole message, or for none
+        except zmq.Again:  # raised at the first frame only: ZeroMQ has room for a whole message, or for none
             self.counters.dropped += records
             return False
         self.counters.sent += records
         return True
 
-    def _hear(self, most: int) -> bool:
-        """Take up to `most` subscriptions; say whether more may wait."""
+    def _receive_subscriptions(self, limit: int) -> bool:
+        """Receive up to `limit` subscriptions; return whether more may be waiting."""
         try:
-            for _ in range(most):
-                self._hearing.hear(self._accounting.recv(NOBLOCK))
-                # A batch is many records: fewer of them make a queue as long.
-                batch = "batch" in self._hearing.ways.values()
-                queue = min(self._max_queue, _BATCH_QUEUE) if batch else self._max_queue
+            for _ in range(limit):
+                self._subscriptions.update(self._accounting.recv(NOBLOCK))
+                # A batch is many records: the queue holds fewer of them.
+                batch = "batch" in self._subscriptions.encodings.values()
+                queue = min(self._max_queue, _MAX_QUEUED_BATCHES) if batch else self._max_queue
                 self._accounting.setsockopt(zmq.SNDHWM, queue)
         except zmq.Again:
             return False
@@ -265,31 +267,31 @@ class GatekeeperLink:
 
     # -- controls ------------------------------------------------------------------------------------------------
 
-    def _receive(self, most: int) -> bool:
-        """Take up to `most` controls; say whether more may wait."""
+    def _receive_controls(self, limit: int) -> bool:
+        """Receive up to `limit` controls; return whether more may be waiting."""
         try:
-            for _ in range(most):
+            for _ in range(limit):
                 frames: list[bytes] = []
                 more = True
                 while more:
                     part = self._control.recv(NOBLOCK, copy=False)
                     more = part.more
-                    if len(frames) < _MOST_FRAMES:
+                    if len(frames) < _MAX_FRAMES:
                         frames.append(part.bytes)
-                self._take(frames)
+                self._obey(frames)
         except zmq.Again:
             return False
         return True
 
-    def _take(self, frames: list[bytes]) -> None:
+    def _obey(self, frames: list[bytes]) -> None:
         try:
             control = decode_control(frames)
         except WireError:
             self.counters.malformed += 1
             return
-        if control.domain not in self._hearing.ways:
+        if control.domain not in self._subscriptions.encodings:
             self.counters.malformed += 1
             return
         self.counters.controls += 1
-        if self._obeys is not None:
-            self._obeys.obey(control)
+        if self._handler is not None:
+            self._handler.obey(control)

@@ -1,7 +1,7 @@
-"""The bus side of a master: accounting in, controls out.
+"""A master's link to its gatekeepers: it receives accounting and publishes controls.
 
-This file knows nothing of rules. "Both are physically outgoing from the gatekeeper (bind() on the master […])": a SUB
-socket that hears every topic, and an XPUB socket, which tells who subscribes, on the port after it.
+This module does not know rules. "Both are physically outgoing from the gatekeeper (bind() on the master […])": a SUB
+socket that subscribes to every topic, and an XPUB socket, which receives subscriptions, on the next port.
 """
 
 import asyncio
@@ -13,29 +13,31 @@ from contextlib import suppress
 import zmq
 
 from headgate.limit.master import Master
+from headgate.link.accounting_receiver import AccountingReceiver
 from headgate.link.batch import BATCH
+from headgate.link.control_publisher import ControlPublisher
 from headgate.link.counters import MasterCounters
-from headgate.link.intake import Intake
-from headgate.link.outlet import Outlet
-from headgate.link.sockets import bound, descriptor, let_go, opened
+from headgate.link.sockets import bind_pair, close_sockets, file_descriptor, open_socket
 
 __all__ = ["MasterLink"]
 
 _QUEUE = 10_000
-_LARGEST_ACCOUNTING = 256 * 1024
-_LARGEST_SUBSCRIPTION = 1_024
-_MOST_A_TURN = 256
-_FORGET_EVERY = 0.1
-_FORGET_AT_ONCE = 1_000
+_MAX_ACCOUNTING_SIZE = 256 * 1024
+_MAX_SUBSCRIPTION_SIZE = 1_024
+_MAX_MESSAGES = 256
+"""Messages received per turn of the event loop."""
+_FORGET_INTERVAL = 0.1
+_MAX_EXAMINED = 1_000
+"""Histories examined per interval."""
 
 
 class MasterLink:
-    """A master's two sockets, bound from the start.
+    """The two sockets of a master, bound when the link is created.
 
     `address` names the accounting port (see `headgate.link.address.endpoints`); port 0 lets the system choose, and
-    `endpoints` says what it chose. One of `run` (its own thread or process) and `start` (an event loop) drives it;
-    `clock` gives seconds since 1970. An ``inproc://`` address needs the `context` its gatekeepers use. Raises
-    `LinkError`, which names the address, when it cannot be bound.
+    `endpoints` has the result. Call `run` (in a thread or process of its own) or `start` (with an event loop). `clock`
+    returns seconds since 1970. An ``inproc://`` address needs the `context` of its gatekeepers. Raises `LinkError` if
+    the address cannot be bound.
     """
 
     def __init__(
@@ -47,53 +49,53 @@ class MasterLink:
         context: "zmq.Context[zmq.Socket[bytes]] | None" = None,
     ) -> None:
         self.master = master
-        """The core that weighs."""
+        """The master that computes release times."""
         self.counters = MasterCounters()
-        """What happened so far."""
+        """The counters since the start."""
         self._clock = clock
         self._own_context = context is None
         self._context = zmq.Context() if context is None else context
-        self._accounting = opened(self._context, zmq.SUB, queue=_QUEUE, largest=_LARGEST_ACCOUNTING)
-        self._control = opened(self._context, zmq.XPUB, queue=_QUEUE, largest=_LARGEST_SUBSCRIPTION)
+        self._accounting = open_socket(self._context, zmq.SUB, queue=_QUEUE, largest=_MAX_ACCOUNTING_SIZE)
+        self._control = open_socket(self._context, zmq.XPUB, queue=_QUEUE, largest=_MAX_SUBSCRIPTION_SIZE)
         self._control.setsockopt(zmq.XPUB_VERBOSE, 1)
-        self._outlet = Outlet(self._control, master, self.counters, clock)
-        self._intake = Intake(self._accounting, master, self._outlet.publish, self.counters)
-        self._forget_at = time.monotonic() + _FORGET_EVERY
+        self._publisher = ControlPublisher(self._control, master, self.counters, clock)
+        self._receiver = AccountingReceiver(self._accounting, master, self._publisher.publish, self.counters)
+        self._forget_at = time.monotonic() + _FORGET_INTERVAL
         self._loop: asyncio.AbstractEventLoop | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._again: asyncio.Handle | None = None
         self._stopping = False
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        # "Master subscribes to "" (all messages)". A gatekeeper that sees the other one sends batches
-        # (docs/reference/wire.md).
+        # "Master subscribes to "" (all messages)". A gatekeeper that receives the other
+        # subscription sends batches (docs/reference/wire.md).
         for prefix in (BATCH, b""):
             self._accounting.subscribe(prefix)
         try:
-            self.endpoints = bound(self._accounting, self._control, address)
-            """What the two sockets are bound to."""
+            self.endpoints = bind_pair(self._accounting, self._control, address)
+            """The endpoints of the two sockets."""
         except BaseException:
             self.close()
             raise
 
-    def change(self, master: Master) -> None:
-        """Weigh with another master from now on; its holds are published, since they may differ."""
+    def set_master(self, master: Master) -> None:
+        """Replace the master; its holds are published, because they may differ."""
         self.master = master
-        self._intake.change(master)
-        self._outlet.change(master)
+        self._receiver.set_master(master)
+        self._publisher.set_master(master)
         if self._loop is not None:
             self._wake()
 
     def run(self, until: Callable[[], bool] = lambda: False) -> None:
-        """Serve until `stop` is called or `until`, asked once a turn, says so, in the thread that calls this."""
+        """Serve in this thread until `stop` is called or `until`, called once per turn, returns true."""
         poller = zmq.Poller()
         for source in (self._accounting, self._control, self._wake_read):
             poller.register(source, zmq.POLLIN)
         while not (self._stopping or until()):
             if not self.turn() and not until():
-                poller.poll(int(self._rest() * 1_000) + 1)
+                poller.poll(int(self._timeout() * 1_000) + 1)
 
     def stop(self) -> None:
-        """Make `run` return soon; from any thread, or a signal handler."""
+        """Make `run` return soon; can be called from any thread, or a signal handler."""
         self._stopping = True
         with suppress(BlockingIOError):
             os.write(self._wake_write, b"\0")
@@ -102,49 +104,49 @@ class MasterLink:
         """Serve from an event loop until `close`."""
         self._loop = loop
         for socket in (self._accounting, self._control):
-            loop.add_reader(descriptor(socket), self._wake)
+            loop.add_reader(file_descriptor(socket), self._wake)
         self._wake()
 
     def _wake(self) -> None:
-        """Take one turn in the event loop, and see to the next."""
+        """Run one turn in the event loop, and schedule the next."""
         assert self._loop is not None
         for handle in (self._again, self._alarm):
             if handle is not None:
                 handle.cancel()
         self._again = self._alarm = None
-        # A ZeroMQ descriptor becomes readable once, not for as long as something waits: what a turn leaves, and what
-        # sending has swallowed, is looked for again.
+        # A ZeroMQ descriptor signals new messages once, not for as long as messages are waiting: after a turn that left
+        # messages, the next one follows at once.
         if self.turn():
             self._again = self._loop.call_soon(self._wake)
         else:
-            self._alarm = self._loop.call_later(self._rest(), self._wake)
+            self._alarm = self._loop.call_later(self._timeout(), self._wake)
 
     def close(self) -> None:
-        """Let go of the loop, the sockets and the addresses; messages under way are dropped. Twice is once."""
+        """Leave the loop and close the sockets; messages in transit are dropped. Can be called twice."""
         if self._accounting.closed:
             return
         for handle in (self._again, self._alarm):
             if handle is not None:
                 handle.cancel()
-        let_go((self._accounting, self._control), self._loop)
+        close_sockets((self._accounting, self._control), self._loop)
         if self._own_context:
             self._context.term()
         os.close(self._wake_read)
         os.close(self._wake_write)
 
     def turn(self) -> bool:
-        """Do what waits, within bounds; say whether more waits now."""
+        """Handle a limited number of messages; return whether more are waiting."""
         now = self._clock()
-        more = self._intake.receive(_MOST_A_TURN, now)
+        more = self._receiver.receive(_MAX_MESSAGES, now)
         moment = time.monotonic()
         if moment >= self._forget_at:
-            self._forget_at = moment + _FORGET_EVERY
-            self.master.forget(now=now, most=_FORGET_AT_ONCE)
-        self._outlet.resend(moment)
-        # Last, since sending may have swallowed the news of a subscription.
-        return self._outlet.hear(_MOST_A_TURN) or more
+            self._forget_at = moment + _FORGET_INTERVAL
+            self.master.forget(now=now, most=_MAX_EXAMINED)
+        self._publisher.resend(moment)
+        # Last, because sending may have consumed the event of a subscription.
+        return self._publisher.receive_subscriptions(_MAX_MESSAGES) or more
 
-    def _rest(self) -> float:
-        """Seconds until something is due."""
+    def _timeout(self) -> float:
+        """Return the seconds until the next scheduled work."""
         moment = time.monotonic()
-        return max(0.0, min(self._forget_at, self._outlet.due()) - moment)
+        return max(0.0, min(self._forget_at, self._publisher.due()) - moment)

@@ -1,6 +1,6 @@
-"""Sockets of the bus with everything bounded, and the sentences about those that cannot be had.
+"""Open, bind and connect the sockets of the bus, with every queue and size limited.
 
-This file knows nothing of messages.
+This module does not know messages.
 """
 
 import asyncio
@@ -15,7 +15,16 @@ import zmq
 from headgate.errors import LinkError
 from headgate.link.address import Endpoints, endpoints
 
-__all__ = ["NOBLOCK", "SNDMORE", "Socket", "bound", "connected", "descriptor", "opened", "let_go"]
+__all__ = [
+    "NOBLOCK",
+    "SNDMORE",
+    "Socket",
+    "bind_pair",
+    "close_sockets",
+    "connect_pair",
+    "file_descriptor",
+    "open_socket",
+]
 
 Socket = zmq.Socket[bytes]
 
@@ -24,16 +33,16 @@ NOBLOCK: Final = int(zmq.NOBLOCK)
 SNDMORE: Final = int(zmq.SNDMORE | zmq.NOBLOCK)
 
 _PORT_TRIES = 512
-"""Where thousands of connections have just ended, nearly every other port is taken for a minute."""
+"""After thousands of connections have ended, nearly half of all ports are in use for a minute."""
 
 _OPTIONS: tuple[tuple[int, int], ...] = (
     (zmq.LINGER, 0),  # closing never waits for a peer
     (zmq.RECONNECT_IVL, 100),
     (zmq.RECONNECT_IVL_MAX, 2_000),
-    (zmq.HANDSHAKE_IVL, 10_000),  # a connection that says nothing is not kept
+    (zmq.HANDSHAKE_IVL, 10_000),  # a connection without a handshake is closed
     (zmq.BACKLOG, 1_024),
-    # A peer's host that vanished is noticed within half a minute by TCP itself. ZMTP heartbeats would do it too, but
-    # a peer with a libzmq before 4.2 does not answer them, and would be disconnected for ever.
+    # TCP detects a peer whose host has vanished within half a minute. ZMTP heartbeats would too, but a peer with a
+    # libzmq before 4.2 does not answer them, and would be disconnected again and again.
     (zmq.TCP_KEEPALIVE, 1),
     (zmq.TCP_KEEPALIVE_IDLE, 15),
     (zmq.TCP_KEEPALIVE_INTVL, 5),
@@ -42,8 +51,8 @@ _OPTIONS: tuple[tuple[int, int], ...] = (
 )
 
 
-def opened(context: "zmq.Context[Socket]", kind: int, *, queue: int, largest: int) -> Socket:
-    """Open a socket that queues at most `queue` messages for and from each peer, frames of at most `largest` bytes."""
+def open_socket(context: "zmq.Context[Socket]", kind: int, *, queue: int, largest: int) -> Socket:
+    """Open a socket with queues of at most `queue` messages per peer, and frames of at most `largest` bytes."""
     socket = context.socket(kind)
     for option, value in _OPTIONS:
         socket.setsockopt(option, value)
@@ -53,11 +62,11 @@ def opened(context: "zmq.Context[Socket]", kind: int, *, queue: int, largest: in
     return socket
 
 
-def connected(accounting: Socket, control: Socket, address: str) -> Endpoints:
-    """Connect both sockets to the master at `address`, which need not be there yet."""
+def connect_pair(accounting: Socket, control: Socket, address: str) -> Endpoints:
+    """Connect both sockets to the master at `address`, which need not be running yet."""
     pair = endpoints(address)
     for socket, endpoint in zip((accounting, control), pair, strict=True):
-        # A DNS name may lead to either family; an IPv4 address is tried as it stands.
+        # With IPV6 set, a DNS name may resolve to either family; IPv4 addresses work too.
         socket.setsockopt(zmq.IPV6, int(endpoint.startswith("tcp://")))
         try:
             socket.connect(endpoint)
@@ -66,10 +75,10 @@ def connected(accounting: Socket, control: Socket, address: str) -> Endpoints:
     return pair
 
 
-def bound(accounting: Socket, control: Socket, address: str) -> Endpoints:
-    """Bind both sockets; give what they are bound to, a port left to the system included.
+def bind_pair(accounting: Socket, control: Socket, address: str) -> Endpoints:
+    """Bind both sockets; return their endpoints, with the port that the system chose for port 0.
 
-    Raises `LinkError`, which names the address that cannot be had.
+    Raises `LinkError` with the address that cannot be bound.
     """
     pair = endpoints(address)
     scheme, _, rest = pair.accounting.partition("://")
@@ -88,14 +97,14 @@ def bound(accounting: Socket, control: Socket, address: str) -> Endpoints:
 
 
 def _bind_anywhere(accounting: Socket, control: Socket, host: str) -> Endpoints:
-    """Let the system choose a port whose successor is free too."""
+    """Bind to a port that the system chooses, and to the next one."""
     for _ in range(_PORT_TRIES):
         first = _bind(accounting, f"tcp://{host}:0")
         port = int(first.rpartition(":")[2])
         with suppress(LinkError):
             return Endpoints(first, _bind(control, f"tcp://{host}:{port + 1}"))
         accounting.unbind(first)
-    raise LinkError(f"tcp://{host}:0: no two ports in a row are free; name a port")
+    raise LinkError(f"tcp://{host}:0: no two consecutive ports are free; name a port")
 
 
 def _bind(socket: Socket, endpoint: str) -> str:
@@ -107,7 +116,7 @@ def _bind(socket: Socket, endpoint: str) -> str:
 
 
 def _numeric(host: str, address: str) -> str:
-    """Give a host as an address: libzmq binds to no names."""
+    """Return the address of a host: libzmq does not bind to names."""
     if host == "*" or host.startswith("["):
         return host
     try:
@@ -118,7 +127,7 @@ def _numeric(host: str, address: str) -> str:
 
 
 def _refuse_taken_paths(pair: Endpoints) -> None:
-    """Refuse a path where somebody answers: libzmq would take it away from them without a word."""
+    """Raise `LinkError` for a path on which another process listens: libzmq would silently replace its socket."""
     for endpoint in pair:
         path = endpoint.removeprefix("ipc://")
         with plain.socket(plain.AF_UNIX, plain.SOCK_STREAM) as probe:
@@ -126,25 +135,25 @@ def _refuse_taken_paths(pair: Endpoints) -> None:
             try:
                 probe.connect("\0" + path[1:] if path.startswith("@") else path)
             except BlockingIOError:
-                pass  # somebody is there, and too busy to answer
+                pass  # a process listens, and its backlog is full
             except OSError:
                 continue
         raise LinkError(f"{endpoint} cannot be bound (another master answers there); stop it or name another path")
 
 
 def _reason(error: zmq.ZMQError) -> str:
-    """Give the system's words without pyzmq's, which repeat the address."""
+    """Return the system's message without pyzmq's additions, which repeat the address."""
     return os.strerror(error.errno or 0)
 
 
-def descriptor(socket: Socket) -> int:
-    """Give the file descriptor that becomes readable when something about the socket may have changed."""
+def file_descriptor(socket: Socket) -> int:
+    """Return the file descriptor that becomes readable when the state of the socket may have changed."""
     return int(socket.getsockopt(zmq.FD))
 
 
-def let_go(sockets: Iterable[Socket], loop: asyncio.AbstractEventLoop | None) -> None:
-    """Close sockets, and let go of the event loop that watches them, if one does."""
+def close_sockets(sockets: Iterable[Socket], loop: asyncio.AbstractEventLoop | None) -> None:
+    """Close sockets, and remove them from the event loop that watches them, if any."""
     for socket in sockets:
         if loop is not None:
-            loop.remove_reader(descriptor(socket))
+            loop.remove_reader(file_descriptor(socket))
         socket.close()

@@ -60,7 +60,7 @@ class _MasterServer(Server):
             return
         master = _new_master(tree)
         master.adopt(self._link.master)
-        self._link.change(master)
+        self._link.set_master(master)
         log_warnings(tree, self.log)
         rest = "; a restart is needed for master.listen" if tree.master.listen != self._tree.master.listen else ""
         self.log(f"headgate: {file} read again{rest}")

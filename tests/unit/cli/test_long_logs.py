@@ -18,7 +18,7 @@ def test_config_check_warns_and_takes_the_file(headgate, tmp_path, rule, algorit
     assert len(ran.err.splitlines()) == lines
     if lines:
         assert ran.err.startswith(
-            "headgate: warning: domain 'a': the algorithm log keeps 20000 timestamps of each client"
+            "headgate: warning: domain 'a': the algorithm log stores 20000 timestamps of each client"
         )
 
 

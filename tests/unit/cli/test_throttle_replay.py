@@ -166,7 +166,7 @@ def test_wrong_use_is_told(arguments, said):
 def test_a_jitter_that_is_none_is_told(jitter):
     result = run("--jitter", jitter)
     assert isinstance(result.exception, ConfigurationError)
-    assert str(result.exception).startswith("jitter_factor: ")
+    assert str(result.exception).startswith("jitter_factor must ")
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path):

@@ -231,7 +231,7 @@ class TestLongestHold:
         gatekeeper = Gatekeeper.embedded([domain("1/s burst 2")], max_delay=1.0)
         gatekeeper.obey(DelayUntil("api", b"alice", NOW + HOUR))
         assert gatekeeper.admit("api", b"alice", now=NOW).release == NOW + 4.0
-        assert gatekeeper.master.moment(NOW, NOW + HOUR, NOW) == NOW + 1.0
+        assert gatekeeper.master.timestamp(NOW, NOW + HOUR, NOW) == NOW + 1.0
 
     def test_without_rules_it_is_a_month(self):
         gatekeeper = Gatekeeper()

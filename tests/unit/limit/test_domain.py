@@ -56,7 +56,7 @@ class TestLongLogs:
     def test_one_above_a_million_is_refused(self):
         assert Domain("api", (Rule.parse("1000000/d"),)).warning
         with pytest.raises(
-            ConfigurationError, match="keeps 2000000 timestamps of each client, 16 MB; use algorithm gcra"
+            ConfigurationError, match="stores 2000000 timestamps of each client, 16 MB; use algorithm gcra"
         ):
             Domain("api", (Rule.parse("2000000/d"),))
         with pytest.raises(ConfigurationError):

@@ -124,11 +124,11 @@ def test_a_hold_that_was_prolonged_is_not_taken_for_one_that_is_over():
 def test_a_lower_bound_after_a_reload_is_reached_as_new_identifiers_come():
     old = Master([Domain("api", ONE)], max_identifiers=200)
     for number in range(200):
-        old.weigh("api", Status.ACCEPTED, b"%d" % number, 100.0, 100.0)
+        old.record("api", Status.ACCEPTED, b"%d" % number, 100.0, 100.0)
     new = Master([Domain("api", ONE)], max_identifiers=50)
     new.adopt(old)
     assert len(new) == 200
     for number in range(20):
-        new.weigh("api", Status.ACCEPTED, b"new %d" % number, 100.0, 100.0)
+        new.record("api", Status.ACCEPTED, b"new %d" % number, 100.0, 100.0)
     assert len(new) == 50
     assert new.evicted == 170

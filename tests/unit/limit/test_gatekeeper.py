@@ -205,5 +205,5 @@ def test_the_top_are_ten_unless_said_otherwise():
     for number in range(20):
         gatekeeper.obey(hold(b"%d" % number, 101.0 + number))
     assert len(gatekeeper.top("api", now=100.0)) == 10
-    assert [len(piece) for piece in gatekeeper.top_pieces("api", now=100.0)] == [10]
-    assert list(gatekeeper.top_pieces("nowhere", now=100.0)) == []
+    assert [len(piece) for piece in gatekeeper.top_in_steps("api", now=100.0)] == [10]
+    assert list(gatekeeper.top_in_steps("nowhere", now=100.0)) == []

@@ -106,7 +106,7 @@ def test_an_hourly_limit_outlives_forgetting_between_two_requests(algorithm):
     requests = 3 if algorithm == "smockron" else 2
     for number in range(requests):
         moment = 100.0 + 600 * number
-        release = master.weigh("api", Status.ACCEPTED, b"alice", moment, moment)
+        release = master.record("api", Status.ACCEPTED, b"alice", moment, moment)
         assert master.forget(now=moment + 500.0) == 0
     assert release > moment + 500.0
 
@@ -153,7 +153,7 @@ def test_holds_come_in_pieces_that_look_at_a_bounded_part_of_the_histories():
         master.account(accepted(b"%d" % number, 100.0), 100.0)
         if number % 2_000 == 0:
             master.account(accepted(b"%d" % number, 100.0), 100.0)
-    pieces = list(master.hold_pieces("api", now=100.0, most=3))
+    pieces = list(master.hold_batches("api", now=100.0, limit=3))
     assert sorted(control.identifier for piece, _ in pieces for control in piece) == sorted(
         b"%d" % number for number in range(0, 20_000, 2_000)
     )
@@ -166,5 +166,5 @@ def test_a_piece_of_holds_is_as_long_as_it_may_be():
     master = Master([Domain("api", ONE)])
     for number in range(500):
         master.account(accepted(b"%d" % number, 100.0), 100.0)
-    assert [len(piece) for piece, _ in master.hold_pieces("api", now=100.0, most=200)] == [200, 200, 100]
-    assert list(master.hold_pieces("nowhere", now=100.0, most=200)) == []
+    assert [len(piece) for piece, _ in master.hold_batches("api", now=100.0, limit=200)] == [200, 200, 100]
+    assert list(master.hold_batches("nowhere", now=100.0, limit=200)) == []

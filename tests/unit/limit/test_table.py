@@ -2,7 +2,7 @@
 
 import pytest
 
-from headgate.limit.table import EXAMINED_AT_ONCE, PIECE, SHARDS, Table, Tables
+from headgate.limit.table import BATCH_SIZE, EXAMINED_AT_ONCE, SHARDS, Table, Tables
 from headgate.release import ASAP, NEVER
 
 
@@ -34,7 +34,7 @@ def filled(most, expiries, tick=1.0):
 
 
 def names(table):
-    return sorted(name for piece, _ in table.pieces() for name, _ in piece)
+    return sorted(name for piece, _ in table.batches() for name, _ in piece)
 
 
 def test_an_entry_is_there_until_it_has_expired():
@@ -139,18 +139,18 @@ def test_entries_are_spread_over_all_shards():
 def test_a_table_may_change_between_two_pieces():
     tables, table, _ = filled(20_000, [5.0] * 20_000)
     sizes = []
-    for piece, _ in table.pieces():
+    for piece, _ in table.batches():
         sizes.append(len(piece))
         if len(sizes) == 2:
             tables.forget(6.0)
-    assert all(PIECE <= size < 1.1 * PIECE for size in sizes[:2])
+    assert all(BATCH_SIZE <= size < 1.1 * BATCH_SIZE for size in sizes[:2])
     assert sizes[2:] == [0]
 
 
 @pytest.mark.parametrize("size", [0, 1, 4_000, 20_000])
 def test_the_pieces_are_all_there_is(size):
     _, table, _ = filled(20_000, [5.0] * size)
-    pieces = list(table.pieces())
+    pieces = list(table.batches())
     assert sorted(name for piece, _ in pieces for name, _ in piece) == sorted(b"%d" % number for number in range(size))
     assert [more for _, more in pieces] == [True] * (len(pieces) - 1) + [False]
-    assert len(pieces) <= 1 + size // PIECE
+    assert len(pieces) <= 1 + size // BATCH_SIZE

@@ -6,13 +6,13 @@ from headgate.limit import Accounting
 from headgate.limit.wire import topic
 from headgate.link.batch import (
     BATCH,
-    MOST_LOGINFO,
-    MOST_RECORDS,
+    MAX_LOGINFO_SIZE,
+    MAX_RECORDS,
     STATUS_OF,
     batch_topic,
     decode_batch,
     encode_batch,
-    record_of,
+    to_record,
 )
 from headgate.release import Status
 
@@ -40,7 +40,7 @@ def test_no_domain_can_have_the_topic_of_batches():
     ],
 )
 def test_a_record_stands_for_frames_1_to_5(accounting, record):
-    assert record_of(accounting) == record
+    assert to_record(accounting) == record
     assert STATUS_OF[record[0]] is accounting.status
     assert decode_batch(encode_batch([record])) == ([record], 0)
 
@@ -52,7 +52,7 @@ def test_a_batch_is_exactly_these_bytes():
 
 def test_log_info_is_cut():
     accounting = Accounting("api", Status.ACCEPTED, b"a", 1.0, 1.0, b"x" * 10_000)
-    assert record_of(accounting)[4] == b"x" * MOST_LOGINFO
+    assert to_record(accounting)[4] == b"x" * MAX_LOGINFO_SIZE
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_a_record_that_is_off_costs_only_itself(bad):
         b"\x91" * 100_000,
         packed(GOOD)[:1] + b"\x95" + b"\x91" * 100_000,
         msgspec.msgpack.encode({"records": []}),
-        packed(*[GOOD] * (MOST_RECORDS + 1)),
+        packed(*[GOOD] * (MAX_RECORDS + 1)),
     ],
 )
 def test_a_payload_that_is_no_batch_is_dropped_whole(payload):
@@ -101,5 +101,5 @@ def test_a_payload_that_is_no_batch_is_dropped_whole(payload):
 
 
 def test_the_largest_batch_is_read():
-    records, bad = decode_batch(packed(*[GOOD] * MOST_RECORDS))
-    assert (len(records), bad) == (MOST_RECORDS, 0)
+    records, bad = decode_batch(packed(*[GOOD] * MAX_RECORDS))
+    assert (len(records), bad) == (MAX_RECORDS, 0)

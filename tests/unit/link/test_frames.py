@@ -1,6 +1,6 @@
 import pytest
 
-from headgate.link.frames import messages_in
+from headgate.link.frames import split_messages
 
 TOPICS = {b"api\0", b"api"}
 WHOLE = [b"api\0", b"ACCEPTED", b"id", b"1", b"", b""]
@@ -10,12 +10,12 @@ WHOLE = [b"api\0", b"ACCEPTED", b"id", b"1", b"", b""]
 @pytest.mark.parametrize("times", [1, 3])
 def test_what_is_too_short_costs_no_frame_of_the_next(size, times):
     short = WHOLE[:size]
-    assert list(messages_in(short * times + WHOLE, TOPICS))[-1] == WHOLE
+    assert list(split_messages(short * times + WHOLE, TOPICS))[-1] == WHOLE
 
 
 def test_a_message_for_an_unknown_domain_is_seen_by_its_nul():
     unknown = [b"other\0", *WHOLE[1:]]
-    assert list(messages_in([*WHOLE[:4], *unknown], TOPICS)) == [WHOLE[:4], unknown]
+    assert list(split_messages([*WHOLE[:4], *unknown], TOPICS)) == [WHOLE[:4], unknown]
 
 
 @pytest.mark.parametrize("frame", [b"ACCEPTED", b"api\0", b"api"])
@@ -23,4 +23,4 @@ def test_a_message_for_an_unknown_domain_is_seen_by_its_nul():
 def test_identifiers_and_log_info_that_look_like_other_frames_stay(frame, at):
     message = [*WHOLE, b"more"]
     message[at] = frame
-    assert list(messages_in(message, TOPICS)) == [message]
+    assert list(split_messages(message, TOPICS)) == [message]

@@ -117,7 +117,7 @@ def test_another_master_takes_over_with_what_the_first_knew(context, link):
     link.run(until=lambda: link.counters.controls and link.counters.subscriptions)
     later = new_master("api", "web")
     later.adopt(link.master)
-    link.change(later)
+    link.set_master(later)
     for _ in range(3):
         link.turn()
     sender.send_multipart([b"web\0", *message(b"id")[1:]])

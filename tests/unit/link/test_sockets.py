@@ -4,38 +4,38 @@ import pytest
 import zmq
 
 from headgate.errors import LinkError
-from headgate.link.sockets import bound, connected, descriptor, opened
+from headgate.link.sockets import bind_pair, connect_pair, file_descriptor, open_socket
 
 
 @pytest.fixture
 def pair_of(context):
-    return lambda: [opened(context, kind, queue=10, largest=100) for kind in (zmq.SUB, zmq.XPUB)]
+    return lambda: [open_socket(context, kind, queue=10, largest=100) for kind in (zmq.SUB, zmq.XPUB)]
 
 
 def test_everything_is_bounded(context):
-    one = opened(context, zmq.XPUB, queue=17, largest=100)
+    one = open_socket(context, zmq.XPUB, queue=17, largest=100)
     assert (one.getsockopt(zmq.SNDHWM), one.getsockopt(zmq.RCVHWM), one.getsockopt(zmq.MAXMSGSIZE)) == (17, 17, 100)
     assert one.getsockopt(zmq.LINGER) == 0
     assert one.getsockopt(zmq.TCP_KEEPALIVE) == 1
-    assert descriptor(one) > 0
+    assert file_descriptor(one) > 0
 
 
 def test_the_system_chooses_two_ports_in_a_row(pair_of):
-    accounting, control = bound(*pair_of(), "tcp://127.0.0.1:0")
+    accounting, control = bind_pair(*pair_of(), "tcp://127.0.0.1:0")
     assert int(control.rpartition(":")[2]) == int(accounting.rpartition(":")[2]) + 1
 
 
 def test_a_name_is_bound_by_its_address(pair_of):
-    accounting, _ = bound(*pair_of(), "localhost:0")
+    accounting, _ = bind_pair(*pair_of(), "localhost:0")
     assert accounting.startswith(("tcp://127.0.0.1:", "tcp://[::1]:"))
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")
 def test_ipv6(pair_of):
-    accounting, control = bound(*pair_of(), "tcp://[::1]:0")
+    accounting, control = bind_pair(*pair_of(), "tcp://[::1]:0")
     assert accounting.startswith("tcp://[::1]:")
     port = accounting.rpartition(":")[2]
-    assert connected(*pair_of(), f"[::1]:{port}") == (accounting, control)
+    assert connect_pair(*pair_of(), f"[::1]:{port}") == (accounting, control)
 
 
 def two_ports_in_a_row():
@@ -55,19 +55,19 @@ def test_a_taken_port_is_named(pair_of, which):
     ports[1 - which].close()
     sentence = rf"tcp://127\.0\.0\.1:{port + which} cannot be bound \(Address already in use\); free it or name another"
     with ports[which], pytest.raises(LinkError, match=sentence):
-        bound(*pair_of(), f"tcp://127.0.0.1:{port}")
+        bind_pair(*pair_of(), f"tcp://127.0.0.1:{port}")
 
 
 def test_another_masters_path_is_not_taken_away(pair_of, tmp_path):
     address = f"ipc://{tmp_path}/bus"
-    assert bound(*pair_of(), address) == (address, f"{address}.control")
+    assert bind_pair(*pair_of(), address) == (address, f"{address}.control")
     with pytest.raises(LinkError, match=r"bus cannot be bound \(another master answers there\)"):
-        bound(*pair_of(), address)
+        bind_pair(*pair_of(), address)
 
 
 def test_a_path_left_behind_is_used_again(pair_of, tmp_path):
     (tmp_path / "bus").touch()
-    bound(*pair_of(), f"ipc://{tmp_path}/bus")
+    bind_pair(*pair_of(), f"ipc://{tmp_path}/bus")
 
 
 @pytest.mark.parametrize(
@@ -75,6 +75,6 @@ def test_a_path_left_behind_is_used_again(pair_of, tmp_path):
 )
 def test_what_cannot_be_bound_is_one_sentence(pair_of, address):
     with pytest.raises(LinkError) as told:
-        bound(*pair_of(), address)
+        bind_pair(*pair_of(), address)
     assert "\n" not in str(told.value)
     assert address.partition(":0")[0].removeprefix("tcp://") in str(told.value)

@@ -101,7 +101,7 @@ class GateProcess(Backend):
     async def _wait_for_master(self, link: GatekeeperLink) -> None:
         """Wait for a master that is connecting, so that it gets the first request; not for long if there is none."""
         for _ in range(_SUBSCRIBE_CHECKS):
-            if link.heard:
+            if link.has_master:
                 return
             await asyncio.sleep(_SUBSCRIBE_TIMEOUT / _SUBSCRIBE_CHECKS)
 
@@ -131,7 +131,7 @@ class GateProcess(Backend):
         gatekeeper = self._new_gatekeeper(tree, composed, self._link)
         gatekeeper.adopt(self.gatekeeper, domains_with_kept_holds(tree, self._composed, composed))
         if self._link is not None:
-            self._link.change(domain.name for domain in composed.domains)
+            self._link.set_domains(domain.name for domain in composed.domains)
         self.tree, self._composed, self.gatekeeper = tree, composed, gatekeeper
         self._bundles = bundles
         # The gateway stays, with its connections; its policy is replaced.
@@ -147,7 +147,7 @@ class GateProcess(Backend):
 
     async def _longest(self, domain: str, now: float) -> tuple[HeldIdentifier, ...]:
         longest: list[tuple[bytes, float]] = []
-        for so_far in self.gatekeeper.top_pieces(domain, now=now, most=_MAX_HELD):
+        for so_far in self.gatekeeper.top_in_steps(domain, now=now, most=_MAX_HELD):
             longest = so_far
             await asyncio.sleep(0)
         gate = self.tree.gate

@@ -79,7 +79,7 @@ class GateWorkers(Backend):
         if self._link is not None:
             master = _new_master(tree)
             master.adopt(self._link.master)
-            self._link.change(master)
+            self._link.set_master(master)
         self._supervisor.reload()
 
     async def drain(self, seconds: float) -> None:

@@ -71,7 +71,7 @@ class TestReload:
 
     def test_link_carries_the_domains_of_the_new_file(self, monkeypatch):
         carried = []
-        monkeypatch.setattr(GatekeeperLink, "change", lambda _, domains: carried.append(list(domains)))
+        monkeypatch.setattr(GatekeeperLink, "set_domains", lambda _, domains: carried.append(list(domains)))
         text = FILE.format(rule="1/s", more='master = "tcp://127.0.0.1:1"')
 
         async def reload():

@@ -1,8 +1,7 @@
-"""What a master reads from its accounting socket, and what becomes of each message.
+"""Read the accounting socket of a master.
 
-This file knows nothing of event loops, and publishes nothing itself. Everything a stranger can send is either one of
-the document's messages, or one of its batches, or counted by kind and dropped; at most so many frames are kept and so
-many read a turn.
+This module uses no event loop and does not publish. Each message is one of the document's, or a batch, or is counted by
+its kind of error and dropped. The frames kept of a message and the messages read per call are limited.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,22 +13,24 @@ from headgate.limit.master import Master
 from headgate.limit.wire import MAX_CONTROL_FRAME, STATUSES, decode_accounting, domain_of, topic
 from headgate.link.batch import BATCH, STATUS_OF, decode_batch
 from headgate.link.counters import MasterCounters
-from headgate.link.frames import messages_in
+from headgate.link.frames import split_messages
 from headgate.link.sockets import NOBLOCK, Socket
 from headgate.release import Status
 
-__all__ = ["Intake", "domains_by_frame"]
+__all__ = ["AccountingReceiver", "domains_by_frame"]
 
 _DELAYED = Status.DELAYED
-_LONGEST_RUN = 64
-_MOST_DIGITS = 15
-_LONGEST = MAX_CONTROL_FRAME
-_DISCARDED_A_TURN = 256
-_WHOLE_TURN = 1_000_000
+_MAX_FRAMES = 64
+_MAX_DIGITS = 15
+_MAX_IDENTIFIER_SIZE = MAX_CONTROL_FRAME
+_MAX_DISCARDED = 256
+"""Frames discarded per call."""
+_REST_OF_CALL = 1_000_000
+"""Ends a call of `receive`: more than any limit of messages."""
 
 
-class Intake:
-    """Reads accounting from `socket` and gives it to `master`, whose answers go to `publish`.
+class AccountingReceiver:
+    """Reads accounting from `socket`, passes it to `master`, and passes the resulting holds to `publish`.
 
     `publish` takes a domain, an identifier of at most `MAX_CONTROL_FRAME` bytes and a release time.
     """
@@ -41,29 +42,29 @@ class Intake:
         self._publish = publish
         self._counters = counters
         self._discarding = False
-        self.change(master)
+        self.set_master(master)
 
-    def change(self, master: Master) -> None:
-        """Give what comes from now on to another master."""
+    def set_master(self, master: Master) -> None:
+        """Pass further accounting to another master."""
         self._master = master
         self._names = domains_by_frame(master.domains)
 
-    def receive(self, most: int, now: float) -> bool:
-        """Take up to `most` messages or records, which arrive at `now`; say whether more may wait."""
+    def receive(self, limit: int, now: float) -> bool:
+        """Read up to `limit` messages or records that arrive at `now`; return whether more may be waiting."""
         if self._discarding and not self._discard():
             return True
         recv, names, statuses, master = self._socket.recv, self._names, STATUSES, self._master
-        weigh, instant, behind = master.weigh, master.clock.read(now), master.clock.behind
+        record, instant, behind = master.record, master.clock.read(now), master.clock.behind
         accounted = at = 0
         domain = word = identifier = received = delayed = b""
         try:
-            while most > 0:
-                most -= 1
+            while limit > 0:
+                limit -= 1
                 at = 0
                 domain = recv(NOBLOCK)
                 name = names.get(domain)
                 if name is None:
-                    most -= self._take_run([domain], now, more=self._more())
+                    limit -= self._process_run([domain], now, more=self._has_more())
                     continue
                 at = 1
                 word = recv(NOBLOCK)
@@ -73,57 +74,62 @@ class Intake:
                 fourth = recv(NOBLOCK, copy=False)
                 status, received = statuses.get(word), fourth.bytes
                 if status is None or not fourth.more or not received.isdigit():
-                    most -= self._take_run([domain, word, identifier, received], now, more=fourth.more)
+                    limit -= self._process_run([domain, word, identifier, received], now, more=fourth.more)
                     continue
                 delayed = recv(NOBLOCK)
                 at = 5
                 sixth = recv(NOBLOCK, copy=False)
                 counted = delayed if status is _DELAYED else received
                 digits = max(len(received), len(counted))
-                if sixth.more or not counted.isdigit() or digits > _MOST_DIGITS or len(identifier) > _LONGEST:
+                if (
+                    sixth.more
+                    or not counted.isdigit()
+                    or digits > _MAX_DIGITS
+                    or len(identifier) > _MAX_IDENTIFIER_SIZE
+                ):
                     run = [domain, word, identifier, received, delayed, sixth.bytes]
-                    most -= self._take_run(run, now, whole=5, more=sixth.more)
+                    limit -= self._process_run(run, now, whole=5, more=sixth.more)
                     continue
                 accounted += 1
-                moment = int(counted) / 1_000.0
-                if moment > now:
-                    moment = master.moment(int(received) / 1_000.0, moment, now)
-                release = weigh(name, status, identifier, moment + behind, instant)
+                timestamp = int(counted) / 1_000.0
+                if timestamp > now:
+                    timestamp = master.timestamp(int(received) / 1_000.0, timestamp, now)
+                release = record(name, status, identifier, timestamp + behind, instant)
                 if release > instant:
                     self._publish(name, identifier, release - behind)
         except zmq.Again:
-            # Messages arrive whole: what was read of the next is one or more that end before their sixth frame.
+            # ZeroMQ delivers whole messages: the frames read are one or more messages of fewer than six frames.
             if at:
                 run = [domain, word, identifier, received, delayed][:at]
-                self._take_run(run, now, whole=5 if at == 5 else 1, more=False)
+                self._process_run(run, now, whole=5 if at == 5 else 1, more=False)
             return False
         finally:
             self._counters.accounted += accounted
         return True
 
-    def _take_run(self, run: list[bytes], now: float, *, whole: int = 1, more: bool) -> int:
-        """Read a run of frames on to its end, and take the messages in it; give what that takes off a turn's bound."""
-        while more and len(run) < _LONGEST_RUN:
+    def _process_run(self, run: list[bytes], now: float, *, whole: int = 1, more: bool) -> int:
+        """Read a run of frames to its end and process its messages; return the reduction of the limit of the call."""
+        while more and len(run) < _MAX_FRAMES:
             run.append(self._socket.recv(NOBLOCK))
-            more = self._more()
-        records = sum(self._take(message, now) for message in messages_in(run, self._names, whole=whole))
-        # A turn ends where a message goes on and on: the rest of it is read past in the next ones.
-        return _WHOLE_TURN if more and not self._discard() else records
+            more = self._has_more()
+        records = sum(self._process_message(message, now) for message in split_messages(run, self._names, whole=whole))
+        # An overlong message ends the call; the next calls discard its rest.
+        return _REST_OF_CALL if more and not self._discard() else records
 
-    def _take(self, message: Sequence[bytes], now: float) -> int:
-        """Take one message of any shape, and count what is wrong with it by kind; give how many records it brought."""
+    def _process_message(self, message: Sequence[bytes], now: float) -> int:
+        """Process a message, or count its error; return the number of records in it."""
         if len(message) > 1 and message[0].startswith(BATCH):
             self._counters.excess_frames += len(message) - 2
-            return self._take_batch(domain_of(message[0][len(BATCH) :]), message[1], now)
+            return self._process_batch(domain_of(message[0][len(BATCH) :]), message[1], now)
         if len(message) < 5:
             self._counters.too_short += 1
         elif message[1] not in STATUSES:
             self._counters.unknown_status += 1
         else:
-            self._take_frames(message, now)
+            self._process_frames(message, now)
         return 0
 
-    def _take_frames(self, message: Sequence[bytes], now: float) -> None:
+    def _process_frames(self, message: Sequence[bytes], now: float) -> None:
         self._counters.excess_frames += max(0, len(message) - 6)
         try:
             accounting = decode_accounting(message)
@@ -138,9 +144,9 @@ class Intake:
         if control is not None:
             self._publish(control.domain, control.identifier, control.release)
 
-    def _take_batch(self, name: str, payload: bytes, now: float) -> int:
+    def _process_batch(self, name: str, payload: bytes, now: float) -> int:
         counters, master = self._counters, self._master
-        weigh, instant, behind = master.weigh, master.clock.read(now), master.clock.behind
+        record, instant, behind = master.record, master.clock.read(now), master.clock.behind
         try:
             records, bad = decode_batch(payload)
         except WireError:
@@ -149,26 +155,26 @@ class Intake:
         counters.batches += 1
         counters.bad_record += bad
         counters.accounted += len(records)
-        for word, identifier, received, delayed, _ in records:
-            moment = (delayed if word == 1 else received) / 1_000.0
-            if len(identifier) > _LONGEST:
+        for code, identifier, received, delayed, _ in records:
+            timestamp = (delayed if code == 1 else received) / 1_000.0
+            if len(identifier) > _MAX_IDENTIFIER_SIZE:
                 counters.too_long += 1
-            elif word == 1 and not delayed:
+            elif code == 1 and not delayed:
                 counters.bad_timestamp += 1
             else:
-                if moment > now:
-                    moment = master.moment(received / 1_000.0, moment, now)
-                release = weigh(name, STATUS_OF[word], identifier, moment + behind, instant)
+                if timestamp > now:
+                    timestamp = master.timestamp(received / 1_000.0, timestamp, now)
+                release = record(name, STATUS_OF[code], identifier, timestamp + behind, instant)
                 if release > instant:
                     self._publish(name, identifier, release - behind)
         return len(records)
 
-    def _more(self) -> bool:
+    def _has_more(self) -> bool:
         return bool(self._socket.getsockopt(zmq.RCVMORE))
 
     def _discard(self) -> bool:
-        """Read past the rest of a message without keeping it, a bounded piece a turn; say whether it ended."""
-        for _ in range(_DISCARDED_A_TURN):
+        """Discard the rest of a message, at most `_MAX_DISCARDED` frames per call; return whether it ended."""
+        for _ in range(_MAX_DISCARDED):
             self._discarding = self._socket.recv(NOBLOCK, copy=False).more
             self._counters.excess_frames += 1
             if not self._discarding:
@@ -177,9 +183,9 @@ class Intake:
 
 
 def domains_by_frame(domains: Mapping[str, object]) -> dict[bytes, str]:
-    """Give domains by frame 0: with its NUL and, as original gatekeepers send it, without.
+    """Return the domains by frame 0: with its NUL and, as original gatekeepers send it, without.
 
-    A bare name that looks like another frame of a message is left to the slow path, which takes its time.
+    A name that could be another frame of a message is left to the slow path.
     """
     names = {topic(name): name for name in domains}
     bare = {frame[:-1]: name for frame, name in names.items()}

@@ -2,9 +2,9 @@ import pytest
 import zmq
 
 from headgate.limit import Domain, Master, Rule
+from headgate.link.accounting_receiver import AccountingReceiver, domains_by_frame
 from headgate.link.batch import BATCH, batch_topic, encode_batch
 from headgate.link.counters import MasterCounters
-from headgate.link.intake import Intake, domains_by_frame
 
 NOW = 1_700_000_000.0
 MS = b"1700000000000"
@@ -13,18 +13,20 @@ COUNTED = ("too_short", "unknown_status", "bad_timestamp", "bad_record", "bad_ba
 
 
 class World:
-    """An intake over a real socket, with a real master whose rule holds from the first request on."""
+    """A receiver over a real socket, with a real master whose rule holds from the first request on."""
 
     def __init__(self, pair, *names):
         self.send, receiver = pair(zmq.PUSH, zmq.PULL)
         self.counters, self.published = MasterCounters(), []
         self.master = Master(Domain(name, (Rule.parse("1/min burst 1"),)) for name in names or ("api",))
-        self.intake = Intake(receiver, self.master, lambda *control: self.published.append(control), self.counters)
+        self.receiver = AccountingReceiver(
+            receiver, self.master, lambda *control: self.published.append(control), self.counters
+        )
 
     def receive(self, *messages, most=256):
         for message in messages:
             self.send.send_multipart(message)
-        while self.intake.receive(most, NOW):
+        while self.receiver.receive(most, NOW):
             pass
         return {name: getattr(self.counters, name) for name in COUNTED if getattr(self.counters, name)}
 
@@ -175,7 +177,7 @@ def test_a_message_of_thousands_of_frames_is_drained_a_piece_a_turn(world, begin
     world.send.send_multipart([*beginning, *[b"x"] * 5_000])
     world.send.send_multipart([*WHOLE[:2], b"next", *WHOLE[3:]])
     turns = 1
-    while world.intake.receive(256, NOW):
+    while world.receiver.receive(256, NOW):
         turns += 1
     assert turns > 5_000 // 256
     assert world.published[-1][1] == b"next"
@@ -185,19 +187,19 @@ def test_a_message_of_thousands_of_frames_is_drained_a_piece_a_turn(world, begin
 def test_a_turn_is_bounded(world):
     for _ in range(100):
         world.send.send_multipart(WHOLE)
-    assert world.intake.receive(30, NOW)
+    assert world.receiver.receive(30, NOW)
     assert world.counters.accounted == 30
     batch = [batch_topic("api"), encode_batch([(0, b"a", 1, 0, b"")] * 200)]
     for _ in range(10):
         world.send.send_multipart(batch)
-    assert world.intake.receive(256, NOW)
+    assert world.receiver.receive(256, NOW)
     assert 30 + 70 + 256 <= world.counters.accounted + 70 <= 30 + 256 + 70 + 200
 
 
 def test_another_master_takes_over(pair):
     world = World(pair, "api")
     later = Master([Domain("web")])
-    world.intake.change(later)
+    world.receiver.set_master(later)
     world.receive(WHOLE, [b"web\0", *WHOLE[1:]])
     assert (later.unknown, later.totals["web"].accepted, world.accepted) == (1, 1, 0)
 

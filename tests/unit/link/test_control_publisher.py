@@ -4,8 +4,8 @@ import pytest
 import zmq
 
 from headgate.limit import Domain, Master, Rule
+from headgate.link.control_publisher import RESEND_EVERY, ControlPublisher
 from headgate.link.counters import MasterCounters
-from headgate.link.outlet import RESEND_EVERY, Outlet
 from headgate.release import NEVER, Status
 
 NOW = 1_700_000_000.0
@@ -13,18 +13,18 @@ RULE = (Rule.parse("1/min burst 1"),)
 
 
 class World:
-    """An outlet on a real XPUB socket, and a master that holds one identifier in each domain."""
+    """A publisher on a real XPUB socket, and a master that holds one identifier in each domain."""
 
     def __init__(self, context, *names, held=1):
         self.context = context
-        self.publisher = context.socket(zmq.XPUB)
-        self.publisher.setsockopt(zmq.XPUB_VERBOSE, 1)
-        self.publisher.bind("inproc://control")
+        self.socket = context.socket(zmq.XPUB)
+        self.socket.setsockopt(zmq.XPUB_VERBOSE, 1)
+        self.socket.bind("inproc://control")
         self.master, self.counters = Master(Domain(name, RULE) for name in names), MasterCounters()
         for name in names:
             for number in range(held):
-                self.master.weigh(name, Status.ACCEPTED, b"%d" % number, NOW, NOW)
-        self.outlet = Outlet(self.publisher, self.master, self.counters, lambda: NOW)
+                self.master.record(name, Status.ACCEPTED, b"%d" % number, NOW, NOW)
+        self.publisher = ControlPublisher(self.socket, self.master, self.counters, lambda: NOW)
         self.moment = time.monotonic() + 60.0
 
     def subscribe(self, topic, hwm=0):
@@ -37,10 +37,10 @@ class World:
     def turn(self, seconds=0.0):
         """Hear, then send again what is due; give how many controls that was."""
         self.moment += seconds
-        while self.outlet.hear(256):
+        while self.publisher.receive_subscriptions(256):
             pass
         before = self.counters.resent
-        self.outlet.resend(self.moment)
+        self.publisher.resend(self.moment)
         return self.counters.resent - before
 
 
@@ -56,7 +56,7 @@ def test_a_control_has_four_frames(context):
     subscriber = world.subscribe(b"api\0")
     world.turn()
     received(subscriber)
-    world.outlet.publish("api", b"\xff\xfe", NOW + 0.0004)
+    world.publisher.publish("api", b"\xff\xfe", NOW + 0.0004)
     assert received(subscriber) == [[b"api\0", b"DELAY_UNTIL", b"\xff\xfe", b"1700000000001"]]
     assert world.counters.controls >= 1
 
@@ -95,7 +95,7 @@ def test_a_subscription_asks_for_the_domains_whose_topics_it_begins(context, pre
 
 def test_holds_that_are_over_are_not_sent_again(context):
     world = World(context, "api")
-    world.outlet._clock = lambda: NOW + 61
+    world.publisher._clock = lambda: NOW + 61
     world.subscribe(b"api\0")
     assert world.turn() == 0
 
@@ -110,10 +110,10 @@ def test_a_flood_of_subscriptions_is_answered_once_in_a_while(context):
         subscriber.subscribe(b"api\0")
     assert world.counters.resent == 1
     assert world.turn() == 0
-    assert world.outlet.due() == pytest.approx(world.moment + RESEND_EVERY)
+    assert world.publisher.due() == pytest.approx(world.moment + RESEND_EVERY)
     assert world.turn(RESEND_EVERY) == 1
     assert world.turn(RESEND_EVERY) == 0
-    assert world.outlet.due() == NEVER
+    assert world.publisher.due() == NEVER
 
 
 def test_many_holds_are_sent_a_piece_at_a_time(context):
@@ -140,7 +140,7 @@ def test_a_subscriber_that_never_reads_holds_up_nobody(context):
     reader = world.subscribe(b"api\0")
     world.turn()
     for number in range(20_000):
-        world.outlet.publish("api", b"%d" % number, NOW)
+        world.publisher.publish("api", b"%d" % number, NOW)
     assert len(received(reader)) >= 1_000
 
 
@@ -150,8 +150,8 @@ def test_another_masters_holds_are_told_at_once(context):
     world.turn()
     received(subscriber)
     later = Master([Domain("web", RULE)])
-    later.weigh("web", Status.ACCEPTED, b"new", NOW, NOW)
-    world.outlet.change(later)
+    later.record("web", Status.ACCEPTED, b"new", NOW, NOW)
+    world.publisher.set_master(later)
     world.turn(1.0)
     assert [message[:3] for message in received(subscriber)] == [[b"web\0", b"DELAY_UNTIL", b"new"]]
 

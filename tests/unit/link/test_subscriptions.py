@@ -2,16 +2,16 @@ import pytest
 
 from headgate.errors import ConfigurationError
 from headgate.link.batch import BATCH, batch_topic
-from headgate.link.hearing import Hearing
+from headgate.link.subscriptions import Subscriptions
 
 ALL, BATCHES = b"\1", b"\1" + BATCH
 
 
 def after(*messages, mode="auto", domains=("api",)):
-    hearing = Hearing(domains, mode)
+    subscriptions = Subscriptions(domains, mode)
     for message in messages:
-        hearing.hear(message)
-    return hearing.ways
+        subscriptions.update(message)
+    return subscriptions.encodings
 
 
 @pytest.mark.parametrize(
@@ -51,27 +51,27 @@ def test_masters_may_share_the_domains_among_them():
 
 
 def test_a_flood_of_topics_is_bounded():
-    hearing = Hearing(["api"], "auto")
+    subscriptions = Subscriptions(["api"], "auto")
     for number in range(5_000):
-        hearing.hear(b"\1%d" % number)
-    hearing.hear(ALL)
-    assert len(hearing._counts) == 1_001
-    assert hearing.ways == {"api": "frames"}
+        subscriptions.update(b"\1%d" % number)
+    subscriptions.update(ALL)
+    assert len(subscriptions._counts) == 1_001
+    assert subscriptions.encodings == {"api": "frames"}
     for number in range(5_000):
-        hearing.hear(b"\0%d" % number)
-    assert list(hearing._counts) == [b""]
+        subscriptions.update(b"\0%d" % number)
+    assert list(subscriptions._counts) == [b""]
 
 
 def test_a_domain_that_is_added_is_heard_by_who_listens_already():
-    hearing = Hearing(["api"], "auto")
+    subscriptions = Subscriptions(["api"], "auto")
     for message in (b"\1web\0", b"\1" + batch_topic("web"), b"\1img\0"):
-        hearing.hear(message)
-    hearing.change(["api", "web"])
-    assert hearing.ways == {"api": "unheard", "web": "batch"}
-    hearing.change(["img"])
-    assert hearing.ways == {"img": "frames"}
+        subscriptions.update(message)
+    subscriptions.set_domains(["api", "web"])
+    assert subscriptions.encodings == {"api": "unheard", "web": "batch"}
+    subscriptions.set_domains(["img"])
+    assert subscriptions.encodings == {"img": "frames"}
 
 
 def test_an_unknown_mode_is_told_of():
     with pytest.raises(ConfigurationError, match="invalid accounting 'fast'; expected one of auto, frames, batch"):
-        Hearing(["api"], "fast")
+        Subscriptions(["api"], "fast")

@@ -1,9 +1,9 @@
-"""What a master publishes on its control socket, and who asks for it.
+"""Publish controls on the control socket of a master.
 
-This file knows nothing of event loops. The socket is an XPUB, told of every subscription: "gatekeeper subscribes to
-all domains for which it will receive traffic". A new one is answered with the holds in force, since a gatekeeper that
-(re)connects knows none of them; however many subscribe however often, a domain's are sent again at most once in
-`RESEND_EVERY` seconds, a piece a turn.
+This module uses no event loop. The socket is an XPUB, which receives every subscription: "gatekeeper subscribes to
+all domains for which it will receive traffic". A new subscription is answered with the holds in force, because a
+gatekeeper that (re)connects has none of them. The holds of a domain are sent again at most once per `RESEND_EVERY`
+seconds, whatever the number of subscriptions, and in parts.
 """
 
 import time
@@ -18,18 +18,20 @@ from headgate.link.counters import MasterCounters
 from headgate.link.sockets import NOBLOCK, SNDMORE, Socket
 from headgate.release import NEVER
 
-__all__ = ["RESEND_EVERY", "Outlet"]
+__all__ = ["RESEND_EVERY", "ControlPublisher"]
 
 RESEND_EVERY = 0.1
-"""Seconds from one re-sending of a domain's holds to the next."""
+"""Seconds between two transmissions of all holds of a domain."""
 
 _DELAY_UNTIL = b"DELAY_UNTIL"
-_PIECE = 1_000
+_CHUNK_SIZE = 1_000
+"""Holds sent at once."""
 _PAUSE = 0.01
+"""Seconds between two chunks, in which a subscriber's queue drains."""
 
 
-class Outlet:
-    """Publishes controls on `socket` and, when somebody subscribes, the holds in force that `master` has."""
+class ControlPublisher:
+    """Publishes controls on `socket`, and the holds of `master` for each new subscription."""
 
     def __init__(self, socket: Socket, master: Master, counters: MasterCounters, clock: Callable[[], float]) -> None:
         self._socket = socket
@@ -39,18 +41,18 @@ class Outlet:
         self._resending: dict[str, Iterator[tuple[list[DelayUntil], bool]]] = {}
         self._resent_at: dict[str, float] = {}
         self._paused_until = 0.0
-        self.change(master)
-        self._due.clear()  # nobody is here yet
+        self.set_master(master)
+        self._due.clear()  # no subscriber yet
 
-    def change(self, master: Master) -> None:
-        """Answer for another master from now on, beginning with the holds it has."""
+    def set_master(self, master: Master) -> None:
+        """Publish for another master, first the holds that it has."""
         self._master = master
         self._topics = {name: topic(name) for name in master.domains}
         self._resending.clear()
         self._due = dict.fromkeys(self._topics, time.monotonic())
 
     def publish(self, name: str, identifier: bytes, release: float) -> None:
-        """Tell every gatekeeper of `name` to hold `identifier`; both must fit their frames."""
+        """Publish that every gatekeeper of the domain `name` holds `identifier`; both must fit their frames."""
         send = self._socket.send
         send(self._topics[name], SNDMORE)
         send(_DELAY_UNTIL, SNDMORE)
@@ -58,10 +60,10 @@ class Outlet:
         send(b"%d" % to_milliseconds(release), NOBLOCK)
         self._counters.controls += 1
 
-    def hear(self, most: int) -> bool:
-        """Take up to `most` subscriptions; say whether more may wait."""
+    def receive_subscriptions(self, limit: int) -> bool:
+        """Receive up to `limit` subscriptions; return whether more may be waiting."""
         try:
-            for _ in range(most):
+            for _ in range(limit):
                 message = self._socket.recv(NOBLOCK)
                 if message[:1] == b"\1":
                     self._counters.subscriptions += 1
@@ -71,34 +73,33 @@ class Outlet:
         return True
 
     def _on_subscription(self, prefix: bytes) -> None:
-        """Note which domains' holds a subscription asks for: a topic, or what topics begin with.
+        """Schedule the holds of the domains that a subscription matches: a topic, or a prefix of topics.
 
-        An original gatekeeper subscribes to the domain without its NUL, which other domains may begin with too.
+        An original gatekeeper subscribes to the domain without its NUL, which can be a prefix of other domains.
         """
         for name, frame in self._topics.items():
             if frame.startswith(prefix):
                 self._due.setdefault(name, self._resent_at.get(name, 0.0) + RESEND_EVERY)
 
     def resend(self, moment: float) -> None:
-        """Publish the holds in force again for those who are new, a piece at a time; `moment` is monotonic seconds."""
+        """Publish the next chunk of the scheduled holds; `moment` is monotonic seconds."""
         for name in [name for name, due in self._due.items() if due <= moment and name not in self._resending]:
             del self._due[name]
             self._resent_at[name] = moment
-            self._resending[name] = self._master.hold_pieces(name, now=self._clock(), most=_PIECE)
+            self._resending[name] = self._master.hold_batches(name, now=self._clock(), limit=_CHUNK_SIZE)
         if moment < self._paused_until:
             return
-        for name, pieces in list(self._resending.items()):
-            piece, more = next(pieces, ([], False))
-            for control in piece:
+        for name, chunks in list(self._resending.items()):
+            chunk, more = next(chunks, ([], False))
+            for control in chunk:
                 self.publish(name, control.identifier, control.release)
-            self._counters.resent += len(piece)
+            self._counters.resent += len(chunk)
             if not more:
                 del self._resending[name]
-            if piece:
-                # A subscriber's queue has to empty meanwhile.
+            if chunk:
                 self._paused_until = moment + _PAUSE
 
     def due(self) -> float:
-        """Give the monotonic seconds at which `resend` has something to do; infinity when it has not."""
+        """Return the monotonic seconds at which `resend` has something to send; infinity for never."""
         waiting = [due for name, due in self._due.items() if name not in self._resending]
         return min([*waiting, self._paused_until if self._resending else NEVER])
