@@ -99,7 +99,7 @@ class Courtesy:
             throttle = Throttle(policy or Policy(), draw=draw, retry_budget=retry_budget, coalesce=coalesce)
         elif policy not in {None, throttle.policy} or retry_budget is not None or coalesce:
             raise ConfigurationError("policy, retry_budget and coalesce belong to the throttle; give them to it")
-        self._state = CourtesyState(
+        self._state = state = CourtesyState(
             settings,
             throttle,
             None if identity is None else AgentIdentity(identity),
@@ -107,37 +107,22 @@ class Courtesy:
             clock=clock,
             draw=draw,
         )
+        self.throttle = throttle
+        """The throttle; do not call it from one thread while requests are on their way in another."""
+        self.fetches_advice = identity is not None
+        """Whether origins are asked for their traffic advice."""
+        self.max_delay = state.max_delay
+        """Seconds that a held request may wait at most."""
+        self.retry = retry
+        """How often a request may be sent again at most."""
+        self.clock = clock
+        """Seconds since 1970."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    @property
-    def throttle(self) -> Throttle:
-        """The throttle; do not call it from one thread while requests are on their way in another."""
-        return self._state.throttle
-
-    @property
-    def fetches_advice(self) -> bool:
-        """Whether origins are asked for their traffic advice."""
-        return self._state.advice is not None
-
-    @property
-    def clock(self) -> Callable[[], float]:
-        """The clock: seconds since 1970."""
-        return self._state.clock
-
-    @property
-    def retry(self) -> int:
-        """How often a request may be sent again at most."""
-        return self._state.retry
-
-    @property
-    def max_delay(self) -> float:
-        """Seconds that a held request may wait at most."""
-        return self._state.max_delay
 
     def attempt(
         self,
@@ -156,7 +141,7 @@ class Courtesy:
         with the client that sends the request; without it, headgate's own client does.
         """
         state = self._state
-        target = state.throttle.target(url) or url
+        target = self.throttle.target(url) or url
         is_interactive = interactive or _INTERACTIVE.get()
         attempt = Attempt(state, method, url, is_interactive, repeatable, refusal, start_fetch, target)
         if carried_over.get() is not None:
@@ -186,7 +171,7 @@ class Courtesy:
     def known_advice(self, url: str) -> Advice | None:
         """Return what the origin of `url` advises, as far as that is fresh; None where it is not known."""
         advice, origin = self._state.advice, serialised_origin(url)
-        return None if advice is None or origin is None else advice.known(origin, now=self._state.clock())
+        return None if advice is None or origin is None else advice.known(origin, now=self.clock())
 
     def explain(self, url: str) -> Explanation:
         """Return what the throttle knows of `url`, and why it is held or free."""
@@ -204,12 +189,12 @@ class Courtesy:
     def user_gesture(self) -> None:
         """Record that the user has just clicked or typed: the throttle holds nothing for the next 3.5 seconds."""
         with self._state.lock:
-            self.throttle.user_gesture(now=self._state.clock())
+            self.throttle.user_gesture(now=self.clock())
 
     def malformed_body(self, url: str, status: int) -> None:
         """Record that the body of a response which was received is malformed."""
         with self._state.lock:
-            self.throttle.malformed_body(url, status, now=self._state.clock())
+            self.throttle.malformed_body(url, status, now=self.clock())
 
     def network_changed(self) -> None:
         """Forget what fails: it may have been the network. What opted out of throttling stays so."""

@@ -156,8 +156,9 @@ class CourtesyState:
 
     def report_hold(self, hold: Hold) -> None:
         """Log that a request is held, and call the hook."""
-        what = f"waits {hold.delay:.1f} s" if hold.delay else "is not sent"
-        _logger.info("%s %s: %s of %s", hold.url, what, hold.reason, hold.target)
+        if _logger.isEnabledFor(logging.INFO):
+            what = f"waits {hold.delay:.1f} s" if hold.delay else "is not sent"
+            _logger.info("%s %s: %s of %s", hold.url, what, hold.reason, hold.target)
         _call(self._settings.on_hold, hold)
 
     def report_retry(self, retry: Retry) -> None:

@@ -149,7 +149,11 @@ class Throttle:
             return
         if self._full_budget is not None and not failed and status not in _UNEARNED:
             self._earn_retry(target, self._full_budget)
-        if (failed or fields is not None) and self._is_exempt(target):
+        if fields is None and not failed:  # as nearly all responses
+            outcome = Outcome.NEITHER if status in UNCOUNTED else Outcome.SUCCESS
+            self._store.record(target, Response(now=now, outcome=outcome))
+            return
+        if self._is_exempt(target):
             return
         release = ASAP
         if fields is not None:
