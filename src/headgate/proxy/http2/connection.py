@@ -3,30 +3,23 @@
 In one turn: read what there is, up to a limit; handle every event of the engine; write what arrived for each tunnel;
 let the client send more; send what is to be sent.
 
-States: OPEN; DRAINING after the proxy has announced its shutdown, while tunnels go on and new requests are refused;
-CLOSING while the final GOAWAY is sent; LINGERING while input is discarded, so that the GOAWAY is not lost to a reset;
-CLOSED.
-
 The shutdown is announced with a GOAWAY of the largest stream identifier (RFC 9113, 6.8) and a PING. Requests that the
 client sent before it read that are refused by the decision; the answer to the PING says that all of them have arrived.
 """
 
-import asyncio
 import contextlib
-import enum
 import math
 import socket
 import ssl
-from functools import partial
 from typing import Final
 
-from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect
 from headgate.proxy.http2.buffers import READ_SIZE, SendBuffer, SharedBuffers
-from headgate.proxy.http2.engine import (
+from headgate.proxy.http2.dispatch import RequestDispatcher
+from headgate.proxy.http2.engine import Http2Engine
+from headgate.proxy.http2.events import (
     DataReceived,
     Event,
     GoawayReceived,
-    Http2Engine,
     PingAnswered,
     RequestReceived,
     StreamReset,
@@ -35,15 +28,15 @@ from headgate.proxy.http2.engine import (
 from headgate.proxy.http2.flow_control import INITIAL_WINDOW
 from headgate.proxy.http2.frames import ErrorCode, Http2Error
 from headgate.proxy.http2.page_stream import PageStream
-from headgate.proxy.http2.request import MalformedRequest, Request, parse_request
+from headgate.proxy.http2.states import TRANSITIONS, ConnectionEvent, ConnectionState
 from headgate.proxy.http2.stream import ConnectionStream, TunnelStream
 from headgate.proxy.net.loop_state import MAX_BUFFERED, TLS_RECORD_SIZE
 from headgate.proxy.net.poller import READ, WRITE
-from headgate.proxy.net.sockets import WOULD_BLOCK, reset
+from headgate.proxy.net.sockets import WOULD_BLOCK
 from headgate.proxy.net.tls import record_overhead, shutdown_write
 from headgate.proxy.services import Services
 
-__all__ = ["TRANSITIONS", "ConnectionEvent", "ConnectionState", "Http2", "Http2Connection"]
+__all__ = ["Http2", "Http2Connection"]
 
 _MAX_READS: Final = 64
 """Reads in one turn: each returns one TLS record, however little is in it."""
@@ -56,38 +49,6 @@ _HELD_ASIDE: Final = 1 << 20
 _ROUND_TRIP: Final = 1.0
 """Seconds until everything has arrived that a client sent before it read of the shutdown."""
 _PROBE: Final = b"headgate"
-
-
-class ConnectionState(enum.Enum):
-    """States of a connection; see the module."""
-
-    OPEN = enum.auto()
-    DRAINING = enum.auto()
-    CLOSING = enum.auto()
-    LINGERING = enum.auto()
-    CLOSED = enum.auto()
-
-
-class ConnectionEvent(enum.Enum):
-    """What changes the state."""
-
-    DRAIN = "the proxy shuts down"
-    CLOSE = "nothing is left to do, or a connection error"
-    FLUSHED = "the final GOAWAY is sent"
-    LOST = "the client's socket is closed or broken, or the time is over"
-
-
-TRANSITIONS: Final = {
-    (ConnectionState.OPEN, ConnectionEvent.DRAIN): ConnectionState.DRAINING,
-    (ConnectionState.OPEN, ConnectionEvent.CLOSE): ConnectionState.CLOSING,
-    (ConnectionState.OPEN, ConnectionEvent.LOST): ConnectionState.CLOSED,
-    (ConnectionState.DRAINING, ConnectionEvent.CLOSE): ConnectionState.CLOSING,
-    (ConnectionState.DRAINING, ConnectionEvent.LOST): ConnectionState.CLOSED,
-    (ConnectionState.CLOSING, ConnectionEvent.FLUSHED): ConnectionState.LINGERING,
-    (ConnectionState.CLOSING, ConnectionEvent.LOST): ConnectionState.CLOSED,
-    (ConnectionState.LINGERING, ConnectionEvent.LOST): ConnectionState.CLOSED,
-}
-"""The state after an event. An event that is not listed for a state does nothing."""
 
 
 class Http2:
@@ -107,9 +68,9 @@ class Http2Connection:
     """One connection. `surplus` marks one beyond the limit of connections, whose requests are refused."""
 
     __slots__ = (
-        "_blocked", "_buffers", "_client_leaves", "_engine", "_events", "_held", "_idle_until", "_incomplete",
-        "_incomplete_until", "_loop_state", "_may_have_unsent", "_overhead", "_peer", "_probe_answered",
-        "_read_needs_write", "_read_size", "_send_buffer", "_services", "_socket", "_streams", "_surplus", "_touched",
+        "_blocked", "_buffers", "_client_leaves", "_dispatcher", "_engine", "_events", "_held", "_idle_until",
+        "_incomplete", "_incomplete_until", "_loop_state", "_may_have_unsent", "_probe_answered",
+        "_read_needs_write", "_read_size", "_send_buffer", "_services", "_socket", "_streams", "_touched",
         "deadline", "state",
     )  # fmt: skip
 
@@ -125,11 +86,17 @@ class Http2Connection:
         self._services = services
         self._loop_state = services.loop_state
         self._socket = sock
-        self._peer = peer
-        self._surplus = surplus
         self._buffers = buffers
-        self._overhead = record_overhead(sock)
         self._engine = Http2Engine()
+        self._dispatcher = RequestDispatcher(
+            self,
+            self._engine,
+            services,
+            data=buffers.data,
+            peer=peer,
+            overhead=record_overhead(sock),
+            surplus=surplus,
+        )
         self._send_buffer = SendBuffer(sock, self._loop_state, self._engine.output)
         self.state = ConnectionState.OPEN
         self._streams: dict[int, TunnelStream | PageStream] = {}
@@ -228,7 +195,16 @@ class Http2Connection:
             self.close(ErrorCode.NO_ERROR, "the proxy has shut down")
         self._lost()
 
-    # What streams call; see `StreamSink`.
+    # What streams and the dispatcher call; see `DispatchSink`.
+
+    def add_stream(self, stream: TunnelStream | PageStream) -> None:
+        """Add a stream."""
+        self._streams[stream.stream_id] = stream
+        self.deadline = min(self.deadline, stream.deadline)
+
+    def stream_opened(self, stream: TunnelStream) -> None:
+        """Take the deadline of a stream whose tunnel was opened into account."""
+        self.deadline = min(self.deadline, stream.deadline)
 
     def capacity(self, stream: ConnectionStream) -> int:
         """Return how many bytes a stream may send now; if several wait, each has a share in turn."""
@@ -347,7 +323,7 @@ class Http2Connection:
     def _other_received(self, event: Event) -> None:
         match event:
             case RequestReceived():
-                self._request_received(event)
+                self._dispatcher.dispatch(event)
             case StreamReset(stream_id):
                 if stream_id in self._streams:
                     self._streams[stream_id].close("client_gone")
@@ -361,93 +337,6 @@ class Http2Connection:
                 self._probe_answered |= self.state is ConnectionState.DRAINING and data == _PROBE
             case GoawayReceived():
                 self._client_leaves = True
-
-    # Requests.
-
-    def _request_received(self, event: RequestReceived) -> None:
-        """Have a CONNECT decided on; answer any other request. Raises `Http2Error` after too many mistakes."""
-        stream_id, services = event.stream_id, self._services
-        try:
-            request = parse_request(event.fields)
-        except MalformedRequest:
-            self._refuse_early(stream_id, services.refuse_early("malformed", self._peer))
-            return
-        if request.method != "CONNECT":
-            self._send_page(stream_id, request, is_ended=event.is_last)
-        elif self._surplus:
-            self._refuse_early(stream_id, services.refuse_early("connections", self._peer))
-            self.close(ErrorCode.NO_ERROR, "too many connections")
-        else:
-            self._start_decision(event, request)
-
-    def _start_decision(self, event: RequestReceived, request: Request) -> None:
-        connect = ConnectRequest(
-            authority=request.authority,
-            fields=request.fields,
-            peer=self._peer,
-            protocol="h2",
-            head_bytes=event.head_size + self._overhead,
-            draining=self._services.draining,
-        )
-        stream = TunnelStream(self, event.stream_id, state=self._loop_state, data=self._buffers.data)
-        stream.client_ended = event.is_last
-        self._streams[event.stream_id] = stream
-        stream.decision = asyncio.ensure_future(self._services.decide(connect))
-        stream.decision.add_done_callback(partial(self._decided, stream))
-
-    def _decided(self, stream: TunnelStream, decision: "asyncio.Future[AcceptedConnect | RefusedConnect]") -> None:
-        stream.decision = None
-        outcome: AcceptedConnect | RefusedConnect | None = None
-        if not decision.cancelled():
-            try:
-                outcome = decision.result()
-            except Exception as error:
-                context = {"message": "a decision failed", "exception": error}
-                asyncio.get_running_loop().call_exception_handler(context)
-        if isinstance(outcome, AcceptedConnect):
-            self._accept(stream, outcome)
-        elif stream.closed:
-            return
-        elif outcome is None:
-            stream.close("client_gone", ErrorCode.INTERNAL_ERROR)
-        else:
-            self._engine.respond(stream.stream_id, outcome.status, outcome.fields, is_last=True)
-            stream.close("client_gone", ErrorCode.NO_ERROR)  # 8.1: no more of the request is needed
-        self.finish_turn()
-
-    def _accept(self, stream: TunnelStream, accepted: AcceptedConnect) -> None:
-        """Open the tunnel, if the stream is still there."""
-        if stream.closed:
-            reset(accepted.socket)
-            accepted.on_closed(0, 0, "client_gone")
-            return
-        self._engine.respond(stream.stream_id, 200, (), is_last=False)
-        stream.open(accepted)
-        self.deadline = min(self.deadline, stream.deadline)
-
-    def _send_page(self, stream_id: int, request: Request, *, is_ended: bool) -> None:
-        """Answer a request that is not CONNECT. Raises `Http2Error` after too many mistakes."""
-        services = self._services
-        page = services.find_page(request.method, request.path) if is_ended else None
-        if page is None:
-            self._refuse_early(stream_id, services.refuse_early("method", self._peer))
-            return
-        has_body = request.method == "GET" and bool(page.body)
-        self._engine.respond(stream_id, 200, page.fields, is_last=not has_body)
-        if not has_body:
-            self._engine.close_stream(stream_id)
-            return
-        idle = services.timeouts.idle
-        stream = PageStream(self, stream_id, page.body, state=self._loop_state, idle=idle)
-        self._streams[stream_id] = stream
-        self.deadline = min(self.deadline, stream.deadline)
-        stream.resume()
-
-    def _refuse_early(self, stream_id: int, refused: RefusedConnect) -> None:
-        """Answer a request without a decision. Raises `Http2Error` after too many of them."""
-        self._engine.respond(stream_id, refused.status, refused.fields, is_last=True)
-        self._engine.close_stream(stream_id, ErrorCode.NO_ERROR)  # 8.1: no more of the request is needed
-        self._engine.count_mistake()
 
     # Sending.
 

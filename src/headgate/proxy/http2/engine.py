@@ -9,12 +9,21 @@ A stream is half-closed or not in each direction (RFC 9113, 5.1): `Stream.client
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final
 
 from hpack import Decoder, Encoder, HPACKError, OversizedHeaderListError
 
 from headgate.proxy.http2 import frames
 from headgate.proxy.http2.abuse_limits import AbuseKind, AbuseLimiter
+from headgate.proxy.http2.events import (
+    DataReceived,
+    Event,
+    GoawayReceived,
+    PingAnswered,
+    RequestReceived,
+    StreamReset,
+    WindowIncreased,
+)
 from headgate.proxy.http2.flow_control import (
     INITIAL_WINDOW,
     MAX_CONNECTION_WINDOW,
@@ -25,19 +34,7 @@ from headgate.proxy.http2.flow_control import (
 )
 from headgate.proxy.http2.frames import ACK, DATA, END_HEADERS, END_STREAM, ErrorCode, Frame, FrameParser, Http2Error
 
-__all__ = [
-    "MAX_HEAD_SIZE",
-    "MAX_STREAMS",
-    "DataReceived",
-    "Event",
-    "GoawayReceived",
-    "Http2Engine",
-    "PingAnswered",
-    "RequestReceived",
-    "Stream",
-    "StreamReset",
-    "WindowIncreased",
-]
+__all__ = ["MAX_HEAD_SIZE", "MAX_STREAMS", "Http2Engine", "Stream"]
 
 MAX_STREAMS: Final = 256
 """Concurrent streams of one connection."""
@@ -67,52 +64,6 @@ _SETTING_RANGES: Final = {
     _MAX_FRAME_SIZE: (1 << 14, (1 << 24) - 1, ErrorCode.PROTOCOL_ERROR),
     _ENABLE_CONNECT_PROTOCOL: (0, 1, ErrorCode.PROTOCOL_ERROR),
 }
-
-
-class RequestReceived(NamedTuple):
-    """A request head."""
-
-    stream_id: int
-    fields: Sequence[tuple[bytes, bytes]]
-    head_size: int
-    """Bytes of its frames."""
-    is_last: bool
-    """Whether the client has ended its direction."""
-
-
-class DataReceived(NamedTuple):
-    """A slice of DATA; also padding alone, or the end alone."""
-
-    stream_id: int
-    data: memoryview | bytes
-    """Valid until the buffer that was received is used again."""
-    is_last: bool
-    """Whether the client has ended its direction."""
-
-
-class StreamReset(NamedTuple):
-    """A stream is over: reset by the client, or here for an error of the client's."""
-
-    stream_id: int
-
-
-class WindowIncreased(NamedTuple):
-    """More may be sent on a stream; 0 stands for all streams."""
-
-    stream_id: int
-
-
-class PingAnswered(NamedTuple):
-    """The answer to a PING."""
-
-    data: bytes
-
-
-class GoawayReceived(NamedTuple):
-    """The client will open no more streams."""
-
-
-Event: TypeAlias = RequestReceived | DataReceived | StreamReset | WindowIncreased | PingAnswered | GoawayReceived
 
 
 class Stream:

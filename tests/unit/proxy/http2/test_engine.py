@@ -17,12 +17,11 @@ from hyperframe.frame import (
 from hyperframe.frame import Frame as TheirFrame
 
 from headgate.proxy.http2 import frames
-from headgate.proxy.http2.engine import (
-    MAX_STREAMS,
+from headgate.proxy.http2.engine import MAX_STREAMS, Http2Engine
+from headgate.proxy.http2.events import (
     DataReceived,
     Event,
     GoawayReceived,
-    Http2Engine,
     PingAnswered,
     RequestReceived,
     StreamReset,

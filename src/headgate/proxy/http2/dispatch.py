@@ -1,0 +1,143 @@
+"""From a request head to a decision, a page or a refusal."""
+
+import asyncio
+from functools import partial
+from typing import Protocol
+
+from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect
+from headgate.proxy.http2.buffers import DataBuffer
+from headgate.proxy.http2.engine import Http2Engine
+from headgate.proxy.http2.events import RequestReceived
+from headgate.proxy.http2.frames import ErrorCode
+from headgate.proxy.http2.page_stream import PageStream
+from headgate.proxy.http2.request import MalformedRequest, Request, parse_request
+from headgate.proxy.http2.stream import StreamSink, TunnelStream
+from headgate.proxy.net.sockets import reset
+from headgate.proxy.services import Services
+
+__all__ = ["DispatchSink", "RequestDispatcher"]
+
+
+class DispatchSink(StreamSink, Protocol):
+    """What dispatching needs of the connection."""
+
+    def add_stream(self, stream: TunnelStream | PageStream) -> None:
+        """Add a stream."""
+
+    def stream_opened(self, stream: TunnelStream) -> None:
+        """Take the deadline of a stream whose tunnel was opened into account."""
+
+    def close(self, code: ErrorCode, detail: str) -> None:
+        """Close the connection gracefully."""
+
+
+class RequestDispatcher:
+    """Dispatches the requests of one connection. `surplus` marks a connection whose requests are refused.
+
+    `overhead` is what one TLS record adds to its content.
+    """
+
+    __slots__ = ("_data", "_engine", "_overhead", "_peer", "_services", "_sink", "_surplus")
+
+    def __init__(
+        self,
+        sink: DispatchSink,
+        engine: Http2Engine,
+        services: Services,
+        *,
+        data: DataBuffer,
+        peer: tuple[str, int],
+        overhead: int,
+        surplus: bool,
+    ) -> None:
+        self._sink = sink
+        self._engine = engine
+        self._services = services
+        self._data = data
+        self._peer = peer
+        self._overhead = overhead
+        self._surplus = surplus
+
+    def dispatch(self, event: RequestReceived) -> None:
+        """Have a CONNECT decided on; answer any other request. Raises `Http2Error` after too many mistakes."""
+        stream_id, services = event.stream_id, self._services
+        try:
+            request = parse_request(event.fields)
+        except MalformedRequest:
+            self._refuse_early(stream_id, services.refuse_early("malformed", self._peer))
+            return
+        if request.method != "CONNECT":
+            self._send_page(event, request)
+        elif self._surplus:
+            self._refuse_early(stream_id, services.refuse_early("connections", self._peer))
+            self._sink.close(ErrorCode.NO_ERROR, "too many connections")
+        else:
+            self._start_decision(event, request)
+
+    def _start_decision(self, event: RequestReceived, request: Request) -> None:
+        connect = ConnectRequest(
+            authority=request.authority,
+            fields=request.fields,
+            peer=self._peer,
+            protocol="h2",
+            head_bytes=event.head_size + self._overhead,
+            draining=self._services.draining,
+        )
+        stream = TunnelStream(self._sink, event.stream_id, state=self._services.loop_state, data=self._data)
+        stream.client_ended = event.is_last
+        self._sink.add_stream(stream)
+        stream.decision = asyncio.ensure_future(self._services.decide(connect))
+        stream.decision.add_done_callback(partial(self._decided, stream))
+
+    def _decided(self, stream: TunnelStream, decision: "asyncio.Future[AcceptedConnect | RefusedConnect]") -> None:
+        stream.decision = None
+        outcome: AcceptedConnect | RefusedConnect | None = None
+        if not decision.cancelled():
+            try:
+                outcome = decision.result()
+            except Exception as error:
+                context = {"message": "a decision failed", "exception": error}
+                asyncio.get_running_loop().call_exception_handler(context)
+        if isinstance(outcome, AcceptedConnect):
+            self._accept(stream, outcome)
+        elif stream.closed:
+            return
+        elif outcome is None:
+            stream.close("client_gone", ErrorCode.INTERNAL_ERROR)
+        else:
+            self._engine.respond(stream.stream_id, outcome.status, outcome.fields, is_last=True)
+            stream.close("client_gone", ErrorCode.NO_ERROR)  # 8.1: no more of the request is needed
+        self._sink.finish_turn()
+
+    def _accept(self, stream: TunnelStream, accepted: AcceptedConnect) -> None:
+        """Open the tunnel, if the stream is still there."""
+        if stream.closed:
+            reset(accepted.socket)
+            accepted.on_closed(0, 0, "client_gone")
+            return
+        self._engine.respond(stream.stream_id, 200, (), is_last=False)
+        stream.open(accepted)
+        self._sink.stream_opened(stream)
+
+    def _send_page(self, event: RequestReceived, request: Request) -> None:
+        """Answer a request that is not CONNECT. Raises `Http2Error` after too many mistakes."""
+        stream_id, services = event.stream_id, self._services
+        page = services.find_page(request.method, request.path) if event.is_last else None
+        if page is None:
+            self._refuse_early(stream_id, services.refuse_early("method", self._peer))
+            return
+        has_body = request.method == "GET" and bool(page.body)
+        self._engine.respond(stream_id, 200, page.fields, is_last=not has_body)
+        if not has_body:
+            self._engine.close_stream(stream_id)
+            return
+        idle = services.timeouts.idle
+        stream = PageStream(self._sink, stream_id, page.body, state=services.loop_state, idle=idle)
+        self._sink.add_stream(stream)
+        stream.resume()
+
+    def _refuse_early(self, stream_id: int, refused: RefusedConnect) -> None:
+        """Answer a request without a decision. Raises `Http2Error` after too many of them."""
+        self._engine.respond(stream_id, refused.status, refused.fields, is_last=True)
+        self._engine.close_stream(stream_id, ErrorCode.NO_ERROR)  # 8.1: no more of the request is needed
+        self._engine.count_mistake()
