@@ -1,4 +1,4 @@
-"""`headgate proxy` as a program: its ready line, what it refuses and how, its log, and what can be seen of it."""
+"""`headgate proxy` as a process: ready line, refusals, log, metrics and state."""
 
 import json
 import re
@@ -20,7 +20,7 @@ WORKERS = pytest.mark.parametrize("workers", [1, 2])
 
 
 @pytest.mark.parametrize("tls", [True, False])
-def test_a_tunnel_to_an_origin_that_advises_nothing(tmp_path, tls):
+def test_a_tunnel_to_an_origin_without_advice_is_opened(tmp_path, tls):
     with proxy(tmp_path, tls=tls) as running, running.client() as client:
         scheme = "https" if tls else "http"
         assert re.fullmatch(rf"{scheme}://127\.0\.0\.1:[1-9]\d+", running.program.ready["address"])
@@ -35,7 +35,7 @@ def test_a_tunnel_to_an_origin_that_advises_nothing(tmp_path, tls):
         running.wait_for(tunnels=0, **passed)
 
 
-def test_a_certificate_to_try_it_out(tmp_path):
+def test_a_self_signed_certificate_is_created(tmp_path):
     with programs.headgate(tmp_path, "proxy", "--self-signed", "--listen", "localhost:0") as running:
         assert running.ready["admin"] == "none"
         context = ssl.create_default_context()
@@ -49,14 +49,14 @@ def test_a_certificate_to_try_it_out(tmp_path):
     assert list(tmp_path.glob("headgate-*/")) == []
 
 
-def test_the_protocols_offered_are_those_asked_for(tmp_path):
+def test_alpn_offers_the_configured_protocols(tmp_path):
     with proxy(tmp_path, "--alpn", "http/1.1") as running:
         running.tls.set_alpn_protocols(["h2", "http/1.1"])
         with running.client() as client:
             assert client.sock.selected_alpn_protocol() == "http/1.1"
 
 
-def test_who_agrees_on_no_protocol_speaks_the_one_that_needs_no_agreement(tmp_path):
+def test_a_client_without_alpn_speaks_http_1_1(tmp_path):
     with proxy(tmp_path, "--alpn", "h2") as running:
         with running.client() as client:
             assert client.sock.selected_alpn_protocol() is None
@@ -80,7 +80,7 @@ def refused(answer, status, reason, error):
 
 
 @pytest.mark.parametrize("tls", [True, False])
-def test_what_is_refused_for_one_origin_spoils_no_other_and_keeps_the_connection(tmp_path, tls):
+def test_a_refusal_for_one_origin_keeps_the_connection_and_affects_no_other(tmp_path, tls):
     with (
         socket.socket() as closed,
         proxy(tmp_path, "--deny-host", "example.net", "--allow-port", "1", tls=tls) as running,
@@ -110,7 +110,7 @@ def test_what_is_refused_for_one_origin_spoils_no_other_and_keeps_the_connection
         ]  # fmt: skip
 
 
-def test_a_name_that_does_not_resolve(tmp_path):
+def test_a_name_that_does_not_resolve_is_refused(tmp_path):
     with programs.headgate(tmp_path, "proxy", "--plaintext", "--listen", "127.0.0.1:0") as running:
         assert running.ready
         with Client(running.port) as client:
@@ -118,7 +118,7 @@ def test_a_name_that_does_not_resolve(tmp_path):
             assert refused(client.ask("localhost:443"), 403, "address", "destination_ip_prohibited")
 
 
-def test_an_origin_that_does_not_answer(tmp_path):
+def test_an_origin_that_does_not_answer_is_504(tmp_path):
     with socket.create_server(("127.0.0.1", 0), backlog=0) as deaf, ExitStack() as filling:
         port = deaf.getsockname()[1]
         for _ in range(4):  # the listener's queue is full, and further connections are not answered
@@ -129,7 +129,7 @@ def test_an_origin_that_does_not_answer(tmp_path):
             assert refused(running.ask(port=port), 504, "dial_timeout", "connection_timeout")
 
 
-def test_what_is_no_connect_or_none_that_can_be_read(tmp_path):
+def test_malformed_and_other_requests_are_refused(tmp_path):
     with proxy(tmp_path) as running:
         asked = running.origin.port
         for authority in ("www.example.org", "www.example.org:0", f"user@www.example.org:{asked}", "[::1", "a..b:443"):
@@ -149,7 +149,7 @@ def test_what_is_no_connect_or_none_that_can_be_read(tmp_path):
 
 
 @WORKERS
-def test_never_more_tunnels_than_may_be_and_a_refusal_holds_no_place(tmp_path, workers):
+def test_the_tunnel_limit_holds_and_refusals_release_their_slots(tmp_path, workers):
     with proxy(tmp_path, "--max-tunnels", 3, "--workers", workers) as running, ExitStack() as open_ones:
         to = f"www.example.org:{running.origin.port}"
         clients = [open_ones.enter_context(running.client()) for _ in range(12)]
@@ -184,7 +184,7 @@ def test_the_rate_and_the_tunnels_of_one_client_are_its_own(tmp_path):
         assert running.ask(source="127.0.0.2").status == 200
 
 
-def test_more_connections_than_may_be_are_told_so(tmp_path):
+def test_connections_above_the_limit_are_503(tmp_path):
     with proxy(tmp_path, "--max-connections", 2) as running, running.client() as client, running.client():
         answer = running.ask()
         assert (answer.status, answer.reason) == (503, "connections")
@@ -192,7 +192,7 @@ def test_more_connections_than_may_be_are_told_so(tmp_path):
         assert client.ask(f"www.example.org:{running.origin.port}").status == 200
 
 
-def test_more_connections_of_one_client_than_it_may_have_are_closed_before_the_handshake(tmp_path):
+def test_connections_above_the_client_limit_are_closed_before_the_handshake(tmp_path):
     with proxy(tmp_path, "--client-connections", 1) as running, running.client() as client:
         assert client.ask("www.example.org:25").status == 403
         with pytest.raises(OSError):  # noqa: PT011  # a reset or an end, within the handshake
@@ -242,7 +242,7 @@ def test_advice_at_connect(tmp_path, case):
                 assert "\r\nUser-Agent: TollKeeper\r\n" in head
 
 
-def test_an_origin_that_was_busy_is_asked_again_when_it_said(tmp_path):
+def test_a_busy_origin_is_asked_again_after_its_retry_after(tmp_path):
     with proxy(tmp_path, admin=False) as running:
         running.origin.answer("www.example.org", status=429, retry_after="1")
         assert running.ask().reason == "advice_unreachable"
@@ -252,13 +252,13 @@ def test_an_origin_that_was_busy_is_asked_again_when_it_said(tmp_path):
         assert len(running.origin.asked) == 2
 
 
-def test_an_origin_that_cannot_say_is_let_through_where_that_is_permitted(tmp_path):
+def test_an_unreachable_origin_is_permitted_by_configuration(tmp_path):
     with proxy(tmp_path, "--unreachable", "permit", admin=False) as running:
         running.origin.answer("www.example.org", status=503)
         assert running.ask().status == 200
 
 
-def test_only_the_authorities_named_are_trusted(tmp_path):
+def test_only_the_named_authorities_are_trusted(tmp_path):
     with origin_running() as other, proxy(tmp_path, admin=False) as running:
         assert running.ask().status == 200
         ca = tmp_path / "other.pem"
@@ -273,7 +273,7 @@ def test_only_the_authorities_named_are_trusted(tmp_path):
 
 
 @WORKERS
-def test_the_log_has_refusals_and_counts_and_nothing_of_a_client(tmp_path, workers):
+def test_the_log_has_refusals_and_counts_but_no_clients(tmp_path, workers):
     secret = "dG9wc2VjcmV0"
     more = f"Proxy-Authorization: Bearer {secret}\r\nchrome-tunnel: key={secret}\r\nCookie: {secret}\r\n"
     with proxy(tmp_path, "--workers", workers) as running:
@@ -293,7 +293,7 @@ def test_the_log_has_refusals_and_counts_and_nothing_of_a_client(tmp_path, worke
 
 
 @WORKERS
-def test_all_is_logged_where_that_is_asked_for(tmp_path, workers):
+def test_everything_is_logged_on_request(tmp_path, workers):
     with proxy(tmp_path, "--log", "all", "--log-client", "--workers", workers) as running:
         with running.client(source="127.3.4.5") as client:
             assert client.ask(f"www.example.org:{running.origin.port}").status == 200
@@ -312,7 +312,7 @@ def test_all_is_logged_where_that_is_asked_for(tmp_path, workers):
         assert len(running.log()) == 2
 
 
-def test_nobody_has_to_read_the_log(tmp_path):
+def test_the_proxy_works_although_the_log_is_not_read(tmp_path):
     read, write = socket.socketpair()
     with read, write, origin_running() as origin:
         ca = tmp_path / "ca.pem"
@@ -336,7 +336,7 @@ def test_nobody_has_to_read_the_log(tmp_path):
 
 
 @WORKERS
-def test_metrics_and_state_have_the_names_that_were_promised(tmp_path, workers):
+def test_metrics_and_state_have_the_documented_names(tmp_path, workers):
     with proxy(tmp_path, "--workers", workers) as running, running.client() as client:
         running.origin.advise("half.example.org", {"user_agent": "*", "fraction": 0.5}, cache_control="max-age=3600")
         running.origin.answer("busy.example.org", status=503)

@@ -1,4 +1,4 @@
-"""No packet goes to a forbidden address, whatever form it has and wherever it comes from: seen from all sides.
+"""No packet is sent to a forbidden address, in whatever form and from whatever source it comes.
 
 The proxy runs in a network of its own, in which every address answers, and every packet that is sent is heard.
 """
@@ -151,7 +151,7 @@ PROTOCOLS = pytest.mark.parametrize("protocol", ["http/1.1", "h2"])
 
 @PROTOCOLS
 @pytest.mark.parametrize("host", REFUSED)
-def test_nothing_is_sent_to_what_is_forbidden_in_any_form(host: str, protocol: str, seen: Seen) -> None:
+def test_no_packet_is_sent_to_a_forbidden_address_in_any_form(host: str, protocol: str, seen: Seen) -> None:
     outcome = seen.one(protocol, f"{host}:PORT")
     allowed = next((case["status"] for case in VECTORS if case["host"] == host and "status" in case), [403])
     if host in MALFORMED:
@@ -173,19 +173,19 @@ def test_a_name_with_any_forbidden_address_is_refused_and_looked_up_once(host: s
 
 
 @PROTOCOLS
-def test_a_name_that_nobody_knows_is_told_so(protocol: str, seen: Seen) -> None:
+def test_an_unknown_name_is_refused(protocol: str, seen: Seen) -> None:
     assert is_refused(seen.one(protocol, "missing.example.org:PORT"), 502, "name")
 
 
 @PROTOCOLS
 @pytest.mark.parametrize("host", ["mapped.example.org", "mapped6.here", "moved.here", "nat64.here", "10.9.9.9"])
-def test_a_static_entry_exempts_nothing(host: str, protocol: str, seen: Seen) -> None:
+def test_a_static_entry_does_not_allow_a_forbidden_address(host: str, protocol: str, seen: Seen) -> None:
     outcome = seen.one(protocol, f"{host}:PORT")
     assert is_refused(outcome, 403, "address")
     assert outcome["queries"] == {}
 
 
-def test_an_answer_that_changes_changes_nothing_for_who_was_checked(seen: Seen) -> None:
+def test_advice_and_tunnel_use_the_address_that_was_checked(seen: Seen) -> None:
     first, *later = seen.all("turns", "rebind.example.org:PORT")
     # One question, and both the advice and the tunnel go to its answer.
     assert first["queries"] == {"rebind.example.org A": 1, "rebind.example.org AAAA": 1}
@@ -196,7 +196,7 @@ def test_an_answer_that_changes_changes_nothing_for_who_was_checked(seen: Seen) 
         assert outcome["queries"] == {"rebind.example.org A": 1, "rebind.example.org AAAA": 1}
 
 
-def test_an_answer_that_was_refused_is_not_remembered(seen: Seen) -> None:
+def test_a_refused_answer_is_not_cached(seen: Seen) -> None:
     first, second = seen.all("turns", "again.example.org:PORT")
     assert is_refused(first, 403, "address")
     assert (second["status"], second["echoes"]) == (200, True)
@@ -207,13 +207,13 @@ def test_an_answer_that_was_refused_is_not_remembered(seen: Seen) -> None:
     ("host", "address"),
     [(HERE, HERE), (f"[{THERE}]", THERE), ("four.example.org", HERE), ("six.example.org", THERE)],
 )
-def test_what_is_global_is_dialled_there_and_nowhere_else(host: str, address: str, seen: Seen) -> None:
+def test_only_the_given_global_address_is_dialled(host: str, address: str, seen: Seen) -> None:
     outcome = seen.one("good", f"{host}:PORT")
     assert (outcome["status"], outcome["echoes"]) == (200, True)
     assert outcome["reached"] == [[own_network.TCP, address, seen.port]]
 
 
-def test_what_is_allowed_is_allowed_in_its_own_form_alone(seen: Seen) -> None:
+def test_an_allowed_address_is_allowed_in_its_own_form_only(seen: Seen) -> None:
     outcome = seen.one("lifted", "10.0.0.1:PORT")
     assert (outcome["status"], outcome["echoes"]) == (200, True)
     assert outcome["reached"] == [[own_network.TCP, "10.0.0.1", seen.port]]
@@ -252,7 +252,7 @@ UNDIALLED = {"224.0.0.1", "239.255.255.250", "255.255.255.255", "[fe80::1]", "[f
 """Addresses to which the system does not connect: multicast, broadcast, and link-local addresses without a link."""
 
 
-def test_a_packet_to_any_of_them_would_have_been_heard(seen: Seen) -> None:
+def test_a_packet_to_any_of_them_would_have_been_recorded(seen: Seen) -> None:
     """Where every address is allowed, each is dialled, and that is noticed."""
     for host in REFUSED:
         outcome = seen.one("open", f"{host}:PORT")

@@ -1,4 +1,4 @@
-"""Much goes through a tunnel, in both directions at once and while the proxy ends: every byte of it, in its place."""
+"""Bulk data in both directions of a tunnel, also during a drain: every byte arrives, in order."""
 
 import asyncio
 import hashlib
@@ -109,7 +109,7 @@ def ends_well(proxy: Proxy, origin: Origin) -> bool:
 
 @pytest.mark.deep
 @pytest.mark.parametrize("tls", [False, True], ids=["plaintext", "tls"])
-def test_a_gigabyte_in_each_direction_while_the_proxy_ends(tls: bool, tmp_path: Path) -> None:
+def test_a_gigabyte_in_each_direction_survives_a_drain(tls: bool, tmp_path: Path) -> None:
     origin = Origin(MUCH)
     with proxied.proxy(tmp_path, "--drain", PATIENT, origin=origin, tls=tls, admin=False) as proxy:
         with proxy.client() as client:
@@ -137,7 +137,7 @@ async def exchange_in_h2(client: Http2Client, tunnel: Tunnel, total: int, midway
     return received.hexdigest()
 
 
-def test_much_in_each_direction_of_a_stream_while_the_proxy_ends(tmp_path: Path) -> None:
+def test_bulk_in_both_directions_of_a_stream_survives_a_drain(tmp_path: Path) -> None:
     origin = Origin(LESS)
 
     async def talk(proxy: Proxy) -> None:

@@ -1,4 +1,4 @@
-"""A real browser prefetches by way of `headgate proxy`, and what it is refused spoils nothing else.
+"""A real browser prefetches through `headgate proxy`, and a refusal affects no other prefetch.
 
 What the browser makes of answers that this proxy gives seldom, or never, is asked of it by one that does as it is told.
 """
@@ -74,7 +74,7 @@ def asked(proxy: Program) -> dict[str, tuple[int, dict[str, int]]]:
 
 
 @PROTOCOLS
-def test_a_prefetch_is_asked_advice_for_and_is_used_with_no_second_request(alpn: str, tmp_path: Path) -> None:
+def test_a_prefetch_fetches_advice_and_is_used_without_a_second_request(alpn: str, tmp_path: Path) -> None:
     async def check(browser: Browser, origin: Origin, proxy: Program) -> None:
         target = origin.url(FIRST, "/story")
         page = await browser.open(origin.refer(REFERRER, target))
@@ -101,7 +101,7 @@ def connect_bytes(proxy: Program) -> float:
 
 
 @PROTOCOLS
-def test_what_origins_do_not_want_they_do_not_get_and_the_next_one_does(alpn: str, tmp_path: Path) -> None:
+def test_origins_that_advise_against_it_get_no_prefetch(alpn: str, tmp_path: Path) -> None:
     async def check(browser: Browser, origin: Origin, proxy: Program) -> None:
         origin.advise("no.example.org", {"user_agent": "prefetch-proxy", "disallow": True})
         origin.advise("none.example.org", {"user_agent": "*", "fraction": 0})
@@ -126,7 +126,7 @@ def test_what_origins_do_not_want_they_do_not_get_and_the_next_one_does(alpn: st
     browse(check, tmp_path, "--alpn", alpn)
 
 
-def test_what_was_not_prefetched_is_asked_for_when_it_is_followed(tmp_path: Path) -> None:
+def test_a_link_that_was_not_prefetched_is_fetched_when_it_is_followed(tmp_path: Path) -> None:
     async def check(browser: Browser, origin: Origin, proxy: Program) -> None:
         origin.advise(FIRST, {"user_agent": "*", "disallow": True})
         target = origin.url(FIRST, "/story")
@@ -141,7 +141,7 @@ def test_what_was_not_prefetched_is_asked_for_when_it_is_followed(tmp_path: Path
     browse(check, tmp_path)
 
 
-def test_where_nobody_listens_and_where_nobody_may_spoil_no_other_origin(tmp_path: Path) -> None:
+def test_unreachable_and_forbidden_origins_affect_no_other_origin(tmp_path: Path) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         nowhere = f"down.example.org=127.0.0.1:{closed.getsockname()[1]}"
@@ -161,9 +161,9 @@ def test_where_nobody_listens_and_where_nobody_may_spoil_no_other_origin(tmp_pat
 
 
 @PROTOCOLS
-def test_a_proxy_that_is_full_is_left_alone_for_as_long_as_it_asks(alpn: str, tmp_path: Path) -> None:
+def test_the_browser_avoids_a_full_proxy_for_its_retry_after(alpn: str, tmp_path: Path) -> None:
     async def check(browser: Browser, origin: Origin, proxy: Program) -> None:
-        with somebody(proxy) as other:
+        with another_client(proxy) as other:
             answer = await asyncio.to_thread(other.ask, f"held.example.org:{origin.port}")
             assert answer.status == 200
             began = time.monotonic()
@@ -182,7 +182,7 @@ def test_a_proxy_that_is_full_is_left_alone_for_as_long_as_it_asks(alpn: str, tm
 
 
 @contextmanager
-def somebody(proxy: Program) -> Iterator[Client]:
+def another_client(proxy: Program) -> Iterator[Client]:
     """Connect to the proxy, without a look at its certificate."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -191,7 +191,7 @@ def somebody(proxy: Program) -> Iterator[Client]:
 
 
 @PROTOCOLS
-def test_a_prefetch_under_way_is_not_lost_when_the_proxy_ends(alpn: str, tmp_path: Path) -> None:
+def test_a_prefetch_in_progress_survives_a_drain(alpn: str, tmp_path: Path) -> None:
     async def check(browser: Browser, origin: Origin, proxy: Program) -> None:
         target = origin.url(FIRST, "/story")
         origin.hold = Hold()
@@ -212,7 +212,7 @@ def test_a_prefetch_under_way_is_not_lost_when_the_proxy_ends(alpn: str, tmp_pat
 
 
 @PROTOCOLS
-def test_one_page_prefetches_from_several_origins_and_each_goes_its_own_way(alpn: str, tmp_path: Path) -> None:
+def test_one_page_prefetches_from_several_origins_separately(alpn: str, tmp_path: Path) -> None:
     async def check(browser: Browser, origin: Origin, proxy: Program) -> None:
         hosts = [f"{name}.example.org" for name in "abcdef"]
         origin.advise(hosts[1], {"user_agent": "*", "disallow": True})
@@ -262,7 +262,7 @@ def browse_as_told(check: Callable[[Browser, Origin, ScriptedProxy], Awaitable[N
 
 
 @pytest.mark.parametrize("status", [407, 429, 504])
-def test_a_refusal_with_no_time_to_wait_spoils_no_other_origin(status: int) -> None:
+def test_a_refusal_with_retry_after_0_affects_no_other_origin(status: int) -> None:
     async def check(browser: Browser, origin: Origin, proxy: ScriptedProxy) -> None:
         proxy.refuse(FIRST, status, retry_after="0")
         assert await prefetch(browser, origin, FIRST, SECOND) == [FAILED, READY]
@@ -275,9 +275,7 @@ def test_a_refusal_with_no_time_to_wait_spoils_no_other_origin(status: int) -> N
     ("status", "retry_after"),
     [(403, None), (407, None), (502, None), (403, "Wed, 21 Oct 2015 07:28:00 GMT"), (429, "60")],
 )
-def test_a_refusal_that_says_otherwise_or_nothing_makes_the_browser_avoid_the_proxy(
-    status: int, retry_after: str | None
-) -> None:
+def test_other_or_missing_retry_after_makes_the_browser_avoid_the_proxy(status: int, retry_after: str | None) -> None:
     async def check(browser: Browser, origin: Origin, proxy: ScriptedProxy) -> None:
         proxy.refuse(FIRST, status, retry_after=retry_after)
         assert await prefetch(browser, origin, FIRST, SECOND) == [FAILED, AVOIDED]
@@ -287,7 +285,7 @@ def test_a_refusal_that_says_otherwise_or_nothing_makes_the_browser_avoid_the_pr
     browse_as_told(check)
 
 
-def test_a_tunnel_that_breaks_spoils_no_other_origin() -> None:
+def test_a_broken_tunnel_affects_no_other_origin() -> None:
     async def check(browser: Browser, origin: Origin, proxy: ScriptedProxy) -> None:
         proxy.answers[FIRST] = None
         assert await prefetch(browser, origin, FIRST, SECOND) == [FAILED, READY]
@@ -298,7 +296,7 @@ def test_a_tunnel_that_breaks_spoils_no_other_origin() -> None:
 # What the tests above stand on.
 
 
-def test_rules_that_a_browser_cannot_read_are_told_of() -> None:
+def test_invalid_speculation_rules_are_reported() -> None:
     async def check(browser: Browser, origin: Origin, proxy: ScriptedProxy) -> None:
         origin.answers[REFERRER, "/"] = Answer(
             200, {"Content-Type": "text/html"}, b'<script type="speculationrules">{</script>'
@@ -310,7 +308,7 @@ def test_rules_that_a_browser_cannot_read_are_told_of() -> None:
     browse_as_told(check)
 
 
-def test_nothing_stays_of_a_browser_however_a_test_ends() -> None:
+def test_a_browser_leaves_no_files_or_processes() -> None:
     async def check() -> None:
         async with browsing() as (browser, origin, _):
             await browser.open(origin.url(FIRST))

@@ -1,4 +1,4 @@
-"""Programs and libraries that everybody has fetch through `headgate proxy`, and check every certificate on the way."""
+"""Common programs and libraries fetch through `headgate proxy` and check every certificate."""
 
 import asyncio
 import http.client
@@ -84,7 +84,7 @@ def test_curl_fetches_a_page_in_http_2(running: Proxy) -> None:
 
 @TLS
 @pytest.mark.needs("curl")
-def test_curl_does_not_trust_a_proxy_that_nobody_vouches_for(running: Proxy) -> None:
+def test_curl_does_not_trust_an_unknown_certificate(running: Proxy) -> None:
     trustme.CA().cert_pem.write_to_path(str(running.program.log.parent / "other.pem"))
     curl = Curl(running, ca="other.pem")
     assert (curl.code, curl.connect) == (60, 0), "a certificate that is not trusted"
@@ -93,7 +93,7 @@ def test_curl_does_not_trust_a_proxy_that_nobody_vouches_for(running: Proxy) -> 
 
 @BOTH
 @pytest.mark.needs("curl")
-def test_curl_is_told_why_it_is_refused(running: Proxy) -> None:
+def test_curl_shows_the_reason_of_a_refusal(running: Proxy) -> None:
     running.origin.advise(HOST, {"user_agent": "*", "disallow": True})
     curl = Curl(running, "--include")
     assert (curl.code, curl.connect, curl.status) == (56, 403, 0), "the tunnel was not opened"
@@ -195,7 +195,7 @@ def test_the_standard_library_fetches_a_page(running: Proxy) -> None:
 
 @TLS
 @pytest.mark.needs("nghttp")
-def test_nghttp_reads_what_is_published(running: Proxy) -> None:
+def test_nghttp_reads_a_published_page(running: Proxy) -> None:
     address = running.program.ready["address"].replace("127.0.0.1", "localhost")
     done = subprocess.run(
         ["nghttp", "--no-verify-peer", f"{address}/geofeed.csv", f"{address}/elsewhere"],
@@ -209,7 +209,7 @@ def test_nghttp_reads_what_is_published(running: Proxy) -> None:
 
 @TLS
 @pytest.mark.needs("h2load")
-def test_h2load_reads_it_often(running: Proxy) -> None:
+def test_h2load_reads_a_published_page_repeatedly(running: Proxy) -> None:
     words = ["h2load", "--requests=2000", "--clients=10", "--max-concurrent-streams=50"]
     address = running.program.ready["address"]
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""How a tunnel ends: half of it, all of it, by a limit, by a loss, or with the proxy."""
+"""How a tunnel ends: one direction, both, by a limit, by a reset, or with the proxy."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ from tests.e2e.tunnels import (
 )
 
 
-def test_a_client_that_has_said_all_still_hears_the_answer(run: Callable) -> None:
+def test_a_client_that_closes_its_sending_side_receives_the_answer(run: Callable) -> None:
     async def answer(target: Target) -> None:
         asked = await target.reader.read()
         target.writer.write(b"you said " + asked)
@@ -53,7 +53,7 @@ async def connections(server: TunnelServer) -> list[Http1Connection]:
     return list(server.connections)
 
 
-def test_a_client_may_have_said_all_with_its_head(run: Callable) -> None:
+def test_a_client_may_close_its_sending_side_with_its_head(run: Callable) -> None:
     async def answer(target: Target) -> None:
         target.writer.write(await target.reader.read())
 
@@ -71,7 +71,7 @@ def test_a_client_may_have_said_all_with_its_head(run: Callable) -> None:
     run(check())
 
 
-def test_a_target_that_has_said_all_is_still_told(run: Callable) -> None:
+def test_a_target_that_closes_its_sending_side_receives_further_data(run: Callable) -> None:
     async def check() -> None:
         heard = asyncio.get_running_loop().create_future()
 
@@ -90,7 +90,7 @@ def test_a_target_that_has_said_all_is_still_told(run: Callable) -> None:
     run(check())
 
 
-def test_inside_tls_a_client_that_has_said_all_still_hears_the_answer(tmp_path: Path, run: Callable) -> None:
+def test_inside_tls_a_client_that_closes_its_sending_side_receives_the_answer(tmp_path: Path, run: Callable) -> None:
     async def answer(target: Target) -> None:
         target.writer.write(b"you said " + await target.reader.read())
 
@@ -112,7 +112,7 @@ def test_inside_tls_a_client_that_has_said_all_still_hears_the_answer(tmp_path: 
     run(check())
 
 
-def test_inside_tls_a_target_that_has_said_all_is_still_told(tmp_path: Path, run: Callable) -> None:
+def test_inside_tls_a_target_that_closes_its_sending_side_receives_further_data(tmp_path: Path, run: Callable) -> None:
     is_told = threading.Event()
 
     def talk(address: tuple[str, int], port: int) -> bytes:
@@ -147,9 +147,7 @@ def test_inside_tls_a_target_that_has_said_all_is_still_told(tmp_path: Path, run
     run(check())
 
 
-def test_inside_tls_a_client_that_sends_on_while_its_target_ends_loses_the_tunnel_at_most(
-    tmp_path: Path, run: Callable
-) -> None:
+def test_inside_tls_sending_while_the_target_closes_may_end_the_tunnel(tmp_path: Path, run: Callable) -> None:
     """Python's `unwrap` reads once after its close_notify, and loses a record that it finds there."""
     size = 4_000_000
 
@@ -237,7 +235,7 @@ class InTls:
         return whole
 
 
-def test_a_client_that_goes_while_it_is_decided_on_is_not_decided_on_any_more(shell: Shell, run: Callable) -> None:
+def test_a_disconnect_cancels_the_decision(shell: Shell, run: Callable) -> None:
     async def check() -> None:
         deciding = Deciding()
         deciding.waits = asyncio.Event()
@@ -251,7 +249,7 @@ def test_a_client_that_goes_while_it_is_decided_on_is_not_decided_on_any_more(sh
     run(check())
 
 
-def test_a_way_that_was_opened_for_nobody_is_closed(run: Callable) -> None:
+def test_a_connection_opened_after_the_disconnect_is_closed(run: Callable) -> None:
     class Stubborn(Deciding):
         async def open(self, asked: object) -> object:
             try:
@@ -280,7 +278,7 @@ def test_a_way_that_was_opened_for_nobody_is_closed(run: Callable) -> None:
     run(check())
 
 
-def test_a_lost_target_is_a_lost_connection(run: Callable) -> None:
+def test_a_reset_of_the_target_resets_the_client(run: Callable) -> None:
     async def go(target: Target) -> None:
         await target.reader.read(1)
         target.reset()
@@ -297,7 +295,7 @@ def test_a_lost_target_is_a_lost_connection(run: Callable) -> None:
     run(check())
 
 
-def test_a_lost_client_is_a_lost_connection(shell: Shell, run: Callable) -> None:
+def test_a_reset_of_the_client_resets_the_target(shell: Shell, run: Callable) -> None:
     async def check() -> None:
         lost = asyncio.Event()
 
@@ -360,7 +358,7 @@ def test_a_tunnel_is_ended_at_its_limits(limits: TunnelLimits, why: str, shell: 
     run(check())
 
 
-def test_a_tunnel_within_its_limits_is_left_alone(shell: Shell, run: Callable) -> None:
+def test_a_tunnel_within_its_limits_stays_open(shell: Shell, run: Callable) -> None:
     async def check() -> None:
         deciding = Deciding(TunnelLimits(idle=5, max_seconds=5, max_bytes=400_000, byte_ratio=0.25))
         async with target_running() as port, proxy_running(deciding, tls=shell.listener) as server:

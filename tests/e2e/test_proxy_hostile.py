@@ -51,7 +51,7 @@ def hello(siege: Besieged) -> bytes:
 
 @pytest.mark.deep
 @pytest.mark.parametrize("share", [0, 0.5, 1], ids=["nothing", "half a hello", "a hello"])
-def test_a_thousand_handshakes_that_are_never_finished(share: float, tmp_path: Path) -> None:
+def test_a_thousand_unfinished_handshakes_use_little_memory(share: float, tmp_path: Path) -> None:
     with besieged(tmp_path, tls=True) as siege:
         beginning = hello(siege)
         for number in range(1000):
@@ -60,14 +60,14 @@ def test_a_thousand_handshakes_that_are_never_finished(share: float, tmp_path: P
 
 
 @SHELLS
-def test_garbage(tls: bool, tmp_path: Path) -> None:
+def test_garbage_uses_little_memory(tls: bool, tmp_path: Path) -> None:
     with besieged(tmp_path, tls=tls) as siege:
         for number in range(2000):
             with siege.connect(number) as sock, suppress(ConnectionError):
                 sock.send((b"\x16\x03\x01" if number % 2 else b"") + os.urandom(3000))
 
 
-def test_records_of_one_byte(tmp_path: Path) -> None:
+def test_records_of_one_byte_use_little_memory(tmp_path: Path) -> None:
     with besieged(tmp_path, tls=True) as siege:
         client = siege.client()
         assert client.ask(siege.to).status == 200
@@ -82,7 +82,7 @@ def test_records_of_one_byte(tmp_path: Path) -> None:
 
 @pytest.mark.deep
 @SHELLS
-def test_a_thousand_heads_that_never_end(tls: bool, tmp_path: Path) -> None:
+def test_a_thousand_unfinished_heads_use_little_memory(tls: bool, tmp_path: Path) -> None:
     with besieged(tmp_path, tls=tls) as siege:
         for number in range(1000):
             siege.client(number).send(b"CONNECT www.example.net:443 HTTP/1.1\r\nX: " + b"x" * 16_000)
@@ -91,7 +91,7 @@ def test_a_thousand_heads_that_never_end(tls: bool, tmp_path: Path) -> None:
 
 @pytest.mark.deep
 @SHELLS
-def test_refusals_that_nobody_reads(tls: bool, tmp_path: Path) -> None:
+def test_unread_refusals_use_little_memory(tls: bool, tmp_path: Path) -> None:
     with besieged(tmp_path, tls=tls) as siege:
         client = siege.client()
         client.sock.settimeout(1)
@@ -104,7 +104,7 @@ def test_refusals_that_nobody_reads(tls: bool, tmp_path: Path) -> None:
 
 
 @SHELLS
-def test_many_names_that_are_refused(tls: bool, tmp_path: Path) -> None:
+def test_many_refused_names_use_little_memory(tls: bool, tmp_path: Path) -> None:
     with besieged(tmp_path, tls=tls) as siege:
         client = siege.client()
         for turn in range(100):
@@ -114,7 +114,7 @@ def test_many_names_that_are_refused(tls: bool, tmp_path: Path) -> None:
 
 
 @SHELLS
-def test_much_that_is_sent_ahead_of_a_decision(tls: bool, tmp_path: Path) -> None:
+def test_data_sent_before_a_decision_uses_little_memory(tls: bool, tmp_path: Path) -> None:
     with besieged(tmp_path, tls=tls) as siege:
         siege.crowd.holds = True
         for _ in range(250):
@@ -128,7 +128,7 @@ def test_much_that_is_sent_ahead_of_a_decision(tls: bool, tmp_path: Path) -> Non
 
 @pytest.mark.deep
 @SHELLS
-def test_who_asks_for_ever_new_origins_and_goes(tls: bool, tmp_path: Path) -> None:
+def test_a_client_that_disconnects_after_each_new_origin_starts_few_fetches(tls: bool, tmp_path: Path) -> None:
     """Each would be asked for advice long after: so many are, as one client may have tunnels."""
     with besieged(tmp_path, tls=tls) as siege:
         siege.crowd.holds = True
@@ -150,7 +150,7 @@ def reset(sock: socket.socket) -> None:
 
 
 @SHELLS
-def test_clients_that_have_said_all_before_they_are_answered(tls: bool, tmp_path: Path) -> None:
+def test_tunnels_end_for_clients_that_close_their_sending_side(tls: bool, tmp_path: Path) -> None:
     with besieged(tmp_path, tls=tls) as siege:
         clients = [siege.client(number) for number in range(500)]
         for client in clients:
@@ -165,7 +165,7 @@ def test_clients_that_have_said_all_before_they_are_answered(tls: bool, tmp_path
 
 @pytest.mark.deep
 @SHELLS
-def test_tunnels_whose_clients_read_nothing(tls: bool, tmp_path: Path) -> None:
+def test_tunnels_whose_clients_do_not_read_use_little_memory(tls: bool, tmp_path: Path) -> None:
     with besieged(tmp_path, tls=tls) as siege:
         for number in range(100):
             client = siege.client(number)
@@ -186,7 +186,7 @@ def settled(siege: Besieged, count: int) -> int:
 
 @pytest.mark.deep
 @SHELLS
-def test_tunnels_whose_targets_read_nothing(tls: bool, tmp_path: Path) -> None:
+def test_tunnels_whose_targets_do_not_read_use_little_memory(tls: bool, tmp_path: Path) -> None:
     with besieged(tmp_path, tls=tls) as siege:
         for number in range(20):
             client = siege.client(number)
@@ -203,7 +203,7 @@ def test_tunnels_whose_targets_read_nothing(tls: bool, tmp_path: Path) -> None:
 
 
 @pytest.mark.deep
-def test_five_thousand_tunnels_with_nothing_to_say(tmp_path: Path) -> None:
+def test_five_thousand_idle_tunnels_use_little_memory(tmp_path: Path) -> None:
     with besieged(tmp_path, tls=False) as siege:
         clients = [siege.client(number) for number in range(5000)]
         for client in clients:
@@ -214,7 +214,7 @@ def test_five_thousand_tunnels_with_nothing_to_say(tmp_path: Path) -> None:
 
 
 @pytest.mark.deep
-def test_a_thousand_tunnels_inside_tls_with_nothing_to_say(tmp_path: Path) -> None:
+def test_a_thousand_idle_tunnels_inside_tls_use_little_memory(tmp_path: Path) -> None:
     with besieged(tmp_path, tls=True) as siege:
         clients = [siege.client(number) for number in range(1000)]
         for client in clients:
@@ -260,7 +260,7 @@ class Streams:
 
 
 @pytest.mark.deep
-def test_who_asks_for_ever_new_origins_in_streams_and_goes(tmp_path: Path) -> None:
+def test_a_client_that_resets_a_stream_for_each_new_origin_starts_few_fetches(tmp_path: Path) -> None:
     with besieged(tmp_path, tls=True) as siege:
         siege.crowd.holds = True
         for turn in range(40):
@@ -274,7 +274,7 @@ def test_who_asks_for_ever_new_origins_in_streams_and_goes(tmp_path: Path) -> No
 
 
 @pytest.mark.deep
-def test_a_thousand_connections_with_nothing_to_say(tmp_path: Path) -> None:
+def test_a_thousand_idle_http2_connections_use_little_memory(tmp_path: Path) -> None:
     with besieged(tmp_path, tls=True) as siege:
         for number in range(1000):
             Streams(siege, number)
@@ -282,7 +282,7 @@ def test_a_thousand_connections_with_nothing_to_say(tmp_path: Path) -> None:
 
 
 @pytest.mark.deep
-def test_five_thousand_streams_with_nothing_to_say(tmp_path: Path) -> None:
+def test_five_thousand_idle_streams_use_little_memory(tmp_path: Path) -> None:
     with besieged(tmp_path, tls=True) as siege:
         for number in range(50):
             streams = Streams(siege, number)
@@ -293,7 +293,7 @@ def test_five_thousand_streams_with_nothing_to_say(tmp_path: Path) -> None:
 
 
 @pytest.mark.deep
-def test_streams_that_are_poured_at_and_opened_no_wider(tmp_path: Path) -> None:
+def test_stream_windows_do_not_grow_while_targets_do_not_read(tmp_path: Path) -> None:
     with besieged(tmp_path, tls=True) as siege:
         for number in range(10):
             streams = Streams(siege, number)

@@ -1,4 +1,4 @@
-"""Tunnels in HTTP/2: several in one connection, each with its own end, and no harm to the others."""
+"""Tunnels over HTTP/2: several in one connection, each of which ends without affecting the others."""
 
 import asyncio
 import hashlib
@@ -17,7 +17,7 @@ from tests.e2e.tunnels import Deciding, Target, target_running, until
 CONNECT_ERROR, CANCEL, STREAM_CLOSED, PROTOCOL_ERROR = 10, 8, 5, 1
 
 
-def test_what_is_sent_comes_back(http2: Callable, run: Callable) -> None:
+def test_data_is_relayed_in_both_directions(http2: Callable, run: Callable) -> None:
     async def check() -> None:
         deciding = Deciding()
         async with target_running() as port, http2(deciding) as (server, client):
@@ -62,7 +62,7 @@ def test_many_tunnels_share_a_connection(http2: Callable, run: Callable) -> None
 
 
 @pytest.mark.parametrize("frame_size", [1, 100, 16_384, 60_000])
-def test_bulk_comes_through_whole_in_frames_of_any_size(frame_size: int, http2: Callable, run: Callable) -> None:
+def test_bulk_data_arrives_whole_in_frames_of_any_size(frame_size: int, http2: Callable, run: Callable) -> None:
     async def check() -> None:
         payload = os.urandom(min(4 << 20, frame_size * 4000))
         async with target_running() as port, http2() as (_, client):
@@ -126,7 +126,7 @@ def test_either_side_may_end_first(http2: Callable, run: Callable) -> None:
     run(check())
 
 
-def test_a_connect_may_be_all_that_a_client_says(http2: Callable, run: Callable) -> None:
+def test_a_connect_may_end_the_stream(http2: Callable, run: Callable) -> None:
     async def speak(target: Target) -> None:
         assert await target.reader.read() == b""
         target.writer.write(b"news")
@@ -138,7 +138,7 @@ def test_a_connect_may_be_all_that_a_client_says(http2: Callable, run: Callable)
     run(check())
 
 
-def test_what_is_sent_ahead_of_the_answer_belongs_to_the_tunnel(http2: Callable, run: Callable) -> None:
+def test_data_sent_before_the_answer_belongs_to_the_tunnel(http2: Callable, run: Callable) -> None:
     async def check() -> None:
         deciding = Deciding()
         deciding.waits = asyncio.Event()
@@ -153,7 +153,7 @@ def test_what_is_sent_ahead_of_the_answer_belongs_to_the_tunnel(http2: Callable,
 
 
 @pytest.mark.parametrize("is_ended", [False, True])
-def test_a_refusal_leaves_the_others_alone(is_ended: bool, http2: Callable, run: Callable) -> None:
+def test_a_refusal_does_not_affect_other_streams(is_ended: bool, http2: Callable, run: Callable) -> None:
     async def check() -> None:
         deciding = Deciding()
         fields = [("Retry-After", "0"), ("Proxy-Status", "headgate; error=http_request_denied")]
@@ -191,7 +191,7 @@ CONNECT = [(":method", "CONNECT"), (":authority", "a:443")]
         ([*CONNECT, ("x", "y" * 20_000)], 400),
     ],
 )
-def test_what_is_no_connect_is_told_so(lines: list, status: int, http2: Callable, run: Callable) -> None:
+def test_other_methods_are_refused(lines: list, status: int, http2: Callable, run: Callable) -> None:
     async def check() -> None:
         deciding = Deciding()
         async with target_running() as port, http2(deciding) as (_, client):
@@ -225,7 +225,7 @@ async def swallow_and_wait(target: Target) -> None:
     await asyncio.Event().wait()
 
 
-def test_data_behind_the_end_is_an_error_of_that_stream(http2: Callable, run: Callable) -> None:
+def test_data_after_the_end_is_a_stream_error(http2: Callable, run: Callable) -> None:
     async def check() -> None:
         async with target_running(swallow_and_wait) as port, http2() as (_, client):
             tunnel = await client.open(port)
@@ -280,7 +280,7 @@ def test_a_reset_of_the_target_reaches_the_client(http2: Callable, run: Callable
     run(check())
 
 
-def test_a_client_that_goes_takes_all_its_tunnels_along(http2: Callable, run: Callable) -> None:
+def test_a_disconnect_closes_all_tunnels_of_the_client(http2: Callable, run: Callable) -> None:
     async def check() -> None:
         deciding = Deciding()
         async with target_running() as port, http2(deciding) as (server, client):
@@ -295,7 +295,7 @@ def test_a_client_that_goes_takes_all_its_tunnels_along(http2: Callable, run: Ca
 
 
 @pytest.mark.parametrize("goes", ["reset", "gone"])
-def test_a_decision_that_nobody_waits_for_is_cancelled(goes: str, http2: Callable, run: Callable) -> None:
+def test_a_decision_is_cancelled_when_its_stream_ends(goes: str, http2: Callable, run: Callable) -> None:
     async def check() -> None:
         deciding = Deciding()
         deciding.waits = asyncio.Event()
@@ -314,7 +314,7 @@ def test_a_decision_that_nobody_waits_for_is_cancelled(goes: str, http2: Callabl
     run(check())
 
 
-def test_a_decision_that_comes_too_late_leaves_nothing_open(http2: Callable, run: Callable) -> None:
+def test_a_late_decision_leaves_no_connection_open(http2: Callable, run: Callable) -> None:
     async def check() -> None:
         here, there = socket.socketpair()
         here.setblocking(False)
@@ -338,7 +338,7 @@ def test_a_decision_that_comes_too_late_leaves_nothing_open(http2: Callable, run
     run(check())
 
 
-def test_a_decision_that_fails_ends_its_stream_alone(http2: Callable) -> None:
+def test_a_failed_decision_ends_only_its_stream(http2: Callable) -> None:
     async def check() -> None:
         deciding, told = Deciding(), []
         asyncio.get_running_loop().set_exception_handler(lambda _, what: told.append(what["message"]))

@@ -68,7 +68,7 @@ def test_refusals_are_those_of_http_1(tmp_path: Path) -> None:
 
 
 @WORKERS
-def test_much_goes_through_both_ways_while_the_proxy_ends(tmp_path: Path, workers: int) -> None:
+def test_bulk_in_both_directions_survives_a_drain(tmp_path: Path, workers: int) -> None:
     with proxy(tmp_path, "--workers", workers, "--drain", 60) as running:
         to = f"www.example.org:{running.origin.port}"
         payload = os.urandom(1 << 20) * (LARGE >> 20)
@@ -95,7 +95,7 @@ def test_much_goes_through_both_ways_while_the_proxy_ends(tmp_path: Path, worker
 
 
 @WORKERS
-def test_what_has_not_ended_in_time_is_cut_and_counted(tmp_path: Path, workers: int) -> None:
+def test_tunnels_that_outlast_the_drain_are_closed_and_counted(tmp_path: Path, workers: int) -> None:
     with proxy(tmp_path, "--workers", workers, "--drain", 0.3) as running:
 
         async def test(client: Http2Client) -> None:

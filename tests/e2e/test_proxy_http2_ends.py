@@ -1,4 +1,4 @@
-"""How many streams a connection of HTTP/2 has, how it ends, and what it shows that is no tunnel; other programs too."""
+"""HTTP/2 connections: stream limits, drains, pages, and other programs as clients."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ REFUSED_STREAM, CANCEL = 7, 8
 GET = [(":method", "GET"), (":scheme", "https"), (":path", "/"), (":authority", "a")]
 
 
-def test_more_streams_than_there_may_be_are_refused(http2: Callable, run: Callable) -> None:
+def test_streams_above_the_limit_are_refused(http2: Callable, run: Callable) -> None:
     async def check() -> None:
         deciding = Deciding()
         deciding.waits = asyncio.Event()
@@ -38,7 +38,7 @@ def test_more_streams_than_there_may_be_are_refused(http2: Callable, run: Callab
     run(check())
 
 
-def test_the_end_lets_tunnels_go_on_and_refuses_new_ones(http2: Callable, run: Callable) -> None:
+def test_a_drain_continues_tunnels_and_refuses_new_ones(http2: Callable, run: Callable) -> None:
     async def check() -> None:
         deciding = Deciding()
         async with target_running() as port, http2(deciding) as (server, client):
@@ -62,7 +62,7 @@ def test_the_end_lets_tunnels_go_on_and_refuses_new_ones(http2: Callable, run: C
     run(check())
 
 
-def test_the_end_cuts_what_does_not_end(http2: Callable, run: Callable) -> None:
+def test_a_drain_closes_remaining_tunnels_at_its_deadline(http2: Callable, run: Callable) -> None:
     async def check() -> None:
         deciding = Deciding()
         async with target_running() as port, http2(deciding) as (server, client):
@@ -76,7 +76,7 @@ def test_the_end_cuts_what_does_not_end(http2: Callable, run: Callable) -> None:
     run(check())
 
 
-def test_a_connection_without_a_tunnel_does_not_keep_the_end_waiting(http2: Callable, run: Callable) -> None:
+def test_a_drain_does_not_wait_for_connections_without_tunnels(http2: Callable, run: Callable) -> None:
     async def check() -> None:
         async with (
             target_running() as port,
@@ -93,7 +93,7 @@ def test_a_connection_without_a_tunnel_does_not_keep_the_end_waiting(http2: Call
     run(check())
 
 
-def test_a_client_that_leaves_is_let_go_when_its_tunnels_are_over(http2: Callable, run: Callable) -> None:
+def test_a_connection_after_goaway_closes_when_its_tunnels_end(http2: Callable, run: Callable) -> None:
     async def check() -> None:
         async with target_running() as port, http2() as (_, client):
             tunnel = await client.open(port)
@@ -107,7 +107,7 @@ def test_a_client_that_leaves_is_let_go_when_its_tunnels_are_over(http2: Callabl
     run(check())
 
 
-def test_a_quiet_client_is_left(http2: Callable, run: Callable) -> None:
+def test_an_idle_client_is_disconnected(http2: Callable, run: Callable) -> None:
     async def check() -> None:
         async with target_running() as port, http2(timeouts=Timeouts(idle=0.5)) as (_, client):
             tunnel = await client.open(port)
@@ -119,7 +119,7 @@ def test_a_quiet_client_is_left(http2: Callable, run: Callable) -> None:
     run(check())
 
 
-def test_a_connection_too_many_is_told_so(http2: Callable, run: Callable) -> None:
+def test_a_connection_above_the_limit_is_503(http2: Callable, run: Callable) -> None:
     async def check() -> None:
         deciding = Deciding()
         async with target_running() as port, http2(deciding, connections=1) as (server, client):
@@ -132,7 +132,7 @@ def test_a_connection_too_many_is_told_so(http2: Callable, run: Callable) -> Non
     run(check())
 
 
-def test_pages_are_shown_as_the_windows_allow(http2: Callable, run: Callable) -> None:
+def test_pages_are_sent_as_the_windows_allow(http2: Callable, run: Callable) -> None:
     async def check() -> None:
         body = os.urandom(200_000)
         pages = {"/feed": Page("text/csv", body), "/none": Page("text/plain", b"")}
@@ -160,7 +160,7 @@ def test_pages_are_shown_as_the_windows_allow(http2: Callable, run: Callable) ->
 
 
 @pytest.mark.needs("nghttp", "h2load", "curl")
-def test_other_programs_find_nothing_wrong(http2: Callable) -> None:
+def test_nghttp_and_h2load_report_no_errors(http2: Callable) -> None:
     async def said(*words: str) -> str:
         pipe = asyncio.subprocess.PIPE
         started = await asyncio.create_subprocess_exec(*words, stdout=pipe, stderr=pipe)

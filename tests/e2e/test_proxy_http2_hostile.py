@@ -115,7 +115,7 @@ async def watched(proxy: Proxy, port: int) -> AsyncIterator[Bystander]:
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_an_attack_is_ended(name: str, old_proxy: Proxy) -> None:
+def test_an_attack_is_closed(name: str, old_proxy: Proxy) -> None:
     proxy = old_proxy
 
     async def check() -> None:
@@ -162,7 +162,7 @@ async def many(proxy: Proxy, count: int, stack: AsyncExitStack, **settings: Any)
     return [await stack.enter_async_context(client) for client in connecting]
 
 
-def test_targets_that_do_not_read(proxy: Proxy) -> None:
+def test_targets_that_do_not_read_do_not_affect_other_clients(proxy: Proxy) -> None:
     """Each tunnel takes what its windows allow, over and over, and none of it goes on."""
 
     async def fill(client: Http2Client, port: int) -> None:
@@ -186,7 +186,7 @@ def test_targets_that_do_not_read(proxy: Proxy) -> None:
     asyncio.run(bounded(check()))
 
 
-def test_clients_that_do_not_read(proxy: Proxy) -> None:
+def test_clients_that_do_not_read_do_not_affect_other_clients(proxy: Proxy) -> None:
     """Each has windows as wide as there are, and targets that pour."""
 
     async def check() -> None:
@@ -253,7 +253,7 @@ def test_windows_of_no_byte(proxy: Proxy) -> None:
         PREFACE + SettingsFrame(0).serialize() + HeadersFrame(1, data=b"abc").serialize()[:-1],
     ],
 )
-def test_what_does_not_go_on_is_ended(begun: bytes, proxy: Proxy) -> None:
+def test_unfinished_frames_time_out(begun: bytes, proxy: Proxy) -> None:
     async def check() -> None:
         async with target_running() as port, watched(proxy, port), AsyncExitStack() as stack:
             clients = await many(proxy, 50, stack, greet=False)

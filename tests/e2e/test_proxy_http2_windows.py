@@ -1,4 +1,4 @@
-"""How much and how long a tunnel in HTTP/2 may be, and the windows of those that share a connection."""
+"""Limits of tunnels over HTTP/2, and the windows of tunnels that share a connection."""
 
 import asyncio
 import contextlib
@@ -66,7 +66,7 @@ async def never_reads(target: Target) -> None:
     await asyncio.Event().wait()
 
 
-def test_a_tunnel_that_stands_still_holds_little_and_nobody_up(http2: Callable, run: Callable) -> None:
+def test_a_stalled_tunnel_buffers_little_and_does_not_delay_others(http2: Callable, run: Callable) -> None:
     async def check() -> None:
         async with target_running(never_reads) as still, target_running() as port, http2() as (server, client):
             stuck = [await client.open(still) for _ in range(3)]
@@ -174,7 +174,7 @@ def test_settings_move_the_windows_of_streams_that_are_open(http2: Callable, run
     run(check())
 
 
-def test_a_client_that_does_not_read_is_not_read_for(http2: Callable, run: Callable) -> None:
+def test_targets_are_not_read_for_a_client_that_does_not_read(http2: Callable, run: Callable) -> None:
     async def check() -> None:
         poured = 0
 
@@ -203,7 +203,7 @@ def test_a_client_that_does_not_read_is_not_read_for(http2: Callable, run: Calla
     run(check())
 
 
-def test_many_small_records_are_heard_in_one_turn(
+def test_many_small_records_are_read_in_one_turn(
     http2: Callable, run: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def check() -> None:

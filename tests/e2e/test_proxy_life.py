@@ -1,4 +1,4 @@
-"""The life of `headgate proxy`: what it reads again, how it ends, and what becomes of its workers."""
+"""The life-cycle of `headgate proxy`: reload, drain, stop, and its workers."""
 
 import os
 import re
@@ -20,7 +20,7 @@ WORKERS = pytest.mark.parametrize("workers", [1, 2])
 
 
 @WORKERS
-def test_sigterm_refuses_what_is_new_and_lets_tunnels_end(tmp_path, workers):
+def test_sigterm_refuses_new_tunnels_and_waits_for_open_ones(tmp_path, workers):
     with ExitStack() as stack:
         running = stack.enter_context(proxy(tmp_path, "--workers", workers, "--drain", 15))
         clients = [stack.enter_context(running.client()) for _ in range(12)]
@@ -52,7 +52,7 @@ def cannot_connect(port):
 
 
 @WORKERS
-def test_what_has_not_ended_in_time_is_cut_and_counted(tmp_path, workers):
+def test_tunnels_that_outlast_the_drain_are_closed_and_counted(tmp_path, workers):
     with ExitStack() as stack:
         running = stack.enter_context(proxy(tmp_path, "--workers", workers, "--drain", 0.3))
         clients = [stack.enter_context(running.client()) for _ in range(3)]
@@ -66,7 +66,7 @@ def test_what_has_not_ended_in_time_is_cut_and_counted(tmp_path, workers):
 
 
 @WORKERS
-def test_a_second_sigterm_ends_it_at_once(tmp_path, workers):
+def test_a_second_sigterm_stops_the_proxy_at_once(tmp_path, workers):
     with ExitStack() as stack:
         running = stack.enter_context(proxy(tmp_path, "--workers", workers, "--drain", 3600))
         client = stack.enter_context(running.client())
@@ -78,7 +78,7 @@ def test_a_second_sigterm_ends_it_at_once(tmp_path, workers):
         assert re.search(r"^headgate: 1 tunnel had not ended and was cut$", running.program.said(), re.MULTILINE)
 
 
-def test_workers_ask_an_origin_once_between_them(tmp_path):
+def test_workers_share_one_fetch_of_advice(tmp_path):
     with proxy(tmp_path, "--workers", 3) as running, ExitStack() as stack:
         running.origin.hold = threading.Event()
         stack.callback(running.origin.hold.set)
@@ -106,7 +106,7 @@ def test_an_unexpected_error_while_advice_is_fetched_is_answered(tmp_path, worke
         assert "Traceback" not in running.program.said()
 
 
-def test_workers_draw_alike(tmp_path):
+def test_workers_have_the_same_draw(tmp_path):
     with proxy(tmp_path, "--workers", 2, admin=False) as running:
         running.origin.advise("www.example.org", {"user_agent": "*", "fraction": 0.5})
         for _ in range(2):  # a second time where ten minutes ended meanwhile, after which all is drawn anew
@@ -118,7 +118,7 @@ def test_workers_draw_alike(tmp_path):
         assert {status for statuses in answers.values() for status in statuses} == {200, 403}
 
 
-def test_a_worker_that_is_killed_loses_no_place_for_good(tmp_path):
+def test_the_slots_of_a_killed_worker_are_released(tmp_path):
     with proxy(tmp_path, "--workers", 2, "--max-tunnels", 4) as running, ExitStack() as stack:
         to = f"www.example.org:{running.origin.port}"
         tunnels = [stack.enter_context(running.client()) for _ in range(4)]
@@ -148,7 +148,7 @@ def listeners(port):
     return sum(row[1] == f"0100007F:{port:04X}" and row[3] == "0A" for row in rows)
 
 
-def test_workers_end_with_a_parent_that_was_killed(tmp_path):
+def test_workers_exit_when_their_parent_is_killed(tmp_path):
     with proxy(tmp_path, "--workers", 2, admin=False) as running:
         workers = running.program.children()
         running.program.end(signal.SIGKILL)
@@ -166,7 +166,7 @@ def is_running(pid):
         return False
 
 
-def test_a_signal_before_it_is_ready_leaves_nothing_behind(tmp_path):
+def test_a_signal_during_the_start_leaves_nothing_behind(tmp_path):
     words = ("proxy", "--self-signed", "--listen", "127.0.0.1:0", "--workers", 2)
     with programs.headgate(tmp_path, *words) as running:
         running.until(running.children, "worker")

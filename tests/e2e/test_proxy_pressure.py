@@ -48,7 +48,7 @@ async def is_served(server: TunnelServer, port: int, shell: Shell) -> bool:
 
 
 @pytest.mark.parametrize("beginning", [b"", b"CONNECT a:443 HT", b"CONNECT a:443 HTTP/1.1\r\nX: y\r\n"])
-def test_a_head_that_does_not_come_is_not_waited_for(beginning: bytes, shell: Shell, run: Callable) -> None:
+def test_a_missing_head_times_out(beginning: bytes, shell: Shell, run: Callable) -> None:
     async def check() -> None:
         async with (
             proxy_running(tls=shell.listener, timeouts=HASTE) as server,
@@ -62,7 +62,7 @@ def test_a_head_that_does_not_come_is_not_waited_for(beginning: bytes, shell: Sh
 
 
 @pytest.mark.parametrize("pieces", [[b"x"], [b"\r", b"\n"], [b"\r\n"]])
-def test_a_head_that_comes_byte_by_byte_is_not_waited_for_either(pieces: list[bytes], run: Callable) -> None:
+def test_a_head_sent_byte_by_byte_times_out(pieces: list[bytes], run: Callable) -> None:
     async def check() -> None:
         async with proxy_running(timeouts=HASTE) as server, client_at(server) as client:
             ending = asyncio.create_task(client.rest())
@@ -80,7 +80,7 @@ def test_a_head_that_comes_byte_by_byte_is_not_waited_for_either(pieces: list[by
 
 
 @pytest.mark.parametrize("beginning", [b"", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"])
-def test_a_handshake_that_does_not_come_is_not_waited_for(beginning: bytes, tmp_path: Path, run: Callable) -> None:
+def test_a_missing_handshake_times_out(beginning: bytes, tmp_path: Path, run: Callable) -> None:
     async def check() -> None:
         async with proxy_running(tls=keys(tmp_path), timeouts=HASTE) as server, client_at(server) as client:
             await client.send(beginning)
@@ -91,7 +91,9 @@ def test_a_handshake_that_does_not_come_is_not_waited_for(beginning: bytes, tmp_
     run(check())
 
 
-def test_of_too_many_handshakes_the_oldest_ends(tmp_path: Path, run: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_handshake_above_the_limit_is_closed(
+    tmp_path: Path, run: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("headgate.proxy.server._MAX_HANDSHAKES", 2)
 
     async def check() -> None:
@@ -129,7 +131,7 @@ def test_garbage_instead_of_a_handshake_ends_the_connection(garbage: bytes, tmp_
     run(check())
 
 
-def test_a_client_that_changes_keys_and_reads_no_answer_to_that_is_left(tmp_path: Path, run: Callable) -> None:
+def test_a_client_that_changes_keys_without_reading_is_disconnected(tmp_path: Path, run: Callable) -> None:
     def unheard(*_: object) -> int:
         raise ssl.SSLWantWriteError
 
@@ -147,7 +149,7 @@ def test_a_client_that_changes_keys_and_reads_no_answer_to_that_is_left(tmp_path
     run(check())
 
 
-def test_what_is_poured_after_an_answer_is_not_kept(run: Callable) -> None:
+def test_data_after_a_refusal_is_discarded(run: Callable) -> None:
     async def check() -> None:
         async with proxy_running(timeouts=HASTE) as server, client_at(server) as client:
             with contextlib.suppress(ConnectionError):
@@ -159,7 +161,7 @@ def test_what_is_poured_after_an_answer_is_not_kept(run: Callable) -> None:
 
 
 @pytest.mark.parametrize("stalls", ["client", "target"])
-def test_a_stalled_tunnel_is_read_ahead_a_little(stalls: str, shell: Shell, run: Callable) -> None:
+def test_a_stalled_tunnel_is_buffered_within_a_limit(stalls: str, shell: Shell, run: Callable) -> None:
     poured = 0
 
     async def pour(writer: asyncio.StreamWriter) -> None:
@@ -206,7 +208,7 @@ def test_a_stalled_tunnel_is_read_ahead_a_little(stalls: str, shell: Shell, run:
     run(check())
 
 
-def test_a_connection_too_many_is_told_so(shell: Shell, run: Callable) -> None:
+def test_a_connection_above_the_limit_is_503(shell: Shell, run: Callable) -> None:
     async def check() -> None:
         deciding = Deciding()
         async with (
@@ -228,7 +230,7 @@ def test_a_connection_too_many_is_told_so(shell: Shell, run: Callable) -> None:
     run(check())
 
 
-def test_far_too_many_connections_are_only_closed(run: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_far_above_the_limit_are_closed(run: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headgate.proxy.server._MAX_SURPLUS", 1)
 
     async def check() -> None:
@@ -246,7 +248,7 @@ def test_far_too_many_connections_are_only_closed(run: Callable, monkeypatch: py
     run(check())
 
 
-def test_those_too_many_take_nobodys_place(shell: Shell, run: Callable) -> None:
+def test_connections_above_the_limit_do_not_count(shell: Shell, run: Callable) -> None:
     async def check() -> None:
         async with target_running() as port, proxy_running(tls=shell.listener, connections=1) as server:
             async with client_at(server, tls=shell.client) as first:
@@ -264,7 +266,7 @@ def test_those_too_many_take_nobodys_place(shell: Shell, run: Callable) -> None:
     run(check())
 
 
-def test_having_no_descriptors_left_is_survived(run: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lack_of_descriptors_is_survived(run: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headgate.proxy.net.listener._PAUSE", 0.05)
 
     async def check() -> None:
@@ -291,7 +293,7 @@ def test_having_no_descriptors_left_is_survived(run: Callable, monkeypatch: pyte
     run(check())
 
 
-def test_many_connections_that_come_and_go_leave_nothing(shell: Shell, run: Callable) -> None:
+def test_many_short_connections_leave_nothing_behind(shell: Shell, run: Callable) -> None:
     async def check() -> None:
         async with target_running() as port, proxy_running(tls=shell.listener) as server:
             for number in range(600):
@@ -336,7 +338,7 @@ def test_a_drain_waits_for_the_tunnels(shell: Shell, run: Callable) -> None:
     run(check())
 
 
-def test_a_drain_cuts_what_is_left_at_its_deadline(run: Callable) -> None:
+def test_a_drain_closes_remaining_tunnels_at_the_deadline(run: Callable) -> None:
     async def check() -> None:
         deciding = Deciding()
         async with (
@@ -356,7 +358,7 @@ def test_a_drain_cuts_what_is_left_at_its_deadline(run: Callable) -> None:
     run(check())
 
 
-def test_a_second_drain_cuts_at_once(run: Callable) -> None:
+def test_a_second_drain_closes_tunnels_at_once(run: Callable) -> None:
     async def check() -> None:
         async with target_running() as port, proxy_running() as server, client_at(server) as client:
             await opened(client, port)
@@ -369,7 +371,7 @@ def test_a_second_drain_cuts_at_once(run: Callable) -> None:
     run(check())
 
 
-def test_a_drain_waits_for_what_is_being_decided(run: Callable) -> None:
+def test_a_drain_waits_for_decisions_in_progress(run: Callable) -> None:
     async def check() -> None:
         deciding = Deciding()
         deciding.waits = asyncio.Event()

@@ -1,4 +1,4 @@
-"""What is refused before or after a decision, and what becomes of the connection then."""
+"""Refusals before and after a decision, and the connection afterwards."""
 
 import asyncio
 from collections.abc import Callable
@@ -40,7 +40,7 @@ def test_a_refusal_keeps_the_connection(shell: Shell, run: Callable) -> None:
     run(check())
 
 
-def test_what_is_sent_ahead_of_a_refusal_is_the_next_head(run: Callable) -> None:
+def test_data_sent_before_a_refusal_is_the_next_head(run: Callable) -> None:
     async def check() -> None:
         deciding = Deciding()
         deciding.refuses["no.example:443"] = RefusedConnect(status=403, reason="host")
@@ -55,7 +55,7 @@ def test_what_is_sent_ahead_of_a_refusal_is_the_next_head(run: Callable) -> None
     run(check())
 
 
-def test_however_much_is_asked_ahead_little_of_it_is_kept(shell: Shell, run: Callable) -> None:
+def test_few_pipelined_requests_are_buffered(shell: Shell, run: Callable) -> None:
     async def check() -> None:
         deciding = Deciding()
         deciding.refuses["no.example:443"] = RefusedConnect(status=403, reason="host")
@@ -82,7 +82,7 @@ def test_however_much_is_asked_ahead_little_of_it_is_kept(shell: Shell, run: Cal
     run(check())
 
 
-def test_many_pages_may_be_asked_for_at_once(shell: Shell, run: Callable) -> None:
+def test_many_pages_may_be_requested_at_once(shell: Shell, run: Callable) -> None:
     async def check() -> None:
         page = Page("text/csv", b"192.0.2.0/24,NL,,,\n")
         async with (
@@ -103,7 +103,7 @@ def test_many_pages_may_be_asked_for_at_once(shell: Shell, run: Callable) -> Non
         b"CONNECT no.example:443 HTTP/1.1\r\nConnection: x, Close\r\n\r\n",
     ],
 )
-def test_a_refusal_ends_a_connection_that_is_not_to_last(head: bytes, run: Callable) -> None:
+def test_a_refusal_closes_a_connection_with_connection_close(head: bytes, run: Callable) -> None:
     async def check() -> None:
         deciding = Deciding()
         deciding.refuses["no.example:443"] = RefusedConnect(status=403, reason="host")
@@ -130,7 +130,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_no_connect_is_refused_and_ends(name: str, shell: Shell, run: Callable) -> None:
+def test_other_methods_are_refused_and_close_the_connection(name: str, shell: Shell, run: Callable) -> None:
     raw, status = REFUSED[name]
 
     async def check() -> None:
@@ -151,7 +151,7 @@ def test_what_is_no_connect_is_refused_and_ends(name: str, shell: Shell, run: Ca
     run(check())
 
 
-def test_thousands_of_requests_sent_at_once_are_answered_one_by_one_and_others_in_between(run: Callable) -> None:
+def test_thousands_of_pipelined_requests_do_not_delay_other_clients(run: Callable) -> None:
     many = 2_600  # as many as are read at once
 
     async def check() -> None:

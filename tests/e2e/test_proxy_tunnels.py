@@ -1,4 +1,4 @@
-"""Tunnels through the proxy's own connections: what goes in comes out, whole, and its end with it."""
+"""Tunnels through the proxy's connections: data and its end arrive complete."""
 
 import asyncio
 import hashlib
@@ -21,7 +21,7 @@ from tests.e2e.tunnels import (
 )
 
 
-def test_what_is_sent_comes_back(shell: Shell, run: Callable) -> None:
+def test_data_is_relayed_in_both_directions(shell: Shell, run: Callable) -> None:
     async def check() -> None:
         deciding = Deciding()
         async with target_running() as port, proxy_running(deciding, tls=shell.listener) as server:
@@ -44,7 +44,7 @@ def test_what_is_sent_comes_back(shell: Shell, run: Callable) -> None:
     run(check())
 
 
-def test_what_follows_the_head_belongs_to_the_tunnel(shell: Shell, run: Callable) -> None:
+def test_data_after_the_head_belongs_to_the_tunnel(shell: Shell, run: Callable) -> None:
     async def check() -> None:
         deciding = Deciding()
         async with (
@@ -86,7 +86,7 @@ def test_a_head_may_be_split_anywhere(cut: int, run: Callable) -> None:
     run(check())
 
 
-def test_what_waits_has_not_passed(shell: Shell, run: Callable) -> None:
+def test_buffered_bytes_are_not_counted_as_relayed(shell: Shell, run: Callable) -> None:
     """Or a count that was read would become less when the tunnel ends before it could be written."""
 
     async def check() -> None:
@@ -113,7 +113,7 @@ def test_what_waits_has_not_passed(shell: Shell, run: Callable) -> None:
     run(check())
 
 
-def test_much_goes_through_in_both_directions_at_once(shell: Shell, run: Callable) -> None:
+def test_bulk_is_relayed_in_both_directions_at_once(shell: Shell, run: Callable) -> None:
     async def check() -> None:
         up, down = os.urandom(LARGE), os.urandom(LARGE)
         received, read = hashlib.sha256(), asyncio.Event()
@@ -145,7 +145,7 @@ def test_much_goes_through_in_both_directions_at_once(shell: Shell, run: Callabl
     run(check())
 
 
-def test_it_goes_without_epoll(run: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tunnels_work_without_epoll(run: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on other systems."""
     monkeypatch.setattr("headgate.proxy.server.new_poller", LoopPoller)
 

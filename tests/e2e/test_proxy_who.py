@@ -1,4 +1,4 @@
-"""Who may use `headgate proxy`, what it publishes, what is required of it, and how a wrong use is told."""
+"""`headgate proxy`: tokens, client certificates, pages, conformance, and errors of usage."""
 
 import re
 import signal
@@ -69,7 +69,7 @@ def test_a_token_is_used_up_when_it_is_checked(tmp_path):
         assert running.ask(more=bearer(minted)).reason == "token_replayed"
 
 
-def test_keys_are_changed_without_refusing_anybody(tmp_path):
+def test_keys_are_rotated_without_refusals(tmp_path):
     token(tmp_path, "new-key", "-o", "old.json")
     token(tmp_path, "new-key", "-o", "new.json")
     used = tmp_path / "used.json"
@@ -86,7 +86,7 @@ def test_keys_are_changed_without_refusing_anybody(tmp_path):
 
 
 @pytest.mark.needs("redis-server")
-def test_several_proxies_remember_tokens_together(tmp_path, redis_server):
+def test_several_proxies_share_the_used_tokens(tmp_path, redis_server):
     token(tmp_path, "new-key", "-o", "key.json")
     flags = ("--token-key", tmp_path / "key.json", "--token-store", f"redis://127.0.0.1:{redis_server.port}/0")
     with ExitStack() as stack:
@@ -99,7 +99,7 @@ def test_several_proxies_remember_tokens_together(tmp_path, redis_server):
         assert first.ask(more=bearer(other)).reason == "token_replayed"
 
 
-def test_clients_have_to_show_a_certificate_where_that_is_asked_for(tmp_path):
+def test_client_certificates_are_required_if_configured(tmp_path):
     with proxy(tmp_path, "--client-ca", tmp_path / "ca.pem") as running:
         with pytest.raises(OSError, match=r"(?i)certificate required|reset|EOF|pipe"), running.client() as client:
             client.ask(f"www.example.org:{running.origin.port}")
@@ -111,7 +111,7 @@ def test_clients_have_to_show_a_certificate_where_that_is_asked_for(tmp_path):
 
 
 @pytest.mark.parametrize("tls", [True, False])
-def test_a_geofeed_is_published_and_nothing_else(tmp_path, tls):
+def test_only_the_geofeed_is_published(tmp_path, tls):
     feed = tmp_path / "feed.csv"
     feed.write_text("# where we are\n192.0.2.0/24,NL,NL-NH,Amsterdam,\n")
     with proxy(tmp_path, "--geofeed", feed, "--geofeed-path", "/where", tls=tls) as running, running.client() as client:
@@ -126,7 +126,7 @@ def test_a_geofeed_is_published_and_nothing_else(tmp_path, tls):
                 assert other.ask(target, method="GET").status == 405
 
 
-def test_conformance_is_told_line_by_line(tmp_path):
+def test_conformance_is_printed_line_by_line(tmp_path):
     code, said, _ = run(tmp_path, "--conformance", "--plaintext", "--listen", "127.0.0.1:0")
     assert code == 1
     assert re.search(r"^not met  2\.1  MUST  .*TLS", said, re.MULTILINE)
@@ -177,7 +177,7 @@ def run(folder, *words):
         (["--config", "none.toml"], "none.toml"),
     ],
 )
-def test_a_wrong_use_is_one_sentence(tmp_path, words, said):
+def test_wrong_usage_is_a_one_line_error(tmp_path, words, said):
     code, printed, complaint = run(tmp_path, *words)
     assert (code, printed) == (2, "")
     assert said in complaint
@@ -185,7 +185,7 @@ def test_a_wrong_use_is_one_sentence(tmp_path, words, said):
     assert "Traceback" not in complaint
 
 
-def test_without_a_flag_it_serves_on_loopback_with_a_certificate_of_its_own(tmp_path):
+def test_without_a_certificate_it_serves_on_loopback_with_a_self_signed_one(tmp_path):
     with programs.headgate(tmp_path, "proxy", "--listen", "127.0.0.1:0") as running:
         assert running.ready["address"].startswith("https://127.0.0.1:")
         assert "self-signed certificate" in running.said()
@@ -197,13 +197,13 @@ def test_without_a_flag_it_serves_on_loopback_with_a_certificate_of_its_own(tmp_
         assert "a restart is needed" not in running.wait_for(r"read again.*$")[0]
 
 
-def test_plaintext_beyond_loopback_where_somebody_insists(tmp_path):
+def test_insecure_allows_plaintext_beyond_loopback(tmp_path):
     with proxy(tmp_path, "--listen", "0.0.0.0:0", "--insecure", tls=False) as running:
         assert running.program.ready["address"].startswith("http://0.0.0.0:")
         assert running.ask().status == 200
 
 
-def test_everything_can_stand_in_the_file(tmp_path):
+def test_the_file_can_contain_all_settings(tmp_path):
     (tmp_path / "headgate.toml").write_text(
         '[proxy]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\nself_signed = true\n'
         'brand = "Toll Keeper"\nworkers = 2\n'
