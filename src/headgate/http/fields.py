@@ -8,7 +8,17 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final, TypeAlias
 
-__all__ = ["MAX_INTEGER", "Pairs", "is_token", "lines_of", "parameter", "sf_integer", "sf_string", "split_list"]
+__all__ = [
+    "MAX_INTEGER",
+    "TOKEN",
+    "Pairs",
+    "is_token",
+    "lines_of",
+    "parameter",
+    "sf_integer",
+    "sf_string",
+    "split_list",
+]
 
 Pairs: TypeAlias = Sequence[tuple[str, str]]
 """The fields of a message in their order, names in any case; a repeated field has one pair for each line."""
@@ -16,14 +26,17 @@ Pairs: TypeAlias = Sequence[tuple[str, str]]
 MAX_INTEGER: Final = 999_999_999_999_999
 """Largest Integer of a structured field (RFC 9651, section 3.3.1)."""
 
-_TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+TOKEN: Final = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"  # noqa: S105  # a pattern, not a password
+"""Pattern of a token, such as a field name or a method (RFC 9110, section 5.6.2)."""
+
+_TOKEN: Final = re.compile(TOKEN)
 # Fetch, "collect an HTTP quoted string": it ends at the first quote without a backslash before it, or with the text.
 _QUOTED: Final = r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)'
 _MEMBER: Final = re.compile(rf'(?:[^",]++|{_QUOTED})*+', re.DOTALL)
 
 
 def is_token(text: str) -> bool:
-    """Return whether `text` is a token, such as a field name or a method (RFC 9110, section 5.6.2)."""
+    """Return whether `text` is a token."""
     return _TOKEN.fullmatch(text) is not None
 
 

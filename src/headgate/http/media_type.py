@@ -7,12 +7,11 @@ type a failure (mimesniff.spec.whatwg.org, section 4.4, step 11).
 import re
 from collections.abc import Iterable
 
-from headgate.http.fields import split_list
+from headgate.http.fields import TOKEN, split_list
 
 __all__ = ["extract_essence", "parse_essence"]
 
-_CODE_POINTS = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
-_mime_type = re.compile(rf"[\t\n\r ]*+({_CODE_POINTS}/{_CODE_POINTS})[\t\n\r ]*+(?:;|\Z)").match
+_mime_type = re.compile(rf"[\t\n\r ]*+({TOKEN}/{TOKEN})[\t\n\r ]*+(?:;|\Z)").match
 
 
 def parse_essence(value: str) -> str | None:
