@@ -1,0 +1,97 @@
+"""A gate's server in this process: its admin listener, what it reports, and its reloads."""
+
+import asyncio
+import gc
+
+import pytest
+from msgspec.structs import replace
+
+from headgate.errors import ConfigurationError
+from headgate.runtime.gate import server as module
+from headgate.runtime.gate.server import GateOptions
+from headgate.runtime.lifecycle import Lifecycle, Phase
+from tests.unit.runtime.gate.test_process import tree
+
+
+def options(*trees, **more):
+    """Options whose configurations are these, one for each time it is read; the last one is read again."""
+    left = list(trees)
+    return GateOptions(lambda: (left.pop(0) if len(left) > 1 else left[0], "gate.toml"), **more)
+
+
+def configured(*, admin="", **keys):
+    gate = tree()
+    return replace(gate, gate=replace(gate.gate, listen="127.0.0.1:0", admin=admin, **keys))
+
+
+def run(given, steps=None):
+    """Start a server, await `steps(lifecycle)` when it is ready, stop it; return the messages that it logged."""
+
+    async def main():
+        server = module._GateServer(given, given.read()[0])
+        messages = []
+        server.log = messages.append
+        lifecycle = Lifecycle(server)
+        running = asyncio.ensure_future(lifecycle.run())
+        async with asyncio.timeout(20):
+            while lifecycle.phase is Phase.STARTING and not running.done():  # noqa: ASYNC110  # there is no event
+                await asyncio.sleep(0.001)
+            if steps is not None:
+                await steps(lifecycle)
+            lifecycle.stop(0)
+            await running
+        return messages
+
+    try:
+        return asyncio.run(main())
+    finally:
+        gc.unfreeze()
+
+
+async def reload(lifecycle):
+    lifecycle.reload()
+    while lifecycle.phase is not Phase.READY:  # noqa: ASYNC110  # there is no event
+        await asyncio.sleep(0.001)
+
+
+@pytest.fixture
+def _admin_address_in_use(monkeypatch):
+    async def refuse(*_arguments, **_keywords):
+        raise ConfigurationError("127.0.0.1:8090 is taken")
+
+    monkeypatch.setattr(module, "start_admin", refuse)
+
+
+def test_ready_line_is_last_and_has_the_address_only():
+    messages = run(options(configured()))
+    assert messages[0] == "headgate: origin http://127.0.0.1:9 master embedded workers 1 admin none"
+    assert messages[1].startswith("ready http://127.0.0.1:")
+    assert not messages[1].endswith(":0")
+    assert len(messages) == 2
+
+
+@pytest.mark.usefixtures("_admin_address_in_use")
+class TestAdminAddressInUse:
+    def test_default_address_is_done_without(self):
+        message, *_ = run(options(configured(admin="127.0.0.1:8090")))
+        assert message == (
+            "headgate: 127.0.0.1:8090 is in use; starting without admin listener (choose another with --admin)"
+        )
+
+    def test_default_address_that_was_asked_for_is_an_error(self):
+        with pytest.raises(ConfigurationError, match="is taken"):
+            run(options(configured(admin="127.0.0.1:8090"), require_admin=True))
+
+    def test_other_address_is_an_error(self):
+        with pytest.raises(ConfigurationError, match="is taken"):
+            run(options(configured(admin="127.0.0.1:8091")))
+
+
+def test_reload_names_the_file_and_the_keys_that_need_a_restart():
+    messages = run(options(configured(), configured(workers=3)), reload)
+    assert messages[-1] == "headgate: gate.toml read again; a restart is needed for gate.workers"
+
+
+def test_invalid_reload_is_logged():
+    messages = run(options(configured(), configured(identify="header:")), reload)
+    assert messages[-1].endswith("; the configuration in force stays as it is")
