@@ -7,8 +7,6 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from headgate.proxy.admission.authority import parse_authority
 from headgate.proxy.admission.destinations import AddressRules
 from headgate.proxy.admission.hosts import HostRules
@@ -52,8 +50,13 @@ async def find(case: dict[str, Any], server: NameServer) -> list[str] | Refusal:
         return raised
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case["host"])
-def test_every_vector(case: dict[str, Any]) -> None:
+def test_every_vector() -> None:
+    for case in CASES:
+        check(case)
+
+
+def check(case: dict[str, Any]) -> None:
+    """Check that a case reaches only what it may, or is refused."""
     server = NameServer(case.get("dns", []))
     for _ in range(len(server.answers) or 1):
         asked = server.asked

@@ -70,27 +70,27 @@ def test_addresses_are_recognised_in_every_form(text: str, address: str) -> None
     assert authority.origin == serialised_origin(f"https://{text}:8443")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "", ":", ":443", "example.com", "example.com:", "example.com:0", "example.com:65536", "example.com:000443",
-        "example.com:-1", "example.com:+443", "example.com:4 43", "example.com:443 ", " example.com:443",
-        "example.com:443\n", "exa\tmple.com:443", "exa mple.com:443", "example.com :443", "\x00:443", "a\x7fb:443",
-        "a\u00a0b:443", "a\u2028b:443", "example.com:\uff14\uff14\uff13", "example.com:443:443",
-        "127.0.0.1", "::1", "::1:443",
-        "[::1]", "[::1]:", "[::1", "::1]:443", "[]:443", "[:443", "[::1]x:443", "x[::1]:443", "[[::1]]:443",
-        "[127.0.0.1]:443", "[::1%lo]:443", "[fe80::1%25lo]:443", "[v1.a]:443", "[::1:443",
-        "user@example.com:443", "user:pass@example.com:443", "@example.com:443", "example.com@:443",
-        "example.com/:443", "example.com/path:443", "example.com:443/", "\\example.com:443", "example.com\\:443",
-        "example.com?x:443", "example.com#x:443", "https://example.com:443", "//example.com:443",
-        "a..b:443", ".:443", ".example.com:443", "example.com..:443", "%2e:443", "a%2e.b:443",
-        "1.2.3.4.5:443", "256.0.0.1:443", "1.2.3.a.5:443", "0x100000000:443", "08.0.0.1:443", "a%00b:443",
-        "a%2fb:443", "a%40b:443", "%:443", "a%zz:443", "xn--a:443", "\u00ad:443", "\ud800:443", "a<b:443",
-        f"{'a' * 64}.example:443", f"{'a.' * 128}:443", f"{'a' * 2000}:443", f"{chr(0xAD) * 2000}a:443",
-    ],
-)  # fmt: skip
-def test_malformed_authorities(text: str) -> None:
-    assert parse_authority(text) is None
+MALFORMED = [
+    "", ":", ":443", "example.com", "example.com:", "example.com:0", "example.com:65536", "example.com:000443",
+    "example.com:-1", "example.com:+443", "example.com:4 43", "example.com:443 ", " example.com:443",
+    "example.com:443\n", "exa\tmple.com:443", "exa mple.com:443", "example.com :443", "\x00:443", "a\x7fb:443",
+    "a\u00a0b:443", "a\u2028b:443", "example.com:\uff14\uff14\uff13", "example.com:443:443",
+    "127.0.0.1", "::1", "::1:443",
+    "[::1]", "[::1]:", "[::1", "::1]:443", "[]:443", "[:443", "[::1]x:443", "x[::1]:443", "[[::1]]:443",
+    "[127.0.0.1]:443", "[::1%lo]:443", "[fe80::1%25lo]:443", "[v1.a]:443", "[::1:443",
+    "user@example.com:443", "user:pass@example.com:443", "@example.com:443", "example.com@:443",
+    "example.com/:443", "example.com/path:443", "example.com:443/", "\\example.com:443", "example.com\\:443",
+    "example.com?x:443", "example.com#x:443", "https://example.com:443", "//example.com:443",
+    "a..b:443", ".:443", ".example.com:443", "example.com..:443", "%2e:443", "a%2e.b:443",
+    "1.2.3.4.5:443", "256.0.0.1:443", "1.2.3.a.5:443", "0x100000000:443", "08.0.0.1:443", "a%00b:443",
+    "a%2fb:443", "a%40b:443", "%:443", "a%zz:443", "xn--a:443", "\u00ad:443", "\ud800:443", "a<b:443",
+    f"{'a' * 64}.example:443", f"{'a.' * 128}:443", f"{'a' * 2000}:443", f"{chr(0xAD) * 2000}a:443",
+]  # fmt: skip
+
+
+def test_malformed_authorities() -> None:
+    for text in MALFORMED:
+        assert parse_authority(text) is None, text
 
 
 def test_the_longest_name_is_accepted() -> None:

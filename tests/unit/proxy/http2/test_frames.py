@@ -1,5 +1,7 @@
 """Parsing and writing frames, compared with hyperframe."""
 
+from itertools import product
+
 import pytest
 from hyperframe.frame import (
     AltSvcFrame,
@@ -53,26 +55,27 @@ def after_settings(raw: bytes, *, step: int = 0) -> list[tuple[int, ...]]:
     return scanned(SETTLED + raw, step=step)[1:]
 
 
-@pytest.mark.parametrize("step", [0, 1, 2, 9, 10])
-@pytest.mark.parametrize("frame", WHOLE, ids=repr)
-def test_frames_are_parsed_however_they_are_split(frame: Frame, step: int) -> None:
-    raw = frame.serialize()
-    flags = raw[4]
-    assert after_settings(raw + raw, step=step) == 2 * [(raw[3], flags, frame.stream_id, len(raw) - 9, raw[9:], True)]
+STEPS = (0, 1, 2, 9, 10)
+"""Bytes received at once; 0 for all."""
 
 
-@pytest.mark.parametrize("step", [0, 1, 2, 9, 10])
-@pytest.mark.parametrize("padding", [None, 0, 1, 255])
-@pytest.mark.parametrize("count", [0, 1, 300])
-def test_padding_of_data_is_removed_and_counted(count: int, padding: int | None, step: int) -> None:
+def test_frames_are_parsed_however_they_are_split() -> None:
+    for frame, step in product(WHOLE, STEPS):
+        raw = frame.serialize()
+        expected = (raw[3], raw[4], frame.stream_id, len(raw) - 9, raw[9:], True)
+        assert after_settings(raw + raw, step=step) == [expected, expected], (frame, step)
+
+
+def test_padding_of_data_is_removed_and_counted() -> None:
     payload = bytes(range(256)) * 2
-    frame = DataFrame(5, data=payload[:count], flags=["END_STREAM"])
-    if padding is not None:
-        frame.flags.add("PADDED")
-        frame.pad_length = padding
-    raw = frame.serialize()
-    expected = (frames.DATA, raw[4], 5, len(raw) - 9, payload[:count], True)
-    assert after_settings(raw + raw, step=step) == [expected, expected]
+    for count, padding, step in product((0, 1, 300), (None, 0, 1, 255), STEPS):
+        frame = DataFrame(5, data=payload[:count], flags=["END_STREAM"])
+        if padding is not None:
+            frame.flags.add("PADDED")
+            frame.pad_length = padding
+        raw = frame.serialize()
+        expected = (frames.DATA, raw[4], 5, len(raw) - 9, payload[:count], True)
+        assert after_settings(raw + raw, step=step) == [expected, expected], (count, padding, step)
 
 
 def test_data_is_returned_before_its_frame_is_complete() -> None:
@@ -156,12 +159,11 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize("step", [0, 1])
-@pytest.mark.parametrize(("raw", "code"), WRONG)
-def test_invalid_frames_are_connection_errors(raw: bytes, code: ErrorCode, step: int) -> None:
-    with pytest.raises(Http2Error) as found:
-        scanned(raw, step=step)
-    assert found.value.code is code
+def test_invalid_frames_are_connection_errors() -> None:
+    for (raw, code), step in product(WRONG, (0, 1)):
+        with pytest.raises(Http2Error) as found:
+            scanned(raw, step=step)
+        assert found.value.code is code, (raw, step)
 
 
 def test_the_largest_header_block_is_accepted() -> None:
