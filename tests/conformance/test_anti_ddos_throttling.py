@@ -63,7 +63,7 @@ class Client:
 
 
 class TestIntroduction:
-    def test_a_program_in_a_loop(self):
+    def test_a_program_in_a_loop_is_held(self):
         """Describes a throttling mechanism User-Agents can implement that limits the ability of websites and browser
         extensions to perpetrate a DDoS (Distributed Denial of Service) attack."""
         program = Client(503)
@@ -226,7 +226,7 @@ class TestComponents:
 
 
 class TestBehaviours:
-    def test_what_they_are_for(self):
+    def test_the_four_behaviours_exist(self):
         """In addition to exponential backoff, there are various behaviors that make this mechanism less likely to cause
         false positives for web developers, less likely to block requests explicitly made by a user, provide more
         control to web servers that are aware of the mechanism, and provide better DDoS prevention in the face of a
@@ -377,7 +377,7 @@ class TestBehaviours:
                 respond(throttle, 503, now=NOW + number / 1_000)
         assert count < 10
 
-    def test_sites_on_one_host_are_apart(self):
+    def test_sites_on_one_host_are_held_separately(self):
         """This could have been avoided by using the hostname and port number as the throttling target, rather than the
         URL minus query parameters, but this would have made it hard to roll the mechanism out to the entire web without
         opt-in, as there are many web servers that operate many different independent sites or services off the same
@@ -557,7 +557,7 @@ class TestAlgorithm:
 
 
 class TestSecurity:
-    def test_the_worst_is_a_target_that_is_left_alone(self):
+    def test_the_worst_effect_is_a_held_target(self):
         """Security should not be impacted by this mechanism. The worst an attacker could do in a hypothetical attack on
         the mechanism would be to cause it to falsely believe that a web server was under DDoS attack and requests to it
         should be throttled, effectively blocking the user or e.g. a JavaScript client from communicating with the

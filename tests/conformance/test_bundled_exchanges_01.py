@@ -250,7 +250,7 @@ class TestLoadMetadata:
         """Let "sectionsStart" be the current offset within "stream"."""
         assert parse_metadata(GOOD.written()).sections[0].offset == GOOD.at("sections") + 1
 
-    def test_step_19_1_nothing_here_supersedes_a_section(self):
+    def test_step_19_1_no_section_is_superseded(self):
         """Implementations that don't implement any such sections are free to omit the relevant steps."""
         assert open_bundle(GOOD.having(later=b"\x01").written()).metadata.manifest_url == MANIFEST
 
@@ -440,7 +440,7 @@ class TestSignatures:
         (subset,) = metadata.vouched_subsets
         assert (subset.authority, subset.sig, subset.signed) == (0, b"s", b"t")
 
-    def test_nothing_is_verified_while_parsing(self):
+    def test_parsing_verifies_no_signature(self):
         """In particular, the algorithm below does not check that signatures are valid."""
         assert open_bundle(GOOD.having(signatures=array(b"\x80", array(SUBSET))).written()).metadata.vouched_subsets
 
@@ -686,7 +686,7 @@ class TestAuthors:
             writer.add(MANIFEST, headers={"content-type": "application/json"}, payload=b"{}")
         return target.getvalue()
 
-    def test_what_is_written_is_one_deterministic_item_of_the_cddl(self):
+    def test_the_writer_emits_one_deterministic_item_of_the_cddl(self):
         """Bundles SHOULD consist of a single CBOR item satisfying the core deterministic encoding requirements (Section
         3.5) and matching the "webbundle" CDDL rule in Section 3.1."""
         for version in ("b1", "b2"):

@@ -36,7 +36,7 @@ def releases(subject, *messages):
 
 
 class TestDefinitions:
-    def test_domains_are_apart(self):
+    def test_domains_are_limited_separately(self):
         """Rate-limiting is performed on a per-domain basis."""
         rules = (Rule.parse("1/s burst 1"),)
         gatekeeper = Gatekeeper.embedded([Domain("api", rules), Domain("web", rules)])
@@ -44,7 +44,7 @@ class TestDefinitions:
         assert gatekeeper.admit("api", b"alice", now=100.0).status is Status.DELAYED
         assert gatekeeper.admit("web", b"alice", now=100.0).status is Status.ACCEPTED
 
-    def test_clients_are_apart(self):
+    def test_clients_are_counted_separately(self):
         """Client Identifier: Something that identifies a client (e.g. IP address or username)."""
         gatekeeper = Gatekeeper.embedded([Domain("api", (Rule.parse("1/s burst 1"),))])
         gatekeeper.admit("api", b"alice", now=100.0)
@@ -127,7 +127,7 @@ class TestLogic:
 
 
 class TestProtocol:
-    def test_the_master_does_nothing_when_the_next_may_go(self):
+    def test_no_control_is_published_when_the_next_request_may_go(self):
         """If the next request is allowable right now it does nothing (except logging and statistics collection)"""
         subject = master()
         assert subject.account(accepted(100.0), 100.0) is None
@@ -410,7 +410,7 @@ class TestSockets:
             gatekeeper.admit("web", b"bob", now=time.time())
             assert accounting.recv_multipart()[0] == b"web\0"
 
-    def test_a_router_may_stand_between(self, peer):
+    def test_a_router_may_relay_messages(self, peer):
         """A ZeroMQ router may be employed to shard accounting messages to multiple masters, provided that all messages
         for the same domain go to the same master."""
         masters = [running_master(Domain(name, ONE_A_MINUTE)) for name in ("api", "web")]

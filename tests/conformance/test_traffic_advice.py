@@ -479,7 +479,7 @@ class TestInterpretation:
         assert advised(response(404)).release_time(1.0) == ASAP
         assert is_sent(courteous(b"nothing")[0])
 
-    def test_unreachable_may_be_left_alone(self):
+    def test_an_unreachable_origin_is_held(self):
         """If the result is "unreachable", then the HTTP server was not able to service the request for traffic advice.
         Since this could indicate that the server cannot accept additional requests at this time, agents may stop
         traffic to the server for some interval."""
@@ -661,7 +661,7 @@ class TestProxy:
 
         run(scenario)
 
-    def test_asking_again_changes_nothing(self):
+    def test_a_second_request_has_the_same_draw(self):
         """This process should not be repeated as part of automatic retry logic, since this would defeat the server's
         ability to shed load in this manner."""
 
@@ -769,7 +769,7 @@ class TestSecurity:
         assert (given.status, given.body) == (200, NOTHING_WANTED)
         assert dict(given.fields)[b"content-type"] == b"application/trafficadvice+json"
 
-    def test_as_a_script_it_does_nothing(self):
+    def test_a_published_document_has_no_effect_as_a_script(self):
         """If interpreted as JavaScript, the JSON data would either be syntactically invalid or an empty block."""
         names = ["</script>", "${alert(1)}", "*/alert(1)/*", "a\u2028b", '"+alert(1)+"', "__proto__"]
         written = document([*(Entry(name, disallow=True) for name in names), Entry("*", fraction=0.5)])
@@ -780,7 +780,7 @@ class TestSecurity:
         assert {type(value) for item in items for value in item.values()} == {str, bool, float}
         assert {name for item in items for name in item} == {"user_agent", "disallow", "fraction"}
 
-    def test_a_media_type_used_for_nothing_else(self):
+    def test_the_media_type_is_exclusive_to_advice(self):
         """More generally, this specification requires the use of a MIME type that is not used for any other purpose,
         and standard countermeasures (e.g., X-Content-Type-Options: nosniff) can be used to prevent type confusion in
         some cases which are permissive of mismatched MIME types."""
