@@ -1,7 +1,7 @@
-"""Make another bundle of one that is there: in another version of the format, or for another origin.
+"""Make a bundle from another: in another version of the format, or for another origin.
 
-Responses are copied as they are stored, header map and payload, one at a time; the order they stand in, and which keys
-share one, stays. Only the index and the small sections are written anew, by the same checks as those of a new bundle.
+Responses are copied as they are stored, one at a time, in the same order, and keys that share one still do. The index
+and the other sections are written with the checks of a new bundle.
 """
 
 import re
@@ -29,10 +29,10 @@ from headgate.http.url import parse_url, resolve, without_fragment
 __all__ = ["convert", "rebase"]
 
 _ORIGIN: Final = re.compile(r"([a-z][a-z0-9+.\-]*://[^/?#@]+)(?![^/?#])")
-_WHOLE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:|//")
-"""How a reference begins that names an origin, or takes over the base's scheme alone."""
-_POINTING: Final = ("location", "content-location")
-"""The response headers whose whole value is a URL of the site."""
+_ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:|//")
+"""The beginning of a reference with an origin or a host."""
+_URL_HEADERS: Final = ("location", "content-location")
+"""Response headers whose value is a URL."""
 
 
 def convert(
@@ -44,15 +44,15 @@ def convert(
     manifest_url: str | None = None,
     progress: Progress | None = None,
 ) -> list[str]:
-    """Write `bundle` to `target` in another version; give a sentence for each thing that is not as it was.
+    """Write `bundle` to `target` in another version; return a sentence for each thing that changed.
 
-    `primary_url` and `manifest_url` take the place of the bundle's own. A bundle with variants cannot become b2, one
-    with relative URLs, without a manifest or without a primary URL neither draft-01 nor b1, one whose responses overlap
-    nothing at all: `HeadgateError` says so. Open the bundle with a base URL to make its URLs absolute. Raises
-    `ResponseError` for a response that cannot be read, and what writing raises.
+    `primary_url` and `manifest_url` replace those of the bundle. Raises `HeadgateError` for a bundle with variants as
+    b2, for one with relative URLs or without manifest or primary URL as draft-01 or b1, and for one whose responses
+    overlap. Open the bundle with a base URL to make its URLs absolute. Raises `ResponseError` for a malformed response,
+    and the errors of writing.
 
-    Signatures stay true between b1 and draft-01: what they sign, URLs, Variants values, header maps and payloads, is
-    copied as it is. b2 has no section for them, and loses them.
+    Signatures stay valid between b1 and draft-01: the URLs, Variants values, header maps and payloads that they sign
+    are copied unchanged. b2 does not have them.
     """
     check_target(target)
     metadata = bundle.metadata
@@ -71,11 +71,11 @@ def convert(
 def rebase(
     bundle: Bundle, target: Target, *, to: str, of: str | None = None, progress: Progress | None = None
 ) -> list[str]:
-    """Write `bundle` to `target` with its URLs at another origin; give a sentence for each thing that is not as it was.
+    """Write `bundle` to `target` with its URLs at another origin; return a sentence for each thing that changed.
 
-    Every URL of the origin `of`, without it the primary URL's, moves to the origin `to`: in the index, the primary and
-    the manifest URL, and in the headers Location and Content-Location where they name the origin. Payloads and other
-    headers stay: what they say of the old origin they still say. Signatures sign URLs, and are left out. Raises
+    Every URL of the origin `of`, by default the primary URL's, moves to the origin `to`: in the index, the primary
+    and the manifest URL, and in the headers Location and Content-Location if they name the origin. Payloads and other
+    headers stay as they are. Signatures sign URLs, and are left out. Raises
     `ConfigurationError` for an invalid origin, `HeadgateError` where two URLs become one, and what `convert` raises.
     """
     check_target(target)
@@ -87,29 +87,29 @@ def rebase(
 
 
 class _Move(Struct, frozen=True):
-    """From one origin to another; both without a slash at the end."""
+    """From one origin to another, both without a trailing slash."""
 
     old: str
     new: str
 
     def url(self, url: str) -> str:
-        """Say where `url`, in normal form, is afterwards."""
+        """Return the new URL of `url`, which is in normal form."""
         moved = self.new + url[len(self.old) :] if _origin(url) == self.old else url
         return parse_url(moved) or moved
 
     def headers(self, headers: Mapping[str, str], url: str) -> Mapping[str, str]:
-        """Give the headers of the response for `url`, pointing to the new origin where they pointed to the old."""
+        """Return the headers of the response for `url`, with URLs of the old origin at the new one."""
         moved = dict(headers)
-        for name in _POINTING:
+        for name in _URL_HEADERS:
             value = headers.get(name, "")
-            whole = resolve(_as_text(value), url) if _WHOLE.match(value) else None
+            whole = resolve(_as_text(value), url) if _ABSOLUTE.match(value) else None
             if whole is not None and _origin(whole) == self.old:
                 moved[name] = self.url(whole)
         return moved
 
 
 class _Stored(Struct, frozen=True):
-    """The payload of a stored response: loaded when it is to be written, and let go then."""
+    """The payload of a stored response, loaded when it is written."""
 
     bundle: Bundle
     location: Location
@@ -121,7 +121,7 @@ class _Stored(Struct, frozen=True):
 
 
 class _Copy:
-    """A bundle that is written again."""
+    """Writes a bundle again."""
 
     def __init__(self, bundle: Bundle, version: Version, move: _Move | None) -> None:
         self._bundle = bundle
@@ -130,36 +130,36 @@ class _Copy:
         self._move = move
         self._remarks: list[str] = []
         if bundle.integrity_block is not None:
-            self._remarks.append("the integrity block is left out: it signs the bytes of before")
+            self._remarks.append("the integrity block is left out: it signs the old bytes")
 
     def write(self, target: Target, primary: str | None, manifest: str | None, progress: Progress | None) -> list[str]:
-        """Write it, and give the remarks."""
+        """Write it, and return the remarks."""
         reject_overlapping_responses(self._bundle)
         if self._version != self._metadata.version:
             primary = self._contained("primary", primary)
             manifest = self._contained("manifest", manifest)
             self._check_named(primary, manifest)
         elif manifest is None and self._version == "b1":
-            self._remarks.append("there is no manifest section, so strict readers refuse the bundle (3.3 step 24)")
+            self._remarks.append("the manifest section is missing, so strict readers refuse the bundle (3.3 step 24)")
         try:
             form = self._form(primary, manifest)
             responses, ordinals = self._responses()
             index = self._index(ordinals, UrlRules(None, relative=self._version == "b2", primary_url=primary))
         except ConfigurationError as error:
-            # What the bundle has, not what the caller asked for.
+            # The fault is in the bundle, not in the arguments.
             raise HeadgateError(f"the bundle cannot be written as {self._version}: {error}") from error
         responses.write(target, form, index, progress)
         return self._remarks
 
     def _contained(self, what: str, url: str | None) -> str | None:
-        """Give the primary or manifest URL; None where b2, which can do without, would point out of the bundle."""
+        """Return the primary or manifest URL; None if it is optional (b2) and not in the bundle."""
         if self._version != "b2" or url is None or without_fragment(url) in self._metadata.requests:
             return url
         self._remarks.append(f"the {what} URL {url} is left out: it is not in the bundle")
         return None
 
     def _check_named(self, primary: str | None, manifest: str | None) -> None:
-        """Refuse what b1 and draft-01 cannot have."""
+        """Refuse what b1 and draft-01 cannot contain."""
         if self._version == "b2":
             return
         urls = (url for url in (primary, manifest, *self._metadata.requests) if url is not None)
@@ -180,7 +180,7 @@ class _Copy:
             )
 
     def _form(self, primary: str | None, manifest: str | None) -> BundleSpec:
-        """Give the sections in the order they were in, and before them those that are new."""
+        """Return the sections in their order, after those that are new."""
         version, named = self._version, {"manifest": manifest}
         if version == "b2":
             named["primary"] = primary
@@ -201,17 +201,17 @@ class _Copy:
     def _stays(self, name: str) -> bool:
         version = self._version
         if name == "signatures" and (version == "b2" or self._move is not None):
-            why = "b2 has none" if self._move is None else "they sign the URLs of before"
+            why = "b2 has none" if self._move is None else "they sign the old URLs"
             self._remarks.append(f"the signatures are left out: {why}")
             return False
-        # Outside of b2 "primary" is the name of nothing known, and stays as any other such section does.
+        # Outside of b2 a "primary" section is unknown, and kept like others.
         return name != "primary" or version == self._metadata.version or "b2" not in (version, self._metadata.version)
 
     def _item(self, section: Section) -> bytes:
         return bytes(self._bundle.raw[section.offset : section.offset + section.length])
 
     def _responses(self) -> tuple[Responses, Mapping[Location, int]]:
-        """Give the responses in the order of their locations, and the ordinal for each location."""
+        """Return the responses in the order of their locations, and the ordinal of each location."""
         urls: dict[Location, str] = {}
         for url, _, location in self._bundle.locations():
             urls.setdefault(location, url)
@@ -234,14 +234,16 @@ class _Copy:
             url = url_rules.stored(stored if self._move is None else self._move.url(stored))
             identity = url_rules.lookup_key(url)
             if identity in known:
-                raise HeadgateError(f"{identity} would be there twice: two URLs of the bundle would become this one")
+                raise HeadgateError(f"{identity} appears twice: two URLs of the bundle become this one")
             known.add(identity)
             if isinstance(found, Location):
                 index[url] = ordinals[found]
             elif self._version == "b2":
-                raise HeadgateError(f"{url} has variants, and b2 has none; the bundle stays {self._metadata.version}")
+                raise HeadgateError(
+                    f"{url} has variants, which b2 does not have; the bundle stays {self._metadata.version}"
+                )
             else:
-                # A value that an axis has twice makes a key twice, and takes two places.
+                # A value that an axis has twice makes a key twice, with two locations.
                 keys = variant_keys(axis.values for axis in parse_variants(found.variants) or ())
                 locations = found.locations
                 places = [ordinals[locations[key]] for key in keys]
@@ -282,7 +284,7 @@ def _lone_origin(url: str) -> str:
 
 
 def _as_text(value: str) -> str:
-    """Give a header value as the text its bytes are: UTF-8 where they are that."""
+    """Return a header value as text: its bytes as UTF-8 if they are valid."""
     encoded = value.encode("latin-1")
     try:
         return encoded.decode()

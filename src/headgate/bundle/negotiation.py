@@ -2,7 +2,7 @@
 
 Three mechanisms: Accept, Accept-Encoding and Accept-Language. Each takes the field's value, or None for a request
 without that field, and gives a sorter: from the axis's available-values to those "suitable for the request, in order of
-preference" (section 6). A sorter takes time in proportion to what it is given, however strangers made that up.
+preference" (section 6). A sorter takes time proportional to its input, for any input.
 
 Where the appendix defers to HTTP, RFC 9110 is meant: what a more specific member refuses with a weight of 0, a wider
 one (`*/*`, `text/*`, `en`, `*`) does not bring back. Members of equal weight are preferred in the field's order.
@@ -40,7 +40,7 @@ def _accept(field: str | None) -> Sorter:
 def _accept_encoding(field: str | None) -> Sorter:
     """A.2: identity comes last unless the request places it, even where it says `identity;q=0`.
 
-    So a request that refuses identity still gets it from a bundle that has nothing else, which anybody can decode.
+    So a request that refuses identity still gets it from a bundle that has nothing else, which every client can decode.
     `*` stands for the axis's codings that the request does not name (RFC 9110, section 12.5.3), in the axis's order.
     """
     weights = _weights(field)

@@ -42,7 +42,7 @@ MAX_KEY_TEXT: Final = 1 << 20
 Each key repeats its values, so that without a bound an entry of 100 kB claims keys of a gigabyte.
 """
 
-_MOST_COUNTED: Final = (1 << 64) - 1
+_MAX_COUNT: Final = (1 << 64) - 1
 
 _BARE: Final = r"[A-Za-z][A-Za-z0-9_\-.:%*/]*+"
 _QUOTED: Final = r'"([ !#-\[\]-~]*+(?:\\["\\][ !#-\[\]-~]*+)*+)"'
@@ -62,32 +62,31 @@ class Axis(Struct, frozen=True):
 
 
 def parse_variants(value: str) -> tuple[Axis, ...] | None:
-    """Read a Variants field value, `Accept-Encoding;gzip;br, Accept-Language;en;fr`; None if it is none.
+    """Parse a Variants field value such as `Accept-Encoding;gzip;br, Accept-Language;en;fr`; None if it is invalid.
 
-    Never raises. Only what a list of lists of tokens and strings says is taken: a number (`1`), a Boolean (`?1`) or a
-    byte sequence (`*aGk=*`) "has the wrong type", and a language range `*` is a string only when quoted. An axis may
-    have no values, which makes no keys, and a name that is none of a field, which matches no mechanism (section 2).
+    Only lists of lists of tokens and strings are valid: a number (`1`), a Boolean (`?1`) or a byte sequence (`*aGk=*`)
+    "has the wrong type", and a language range `*` is a string only when quoted. An axis without values makes no keys,
+    and one whose name is not that of a field matches no mechanism (section 2).
     """
     lists = _parse(value)
     return None if lists is None else tuple(Axis(name, tuple(values)) for name, *values in lists)
 
 
 def write_variants(axes: Iterable[Axis]) -> str:
-    """Write the field value that `parse_variants` reads as `axes`; raises `ConfigurationError` for what has none."""
+    """Return the field value of `axes`; raises `ConfigurationError` for a value that cannot be written."""
     return ", ".join(write_key((axis.name, *axis.values)) for axis in axes)
 
 
 def parse_key(text: str) -> tuple[str, ...] | None:
-    """Read one variant key, such as `gzip; ja`: a value for each axis. None if it is none, or several."""
+    """Parse one variant key such as `gzip; ja`: a value for each axis. None if it is invalid, or several keys."""
     lists = _parse(text)
     return tuple(lists[0]) if lists is not None and len(lists) == 1 else None
 
 
 def write_key(values: Iterable[str]) -> str:
-    """Write a variant key, in the one form that keys are compared in: `gzip;ja`.
+    """Return a variant key in the form in which keys are compared: `gzip;ja`.
 
-    A value is a token where it can be, else a string. Raises `ConfigurationError` for one that is neither, which no
-    key or axis that was read here has.
+    A value is a token if possible, else a string. Raises `ConfigurationError` for one that is neither.
     """
     return ";".join(map(_write, values))
 
@@ -96,7 +95,7 @@ def count_keys(axes: Iterable[Axis]) -> int:
     """Count the possible variant keys without making them; what is more than 2**64 - 1 counts as that."""
     count = 1
     for axis in axes:
-        count = min(count * len(axis.values), _MOST_COUNTED)
+        count = min(count * len(axis.values), _MAX_COUNT)
     return count
 
 
@@ -106,7 +105,7 @@ def measure_keys(axes: Sequence[Axis]) -> int:
     if not count:
         return 0
     values = sum(count // len(axis.values) * sum(len(_write(value)) for value in axis.values) for axis in axes)
-    return min(values + count * (len(axes) - 1), _MOST_COUNTED)
+    return min(values + count * (len(axes) - 1), _MAX_COUNT)
 
 
 def variant_keys(axes: Iterable[Iterable[str]]) -> Iterator[str]:
@@ -120,8 +119,8 @@ def variant_keys(axes: Iterable[Iterable[str]]) -> Iterator[str]:
 def select_key(axes: Sequence[Axis], request_headers: Mapping[str, str]) -> str | None:
     """Choose the key that answers a request best, by section 4 of the draft; None where none does.
 
-    The names in `request_headers` come in any case. An axis on a field that no mechanism here is for leaves nothing to
-    choose by, so there is no key then: a key must have a value for each axis (section 3).
+    The names in `request_headers` come in any case. Without a mechanism for the field of an axis the result is
+    None: a key must have a value for each axis (section 3).
     """
     fields: dict[str, str] = {}
     for name, value in request_headers.items():
@@ -166,5 +165,5 @@ def _write(value: str) -> str:
     if _is_bare(value):
         return value
     if not _is_printable(value):
-        raise ConfigurationError(f"{value!r} can be no variant's value; use printable ASCII")
+        raise ConfigurationError(f"{value!r} cannot be a variant's value; expected printable ASCII")
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'

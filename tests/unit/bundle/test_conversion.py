@@ -67,7 +67,7 @@ def sections(source):
         }
 
 
-NO_MANIFEST = "there is no manifest section, so strict readers refuse the bundle (3.3 step 24)"
+NO_MANIFEST = "the manifest section is missing, so strict readers refuse the bundle (3.3 step 24)"
 NO_B2_SIGNATURES = "the signatures are left out: b2 has none"
 
 
@@ -181,7 +181,7 @@ def test_a_section_that_is_not_deterministic_cbor_is_not_written():
 
 
 def test_variants_are_refused_for_b2():
-    with pytest.raises(HeadgateError, match=r"^https://variants.example.com/ has variants, and b2 has none"):
+    with pytest.raises(HeadgateError, match=r"^https://variants.example.com/ has variants, which b2 does not have"):
         converted(VECTORS / "variants_b1.wbn", "b2")
 
 
@@ -222,7 +222,7 @@ def test_signatures_stay_where_they_stay_true():
         assert sections(converted(source, version))["signatures"] == signatures
     assert "signatures" not in sections(converted(source, "b2", remarks=[NO_B2_SIGNATURES]))
     assert "signatures" not in sections(
-        rebased(source, remarks=["the signatures are left out: they sign the URLs of before"])
+        rebased(source, remarks=["the signatures are left out: they sign the old URLs"])
     )
 
 
@@ -270,7 +270,7 @@ def test_what_is_called_primary_outside_of_b2_is_no_primary_url():
 
 
 def test_an_integrity_block_is_left_out():
-    remark = "the integrity block is left out: it signs the bytes of before"
+    remark = "the integrity block is left out: it signs the old bytes"
     there = converted(VECTORS / "small_b2_signed.swbn", "b2", remarks=[remark])
     assert there == (VECTORS / "small_b2.wbn").read_bytes()
 
@@ -379,7 +379,7 @@ def test_location_points_to_the_new_origin(value, moved):
 
 def test_two_urls_do_not_become_one():
     source = written((f"{PAGE}a", {}), (f"{OTHER}/a", {}), version="b2", primary_url=f"{PAGE}a")
-    with pytest.raises(HeadgateError, match=r"https://other.example/a would be there twice"):
+    with pytest.raises(HeadgateError, match=r"https://other.example/a appears twice"):
         rebased(source)
 
 

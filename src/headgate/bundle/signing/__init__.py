@@ -1,8 +1,8 @@
-"""Signatures: signing a bundle in either of the two ways there are, and verifying what others signed.
+"""Sign bundles and verify signatures, of two kinds.
 
 A *vouched subset* is a signature in the bundle over some of its responses, by the key of a certificate (3.3.3). An
-*integrity block* stands before the bundle and signs the whole, by a key that is its own name. cryptography computes
-(the extra `sign`): whoever does not sign or verify does not need it.
+*integrity block* precedes the bundle and signs all of it; the bundle's id is derived from the key. Both need the extra
+`sign` (cryptography).
 """
 
 import importlib.util
@@ -69,9 +69,9 @@ def verify_bundle(
         *verify_subsets(bundle, now=now, trust=None if any_certificate else roots),
     )
     if web_bundle_id is not None and block is None:
-        signatures += (_missing("integrity-block", "an integrity block is missing, and so a web bundle id"),)
+        signatures += (_missing("integrity-block", "the integrity block with the web bundle id is missing"),)
     if trust is not None and not bundle.metadata.vouched_subsets:
-        signatures += (_missing("vouched-subset", "no certificate signed the bundle, so roots say nothing about it"),)
+        signatures += (_missing("vouched-subset", "no certificate signed the bundle"),)
     valid = bool(signatures) and all(signature.valid for signature in signatures)
     return Verification(valid, block.web_bundle_id if block is not None else None, signatures)
 
@@ -93,12 +93,12 @@ def sign_bundle(
     passphrase: Callable[[], bytes] | None = None,
     progress: Progress | None = None,
 ) -> tuple[str, ...]:
-    """Write `bundle` to `target` with one more signature in it, and give the URLs that it vouches for.
+    """Write `bundle` to `target` with one more signature over responses, and return their URLs.
 
     `certificate` is a chain, in PEM or `application/cert-chain+cbor`; `key` is PEM. Dates are seconds since 1970, at
-    most seven days apart. Without `urls` it vouches for every URL whose host the certificate names. The same arguments
-    give the same bytes. Raises `ConfigurationError` for what no reader would take, `HeadgateError` for a bundle that
-    cannot be signed so, `ResponseError` for a response that cannot be read, and what writing raises.
+    most seven days apart. Without `urls` it signs every URL whose host the certificate names. The same arguments
+    give the same bytes. Raises `ConfigurationError` for a signature that readers refuse, `HeadgateError` for a bundle
+    that cannot be signed so, `ResponseError` for a malformed response, and the errors of writing.
     """
     _need_cryptography("signing a bundle")
     check_target(target)
@@ -122,10 +122,10 @@ def add_integrity(
     passphrase: Callable[[], bytes] | None = None,
     progress: Progress | None = None,
 ) -> str:
-    """Write `bundle` to `target` behind an integrity block with a signature by `key`, and give its web bundle id.
+    """Write `bundle` to `target` after an integrity block with a signature by `key`, and return its web bundle id.
 
-    A block that is there already is kept, with the signatures of other keys. Raises `ConfigurationError` for a key that
-    cannot sign, `HeadgateError` where that block is not valid, and what writing raises.
+    An existing block is kept, with the signatures of other keys. Raises `ConfigurationError` for a key that
+    cannot sign, `HeadgateError` where that block is not valid, and the errors of writing.
     """
     _need_cryptography("signing a bundle")
     from headgate.bundle.signing.integrity import sign_block
@@ -149,14 +149,14 @@ def remove_integrity(
 ) -> None:
     """Write `bundle` to `target` without its integrity block or, with `key`, without the signature by that key.
 
-    Raises `HeadgateError` where there is none, and what writing raises.
+    Raises `HeadgateError` where it is missing, and the errors of writing.
     """
     block, raw = bundle.integrity_block, bundle.raw
     if block is None:
         raise HeadgateError("the bundle has no integrity block")
     left = b""
     if key is not None:
-        _need_cryptography("telling whose signature is to go")
+        _need_cryptography("removing a signature")
         from headgate.bundle.signing.integrity import remove_signature
         from headgate.bundle.signing.keys import read_private_key
 
@@ -165,7 +165,7 @@ def remove_integrity(
 
 
 def key_ids(block: IntegrityBlock) -> tuple[str | None, ...]:
-    """Give the web bundle id that each of a block's keys has by itself; None for a signature not known here."""
+    """Return the web bundle id of each of a block's keys; None for an unknown kind of signature."""
     _need_cryptography("showing the keys of an integrity block")
     from headgate.bundle.signing.integrity import id_of
 

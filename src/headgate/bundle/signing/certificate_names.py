@@ -1,4 +1,4 @@
-"""Which hosts a certificate speaks for."""
+"""The hosts that a certificate names."""
 
 import ipaddress
 from urllib.parse import urlsplit
@@ -14,20 +14,19 @@ class CertificateNames(Struct, frozen=True):
     """The names in a certificate."""
 
     hosts: frozenset[str]
-    """In lower case; `*.example.com` stands for one label."""
+    """In lower case; `*.example.com` matches one label."""
     addresses: frozenset[str]
 
     def cover(self, host: str) -> bool:
-        """Say if a host is among them; `host` as a URL in normal form has it, without brackets."""
+        """Return whether they include a host, in normal form and without brackets."""
         parent = host.partition(".")[2]
         return host in self.hosts or host in self.addresses or (bool(parent) and f"*.{parent}" in self.hosts)
 
 
 def names_of(certificate: x509.Certificate) -> CertificateNames:
-    """Give the subject's alternative names; only where a certificate has none at all, its common name.
+    """Return the subject's alternative names; without any, its common name (RFC 6125, as a last resort).
 
-    The last is RFC 6125's last resort, for certificates that people make by hand. Extensions that cannot be read raise
-    whatever the library has for that.
+    Malformed extensions raise errors of the library.
     """
     try:
         extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -40,7 +39,7 @@ def names_of(certificate: x509.Certificate) -> CertificateNames:
 
 
 def host_of(url: str) -> str:
-    """Give the host of a URL in normal form, without the brackets of an IPv6 address; "" where it has none."""
+    """Return the host of a URL in normal form, without the brackets of an IPv6 address; "" without a host."""
     try:
         host = urlsplit(url).hostname or ""
     except ValueError:

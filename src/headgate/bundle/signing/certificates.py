@@ -19,20 +19,20 @@ _MAGIC: Final = "📜⛓"
 
 
 class AugmentedCertificate(Struct, frozen=True):
-    """A certificate and what vouches for it."""
+    """A certificate with its OCSP response and SCT."""
 
     certificate: x509.Certificate
     names: CertificateNames
     item: bytes
     """Its CBOR bytes, whatever else its map holds."""
     der: bytes
-    """The certificate as it stands there."""
+    """The certificate, as it is in the bundle."""
     ocsp: bytes | None = None
     sct: bytes | None = None
 
 
 def read_certificate_chain(content: bytes) -> tuple[AugmentedCertificate, ...]:
-    """Read a chain, the certificate that signs first, from PEM or cert-chain+cbor: its content tells which.
+    """Read a chain, the signing certificate first, from PEM or cert-chain+cbor.
 
     Raises `ConfigurationError` for anything else.
     """
@@ -57,7 +57,7 @@ def write_augmented(der: bytes, *, ocsp: bytes | None = None, sct: bytes | None 
 
 
 def read_augmented(items: cbor.Items) -> AugmentedCertificate:
-    """Take one augmented-certificate item; raises `CborError`."""
+    """Read one augmented-certificate item; raises `CborError`."""
     start = items.position
     found: dict[str, bytes] = {}
     for key in items.entries(items.text):
@@ -75,12 +75,12 @@ def read_augmented(items: cbor.Items) -> AugmentedCertificate:
 def _load(der: bytes, start: int) -> tuple[x509.Certificate, CertificateNames]:
     try:
         with warnings.catch_warnings():
-            # What RFC 5280 forbids and the library still takes, with a warning, is refused.
+            # What RFC 5280 forbids and the library accepts with a warning is refused.
             warnings.simplefilter("error", CryptographyDeprecationWarning)
             certificate = x509.load_der_x509_certificate(der)
             return certificate, names_of(certificate)
     except Exception as error:
-        # The reader of a certificate that strangers wrote has many ways to say no, and they have no root in common.
+        # For malformed certificates the library raises errors without a common base.
         raise cbor.CborError(f"the certificate cannot be read: {error}", "", start) from None
 
 

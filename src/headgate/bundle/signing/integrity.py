@@ -20,18 +20,18 @@ _UNCHECKED_ID: Final = "whether the web bundle id is the expected one: anyone ca
 def sign_block(
     bundle: memoryview, key: keys.PrivateKey, *, block: IntegrityBlock | None = None, web_bundle_id: str | None = None
 ) -> bytes:
-    """Write the integrity block to stand before `bundle`: `block`, if there is one, and a signature by `key` in it.
+    """Return the integrity block for `bundle`: `block`, if given, with a signature by `key`.
 
-    A new block's web bundle id is derived from the key unless it is given. A signature that the same key made before is
-    replaced. Raises `HeadgateError` where the block that is there is not valid for this bundle, `ConfigurationError`
-    where it has another web bundle id than the one that is given.
+    A new block's web bundle id is derived from the key unless it is given. An earlier signature by that key is
+    replaced. Raises `HeadgateError` where `block` is not valid for this bundle, `ConfigurationError` where it has
+    another web bundle id than the one given.
     """
     public_key = key.public_key()
     if block is None:
         prefix = block_prefix(web_bundle_id or keys.web_bundle_id(public_key))
         entries: list[bytes] = []
     else:
-        _refuse_to_join(block, bundle, web_bundle_id)
+        _check_block(block, bundle, web_bundle_id)
         prefix = block.prefix
         entries = [entry.item for entry in block.signatures if not _is_by(entry, public_key)]
     attributes = cbor.encode({keys.attribute_of(public_key): keys.raw_public_key(public_key)})
@@ -41,19 +41,21 @@ def sign_block(
 
 
 def remove_signature(block: IntegrityBlock, key: keys.PrivateKey | keys.PublicKey) -> bytes:
-    """Write the block without the signature by this key; nothing at all where that was the only one.
+    """Return the block without the signature by this key; empty if that was the only one.
 
-    Raises `HeadgateError` where there is none, and where the others would no longer name the bundle.
+    Raises `HeadgateError` where it is missing, and where the other signatures need it.
     """
     public_key = key.public_key() if isinstance(key, keys.PrivateKey) else key
     left = [entry for entry in block.signatures if not _is_by(entry, public_key)]
     if len(left) == len(block.signatures):
-        raise HeadgateError("the integrity block has no signature by this key; show lists the keys it has")
-    if left and block.web_bundle_id == keys.web_bundle_id(public_key):
-        # The id is signed, so it cannot be another; and one that comes from no key is valid for nobody.
         raise HeadgateError(
-            "the web bundle id comes from this key, and the other signatures would not be valid without it; "
-            "remove the whole block, and sign anew"
+            "the integrity block has no signature by this key; list its keys with: headgate bundle integrity show"
+        )
+    if left and block.web_bundle_id == keys.web_bundle_id(public_key):
+        # The id is signed and cannot change, and one that is derived from none of the keys is not valid.
+        raise HeadgateError(
+            "the web bundle id is derived from this key, and the other signatures would not be valid without it; "
+            "remove the whole block and sign again"
         )
     return write_block(block.prefix, [entry.item for entry in left]) if left else b""
 
@@ -61,16 +63,16 @@ def remove_signature(block: IntegrityBlock, key: keys.PrivateKey | keys.PublicKe
 def verify_block(
     block: IntegrityBlock, bundle: memoryview, *, web_bundle_id: str | None = None
 ) -> tuple[Signature, ...]:
-    """Verify every signature of a block over all that follows it, and that one of its keys makes its web bundle id.
+    """Verify every signature of a block over the bundle, and that its web bundle id is derived from one of the keys.
 
-    With `web_bundle_id` the block must have this id. Without it, valid says that the holder of the key which the id
-    comes from signed the whole file, and nothing about who that is.
+    With `web_bundle_id` the block must have this id. Without it, valid means that the holder of the key from which the
+    id is derived signed the whole file.
 
-    The explainer passes over signatures of a kind that is not known. Here nothing that was not checked is valid: else
-    one byte of the kind's name, changed, would take a signature away without a trace.
+    The explainer ignores signatures of unknown kinds. Here they are invalid, since an attacker could hide a signature
+    by changing its kind.
     """
     if block.version == "1b":
-        return (_invalid(Reason.BLOCK_VERSION, "an integrity block of version 1b, which was given up; sign anew"),)
+        return (_invalid(Reason.BLOCK_VERSION, "an integrity block of version 1b, which is obsolete; sign again"),)
     if not block.signatures:
         return (_invalid(Reason.NO_SIGNATURE, "the integrity block has no signature"),)
     digest = _hash(bundle)
@@ -84,10 +86,10 @@ def verify_block(
 
 
 def _fault_of_id(block: IntegrityBlock, expected: str | None) -> str:
-    """Say what is wrong with the block's web bundle id; empty where nothing is."""
+    """Return what is wrong with the block's web bundle id; empty if it is valid."""
     shown = repr(str(block.web_bundle_id)[:80])
     if block.web_bundle_id not in map(id_of, block.signatures):
-        return f"the web bundle id {shown} comes from none of the block's keys"
+        return f"the web bundle id {shown} is derived from none of the block's keys"
     if expected is not None and block.web_bundle_id != expected:
         return f"the web bundle id is {shown}, expected {expected[:80]!r}"
     return ""
@@ -101,7 +103,7 @@ def _verify(entry: IntegritySignature, digest: bytes, block: IntegrityBlock, unc
     try:
         public_key = keys.load_public_key(attribute, raw)
     except ValueError:
-        return _invalid(Reason.BAD_KEY, f"{raw.hex()} is no {attribute}")
+        return _invalid(Reason.BAD_KEY, f"{raw.hex()} is not a valid {attribute}")
     if not keys.verify_signature(public_key, entry.signature, _message(digest, block.signed, entry.attributes)):
         fault = f"the key of {keys.web_bundle_id(public_key)} did not sign these bytes"
         return _invalid(Reason.BAD_SIGNATURE, fault)
@@ -109,7 +111,7 @@ def _verify(entry: IntegritySignature, digest: bytes, block: IntegrityBlock, unc
 
 
 def _message(digest: bytes, block: bytes, attributes: bytes) -> bytes:
-    """Put together what is signed: three parts, each after its length in 64 bits."""
+    """Return what is signed: three parts, each after its length in 64 bits."""
     return b"".join(len(part).to_bytes(8, "big") + part for part in (digest, block, attributes))
 
 
@@ -117,20 +119,20 @@ def _hash(bundle: memoryview) -> bytes:
     return hashlib.sha512(bundle).digest()
 
 
-def _refuse_to_join(block: IntegrityBlock, bundle: memoryview, web_bundle_id: str | None) -> None:
+def _check_block(block: IntegrityBlock, bundle: memoryview, web_bundle_id: str | None) -> None:
     if web_bundle_id not in (None, block.web_bundle_id):
         raise ConfigurationError(
             f"the bundle is signed as {block.web_bundle_id} already; remove its integrity block first"
         )
-    # A name that comes from none of the keys may be that of the key which joins now.
-    forgiven = f"{Reason.WRONG_WEB_BUNDLE_ID}: "
+    # An id that is derived from none of the keys may be that of the new key.
+    allowed = f"{Reason.WRONG_WEB_BUNDLE_ID}: "
     reasons = [signature.reason for signature in verify_block(block, bundle) if signature.reason]
-    if wrong := [reason for reason in reasons if not reason.startswith(forgiven)]:
+    if wrong := [reason for reason in reasons if not reason.startswith(allowed)]:
         raise HeadgateError(f"the integrity block is not valid, remove it first: {wrong[0]}")
 
 
 def _kind_of(entry: IntegritySignature) -> str | None:
-    """Give the attribute that names the entry's kind; None where it conforms to no kind that we know."""
+    """Return the attribute that names the entry's kind; None for an unknown kind."""
     kinds = [
         name for name, raw in entry.byte_attributes if name in keys.KEY_LENGTHS and len(raw) == keys.KEY_LENGTHS[name]
     ]
@@ -146,7 +148,7 @@ def _is_by(entry: IntegritySignature, key: keys.PublicKey) -> bool:
 
 
 def id_of(entry: IntegritySignature) -> str | None:
-    """Give the web bundle id that an entry's key has by itself; None for a kind that is not known here."""
+    """Return the web bundle id of an entry's key; None for an unknown kind."""
     kind = _kind_of(entry)
     try:
         return keys.web_bundle_id(keys.load_public_key(kind, dict(entry.byte_attributes)[kind])) if kind else None

@@ -1,4 +1,4 @@
-"""Keys: read from PEM, told apart by kind, and what each kind signs and verifies."""
+"""Keys: read from PEM, and sign and verify with each kind."""
 
 import base64
 from collections.abc import Callable
@@ -41,13 +41,13 @@ KEY_LENGTHS: Final = {_ED25519: 32, _P256: 33}
 """From the attribute of an integrity signature to the bytes of its public key; a P-256 point is compressed."""
 
 _ID_SUFFIXES: Final = {_ED25519: b"\0\1\2", _P256: b"\0\2\2"}
-"""What tells the kinds of key apart at the end of a web bundle id (Isolated Web Apps, Scheme)."""
+"""The end of a web bundle id, by the kind of key (Isolated Web Apps, Scheme)."""
 
 
 def read_private_key(content: bytes, *, passphrase: Callable[[], bytes] | None = None) -> PrivateKey:
     """Read an Ed25519 or P-256 private key in PEM; `passphrase` is called if it is encrypted.
 
-    Raises `ConfigurationError` with a sentence that says what the content is instead.
+    Raises `ConfigurationError`, which says what the content is.
     """
     if b"-----BEGIN" not in content:
         raise ConfigurationError("the key is not PEM; give a private key that begins with -----BEGIN PRIVATE KEY-----")
@@ -74,31 +74,31 @@ def read_private_key(content: bytes, *, passphrase: Callable[[], bytes] | None =
 
 
 def is_p256(key: object) -> bool:
-    """Say if a key, private or public, is one on P-256."""
+    """Return whether a private or public key is on P-256."""
     return isinstance(key, (EllipticCurvePrivateKey, EllipticCurvePublicKey)) and isinstance(key.curve, SECP256R1)
 
 
 def attribute_of(key: PublicKey) -> str:
-    """Give the attribute of an integrity signature that says which kind of key this is."""
+    """Return the attribute of an integrity signature for this kind of key."""
     return _ED25519 if isinstance(key, Ed25519PublicKey) else _P256
 
 
 def raw_public_key(key: PublicKey) -> bytes:
-    """Give the bytes that stand for a public key: 32 for Ed25519, the compressed point, 33, for P-256."""
+    """Return the bytes of a public key: 32 for Ed25519, 33 (the compressed point) for P-256."""
     if isinstance(key, Ed25519PublicKey):
         return key.public_bytes_raw()
     return key.public_bytes(Encoding.X962, PublicFormat.CompressedPoint)
 
 
 def load_public_key(attribute: str, raw: bytes) -> PublicKey:
-    """Read a public key as it stands in an integrity signature; raises ValueError where that is no point."""
+    """Read a public key of an integrity signature; raises ValueError for an invalid point."""
     if attribute == _ED25519:
         return Ed25519PublicKey.from_public_bytes(raw)
     return EllipticCurvePublicKey.from_encoded_point(SECP256R1(), raw)
 
 
 def web_bundle_id(key: PublicKey) -> str:
-    """Derive the id that a bundle signed by this key has: base32 of the key and its kind, lower-case, no padding."""
+    """Return the id of a bundle signed by this key: base32 of the key and its kind, in lower case, without padding."""
     return base64.b32encode(raw_public_key(key) + _ID_SUFFIXES[attribute_of(key)]).decode().rstrip("=").lower()
 
 
@@ -114,7 +114,7 @@ def sign(key: PrivateKey, message: bytes) -> bytes:
 
 
 def verify_signature(key: PublicKey, signature: bytes, message: bytes) -> bool:
-    """Say if the key signed the message."""
+    """Return whether the key signed the message."""
     try:
         if isinstance(key, Ed25519PublicKey):
             key.verify(signature, message)

@@ -1,4 +1,4 @@
-"""Responses as signatures see them: the bytes that are stored, and nothing of what a profile asks of them."""
+"""Load responses as they are stored, for signatures: whatever profile compat accepts."""
 
 from msgspec import Struct
 
@@ -33,7 +33,7 @@ class RawResponses:
     def load(self, location: Location) -> RawResponse:
         """Load a response that can be read at all; raises `ResponseError`.
 
-        A signature holds or not whatever a reader asks of a response beyond that, such as a type for no payload.
+        Profile compat is used: a signature is valid or not whatever else readers require of a response.
         """
         raw = self._raw
         try:

@@ -1,4 +1,4 @@
-"""What verifying finds: each way to be wrong by name, and what was looked at at all."""
+"""The result of verifying: why signatures are invalid, and what was not checked."""
 
 from enum import StrEnum
 from typing import Literal
@@ -12,20 +12,20 @@ Result = Literal["valid", "untrusted", "not-valid", "not-signed"]
 
 
 class Reason(StrEnum):
-    """Why a signature is not valid; the first that applies, in the order in which they are looked for."""
+    """Why a signature is not valid: the first reason found."""
 
     BLOCK_VERSION = "block-version"
-    """The integrity block is of version 1b, which was given up."""
+    """The integrity block is of version 1b, which is obsolete."""
     NO_SIGNATURE = "no-signature"
     """The integrity block's list of signatures is empty, or a kind of signature that was asked for is missing."""
     UNKNOWN_KIND = "unknown-kind"
-    """The signature is of a kind that is not known here, and was not checked."""
+    """The signature is of an unknown kind, and was not checked."""
     BAD_KEY = "bad-key"
     """The signature's public key is not a point on its curve."""
     BAD_SIGNATURE = "bad-signature"
     """The key did not sign this: the bundle, the block, the attributes or the signed subset was changed."""
     WRONG_WEB_BUNDLE_ID = "wrong-web-bundle-id"
-    """The block's web bundle id comes from none of its keys, or is not the expected one."""
+    """The block's web bundle id is derived from none of its keys, or is not the expected one."""
 
     AUTHORITY_OUT_OF_RANGE = "authority-out-of-range"
     CERTIFICATE_UNREADABLE = "certificate-unreadable"
@@ -50,12 +50,12 @@ class Reason(StrEnum):
     WRONG_VARIANTS = "wrong-variants"
     WRONG_NUMBER_OF_HASHES = "wrong-number-of-hashes"
     RESPONSES_NESTED = "responses-nested"
-    """The responses lie inside one another: proving them all could take any time."""
+    """The responses overlap: verifying all of them could take any time."""
     RESPONSE_UNREADABLE = "response-unreadable"
     WRONG_HEADER_SHA256 = "wrong-header-sha256"
     UNKNOWN_PAYLOAD_INTEGRITY = "unknown-payload-integrity"
     NO_DIGEST = "no-digest"
-    """The signed headers have no Digest of the kind that the signature asks for."""
+    """The signed headers lack the Digest that the signature requires."""
     WRONG_DIGEST = "wrong-digest"
     UNTRUSTED = "untrusted"
     """Everything else holds, but the certificate is not trusted and does not lead to a trusted root, or no roots were
@@ -63,30 +63,30 @@ class Reason(StrEnum):
 
 
 class Signature(Struct, frozen=True):
-    """One signature, and whether it holds."""
+    """One signature, and whether it is valid."""
 
     kind: Kind
     valid: bool
     reason: str | None = None
     """A `Reason`, a colon, and a sentence; None where the signature is valid."""
     urls: tuple[str, ...] = ()
-    """What it vouches for, where that could be read; a signature of an integrity block vouches for the whole."""
+    """The URLs that it covers, where they could be read; a signature of an integrity block covers the whole bundle."""
     unchecked: tuple[str, ...] = ()
-    """What being valid does not say: a sentence for each thing that was not looked at."""
+    """What was not checked, one sentence each."""
 
 
 class Verification(Struct, frozen=True):
-    """A bundle's signatures. Who else may have signed it is not told: anybody can take a signature out of a bundle."""
+    """A bundle's signatures. Removed signatures cannot be detected."""
 
     valid: bool
     """At least one signature is present, and every signature is valid."""
     web_bundle_id: str | None
-    """Whom the integrity block claims the bundle to be, valid or not."""
+    """The id in the integrity block, valid or not."""
     signatures: tuple[Signature, ...]
 
     @property
     def result(self) -> Result:
-        """The answer in one word; `untrusted` when trust is all that is missing."""
+        """The result in one word; `untrusted` if only trust is missing."""
         if self.valid:
             return "valid"
         reasons = [signature.reason for signature in self.signatures if signature.reason]

@@ -1,4 +1,4 @@
-"""The signed-subset rule (3.3.3): which responses a signature vouches for, and what exactly is signed."""
+"""The signed-subset rule (3.3.3): which responses a signature covers, and which bytes are signed."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -20,18 +20,15 @@ __all__ = [
 MAX_LIFETIME: Final = 7 * 24 * 60 * 60
 """Seconds from date to expires (signed exchanges, signature validity): "more than 7 days" is invalid."""
 
-_LEAD: Final = b" " * 64 + b"Web Package 1 b1\0"
-"""What stands before the signed bytes: the reference's context for b1, the only one that there is.
-
-The padding is that of TLS 1.3, so that nothing signed for one can be taken for the other.
-"""
+_CONTEXT: Final = b" " * 64 + b"Web Package 1 b1\0"
+"""Precedes the signed bytes: the reference implementation's context for b1, padded as in TLS 1.3."""
 
 
 class ResourceIntegrity(Struct, frozen=True):
     """The document's resource-integrity: one response."""
 
     header_sha256: bytes
-    """Over the response's header map, as it stands in the bundle."""
+    """Over the response's header map, as it is in the bundle."""
     payload_integrity_header: str
 
 
@@ -43,7 +40,7 @@ class SubsetEntry(Struct, frozen=True):
 
 
 class SignedSubset(Struct, frozen=True):
-    """What one signature says."""
+    """The content of one signature."""
 
     validity_url: str
     auth_sha256: bytes
@@ -53,12 +50,12 @@ class SignedSubset(Struct, frozen=True):
 
 
 def signed_message(signed: bytes) -> bytes:
-    """Put together the bytes that the key signs."""
-    return _LEAD + signed
+    """Return the bytes that the key signs."""
+    return _CONTEXT + signed
 
 
 def write_subset(subset: SignedSubset) -> bytes:
-    """Write a signed-subset item."""
+    """Encode a signed-subset item."""
     hashes = {
         url: [found.variants, *(part for one in found.integrities for part in _parts(one))]
         for url, found in subset.subset_hashes.items()
@@ -75,7 +72,7 @@ def write_subset(subset: SignedSubset) -> bytes:
 
 
 def read_subset(signed: bytes) -> SignedSubset:
-    """Read a signed-subset item; raises `cbor.CborError` for anything else. Keys not known are passed over."""
+    """Read a signed-subset item; raises `cbor.CborError` for anything else. Unknown keys are ignored."""
     items = cbor.Items(signed)
     texts: dict[str, str] = {}
     numbers: dict[str, int] = {}

@@ -1,8 +1,7 @@
-"""Signing a subset of a bundle's responses: the signatures section, and the responses as they must then be (3.3.3).
+"""Sign a subset of a bundle's responses: the signatures section, and the responses as they must then be (3.3.3).
 
-What is signed of a payload is its Digest of `mi-sha256-03`, so a response that is signed is stored in that content
-coding, as the reference signer does it. A response that already is, because somebody signed it before, stays as it is,
-and so do their signatures.
+Of a payload its Digest of `mi-sha256-03` is signed, so a signed response is stored in that content coding, as by the
+reference signer. A response that is stored so already stays as it is, and so do earlier signatures.
 """
 
 import hashlib
@@ -36,21 +35,21 @@ from headgate.http.url import has_fragment, parse_url
 __all__ = ["SignedBundle", "SignedResponse", "SigningRequest", "sign_subset"]
 
 _LAST_SECOND: Final = 253_402_300_799
-"""The end of the year 9999; later dates have no name."""
+"""The end of the year 9999, the last date that can be formatted."""
 
 
 class SigningRequest(Struct, frozen=True):
-    """What is to be signed, and by whom."""
+    """What to sign, and with which key."""
 
     chain: tuple[AugmentedCertificate, ...]
-    """The certificate that signs comes first."""
+    """The signing certificate comes first."""
     key: keys.PrivateKey
     validity_url: str
     """Where readers may ask for newer signatures: https, at a host that the certificate names."""
     date: int
-    """Seconds since 1970, from when on the signature is valid."""
+    """The start of validity, in seconds since 1970."""
     expires: int
-    """Until when: at most seven days after `date`."""
+    """The end of validity, at most seven days after `date`."""
     urls: Collection[str] | None = None
     """Which of the bundle's URLs; None for all whose hosts the certificate names."""
 
@@ -66,56 +65,56 @@ class SignedResponse(Struct, frozen=True):
 
 
 class SignedBundle(Struct, frozen=True):
-    """What a writer needs for the bundle with its new signature."""
+    """The parts of the bundle with its new signature."""
 
     section: bytes
-    """The signatures section, with the signatures that were there before."""
+    """The signatures section, with earlier signatures."""
     urls: tuple[str, ...]
-    """What is vouched for."""
+    """The URLs that are signed."""
     stored: tuple[SignedResponse, ...]
     """Every response of the bundle, in file order."""
     index: Mapping[str, int | VariantEntry]
-    """From each URL of the bundle to its responses, by their place in `stored`."""
+    """From each URL of the bundle to its responses, by their index in `stored`."""
 
 
-def sign_subset(bundle: Bundle, statement: SigningRequest) -> SignedBundle:
+def sign_subset(bundle: Bundle, request: SigningRequest) -> SignedBundle:
     """Sign the responses of some of a bundle's URLs.
 
-    Raises `ConfigurationError` for a statement that no reader would take and for a key that is not the certificate's,
+    Raises `ConfigurationError` for a request that readers refuse and for a key that is not the certificate's,
     `HeadgateError` for a bundle that cannot hold the signature, `ResponseError` for a response that cannot be read.
     """
-    names = _check_certificate(statement)
+    names = _check_certificate(request)
     _check_bundle(bundle)
     reject_overlapping_responses(bundle)
-    validity_url = _check_statement(statement, names)
-    urls = _chosen(bundle.metadata, statement, names)
+    validity_url = _check_request(request, names)
+    urls = _chosen(bundle.metadata, request, names)
     storing = _Storing(bundle, urls)
     requests = bundle.metadata.requests
     signed = write_subset(
         SignedSubset(
             validity_url,
-            hashlib.sha256(statement.chain[0].der).digest(),
-            statement.date,
-            statement.expires,
+            hashlib.sha256(request.chain[0].der).digest(),
+            request.date,
+            request.expires,
             {url: storing.subset(url, requests[url]) for url in urls},
         )
     )
-    section = _section(bundle.metadata, statement, signed)
+    section = _section(bundle.metadata, request, signed)
     index = {url: storing.entry(url, found) for url, found in requests.items()}
     return SignedBundle(section, urls, tuple(storing.stored), index)
 
 
-def _check_certificate(statement: SigningRequest) -> CertificateNames:
-    if not keys.is_p256(statement.key):
+def _check_certificate(request: SigningRequest) -> CertificateNames:
+    if not keys.is_p256(request.key):
         raise ConfigurationError(
             "responses are signed by a P-256 key, and this is Ed25519, which is for integrity blocks: "
             "openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256"
         )
-    certificate = statement.chain[0]
+    certificate = request.chain[0]
     try:
-        belongs = certificate.certificate.public_key() == statement.key.public_key()
+        belongs = certificate.certificate.public_key() == request.key.public_key()
     except Exception:
-        # A key of a kind that the library does not know is surely not this one.
+        # The library raises for an unknown kind of key, which is not this one.
         belongs = False
     if not belongs:
         raise ConfigurationError("the key is not that of the first certificate; put the certificate that signs first")
@@ -129,17 +128,17 @@ def _check_bundle(bundle: Bundle) -> None:
         raise HeadgateError("the bundle's integrity block would no longer hold; remove it first")
 
 
-def _check_statement(statement: SigningRequest, names: CertificateNames) -> str:
+def _check_request(request: SigningRequest, names: CertificateNames) -> str:
     """Check the dates and the validity URL, and give the latter in normal form."""
-    date, expires = statement.date, statement.expires
+    date, expires = request.date, request.expires
     if not 0 <= date < expires <= _LAST_SECOND:
         raise ConfigurationError(f"the signature would expire at {expires}, which is not after its date, {date}")
     if expires - date > MAX_LIFETIME:
         days = (expires - date) / 86_400
         raise ConfigurationError(f"the signature would be valid for {days:.4g} days; readers take seven at most")
-    url = parse_url(statement.validity_url)
+    url = parse_url(request.validity_url)
     if url is None or not url.startswith("https://") or has_fragment(url):
-        raise ConfigurationError(f"the validity URL {statement.validity_url!r} is not an https URL without a fragment")
+        raise ConfigurationError(f"the validity URL {request.validity_url!r} is not an https URL without a fragment")
     if not names.cover(host_of(url)):
         raise ConfigurationError(
             f"the certificate does not name the host of the validity URL {url}; it names {_named(names)}"
@@ -147,14 +146,14 @@ def _check_statement(statement: SigningRequest, names: CertificateNames) -> str:
     return url
 
 
-def _chosen(metadata: Metadata, statement: SigningRequest, names: CertificateNames) -> tuple[str, ...]:
-    if statement.urls is None:
+def _chosen(metadata: Metadata, request: SigningRequest, names: CertificateNames) -> tuple[str, ...]:
+    if request.urls is None:
         urls = tuple(url for url in metadata.requests if names.cover(host_of(url)))
         if not urls:
-            raise HeadgateError(f"the certificate names {_named(names)}, and the bundle has no URL there")
+            raise HeadgateError(f"the certificate names {_named(names)}, and the bundle has no URL of these hosts")
         return urls
     chosen: dict[str, None] = {}
-    for text in statement.urls:
+    for text in request.urls:
         url = parse_url(text)
         if url is None or url not in metadata.requests:
             raise ConfigurationError(f"{text} is not in the bundle, so it cannot be signed")
@@ -225,19 +224,19 @@ def _stored(response: RawResponse, proven: merkle_integrity.MiEncoded | None) ->
 
 
 def _proven(url: str, response: RawResponse) -> merkle_integrity.MiEncoded | None:
-    """Prove a payload; None where it carries its proofs already."""
+    """Compute the proofs of a payload; None if it has them."""
     digest = response.headers.get("digest")
     if digest is None:
         return merkle_integrity.mi_encode(response.payload)
     proof = merkle_integrity.parse_mi_digest(digest)
     if proof is None or merkle_integrity.without_mi_coding(response.headers.get("content-encoding", "")) is None:
         raise HeadgateError(
-            f"{url} has a Digest header, {digest[:80]!r}; signing would make it wrong, so drop it first"
+            f"{url} has a Digest header, {digest[:80]!r}; signing would make it invalid; remove it first"
         )
     try:
         merkle_integrity.verify_payload(response.payload, proof)
     except merkle_integrity.MerkleIntegrityError as error:
-        raise HeadgateError(f"{url} is not what its Digest header says: {error}") from None
+        raise HeadgateError(f"{url} does not match its Digest header: {error}") from None
     return None
 
 
@@ -252,13 +251,13 @@ def _proven_headers(headers: Mapping[str, str], proven: merkle_integrity.MiEncod
     return {**headers, **changed}
 
 
-def _section(metadata: Metadata, statement: SigningRequest, signed: bytes) -> bytes:
-    """Write the signatures section: authorities that are there already are shared, vouched subsets are kept."""
-    new = dict.fromkeys(one.item for one in statement.chain if one.item not in metadata.authorities)
+def _section(metadata: Metadata, request: SigningRequest, signed: bytes) -> bytes:
+    """Encode the signatures section: existing authorities are shared, vouched subsets are kept."""
+    new = dict.fromkeys(one.item for one in request.chain if one.item not in metadata.authorities)
     authorities = [*metadata.authorities, *new]
-    signature = keys.sign(statement.key, signed_message(signed))
+    signature = keys.sign(request.key, signed_message(signed))
     entries = [(one.authority, one.sig, one.signed) for one in metadata.vouched_subsets]
-    entry = (authorities.index(statement.chain[0].item), signature, signed)
+    entry = (authorities.index(request.chain[0].item), signature, signed)
     if entry not in entries:
         entries.append(entry)
     written = [cbor.encode({"authority": index, "sig": sig, "signed": text}) for index, sig, text in entries]

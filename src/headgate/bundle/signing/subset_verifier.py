@@ -1,7 +1,7 @@
-"""Verifying the signatures section (3.3.3): the document leaves what makes a signature valid to its readers.
+"""Verify the signatures section (3.3.3); the document leaves to readers what makes a signature valid.
 
-What is checked here is what the signed exchanges draft and the reference verifier check, and that the certificate
-speaks for the URLs' hosts. Without roots a signature is untrusted, unless the caller accepts any certificate.
+The checks are those of the signed exchanges draft and the reference verifier, and that the certificate names the URLs'
+hosts. Without roots a signature is untrusted, unless the caller accepts any certificate.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ _UNCHECKED: Final = (
 _UNCHECKED_ROOT: Final = "whether the certificate leads to a trusted root"
 
 
-class _Wrong(Exception):
+class _InvalidError(Exception):
     """A signature is not valid."""
 
     def __init__(self, reason: Reason, sentence: str) -> None:
@@ -88,8 +88,8 @@ class _Verifier:
             self._check_extent()
             for url, entry in subset.subset_hashes.items():
                 self._check_url(url, entry, signer)
-            self._check_trust(subset, signer)  # last: an untrusted signature is right otherwise
-        except _Wrong as wrong:
+            self._check_trust(subset, signer)  # last: an untrusted signature is valid otherwise
+        except _InvalidError as wrong:
             return Signature("vouched-subset", valid=False, reason=str(wrong), urls=urls, unchecked=unchecked)
         return Signature("vouched-subset", valid=True, urls=urls, unchecked=unchecked)
 
@@ -97,40 +97,42 @@ class _Verifier:
         authorities = self._bundle.metadata.authorities
         if vouched.authority >= len(authorities):
             fault = f"authority {vouched.authority} of {len(authorities)}"
-            raise _Wrong(Reason.AUTHORITY_OUT_OF_RANGE, fault)
+            raise _InvalidError(Reason.AUTHORITY_OUT_OF_RANGE, fault)
         try:
             certificate = read_augmented(cbor.Items(authorities[vouched.authority]))
         except cbor.CborError as error:
-            raise _Wrong(Reason.CERTIFICATE_UNREADABLE, error.reason) from None
+            raise _InvalidError(Reason.CERTIFICATE_UNREADABLE, error.reason) from None
         key = _p256_key(certificate)
         if not keys.verify_signature(key, vouched.sig, signed_message(vouched.signed)):
-            raise _Wrong(Reason.BAD_SIGNATURE, f"the key of authority {vouched.authority} did not sign this")
+            raise _InvalidError(Reason.BAD_SIGNATURE, f"the key of authority {vouched.authority} did not sign this")
         return _Signer(certificate, key)
 
     def _check_times(self, subset: SignedSubset, signer: _Signer) -> None:
         date, expires, now = subset.date, subset.expires, self._now
         if expires < date:
-            raise _Wrong(Reason.EXPIRES_BEFORE_DATE, f"it expires at {_time(expires)}, before its date {_time(date)}")
+            raise _InvalidError(
+                Reason.EXPIRES_BEFORE_DATE, f"it expires at {_time(expires)}, before its date {_time(date)}"
+            )
         if expires - date > MAX_LIFETIME:
-            raise _Wrong(Reason.LIFETIME_TOO_LONG, f"{expires - date} seconds, more than {MAX_LIFETIME}")
+            raise _InvalidError(Reason.LIFETIME_TOO_LONG, f"{expires - date} seconds, more than {MAX_LIFETIME}")
         if now < date:
-            raise _Wrong(Reason.NOT_YET_VALID, f"its date is {_time(date)}")
+            raise _InvalidError(Reason.NOT_YET_VALID, f"its date is {_time(date)}")
         if now > expires:
-            raise _Wrong(Reason.EXPIRED, f"it expired at {_time(expires)}")
+            raise _InvalidError(Reason.EXPIRED, f"it expired at {_time(expires)}")
         certificate = signer.certificate.certificate
         if now < certificate.not_valid_before_utc.timestamp():
-            raise _Wrong(
+            raise _InvalidError(
                 Reason.CERTIFICATE_NOT_YET_VALID, f"it is valid from {certificate.not_valid_before_utc:%FT%TZ}"
             )
         if now > certificate.not_valid_after_utc.timestamp():
-            raise _Wrong(Reason.CERTIFICATE_EXPIRED, f"it was valid to {certificate.not_valid_after_utc:%FT%TZ}")
+            raise _InvalidError(Reason.CERTIFICATE_EXPIRED, f"it was valid to {certificate.not_valid_after_utc:%FT%TZ}")
 
     def _check_trust(self, subset: SignedSubset, signer: _Signer) -> None:
         if self._trust is None or any(root.der == signer.certificate.der for root in self._trust):
-            # A certificate that is trusted itself needs no chain; its dates and names are checked anyway.
+            # A certificate that is trusted itself does not need a chain; its dates and names are checked.
             return
         if not self._trust:
-            raise _Wrong(Reason.UNTRUSTED, "no trusted roots were given")
+            raise _InvalidError(Reason.UNTRUSTED, "no trusted roots were given")
         store = verification.Store([root.certificate for root in self._trust])
         policy = verification.PolicyBuilder().store(store).time(datetime.fromtimestamp(self._now, UTC))
         others = [certificate for certificate in self._readable() if certificate.der != signer.certificate.der]
@@ -139,13 +141,13 @@ class _Verifier:
             try:
                 policy.build_server_verifier(_subject(host)).verify(signer.certificate.certificate, intermediates)
             except (verification.VerificationError, ValueError) as error:
-                raise _Wrong(Reason.UNTRUSTED, f"for {host[:80]}: {error}") from None
+                raise _InvalidError(Reason.UNTRUSTED, f"for {host[:80]}: {error}") from None
 
     def _check_extent(self) -> None:
         try:
             reject_overlapping_responses(self._bundle)
         except HeadgateError as error:
-            raise _Wrong(Reason.RESPONSES_NESTED, str(error)) from None
+            raise _InvalidError(Reason.RESPONSES_NESTED, str(error)) from None
 
     def _readable(self) -> list[AugmentedCertificate]:
         found = []
@@ -161,20 +163,20 @@ class _Verifier:
         found = self._bundle.metadata.requests.get(url) if url else None
         shown = text[:200]
         if url is None or found is None:
-            raise _Wrong(Reason.NOT_IN_BUNDLE, f"{shown} is not in the bundle")
+            raise _InvalidError(Reason.NOT_IN_BUNDLE, f"{shown} is not in the bundle")
         if not signer.certificate.names.cover(host_of(url)):
-            raise _Wrong(Reason.HOST_NOT_COVERED, f"the certificate does not name the host of {shown}")
+            raise _InvalidError(Reason.HOST_NOT_COVERED, f"the certificate does not name the host of {shown}")
         negotiated = isinstance(found, VariantSet)
         variants = found.variants.encode("latin-1") if isinstance(found, VariantSet) else b""
         locations = list(found.locations.in_order()) if isinstance(found, VariantSet) else [found]
         if entry.variants != variants:
             has = "other variants" if negotiated else "no variants"
-            raise _Wrong(
+            raise _InvalidError(
                 Reason.WRONG_VARIANTS, f"{shown} has {has} than were signed" if negotiated else f"{shown} has {has}"
             )
         if len(entry.integrities) != len(locations):
             fault = f"{shown} has {len(locations)} responses, {len(entry.integrities)} were signed"
-            raise _Wrong(Reason.WRONG_NUMBER_OF_HASHES, fault)
+            raise _InvalidError(Reason.WRONG_NUMBER_OF_HASHES, fault)
         for location, integrity in zip(locations, entry.integrities, strict=True):
             self._check_response(shown, location, integrity)
 
@@ -184,20 +186,22 @@ class _Verifier:
         try:
             response = self._responses.load(location)
         except ResponseError as error:
-            raise _Wrong(Reason.RESPONSE_UNREADABLE, f"{url}: {error}") from None
+            raise _InvalidError(Reason.RESPONSE_UNREADABLE, f"{url}: {error}") from None
         if hashlib.sha256(response.header_map).digest() != integrity.header_sha256:
-            raise _Wrong(Reason.WRONG_HEADER_SHA256, f"the status or headers of {url} are not those that were signed")
+            raise _InvalidError(
+                Reason.WRONG_HEADER_SHA256, f"the status or headers of {url} are not those that were signed"
+            )
         if integrity.payload_integrity_header != merkle_integrity.PAYLOAD_INTEGRITY:
             found = integrity.payload_integrity_header
             fault = f"{found[:80]!r} for {url}, only {merkle_integrity.PAYLOAD_INTEGRITY!r} is known"
-            raise _Wrong(Reason.UNKNOWN_PAYLOAD_INTEGRITY, fault)
+            raise _InvalidError(Reason.UNKNOWN_PAYLOAD_INTEGRITY, fault)
         proof = merkle_integrity.parse_mi_digest(response.headers.get("digest", ""))
         if proof is None:
-            raise _Wrong(Reason.NO_DIGEST, f"{url} has no Digest of {merkle_integrity.MI_CODING}")
+            raise _InvalidError(Reason.NO_DIGEST, f"{url} lacks a Digest of {merkle_integrity.MI_CODING}")
         try:
             merkle_integrity.verify_payload(response.payload, proof)
         except merkle_integrity.MerkleIntegrityError as error:
-            raise _Wrong(Reason.WRONG_DIGEST, f"{url}: {error}") from None
+            raise _InvalidError(Reason.WRONG_DIGEST, f"{url}: {error}") from None
         self._proven.add((location, integrity))
 
 
@@ -205,11 +209,11 @@ def _p256_key(certificate: AugmentedCertificate) -> EllipticCurvePublicKey:
     try:
         key = certificate.certificate.public_key()
     except Exception as error:
-        # Keys of kinds that the library does not know are refused in as many ways as there are kinds.
-        raise _Wrong(Reason.NOT_P256, f"the certificate's key cannot be read: {error}") from None
+        # For unknown kinds of keys the library raises errors without a common base.
+        raise _InvalidError(Reason.NOT_P256, f"the certificate's key cannot be read: {error}") from None
     if not isinstance(key, EllipticCurvePublicKey) or not keys.is_p256(key):
         # "Reject all signatures by an RSA public key."
-        raise _Wrong(Reason.NOT_P256, "the certificate's key is not on P-256, the only kind that is taken")
+        raise _InvalidError(Reason.NOT_P256, "the certificate's key is not on P-256")
     return key
 
 
@@ -217,9 +221,9 @@ def _subset(vouched: VouchedSubset, signer: _Signer) -> SignedSubset:
     try:
         subset = read_subset(vouched.signed)
     except cbor.CborError as error:
-        raise _Wrong(Reason.NOT_A_SIGNED_SUBSET, f"{error.reason} at byte {error.offset} of it") from None
+        raise _InvalidError(Reason.NOT_A_SIGNED_SUBSET, f"{error.reason} at byte {error.offset} of it") from None
     if subset.auth_sha256 != hashlib.sha256(signer.certificate.der).digest():
-        raise _Wrong(Reason.WRONG_AUTH_SHA256, "it was made for another certificate")
+        raise _InvalidError(Reason.WRONG_AUTH_SHA256, "it is for another certificate")
     return subset
 
 
@@ -227,9 +231,9 @@ def _check_validity_url(subset: SignedSubset, signer: _Signer) -> None:
     url = parse_url(subset.validity_url)
     shown = subset.validity_url[:200]
     if url is None or not url.startswith("https://"):
-        raise _Wrong(Reason.VALIDITY_URL_NOT_HTTPS, f"{shown!r} is not an https URL")
+        raise _InvalidError(Reason.VALIDITY_URL_NOT_HTTPS, f"{shown!r} is not an https URL")
     if not signer.certificate.names.cover(host_of(url)):
-        raise _Wrong(Reason.VALIDITY_URL_ELSEWHERE, f"the certificate does not name the host of {shown}")
+        raise _InvalidError(Reason.VALIDITY_URL_ELSEWHERE, f"the certificate does not name the host of {shown}")
 
 
 def _subject(host: str) -> DNSName | IPAddress:

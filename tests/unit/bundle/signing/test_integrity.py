@@ -165,7 +165,7 @@ def test_what_is_gone_is_not_gone_twice() -> None:
 
 def test_the_key_that_names_the_bundle_leaves_last() -> None:
     both = added(added(BUNDLE, ED), P256)
-    with pytest.raises(HeadgateError, match="the web bundle id comes from this key"):
+    with pytest.raises(HeadgateError, match="the web bundle id is derived from this key"):
         removed(both, ED)
     assert removed(removed(both, P256), ED) == BUNDLE
 

@@ -233,7 +233,7 @@ def test_what_no_reader_would_take_is_not_signed(changes: dict[str, Any], words:
 
 def test_a_certificate_for_nothing_in_the_bundle_signs_nothing() -> None:
     other = signers.certificate_pem(signers.certificate(["example.net"]))
-    with pytest.raises(HeadgateError, match=r"names example\.net, and the bundle has no URL there"):
+    with pytest.raises(HeadgateError, match=r"names example\.net, and the bundle has no URL of these hosts"):
         signed(SMALL, certificate=other, validity_url="https://example.net/v")
     with pytest.raises(ConfigurationError, match=r"the host of https://example\.com/; it names example\.net"):
         signed(SMALL, certificate=other, validity_url="https://example.net/v", urls=[URL])
@@ -262,7 +262,7 @@ def test_an_integrity_block_is_not_broken_silently() -> None:
         (
             {"digest": forging.proven(b"one")[1], "content-encoding": "mi-sha256-03"},
             forging.proven(b"two")[0],
-            "is not what its Digest header says",
+            "does not match its Digest header",
         ),
     ],
 )

@@ -168,7 +168,7 @@ def test_the_expected_web_bundle_id(run, site, keys):
         assert told.json["signatures"][0]["reason"].startswith(f"wrong-web-bundle-id: the web bundle id is '{name}'")
     told = run("verify", keys / "vouched.wbn", "--any-certificate", "--web-bundle-id", name, "--json")
     assert (told.code, told.json["result"]) == (1, "not-valid")
-    assert told.json["signatures"][1]["reason"].startswith("no-signature: an integrity block is missing")
+    assert told.json["signatures"][1]["reason"].startswith("no-signature: the integrity block with")
 
 
 @pytest.mark.parametrize("command", ["sign", "integrity"])
@@ -217,7 +217,7 @@ def test_a_block_of_two_keys(run, site, keys, tmp_path):
     before = out.read_bytes()
     told = run("integrity", "remove", out, "--key", keys / "ed.pem")
     assert (told.code, told.err.count("\n")) == (1, 1)
-    assert "the web bundle id comes from this key" in told.err
+    assert "the web bundle id is derived from this key" in told.err
     assert out.read_bytes() == before
     assert run("integrity", "remove", out, "--key", keys / "key.pem", "-o", out).code == 0
     assert run("integrity", "show", out, "--json").json["signatures"] == [fields["web_bundle_id"]]
@@ -335,7 +335,7 @@ def test_a_bundle_that_cannot_be_signed_so_is_the_answer_no(run, make, keys, tmp
     digested = make({BASE: {"headers": {"content-type": "text/plain", "digest": "sha-256=AAAA"}}}, "digested.wbn")
     behind = make({BASE: b"home"}, "behind.swbn")
     assert run("integrity", "add", behind, "--key", keys / "ed.pem").code == 0
-    refused = {b2: "b2 has no signatures", elsewhere: "has no URL there", digested: "Digest", behind: "integrity block"}
+    refused = {b2: "b2 has no signatures", elsewhere: "has no URL of these hosts", digested: "Digest", behind: "integrity block"}
     for bundle, words in refused.items():
         told = vouch(run, bundle, keys, "-o", tmp_path / "o")
         assert (told.code, told.out, told.err.count("\n")) == (1, b"", 1)
