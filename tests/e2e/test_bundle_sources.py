@@ -161,7 +161,7 @@ def test_a_har_becomes_a_bundle_of_the_recorded_page(tmp_path):
     ]
     (tmp_path / "a.har").write_text(json.dumps({"log": {"version": "1.2", "entries": entries}}))
     said = created(tmp_path / "a.wbn", "--har", tmp_path / "a.har", "--manifest-url", BASE)
-    assert "not asked for with GET" in said
+    assert "not a GET request" in said
     assert "cookies or credentials" in said
     found = listed(tmp_path / "a.wbn")
     assert [url for url, _ in found] == [BASE, f"{BASE}a.png", f"{BASE}old"]

@@ -1,7 +1,7 @@
-"""Where a bundle's exchanges come from: a directory, a HAR, a WARC; and their compression on the way.
+"""Exchanges from a directory, a HAR or a WARC, and their compression.
 
-A source yields exchanges with payloads by reference, one for each URL, and only such as a bundle should hold: it says
-in a sentence what it leaves out. It opens the files that it is given and a temporary one, and nothing else.
+A source yields exchanges with payloads by reference, one for each URL, and passes a message for each that it leaves
+out. It opens the files that it is given, and a temporary file.
 """
 
 from headgate.bundle.sources.compress import compress

@@ -1,8 +1,7 @@
-"""Content codings: gzip, br and zstd to write, those and deflate to read, a chunk at a time.
+"""Content codings: encode gzip, br and zstd, decode those and deflate, a chunk at a time.
 
-gzip and deflate come with Python; br and zstd are extras, imported here when they are first asked for. The same bytes
-give the same coded bytes wherever the compressor is of the same version: the level depends on how many they are and on
-nothing else, and no time is written.
+gzip and deflate are in Python; br and zstd are extras, imported on first use. The same bytes give the same result with
+the same version of the compressor: the level depends on their number alone, and the time is not written.
 """
 
 import sys
@@ -16,51 +15,51 @@ from headgate.errors import ConfigurationError, MissingExtra
 __all__ = ["DECODERS", "ENCODERS", "DecodingError", "decode_chunks", "encode_chunks", "require_coding"]
 
 _STEP = 1 << 16
-"""Bytes given out at a time, or not many more: a small body may stand for an enormous one."""
+"""Approximate maximum of bytes returned at a time: a small body may decode to an enormous one."""
 _BEGINNING = 1 << 12
-"""Bytes that tell a coding which begins with nothing in particular from what is none."""
+"""Bytes by which a coding without a magic number is recognized."""
 _GZIP = 16 + zlib.MAX_WBITS
 _ZSTD = (b"\x28\xb5\x2f\xfd", *(b"%c\x2a\x4d\x18" % first for first in range(0x50, 0x60)))
-"""What a frame begins with, and one to be skipped (RFC 8878, 3.1)."""
+"""The beginnings of frames and of skippable frames (RFC 8878, 3.1)."""
 _LARGE = 1 << 20
-"""Bytes beyond which the last tenth that br and zstd could save is not worth ten and more times the work."""
+"""Bytes beyond which br and zstd use a lower level: the last tenth would take ten times as long."""
 _WINDOW = 23
-"""Base-2 logarithm of the 8 MB that a window of zstd has at most in HTTP (RFC 9659, section 3)."""
+"""Base-2 logarithm of the maximum window of zstd in HTTP, 8 MB (RFC 9659, section 3)."""
 
 
 class DecodingError(Exception):
-    """Bytes that are not in the coding that they are said to be in, or not all of them."""
+    """A body that is damaged or cut within its content coding."""
 
 
 class Compressor(Protocol):
-    """Takes chunks in, and gives what is ready."""
+    """Compresses chunks."""
 
     def compress(self, data: bytes | memoryview, /) -> bytes:
-        """Take a chunk."""
+        """Compress a chunk, and return what is ready."""
 
     def flush(self) -> bytes:
-        """Give the rest."""
+        """Return the rest."""
 
 
 class Decompressor(Protocol):
-    """Takes chunks in, and gives what comes of them little by little."""
+    """Decompresses chunks, and yields the result in pieces."""
 
     def decompress(self, chunk: bytes) -> Iterator[bytes]:
-        """Take a chunk; raises `Undecodable`."""
+        """Decompress a chunk; raises `DecodingError`."""
 
     def is_whole(self) -> bool:
-        """Say whether the bytes so far may be all."""
+        """Return whether the bytes so far may be complete."""
 
 
 def require_coding(coding: str) -> None:
-    """Raise `ConfigurationError` for a coding that cannot be written, `MissingExtra` for one that is not installed."""
+    """Raise `ConfigurationError` for an unsupported coding, `MissingExtra` for one that is not installed."""
     if coding not in ENCODERS:
         raise ConfigurationError(f"{coding!r} is not a supported coding; expected one of {', '.join(ENCODERS)}")
     ENCODERS[coding](0)
 
 
 def encode_chunks(chunks: Iterable[bytes | memoryview], coding: str, *, length: int) -> Iterator[bytes]:
-    """Yield the bytes, `length` of them, in a coding, one of `CODINGS`."""
+    """Yield `length` bytes in a coding, one of `ENCODERS`."""
     compressor = ENCODERS[coding](length)
     for chunk in chunks:
         if ready := compressor.compress(chunk):
@@ -69,10 +68,10 @@ def encode_chunks(chunks: Iterable[bytes | memoryview], coding: str, *, length: 
 
 
 def decode_chunks(chunks: Iterable[bytes], coding: str) -> Iterator[bytes]:
-    """Yield the bytes without their coding, one of `READABLE`.
+    """Yield the bytes without their coding, one of `DECODERS`.
 
-    Bytes that do not begin as the coding does are yielded as they are: archives undo a coding and leave its name.
-    Raises `Undecodable` for what is damaged further on, or cut short, and `MissingExtra`.
+    Bytes that do not begin as the coding does are yielded unchanged: archives decode bodies and leave the header.
+    Raises `DecodingError` for a damaged or cut body, and `MissingExtra`.
     """
     chunks = iter(chunks)
     first = b""
@@ -101,7 +100,7 @@ def decode_chunks(chunks: Iterable[bytes], coding: str) -> Iterator[bytes]:
 
 
 class _Inflate:
-    """gzip, of any number of members, and deflate with its wrapper or, as some send it, without."""
+    """gzip, of any number of members, and deflate with or without its wrapper."""
 
     def __init__(self, wbits: int) -> None:
         self._wbits = wbits
@@ -111,7 +110,7 @@ class _Inflate:
         while True:
             if self._inflate.eof:
                 if self._wbits != _GZIP or not chunk.startswith(b"\x1f"):
-                    return  # what follows the end is no part of it
+                    return  # what follows the end is ignored
                 self._inflate = zlib.decompressobj(self._wbits)
             try:
                 out = self._inflate.decompress(chunk, _STEP)
@@ -186,17 +185,17 @@ class _Brotli:
 
 
 def _gzip_compressor(_length: int) -> Compressor:
-    # Level 9, the default method, and a gzip wrapper: zlib's own has neither a time nor a name in it.
+    # zlib's own gzip wrapper contains neither a time nor a name.
     return zlib.compressobj(9, zlib.DEFLATED, _GZIP)
 
 
 def _zstd_compressor(length: int) -> Compressor:
     zstd = _zstd()
     name = zstd.CompressionParameter
-    # Beyond level 19 more memory is asked of readers than HTTP allows.
+    # Levels above 19 need more memory in readers than HTTP allows.
     level = 12 if length > _LARGE else 19
     compressor = zstd.ZstdCompressor(options={name.compression_level: level, name.window_log: _WINDOW})
-    # Without it a reader of ten bytes would have to make room for a window of eight million.
+    # Without it readers reserve a window of 8 MB for ten bytes.
     compressor.set_pledged_input_size(length)
     return cast("Compressor", compressor)
 
@@ -225,7 +224,7 @@ ENCODERS: Final[Mapping[str, Callable[[int], Compressor]]] = {
     "br": _Brotli,
     "zstd": _zstd_compressor,
 }
-"""The codings that can be written; each is given how many bytes it will get."""
+"""The codings that can be encoded; each is called with the number of bytes."""
 
 DECODERS: Final[Mapping[str, Sequence[tuple[bytes | tuple[bytes, ...], Callable[[], Decompressor]]]]] = {
     "gzip": ((b"\x1f\x8b", lambda: _Inflate(_GZIP)),),
@@ -235,4 +234,4 @@ DECODERS: Final[Mapping[str, Sequence[tuple[bytes | tuple[bytes, ...], Callable[
     "zstd": ((_ZSTD, _Unzstd),),
     "identity": (),
 }
-"""The codings that can be read, each in the forms that it is found in: how it begins, if that is always the same."""
+"""The codings that can be decoded, each with its forms: the magic number, if any, and the decompressor."""

@@ -1,4 +1,4 @@
-"""Variants on Accept-Encoding: each response plain, and in such content codings as make it smaller."""
+"""Add variants on Accept-Encoding: each response plain, and in the content codings that make it smaller."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
@@ -18,12 +18,12 @@ __all__ = ["compress", "is_compressible"]
 AXIS: Final = "Accept-Encoding"
 PLAIN: Final = "identity"
 
-_LEAST_SAVED: Final = 64
-"""Bytes: what a variant saves a reader, its place in the index and its headers cost everybody who has the bundle."""
-_LEAST_SHARE: Final = 10
-"""And one part in so many of the payload."""
+_MIN_SAVED: Final = 64
+"""Minimum bytes that a variant must save: its headers and index entry make the bundle longer."""
+_MIN_SHARE: Final = 10
+"""The part of the payload that a variant must save, as a divisor."""
 # fmt: off
-_ROOMY: Final = frozenset({
+_COMPRESSIBLE: Final = frozenset({
     "application/dash+xml", "application/ecmascript", "application/javascript", "application/json", "application/rtf",
     "application/sql", "application/toml", "application/vnd.apple.mpegurl", "application/vnd.ms-fontobject",
     "application/wasm", "application/x-javascript", "application/x-subrip", "application/xml", "application/yaml",
@@ -31,23 +31,23 @@ _ROOMY: Final = frozenset({
     "model/gltf-binary",
 })
 # fmt: on
-"""Media types, besides text, whose formats pack nothing."""
+"""Media types, besides text, whose formats are not compressed."""
 _SUFFIXES: Final = ("+json", "+text", "+xml")
 
 
-class _NotWorthIt(Exception):
+class _TooLongError(Exception):
     """A coding saves too little."""
 
 
 def compress(exchanges: Iterable[Exchange], codings: Sequence[str], *, version: Version = "b1") -> Iterator[Exchange]:
-    """Yield the exchanges, and after each one its variants in those of `codings` (gzip, br, zstd) that are worth it.
+    """Yield the exchanges, and after each one its variants in those of `codings` (gzip, br, zstd) that save enough.
 
-    Worth it is what saves a tenth and 64 bytes, of text and of the few other types that nobody packs. The Variants
-    value names the codings of its own URL only, the smallest first and `identity` last, so every key has a response.
-    What has a content coding or variants already, or says `no-transform`, is left as it is.
+    A variant must save a tenth and 64 bytes, of text or of another type that is not compressed. The Variants value
+    names the codings of its own URL only, the smallest first and `identity` last, so every key has a response.
+    Responses with a content coding, with variants or with `no-transform` stay as they are.
 
-    Payloads are coded into a temporary file. Raises `ConfigurationError` at once for a coding that is none, and for a
-    b2 bundle, which has no variants; `MissingExtra` for br and zstd without theirs.
+    Payloads are encoded into a temporary file. Raises `ConfigurationError` at once for an unknown coding and for b2,
+    which does not have variants; `MissingExtra` for br and zstd without their extras.
     """
     wanted = tuple(dict.fromkeys(codings))
     for coding in wanted:
@@ -58,12 +58,12 @@ def compress(exchanges: Iterable[Exchange], codings: Sequence[str], *, version: 
 
 
 def is_compressible(status: int, headers: Mapping[str, str]) -> bool:
-    """Say whether a response is of a type that can be made smaller, and nothing forbids to."""
+    """Return whether a response is of a type that can be compressed, and may be."""
     directives = headers.get("cache-control", "").lower()
     if status == 206 or "content-encoding" in headers or "no-transform" in directives or headers.get("vary") == "*":
         return False
     kind = essence(headers.get("content-type", ""))
-    return kind.startswith("text/") or kind in _ROOMY or kind.endswith(_SUFFIXES)
+    return kind.startswith("text/") or kind in _COMPRESSIBLE or kind.endswith(_SUFFIXES)
 
 
 def _compressed(exchanges: Iterable[Exchange], codings: Sequence[str]) -> Iterator[Exchange]:
@@ -75,19 +75,19 @@ def _compressed(exchanges: Iterable[Exchange], codings: Sequence[str]) -> Iterat
         payload, length = prepare_payload(exchange.payload, None, lambda: spool)
         pieces = _pieces(payload, length, codings, spool)
         if isinstance(payload, SpooledPayload):
-            # Chunks can be had once, and have been.
+            # Chunks can be iterated once, and were.
             exchange = msgspec.structs.replace(exchange, payload=payload)  # noqa: PLW2901 - the same one, kept
         yield from _variants(exchange, pieces) if pieces else (exchange,)
 
 
 def _pieces(payload: PreparedPayload, length: int, codings: Sequence[str], spool: Spool) -> dict[str, SpooledPayload]:
-    """Code a payload, and give what is worth having, the smallest first."""
-    most = length - max(_LEAST_SAVED, length // _LEAST_SHARE)
+    """Encode a payload, and return the codings that save enough, the smallest first."""
+    most = length - max(_MIN_SAVED, length // _MIN_SHARE)
     pieces: dict[str, SpooledPayload] = {}
     for coding in codings if most > 0 else ():
         try:
             pieces[coding] = spool.append(_at_most(most, encode_chunks(payload_chunks(payload), coding, length=length)))
-        except _NotWorthIt:
+        except _TooLongError:
             continue
     return dict(sorted(pieces.items(), key=lambda item: item[1].length))
 
@@ -96,12 +96,12 @@ def _at_most(length: int, parts: Iterator[bytes]) -> Iterator[bytes]:
     for part in parts:
         length -= len(part)
         if length < 0:
-            raise _NotWorthIt
+            raise _TooLongError
         yield part
 
 
 def _variants(exchange: Exchange, pieces: Mapping[str, SpooledPayload]) -> Iterator[Exchange]:
-    """Yield an exchange as the variants that it has now."""
+    """Yield the variants of an exchange."""
     variants = write_variants((Axis(AXIS, (*pieces, PLAIN)),))
     headers = {**exchange.headers, "vary": _varying(exchange.headers.get("vary", "")), "variants": variants}
     yield _variant(exchange, {**headers, "variant-key": PLAIN}, variants, PLAIN)

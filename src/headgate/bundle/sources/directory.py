@@ -14,25 +14,25 @@ from headgate.bundle.sources.skipped import MessageCallback, SkipReport, ignore_
 from headgate.errors import ConfigurationError
 from headgate.http.url import has_credentials, parse_url
 
-__all__ = ["MOST_FILES", "check_base_url", "directory", "find_manifest"]
+__all__ = ["MAX_FILES", "check_base_url", "directory", "find_manifest"]
 
 INDEX: Final = "index.html"
 MANIFESTS: Final = ("manifest.webmanifest", "manifest.json")
 WELL_KNOWN: Final = ".well-known"
-"""The one name with a dot in front that is for everybody to see (RFC 8615)."""
-MOST_FILES: Final = 1_000_000
-"""Symbolic links can make a handful of directories look like more files than could ever be read."""
+"""The one public name with a leading dot (RFC 8615)."""
+MAX_FILES: Final = 1_000_000
+"""Maximum number of files: symbolic links can multiply them without limit."""
 
 _MOVED: Final = {"content-type": "text/plain", "location": "./"}
 _SAFE: Final = "!$&'()*+,-.:;=@_~"
-"""What stands for itself in a segment besides letters and digits (RFC 3986, 3.3); the WHATWG's parser agrees."""
+"""Characters that are not encoded in a segment, besides letters and digits (RFC 3986, 3.3)."""
 _CHUNK: Final = 1 << 18
 
 
 class _Entry(NamedTuple):
     name: str
     path: Path
-    """Where it really is: no symbolic link is left in it."""
+    """The path with all symbolic links resolved."""
     status: os.stat_result
 
 
@@ -44,22 +44,22 @@ class _Folder(NamedTuple):
 
 
 def directory(
-    root: Path, base_url: str, *, tell: MessageCallback = ignore_message, most_files: int = MOST_FILES
+    root: Path, base_url: str, *, tell: MessageCallback = ignore_message, most_files: int = MAX_FILES
 ) -> Iterator[Exchange]:
-    """Yield an exchange for each file under `root`, whose own URL is `base_url`; payloads are paths.
+    """Yield an exchange for each file under `root`, whose URL is `base_url`; payloads are paths.
 
-    An `index.html` is at its directory's URL, and a 301 leads there from its own, since pages link to both. Names
-    become URLs byte by byte, so that every file has one of its own. The order is by name, directory by directory.
+    An `index.html` has its directory's URL, and its own URL redirects there (301), since pages link to both. Names are
+    encoded byte by byte, so every file has a unique URL. The order is by name, directory by directory.
 
-    Left out, and told of: names that begin with a dot, except `.well-known`; symbolic links that lead out of the root,
-    nowhere, or to a directory they are in; what is neither file nor directory. Raises `ConfigurationError`: at once
-    where root or URL are wrong, later where a file cannot be read.
+    Left out, with a message: names with a leading dot, except `.well-known`; symbolic links that are broken, that lead
+    out of the root or to a directory they are in; what is neither file nor directory. Raises `ConfigurationError`: at
+    once for an invalid root or URL, later for a file that cannot be read.
     """
     return _Walk(_real(root), check_base_url(base_url)).exchanges(tell, root, most_files)
 
 
 def find_manifest(root: Path, base_url: str) -> str | None:
-    """Give the URL of the web app manifest at the root: `manifest.webmanifest`, or else `manifest.json`; or None."""
+    """Return the URL of the web app manifest at the root, `manifest.webmanifest` or `manifest.json`; or None."""
     real = _real(root)
     for name in MANIFESTS:
         path = Path(os.path.realpath(real / name))
@@ -69,14 +69,14 @@ def find_manifest(root: Path, base_url: str) -> str | None:
 
 
 def check_base_url(text: str) -> str:
-    """Give the base URL in normal form; `ConfigurationError` for one that files cannot be put under."""
+    """Return the base URL in normal form; raises `ConfigurationError` for one without a directory path."""
     url = parse_url(text)
     if url is None or "://" not in url:
         raise ConfigurationError(
             f"{text!r} is not an absolute URL for files; expected one such as https://example.com/"
         )
     if has_credentials(url) or "?" in url or "#" in url:
-        raise ConfigurationError(f"the base URL {text!r} is more than a path; leave user, query and fragment out")
+        raise ConfigurationError(f"the base URL {text!r} must not have user, query or fragment")
     if not url.endswith("/"):
         raise ConfigurationError(f"the base URL {text!r} must end in a slash, as in {url}/")
     return url
@@ -104,11 +104,11 @@ class _Walk:
                 yield Exchange(url + _segment(entry.name), 200, headers, entry.path)
         self._left_out.tell(tell, where=str(where))
         if not count:
-            tell(f"{where}: no file to bundle")
+            tell(f"{where}: found no file to bundle")
 
     def _files(self) -> Iterator[tuple[str, _Entry]]:
         """Yield the regular files, each with the URL of its directory."""
-        # A stack and no recursion: directories can be deeper than calls.
+        # Not recursive: directories can be deeper than the call stack.
         stack = [self._opened(self._base_url, self._root, frozenset())]
         while stack:
             folder = stack[-1]
@@ -118,7 +118,7 @@ class _Walk:
             elif stat.S_ISREG(entry.status.st_mode):
                 yield folder.url, entry
             elif not stat.S_ISDIR(entry.status.st_mode):
-                # Not even opened: that would wait for whoever writes to a FIFO.
+                # Not opened: opening a FIFO waits for its writer.
                 self._left_out.add("neither a file nor a directory", str(entry.path))
             elif _identity(entry.status) in folder.around:
                 self._left_out.add("a symbolic link to a directory that it is in", str(entry.path))
@@ -137,7 +137,7 @@ class _Walk:
         for name in names:
             path = folder / name
             if name.startswith(".") and name != WELL_KNOWN:
-                self._left_out.add("hidden, by the dot in front of its name", str(path))
+                self._left_out.add("hidden (leading dot)", str(path))
                 continue
             try:
                 if path.is_symlink():
@@ -149,18 +149,18 @@ class _Walk:
             except OSError as error:
                 if not (folder / name).is_symlink():
                     raise _unreadable(path, error) from None
-                self._left_out.add("a symbolic link that leads nowhere", str(folder / name))
+                self._left_out.add("a broken symbolic link", str(folder / name))
 
 
 def _content_type(entry: _Entry) -> str:
-    """Give the content type of a file, which is opened for it: text says that it is UTF-8 where it is.
+    """Return the content type of a file, with a charset for text that is valid UTF-8.
 
-    Nobody may say so of other text: the field would overrule the charset that a page names in its head.
+    Other text gets none: the header would override the charset that a page declares itself.
     """
     found = media_type(entry.name)
     decode = getincrementaldecoder("utf-8")().decode
     try:
-        # No link is left in the path; one that takes its place now is not followed, nor is a FIFO waited for.
+        # A link or FIFO that has replaced the file is neither followed nor waited for.
         handle = os.open(entry.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(handle, "rb", buffering=0) as file:
             if not found.startswith("text/"):
@@ -176,7 +176,7 @@ def _content_type(entry: _Entry) -> str:
 
 
 def _segment(name: str) -> str:
-    """Write a file's name, whatever bytes it is made of, as one segment of a URL's path."""
+    """Encode a file's name, of any bytes, as one segment of a URL's path."""
     return quote_from_bytes(os.fsencode(name), safe=_SAFE)
 
 
@@ -195,4 +195,4 @@ def _real(root: Path) -> Path:
 
 
 def _unreadable(path: Path, error: OSError) -> ConfigurationError:
-    return ConfigurationError(f"cannot read {path}: {error.strerror}; every file has to be readable, and stay there")
+    return ConfigurationError(f"cannot read {path}: {error.strerror}; every file must be readable")

@@ -1,7 +1,7 @@
-"""HAR 1.2, what a browser's network panel saves: the answers to its GET requests, as a bundle would give them.
+"""Exchanges from a HAR 1.2, as saved by browsers: the responses to GET requests.
 
-A HAR holds bodies after every coding is undone, and text as characters. So the fields of a content coding go, and text
-is written in UTF-8 and says so.
+A HAR contains decoded bodies, and text as characters. So the fields of content codings are removed, and text is stored
+as UTF-8 and labelled so.
 """
 
 import binascii
@@ -32,7 +32,7 @@ _BOM: Final = b"\xef\xbb\xbf"
 _SURROGATES: Final = re.compile(
     rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<lone>\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
 )
-"""Halves of UTF-16 characters in JSON, and what could be taken for one that is alone."""
+"""Surrogates of UTF-16 in JSON: pairs, and single ones."""
 _CHARSET: Final = re.compile(r"(?i);\s*charset\s*=\s*\"?([^\s;\"]+)")
 _PERSONAL: Final = frozenset({"authorization", "cookie"})
 
@@ -79,10 +79,10 @@ class _Har(msgspec.Struct):
 
 
 def har(path: Path, *, tell: MessageCallback = ignore_message) -> Iterator[Exchange]:
-    """Yield the exchanges of a HAR: for each URL the last answer with a 2xx status, or else the last.
+    """Yield the exchanges of a HAR: for each URL the last response with a 2xx status, or else the last.
 
-    Left out, and told of: what was not asked for with GET over http or https, what has no answer or no body saved,
-    304 and partial answers, what cannot be read. Raises `ConfigurationError` for a file that is not a HAR.
+    Left out, with a message: requests other than GET over http or https, entries without response or saved body, 304
+    and partial responses, malformed entries. Raises `ConfigurationError` for a file that is not a HAR.
     """
     try:
         source = path.read_bytes()
@@ -92,14 +92,14 @@ def har(path: Path, *, tell: MessageCallback = ignore_message) -> Iterator[Excha
 
 
 def _entries(source: bytes, path: Path) -> list[msgspec.Raw]:
-    """Read the outermost of a HAR; its entries are left for one by one."""
+    """Decode a HAR; its entries are decoded one by one later."""
     try:
         try:
             return msgspec.json.decode(source, type=_Har).log.entries
         except msgspec.ValidationError:
             raise
         except msgspec.DecodeError:
-            # A browser that saved text with half a character in it wrote what no strict reader takes.
+            # Browsers write single surrogates, which strict decoders refuse.
             mended = _SURROGATES.sub(lambda found: rb"\ufffd" if found["lone"] else found[0], source)
             return msgspec.json.decode(mended, type=_Har).log.entries
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -122,13 +122,13 @@ def _exchanges(raws: list[msgspec.Raw], path: Path, tell: MessageCallback) -> It
     yield from chosen
     left_out.tell(tell, where=str(path))
     if personal:
-        tell(f"{path}: {personal} of the requests had cookies or credentials; see that no secrets are in the answers")
+        tell(f"{path}: {personal} of the requests had cookies or credentials; check the responses for secrets")
     if not chosen:
-        tell(f"{path}: no exchange to bundle; save the HAR with content")
+        tell(f"{path}: found no exchange to bundle; save the HAR with content")
 
 
 def _in_order(raws: list[msgspec.Raw]) -> list[msgspec.Raw]:
-    """Give the entries, the oldest first, as a reader has to see to; as they are where a time cannot be read."""
+    """Return the entries, the oldest first; unchanged where a time cannot be read."""
     try:
         started = [datetime.fromisoformat(msgspec.json.decode(raw, type=_Started).at) for raw in raws]
         by_time = sorted(zip(started, range(len(raws)), strict=True))
@@ -141,13 +141,13 @@ def _entry(raw: msgspec.Raw) -> _Entry:
     try:
         return msgspec.json.decode(raw, type=_Entry, strict=False)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise SkipExchange(f"not as a HAR has it: {error}") from None
+        raise SkipExchange(f"malformed: {error}") from None
 
 
 def _exchange(entry: _Entry, spool: Spool) -> Exchange:
-    """Give the exchange of an entry; `Unfit` where it has none for a bundle."""
+    """Return the exchange of an entry; raises `SkipExchange` where it is not for a bundle."""
     if entry.request.method.upper() != "GET":
-        raise SkipExchange("not asked for with GET")
+        raise SkipExchange("not a GET request")
     url, response = normalize_http_url(entry.request.url), entry.response
     check_status(response.status)
     headers = filter_headers((field.name, field.value or "") for field in response.headers or ())
@@ -168,7 +168,7 @@ def _exchange(entry: _Entry, spool: Spool) -> Exchange:
 
 
 def _no_body(status: int, content: _Content) -> bytes:
-    """Give the empty body, where nothing says that there was more."""
+    """Return the empty body, unless the entry had one."""
     if content.size is not None and content.size > 0:
         raise SkipExchange("its body was not saved")
     if content.size is None and 200 <= status < 300 and status not in (204, 205):
@@ -178,21 +178,21 @@ def _no_body(status: int, content: _Content) -> bytes:
 
 def _bytes(content: _Content) -> bytes:
     if content.encoding != "base64":
-        raise SkipExchange(f"a body in {content.encoding!r}, where a HAR has base64")
+        raise SkipExchange(f"a body in {content.encoding!r}, expected base64")
     text = content.text or ""
     packed = "".join(text.split())
     try:
         payload = b64decode(packed, validate=True)
     except (binascii.Error, ValueError):
         raise SkipExchange("a body that is not base64") from None
-    # Who makes a HAR by hand may count the characters that stand in it.
+    # Some tools state the number of encoded characters as the size.
     return payload if content.size in (len(text), len(packed)) else _complete(payload, content)
 
 
 def _text(content: _Content, content_type: str) -> bytes:
     payload = (content.text or "").encode()
     found = _CHARSET.search(content_type)
-    # In another charset the text may have been longer than it is in UTF-8.
+    # In another charset the text may have been longer than in UTF-8.
     if found is None or found[1].lower() == "utf-8":
         _complete(payload, content, without=len(_BOM))
     return payload

@@ -1,8 +1,8 @@
-"""Which fields of a response go into a bundle, and what becomes of them when its coding changes.
+"""Which headers of a response are stored in a bundle, and how they change with its content coding.
 
-A bundle is read by many, elsewhere, later. So it keeps what describes the response, and drops what was said of one
-connection, to one person, for a whole host, or of the bytes on the way. The published tools drop the fields that a
-signed exchange may not have ("stateful headers" and hop-by-hop ones); so does this, and a few more of the same kinds.
+A bundle keeps what describes the response, and drops what is for one connection, one user, a whole host or the
+transfer. Like the published tools it drops the fields that a signed exchange may not have ("stateful headers" and
+hop-by-hop ones), and some of the same kinds.
 """
 
 import re
@@ -21,36 +21,36 @@ __all__ = [
 
 # fmt: off
 DROPPED_HEADERS = frozenset({
-    # Of one connection (RFC 9110, 7.6.1), or of the bytes on the way.
+    # Of one connection (RFC 9110, 7.6.1), or of the transfer.
     "alt-svc", "connection", "content-length", "http2-settings", "keep-alive", "proxy-connection", "te", "trailer",
     "transfer-encoding", "upgrade",
-    # To one person.
+    # For one user.
     "authentication-control", "authentication-info", "clear-site-data", "optional-www-authenticate",
     "proxy-authenticate", "proxy-authentication-info", "sec-websocket-accept", "sec-websocket-extensions",
     "sec-websocket-protocol", "sec-websocket-version", "set-cookie", "set-cookie2", "setprofile", "www-authenticate",
-    # For a whole host, from now on.
+    # For a whole host.
     "expect-ct", "public-key-pins", "public-key-pins-report-only", "strict-transport-security",
-    # How long a cache had held it (RFC 9111, 5.1), and what only the bundle's index can say.
+    # The age in a cache (RFC 9111, 5.1), and what the bundle's index states.
     "age", "variant-key", "variants",
 })
 # fmt: on
-"""Names of the response fields that no source keeps."""
+"""Names of the response fields that sources drop."""
 
 _OF_THE_BYTES = ("content-digest", "content-md5", "digest", "repr-digest")
-"""What is computed over a representation with its codings; wrong once they change."""
+"""Computed over the coded representation; wrong after its coding changes."""
 _SINGLE = frozenset({"content-location", "content-type", "date", "etag", "expires", "last-modified", "location"})
-"""Fields with one value, where others can be joined; of several the last counts."""
+"""Fields with a single value, of which the last counts; values of others are joined."""
 _UNTYPED = "application/octet-stream"
 _MEDIA_TYPE = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+/[!#$%&'*+\-.^_`|~0-9A-Za-z]+\s*(?:;.*)?")
 _CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]+")
 _WORDS = re.compile(r"\+(?:json|xml)|(?:java|ecma)script|/(?:json|xml)")
-"""In a media type other than text/*: it holds text for all that."""
+"""In a media type other than text/* that contains text."""
 
 
 def filter_headers(fields: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Give the fields that a bundle keeps: names in lower case, values as Latin-1, the values of one name joined.
+    """Return the fields that a bundle keeps: names in lower case, values as Latin-1, the values of one name joined.
 
-    Pseudo-fields of HTTP/2 and what is no field at all are dropped too.
+    Pseudo-fields of HTTP/2 and invalid fields are dropped too.
     """
     pairs = [(name.strip().lower(), _value(value)) for name, value in fields]
     named = {option.strip().lower() for name, value in pairs if name == "connection" for option in value.split(",")}
@@ -64,18 +64,18 @@ def filter_headers(fields: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def with_content_type(headers: Mapping[str, str], otherwise: str = "") -> dict[str, str]:
-    """Give the headers with a content type: their own, else `otherwise`, else that of bytes that are not to be shown.
+    """Return the headers with a content type: their own, else `otherwise`, else application/octet-stream.
 
-    Every response in a bundle has one (3.4 step 9), and nobody sniffs: what would be guessed is not shown.
+    Every response in a bundle has one (3.4 step 9), and readers do not guess.
     """
     found = next(filter(_MEDIA_TYPE.fullmatch, (headers.get("content-type", ""), _value(otherwise))), _UNTYPED)
     return {**headers, "content-type": found}
 
 
 def with_content_encoding(headers: Mapping[str, str], coding: str | None) -> dict[str, str]:
-    """Give the headers of the same representation in another content coding; None for the plain bytes.
+    """Return the headers of the same representation in another content coding; None for the plain bytes.
 
-    Two codings of one thing are alike, not the same: "a strong validator … needs to be different" (RFC 9110, 8.8.1).
+    A strong tag must not be shared by two codings: "a strong validator … needs to be different" (RFC 9110, 8.8.1).
     """
     headers = {name: value for name, value in headers.items() if name not in (*_OF_THE_BYTES, "content-encoding")}
     etag = headers.get("etag", "")
@@ -85,12 +85,12 @@ def with_content_encoding(headers: Mapping[str, str], coding: str | None) -> dic
 
 
 def essence(content_type: str) -> str:
-    """Give a media type without its parameters, in lower case."""
+    """Return a media type without its parameters, in lower case."""
     return content_type.partition(";")[0].strip().lower()
 
 
 def with_utf8_charset(content_type: str) -> str:
-    """Give the content type of the same text in UTF-8; unchanged for types that hold no text, and for JSON's."""
+    """Return the content type of the same text in UTF-8; unchanged for JSON, and for types without text."""
     kind, *parameters = content_type.split(";")
     if "json" in essence(kind) or not (kind.strip().lower().startswith("text/") or _WORDS.search(kind.lower())):
         return content_type
@@ -99,9 +99,9 @@ def with_utf8_charset(content_type: str) -> str:
 
 
 def _value(value: str) -> str:
-    """Write a value as the bytes it is sent as, read as Latin-1, without control characters."""
+    """Return a value as its bytes read as Latin-1, without control characters."""
     if any(character > "\xff" for character in value):
         value = value.encode("utf-8", "replace").decode("latin-1")
-    # A tool that joins fields by line breaks means a list.
+    # Some tools join fields with line breaks.
     lines = (line.strip() for line in value.replace("\r", "\n").split("\n"))
     return _CONTROLS.sub(" ", ", ".join(line for line in lines if line)).strip()

@@ -1,6 +1,6 @@
-"""An HTTP/1 response as an archive keeps it: its head, and its body out of its chunks.
+"""Parse an HTTP/1 response in an archive: its head, and its body without chunks.
 
-A reader for what was received once, so it forgives what a browser would; a body that is not whole it does not.
+As lenient as browsers for what was received once; a body that is not complete is refused.
 """
 
 import re
@@ -13,35 +13,35 @@ __all__ = ["Block", "body", "read_head"]
 
 _STATUS_LINE: Final = re.compile(rb"HTTP/[0-9](?:\.[0-9])?[ \t]+([0-9]{3})(?:[ \t].*)?\r?\n", re.DOTALL)
 _CHUNK_SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?\r?\n", re.DOTALL)
-_LONGEST_LINE: Final = 1 << 16
-_MOST_HEAD: Final = 1 << 18
+_MAX_LINE: Final = 1 << 16
+_MAX_HEAD: Final = 1 << 18
 _STEP: Final = 1 << 16
 
 
 class Block(Protocol):
-    """What a message is read from."""
+    """The source of a message."""
 
     def read(self, length: int, /) -> bytes:
-        """Give at most so many bytes, none at the end."""
+        """Return at most so many bytes, none at the end."""
 
     def readline(self, length: int, /) -> bytes:
-        """Give the bytes to the end of the line, at most so many."""
+        """Return the bytes to the end of the line, at most so many."""
 
 
 def read_head(block: Block) -> tuple[int, list[tuple[str, str]]]:
-    """Read the status and the fields, as Latin-1; `Unfit` for what is no response."""
-    found = _STATUS_LINE.fullmatch(block.readline(_LONGEST_LINE))
+    """Read the status and the fields, as Latin-1; raises `SkipExchange` for anything but a response."""
+    found = _STATUS_LINE.fullmatch(block.readline(_MAX_LINE))
     if found is None:
-        raise SkipExchange("no HTTP response")
+        raise SkipExchange("not an HTTP response")
     fields: list[tuple[str, str]] = []
     length = 0
-    while line := block.readline(_LONGEST_LINE).rstrip(b"\r\n"):
+    while line := block.readline(_MAX_LINE).rstrip(b"\r\n"):
         length += len(line)
-        if length > _MOST_HEAD:
-            raise SkipExchange("fields without end")
+        if length > _MAX_HEAD:
+            raise SkipExchange("a head that is too long")
         name, colon, value = line.decode("latin-1").partition(":")
         if line[:1] in b" \t" and fields:
-            # A folded line goes on with the value before it (RFC 9112, 5.2).
+            # A folded line continues the value before it (RFC 9112, 5.2).
             fields[-1] = (fields[-1][0], f"{fields[-1][1]} {line.decode('latin-1').strip()}")
         elif colon:
             fields.append((name.strip(), value.strip()))
@@ -49,7 +49,7 @@ def read_head(block: Block) -> tuple[int, list[tuple[str, str]]]:
 
 
 def body(block: Block, fields: list[tuple[str, str]]) -> Iterator[bytes]:
-    """Yield the body that comes after the head, out of its chunks where it is in any; `Unfit` for a damaged one."""
+    """Yield the body after the head, without chunks; raises `SkipExchange` for a damaged one."""
     codings = [
         part.strip().lower()
         for name, value in fields
@@ -70,9 +70,9 @@ def _rest(block: Block) -> Iterator[bytes]:
 
 
 def _dechunked(block: Block) -> Iterator[bytes]:
-    line = block.readline(_LONGEST_LINE)
+    line = block.readline(_MAX_LINE)
     if _CHUNK_SIZE.fullmatch(line) is None:
-        # Archives undo the chunks and leave the field.
+        # Archives remove the chunks and leave the field.
         yield line
         yield from _rest(block)
         return
@@ -86,7 +86,7 @@ def _dechunked(block: Block) -> Iterator[bytes]:
                 raise SkipExchange("cut short")
             left -= len(data)
             yield data
-        if block.readline(_LONGEST_LINE) not in (b"\r\n", b"\n", b""):
+        if block.readline(_MAX_LINE) not in (b"\r\n", b"\n", b""):
             raise SkipExchange("damaged within its chunks")
-        line = block.readline(_LONGEST_LINE)
+        line = block.readline(_MAX_LINE)
     raise SkipExchange("damaged within its chunks" if line else "cut short")

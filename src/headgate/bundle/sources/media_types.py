@@ -1,4 +1,4 @@
-"""Media types by a file name's extension: the web's are pinned, so that no machine's tables change a bundle's bytes."""
+"""Media types by file name extension: pinned, so that a bundle's bytes do not depend on the machine's tables."""
 
 import mimetypes
 
@@ -35,16 +35,16 @@ PINNED = {
     ".exe": "application/octet-stream", ".bin": "application/octet-stream", ".swf": "application/x-shockwave-flash",
 }
 # fmt: on
-"""From extension to media type, for what is found on the web; the registered types, as browsers know them."""
+"""From extension to media type, for files of the web."""
 
 _OTHERS = mimetypes.MimeTypes()
-"""Python's own table, without the files of the machine that `mimetypes.guess_type` reads."""
+"""Python's own table, without the machine's files that `mimetypes.guess_type` reads."""
 
 
 def media_type(name: str) -> str:
-    """Give the media type for a file of this name, `application/octet-stream` where the extension says nothing.
+    """Return the media type for a file of this name, `application/octet-stream` for an unknown extension.
 
-    An archive of the kind `page.html.gz` is what its last extension says: nothing is declared a content coding.
+    The last extension counts: `page.html.gz` is an archive, without a content coding.
     """
     _, dot, extension = name.rpartition(".")
     suffix = dot + extension.lower()

@@ -1,4 +1,4 @@
-"""One answer for each URL, out of as many as were seen."""
+"""Select one response for each URL."""
 
 import re
 from collections.abc import Iterator
@@ -13,10 +13,9 @@ _ALL = re.compile(r"bytes 0-([0-9]{1,18})/([0-9]{1,18})")
 
 
 class LatestPerUrl:
-    """The exchanges to bundle: of a URL the last answer with a 2xx status, or else the last.
+    """The exchanges to bundle: of each URL the last with a 2xx status, or else the last.
 
-    A page that is asked for again is newer, but a failure does not make it worse. A URL stands where it was first seen,
-    so the page that brought the others stays before them.
+    A URL keeps the position where it was first seen, so a page stays before the resources that it loads.
     """
 
     def __init__(self, left_out: SkipReport) -> None:
@@ -24,24 +23,24 @@ class LatestPerUrl:
         self._left_out = left_out
 
     def add(self, exchange: Exchange) -> None:
-        """Take one more, seen after all before it."""
+        """Add an exchange that is later than those before."""
         earlier = self._exchanges.get(exchange.url)
         if earlier is not None:
-            self._left_out.add("the URL has another answer: of several the last with a 2xx status stays", exchange.url)
+            self._left_out.add("the URL has several responses; the last with a 2xx status is used", exchange.url)
         if earlier is None or _succeeds(exchange) or not _succeeds(earlier):
             self._exchanges[exchange.url] = exchange
 
     def __iter__(self) -> Iterator[Exchange]:
-        """Yield those that stay."""
+        """Yield the selected exchanges."""
         return iter(self._exchanges.values())
 
     def __len__(self) -> int:
-        """How many stay."""
+        """Return the number of selected exchanges."""
         return len(self._exchanges)
 
 
 def normalize_http_url(text: str) -> str:
-    """Give the URL as a bundle names it, without its fragment; `Unfit` for one that no bundle of the web can hold."""
+    """Return a URL in normal form, without fragment; raises `SkipExchange` for another than an http or https URL."""
     url = parse_url(text)
     if url is None:
         raise SkipExchange("not a URL")
@@ -53,22 +52,22 @@ def normalize_http_url(text: str) -> str:
 
 
 def check_status(status: int) -> None:
-    """Raise `Unfit` for the status of an answer that means nothing away from its request.
+    """Raise `SkipExchange` for a status that has a meaning only with its request.
 
-    206 is for `whole` to judge, once the body is there.
+    `as_complete_response` checks 206 when the body is known.
     """
     if not 100 <= status <= 999:
-        raise SkipExchange("no answer came")
+        raise SkipExchange("without a response")
     if status < 200:
-        raise SkipExchange("an interim answer")
+        raise SkipExchange("an interim response")
     if status == 304:
-        raise SkipExchange("304: the answer was in a cache, and is not here")
+        raise SkipExchange("304: the response is missing, it was in a cache")
 
 
 def as_complete_response(status: int, headers: dict[str, str], length: int) -> tuple[int, dict[str, str]]:
-    """Give the status and headers that a response without its request has, for a body of `length` bytes.
+    """Return the status and headers of a response without its request, for a body of `length` bytes.
 
-    Browsers ask for films and sounds by range, and then 206 may be the answer with all of it. `Unfit` for a part.
+    Browsers request media by range, and a 206 may contain all of it. Raises `SkipExchange` for a part.
     """
     if status != 206:
         return status, headers

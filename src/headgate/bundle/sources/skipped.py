@@ -1,4 +1,4 @@
-"""What a source leaves out, counted by reason: one sentence for each reason, however many it holds for."""
+"""What a source leaves out, counted by reason: one message for each reason."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -6,18 +6,18 @@ from typing import TypeAlias
 __all__ = ["MessageCallback", "SkipExchange", "SkipReport", "ignore_message"]
 
 MessageCallback: TypeAlias = Callable[[str], None]
-"""Takes a sentence for whoever makes the bundle."""
+"""Called with a message for the user."""
 
-_SHOWN = 120
-"""Characters of an example: a data: URL can be a whole film."""
+_MAX_SHOWN = 120
+"""Maximum characters of an example: a data: URL can be long."""
 
 
 def ignore_message(_sentence: str) -> None:
-    """Tell nobody."""
+    """Ignore the message."""
 
 
 class SkipExchange(Exception):
-    """An answer that no bundle should hold; its text is a reason that others may share."""
+    """An exchange that is left out; the text is the reason, which several may share."""
 
 
 class SkipReport:
@@ -27,12 +27,12 @@ class SkipReport:
         self._reasons: dict[str, tuple[int, str]] = {}
 
     def add(self, reason: str, example: str) -> None:
-        """Count one more for `reason`; of each reason the first example is shown."""
+        """Count an exchange for `reason`; the first example of each is shown."""
         count, first = self._reasons.get(reason, (0, example))
         self._reasons[reason] = count + 1, first
 
     def tell(self, tell: MessageCallback, *, where: str) -> None:
-        """Tell each reason once, the first first."""
+        """Pass one message for each reason, in the order of their first examples."""
         for reason, (count, example) in self._reasons.items():
-            shown = repr(example if len(example) <= _SHOWN else f"{example[: _SHOWN - 3]}...")
+            shown = repr(example if len(example) <= _MAX_SHOWN else f"{example[: _MAX_SHOWN - 3]}...")
             tell(f"{where}: left out {f'{count}, such as ' if count > 1 else ''}{shown}: {reason}")

@@ -1,7 +1,7 @@
-"""WARC, what web archives are kept in: the answers to its GET requests, as a bundle would give them.
+"""Exchanges from a WARC, the format of web archives: the responses to GET requests.
 
-An archive holds responses as they came over the wire. A bundle's reader is sent no coding that it did not ask for, so
-bodies are taken out of their chunks and their content codings; `compress` may put them into others.
+An archive contains responses as they were sent. Readers of a bundle cannot ask for a coding, so chunks and content
+codings are removed; `compress` may add others.
 """
 
 import re
@@ -26,30 +26,30 @@ from headgate.bundle.sources.warc_records import (
 )
 from headgate.errors import ConfigurationError
 
-__all__ = ["MOST_PAYLOAD", "warc"]
+__all__ = ["MAX_PAYLOAD", "warc"]
 
-MOST_PAYLOAD: Final = 1 << 30
-"""Bytes of a body: a small one may be the coding of one that no disk could hold."""
+MAX_PAYLOAD: Final = 1 << 30
+"""Maximum bytes of a body: a short one may decode to one that fills the disk."""
 
 _MAGIC: Final = b"WARC/"
 _STEP: Final = 1 << 16
-_MOST_CODINGS: Final = 3
-_SHOWN: Final = 80
+_MAX_CODINGS: Final = 3
+_MAX_SHOWN: Final = 80
 _PARTS: Final = {
     "WARC-Truncated": "the archive has only its beginning",
-    "WARC-Segment-Number": "in segments, over several records",
+    "WARC-Segment-Number": "in segments of several records",
 }
-"""Fields of a record that does not hold the whole, and what they say."""
+"""Fields of an incomplete record, and what they mean."""
 _CONTENT_LENGTH: Final = re.compile(r"[0-9]{1,18}")
 
 
 def warc(path: Path, *, tell: MessageCallback = ignore_message) -> Iterator[Exchange]:
-    """Yield the exchanges of a WARC, plain or gzip: for each URL the last answer with a 2xx status, or else the last.
+    """Yield the exchanges of a WARC, plain or gzip: for each URL the last response with a 2xx status, or else the last.
 
-    A revisit gets the payload that it was found equal to. Left out, and told of: what was not asked for with GET over
-    http or https, 304 and partial answers, bodies that are cut short or in a coding that nobody reads, revisits of what
-    is elsewhere. Of a damaged archive the part before the damage counts. Raises `ConfigurationError` for a file that is
-    no WARC; `MissingExtra` without the extra, and for a body in br or zstd without theirs.
+    A revisit gets the payload of the record that it refers to. Left out, with a message: requests other than GET over
+    http or https, 304 and partial responses, bodies that are cut or in an unsupported coding, revisits of other
+    archives. Of a damaged archive the part before the damage is used. Raises `ConfigurationError` for any other file;
+    `MissingExtra` without the extra, and for a body in br or zstd without theirs.
     """
     require_warcio()
     try:
@@ -58,7 +58,7 @@ def warc(path: Path, *, tell: MessageCallback = ignore_message) -> Iterator[Exch
     except OSError as error:
         raise ConfigurationError(f"cannot read {path}: {error.strerror}; name a WARC file") from None
     if found != _MAGIC:
-        raise ConfigurationError(f"{path} is not a WARC: it begins with {found!r}; name one, plain or gzip")
+        raise ConfigurationError(f"{path} is not a WARC: it begins with {found!r}; expected one, plain or gzip")
     return _exchanges(path, tell)
 
 
@@ -78,7 +78,7 @@ def _exchanges(path: Path, tell: MessageCallback) -> Iterator[Exchange]:
     if damage:
         tell(f"{path}: the archive is damaged, and only what came before counts: {damage}")
     if not chosen:
-        tell(f"{path}: no exchange to bundle")
+        tell(f"{path}: found no exchange to bundle")
 
 
 class _Found(NamedTuple):
@@ -123,7 +123,7 @@ class _Archive:
             if names.isdisjoint(self._not_get):
                 chosen.add(exchange)
             else:
-                self._left_out.add("not asked for with GET", exchange.url)
+                self._left_out.add("not a GET request", exchange.url)
         return chosen
 
     def _response(self, url: str, record: WarcRecord) -> _Found:
@@ -153,7 +153,7 @@ class _Archive:
 
 
 def _sent(record: WarcRecord, fields: list[tuple[str, str]], *, is_coded: bool) -> Iterator[bytes]:
-    """Yield the body of a response in its content coding; `Unfit`, at its end, where bytes are missing."""
+    """Yield the body of a response in its content coding; `SkipExchange`, at its end, where bytes are missing."""
     start = record.stream.tell()
     yield from body(record.stream, fields)
     while record.stream.read(_STEP):
@@ -172,8 +172,8 @@ def _bounded(chunks: Iterator[bytes]) -> Iterator[bytes]:
     try:
         for chunk in chunks:
             length += len(chunk)
-            if length > MOST_PAYLOAD:
-                raise SkipExchange(f"a body of more than {MOST_PAYLOAD} bytes")
+            if length > MAX_PAYLOAD:
+                raise SkipExchange(f"a body of more than {MAX_PAYLOAD} bytes")
             yield chunk
     except DecodingError as error:
         raise SkipExchange(str(error)) from None
@@ -185,8 +185,8 @@ def _codings(fields: list[tuple[str, str]]) -> list[str]:
     codings = [coding.strip().lower() for coding in value.split(",") if coding.strip()]
     for coding in codings:
         if coding not in DECODERS:
-            raise SkipExchange(f"in the content coding {coding[:_SHOWN]!r}, which is not supported")
-    if len(codings) > _MOST_CODINGS:
+            raise SkipExchange(f"in the content coding {coding[:_MAX_SHOWN]!r}, which is not supported")
+    if len(codings) > _MAX_CODINGS:
         raise SkipExchange("in too many content codings")
     return codings
 

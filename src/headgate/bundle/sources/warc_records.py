@@ -62,7 +62,7 @@ def read_beginning(file: BinaryIO, length: int) -> bytes:
 
 
 def read_records(file: BinaryIO) -> Iterator[WarcRecord]:
-    """Yield the records of an archive, plain or gzip, to its end; raises `Damaged` where there is another before it."""
+    """Yield the records of an archive, plain or gzip; raises `DamagedArchive`."""
     open_archive, load_failed = _warcio()
     source = _Plain(file)
     records = open_archive(source, no_record_parse=True)
@@ -112,11 +112,11 @@ class _Plain:
         found, self._rest = bytes(self._rest[:length]), self._rest[length:]
         self.budget -= len(found)
         if self.budget < 0:
-            raise DamagedArchive("the head of a record has no end")
+            raise DamagedArchive("the head of a record is too long")
         return found
 
     def tell(self) -> int:
-        """Say where this is, for the messages that nobody is to see."""
+        """Return a position, for messages that are not shown."""
         return 0
 
 

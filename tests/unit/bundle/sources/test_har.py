@@ -76,7 +76,7 @@ def alone(tmp_path: Path, *entries: Any) -> tuple[int, dict[str, str], bytes]:
 def reasons(tmp_path: Path, *entries: Any) -> list[str]:
     found, told = read(save(tmp_path / "a.har", *entries))
     assert not found
-    assert told.pop().endswith("no exchange to bundle; save the HAR with content")
+    assert told.pop().endswith("found no exchange to bundle; save the HAR with content")
     return [sentence.removeprefix(f"{tmp_path / 'a.har'}: left out ") for sentence in told]
 
 
@@ -169,7 +169,7 @@ def test_its_size_may_be_that_of_the_base64(text: str, size: int, tmp_path: Path
         ({"size": 3, "mimeType": "x/y", "encoding": "base64", "text": "YW!Jj"}, "a body that is not base64"),
         ({"size": 3, "mimeType": "x/y", "encoding": "base64", "text": "é"}, "a body that is not base64"),
         ({"size": 5, "mimeType": "x/y", "encoding": "base64", "text": "YWJj"}, "its body was saved in part"),
-        ({"size": 3, "mimeType": "x/y", "encoding": "gzip", "text": "abc"}, "a body in 'gzip', where a HAR has base64"),
+        ({"size": 3, "mimeType": "x/y", "encoding": "gzip", "text": "abc"}, "a body in 'gzip', expected base64"),
         ({"size": 9, "mimeType": "text/html", "text": "hello"}, "its body was saved in part"),
         ({"size": 5, "mimeType": "text/html"}, "its body was not saved"),
         ({"mimeType": "text/html", "comment": "Response bodies are not included."}, "its body was not saved"),
@@ -212,15 +212,15 @@ def test_text_may_have_been_longer_in_its_own_charset(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "reason"),
     [
-        (entry(method="POST"), "not asked for with GET"),
-        (entry(method="HEAD"), "not asked for with GET"),
+        (entry(method="POST"), "not a GET request"),
+        (entry(method="HEAD"), "not a GET request"),
         (entry("data:text/plain,x"), "not http or https"),
         (entry("blob:https://example.com/1"), "not http or https"),
         (entry("https://me:secret@example.com/"), "a URL with a user name or a password in it"),
         (entry("nonsense"), "not a URL"),
-        (entry(status=0), "no answer came"),
-        (entry(status=304), "304: the answer was in a cache, and is not here"),
-        (entry(status=101), "an interim answer"),
+        (entry(status=0), "without a response"),
+        (entry(status=304), "304: the response is missing, it was in a cache"),
+        (entry(status=101), "an interim response"),
         (entry(status=206, headers={"content-range": "bytes 0-4/10"}), "206: a part of a response"),
     ],
 )
@@ -230,7 +230,7 @@ def test_what_is_no_answer_for_everybody_is_left_out(wrong: Any, reason: str, tm
 
 def test_reasons_are_counted(tmp_path: Path) -> None:
     told = reasons(tmp_path, *[entry(f"data:,{number}") for number in range(300)], entry(method="PUT"))
-    assert told == ["300, such as 'data:,0': not http or https", f"'{URL}': not asked for with GET"]
+    assert told == ["300, such as 'data:,0': not http or https", f"'{URL}': not a GET request"]
 
 
 def test_a_range_that_is_everything_is_the_whole(tmp_path: Path) -> None:
@@ -298,7 +298,7 @@ def test_one_broken_entry_does_not_spoil_the_others(broken: Any, tmp_path: Path)
     found, told = read(save(tmp_path / "a.har", broken, entry()))
     assert list(found) == [URL]
     assert len(told) == 1
-    assert "'an entry': not as a HAR has it" in told[0]
+    assert "'an entry': malformed" in told[0]
 
 
 def test_what_is_nearly_a_har_is_read(tmp_path: Path) -> None:

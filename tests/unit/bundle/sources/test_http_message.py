@@ -45,14 +45,14 @@ def test_a_folded_value_goes_on_and_lines_may_end_in_a_line_feed() -> None:
     ],
 )
 def test_what_is_no_response_is_told(head: bytes) -> None:
-    with pytest.raises(SkipExchange, match="no HTTP response"):
+    with pytest.raises(SkipExchange, match="not an HTTP response"):
         read_head(BytesIO(head))
 
 
 def test_fields_end() -> None:
-    with pytest.raises(SkipExchange, match="without end"):
+    with pytest.raises(SkipExchange, match="too long"):
         read_head(BytesIO(b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 100_000))
-    with pytest.raises(SkipExchange, match="without end"):
+    with pytest.raises(SkipExchange, match="too long"):
         read_head(BytesIO(b"HTTP/1.1 200 OK\r\n" + b"a" * 1_000_000))
 
 

@@ -81,7 +81,7 @@ def archive(tmp_path: Path) -> Archive:
 def the_reason(archive: Archive) -> str:
     found, told = archive.read()
     assert not found
-    assert told.pop() == "no exchange to bundle"
+    assert told.pop() == "found no exchange to bundle"
     (sentence,) = told
     return sentence.removeprefix(f"left out '{URL}': ")
 
@@ -186,7 +186,7 @@ def test_a_body_may_be_longer_than_its_content_length_was(archive: Archive) -> N
 def test_a_body_that_is_a_bomb_is_left_out(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
-    monkeypatch.setattr(sys.modules["headgate.bundle.sources.warc"], "MOST_PAYLOAD", 1_000_000)
+    monkeypatch.setattr(sys.modules["headgate.bundle.sources.warc"], "MAX_PAYLOAD", 1_000_000)
     archive.answer(gzip.compress(bytes(1_000_001)), fields=[*HTML, ("Content-Encoding", "gzip")])
     archive.answer(gzip.compress(bytes(1_000_000)), f"{URL}b", fields=[*HTML, ("Content-Encoding", "gzip")])
     found, told = archive.read()
@@ -197,8 +197,8 @@ def test_a_body_that_is_a_bomb_is_left_out(archive: Archive, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("url", "status", "reason"),
     [
-        (URL, "304 Not Modified", "304: the answer was in a cache, and is not here"),
-        (URL, "103 Early Hints", "an interim answer"),
+        (URL, "304 Not Modified", "304: the response is missing, it was in a cache"),
+        (URL, "103 Early Hints", "an interim response"),
         ("https://me:x@example.com/", "200 OK", "a URL with a user name or a password in it"),
         ("dns:example.com", "200 OK", "not http or https"),
     ],
@@ -217,7 +217,7 @@ def test_only_answers_to_get_are_taken(method: str, request_first: bool, archive
     archive.answer(b"got", f"{URL}b", method="GET", request_first=request_first)
     found, told = archive.read()
     assert list(found) == [f"{URL}b"]
-    assert told == [f"left out '{URL}': not asked for with GET"]
+    assert told == [f"left out '{URL}': not a GET request"]
 
 
 def test_a_response_may_name_its_request(archive: Archive) -> None:
@@ -225,7 +225,7 @@ def test_a_response_may_name_its_request(archive: Archive) -> None:
     request = archive.writer.create_warc_record(URL, "request", payload=BytesIO(b""), http_headers=asked)
     archive.writer.write_record(request)
     archive.answer(warc={"WARC-Concurrent-To": request.rec_headers.get_header("WARC-Record-ID")})
-    assert the_reason(archive) == "not asked for with GET"
+    assert the_reason(archive) == "not a GET request"
 
 
 def test_of_several_answers_the_last_success_stays(archive: Archive) -> None:
@@ -280,7 +280,7 @@ def test_a_revisit_of_what_is_elsewhere_is_left_out(digest: str, archive: Archiv
     ("field", "reason"),
     [
         ("WARC-Truncated", "the archive has only its beginning"),
-        ("WARC-Segment-Number", "in segments, over several records"),
+        ("WARC-Segment-Number", "in segments of several records"),
     ],
 )
 def test_a_record_without_the_whole_is_left_out(field: str, reason: str, archive: Archive) -> None:
@@ -292,12 +292,12 @@ def test_records_of_other_kinds_say_nothing(archive: Archive) -> None:
     for kind in ["resource", "metadata", "conversion"]:
         record = archive.writer.create_warc_record(URL, kind, payload=BytesIO(b"x"), warc_content_type="text/plain")
         archive.writer.write_record(record)
-    assert archive.read() == ({}, ["no exchange to bundle"])
+    assert archive.read() == ({}, ["found no exchange to bundle"])
 
 
 def test_a_response_that_is_not_http_is_left_out(archive: Archive) -> None:
     archive.answer(status="ready", protocol="220")
-    assert the_reason(archive) == "no HTTP response"
+    assert the_reason(archive) == "not an HTTP response"
 
 
 @pytest.mark.parametrize("packed", [True, False])
@@ -361,7 +361,7 @@ def test_a_head_without_end_is_damage(endless: bytes, tmp_path: Path) -> None:
     path.write_bytes(first.made.getvalue() + b"WARC/1.0\r\n" * (endless != b"\r\n") + endless * 2_000_000)
     found, told = read(path)
     assert list(found) == [URL]
-    assert "the head of a record has no end" in told[0]
+    assert "the head of a record is too long" in told[0]
 
 
 @pytest.mark.parametrize(

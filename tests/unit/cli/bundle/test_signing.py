@@ -335,7 +335,12 @@ def test_a_bundle_that_cannot_be_signed_so_is_the_answer_no(run, make, keys, tmp
     digested = make({BASE: {"headers": {"content-type": "text/plain", "digest": "sha-256=AAAA"}}}, "digested.wbn")
     behind = make({BASE: b"home"}, "behind.swbn")
     assert run("integrity", "add", behind, "--key", keys / "ed.pem").code == 0
-    refused = {b2: "b2 has no signatures", elsewhere: "has no URL of these hosts", digested: "Digest", behind: "integrity block"}
+    refused = {
+        b2: "b2 has no signatures",
+        elsewhere: "has no URL of these hosts",
+        digested: "Digest",
+        behind: "integrity block",
+    }
     for bundle, words in refused.items():
         told = vouch(run, bundle, keys, "-o", tmp_path / "o")
         assert (told.code, told.out, told.err.count("\n")) == (1, b"", 1)
