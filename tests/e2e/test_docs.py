@@ -170,9 +170,12 @@ def test_no_block_is_left_out_by_its_language(page):
     assert {language for language, _ in blocks(page)} <= {"sh", "text", "toml", "python", "json", "nginx", "http"}
 
 
-def test_the_files_of_the_tour_exist():
-    paths = set(re.findall(r"`(?:src/headgate/)?([\w/]+\.py)`", (ROOT / "docs" / "tour.md").read_text()))
-    assert len(paths) > 20
-    assert [
-        path for path in sorted(paths) if not any((ROOT / top / path).is_file() for top in ("src/headgate", ""))
-    ] == []
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_files_that_a_page_names_exist(page):
+    paths = set(re.findall(r"`((?:\w+/)+\w+\.py)`", page.read_text()))
+    tops = ("src/headgate", "src", "")
+    assert [path for path in sorted(paths) if not any((ROOT / top / path).is_file() for top in tops)] == []
+
+
+def test_the_tour_names_files():
+    assert len(re.findall(r"`[\w/]+\.py`", (ROOT / "docs" / "tour.md").read_text())) > 20
