@@ -19,10 +19,11 @@ from headgate.runtime.admin_server import start_admin
 from headgate.runtime.lifecycle import Lifecycle, Server, run_server
 from headgate.runtime.listen import reserve_addresses
 from headgate.runtime.prefetch_proxy.build import advice_tls_context, check_proxy
+from headgate.runtime.prefetch_proxy.certificate import self_signed
+from headgate.runtime.prefetch_proxy.log_setup import open_log
 from headgate.runtime.prefetch_proxy.messages import ProxyConfiguration
 from headgate.runtime.prefetch_proxy.metrics import proxy_metrics
 from headgate.runtime.prefetch_proxy.process import ProxyProcess
-from headgate.runtime.prefetch_proxy.resources import certificate_files, open_log
 from headgate.runtime.prefetch_proxy.state import ProxyState, state_to_json
 from headgate.runtime.prefetch_proxy.workers import ProxyWorkers
 
@@ -61,7 +62,6 @@ class _ProxyServer(Server):
         check_proxy(settings)
         self._lines = self.closing.enter_context(open_log())
         self.log = self._lines.say  # type: ignore[method-assign, assignment]  # from now on nothing waits for stderr
-        files = self.closing.enter_context(certificate_files(settings, self._address.host))
         self._advice = AdviceService(
             settings.brand,
             tls=advice_tls_context(settings),
@@ -86,7 +86,7 @@ class _ProxyServer(Server):
             settings=settings,
             addresses=tuple(addresses),
             admin=tuple(self._admin),
-            files=files,
+            files=self._certificate_files(),
             key=os.urandom(_DRAW_KEY_SIZE),
             slots=create_slots(settings.workers),
             tokens=create_replay_table() if settings.token_keys and not settings.token_store else None,
@@ -96,6 +96,13 @@ class _ProxyServer(Server):
         self.closing.push_async_callback(self.backend.close)
         await self.backend.start()
         self._summarizing = asyncio.get_running_loop().create_task(self._log_summaries())
+
+    def _certificate_files(self) -> tuple[str, str] | None:
+        """Return the files of the certificate and its key; None in plaintext."""
+        settings = self._settings
+        if settings.self_signed:
+            return self.closing.enter_context(self_signed(self._address.host))
+        return None if settings.plaintext else (settings.cert, settings.key)
 
     def announce(self) -> None:
         settings = self._settings

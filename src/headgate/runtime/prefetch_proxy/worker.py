@@ -5,9 +5,9 @@ from contextlib import ExitStack
 from typing import Any
 
 from headgate.proxy.admission.remote_advice import AdviceReply, RemoteAdvice
+from headgate.runtime.prefetch_proxy.log_setup import open_log
 from headgate.runtime.prefetch_proxy.messages import FromSupervisor, ProxyConfiguration
 from headgate.runtime.prefetch_proxy.process import ProxyProcess
-from headgate.runtime.prefetch_proxy.resources import open_log
 from headgate.runtime.worker_main import Send, run_worker
 
 __all__ = ["main"]
