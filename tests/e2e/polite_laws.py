@@ -98,7 +98,7 @@ class Laws:
             target = f"{origin.url}/path"
             assert (held.release_time, held.reason, held.target) == (pytest.approx(NOW + 0.98), "backoff", target)
             assert str(held) == (
-                f"{target} is held by the backoff after its failures; ask again at 2027-01-15T08:00:01Z, in 1.0 s"
+                f"{target} is held by the backoff after its failures; retry at 2027-01-15T08:00:01Z, in 1.0 s"
             )
             again = pickle.loads(pickle.dumps(held))
             assert (type(again), again.release_time, again.reason, again.target, str(again)) == (

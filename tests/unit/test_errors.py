@@ -15,7 +15,7 @@ from headgate.agent.transports.httpx import _Held
 from headgate.errors import FormatError, HeadgateError
 
 SAMPLES = {"status": 429, "code": importlib.import_module("h2.errors").ErrorCodes.PROTOCOL_ERROR, "offset": 17,
-           "release_time": 100.5, "now": 99.0, "pause": 2.5, "nearer": "dns_timeout",
+           "release_time": 100.5, "now": 99.0, "pause": 2.5, "error_type": "dns_timeout",
            "reason": "advice_disallowed"}  # fmt: skip
 """Arguments by the names of parameters; every other parameter gets its name."""
 

@@ -1,4 +1,4 @@
-"""The front door: the `headgate` program. One file per command group; objects are composed from configuration here."""
+"""The `headgate` program: one module per command group. Flags become configuration, results become text or JSON."""
 
 from headgate.cli.program import main
 

@@ -1,7 +1,7 @@
-"""Access logs: bytes to (time, identifier), line by line or many lines at once, whatever a line holds.
+"""Parse access logs to (time, identifier), line by line or many lines at once.
 
-Reads the Common and Combined formats and JSON lines, plain or gzip. A line that cannot be read raises `Malformed`
-with the reason; nothing else a file holds raises.
+The formats are Common, Combined and JSON lines, plain or gzip. `Malformed` is raised for a line that cannot be parsed,
+with the reason; no content of a file raises another exception.
 """
 
 import calendar
@@ -30,10 +30,10 @@ __all__ = [
 ]  # fmt: skip
 
 FORMATS = ("auto", "combined", "jsonl")
-"""The formats by name; auto looks at each line, and combined is Common too."""
+"""The formats by name; auto detects the format of each line, and combined includes Common."""
 
 MAX_LINE_SIZE = 1 << 20
-"""Bytes; a longer line is malformed, and no more of it is kept."""
+"""Maximum bytes of a line; a longer line is malformed, and its rest is skipped."""
 
 _CHUNK = 1 << 20
 _GZIP = b"\x1f\x8b"
@@ -64,19 +64,19 @@ Request = tuple[float, bytes]
 
 
 class Parser(Protocol):
-    """Reads the lines of one format."""
+    """Parses the lines of one format."""
 
     def parse(self, line: bytes) -> Request:
-        """Read one line without its end; raises `Malformed`."""
+        """Parse one line, without its line end; raises `Malformed`."""
         ...
 
     def parse_batch(self, batch: Sequence[bytes]) -> Iterable[Request] | None:
-        """Read many lines at once, several times faster; None when one of them has to be read alone."""
+        """Parse many lines at once, which is several times faster; return None if one of them must be parsed alone."""
         ...
 
 
 class _Line(msgspec.Struct):
-    """One JSON line, as far as it is read."""
+    """The keys that are used of a JSON line."""
 
     time: int | float | str
     identifier: str | int
@@ -86,14 +86,14 @@ _LINE = list(_Line.__annotations__.items())
 
 
 class Malformed(ValueError):
-    """A line that cannot be read; the message says why."""
+    """A line that cannot be parsed; the message has the reason."""
 
 
 def parser(form: str, field: str | None = None) -> Parser:
-    """Return what reads lines of the format `form`: auto, combined (Common too) or jsonl.
+    """Return the parser of the format `form`: auto, combined (includes Common) or jsonl.
 
-    `field` names what identifies: for JSON lines a key, by default `identifier`; for the others a part of the line,
-    by default `host`. Raises `ConfigurationError` for a part that a line does not have.
+    `field` names the identifier: for JSON lines a key, by default `identifier`; for the others a field of the line, by
+    default `host`. Raises `ConfigurationError` for an unknown field.
     """
     if form == "jsonl":
         return _JsonLines(field or "identifier")
@@ -149,17 +149,17 @@ class _Combined:
             raise Malformed("not a line of the Common or Combined format")
         identifier, date = found.groups() if self._is_before_time else reversed(found.groups())
         if identifier is None:
-            raise Malformed(f"has no {self._field}")
+            raise Malformed(f"the field {self._field} is missing")
         return self._seconds(date), identifier
 
     def parse_batch(self, batch: Sequence[bytes]) -> Iterable[Request] | None:
-        # Every match begins with a line of its own. So where there are as many matches as lines, none spans two.
+        # Every match starts at the start of a line. So if there are as many matches as lines, none spans two lines.
         rows = self._pattern.findall(b"\n".join(batch))
         if len(rows) != len(batch):
             return None
         first, second = zip(*rows, strict=True)
         identifiers, dates = (first, second) if self._is_before_time else (second, first)
-        if b"" in identifiers:  # perhaps of a line that lacks the field
+        if b"" in identifiers:  # the field may be missing in a line
             return None
         try:
             return list(zip(map(self._seconds, dates), identifiers, strict=True))
@@ -208,12 +208,12 @@ class _JsonLines:
 def _request(record: _Line) -> Request:
     moment = _time(record.time) if isinstance(record.time, str) else float(record.time)
     if not math.isfinite(moment):
-        raise Malformed("its time is not finite")
+        raise Malformed("the time is not finite")
     return moment, _identifier_bytes(str(record.identifier))
 
 
 def _record(line: bytes, decoder: msgspec.json.Decoder[_Line], line_type: type[_Line]) -> _Line:
-    """Read JSON; also what msgspec will not: bytes that are no UTF-8, and escapes that stand for such bytes."""
+    """Decode JSON, including what msgspec rejects: invalid UTF-8, and escapes of surrogates."""
     try:
         return decoder.decode(line)
     except msgspec.ValidationError:
@@ -230,7 +230,7 @@ def _identifier_bytes(text: str) -> bytes:
 
 
 def _time(text: str) -> float:
-    """Read seconds since 1970, or ISO 8601; a time without an offset is UTC."""
+    """Parse seconds since 1970, or ISO 8601; a time without an offset is UTC."""
     text = text.strip()
     if _NUMBER.fullmatch(text):
         return float(text)

@@ -1,4 +1,4 @@
-"""`headgate config`: check a configuration file, show what is in force, describe what may be in it."""
+"""`headgate config`: check a configuration file, show the effective configuration, print the schema."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,24 +15,27 @@ if TYPE_CHECKING:
 __all__ = ["CONFIG", "DEFAULT_FILE", "config", "configuration"]
 
 DEFAULT_FILE = "headgate.toml"
-"""Read when no file is named and this one is in the working directory."""
+"""The file that is read by default, if it is in the working directory."""
 
 CONFIG: Callable[..., Any] = click.option(
-    "--config", "file", metavar="FILE", help=f"Configuration; else {DEFAULT_FILE} of the working directory, if any."
+    "--config",
+    "file",
+    metavar="FILE",
+    help=f"Configuration file; by default {DEFAULT_FILE} in the working directory, if it exists.",
 )
 
 _FILE: Callable[..., Any] = click.argument("named", metavar="[FILE]", required=False)
 
 
 def configuration(file: str | None) -> "tuple[Configuration, str | None]":
-    """Read the file named, or the default one where it exists; give the tree and the file it came from."""
+    """Read the named file, or the default file if it exists; return the tree and the name of the file."""
     from headgate.config import Configuration, read
 
     if file is None and not Path(DEFAULT_FILE).is_file():
         return Configuration(), None
     name = file if file is not None else DEFAULT_FILE
     if not name:
-        raise ConfigurationError("--config names no file; leave it out, or name one")
+        raise ConfigurationError("--config: empty file name; give a file name, or leave the option out")
     return read(name), name
 
 
@@ -45,7 +48,7 @@ def config() -> None:
 @_FILE
 @CONFIG
 def check(named: str | None, file: str | None) -> None:
-    """Say whether FILE is valid, and else what would be right."""
+    """Check FILE: print the first error, or that the file is valid."""
     from headgate.config.proxy import Proxy
     from headgate.runtime.gate.build import check_composition, log_warnings
 
@@ -68,7 +71,7 @@ def check(named: str | None, file: str | None) -> None:
 @_FILE
 @CONFIG
 def show(named: str | None, file: str | None) -> None:
-    """Print the effective configuration: what FILE says, and the defaults of all else, each key with its meaning."""
+    """Print the effective configuration: the keys of FILE and the defaults of all others, with their documentation."""
     from headgate.config import show as written
 
     tree, _ = configuration(_one_name(named, file))
@@ -76,15 +79,15 @@ def show(named: str | None, file: str | None) -> None:
 
 
 def _one_name(named: str | None, file: str | None) -> str | None:
-    """Return the name of the file, which may be given with or without `--config`."""
+    """Return the file name, which may be given with or without `--config`."""
     if named is not None and file is not None:
-        raise click.UsageError(f"two files are named, {named!r} and {file!r}; name one")
+        raise click.UsageError(f"two files are given, {named!r} and {file!r}; give only one")
     return file if named is None else named
 
 
 @config.command()
-@click.option("--config", "file", metavar="FILE", help="Taken for symmetry; the schema is the same for every file.")
-def schema(file: str | None) -> None:  # noqa: ARG001  # said in its help
+@click.option("--config", "file", metavar="FILE", help="Ignored; the schema is the same for every file.")
+def schema(file: str | None) -> None:  # noqa: ARG001  # as its help says
     """Print the JSON Schema of the file."""
     import json
 

@@ -1,4 +1,4 @@
-"""What commands print and how they end: JSON for programs, counts and sizes for people, and the answer no."""
+"""Print the results of commands, as JSON or as text, and end with exit code 1."""
 
 import os
 import sys
@@ -28,26 +28,26 @@ _UNITS = ("kB", "MB", "GB", "TB", "PB", "EB")
 
 
 def json_line(value: Any) -> bytes:
-    """Write one JSON value on a line of its own, in UTF-8."""
+    """Encode a JSON value as a line, in UTF-8."""
     import json
 
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON value on a line of its own, in UTF-8 whatever the terminal speaks."""
+    """Print a JSON value as a line, in UTF-8 whatever the encoding of the terminal."""
     print_bytes(json_line(value))
 
 
 def print_bytes(content: bytes) -> None:
-    """Print bytes as they are."""
+    """Print bytes unchanged."""
     sys.stdout.buffer.write(content)
 
 
 def print_in_batches(lines: Iterable[AnyStr], show: Callable[[AnyStr], object], *, size: int = _BATCH_SIZE) -> None:
-    """Hand lines to `show` together, once they are of that size: to write each by itself takes longer than to make it.
+    """Pass lines to `show` in batches of about `size`: to write each line alone takes longer than to create it.
 
-    Where `lines` raises, those that it gave before are shown first.
+    If `lines` raises, the lines before are shown first.
     """
     batch: list[AnyStr] = []
     length = 0
@@ -65,29 +65,29 @@ def print_in_batches(lines: Iterable[AnyStr], show: Callable[[AnyStr], object], 
 
 
 def end_with_no() -> NoReturn:
-    """End with exit code 1, the answer being no, once all that was printed is out."""
+    """Exit with code 1, the answer no, after flushing standard output."""
     sys.stdout.flush()
     click.get_current_context().exit(1)
 
 
 @contextmanager
 def unreadable(file: str) -> Iterator[None]:
-    """Say of a file that cannot be read inside which one, and why."""
+    """Turn an `OSError` inside into a `ConfigurationError` that names the file and the reason."""
     try:
         yield
     except OSError as error:
-        said = error.strerror or str(error)
-        name = harmless(file) or "a file without a name"
-        raise ConfigurationError(f"{name}: {said}; name a file that can be read") from None
+        reason = error.strerror or str(error)
+        name = harmless(file) or "(empty file name)"
+        raise ConfigurationError(f"{name}: {reason}; name a readable file") from None
 
 
 def counted(count: int, noun: str) -> str:
-    """Give a number of things: 1 file, 2 files."""
+    """Return a count with its noun: 1 file, 2 files."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def size_of(count: int) -> str:
-    """Give bytes as people read them: 999 B, 1.3 kB, 23.5 MB."""
+    """Format a number of bytes: 999 B, 1.3 kB, 23.5 MB."""
     if count < 1000:
         return f"{count} B"
     power = next((power for power in range(1, len(_UNITS)) if count < 999.95 * 1000**power), len(_UNITS))
@@ -95,5 +95,5 @@ def size_of(count: int) -> str:
 
 
 def styled(text: str, **styles: Any) -> str:
-    """Give `text` in a colour or weight, unless NO_COLOR asks for none; `click.echo` takes it away from no terminal."""
+    """Style `text` unless NO_COLOR is set; `click.echo` removes the style if the output is not a terminal."""
     return text if os.environ.get("NO_COLOR") else click.style(text, **styles)

@@ -1,8 +1,8 @@
-"""The program: its commands by name, and how it ends.
+"""The program: its commands, errors and exit codes.
 
-A command's module is imported when the command is asked for, so that `headgate --help` costs nothing else. Whatever
-goes wrong ends here in one sentence on stderr: exit 0 done, 1 the answer is no, 2 wrong use or configuration, 130
-and 141 for an interrupt and a closed pipe. Never a traceback, unless HEADGATE_TRACEBACK asks for one.
+The module of a command is imported when the command is called, so that `headgate --help` is fast. Every error becomes
+one sentence on stderr. Exit codes: 0 success, 1 failure or the answer no, 2 invalid use or configuration, 130
+interrupt, 141 closed pipe. A traceback is printed only if HEADGATE_TRACEBACK is set.
 """
 
 import difflib
@@ -26,37 +26,37 @@ if TYPE_CHECKING:
 __all__ = ["Program", "main", "program"]
 
 _COMMANDS = {
-    "serve": "The gate: a reverse proxy that limits what reaches an origin.",
-    "master": "A master for gatekeepers elsewhere.",
-    "proxy": "The prefetch proxy: tunnels to origins that want them, which it asks first.",
-    "get": "One polite fetch, which says what it was told and what it waited for.",
-    "bundle": "Read, make, sign and serve bundles: many exchanges in one file.",
-    "advice": "Read, fetch and check traffic advice: how much automated traffic an origin wants.",
-    "token": "Make keys and tokens for a prefetch proxy, and the speculation rules that carry them.",
-    "replay": "What a rule, or the throttle, would have done to a log.",
+    "serve": "Run a gate: a reverse proxy that limits the requests that reach an origin.",
+    "master": "Run a master for gatekeepers elsewhere.",
+    "proxy": "Run a prefetch proxy that obeys the traffic advice of origins.",
+    "get": "Fetch a URL politely, and explain waits and advice.",
+    "bundle": "Read, create, sign and serve bundles: many exchanges in one file.",
+    "advice": "Parse, fetch and check traffic advice: how much automated traffic an origin accepts.",
+    "token": "Create keys and tokens for a prefetch proxy, and speculation rules with tokens.",
+    "replay": "Apply a rule, or the throttle, to a log.",
     "config": "Check, show or describe a configuration file.",
 }
 _HINTS = {
-    "burst": "a rule is one argument, and needs quotes for its spaces: '10/s burst 20'",
+    "burst": "a rule is one argument; quote it if it has spaces: '10/s burst 20'",
     ".toml": "name a configuration file with --config",
 }
-"""What to do about an argument that a command does not take, by a part of it."""
+"""Hints for an unexpected argument, by a part of it."""
 _INTERRUPTED = 130
 _CLOSED_PIPE = 141
 
 
 class Program(click.Group):
-    """A group whose commands are known by name and sentence, and imported only when asked for."""
+    """A group that knows its commands by name and summary, and imports a command when it is called."""
 
     sentences: ClassVar[Mapping[str, str]] = _COMMANDS
-    """What each command does."""
+    """The summary of each command."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
-        """List the names, in the order a newcomer wants them."""
+        """List the names, the most used first."""
         return list(self.sentences)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  # click's
-        """Import the command's module; None for a name that is no command."""
+        """Import the command's module; return None for an unknown name."""
         if cmd_name not in self.sentences:
             return None
         module, attribute = self.find(cmd_name)
@@ -68,7 +68,7 @@ class Program(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that is named first; raises `UsageError` with the nearest name where there is none."""
+        """Find the command by the first argument; raise `UsageError` with the nearest name if it is unknown."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError:
@@ -77,11 +77,11 @@ class Program(click.Group):
             raise click.UsageError(f"no such command {args[0]!r}{hint}", ctx) from None
 
     def find(self, name: str) -> tuple[str, str]:
-        """Give the module of a command that there is, and its name there."""
+        """Return the module of a known command, and its name there."""
         return f"headgate.cli.{name}", name
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  # click's
-        """Write the commands' sentences without importing any."""
+        """Write the summaries of the commands without importing any."""
         with formatter.section("Commands"):
             formatter.write_dl(list(self.sentences.items()))
 
@@ -90,7 +90,7 @@ class _Text(click.ParamType[str]):
     name = "text"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Take any text but an empty one; a default may be."""
+        """Accept any text that is not empty; a default may be empty."""
         given = ctx is not None and param is not None and ctx.get_parameter_source(param.name or "")
         if value == "" and given is ParameterSource.COMMANDLINE:
             self.fail("empty; give a value, or leave the option out", param, ctx)
@@ -101,10 +101,10 @@ _TEXT = _Text()
 
 
 def _reject_empty_values(command: click.Command) -> None:
-    """Make every text option of a command refuse an empty value.
+    """Make every text option of a command reject an empty value.
 
-    It comes from a shell variable that is not set, and code that takes it for a missing option would ignore
-    `--trust "$ROOTS"`. Arguments may be empty: a URL relative to another, a token to check.
+    An empty value usually comes from an unset shell variable; treating it as a missing option would ignore
+    `--trust "$ROOTS"`. Arguments may be empty: a relative URL, a token to check.
     """
     for parameter in command.params:
         if isinstance(parameter, click.Option) and parameter.type is click.STRING:
@@ -128,53 +128,53 @@ def program() -> None:
 
 
 class _Whole(io.BufferedIOBase):
-    """Standard output without a buffer (PYTHONUNBUFFERED): at once, and all of it, not what the system takes of it."""
+    """Unbuffered standard output (PYTHONUNBUFFERED) that writes all of its input, in several system calls if needed."""
 
     def __init__(self, raw: io.RawIOBase) -> None:
         self.raw = raw
         self.fileno, self.isatty = raw.fileno, raw.isatty  # type: ignore[method-assign]
 
     def writable(self) -> bool:
-        """Say yes."""
+        """Return true."""
         return True
 
     def write(self, content: "ReadableBuffer") -> int:
-        """Write."""
+        """Write all of `content`; return its size."""
         rest = whole = memoryview(content).cast("B")
         while rest:
             count = self.raw.write(rest)
             if count is None:
-                raise BlockingIOError(errno.EAGAIN, "standard output takes nothing now")
+                raise BlockingIOError(errno.EAGAIN, "standard output is blocked")
             rest = rest[count:]
         return len(whole)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the program with `arguments`, by default those of the process, and exit."""
-    _open_what_was_closed()
+    _open_missing_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         if isinstance(sys.stdout.buffer, io.RawIOBase):
             encoding = sys.stdout.encoding
             sys.stdout = io.TextIOWrapper(_Whole(sys.stdout.detach()), encoding, write_through=True)
-        # What a terminal's encoding lacks is escaped, as on stderr, and is no reason to fail.
+        # Escape characters that the terminal's encoding lacks, as stderr does, instead of failing.
         sys.stdout.reconfigure(errors="backslashreplace")
     sys.exit(_run(arguments))
 
 
-def _open_what_was_closed() -> None:
-    """Give the process the standard streams it was started without.
+def _open_missing_streams() -> None:
+    """Open the standard streams that the process was started without.
 
-    Else the first socket or file would take the number of one, and be written to by whoever means that stream.
+    Otherwise the first socket or file would get the descriptor of such a stream, and receive its output.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123  # for good, and cheap
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123  # open until the process ends
 
 
 def _run(arguments: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        # Not `program.main`: it ends a closed pipe in its own way.
+        # Not `program.main`: it handles a closed pipe itself.
         with program.make_context("headgate", words) as context:
             program.invoke(context)
         sys.stdout.flush()
@@ -186,26 +186,26 @@ def _run(arguments: Sequence[str] | None) -> int:
     except (KeyboardInterrupt, click.Abort):
         return _INTERRUPTED
     except BrokenPipeError:
-        # What is left in the buffer has nowhere to go; without this Python would say so while it ends.
+        # Discards the rest of the buffer; otherwise Python prints an error when it flushes it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _CLOSED_PIPE
     except click.ClickException as error:
-        return _complain(_usage(error), 2)
+        return _print_error(_usage_sentence(error), 2)
     except (ConfigurationError, LinkError) as error:
-        return _complain(f"headgate: {error}", 2)
+        return _print_error(f"headgate: {error}", 2)
     except (HeadgateError, OSError) as error:
-        return _complain(f"headgate: {error}", 1)
+        return _print_error(f"headgate: {error}", 1)
     except Exception as error:
         if os.environ.get("HEADGATE_TRACEBACK"):
             raise
-        return _complain(
-            f"headgate: a fault of its own, {type(error).__name__}: {error}; HEADGATE_TRACEBACK=1 shows where", 1
+        return _print_error(
+            f"headgate: internal error: {type(error).__name__}: {error}; set HEADGATE_TRACEBACK=1 for a traceback", 1
         )
     return 0
 
 
-def _usage(error: click.ClickException) -> str:
-    """Say a wrong use in one sentence that ends with where to read on."""
+def _usage_sentence(error: click.ClickException) -> str:
+    """Return a usage error as one sentence that ends with the command for help."""
     words = " ".join(error.format_message().split()).rstrip(".")
     if words.startswith("Got unexpected extra argument"):
         words += "".join(f"; {hint}" for part, hint in _HINTS.items() if part in words)
@@ -214,7 +214,7 @@ def _usage(error: click.ClickException) -> str:
     return f"{path}: {words[:1].lower()}{words[1:]}; see '{path} --help'"
 
 
-def _complain(sentence: str, code: int) -> int:
+def _print_error(sentence: str, code: int) -> int:
     try:
         sys.stderr.write(" ".join(sentence.split("\n")) + "\n")
         sys.stderr.flush()

@@ -1,7 +1,7 @@
-"""`headgate replay`: what a rule, or the throttle, would have done to a log.
+"""`headgate replay`: apply a rule, or the throttle, to a log.
 
-The algorithms of the gate decide, for one identifier after the other, with no bound on how many are remembered or
-delayed; the throttle's mode is in `throttle_replay`.
+The algorithms of the gate decide, for one identifier after the other, without limits on identifiers and delayed
+requests. The throttle's mode is in `throttle_replay`.
 """
 
 from collections import Counter
@@ -25,15 +25,15 @@ from headgate.limit.offline import OfflineGate
 __all__ = ["HeldIdentifier", "Replay", "Report", "replay"]
 
 _UNITS = 1_000
-"""In a second of a replayed log."""
+"""Units of time per second of a replayed log."""
 _DIGITS = 3
-"""Of a unit that mean something: a float holds the microseconds of any date, and no more."""
+"""Significant decimal digits of a unit: a float represents the microseconds of any date."""
 _TOP = 10
 _STEP = 65_536
 
 
 class HeldIdentifier(msgspec.Struct, frozen=True):
-    """One identifier that was held, and how often."""
+    """An identifier that was held, with its counts."""
 
     identifier: str
     delayed: int
@@ -41,7 +41,7 @@ class HeldIdentifier(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What `--json` prints."""
+    """The output of `--json`."""
 
     requests: int
     accepted: int
@@ -57,8 +57,8 @@ class Report(msgspec.Struct, frozen=True):
 class Replay:
     """The verdicts on a log's requests under the rules of a domain.
 
-    A log's times are decimals, which floats of seconds are not; whole milliseconds they are. So here a second is
-    `_UNITS` long, for the rules as for the times, and a request exactly at its release is not taken for one before it.
+    The times of a log are decimals, which floats of seconds cannot represent; floats of milliseconds can. So rules and
+    times are in units of 1/`_UNITS` s, and a request exactly at its release is not treated as one before it.
     """
 
     def __init__(self, rules: Sequence[Rule], algorithm: AlgorithmName, *, max_delay: float) -> None:
@@ -69,7 +69,7 @@ class Replay:
         self._longest = 0.0
 
     def play(self, log: RequestLog, advance: Advance | None = None) -> None:
-        """Judge the requests of each identifier in time order; `advance` is told how many have been, now and then."""
+        """Judge the requests of each identifier in time order; `advance` receives progress now and then."""
         gate, pending = self._gate, 0
         for identifier, times in log:
             if len(times) > gate.always_accepted:
@@ -100,17 +100,34 @@ class Replay:
 
 
 @click.command()
-@click.option("--rule", "rules", metavar="RULE", multiple=True, help="'10/s burst 20'; repeated: all hold.")
 @click.option(
-    "--algorithm", type=click.Choice(list(ALGORITHMS)), default="log", show_default=True, help="How it counts."
+    "--rule", "rules", metavar="RULE", multiple=True, help="Rule, such as '10/s burst 20'; repeatable: all rules apply."
 )
-@click.option("--max-delay", type=SECONDS, default=5.0, show_default=True, help="Seconds; one held longer is rejected.")
-@click.option("--format", "form", type=click.Choice(FORMATS), default="auto", show_default=True, help="Of the log.")
 @click.option(
-    "--identify", "field", metavar="FIELD", help="host (default), user, agent …; of JSON any key (identifier)."
+    "--algorithm",
+    type=click.Choice(list(ALGORITHMS)),
+    default="log",
+    show_default=True,
+    help="How requests are counted.",
+)
+@click.option(
+    "--max-delay",
+    type=SECONDS,
+    default=5.0,
+    show_default=True,
+    help="Maximum delay in seconds; requests that would wait longer are rejected.",
+)
+@click.option(
+    "--format", "form", type=click.Choice(FORMATS), default="auto", show_default=True, help="Format of the log."
+)
+@click.option(
+    "--identify",
+    "field",
+    metavar="FIELD",
+    help="Field that identifies clients: host (default), user, agent …; in JSON any key (default: identifier).",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.option("--verbose", is_flag=True, help="Name on stderr each line that cannot be read.")
+@click.option("--verbose", is_flag=True, help="Print each malformed line on stderr.")
 @throttle_replay.flags
 @click.argument("file", metavar="FILE|-")
 @click.pass_context
@@ -130,17 +147,17 @@ def replay(
     draw: float | None,
     file: str,
 ) -> None:
-    """Say what a rule, or the throttle, would have done to a log.
+    """Apply a rule, or the throttle, to a log, and print the result.
 
     FILE is an access log in the Common or Combined format, or JSON lines with "time" (seconds since 1970, or ISO
-    8601) and "identifier"; in time order or not, plain or gzip; - reads standard input.
+    8601) and "identifier"; in any order, plain or gzip; - reads standard input.
 
     \b
     headgate replay --rule '10/s burst 20' /var/log/nginx/access.log
     headgate replay --rule '600 per 10min' --identify user --json access.log.gz
 
     With --throttle, FILE has JSON lines with "t" (seconds since 1970): a response with "url", "status" and "headers",
-    a question with "url" alone, or "gesture": true. For each a JSON line says what an agent's throttle would.
+    a query with "url" only, or "gesture": true. For each, a JSON line has the decision of an agent's throttle.
 
     \b
     headgate replay --throttle --policy draft --jitter 0 responses.jsonl
@@ -163,17 +180,17 @@ def replay(
     report = outcome.report(log)
     click.echo(msgspec.json.encode(report) if as_json else _table(report))
     if not report.requests and report.malformed:
-        click.echo(f"headgate: {file}: no line can be read; {log.first_malformed or log.damage}", err=True)
+        click.echo(f"headgate: {file}: no valid line; {log.first_malformed or log.damage}", err=True)
         end_with_no()
 
 
 def _size(file: str) -> int | None:
-    """Return the size of a plain file in bytes, None for standard input."""
+    """Return the size of a file in bytes, None for standard input."""
     return None if file == "-" else Path(file).stat().st_size or None
 
 
 def _watched(source: BinaryIO, advance: Advance) -> Iterator[list[bytes]]:
-    """Yield the lines of `source` in lists, telling `advance` how many bytes of the file each took."""
+    """Yield the lines of `source` in lists; pass the number of bytes read to `advance`."""
     position = 0
     for batch in batches(decompressed(source)):
         if source.seekable():
@@ -183,7 +200,7 @@ def _watched(source: BinaryIO, advance: Advance) -> Iterator[list[bytes]]:
 
 
 def _table(report: Report) -> str:
-    """Write the report as text."""
+    """Format the report as text."""
     counts = [(name, getattr(report, name)) for name in ("requests", "accepted", "delayed", "rejected")]
     width = len(str(max(report.requests, report.malformed, report.identifiers)))
     rows = []
@@ -191,7 +208,7 @@ def _table(report: Report) -> str:
         share = f"  {count / report.requests:7.2%}" if report.requests and name != "requests" else ""
         rows.append(f"{name:<14}{count:>{width}}{share}")
     rows.append(f"{'identifiers':<14}{report.identifiers:>{width}}")
-    rows.append(f"{'malformed':<14}{report.malformed:>{width}}" + ("  lines not read" if report.malformed else ""))
+    rows.append(f"{'malformed':<14}{report.malformed:>{width}}" + ("  lines" if report.malformed else ""))
     rows.append(f"{'longest delay':<14}{report.max_delay:.3f} s")
     if report.top:
         names = [shortened(held.identifier) for held in report.top]

@@ -10,7 +10,7 @@ from headgate.cli.terminal import harmless, sayable
 __all__ = ["RequestLog"]
 
 _BATCH = 512
-"""Lines that are read at once: when one of them has to be read alone, all are."""
+"""Lines that are parsed at once; if one of them must be parsed alone, all are."""
 _SHOWN = 80
 """Bytes of a malformed line that are shown."""
 
@@ -20,15 +20,15 @@ def _new_times() -> "array[float]":
 
 
 class RequestLog:
-    """Requests as read, in eight bytes each besides the identifiers' own."""
+    """The times of requests by identifier, in eight bytes each."""
 
     def __init__(self) -> None:
         self.malformed = 0
-        """Lines that could not be read."""
+        """Lines that could not be parsed."""
         self.first_malformed = ""
-        """Why the first of them could not be read, in a sentence; empty while there is none."""
+        """The error of the first malformed line; empty if there is none."""
         self.damage = ""
-        """Why reading stopped before the end of the log, in a sentence; empty when it did not."""
+        """The reason why reading stopped before the end of the log; empty if it did not."""
         self._times: defaultdict[bytes, array[float]] = defaultdict(_new_times)
         self._lines = 0
 
@@ -44,9 +44,9 @@ class RequestLog:
     def read(
         self, source: Iterable[Sequence[bytes]], parser: Parser, report: Callable[[str], None] | None = None
     ) -> None:
-        """Add all requests in the lines of `source`; `report` is given a sentence for each malformed line.
+        """Add all requests in the lines of `source`; call `report` with the error of each malformed line.
 
-        Where the data itself is damaged, the rest of it counts as one malformed line, and `damage` says so.
+        If the compressed data is damaged, its rest counts as one malformed line, and `damage` has the reason.
         """
         try:
             for lines in source:
@@ -54,7 +54,7 @@ class RequestLog:
                     self._read_batch(lines[start : start + _BATCH], parser, report)
         except Malformed as error:
             self.malformed += 1
-            self.damage = f"after line {self._lines} {error}; what came before it counts"
+            self.damage = f"after line {self._lines} {error}; the lines before it are counted"
 
     def _read_batch(self, batch: Sequence[bytes], parser: Parser, report: Callable[[str], None] | None) -> None:
         is_short = len(batch[0]) <= MAX_LINE_SIZE  # of the lines read at once, only the first can be longer

@@ -1,4 +1,4 @@
-"""What is shown on a terminal: progress bars, and untrusted text made safe to print."""
+"""Progress bars, and untrusted text made safe for a terminal."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -9,7 +9,7 @@ import click
 __all__ = ["Advance", "harmless", "progress", "sayable", "shortened"]
 
 Advance = Callable[[int], None]
-"""Is told how much more has been done."""
+"""Advances a progress bar by an amount."""
 
 _LONGEST_NAME = 60
 _CLEAR_LINE = "\r\x1b[K"
@@ -33,18 +33,18 @@ def progress(what: str, total: int | None) -> Iterator[Advance]:
 
 
 def sayable(text: bytes) -> str:
-    """Give bytes as text; what is not UTF-8 is escaped with a backslash."""
+    """Decode bytes; invalid UTF-8 is escaped with backslashes."""
     return text.decode("utf-8", "backslashreplace")
 
 
 def harmless(text: str) -> str:
-    """Give `text` fit for a terminal: nothing in it moves a cursor, changes a colour or ends a line."""
+    """Escape control characters, so that the text cannot move the cursor, change colours or end a line."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def shortened(text: str) -> str:
-    """Give `text` fit for one column of a terminal: `harmless`, and not too long."""
+    """Escape control characters and truncate the text to one column."""
     safe = harmless(text)
     return safe if len(safe) <= _LONGEST_NAME else f"{safe[: _LONGEST_NAME - 1]}…"

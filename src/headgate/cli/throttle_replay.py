@@ -1,6 +1,6 @@
-"""`headgate replay --throttle`: what the throttle would have said to a log of responses and questions.
+"""`headgate replay --throttle`: apply the throttle to a log of responses and queries.
 
-The real throttle answers, one line at a time; its time is the log's.
+The real throttle decides, one line at a time, at the times of the log.
 """
 
 import json
@@ -37,7 +37,7 @@ def _parse_draw(text: str) -> float:
 
 
 class _Line(msgspec.Struct):
-    """One line of the log: a response has a status, a question only a URL, a gesture neither."""
+    """A line of the log: a response has a status, a query only a URL, a gesture neither."""
 
     t: int | float
     url: str | None = None
@@ -50,23 +50,23 @@ _decode = msgspec.json.Decoder(_Line).decode
 
 
 def flags(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the flags of the throttle's mode."""
+    """Add the options of the throttle's mode to a command."""
     for option in (
         click.option(
             "--draw",
             type=Parsed("number", _parse_draw),
             help="Result of every random draw, 0 or more and less than 1; random by default.",
         ),
-        click.option("--jitter", type=float, metavar="X", help="The policy's jitter factor; its own if left out."),
-        click.option("--policy", type=click.Choice(list(_POLICIES)), default="draft", help="How it backs off."),
-        click.option("--throttle", is_flag=True, help="Replay responses through an agent's throttle, not a rule."),
+        click.option("--jitter", type=float, metavar="X", help="Jitter factor; by default that of the policy."),
+        click.option("--policy", type=click.Choice(list(_POLICIES)), default="draft", help="Backoff policy."),
+        click.option("--throttle", is_flag=True, help="Apply an agent's throttle instead of a rule."),
     ):
         command = option(command)
     return command
 
 
 def check_flags(context: click.Context) -> None:
-    """Refuse, as a wrong use, flags that go with the other mode, and a rule's mode without a rule."""
+    """Raise `UsageError` for options of the other mode, and for a missing rule."""
     throttle = context.params["throttle"]
     for parameter in context.command.params:
         name = parameter.name or ""
@@ -75,14 +75,14 @@ def check_flags(context: click.Context) -> None:
             raise click.UsageError(f"missing option '--rule'{hint}", context)
         is_given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
         if is_given and name in (_OF_RULES if throttle else _OF_THROTTLE):
-            goes = "does not go with" if throttle else "goes with"
+            goes = "cannot be used with" if throttle else "requires"
             raise click.UsageError(f"{parameter.opts[0]} {goes} --throttle", context)
 
 
 def replay_throttle(file: str, *, policy: str, jitter: float | None, draw: float | None) -> None:
-    """Print what the throttle says after each line of a file; "-" is standard input.
+    """Print the decision of the throttle after each line of a file; "-" is standard input.
 
-    Raises `ConfigurationError`, which names the line, at the first that cannot be read.
+    Raises `ConfigurationError` with the number of the first malformed line.
     """
     chosen = _POLICIES[policy]()
     if jitter is not None:
@@ -91,7 +91,7 @@ def replay_throttle(file: str, *, policy: str, jitter: float | None, draw: float
     number = 0
     try:
         with open_log(file) as source:
-            for number, text in enumerate(lines(decompressed(source)), start=1):  # noqa: B007 - told of below
+            for number, text in enumerate(lines(decompressed(source)), start=1):  # noqa: B007 - used in the error
                 if text.strip():
                     click.echo(json.dumps(_answer(throttle, _line(text))))
     except Malformed as error:
@@ -103,14 +103,14 @@ def _line(text: bytes) -> _Line:
         raise Malformed(f"longer than {MAX_LINE_SIZE} bytes")
     try:
         line = _decode(text)
-        line.t + 0.0  # more than a float can hold
+        line.t + 0.0  # raises OverflowError for integers beyond the range of floats
     except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
         raise Malformed(f"expected a line such as {_EXAMPLE}: {error}") from None
     return line
 
 
 def _answer(throttle: Throttle, line: _Line) -> dict[str, object]:
-    """Tell the throttle of one line; give what is printed for it."""
+    """Apply one line to the throttle; return what is printed for it."""
     now = float(line.t)
     if line.gesture:
         throttle.user_gesture(now=now)

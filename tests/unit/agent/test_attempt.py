@@ -105,7 +105,7 @@ def test_retry_after_is_obeyed_on_any_status(world):
     error = held(world, courtesy)
     assert (error.release_time, error.reason, error.target) == (world.now + 60, "retry-after", TARGET)
     assert str(error) == (
-        "https://example.com/path is held by its Retry-After; ask again at 1970-01-12T13:47:40Z, in 60.0 s"
+        "https://example.com/path is held by its Retry-After; retry at 1970-01-12T13:47:40Z, in 60.0 s"
     )
     again = pickle.loads(pickle.dumps(error))
     assert (type(again), again.release_time, again.reason, again.target) == (
@@ -118,7 +118,7 @@ def test_one_that_is_never_to_go_says_so(world):
     world.go(courtesy, (200, {"Retry-After": "9" * 400}))
     error = held(world, courtesy)
     assert error.release_time == math.inf
-    assert str(error) == "https://example.com/path is held by its Retry-After; do not ask again"
+    assert str(error) == "https://example.com/path is held by its Retry-After; do not retry"
 
 
 def test_a_held_request_waits_where_it_may(world):
@@ -320,7 +320,7 @@ def test_a_retry_whose_token_went_to_another_is_not_sent(world):
     assert not attempt.received(503, {})
     assert throttle.spend_retry(URL)
     world.now += attempt.wait().seconds
-    with pytest.raises(NoContact, match="its retry budget, which is spent"):
+    with pytest.raises(NoContact, match="its exhausted retry budget"):
         attempt.wait()
 
 
@@ -366,7 +366,9 @@ def test_an_origin_is_asked_once_and_obeyed(world):
     error = held(world, courtesy)
     assert (error.reason, error.target) == ("advice_disallowed", "https://example.com")
     assert error.release_time == world.now + 1800
-    assert str(error).startswith("https://example.com is held by its traffic advice, which disallows all traffic; ask")
+    assert str(error).startswith(
+        "https://example.com is held by its traffic advice, which disallows all traffic; retry"
+    )
     held(world, courtesy, url="https://example.com/other")
     assert world.asked == ["https://example.com/.well-known/traffic-advice"]
     world.advice = ALL
@@ -578,7 +580,7 @@ def test_an_origin_that_is_unreachable_is_held_for_its_retry_after_alone(world):
     world.advice = AdviceResponse(503, [("Retry-After", "600")], None)
     error = held(world, courtesy)
     assert (error.reason, error.release_time) == ("advice_unreachable", world.now + 600)
-    assert "the Retry-After it answered to the question for its traffic advice" in str(error)
+    assert "the Retry-After of its traffic advice response" in str(error)
     for silent in (AdviceResponse(503, [], None), NETWORK_ERROR):
         world.advice = silent
         world.go(polite(world), GOOD)
@@ -642,7 +644,7 @@ def test_max_delay_bounds_the_wait_for_advice(world, max_delay):
     held = caught.value
     assert (held.reason, held.target) == ("advice_pending", "https://example.com")
     assert world.now <= held.release_time <= world.now + 6
-    assert "is held by its traffic advice, which is not known yet; ask again at" in str(held)
+    assert "is held by its traffic advice, which has not been fetched yet; retry at" in str(held)
     # The fetch goes on, and the next request has its result.
     slow.reports[-1](ALL)
     assert slow.courtesy.attempt("GET", URL).wait() is None

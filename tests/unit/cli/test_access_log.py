@@ -160,7 +160,7 @@ def test_lines_of_one_format_are_read_at_once(batch, field):
 
 
 def test_common_lines_have_no_agent():
-    with pytest.raises(Malformed, match="has no agent"):
+    with pytest.raises(Malformed, match="the field agent is missing"):
         parser("auto", "agent").parse(COMMON)
 
 

@@ -169,7 +169,7 @@ def test_advice_is_asked_for_and_obeyed(run, site):
     learned, refused = ran.err.splitlines()
     assert learned == f"{site.url}: traffic is disallowed; ask again in 1800 s"
     assert refused.startswith(
-        f"headgate: {site.url} is held by its traffic advice, which disallows all traffic; ask again at "
+        f"headgate: {site.url} is held by its traffic advice, which disallows all traffic; retry at "
     )
 
 

@@ -41,7 +41,7 @@ def test_every_command_has_help(capsys, command):
     [
         (["nope"], "no such command 'nope'"),
         (["server"], "no such command 'server'; did you mean 'serve'?; see 'headgate --help'"),
-        (["serve", "--rule", "10/s", "burst", "20"], "a rule is one argument, and needs quotes"),
+        (["serve", "--rule", "10/s", "burst", "20"], "a rule is one argument; quote it"),
         (["serve", "headgate.toml"], "name a configuration file with --config"),
         (["config", "check", "a.toml", "--config", "b.toml"], "'a.toml' and 'b.toml'"),
         (["replay"], "missing argument"),

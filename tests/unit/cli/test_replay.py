@@ -111,5 +111,5 @@ def test_a_log_without_a_line_that_can_be_read_is_an_error(form):
     ran = CliRunner().invoke(replay, ["--rule", "1/s", *form, "-"], input="\nnonsense\n{}\n")
     assert ran.exit_code == 1
     assert "malformed" in ran.stdout
-    assert ran.stderr.startswith("headgate: -: no line can be read; line 2: ")
+    assert ran.stderr.startswith("headgate: -: no valid line; line 2: ")
     assert ran.stderr.endswith(": nonsense\n")

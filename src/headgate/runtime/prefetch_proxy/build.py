@@ -159,7 +159,7 @@ def _read(file: str, most: int) -> bytes:
         with Path(file).open("rb") as opened:
             return opened.read(most + 1)
     except OSError as error:
-        raise ConfigurationError(f"{file}: {error.strerror or error}; name a file that can be read") from None
+        raise ConfigurationError(f"{file}: {error.strerror or error}; name a readable file") from None
 
 
 def _parse(name: str, parse: Callable[..., _Made], *given: Any, **named: Any) -> _Made:

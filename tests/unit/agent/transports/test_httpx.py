@@ -142,7 +142,7 @@ def test_a_held_request_raises_what_is_both_and_sends_nothing(library, sending):
     held = caught.value
     assert isinstance(held, library.TransportError)
     assert (held.release_time, held.reason, held.target, held.request) == (1060.0, "retry-after", URL, request)
-    assert str(held) == f"{URL} is held by its Retry-After; ask again at 1970-01-01T00:17:40Z, in 60.0 s"
+    assert str(held) == f"{URL} is held by its Retry-After; retry at 1970-01-01T00:17:40Z, in 60.0 s"
     assert held.__suppress_context__
     assert len(wire.sent) == 1
 

@@ -136,7 +136,7 @@ def test_a_file_that_cannot_be_read_is_wrong_use(run, file):
     got = run("get", file, BASE)
     assert (got.code, got.out) == (2, b"")
     assert got.err.startswith(f"headgate: {file}")
-    assert got.err.endswith("name a file that can be read\n")
+    assert got.err.endswith("name a readable file\n")
 
 
 def test_from_standard_input_and_from_the_end_of_another_file(run, site, tmp_path):
