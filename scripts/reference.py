@@ -54,19 +54,21 @@ _TYPES = {str: "text", int: "integer", float: "number", bool: "true or false"}
 def command_line() -> str:
     """Return the help of every command."""
     parts = ["# Command line\n", _NOTE]
-    for path, text in _commands(program, click.Context(program, info_name="headgate")):
+    for path, text in _commands(program, "headgate", None):
         parts.append(f"## {path}\n\n```text\n{text.strip()}\n```\n")
     return "\n".join(parts)
 
 
-def _commands(command: click.Command, parent: click.Context) -> Iterator[tuple[str, str]]:
-    context = click.Context(command, parent.parent, parent.info_name, terminal_width=_WIDTH, max_content_width=_WIDTH)
+def _commands(command: click.Command, name: str, parent: click.Context | None) -> Iterator[tuple[str, str]]:
+    context = click.Context(
+        command, parent, name, terminal_width=_WIDTH, max_content_width=_WIDTH, help_option_names=["-h", "--help"]
+    )
     yield context.command_path, command.get_help(context)
     if isinstance(command, click.Group):
-        for name in command.list_commands(context):
-            nested = command.get_command(context, name)
+        for nested_name in command.list_commands(context):
+            nested = command.get_command(context, nested_name)
             assert nested is not None
-            yield from _commands(nested, click.Context(nested, context, name))
+            yield from _commands(nested, nested_name, context)
 
 
 def configuration() -> str:
