@@ -71,7 +71,11 @@ class Reader:
     def on_free_ports(self, text):
         for port in PORT.findall(text):
             if port not in self.ports:
-                self.ports[port] = str(two_free_ports())
+                # Two calls may return the same port, or one and its successor.
+                taken = {str(int(known) + step) for known in self.ports.values() for step in (-1, 0, 1)}
+                while (free := str(two_free_ports())) in taken:
+                    pass
+                self.ports[port] = free
         return PORT.sub(lambda match: self.ports[match[0]], text)
 
     def read(self, language, text):

@@ -22,7 +22,7 @@ class Freshness(NamedTuple):
     """The freshness of a response, by its fields."""
 
     lifetime: float | None
-    """Seconds; 0 where the fields forbid reuse, or are malformed; None where they have no lifetime."""
+    """Seconds; 0 if the fields forbid reuse or are malformed, None without a lifetime."""
     age: float
     """Seconds that it had spent in other caches when it arrived."""
     allows_storing: bool
