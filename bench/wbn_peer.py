@@ -14,7 +14,7 @@ from tests import servers
 __all__ = ["Wbn", "wbn"]
 
 SCRIPT = Path(__file__).with_suffix(".mjs")
-PATIENCE = 120.0  # seconds for all that is asked of it, far more than it takes
+PATIENCE = 600.0  # seconds for all that is asked of it, far more than it takes
 
 
 class Wbn:

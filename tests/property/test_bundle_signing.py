@@ -65,7 +65,7 @@ def test_a_changed_bundle_is_not_valid(edits: list[tuple[int, int, bytes]]) -> N
 
 
 @given(EDITS, st.booleans())
-def test_a_changed_certificate_is_read_or_told_of(edits: list[tuple[int, int, bytes]], trusts: bool) -> None:
+def test_changed_certificate_is_read_or_refused(edits: list[tuple[int, int, bytes]], trusts: bool) -> None:
     der = edited(LEAF, edits)
     vouched = forging.vouch(auth_sha256=hashlib.sha256(der).digest())
     content = forging.written(vouched, authorities=[{"cert": der}])

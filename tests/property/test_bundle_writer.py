@@ -272,7 +272,7 @@ def test_whatever_is_given_is_refused_or_read(added, version, untrusted):
 
 
 @given(PATHS | st.text(max_size=20), st.sampled_from([PAGE, f"{PAGE}?", "urn:", "foo://a/", "https://[::1]/"]))
-def test_strangers_urls_are_encoded_and_stay_what_they_are(path, lead):
+def test_untrusted_urls_are_encoded_and_equivalent(path, lead):
     url = parse_url(lead + path)
     if url is None or "#" in url:
         return

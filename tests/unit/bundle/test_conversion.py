@@ -263,7 +263,7 @@ def test_unknown_sections_are_carried_in_their_places(version):
     assert sections(converted(source, version))["x"] == {"a": [1]}
 
 
-def test_what_is_called_primary_outside_of_b2_is_no_primary_url():
+def test_primary_section_outside_of_b2_is_ignored():
     source = written((PAGE, {}), manifest_url=PAGE, sections={"primarx": encode([1])}).replace(b"primarx", b"primary")
     assert sections(converted(source, "draft-01"))["primary"] == [1]
     assert sections(converted(source, "b2"))["primary"] == PAGE
@@ -384,7 +384,7 @@ def test_two_urls_do_not_become_one():
 
 
 @pytest.mark.parametrize("origin", ["other.example", "https://other.example/a", "https://u@other.example", "urn:a", ""])
-def test_what_is_no_origin(origin):
+def test_invalid_origins_are_refused(origin):
     with pytest.raises(ConfigurationError, match="is not an origin; expected a scheme and a host"):
         rebased(VECTORS / "small_b1.wbn", origin)
     with pytest.raises(ConfigurationError, match="is not an origin; expected a scheme and a host"):

@@ -68,7 +68,7 @@ def test_a_variants_value_is_a_list_of_lists_of_tokens_and_strings(value: str, a
         *('a;"\u00e9"', "a;\u00e9", "a;b\u0661", "\u00a0a;b", "a;b\u3000", "a;b\n", "\na;b", "a;b\x00", "a;\ud800"),
     ],
 )
-def test_what_is_no_list_of_lists_is_none(value: str) -> None:
+def test_other_than_lists_of_lists_are_invalid(value: str) -> None:
     assert parse_variants(value) is None
     assert parse_key(value) is None
 

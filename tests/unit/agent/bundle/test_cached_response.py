@@ -145,7 +145,7 @@ def test_a_range_behind_the_end():
 
 
 @pytest.mark.parametrize("status", [301, 404, 500])
-def test_a_response_that_is_no_success_has_no_conditions_and_no_parts(status):
+def test_errors_ignore_preconditions_and_ranges(status):
     found, _, start, stop = answer(status=status, if_none_match='"page"', range="bytes=0-1")
     assert (found, start, stop) == (status, 0, LENGTH)
 

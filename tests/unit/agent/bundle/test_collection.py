@@ -97,7 +97,7 @@ def test_each_redirect_is_an_exchange_and_the_last_leads_somewhere(web):
         ("https://:99999/", "not a URL"),
     ],
 )
-def test_a_redirect_that_nobody_should_follow_is_kept_and_told_of(web, location, why):
+def test_unsafe_redirect_is_kept_and_reported(web, location, why):
     pages = web({"https://a.example/": (302, {"Location": location}, b""), "https://c.example/": (200, HTML, b"c")})
     collected = pages.collect("https://a.example/", "https://c.example/")
     assert [exchange.url for exchange in collected] == ["https://a.example/", "https://c.example/"]
@@ -119,7 +119,7 @@ def test_redirects_in_a_circle_and_without_end(web):
 
 
 @pytest.mark.parametrize("status", [206, 304, 400, 404, 500])
-def test_a_url_that_cannot_be_had_is_told_of_and_counted(web, status):
+def test_failed_url_is_reported_and_counted(web, status):
     pages = web({"https://a.example/": (status, HTML, b"x"), "https://b.example/": (200, HTML, b"b")})
     collected = pages.collect("https://a.example/", "https://b.example/")
     assert [exchange.url for exchange in collected] == ["https://b.example/"]
@@ -128,7 +128,7 @@ def test_a_url_that_cannot_be_had_is_told_of_and_counted(web, status):
     assert sentence.startswith("left out https://a.example/: ")
 
 
-def test_a_network_that_fails_is_told_of(web, library):
+def test_network_errors_are_raised(web, library):
     pages = web({"https://a.example/": library.ConnectError("refused"), "https://b.example/": (200, HTML, b"b")})
     assert len(list(pages.collect("https://a.example/", "https://b.example/"))) == 1
     assert pages.told == ["left out https://a.example/: ConnectError: refused"]
@@ -270,7 +270,7 @@ def test_advice_is_fetched_through_the_client_without_anything_of_the_users(libr
         ("deflate, gzip", gzip.compress(zlib.compress(b"x" * 5000))),
     ],
 )
-def test_a_coding_that_nobody_asked_for_is_undone(web, coding, content):
+def test_unrequested_coding_is_decoded(web, coding, content):
     fields = {**HTML, "Content-Encoding": coding, "ETag": '"x"'}
     (found,) = web({"https://a.example/": (200, fields, content)}).collect("https://a.example/")
     assert found.payload == b"x" * 5000

@@ -162,7 +162,7 @@ def test_what_goes_wrong_names_the_url_and_says_what(error):
     assert refused.value.__cause__ is error
 
 
-def test_what_is_no_url_is_told_of():
+def test_invalid_url_is_reported():
     with pytest.raises(FetchError, match="InvalidURL"), Fetcher().get("https://a.example:port/", {}):
         pass
 

@@ -65,7 +65,7 @@ def test_a_range_that_is_not_the_one_asked_for_is_not_believed(said):
         Resource(URL).judge(RangeRequest(0, 10), 206, {**SERVED, "content-range": said}, url=URL)
 
 
-def test_a_part_of_no_bytes_is_none():
+def test_empty_part_is_refused():
     with pytest.raises(FetchError, match="requested bytes=10-14, got"):
         Resource(URL).judge(RangeRequest(10, 5), 206, {**SERVED, "content-range": "bytes 10-9/10"}, url=URL)
 
@@ -100,7 +100,7 @@ def test_other_statuses_are_refused(status):
         (416, {"content-range": "bytes */5"}),
     ],
 )
-def test_a_resource_that_is_another_by_now_is_told_of(status, fields):
+def test_replaced_resource_is_reported(status, fields):
     known = resource(etag='"one"', **{"last-modified": "then"})
     with pytest.raises(FetchError, match="was replaced while it was being read; open it again"):
         known.judge(RangeRequest(10, 10), status, fields, url=URL)
@@ -117,7 +117,7 @@ def test_a_strong_validator_is_sent_along(etag, sent):
 
 
 @pytest.mark.parametrize("coding", ["gzip", "br", "identity, gzip"])
-def test_coded_bytes_are_no_ranges_of_the_bundle(coding):
+def test_ranges_with_a_content_coding_are_refused(coding):
     with pytest.raises(FetchError, match="expected none"):
         resource().judge(
             RangeRequest(10, 10), 206, {"content-range": "bytes 10-19/100", "content-encoding": coding}, url=URL

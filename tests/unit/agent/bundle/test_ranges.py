@@ -173,7 +173,7 @@ def test_relative_urls_are_relative_to_where_the_bundle_is():
         assert client.get("https://cdn.example/page").content == b"here"
 
 
-def test_from_https_to_http_nobody_is_led():
+def test_redirects_from_https_to_http_are_refused():
     def answer(request):
         if request.url.scheme == "https":
             return httpx2.Response(302, headers={"Location": "http://cdn.example/x.wbn"})

@@ -166,7 +166,7 @@ def test_a_response_that_is_too_long_to_be_kept_comes_from_the_network(ask, kind
     assert ask(SIGNED, "/last", max_bytes=most).content == b"last"
 
 
-def test_a_response_that_is_too_long_is_no_reason_to_leave_the_server_alone():
+def test_long_response_is_not_a_failure_of_the_server():
     behind = httpx2.MockTransport(lambda request: httpx2.Response(299))
     with (
         httpx2.Client(transport=server(SIGNED, ranges=True)) as fetching,
@@ -208,7 +208,7 @@ def test_a_server_that_breaks_off_leaves_it_to_the_network(most, said):
     assert said in told[0]
 
 
-def test_whoever_reads_a_bundle_gets_what_is_stored():
+def test_readers_return_stored_bytes():
     with (
         httpx2.Client(transport=server(SIGNED, ranges=True)) as client,
         RangeBundle.open(URL, client=client) as bundle,

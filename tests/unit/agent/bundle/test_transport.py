@@ -67,7 +67,7 @@ def test_a_coding_that_the_client_cannot_read_is_left_to_the_network(asker, cont
     assert asker.get(content, f"{SITE}/coded", fields={"Accept-Encoding": "identity"}).status_code == 299
 
 
-def test_a_response_that_is_refused_is_left_to_the_network_and_told_of(asker, content):
+def test_malformed_response_is_reported_and_left_to_the_network(asker, content):
     told = []
     assert asker.get(content, f"{SITE}/broken", tell=told.append).status_code == 299
     (sentence,) = told
@@ -131,7 +131,7 @@ def test_a_bundle_from_the_network_answers_for_its_own_origin_alone(asker, conte
     assert asker.get(CDN, f"{SITE}/last", network=network, origins="*").content == b"the last"
 
 
-def test_a_bundle_that_another_origin_sends_answers_for_nobody_unnamed(asker, content):
+def test_bundle_from_another_origin_needs_origins(asker, content):
     """The first server says where the bundle is; whose responses are in it only the user can say."""
 
     def network(request):
@@ -170,7 +170,7 @@ def test_a_bundle_may_be_a_path_an_open_one_or_bytes(asker, content, tmp_path):
         assert bundle.response(f"{SITE}/last").payload == b"the last", "a bundle that was given stays open"
 
 
-def test_what_is_no_bundle_is_refused_at_once():
+def test_invalid_content_is_refused_at_once():
     with pytest.raises(FormatError):
         BundleTransport(b"no bundle")
     with pytest.raises(FileNotFoundError):
@@ -207,7 +207,7 @@ def test_a_bundle_is_fetched_once_and_with_the_first_request_it_could_answer(ask
 @pytest.mark.parametrize(
     "changed", [{"X-Content-Type-Options": ""}, {"Content-Type": "text/plain"}, {"Content-Type": ""}]
 )
-def test_a_bundle_that_is_not_served_as_one_is_refused_unless_told_otherwise(asker, content, changed):
+def test_bundle_served_as_another_type_is_refused_by_default(asker, content, changed):
     network, fetched = served(content, **changed)
     network = network(asker.library)
     with pytest.raises(FetchError, match=r"^https://cdn\.example/y\.wbn: "):
@@ -217,7 +217,7 @@ def test_a_bundle_that_is_not_served_as_one_is_refused_unless_told_otherwise(ask
     assert f"{SITE}/" not in fetched
 
 
-def test_a_bundle_that_cannot_be_fetched_is_told_of(asker, content):
+def test_failed_fetch_of_a_bundle_is_raised(asker, content):
     def network(request):
         return asker.library.Response(404)
 

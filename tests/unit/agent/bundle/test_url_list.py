@@ -38,7 +38,7 @@ https://a.example/%41?q=\xc3\xa9
         (b"x" * 5000, "not a URL"),
     ],
 )
-def test_a_line_that_is_no_url_is_named(tmp_path, line, why):
+def test_invalid_line_is_named(tmp_path, line, why):
     with pytest.raises(ConfigurationError, match=rf"urls\.txt, line 3: .*{why}") as refused:
         listed(tmp_path, b"https://a.example/\n\n" + line)
     assert len(str(refused.value)) < 400

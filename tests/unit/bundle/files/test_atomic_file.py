@@ -132,7 +132,7 @@ def test_a_raw_stream_takes_what_it_has_room_for():
     assert stream.taken == WHOLE
 
 
-def test_a_stream_that_does_not_wait_is_told_of():
+def test_non_blocking_stream_is_refused():
     with pytest.raises(HeadgateError, match="is non-blocking and full"):
         write(Stream(1, None))
 
@@ -175,7 +175,7 @@ def test_progress_tells_how_far_it_is():
     assert [written for written, _ in told] == sorted({written for written, _ in told})
 
 
-def test_what_cannot_be_written_is_told_of(tmp_path, monkeypatch):
+def test_unwritable_target_is_reported(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -185,13 +185,13 @@ def test_what_cannot_be_written_is_told_of(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_error_of_somebody_elses_stays_theirs(tmp_path):
+def test_other_errors_pass_through(tmp_path):
     with pytest.raises(ConnectionResetError), open_output(tmp_path / "out", 1):
         raise ConnectionResetError
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_directory_that_goes_away_is_told_of(tmp_path):
+def test_removed_directory_is_reported(tmp_path):
     with pytest.raises(HeadgateError, match=r"cannot write .*out: No such file or directory"):
         write(tmp_path / "gone" / "out")
 

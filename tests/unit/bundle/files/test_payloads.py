@@ -54,7 +54,7 @@ def test_a_file_of_any_size(tmp_path, size):
 
 @pytest.mark.parametrize("size", [10, COPY_SIZE, 2 * COPY_SIZE + 5])
 @pytest.mark.parametrize("change", [-1, 1, -10, COPY_SIZE])
-def test_a_file_that_changed_is_told_of(tmp_path, size, change):
+def test_changed_file_is_reported(tmp_path, size, change):
     path = tmp_path / "payload"
     path.write_bytes(bytes(size))
     waiting, _ = kept(path)
@@ -96,7 +96,7 @@ def test_a_change_is_noticed_in_short_pieces(tmp_path, monkeypatch, size, change
         copied(waiting)
 
 
-def test_a_file_that_is_gone_is_told_of(tmp_path):
+def test_removed_file_is_reported(tmp_path):
     path = tmp_path / "payload"
     with pytest.raises(HeadgateError, match=r"cannot read the payload .*: No such file"):
         kept(path)
@@ -107,7 +107,7 @@ def test_a_file_that_is_gone_is_told_of(tmp_path):
         copied(waiting)
 
 
-def test_a_file_is_closed_when_nobody_reads_on(tmp_path):
+def test_file_is_closed_when_reading_stops(tmp_path):
     path = tmp_path / "payload"
     path.write_bytes(bytes(3 * COPY_SIZE))
     waiting, _ = kept(path)
@@ -158,7 +158,7 @@ def test_promised_chunks_are_taken_when_they_are_written():
 
 
 @pytest.mark.parametrize(("promised", "fault"), [(2, "are more than the 2 bytes"), (4, "end 1 bytes short of the 4")])
-def test_a_broken_promise_is_told_of(promised, fault):
+def test_wrong_length_is_reported(promised, fault):
     waiting, _ = kept(iter([b"ab", b"c"]), length=promised)
     with pytest.raises(HeadgateError, match=fault):
         copied(waiting)

@@ -51,7 +51,7 @@ def test_the_file_goes_with_the_last_piece() -> None:
     assert handle.closed
 
 
-def test_no_room_is_told_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

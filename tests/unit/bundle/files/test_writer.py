@@ -243,7 +243,7 @@ def test_the_manifest_is_in_the_bundle():
         writer.close()
 
 
-def test_the_primary_url_of_b2_is_in_the_bundle_and_others_are_told_of():
+def test_primary_url_of_b2_must_be_in_the_bundle():
     """2.2 calls it "a reasonable URL to try to load instead", which may be elsewhere; b2's document wants it here."""
     with begun(version="b1", manifest_url=MANIFEST) as writer:
         writer.add(MANIFEST)

@@ -46,7 +46,7 @@ def test_payloads_of_every_kind_are_the_same_bytes(tmp_path, kind):
 
 
 @pytest.mark.parametrize("change", [b"", b"short", b"much too long"])
-def test_a_file_that_changed_is_no_bundle(tmp_path, change):
+def test_changed_file_writes_no_bundle(tmp_path, change):
     source, target = tmp_path / "page.html", tmp_path / "out.wbn"
     target.write_bytes(b"before")
     source.write_bytes(b"as long")
@@ -59,7 +59,7 @@ def test_a_file_that_changed_is_no_bundle(tmp_path, change):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.wbn", "page.html"]
 
 
-def test_a_broken_promise_is_no_bundle(tmp_path):
+def test_wrong_length_writes_no_bundle(tmp_path):
     writer = begun(tmp_path / "out.wbn")
     writer.add(PAGE, headers=HTML, payload=iter([b"abc"]), length=4)
     with pytest.raises(HeadgateError, match="end 1 bytes short of the 4 announced"):

@@ -23,7 +23,7 @@ def strangers(*exchanges, manifest_url=None, primary_url=PAGE, **rules):
     return target.getvalue()
 
 
-def test_strangers_urls_are_encoded():
+def test_untrusted_urls_are_encoded():
     """5.2, strategy 3.1."""
     bundle = strangers(
         ("https://example.com/<b>|é", {"headers": TEXT}),
@@ -37,7 +37,7 @@ def test_strangers_urls_are_encoded():
     assert not set(b"<>|[]") & set(bundle.partition(b"text/plain")[0])
 
 
-def test_strangers_direct_fewer_than_twelve_items():
+def test_untrusted_requests_add_fewer_than_twelve_items():
     """5.2, strategy 3.3."""
     eleven = [(f"{PAGE}{number}", {}) for number in range(11)]
     fixed = [(f"{PAGE}fixed/{number}", {"dynamic": False}) for number in range(50)]
@@ -51,7 +51,7 @@ def test_strangers_direct_fewer_than_twelve_items():
         strangers(*eleven[:10], (PAGE, shared))
 
 
-def test_strangers_name_no_request_header_of_their_own():
+def test_untrusted_requests_use_allowed_headers_only():
     """5.2, strategy 3.2."""
     with pytest.raises(ConfigurationError, match="Accept-Language: en is not an allowed"):
         strangers((PAGE, {"variants": "Accept-Language;en", "variant_key": "en"}))
@@ -59,7 +59,7 @@ def test_strangers_name_no_request_header_of_their_own():
     strangers(exchange, allowed={"accept-language": ("en",)})
 
 
-def test_strangers_headers_are_not_reflected():
+def test_request_headers_are_not_reflected():
     """5.2, strategy 3.4."""
     asked = {"Referer": "https://evil.example/%PDF"}
     with pytest.raises(ConfigurationError, match=f"^{PAGE}: the response header link holds the request's referer"):

@@ -125,7 +125,7 @@ class TestItems:
             (b"", "3.5.1 step 1"),
         ],
     )
-    def test_what_is_no_text_says_which_step(self, written, step):
+    def test_invalid_text_names_its_step(self, written, step):
         with pytest.raises(CborError) as caught:
             Items(written).text()
         assert caught.value.step == step

@@ -79,13 +79,13 @@ def test_a_control_character_in_a_value_is_refused(value):
         HeaderEncoder().encode(200, {"x": value})
 
 
-def test_a_value_that_is_no_bytes_is_refused():
+def test_value_that_is_not_bytes_is_refused():
     with pytest.raises(ConfigurationError, match="'雪' of x is not Latin-1"):
         HeaderEncoder().encode(200, {"x": "雪"})
 
 
 @pytest.mark.parametrize("name", ["", " ", "a b", "a:", "é", "a\n", "(a)", "a\0", "\u212a"])
-def test_what_is_no_token_is_no_name(name):
+def test_name_must_be_a_token(name):
     encoder = HeaderEncoder()
     for _ in range(2):  # what was refused once is not remembered as right
         with pytest.raises(ConfigurationError, match="is not a header name"):

@@ -77,7 +77,7 @@ class TestOneLocation:
         assert caught.value.step == "3.5.1 step 5"
 
     @pytest.mark.parametrize("key", [b"", b"x", b"\x78\x18", b"\xff" * 30, b"\x79\x00\x18" + b"a" * 24])
-    def test_what_is_no_key_among_many_is_refused(self, key):
+    def test_invalid_key_among_several_is_refused(self, key):
         entries = [text(url) + entry((number, 1)) for number, url in enumerate(URLS)]
         entries[20] = key + entry((20, 1))
         with pytest.raises(CborError):
@@ -116,7 +116,7 @@ class TestVariants:
             read_index(index({URLS[0]: entry(*[(0, 1)] * count, variants=self.VALUE)}), RULES)
         assert caught.value.step == step
 
-    def test_a_value_that_is_none_is_refused(self):
+    def test_invalid_value_is_refused(self):
         with pytest.raises(SectionError) as caught:
             read_index(index({URLS[0]: entry((0, 1), variants=b";;,")}), RULES)
         assert caught.value.step == "3.3.1 step 4.4.1"

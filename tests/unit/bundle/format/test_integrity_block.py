@@ -104,7 +104,7 @@ def test_changed_bytes_are_answered_or_refused() -> None:
 
 
 @pytest.mark.parametrize("version", [b"3b\0\0", b"2b\0\1", b"", b"2\0\0\0"])
-def test_a_version_nobody_knows_is_a_version_error(version: bytes) -> None:
+def test_unknown_version_is_a_version_error(version: bytes) -> None:
     with pytest.raises(VersionError, match="sign the bundle again") as refusal:
         read(block(ENTRY, version=version))
     assert refusal.value.offset == 10
@@ -191,7 +191,7 @@ def test_a_block_may_nest_as_deep_as_it_fits() -> None:
         [KEY, []],
     ],
 )
-def test_an_entry_that_is_no_signature_is_kept_and_unknown(entry: object) -> None:
+def test_entry_without_signature_is_kept_as_unknown(entry: object) -> None:
     found = read(block(entry, ENTRY))
     assert found is not None
     assert found.signatures[0].item == cbor.encode(entry)
@@ -199,7 +199,7 @@ def test_an_entry_that_is_no_signature_is_kept_and_unknown(entry: object) -> Non
     assert found.signatures[1].byte_attributes == (("ed25519PublicKey", bytes(32)),)
 
 
-def test_attributes_nobody_knows_are_signed_and_passed_over() -> None:
+def test_unknown_attributes_are_signed_and_ignored() -> None:
     attributes = {"a": [1, {"b": 2}], "ed25519PublicKey": bytes(32), "zzzzzzzzzzzzzzzzzzz": b"more"}
     found = read(block([attributes, b"sig"], attributes={"a": 1, "webBundleId": ID, "zzzzzzzzzzzz": [2]}))
     assert found is not None

@@ -154,7 +154,7 @@ def test_the_largest_record_is_read() -> None:
     assert decoded(content, proven.digest) == bytes(16_384)
 
 
-def test_a_record_size_and_nothing_else_is_no_empty_payload() -> None:
+def test_record_size_alone_is_not_an_empty_payload() -> None:
     with pytest.raises(MerkleIntegrityError, match="ends inside record 0"):
         decoded((16).to_bytes(8, "big"), EMPTY)
 

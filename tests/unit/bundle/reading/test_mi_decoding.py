@@ -140,7 +140,7 @@ def test_an_empty_payload_is_checked_as_well() -> None:
         found(bundle)
 
 
-def test_whoever_maps_a_file_is_told_what_was_read_of_it() -> None:
+def test_used_is_called_after_each_piece() -> None:
     used: list[memoryview] = []
     with open_bundle(signers.vouched(bundle_of({}, LONG * 200))) as bundle:
         shown = found(bundle, used=used.append)

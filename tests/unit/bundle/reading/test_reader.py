@@ -61,7 +61,7 @@ class TestSources:
 
         assert bytes(open_bundle(Slow(GOOD)).response(PRIMARY).payload) == b"hello"
 
-    def test_an_empty_file_is_no_bundle(self, tmp_path):
+    def test_empty_file_is_refused(self, tmp_path):
         path = tmp_path / "empty.wbn"
         path.touch()
         with pytest.raises(FormatError) as caught:
@@ -284,7 +284,7 @@ class TestExchanges:
         assert found[2].location == found[3].location
         assert bytes(found[3].response.payload) == b"br;en"
 
-    def test_a_refused_response_hides_no_other(self):
+    def test_malformed_response_does_not_affect_others(self):
         found = list(open_bundle(Parts().answering(b"\x83\0\0").written()).exchanges())
         assert [type(exchange.response) for exchange in found][1] is ResponseError
         assert found[0].response.status == 200

@@ -27,7 +27,7 @@ def test_a_certificate_names_hosts(names: list[str], host: str, covered: bool) -
     assert names_of(signers.certificate(names)).cover(host) is covered
 
 
-def test_the_common_name_counts_where_there_is_no_other() -> None:
+def test_common_name_is_used_without_alternative_names() -> None:
     assert names_of(signers.certificate([], common_name="example.com")).cover("example.com")
     assert not names_of(signers.certificate(["other.example"], common_name="example.com")).cover("example.com")
 

@@ -64,7 +64,7 @@ def test_an_augmented_certificate_is_written_as_it_is_read() -> None:
         (b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "are PEM without a certificate"),
     ],
 )
-def test_what_is_no_chain_is_refused_in_a_sentence(content: bytes, words: str) -> None:
+def test_invalid_chains_are_refused(content: bytes, words: str) -> None:
     with pytest.raises(ConfigurationError, match=words) as refusal:
         read_certificate_chain(content)
     assert "\n" not in str(refusal.value)

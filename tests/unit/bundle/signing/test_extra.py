@@ -46,7 +46,7 @@ def test_a_block_is_read_and_removed_without() -> None:
     assert out.getvalue() == (VECTORS / "small_b2.wbn").read_bytes()
 
 
-def test_what_nobody_signed_is_verified_without() -> None:
+def test_unsigned_bundle_needs_no_extra() -> None:
     with open_bundle(VECTORS / "small_b2.wbn") as bundle:
         assert not verify_bundle(bundle, now=0).valid
 

@@ -170,7 +170,7 @@ def test_the_key_that_names_the_bundle_leaves_last() -> None:
     assert removed(removed(both, P256), ED) == BUNDLE
 
 
-def test_nobody_joins_a_block_that_does_not_hold() -> None:
+def test_invalid_block_is_not_signed_again() -> None:
     with pytest.raises(HeadgateError, match="is not valid, remove it first: bad-signature"):
         added(forged([{"ed25519PublicKey": bytes(32)}, bytes(64)]), ED)
     with pytest.raises(ConfigurationError, match=f"signed as {ED_ID}"):
@@ -210,7 +210,7 @@ def test_a_block_without_signatures_is_not_valid() -> None:
     assert codes(forged()) == [Reason.NO_SIGNATURE]
 
 
-def test_attributes_nobody_knows_are_signed_with_the_rest() -> None:
+def test_unknown_attributes_are_signed() -> None:
     attributes = {**ED_KEY, "note": ["signed", 1]}
     assert codes(forged(by_ed(attributes))) == [None]
     _, signature = by_ed(attributes)
@@ -226,7 +226,7 @@ def test_every_known_signature_must_hold() -> None:
 
 
 @pytest.mark.parametrize("raw", [b"\5" + bytes(32), b"\2" + b"\xff" * 32])
-def test_a_key_that_is_no_point_is_named(raw: bytes) -> None:
+def test_invalid_point_is_named(raw: bytes) -> None:
     content = forged([{"ecdsaP256SHA256PublicKey": raw}, bytes(70)])
     assert codes(content) == [Reason.BAD_KEY]
     assert key_ids(block_of(content)) == (None,)
@@ -241,7 +241,7 @@ def test_the_name_must_come_from_one_of_the_keys(web_bundle_id: str) -> None:
     assert (verification.valid, verification.web_bundle_id) == (False, web_bundle_id)
 
 
-def test_the_earlier_version_is_told_of_and_can_be_removed() -> None:
+def test_version_1b_is_invalid_and_can_be_removed() -> None:
     content = forged(by_ed(), version=b"1b\0\0")
     assert codes(content) == [Reason.BLOCK_VERSION]
     assert removed(content) == BUNDLE

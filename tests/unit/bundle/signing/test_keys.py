@@ -36,7 +36,7 @@ def test_an_encrypted_key_asks_for_its_passphrase() -> None:
         keys.read_private_key(content)
 
 
-def test_an_older_encrypted_key_is_told_of_too() -> None:
+def test_older_encrypted_key_is_reported_too() -> None:
     content = signers.pem(signers.p256(), passphrase=b"secret", encoding=PrivateFormat.TraditionalOpenSSL)
     assert b"Proc-Type: 4,ENCRYPTED" in content
     with pytest.raises(ConfigurationError, match="is encrypted"):
@@ -60,7 +60,7 @@ def test_a_passphrase_is_not_asked_for_in_vain() -> None:
         (signers.pem(rsa.generate_private_key(65537, 2048)), "of the kind RSA; only Ed25519 and P-256"),
     ],
 )
-def test_what_is_no_key_for_bundles_is_refused_in_a_sentence(content: bytes, words: str) -> None:
+def test_other_kinds_of_keys_are_refused(content: bytes, words: str) -> None:
     with pytest.raises(ConfigurationError, match=words) as refusal:
         keys.read_private_key(content)
     assert "\n" not in str(refusal.value)
@@ -97,6 +97,6 @@ def test_a_signature_holds_for_its_message_alone() -> None:
     ("attribute", "raw"),
     [("ecdsaP256SHA256PublicKey", b"\5" + bytes(32)), ("ecdsaP256SHA256PublicKey", b"\2" + b"\xff" * 32)],
 )
-def test_bytes_that_are_no_point_are_no_key(attribute: str, raw: bytes) -> None:
+def test_invalid_point_is_not_a_key(attribute: str, raw: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         keys.load_public_key(attribute, raw)

@@ -104,6 +104,6 @@ INTEGRITY = [b"1" * 32, merkle_integrity.PAYLOAD_INTEGRITY]
         write_subset(SUBSET).replace(b"\x18\x64", b"\x19\x00\x64"),
     ],
 )
-def test_what_is_no_signed_subset_is_refused(signed: bytes) -> None:
+def test_malformed_signed_subsets_are_refused(signed: bytes) -> None:
     with pytest.raises(cbor.CborError):
         read_subset(signed)

@@ -178,7 +178,7 @@ def test_only_urls_that_the_certificate_names_are_signed() -> None:
     assert verify_bundle(chosen, now=signers.NOW, any_certificate=True).signatures[0].urls == (URL,)
 
 
-def test_sections_that_nobody_knows_are_kept() -> None:
+def test_unknown_sections_are_kept() -> None:
     extra = cbor.encode(["something", 1])
     source = bundle_of(
         URL, sections={"extra": extra}, critical=["index"], section_order=["index", "extra", "critical", "manifest"]
@@ -266,7 +266,7 @@ def test_an_integrity_block_is_not_broken_silently() -> None:
         ),
     ],
 )
-def test_a_digest_that_would_be_wrong_is_told_of(headers: dict[str, str], payload: bytes, words: str) -> None:
+def test_digest_that_would_become_invalid_is_refused(headers: dict[str, str], payload: bytes, words: str) -> None:
     out = io.BytesIO()
     with BundleWriter(out, version="b1", primary_url=URL, manifest_url=URL) as writer:
         writer.add(URL, headers={"content-type": "text/plain", **headers}, payload=payload)

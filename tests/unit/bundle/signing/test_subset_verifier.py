@@ -150,7 +150,7 @@ def test_a_signature_with_another_context_is_another_signature() -> None:
 
 
 @pytest.mark.parametrize("sig", [b"", b"garbage", bytes(64), bytes(72)])
-def test_a_signature_that_is_none_is_a_bad_one(sig: bytes) -> None:
+def test_empty_signature_is_bad(sig: bytes) -> None:
     assert code(found(opened({**vouch(), "sig": sig}))) == Reason.BAD_SIGNATURE
 
 
@@ -195,7 +195,7 @@ def test_a_certificate_is_valid_in_its_first_and_last_second() -> None:
     assert code(found(bundle, last.timestamp() + 1)) == Reason.CERTIFICATE_EXPIRED
 
 
-def test_a_key_on_a_curve_that_nobody_knows_is_not_on_p256() -> None:
+def test_key_on_an_unknown_curve_is_not_on_p256() -> None:
     der = signers.der(LEAF)
     p256, unknown = (bytes.fromhex(f"06082a8648ce3d0301{last}") for last in ("07", "7f"))
     content = {"cert": der.replace(p256, unknown)}

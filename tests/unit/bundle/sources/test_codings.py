@@ -161,7 +161,7 @@ def test_what_is_cut_short_is_not_taken_for_the_whole(coding: str) -> None:
 
 
 @pytest.mark.parametrize("coding", ENCODE)
-def test_what_is_damaged_further_on_is_told(coding: str) -> None:
+def test_damage_after_the_beginning_is_reported(coding: str) -> None:
     written = bytearray(ENCODE[coding](bytes(Random(2).choices(b"abcdefgh", k=600_000))))
     written[150_000:] = b"\0" * 50_000  # a coding without a checksum notices no less
     with pytest.raises(DecodingError):

@@ -191,7 +191,7 @@ def test_a_large_file_is_never_in_memory_whole(tmp_path: Path, monkeypatch: pyte
     assert max(seen) < 1 << 20
 
 
-def test_a_coding_that_is_none_is_refused_at_once() -> None:
+def test_unknown_coding_is_refused_at_once() -> None:
     with pytest.raises(ConfigurationError, match="'deflate' is not a supported coding; expected one of gzip, br, zstd"):
         compress([], ["gzip", "deflate"])
 
@@ -206,6 +206,6 @@ def test_a_b2_bundle_has_no_variants(version: Version, refused: bool) -> None:
     assert list(compress([page()], [], version=version)) == [page()]
 
 
-def test_a_file_that_is_gone_is_told(tmp_path: Path) -> None:
+def test_removed_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(HeadgateError, match=r"gone\.txt"):
         compressed(page(tmp_path / "gone.txt"))

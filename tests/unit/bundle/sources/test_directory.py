@@ -188,7 +188,7 @@ def test_directories_may_be_deeper_than_calls(tmp_path: Path) -> None:
             folder.rmdir()
 
 
-def test_what_is_no_file_is_never_opened(tmp_path: Path) -> None:
+def test_other_than_regular_files_are_not_opened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo.html")
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(tmp_path / "s"))
@@ -214,7 +214,7 @@ except ConfigurationError as error:
 
 
 @pytest.mark.parametrize("name", ["secret.txt", "secret.png", "closed"])
-def test_a_file_that_cannot_be_read_is_told_of(name: str) -> None:
+def test_unreadable_file_is_reported(name: str) -> None:
     with tempfile.TemporaryDirectory() as made:  # pytest's own are for its user alone
         root = Path(made)
         root.chmod(0o755)
@@ -226,7 +226,7 @@ def test_a_file_that_cannot_be_read_is_told_of(name: str) -> None:
     assert done.stdout.startswith(f"cannot read {root / name}: Permission denied")
 
 
-def test_a_file_that_vanishes_is_told_of(tmp_path: Path) -> None:
+def test_vanished_file_is_reported(tmp_path: Path) -> None:
     put(tmp_path, "a.txt")
     put(tmp_path, "b.txt")
     exchanges = directory(tmp_path, BASE)
@@ -257,7 +257,7 @@ def test_what_takes_a_files_place_is_neither_followed_nor_waited_for(
             list(directory(tmp_path / "root", BASE))
 
 
-def test_an_empty_directory_is_no_site(tmp_path: Path) -> None:
+def test_empty_directory_has_no_exchanges(tmp_path: Path) -> None:
     found, told = read(tmp_path)
     assert not found
     assert told == [f"{tmp_path}: found no file to bundle"]
@@ -296,7 +296,7 @@ def test_a_base_is_taken_in_normal_form(base: str, normal: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["missing", "a.txt"])
-def test_a_root_that_is_no_directory_is_explained_at_once(name: str, tmp_path: Path) -> None:
+def test_root_that_is_not_a_directory_is_refused_at_once(name: str, tmp_path: Path) -> None:
     put(tmp_path, "a.txt")
     with pytest.raises(ConfigurationError, match=name):
         directory(tmp_path / name, BASE)
@@ -319,7 +319,7 @@ def test_the_manifest_is_found_at_the_root(names: list[str], found: str | None, 
     assert find_manifest(tmp_path, BASE) == found
 
 
-def test_a_manifest_that_is_left_out_is_none(tmp_path: Path) -> None:
+def test_hidden_manifest_is_not_found(tmp_path: Path) -> None:
     put(tmp_path, "outside.json")
     (tmp_path / "root/manifest.json").mkdir(parents=True)
     (tmp_path / "root/manifest.webmanifest").symlink_to("../outside.json")

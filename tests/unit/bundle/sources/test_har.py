@@ -177,7 +177,7 @@ def test_its_size_may_be_that_of_the_base64(text: str, size: int, tmp_path: Path
         (None, "its body was not saved"),
     ],
 )
-def test_a_body_that_is_not_there_is_told_of(content: Any, reason: str, tmp_path: Path) -> None:
+def test_missing_body_is_reported(content: Any, reason: str, tmp_path: Path) -> None:
     assert reasons(tmp_path, entry(content=content)) == [f"'{URL}': {reason}"]
 
 
@@ -224,7 +224,7 @@ def test_text_may_have_been_longer_in_its_own_charset(tmp_path: Path) -> None:
         (entry(status=206, headers={"content-range": "bytes 0-4/10"}), "206: a part of a response"),
     ],
 )
-def test_what_is_no_answer_for_everybody_is_left_out(wrong: Any, reason: str, tmp_path: Path) -> None:
+def test_private_responses_are_left_out(wrong: Any, reason: str, tmp_path: Path) -> None:
     assert reasons(tmp_path, wrong) == [f"{wrong['request']['url']!r}: {reason}"]
 
 
@@ -268,7 +268,7 @@ def test_times_that_cannot_be_compared_leave_the_order_of_the_file(at: Any, tmp_
     assert list(found) == [f"{URL}b", f"{URL}a"]
 
 
-def test_requests_with_secrets_are_told_of(tmp_path: Path) -> None:
+def test_requests_with_credentials_are_reported(tmp_path: Path) -> None:
     _, told = read(
         save(
             tmp_path / "a.har",
@@ -340,7 +340,7 @@ def test_half_a_character_costs_no_more_than_itself(tmp_path: Path) -> None:
         b'{"log": {"entries": [' + b'{"a":' * 200_000 + b"1" + b"}" * 200_000 + b"]}}",
     ],
 )
-def test_what_is_no_har_is_told_in_one_sentence_at_once(content: bytes, tmp_path: Path) -> None:
+def test_invalid_har_is_refused_at_once(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "a.har"
     path.write_bytes(content)
     with pytest.raises(ConfigurationError) as refused:
@@ -350,7 +350,7 @@ def test_what_is_no_har_is_told_in_one_sentence_at_once(content: bytes, tmp_path
 
 
 @pytest.mark.parametrize("name", ["missing.har", "."])
-def test_a_har_that_cannot_be_read_is_told_at_once(name: str, tmp_path: Path) -> None:
+def test_unreadable_har_is_reported_at_once(name: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="cannot read"):
         har(tmp_path / name)
 

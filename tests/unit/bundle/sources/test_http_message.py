@@ -44,7 +44,7 @@ def test_a_folded_value_goes_on_and_lines_may_end_in_a_line_feed() -> None:
         b"HTTP/1.1 200 " + b"x" * 100_000 + b"\r\n",
     ],
 )
-def test_what_is_no_response_is_told(head: bytes) -> None:
+def test_missing_responses_are_reported(head: bytes) -> None:
     with pytest.raises(SkipExchange, match="not an HTTP response"):
         read_head(BytesIO(head))
 
@@ -93,7 +93,7 @@ def test_chunks_may_have_been_undone(sent: bytes) -> None:
         (b"3\r\nabcdef\r\n0\r\n", "damaged"),
     ],
 )
-def test_chunks_that_do_not_end_are_no_body(sent: bytes, reason: str) -> None:
+def test_unterminated_chunks_are_refused(sent: bytes, reason: str) -> None:
     with pytest.raises(SkipExchange, match=reason):
         list(body(BytesIO(sent), CHUNKED))
 

@@ -7,7 +7,7 @@ def told_by(left_out: SkipReport) -> list[str]:
     return told
 
 
-def test_each_reason_is_told_once_with_its_count_and_first_example() -> None:
+def test_each_reason_has_one_message_with_count_and_example() -> None:
     left_out = SkipReport()
     left_out.add("hidden", "a")
     left_out.add("no URL", "b")
@@ -24,6 +24,6 @@ def test_an_example_is_short_and_cannot_speak_to_a_terminal() -> None:
     assert wild.isprintable()
 
 
-def test_nothing_left_out_is_nothing_told() -> None:
+def test_nothing_left_out_gives_no_message() -> None:
     assert told_by(SkipReport()) == []
     ignore_message("nobody hears")

@@ -168,7 +168,7 @@ def test_a_body_may_be_longer_than_any_head(archive: Archive) -> None:
         ([("Content-Range", "bytes 0-4/9")], b"hello", "206: a part of a response"),
     ],
 )
-def test_a_body_that_nobody_can_have_is_left_out(
+def test_body_without_content_is_left_out(
     fields: list[tuple[str, str]], body: bytes, reason: str, archive: Archive
 ) -> None:
     status = "206 Partial Content" if "Content-Range" in dict(fields) else "200 OK"
@@ -203,7 +203,7 @@ def test_a_body_that_is_a_bomb_is_left_out(archive: Archive, monkeypatch: pytest
         ("dns:example.com", "200 OK", "not http or https"),
     ],
 )
-def test_what_is_no_answer_for_everybody_is_left_out(url: str, status: str, reason: str, archive: Archive) -> None:
+def test_private_responses_are_left_out(url: str, status: str, reason: str, archive: Archive) -> None:
     archive.answer(url=url, status=status)
     found, told = archive.read()
     assert not found
@@ -317,7 +317,7 @@ def test_an_archive_that_is_cut_short_counts_as_far_as_it_goes(
     assert capsys.readouterr() == ("", "")
 
 
-def test_damage_is_told_and_ends_it(archive: Archive, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damage_is_reported_and_ends_reading(archive: Archive, capsys: pytest.CaptureFixture[str]) -> None:
     archive.answer()
     archive.made.write(gzip.compress(b"this is no record\r\n\r\n" * 5))
     archive.answer(url=f"{URL}b")
@@ -374,7 +374,7 @@ def test_a_head_without_end_is_damage(endless: bytes, tmp_path: Path) -> None:
         (b"\x1f\x8b\x08", "it begins with"),
     ],
 )
-def test_what_is_no_warc_is_told_at_once(content: bytes, words: str, tmp_path: Path) -> None:
+def test_invalid_warc_is_refused_at_once(content: bytes, words: str, tmp_path: Path) -> None:
     path = tmp_path / "a.warc"
     path.write_bytes(content)
     with pytest.raises(ConfigurationError, match="is not a WARC") as refused:
@@ -383,7 +383,7 @@ def test_what_is_no_warc_is_told_at_once(content: bytes, words: str, tmp_path: P
 
 
 @pytest.mark.parametrize("name", ["missing.warc", "."])
-def test_a_warc_that_cannot_be_read_is_told_at_once(name: str, tmp_path: Path) -> None:
+def test_unreadable_warc_is_reported_at_once(name: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="cannot read"):
         warc(tmp_path / name)
 

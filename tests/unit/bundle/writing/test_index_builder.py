@@ -95,7 +95,7 @@ def test_the_variants_are_said_once():
         ("A;a;b, B;" + "c" * 524_287, "variant keys of 1048578 characters; a bundle holds 1048576"),
     ],
 )
-def test_what_are_no_variants(value, fault):
+def test_invalid_variants_values(value, fault):
     with pytest.raises(ConfigurationError, match=fault):
         parse_axes(value)
 
@@ -106,7 +106,7 @@ def test_as_many_keys_as_anybody_reads():
     assert placing.finish()[URL].ordinals == [0] * 10_000
 
 
-def test_values_that_are_no_tokens_are_quoted():
+def test_other_values_than_tokens_are_quoted():
     variants = 'Accept-Language;en;"*"'
     placing = placed("en", variants=variants)
     placing.place_variant(URL, 1, None, '"*"')

@@ -115,5 +115,5 @@ def test_a_reflection_is_refused(name, value):
         ("content-type", "image/png"),  # "image" is the browser's, no page can choose it
     ],
 )
-def test_what_a_server_says_of_itself_is_no_reflection(name, value):
+def test_fixed_headers_are_not_reflections(name, value):
     SniffingRules(SENT).check_header(name, value)

@@ -26,7 +26,7 @@ def test_urls_are_stored_as_the_parser_writes_them(url, stored):
 
 
 @pytest.mark.parametrize("url", ["", "a", "/a", "//example.com/", "?x", "https://", "https://a b/", "\ud800"])
-def test_what_is_no_absolute_url(url):
+def test_relative_urls_are_refused(url):
     """3.3.1 step 4.1: "parsing ([URL]) "url" with no base URL"."""
     with pytest.raises(ConfigurationError, match="is not an absolute URL"):
         ABSOLUTE.stored(url)
@@ -71,17 +71,17 @@ def test_a_relative_url_has_no_fragment_either(url):
         RELATIVE.stored(url)
 
 
-def test_two_relative_urls_that_are_one_are_told():
+def test_equivalent_relative_urls_have_one_key():
     assert RELATIVE.lookup_key("a") == RELATIVE.lookup_key("./a") == RELATIVE.lookup_key("b/../a")
     assert RELATIVE.lookup_key("a") != RELATIVE.lookup_key("/a")
 
 
-def test_what_is_no_url_at_all():
+def test_invalid_urls_are_refused():
     with pytest.raises(ConfigurationError, match="is not an absolute URL"):
         RELATIVE.stored("http://a b/")
 
 
-def test_urls_of_strangers_are_encoded():
+def test_urls_of_untrusted_requests_are_encoded():
     assert (
         UrlRules(SniffingRules(), relative=False).stored("https://example.com/[a]|b")
         == "https://example.com/%5Ba%5D%7Cb"

@@ -149,7 +149,7 @@ def test_a_directory_that_cannot_be_made_is_wrong_use(run, make, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_file_that_is_no_bundle_makes_no_directory(run, tmp_path):
+def test_invalid_bundle_creates_no_directory(run, tmp_path):
     (tmp_path / "no").write_bytes(b"no bundle")
     assert run("extract", tmp_path / "no", "-o", tmp_path / "out").code == 1
     assert not (tmp_path / "out").exists()

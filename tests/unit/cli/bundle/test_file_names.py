@@ -41,7 +41,7 @@ def given(*urls):
     return [names.name(url).removeprefix("h/") for url in urls]
 
 
-def test_names_that_would_meet_are_told_apart():
+def test_equal_names_get_numbers():
     assert given("http://h/a.png", "https://h/a.png", "http://h/A.PNG") == ["a.png", "a~2.png", "A~3.PNG"]
     assert given("http://h/a~2.png", "http://h/a.png", "https://h/a.png") == ["a~2.png", "a.png", "a~3.png"]
 
@@ -81,7 +81,7 @@ def test_what_is_too_long_ends_in_a_digest_and_stays_apart():
     assert len(key) < 200
 
 
-def test_ten_thousand_that_meet_are_told_apart_in_one_go():
+def test_ten_thousand_equal_names_get_numbers():
     letters = string.ascii_lowercase[:14]
     names = FileNames()
     found = {

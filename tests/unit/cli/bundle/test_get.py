@@ -88,7 +88,7 @@ def test_who_asks_for_nothing_gets_what_anybody_can_read(run, make, value):
     assert run("get", path, BASE) == (0, b"identity", "")
 
 
-def test_what_nobody_can_read_is_the_first_and_said_to_be(run, make):
+def test_without_an_acceptable_variant_the_first_is_used(run, make):
     value = "Accept-Encoding;br;gzip"
     path = make({BASE: [{"payload": key.encode(), "variant_key": key, "variants": value} for key in ("br", "gzip")]})
     got = run("get", path, BASE)
@@ -104,7 +104,7 @@ def test_fields_of_one_name_are_one_list(run, site):
     assert run("get", site, BASE + "page", *flags) == (0, b"fr", "")
 
 
-def test_what_is_not_there_is_told_with_what_is_near(run, site):
+def test_missing_url_is_reported_with_similar_ones(run, site):
     got = run("get", site, BASE + "a/logo.gif")
     assert (got.code, got.out) == (1, b"")
     assert got.err.startswith(f"headgate: {site}: https://example.com/a/logo.gif is not in the bundle; similar: ")

@@ -46,7 +46,7 @@ def test_a_command_says_its_flags_and_shows_an_example(run, command):
 
 
 @pytest.mark.parametrize("words", [["nope"], []])
-def test_what_is_no_command_is_wrong_use(run, words):
+def test_unknown_command_is_wrong_use(run, words):
     told = run(*words)
     assert (told.code, told.out) == (2, b"")
     assert "headgate bundle" in told.err

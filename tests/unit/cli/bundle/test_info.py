@@ -7,7 +7,7 @@ from tests.malformed import parts
 BASE = "https://example.com/"
 
 
-def test_every_field_and_no_other(run, make):
+def test_exactly_the_documented_fields(run, make):
     site = make({BASE: b"home", BASE + "x": b"other"}, sections={"extra": b"\x01"})
     fields = run("info", site, "--json").json
     assert list(fields) == [

@@ -31,7 +31,7 @@ def test_a_good_bundle(run, make):
     assert run("lint", "-", stdin=site.read_bytes()).code == 0
 
 
-def test_warnings_are_no_errors(run, tmp_path):
+def test_warnings_do_not_fail(run, tmp_path):
     path = tmp_path / "literal.wbn"
     path.write_bytes(parts.draft01().written())
     told = run("lint", path, "--json")
@@ -56,14 +56,14 @@ def test_people_get_a_line_for_each_that_editors_understand(run, bad):
     assert told.err.startswith(f"{bad}: {len(lines)} errors, 0 warnings")
 
 
-def test_what_is_no_bundle_is_a_finding_and_what_cannot_be_read_is_wrong_use(run, tmp_path):
+def test_invalid_content_is_a_finding_and_unreadable_files_are_wrong_use(run, tmp_path):
     (tmp_path / "no").write_bytes(b"no bundle")
     told = run("lint", tmp_path / "no", "--json")
     assert (told.code, [one["code"] for one in told.json["errors"]]) == (1, ["not-a-bundle"])
     assert run("lint", tmp_path / "nowhere").code == 2
 
 
-def test_it_is_told_how_to_read_as_the_other_readers_are(run, tmp_path):
+def test_lint_takes_the_options_of_reading(run, tmp_path):
     path = tmp_path / "relative.wbn"
     path.write_bytes(b"MZ" * 7 + parts.b2().having(primary=parts.text("/")).written())
     told = run("lint", path, "--json", "--from-end")

@@ -79,7 +79,7 @@ def test_offsets_count_from_the_first_byte_of_the_bundle(run, site, tmp_path):
     assert run("list", appended, "--json", "--from-end").out == run("list", site, "--json").out
 
 
-def test_a_refused_response_hides_no_other(run, site, tmp_path):
+def test_malformed_response_does_not_affect_others(run, site, tmp_path):
     content = site.read_bytes()
     at = content.index(b":status") + len(b":statusC")
     site.write_bytes(content[:at] + b"2x0" + content[at + 3 :])
@@ -132,7 +132,7 @@ def test_an_empty_bundle(run, make):
     assert run("list", empty).err == "0 responses, 0 refused, 0 B of payloads\n"
 
 
-def test_what_strangers_wrote_moves_no_cursor(run, make):
+def test_control_characters_are_not_printed(run, make):
     path = make({BASE: {"payload": b"x", "headers": {"content-type": "a/1[2J2b"}}})
     path.write_bytes(path.read_bytes().replace(b"1[2J2", b"\x1b[2J\x07"))
     told = run("list", path)

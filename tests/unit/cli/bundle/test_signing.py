@@ -291,7 +291,7 @@ def test_what_is_not_signed_is_not_valid(run, site):
         assert "no integrity block" in told.err
 
 
-def test_what_is_no_bundle_is_refused_as_everywhere(run, keys, tmp_path):
+def test_invalid_content_is_refused_as_by_other_commands(run, keys, tmp_path):
     (tmp_path / "no").write_bytes(b"no bundle")
     told = run("verify", tmp_path / "no", "--json")
     assert (told.code, told.json["error"]) == (1, "format")

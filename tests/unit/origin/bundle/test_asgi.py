@@ -194,7 +194,7 @@ def test_no_request_waits_for_a_replaced_file_to_be_loaded(bundle, monkeypatch):
     asyncio.run(once())
 
 
-def test_a_file_that_is_no_bundle_is_refused_at_once(tmp_path):
+def test_invalid_bundle_is_refused_at_once(tmp_path):
     (tmp_path / "x").write_bytes(b"x")
     with pytest.raises(FormatError):
         BundleApp(tmp_path / "x")

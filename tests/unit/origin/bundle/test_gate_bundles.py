@@ -97,7 +97,7 @@ def test_what_the_bundle_has_no_answer_for_is_rejected(shelf, one):
     assert shelf({"url": "/", "payload": PAGE}, bad, variant).rescue(one) is None
 
 
-def test_cookies_are_no_reason_to_let_somebody_drown(shelf):
+def test_cookies_do_not_prevent_a_lifeboat_response(shelf):
     assert shelf().rescue(request(b"/", b"Cookie: a=b")).body == PAGE
 
 
@@ -111,7 +111,7 @@ def test_the_variant_is_the_right_one(shelf):
     assert dict(response.fields)[b"vary"] == b"Accept-Language"
 
 
-def test_whoever_has_it_already_is_told_so(shelf):
+def test_matching_etag_gives_304(shelf):
     boat = shelf({"url": "/", "headers": HTML | {"etag": '"a"'}, "payload": PAGE})
     response = boat.rescue(request(b"/", b'If-None-Match: "a"'))
     assert response.status == 304
@@ -148,7 +148,7 @@ def test_another_snapshot_is_another_site(bundle):
     assert shelf.rescue(request()).body == b"two"
 
 
-def test_a_file_that_is_overwritten_rescues_nobody(bundle):
+def test_overwritten_file_is_not_used_as_lifeboat(bundle):
     path = bundle()
     shelf = GateBundles({}, [Lifeboat(ReloadingBundle(path))])
     os.truncate(path, 5)

@@ -209,7 +209,7 @@ def test_a_refusal_says_where_in_the_file(signed, tmp_path):
     assert path.read_bytes()[caught.value.offset :].startswith(PAGE[:-1])
 
 
-def test_a_file_that_is_written_to_is_nobodys_answer(signed):
+def test_overwritten_file_is_not_served(signed):
     path = signed()
     site = front(path)
     with path.open("ab") as file:

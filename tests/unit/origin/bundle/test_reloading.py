@@ -42,7 +42,7 @@ def test_another_file_at_the_path_is_another_snapshot(bundle, complaints):
     assert complaints == []
 
 
-def test_one_that_is_no_bundle_changes_nothing_and_is_told_once(bundle, complaints):
+def test_invalid_bundle_is_reported_once_and_not_served(bundle, complaints):
     path = bundle()
     good = path.read_bytes()
     publication = ReloadingBundle(path, complain=complaints.append)
@@ -248,7 +248,7 @@ def test_a_path_keeps_its_meaning_when_the_program_goes_elsewhere(bundle, tmp_pa
     assert renewed(publication) is not first
 
 
-def test_without_a_first_edition_there_is_none(tmp_path):
+def test_missing_file_is_refused(tmp_path):
     (tmp_path / "x").write_bytes(b"x")
     with pytest.raises(FormatError):
         ReloadingBundle(tmp_path / "x")

@@ -132,7 +132,7 @@ def test_what_is_long_is_left_in_the_file(bundle):
     assert ask(front, b"/site.wbn").source.length == front.bundle.snapshot.file.size
 
 
-def test_a_file_that_is_written_to_is_nobodys_answer(bundle):
+def test_overwritten_file_is_not_served(bundle):
     path = bundle({"url": "/", "payload": b"home"})
     fronts = [BundleServer(ReloadingBundle(path), unpack=unpack) for unpack in (False, True)]
     for front in fronts:
@@ -192,7 +192,7 @@ def test_payloads_have_ranges_and_preconditions(unpacked):
     assert ask(front, b"/", (b"if-modified-since", b"Sun, 06 Nov 1994 08:49:37 GMT")).status == 304
 
 
-def test_variants_vary_in_304_and_none_acceptable_is_told(unpacked):
+def test_variants_vary_in_304_and_406_without_an_acceptable_one(unpacked):
     only = {"variants": "Accept-Encoding;gzip", "variant_key": "gzip", "headers": HTML | {"etag": '"a"'}}
     front = unpacked({"url": "/", "payload": b"gz", **only})
     gzip = (b"accept-encoding", b"gzip")
@@ -204,7 +204,7 @@ def test_variants_vary_in_304_and_none_acceptable_is_told(unpacked):
     assert "none of them is acceptable" in told(refused)
 
 
-def test_a_response_that_is_refused_says_why_and_hides_no_other(unpacked):
+def test_malformed_response_is_a_502_and_does_not_affect_others(unpacked):
     front = unpacked({"url": "/", "payload": PAGE}, {"url": "/bad", "status": 101, "payload": b"x"})
     refused = ask(front, b"/bad")
     assert refused.status == 502

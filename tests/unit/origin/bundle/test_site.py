@@ -67,7 +67,7 @@ def two(snapshot):
         (b"\xff", None),
     ],
 )
-def test_a_host_gets_its_own_site_and_no_other(two, host, page):
+def test_host_gets_its_own_site_only(two, host, page):
     assert payload(two, b"/", host) == page
 
 
@@ -139,7 +139,7 @@ def test_variants_are_chosen_by_what_is_accepted(snapshot, fields, page):
         assert dict(found.fields)[b"vary"] == b"Accept-Encoding, Accept-Language"
 
 
-def test_without_a_variant_that_is_acceptable_there_is_none(snapshot):
+def test_no_acceptable_variant(snapshot):
     only = {"variants": "Accept-Encoding;gzip", "variant_key": "gzip", "payload": b"x"}
     site = Site(snapshot({"url": "/v", **only}), site_headers)
     assert payload(site, b"/v", b"site.example", (b"accept-encoding", b"gzip")) == b"x"
@@ -169,7 +169,7 @@ def test_without_a_stored_tag_each_response_has_its_own_and_loses_it_with_the_fi
     assert not set(first) & set(tags(Site(snapshot(*pages, {"url": "/more"}), site_headers)))
 
 
-def test_what_cannot_be_sent_is_refused_and_the_rest_is_none_the_worse(snapshot):
+def test_unservable_response_does_not_affect_others(snapshot):
     stored = [{"url": f"/{status}", "status": status, "payload": b"x"} for status in (101, 200, 206, 304, 204, 205)]
     site = Site(snapshot(*stored), site_headers)
     for target in (b"/101", b"/206", b"/304"):

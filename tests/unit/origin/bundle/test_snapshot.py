@@ -39,7 +39,7 @@ def test_last_modified_is_the_files_and_never_in_the_future(bundle):
     assert modified < 2**33
 
 
-def test_what_is_no_bundle_is_refused(tmp_path, bundle):
+def test_invalid_content_is_refused(tmp_path, bundle):
     path = tmp_path / "page.html"
     path.write_bytes(b"<!doctype html>")
     with pytest.raises(FormatError, match="not a bundle"):
