@@ -1,11 +1,12 @@
-"""The prefetch proxy's tunnels inside TLS, over HTTP/1.1 and HTTP/2, against nghttpx in front of squid.
+"""The prefetch proxy's tunnels inside TLS, over HTTP/1.1 and HTTP/2, compared with nghttpx in front of squid.
 
-Ours is the whole command, one worker, which decides on every CONNECT: the advice of the target, which has none to give,
-is known after the first. Clients and targets are processes of their own, the same ones for both sides; nghttpx is given
-windows as wide as ours. Each side proves in each round that what it is measured by is right: the hash of a smaller
-transfer, the six bytes that come back, the protocol that was agreed on.
+Ours is the whole command with one worker, which decides on every CONNECT: the target's advice (there is none) is cached
+after the first. Clients and targets are separate processes, the same for both sides; nghttpx has windows as large as
+ours. Each round checks its own results: the hash of a smaller transfer, the six bytes that come back, the protocol that
+was negotiated.
 
-What a new tunnel costs is processor time, which other programs of the machine disturb less than they do the clock.
+New tunnels are measured in CPU time, which other programs on the machine disturb less than wall time. Memory is
+measured with new processes: those that were used before reuse freed memory, and seem to need less.
 """
 
 import subprocess
@@ -33,26 +34,26 @@ TUNNELS = 1_000
 ECHOES = 5_000
 IDLE = 2_000
 FIRST = 200
-"""Tunnels before those that memory is measured by: what is made once is made by then."""
+"""Tunnels opened before memory is measured, so that one-time allocations do not count."""
 MANY = 1_000_000
 WINDOW = 1 << 20
 
 
 class Side:
-    """One proxy, of one process or several: the first is what clients connect to."""
+    """One proxy, of one process or several; clients connect to the first."""
 
     def __init__(self, *running: servers.Server) -> None:
         self.port = running[0].port
         self.costs: list[float] = []
-        """Seconds of processor time per unit, of each measure since this was emptied."""
+        """CPU seconds per unit of each measurement, or another second figure of it."""
         self._processes = [psutil.Process(server.process.pid) for server in running]
 
     def cpu(self) -> float:
-        """Give the seconds of processor time it has had."""
+        """Return the CPU time used so far, in seconds."""
         return sum(sum(process.cpu_times()[:2]) for process in self._processes)
 
     def resident(self) -> int:
-        """Give the bytes of memory it has."""
+        """Return the resident memory in bytes."""
         return sum(process.memory_info().rss for process in self._processes)
 
 
@@ -65,15 +66,23 @@ def run(rounds: int) -> list[Row]:
         folder = Path(running.enter_context(tempfile.TemporaryDirectory()))
         cert, key = keys(folder)
         bulk, echo = (running.enter_context(program(name, folder)).port for name in ("bulk_target", "echo_target"))
-        ours = Side(running.enter_context(proxy(folder, [bulk, echo], "--cert", cert, "--key", key)))
-        peer = Side(*running.enter_context(peers(folder, cert, key)))
+        ours, peer = running.enter_context(both_sides(folder / "all", [bulk, echo], cert, key))
         rows = []
         for protocol in PROTOCOLS:
             rows += [bulk_row((ours, peer), protocol, bulk, word=word, rounds=rounds) for word in ("down", "up")]
             rows.append(open_row((ours, peer), protocol, echo, rounds=rounds))
             rows.append(echo_row((ours, peer), protocol, echo, rounds=rounds))
-            rows.append(memory_row((ours, peer), protocol, echo))
+            with both_sides(folder / f"memory-{protocol[-1]}", [echo], cert, key) as new:
+                rows.append(memory_row(new, protocol, echo))
         return rows
+
+
+@contextmanager
+def both_sides(folder: Path, targets: Sequence[int], cert: Path, key: Path) -> Iterator[tuple[Side, Side]]:
+    """Run both proxies."""
+    folder.mkdir()
+    with proxy(folder, targets, "--cert", cert, "--key", key) as ours, peers(folder, cert, key) as theirs:
+        yield Side(ours), Side(*theirs)
 
 
 @contextmanager
@@ -86,7 +95,7 @@ def program(name: str, folder: Path) -> Iterator[servers.Server]:
 
 @contextmanager
 def proxy(folder: Path, targets: Sequence[int], *words: str | Path) -> Iterator[servers.Server]:
-    """Run ours, which may go to these ports of this machine."""
+    """Run ours, which may connect to these ports of this machine."""
     port = servers.free_port()
     limits = [
         word
@@ -114,7 +123,7 @@ def peers(folder: Path, cert: Path, key: Path) -> Iterator[tuple[servers.Server,
 
 
 def keys(folder: Path) -> tuple[Path, Path]:
-    """Make a certificate, and its key: ECDSA."""
+    """Create an ECDSA certificate and its key."""
     issued = trustme.CA().issue_cert("localhost", "127.0.0.1", key_type=trustme.KeyType.ECDSA)
     cert, key = folder / "cert.pem", folder / "key.pem"
     cert.write_bytes(issued.cert_chain_pems[0].bytes())
@@ -123,7 +132,7 @@ def keys(folder: Path) -> tuple[Path, Path]:
 
 
 def client(protocol: str, what: str, *numbers: int) -> str:
-    """Run a client to its end; gives what it says."""
+    """Run a client to its end; returns its output."""
     words = [sys.executable, "-m", "bench.tunnel_load", protocol, what, *map(str, numbers)]
     return subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True, timeout=300).stdout
 
@@ -133,20 +142,20 @@ def bulk_row(sides: tuple[Side, Side], protocol: str, port: int, *, word: str, r
 
     def rate(side: Side) -> float:
         _, told = client(protocol, word, side.port, port, LONGEST_HASHED).split()
-        verify("what arrives is what was sent", right=told == digest(LONGEST_HASHED))
+        verify("the received bytes are the sent ones", right=told == digest(LONGEST_HASHED))
         before = side.cpu()
         seconds = float(client(protocol, word, side.port, port, BYTES).split()[0])
         side.costs.append((side.cpu() - before) / BYTES * 1e9)
         return BYTES / seconds / 1e6
 
     found, costs = compared(sides, rate, rounds)
-    processor = f"processor per GB: {costs[0]:.2f} s against {costs[1]:.2f}"
+    processor = f"CPU per GB: {costs[0]:.2f} s against {costs[1]:.2f}"
     context = f"{found.ours:.0f} MB/s against {found.peer:.0f}; {processor}"
     return Row(f"{protocol} tunnel in TLS, bulk {word}", PEER, found.ratio, "≥", 1.0, context)
 
 
 def open_row(sides: tuple[Side, Side], protocol: str, port: int, *, rounds: int) -> Row:
-    """Compare the processor time of a new tunnel, in a TLS connection of its own."""
+    """Compare the CPU time of a new tunnel, in a TLS connection of its own."""
 
     def cost(side: Side) -> float:
         before = side.cpu()
@@ -156,11 +165,11 @@ def open_row(sides: tuple[Side, Side], protocol: str, port: int, *, rounds: int)
 
     found, rates = compared(sides, cost, rounds)
     context = f"{found.ours:.0f} µs against {found.peer:.0f}; {rates[0]:.0f} per second against {rates[1]:.0f}"
-    return Row(f"{protocol} tunnel in TLS, processor per new one", PEER, found.ratio, "≤", 1.0, context)
+    return Row(f"{protocol} tunnel in TLS, CPU per new one", PEER, found.ratio, "≤", 1.0, context)
 
 
 def echo_row(sides: tuple[Side, Side], protocol: str, port: int, *, rounds: int) -> Row:
-    """Compare what a proxy adds to an echo."""
+    """Compare the latency that a proxy adds to an echo."""
 
     def added(side: Side) -> float:
         through = float(client(protocol, "echo", side.port, port, ECHOES))
@@ -179,7 +188,7 @@ def memory_row(sides: tuple[Side, Side], protocol: str, port: int) -> Row:
 
 
 def compared(sides: tuple[Side, Side], measure: Callable[[Side], float], rounds: int) -> tuple[Comparison, list[float]]:
-    """Compare two, in turns; gives the medians of what was put into their `costs`, too."""
+    """Compare two sides in turns; also returns the medians of their `costs`."""
     for side in sides:
         side.costs = []
     found = compare(*(partial(measure, side) for side in sides), rounds=rounds)
@@ -187,7 +196,7 @@ def compared(sides: tuple[Side, Side], measure: Callable[[Side], float], rounds:
 
 
 def kibibytes_each(side: Side, protocol: str, port: int) -> float:
-    """Give the KiB that each of many idle tunnels takes."""
+    """Return the KiB that each of many idle tunnels needs."""
     with holding(side, protocol, port, FIRST):
         before = side.resident()
         with holding(side, protocol, port, IDLE):
@@ -196,10 +205,10 @@ def kibibytes_each(side: Side, protocol: str, port: int) -> float:
 
 @contextmanager
 def holding(side: Side, protocol: str, port: int, count: int) -> Iterator[None]:
-    """Keep tunnels open, which prove in the end that they still are."""
+    """Keep tunnels open, and check at the end that they still are."""
     words = [sys.executable, "-m", "bench.tunnel_load", protocol, "hold", *map(str, (side.port, port, count))]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
         verify("all tunnels are open", right=holder.stdout.readline().strip() == str(count))
         yield
-        verify("each tunnel still leads there", right=holder.communicate("", timeout=60)[0].strip() == "held")
+        verify("each tunnel still works", right=holder.communicate("", timeout=60)[0].strip() == "held")

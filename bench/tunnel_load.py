@@ -1,11 +1,11 @@
-"""Clients of a proxy, each a program of its own: `python -m bench.tunnel_load PROTOCOL WHAT PROXY TARGET AMOUNT`.
+"""Clients of a proxy: `python -m bench.tunnel_load PROTOCOL WHAT PROXY TARGET AMOUNT`.
 
 PROTOCOL is `http/1.1` or `h2`, both inside TLS, or `direct`: without a proxy. A tunnel is a TLS connection of its own.
 
-- `down` and `up` move AMOUNT bytes through one tunnel, from or to a `bulk_target`, and print the seconds that it took
-  and the hash of what arrived.
+- `down` and `up` transfer AMOUNT bytes through one tunnel, from or to a `bulk_target`, and print the seconds and the
+  hash of the received bytes.
 - `open` opens AMOUNT tunnels, some at once: connect, TLS, CONNECT, six bytes there and back, close. It prints the
-  seconds that it took.
+  seconds.
 - `echo` sends six bytes through one tunnel and back, AMOUNT times, and prints the median of the microseconds.
 - `hold` keeps AMOUNT tunnels open; it prints a line once they are, and ends when its input does.
 """
@@ -33,7 +33,7 @@ TWICE = memoryview(BLOCK + BLOCK)
 
 
 class Tunnel(Protocol):
-    """Where bytes are moved through."""
+    """A tunnel, or a direct connection."""
 
     def read(self) -> Iterator[memoryview]:
         """Read once; yield what came, valid until the next read."""
@@ -46,7 +46,7 @@ class Tunnel(Protocol):
 
 
 class PlainTunnel:
-    """A socket with the target behind it."""
+    """A socket connected to the target."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -139,7 +139,7 @@ def up(protocol: str, proxy: int, target: int, amount: int) -> str:
 
 
 def echo_once(through: Tunnel) -> None:
-    """Send a word, and see that it comes back."""
+    """Send a word, and check that it comes back."""
     send_all(through, WORD)
     answer = b""
     while len(answer) < len(WORD):

@@ -299,26 +299,24 @@ class Http2Connection:
 
     def _handle(self, data: memoryview) -> int:
         """Handle received bytes; returns how many of them were payload of DATA. Raises `Http2Error`."""
-        payload = 0
+        payload, streams, touched = 0, self._streams, self._touched
         for event in self._engine.receive(data, now=self._loop_state.now):
             if type(event) is DataReceived:
-                payload += len(event.data)
-                self._data_received(event)
-            else:
-                self._other_received(event)
+                stream_id, piece, is_last = event
+                payload += len(piece)
+                stream = streams.get(stream_id)
+                if type(stream) is TunnelStream:
+                    if piece:
+                        stream.add(piece)
+                    stream.client_ended = is_last
+                    touched.add(stream)
+                continue
+            self._other_received(event)
             if not self._is_active:
                 break
-        while self._touched:
-            self._touched.pop().deliver()  # while the buffer is unchanged
+        while touched:
+            touched.pop().deliver()  # while the buffer is unchanged
         return payload
-
-    def _data_received(self, event: DataReceived) -> None:
-        stream = self._streams.get(event.stream_id)
-        if isinstance(stream, TunnelStream):
-            if event.data:
-                stream.add(event.data)
-            stream.client_ended = event.is_last
-            self._touched.add(stream)
 
     def _other_received(self, event: Event) -> None:
         match event:

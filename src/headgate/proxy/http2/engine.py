@@ -156,13 +156,13 @@ class Http2Engine:
             return self._late_data_received(frame.stream, stream)
         if frame.length and not stream.receive_window.receive(frame.length):
             return self._fail_stream(frame.stream, ErrorCode.FLOW_CONTROL_ERROR)
-        is_last = bool(frame.is_last and frame.flags & END_STREAM)
-        if frame.payload:
+        payload, is_last = frame.payload, frame.is_last and bool(frame.flags & END_STREAM)
+        if payload:
             stream.was_used = True
         elif not is_last:
             self._count("empty DATA")
         stream.client_ended = is_last
-        return DataReceived(frame.stream, frame.payload, is_last)
+        return DataReceived(frame.stream, payload, is_last)
 
     def _late_data_received(self, stream_id: int, stream: Stream | None) -> Event | None:
         if stream is not None:  # 5.1, half-closed (remote)
