@@ -60,7 +60,7 @@ class Crowd:
             self._unheard.pop().close()
 
     def close(self) -> None:
-        """Hang up on everybody."""
+        """Close all connections."""
         self._is_closing = True
         self._thread.join(PATIENCE)
         for sock in [*self._unheard, *[key.fileobj for key in self._selector.get_map().values()]]:
@@ -121,7 +121,7 @@ class Besieged:
         self.to = f"www.example.net:{crowd.port}"
         self.kept: list[Client | socket.socket] = []
         self.echoes = self.opened = 0
-        """What the one who stands by got back, and how many tunnels it opened."""
+        """What the bystander received, and how many tunnels it opened."""
         self.trouble: Exception | None = None
         """What kept it from going on."""
         self._process = psutil.Process(proxy.program.process.pid)
@@ -143,14 +143,14 @@ class Besieged:
         return sock
 
     def begin(self) -> None:
-        """Begin, once the one who stands by is served."""
+        """Begin, once the bystander is served."""
         for thread in self._threads:
             thread.start()
         self.wait()
         self.before = self.most = self._process.memory_info().rss
 
     def wait(self) -> None:
-        """Wait until the one who stands by has been served three times more."""
+        """Wait until the bystander has been served three times more."""
         echoes, opened = self.echoes + 3, self.opened + 3
         self.proxy.program.until(
             lambda: self.trouble or (self.echoes >= echoes and self.opened >= opened), "service for others"
@@ -190,7 +190,7 @@ class Besieged:
 
 @contextmanager
 def besieged(folder: Path, *flags: object, tls: bool) -> Iterator[Besieged]:
-    """Run a proxy for an attack; see at its end that it grew by little, and that the one who stands by was served."""
+    """Run a proxy for an attack; check at its end that its memory grew little, and that the bystander was served."""
     with origin_running() as origin, closing(Crowd()) as crowd:
         own = ["--allow-port", crowd.port, "--unreachable", "permit"]
         with proxy(folder, *own, *flags, origin=origin, tls=tls) as running:

@@ -71,7 +71,7 @@ Answer = Callable[[Request, asyncio.StreamWriter], Awaitable[None]]
 
 @dataclass
 class Server:
-    """A server that answers each request as it was told to; `requests` has them all."""
+    """A server with scripted responses; `requests` has all requests."""
 
     answer: Answer
     port: int = 0

@@ -38,7 +38,7 @@ class Attack:
     bytes: Bytes
     codes: frozenset[int]
     word: str
-    """What is told of the reason."""
+    """The reason that the server sends."""
 
 
 ATTACKS: dict[str, Attack] = {}

@@ -1,4 +1,4 @@
-"""A client that speaks HTTP/2 frame by frame, as well or as badly as it is told.
+"""An HTTP/2 client that sends frame by frame, valid or not, as a test says.
 
 Frames are read and written with hyperframe and heads with hpack, so that nothing of what is tested is used to test it.
 """
@@ -80,7 +80,7 @@ class Http2Client:
     # Saying.
 
     async def greet(self) -> None:
-        """Begin as a client must, and hear the server do so."""
+        """Send the client's preface and wait for the server's."""
         self._greeted = True
         self.send(PREFACE)
         self.say(SettingsFrame(0, settings=self._settings))
@@ -264,7 +264,7 @@ async def http2_at(
     settings: dict[int, int] | None = None,
     **options: Any,
 ) -> AsyncIterator[Http2Client]:
-    """Connect, and greet unless told not to."""
+    """Connect, and send the preface unless `greet` is false."""
     if tls is not None:
         tls.set_alpn_protocols(["h2"])
         options["server_hostname"] = "localhost"

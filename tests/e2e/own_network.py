@@ -1,8 +1,8 @@
-"""A network of its own, in which every address there is leads to this machine: what a proxy there sends, and to whom.
+"""A network namespace in which every address leads to this machine: what a proxy sends there, and to which address.
 
-`seen(folder, plan)` runs this module where it may do no harm: `unshare` gives it interfaces, routes and mounts that
-nobody else has. There a name server answers as the plan says, one listener at every address answers whoever dials it,
-and every packet is heard, so that one to a forbidden address is seen whatever becomes of it.
+`seen(folder, plan)` runs this module in namespaces of its own: `unshare` creates interfaces, routes and mounts that no
+other process uses. There a name server answers as the plan says, one listener at every address accepts all connections,
+and every packet is recorded, so that one to a forbidden address is seen in any case.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ def is_permitted() -> bool:
 
 
 def seen(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
-    """Try a plan, and tell what was seen: for each of its proxies by name, an outcome for each of its rows.
+    """Run a plan and return what was seen: for each of its proxies by name, an outcome for each of its rows.
 
     The plan has `dns`, the answers to the 1st, 2nd, ... query of a name, each a list of addresses, where "=other" is an
     alias; `certify`, the names and addresses that an origin shows a certificate for; and `proxies`: the `flags` of
@@ -94,17 +94,17 @@ def parse_packet(raw: bytes) -> Packet | None:
 
 
 class Hearing:
-    """Hears every packet there is."""
+    """Records every packet."""
 
     def __init__(self) -> None:
-        # Each packet is heard where it goes out, and again where it comes in.
+        # Each packet is recorded when it leaves and again when it arrives.
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(3))
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
         self._socket.settimeout(PATIENCE)
         self._marks = 0
 
     def since(self) -> list[list[Any]]:
-        """Tell where packets of others were sent to since this was last asked, each place once, in order."""
+        """Return the destinations of other processes' packets since the last call, each once, in order."""
         self._marks += 1
         mark = b"mark %d" % self._marks
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
@@ -279,7 +279,7 @@ def running(folder: Path, port: int, flags: list[str]) -> Iterator[Program]:
 
 
 def main(folder: Path) -> None:
-    """Try the plan that is on stdin, and tell what was seen on stdout."""
+    """Run the plan from stdin and write what was seen to stdout."""
     plan = json.load(sys.stdin)
     prepare(folder)
     authority = trustme.CA()

@@ -1,4 +1,4 @@
-"""An origin on loopback, in threads, for agents of any library: it answers as its test says, and remembers who asked.
+"""An origin on loopback, in threads, for agents of any library: it answers as its test says, and records the requests.
 
 What is said for a path is said in that order, the last of it from then on; where nothing is said, all is well.
 """

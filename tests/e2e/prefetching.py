@@ -141,7 +141,7 @@ def page(content: str) -> Answer:
 
 
 class ScriptedProxy:
-    """A CONNECT proxy on HTTP/1.1 that leads every tunnel to one port of loopback, save those it is told to refuse.
+    """A CONNECT proxy on HTTP/1.1 that leads every tunnel to one port of loopback, except those in `answers`.
 
     `asked` holds the CONNECTs. `answers` holds what hosts are refused with; None closes the connection instead.
     """
@@ -154,7 +154,7 @@ class ScriptedProxy:
 
     @property
     def url(self) -> str:
-        """Its address, as a browser is told it."""
+        """Its address, in the form of a browser's flag."""
         return f"https://127.0.0.1:{self.port}"
 
     def refuse(self, host: str, status: int, *, retry_after: str | None = None) -> None:

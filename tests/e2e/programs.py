@@ -82,7 +82,7 @@ class Program:
             return response.read().decode()
 
     def state(self):
-        """Return what /api/state tells."""
+        """Return the value of /api/state."""
         return json.loads(self.admin("/api/state"))
 
     def totals(self, name="default"):

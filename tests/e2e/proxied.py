@@ -22,7 +22,7 @@ NAMES = ("*.example.com", "*.example.net", "*.example.org", "localhost", "127.0.
 
 
 class Answer(NamedTuple):
-    """What a client was told: fields by their names in lower case."""
+    """The response to a client: fields by their names in lower case."""
 
     status: int
     fields: dict[str, str]

@@ -54,7 +54,7 @@ def units(text: str) -> str:
 
 
 def told(value: Any) -> Any:
-    """Tell a value as the script does."""
+    """Return a value in the script's form."""
     if isinstance(value, str):
         return ["text", units(value)]
     if isinstance(value, float):

@@ -232,7 +232,7 @@ def test_wbn_reads_our_relative_urls(wbn):
 
 
 def test_wbn_reads_responses_beside_variants(wbn):
-    """It has no variants; the other responses are none the worse."""
+    """wbn does not support variants; the other responses are not affected."""
     target = io.BytesIO()
     with BundleWriter(target, version="b1", primary_url=PAGE, manifest_url=PAGE) as writer:
         for key in ("gzip", "br"):

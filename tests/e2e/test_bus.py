@@ -67,7 +67,7 @@ def test_a_burst_is_accepted_and_then_held(run, tmp_path, transport, accounting)
 
 
 def test_gatekeepers_share_one_masters_holds(run):
-    """A burst spread over two gatekeepers is one burst, and both hear of its end."""
+    """A burst spread over two gatekeepers is one burst, and both receive the control."""
 
     async def main(master):
         async with Gate(master.address) as one, Gate(master.address) as other:

@@ -73,7 +73,7 @@ def test_a_stopped_master_costs_neither_requests_nor_memory(run, accounting):
 
 
 def test_requests_continue_without_a_master_and_gatekeepers_reconnect(run):
-    """SIGKILL: everything is accepted without it; the next one at that address hears of what comes from then on."""
+    """SIGKILL: everything is accepted without a master; its successor at that address receives later accounting."""
 
     async def main(first):
         async with Gate(first.address) as gate:
@@ -134,7 +134,7 @@ def test_an_original_master_that_replaces_ours_receives_frames(run):
 
 
 def test_a_message_that_arrives_while_the_loop_is_busy_is_not_lost(run):
-    """A ZeroMQ descriptor tells once: what arrives between two looks must be found at the next."""
+    """A ZeroMQ descriptor reports an event once: messages that arrive between two reads must be found at the next."""
 
     async def main(master):
         async with Gate(master.address) as gate:

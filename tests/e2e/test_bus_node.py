@@ -80,7 +80,7 @@ def test_a_late_node_gatekeeper_receives_the_current_holds():
 
 
 def test_our_gatekeeper_obeys_a_node_master(run):
-    """It hears frames, not batches, and reads each of them as the original does."""
+    """It receives frames, not batches, and reads each as the original does."""
 
     async def main(address, lines):
         async with Gate(address) as gate:

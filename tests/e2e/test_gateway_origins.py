@@ -1,4 +1,4 @@
-"""Origins that break off, violate HTTP, pause or cannot be reached: the client gets an error, the gateway goes on."""
+"""Origins that truncate responses, violate HTTP, pause or are unreachable: the client gets an error."""
 
 import asyncio
 import json
@@ -142,7 +142,7 @@ def test_a_truncated_response_is_never_completed(name: str, run: Callable) -> No
 
 
 def test_to_an_http_1_0_client_truncation_is_a_reset(run: Callable) -> None:
-    """Without a length a mere end would look like the end of the body."""
+    """Without a length, closing normally would look like the end of the body."""
 
     async def check() -> None:
         async with served(says(TRUNCATED["chunks"], close=True)) as (_, gateway), agent_at(gateway) as agent:

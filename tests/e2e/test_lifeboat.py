@@ -54,7 +54,7 @@ def gate(request, tmp_path, file):
 
 
 def spent(gate, path="/none"):
-    """Ask until the gate rejects: workers hear of each other's requests a moment later."""
+    """Send requests until the gate rejects: workers learn of each other's requests a moment later."""
     gate.until(lambda: gate.get(path).status == 503, "rejection")
 
 

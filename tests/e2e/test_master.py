@@ -13,7 +13,7 @@ from tests.e2e import programs
 
 @pytest.fixture
 def join():
-    """Return what gives a gatekeeper's two sockets, once the master hears them."""
+    """Return a function that makes a gatekeeper's two sockets, connected to the master."""
     context, sockets = zmq.Context(), []
 
     def joined(master, domain=b"default\0"):

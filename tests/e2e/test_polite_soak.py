@@ -221,7 +221,7 @@ def test_no_request_reaches_a_server_during_its_hold(minute, client):
     # Six times down, three or four periods each, and seven times rest.
     assert server.periods >= 10
     assert {200, 503, "backoff", "retry-after"} <= set(statuses)
-    # It was asked for far more than it was sent, and was not left alone for good either.
+    # Far more requests were made than sent, and the server was not held for ever.
     assert statuses.count("backoff") > 300
     assert statuses.count(200) + statuses.count(503) == server.asked
     assert statuses.count(503) < 60

@@ -29,7 +29,7 @@ WAITS = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 def pieces(seed: int, total: int) -> Iterator[memoryview]:
-    """Give so many bytes, no two pieces of them alike; they begin like nothing that TLS does."""
+    """Return so many bytes without repeated pieces, whose beginning is not that of a TLS record."""
     block = b"\0" + random.Random(seed).randbytes((1 << 21) - 1)
     view = memoryview(block + block[:PIECE])
     for number, start in enumerate(range(0, total, PIECE)):
@@ -73,7 +73,7 @@ def exchange(sock: socket.socket, seed: int, total: int, midway: Callable[[], ob
 
 
 class Origin(proxied.Origin):
-    """An origin that sends much data to connections without TLS and receives as much; `heard` has the hash."""
+    """An origin that sends much data to connections without TLS and receives as much; `heard` has the hash of that."""
 
     def __init__(self, total: int) -> None:
         self.total = total
@@ -97,7 +97,7 @@ def ending(proxy: Proxy) -> Callable[[], object]:
 
 
 def ends_well(proxy: Proxy, origin: Origin) -> bool:
-    """Whether the proxy ends by itself, having counted every byte, and the origin has heard them all."""
+    """Whether the proxy stops by itself, has counted every byte, and the origin has received all of them."""
     assert proxy.program.process.wait(PATIENT) == 0
     assert origin.is_through.wait(PATIENCE)
     assert origin.heard == [digest(UP, origin.total)]

@@ -86,7 +86,7 @@ def test_a_prefetch_fetches_advice_and_is_used_without_a_second_request(alpn: st
         assert advice.fields["user-agent"] == "headgate"
         assert story.fields["sec-purpose"] == "prefetch;anonymous-client-ip"
         assert asked(proxy) == {FIRST: (1, {})}
-        # Nothing but the length of the head tells from here what it came in: in HTTP/2 it is packed.
+        # Only the length of the head shows the protocol here: HTTP/2 compresses it.
         to = f"{FIRST}:{origin.port}"
         plain = len(f"CONNECT {to} HTTP/1.1\r\nHost: {to}\r\nUser-Agent: {story.fields['user-agent']}\r\n\r\n")
         assert (connect_bytes(proxy) - RECORD < plain) == (alpn == "h2")
@@ -242,7 +242,7 @@ def test_an_address_without_a_port_is_prefetched_too(tmp_path: Path) -> None:
     asyncio.run(check())
 
 
-# By way of a proxy that does as it is told.
+# Through a scripted proxy.
 
 
 @asynccontextmanager

@@ -163,7 +163,7 @@ async def many(proxy: Proxy, count: int, stack: AsyncExitStack, **settings: Any)
 
 
 def test_targets_that_do_not_read_do_not_affect_other_clients(proxy: Proxy) -> None:
-    """Each tunnel takes what its windows allow, over and over, and none of it goes on."""
+    """Each tunnel receives repeatedly what its windows allow, and none of it is forwarded."""
 
     async def fill(client: Http2Client, port: int) -> None:
         tunnels = [await client.open(port) for _ in range(32)]

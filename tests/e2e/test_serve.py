@@ -209,7 +209,7 @@ def test_sighup_keeps_holds_of_unchanged_domains_only(tmp_path, file, origin, wo
         gate.process.send_signal(signal.SIGHUP)
         gate.wait_for("read again")
         gate.until(lambda: gate.state()["domains"][1]["rules"] == ["1/min burst 9"], "new rule")
-        # Every worker has heard of the hold, whether it has seen such a request or not.
+        # Every worker has received the hold, whether it has seen such a request or not.
         assert gate.statuses(6, Sec_Purpose="prefetch") == [503] * 6
         assert gate.statuses(6) == [200] * 6
 

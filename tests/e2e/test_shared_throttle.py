@@ -150,7 +150,7 @@ def test_no_failure_is_lost_among_processes(tmp_path):
 
 
 def test_a_killed_process_loses_at_most_unwritten_changes(tmp_path):
-    """Each round, one of the processes is killed at any instant, while another goes on."""
+    """In each round, one process is killed at a random instant while another one continues."""
     path, chance, told = tmp_path / "file", random.Random(1), 0
     with ExitStack() as stack:
         (survivor,) = stack.enter_context(working(path, 1))

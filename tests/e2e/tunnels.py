@@ -1,4 +1,4 @@
-"""A tunnel server, targets that do as they are told, and clients that send whatever bytes they like, in one event loop.
+"""A tunnel server, scripted targets, and clients that send arbitrary bytes, in one event loop.
 
 The server dials whatever port of this machine it is asked for, unless the decision is replaced.
 """
@@ -44,7 +44,7 @@ Script = Callable[["Target"], Awaitable[None]]
 
 
 class Deciding:
-    """A decision that lets everything through to this machine, and remembers what it was asked and what was told."""
+    """A decision that admits everything to this machine, and records the questions and the results."""
 
     def __init__(self, limits: TunnelLimits | None = None) -> None:
         self.limits = limits or TunnelLimits()
