@@ -19,7 +19,7 @@ from headgate.advice.fetching import (
     needs_body,
     traffic_advice_url,
 )
-from headgate.advice.freshness import DEFAULT, LEAST, MOST, fresh_for
+from headgate.advice.freshness import DEFAULT_FRESHNESS, MAX_FRESHNESS, MIN_FRESHNESS, fresh_for
 from headgate.advice.parsing import parse_advice_bytes
 from headgate.advice.result import UNREACHABLE, AdviceEntry
 from headgate.agent import Courtesy, NoContact
@@ -120,10 +120,10 @@ class TestIntroduction:
         fetch = cache.ask(ORIGIN, now=NOW)
         assert fetch.request.url == f"{ORIGIN}/.well-known/traffic-advice"
         advice = cache.received(fetch, response(body=said), now=NOW)
-        assert NOW < advice.release_time(0.0) == NOW + DEFAULT
+        assert NOW < advice.release_time(0.0) == NOW + DEFAULT_FRESHNESS
         courtesy, now = courteous(said)
         assert not is_sent(courtesy)
-        now[0] += DEFAULT - 1
+        now[0] += DEFAULT_FRESHNESS - 1
         assert not is_sent(courtesy)
 
     def test_applications_and_proxies_respect_it(self, courteous):
@@ -358,13 +358,13 @@ class TestFetching:
         (48 hours is suggested) in order to balance the security considerations discussed below."""
         for directive, seconds in (("max-age=1", 600), ("max-age=3600", 3600), ("max-age=999999", 172_800)):
             assert advised(response(fields=[("Cache-Control", directive)])).fresh_until == NOW + seconds
-        assert (LEAST, MOST) == (10 * 60, 48 * 60 * 60)
+        assert (MIN_FRESHNESS, MAX_FRESHNESS) == (10 * 60, 48 * 60 * 60)
 
     def test_step_6_default(self):
         """If these suggested values are used, a default freshness lifetime (if none is specified) of 30 minutes may be
         appropriate."""
         assert advised(response()).fresh_until == NOW + 30 * 60
-        assert fresh_for(response(404), None, now=NOW) == DEFAULT == 30 * 60
+        assert fresh_for(response(404), None, now=NOW) == DEFAULT_FRESHNESS == 30 * 60
 
 
 class TestParsing:

@@ -11,10 +11,10 @@ from headgate.advice import MEDIA_TYPE, AdviceCache, AgentIdentity, Entry, docum
 from headgate.advice.answer import Advice, Fetch, Wait
 from headgate.advice.draw import sticky_draw
 from headgate.advice.fetching import NETWORK_ERROR, AdviceResponse, interpret, interpret_fully, needs_body
-from headgate.advice.freshness import LEAST, MOST, fresh_for
+from headgate.advice.freshness import MAX_FRESHNESS, MIN_FRESHNESS, fresh_for
 from headgate.advice.lint import lint_document
 from headgate.advice.parsing import parse_advice_bytes
-from headgate.advice.record import PATIENCE
+from headgate.advice.record import REPORT_TIMEOUT
 from headgate.advice.result import UNREACHABLE, AdviceEntry
 
 IDENTITY = AgentIdentity(["ExampleProxy", "prefetch-proxy", "*"])
@@ -141,7 +141,7 @@ def test_any_response_has_a_result_a_reason_and_a_bounded_freshness(
     assert reason
     assert needs_body(status, given_fields) or not isinstance(result, AdviceEntry)
     seconds = fresh_for(response, result, now=now)
-    assert (1 if result is UNREACHABLE else LEAST) <= seconds <= MOST
+    assert (1 if result is UNREACHABLE else MIN_FRESHNESS) <= seconds <= MAX_FRESHNESS
 
 
 @given(fields, st.randoms())
@@ -193,7 +193,7 @@ def test_a_304_that_says_nothing_new_renews_as_the_same_200_would(
         fetch = cache.ask("https://example.com", now=NOW)
         assert isinstance(fetch, Fetch)
         cache.received(fetch, whole, now=NOW)
-    later = NOW + MOST
+    later = NOW + MAX_FRESHNESS
     fetch, other = (cache.ask("https://example.com", now=later) for cache in (renewed, replaced))
     assert fetch == other
     assert isinstance(fetch, Fetch)
@@ -206,17 +206,17 @@ class Cache(RuleBasedStateMachine):
     """A few origins, asked and answered in any order, by a clock that goes forward."""
 
     ORIGINS = ("https://a.example", "https://b.example:8443", "http://localhost", "https://c.example")
-    MOST_ORIGINS = 3
+    MAX_ORIGINS = 3
 
     def __init__(self) -> None:
         super().__init__()
-        self.cache = AdviceCache(IDENTITY, most_origins=self.MOST_ORIGINS)
+        self.cache = AdviceCache(IDENTITY, most_origins=self.MAX_ORIGINS)
         self.now = NOW
         self.flights: list[Fetch] = []
         self.settled: dict[str, Advice] = {}
         """What was last given for each origin, while nothing was evicted since."""
 
-    @rule(seconds=st.sampled_from([0.0, 0.5, PATIENCE, 59.0, 600.0, 1800.0, 200_000.0]))
+    @rule(seconds=st.sampled_from([0.0, 0.5, REPORT_TIMEOUT, 59.0, 600.0, 1800.0, 200_000.0]))
     def wait(self, seconds: float) -> None:
         self.now += seconds
 
@@ -236,9 +236,9 @@ class Cache(RuleBasedStateMachine):
                 assert not in_flight
             self.flights.append(answer)
         elif isinstance(answer, Wait):
-            assert self.now < answer.until <= self.now + PATIENCE
+            assert self.now < answer.until <= self.now + REPORT_TIMEOUT
         else:
-            assert self.now < answer.fresh_until <= self.now + MOST
+            assert self.now < answer.fresh_until <= self.now + MAX_FRESHNESS
             self.settled[origin] = answer
 
     @precondition(lambda self: self.flights)
@@ -252,9 +252,9 @@ class Cache(RuleBasedStateMachine):
         if self.cache.evicted > evicted:
             self.settled.clear()
         assert known.origin == fetch.origin
-        assert known.fresh_until <= self.now + MOST
+        assert known.fresh_until <= self.now + MAX_FRESHNESS
         if status not in {0, 304, 429, 503}:
-            assert known.fresh_until >= self.now + LEAST
+            assert known.fresh_until >= self.now + MIN_FRESHNESS
             assert known.result == interpret(AdviceResponse(status, given_fields, body), IDENTITY)
         if self.cache.known(fetch.origin, now=self.now) == known:
             self.settled[fetch.origin] = known
@@ -284,7 +284,7 @@ class Cache(RuleBasedStateMachine):
 
     @invariant()
     def there_are_never_more_than_may_be(self) -> None:
-        assert self.cache.origins <= self.MOST_ORIGINS
+        assert self.cache.origins <= self.MAX_ORIGINS
 
 
 TestCache = Cache.TestCase

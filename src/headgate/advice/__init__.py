@@ -1,9 +1,10 @@
 """Traffic advice: how much automated traffic an origin wants (traffic-advice.txt).
 
 Both ends of it. An origin's: `Entry` is what its operator writes, `document` the bytes it serves at `PATH` as
-`MEDIA_TYPE`. An agent's: `AgentIdentity` is who it is, `traffic_advice_url` where to ask an origin, `interpret` what
-its `AdviceResponse` means: an `AdviceEntry`, None or `UNREACHABLE`. `parse_advice` reads a document, `AdviceCache`
-knows what each origin advises and says when to fetch, `permits` decides. Nothing here opens a socket or reads a clock.
+`MEDIA_TYPE`. An agent's: `AgentIdentity` has its names, `traffic_advice_url` is where to ask an origin, `interpret`
+returns what its `AdviceResponse` means: an `AdviceEntry`, None or `UNREACHABLE`. `parse_advice` reads a document,
+`AdviceCache` knows what each origin advises and says when to fetch, `permits` decides. Nothing here opens a socket or
+reads a clock.
 """
 
 from headgate.advice.cache import AdviceCache

@@ -39,7 +39,7 @@ class Advice(msgspec.Struct, frozen=True):
         return self.last if self.result is UNREACHABLE else self.result
 
     def release_time(self, draw: float) -> float:
-        """Give the release time of the traffic that this number, from 0 to 1, was drawn for; `ASAP` where it may go.
+        """Return the release time of the traffic that this number, from 0 to 1, was drawn for; `ASAP` where it may go.
 
         Traffic that is refused may try again, with the same number, when the origin has been asked again.
         """

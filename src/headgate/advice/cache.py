@@ -1,8 +1,8 @@
 """What each origin advises, as far as it is known, and when it has to be asked (traffic-advice.txt, section 7).
 
-The cache makes no request. Whoever asks it about an origin is told what is known, or to fetch, or to wait for whoever
-fetches already; and whoever fetched tells it what came. So however many ask at once, an origin is asked once. It is
-not for several threads: the shell that has some, locks.
+The cache sends nothing. A question about an origin returns what is known, an order to fetch, or a wait for the fetch
+that another caller makes; and the caller that fetched reports the response. So an origin is asked once, however many
+callers ask at once. It is not for several threads: a shell that has some locks it.
 """
 
 from collections import OrderedDict
@@ -14,14 +14,14 @@ from headgate.advice.answer import Advice, Answer, Fetch
 from headgate.advice.fetching import AdviceResponse, advice_request
 from headgate.advice.freshness import UNREACHABLE_FOR
 from headgate.advice.identity import AgentIdentity
-from headgate.advice.record import Record
+from headgate.advice.record import OriginRecord
 from headgate.errors import ConfigurationError
 from headgate.http.origin import serialised_origin
 from headgate.release import ASAP, NEVER
 
-__all__ = ["MOST_ORIGINS", "AdviceCache"]
+__all__ = ["MAX_ORIGINS", "AdviceCache"]
 
-MOST_ORIGINS: Final = 10_000
+MAX_ORIGINS: Final = 10_000
 """Origins that are known at most, unless more are allowed."""
 
 _LOOKS: Final = 2
@@ -44,17 +44,17 @@ class AdviceCache:
         self,
         identity: Iterable[str],
         *,
-        most_origins: int = MOST_ORIGINS,
+        most_origins: int = MAX_ORIGINS,
         unreachable_for: float = UNREACHABLE_FOR,
     ) -> None:
         if most_origins < 1:
-            raise ConfigurationError(f"most_origins is {most_origins}; one origin is the least there can be")
+            raise ConfigurationError(f"most_origins must be at least 1, got {most_origins}")
         self.identity = AgentIdentity(identity)
         self.evicted = 0
         """Origins that were dropped to make room."""
         self._most_origins = most_origins
         self._unreachable_for = unreachable_for
-        self._records: OrderedDict[str, Record] = OrderedDict()
+        self._records: OrderedDict[str, OriginRecord] = OrderedDict()
 
     @property
     def origins(self) -> int:
@@ -62,7 +62,7 @@ class AdviceCache:
         return len(self._records)
 
     def ask(self, origin: str, *, now: float) -> Answer:
-        """Give what is known of an origin's advice, or say what to do to know it.
+        """Return what is known of an origin's advice, or say what to do to know it.
 
         `origin` is any URL, of which its origin alone counts; a serialised origin is the fastest.
         """
@@ -76,14 +76,14 @@ class AdviceCache:
         return record.ask(now)
 
     def known(self, origin: str, *, now: float) -> Advice | None:
-        """Give the fresh advice of a serialised origin, and None where there is none; nobody is asked to fetch."""
+        """Return the fresh advice of a serialised origin, and None where there is none; no fetch is ordered."""
         record = self._records.get(origin)
         return None if record is None else record.fresh(now)
 
     def received(self, fetch: Fetch, response: AdviceResponse, *, now: float) -> Advice:
-        """Take what came of a fetch, `NETWORK_ERROR` where nothing did, and give what is known by it.
+        """OriginRecord the response to a fetch, `NETWORK_ERROR` where none came, and return what is known by it.
 
-        A late report counts as one in time does, unless all it says is that nothing came.
+        A late report counts as one in time does, unless it is that no response came.
         """
         self._forget_oldest(now)
         record = self._record(fetch.origin)
@@ -91,9 +91,10 @@ class AdviceCache:
         return record.received(fetch, response, now)
 
     def abandoned(self, fetch: Fetch, *, retry_at: float = ASAP) -> None:
-        """Take note that a fetch was not made to its end for a reason that is not the origin's, such as a full queue.
+        """OriginRecord that a fetch was not completed for a reason that is not the origin's, such as a full queue.
 
-        The next to ask makes it; before `retry_at`, a few seconds from now at most, it is told to wait.
+        The next question orders it again; one before `retry_at`, a few seconds from now at most, is answered with a
+        wait.
         """
         if (record := self._records.get(fetch.origin)) is not None:
             record.abandoned(fetch, retry_at)
@@ -109,14 +110,14 @@ class AdviceCache:
             if not self._records[origin].is_of_use(now):
                 del self._records[origin]
 
-    def _record(self, origin: str) -> Record | None:
-        """Give the record of a serialised origin, a new one if need be; None where it may not be asked."""
+    def _record(self, origin: str) -> OriginRecord | None:
+        """Return the record of a serialised origin, a new one if need be; None where it may not be asked."""
         record = self._records.get(origin)
         if record is None:
             request = advice_request(origin, self.identity)
             if request is None or len(origin) > _LONGEST_ORIGIN:
                 return None
-            record = Record(origin, request, self.identity, unreachable_for=self._unreachable_for)
+            record = OriginRecord(origin, request, self.identity, unreachable_for=self._unreachable_for)
             while len(self._records) >= self._most_origins:
                 self._records.popitem(last=False)
                 self.evicted += 1

@@ -14,16 +14,16 @@ from headgate.advice.result import AdviceEntry
 __all__ = ["DEPLOYED", "EARLY_ACCESS", "first_match", "read_as_deployed"]
 
 DEPLOYED: Final = AgentIdentity.of("Chrome Privacy Preserving Prefetch Proxy", prefetch_proxy=True)
-"""Who it is."""
+"""Its identity."""
 
 EARLY_ACCESS: Final = "google_prefetch_proxy_eap"
 """The member of an entry that it alone reads: a map with a fraction of its own."""
 
 
 def read_as_deployed(response: AdviceResponse, *, is_secure: bool = True) -> AdviceEntry | None:
-    """Give what it takes from a response; None for no advice. `is_secure`: whether the origin's scheme is https.
+    """Return what it takes from a response; None for no advice. `is_secure`: whether the origin's scheme is https.
 
-    It asks https origins only, wants status 200, and refuses what is no UTF-8.
+    It asks https origins only, wants status 200, and refuses invalid UTF-8.
     """
     if not (is_secure and response.status == 200 and needs_body(200, response.fields) and response.body is not None):
         return None
@@ -36,7 +36,7 @@ def read_as_deployed(response: AdviceResponse, *, is_secure: bool = True) -> Adv
 
 
 def first_match(parsed: Any) -> Mapping[str, Any] | None:
-    """Give the first entry of a document that names it, however generally; None where none does."""
+    """Return the first entry of a document that names it, however generally; None where none does."""
     if type(parsed) is not list:
         return None
     return next((entry for entry in parsed if type(entry) is dict and _names(entry)), None)
@@ -54,7 +54,7 @@ def _read(entry: Mapping[str, Any]) -> AdviceEntry:
         return AdviceEntry(disallowed=disallow)
     early_access = entry.get(EARLY_ACCESS)
     fraction = early_access.get("fraction") if type(early_access) is dict else None
-    # Who asks for nothing in particular did not ask to take part.
+    # An entry without a fraction for it did not ask to take part.
     return AdviceEntry(fraction=_within(fraction) if type(fraction) is float else 0.0)
 
 

@@ -1,7 +1,7 @@
 """The one draw a connection gets (traffic-advice.txt, section 7).
 
-Chance is the caller's. For a proxy, which cannot know that a client asks again, there is a draw that depends on who
-asks, of whom, and in which ten minutes: a retry gains nothing, and no client is refused for ever.
+Random numbers come from the caller. A proxy cannot know that a client asks again, so its draw depends on the client,
+the origin and the ten minutes: a retry gains nothing, and no client is refused for ever.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ _STEPS: Final = 1 << 53
 
 
 def permits(entry: AdviceEntry, draw: float) -> bool:
-    """Say whether an entry lets the traffic through for which the number `draw`, from 0 to 1, was drawn.
+    """Return whether an entry lets the traffic through for which the number `draw`, from 0 to 1, was drawn.
 
     Draw once for each connection and keep the number: "This process should not be repeated as part of automatic
     retry logic" (section 7).
@@ -30,7 +30,7 @@ def permits(entry: AdviceEntry, draw: float) -> bool:
 
 
 def sticky_draw(key: bytes, client: bytes, origin: str, *, now: float) -> float:
-    """Give the number drawn for a client and an origin: the same until `now` is in another `DRAW_PERIOD`.
+    """Return the number drawn for a client and an origin: the same until `now` is in another `DRAW_PERIOD`.
 
     It is uniform over all who ask, more than 0 and at most 1, so that a fraction of 0 permits nothing. `key` is secret
     and random, of 16 bytes or more, and shared by all processes that draw alike, whose clocks agree.

@@ -1,7 +1,7 @@
 """Fetching traffic advice, as data: the request to make, and what its response means (traffic-advice.txt, section 5).
 
-Whoever has sockets sends an `AdviceRequest` once, follows no redirect, and gives back an `AdviceResponse`; it asks
-`needs_body` whether to read on behind the head. Nothing here sends, waits, or raises on what a stranger answered.
+A shell sends an `AdviceRequest` once, follows no redirect, and makes an `AdviceResponse`; `needs_body` decides whether
+it reads on after the head. Nothing here sends or waits, and no response raises an error.
 """
 
 from collections.abc import Iterable
@@ -84,10 +84,10 @@ NETWORK_ERROR: Final = AdviceResponse(0, (), None)
 
 
 def traffic_advice_url(origin: str) -> str | None:
-    """Give the traffic advice URL for an origin; None where it has none, and may not be asked.
+    """Return the traffic advice URL for an origin; None where it has none, and may not be asked.
 
     `origin` is any URL, of which its origin alone counts: only an HTTP(S) one has traffic advice, and only where
-    nobody on the way can change it, which means https, or this machine.
+    it cannot be changed on the way, which means https, or this machine.
     """
     serialised = serialised_origin(origin)
     if serialised is None:
@@ -100,10 +100,9 @@ def traffic_advice_url(origin: str) -> str | None:
 
 
 def advice_request(origin: str, identity: Iterable[str]) -> AdviceRequest | None:
-    """Give the request to make for the traffic advice of an origin; None where it may not be asked.
+    """Return the request to make for the traffic advice of an origin; None where it may not be asked.
 
-    It is small, so that whoever can make an agent ask gains nothing by it (section 8.3), and says nothing of anybody
-    but the agent itself.
+    It is small, so that it cannot be used to amplify an attack (section 8.3), and identifies only the agent itself.
     """
     url = traffic_advice_url(origin)
     if url is None:
@@ -115,17 +114,17 @@ def advice_request(origin: str, identity: Iterable[str]) -> AdviceRequest | None
 
 
 def needs_body(status: int, fields: Pairs) -> bool:
-    """Say whether the body is worth reading, or the head alone settles the result and the fetch can end."""
+    """Return whether the body is worth reading, or the head alone settles the result and the fetch can end."""
     return _by_head(status, fields) is None
 
 
 def interpret(response: AdviceResponse, identity: Iterable[str]) -> AdviceResult:
-    """Give the traffic advice result of a response for the agent of this `identity`."""
+    """Return the traffic advice result of a response for the agent of this `identity`."""
     return interpret_fully(response, identity).result
 
 
 def interpret_fully(response: AdviceResponse, identity: Iterable[str]) -> Interpretation:
-    """Give the same, and the reason. The comments number the steps of processResponseEndOfBody."""
+    """Return the same, and the reason. The comments number the steps of processResponseEndOfBody."""
     early = _by_head(response.status, response.fields)
     if early is not None:
         return early if response.status else Interpretation(early.result, _because(early.reason, response.failure))
@@ -139,7 +138,7 @@ def interpret_fully(response: AdviceResponse, identity: Iterable[str]) -> Interp
 
 
 def _by_head(status: int, fields: Pairs) -> Interpretation | None:
-    """Give what the head alone settles; None where the body decides. The comments number processResponse's steps."""
+    """Return what the head alone settles; None where the body decides. The comments number processResponse's steps."""
     if status == 0:
         return Interpretation(UNREACHABLE, "no response came")  # 1
     if status in _REDIRECT_STATUSES:
@@ -159,7 +158,7 @@ def _by_head(status: int, fields: Pairs) -> Interpretation | None:
 
 
 def _because(reason: str, failure: str) -> str:
-    # A library's words may have a stranger's in them, at any length.
+    # A library's message may quote the server at any length.
     return f"{reason}: {failure[:_LONGEST]}" if failure else reason
 
 
@@ -170,7 +169,7 @@ def _said(entry: AdviceEntry) -> str:
 
 
 def _lack(body: bytes) -> str:
-    """Say why a document says nothing to this agent."""
+    """Return why a document has no advice for this agent."""
     try:
         parsed = parse_json(decode_utf8(body))
     except ValueError:

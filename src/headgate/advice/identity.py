@@ -1,4 +1,4 @@
-"""Who an agent is, from its own name to every agent's (traffic-advice.txt, sections 3 and 4)."""
+"""The names of an agent, from its own to the one of every agent (traffic-advice.txt, sections 3 and 4)."""
 
 from collections.abc import Iterable
 from typing import Final, Self
@@ -51,7 +51,7 @@ class AgentIdentity(tuple[str, ...]):
 
     @classmethod
     def of(cls, brand: str, *, prefetch_proxy: bool = False) -> Self:
-        """Give the identity of the agent with this brand name "that specifically identifies it" (section 4)."""
+        """Return the identity of the agent with this brand name "that specifically identifies it" (section 4)."""
         return cls([brand, PREFETCH_PROXY, EVERY_AGENT] if prefetch_proxy else [brand, EVERY_AGENT])
 
     @property

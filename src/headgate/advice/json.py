@@ -1,17 +1,17 @@
 """Bytes to text and text to values, as the Encoding and Infra standards have it.
 
-Python's own decoders do both where they are told to; where they would do something else is said beside it. The tests
-hold them to the standards' steps and to a JavaScript engine.
+Python's decoders do both with the options used here; comments say where they would differ. The tests compare them with
+the standards' steps and with a JavaScript engine.
 """
 
 import json
 import re
 from typing import Any, Final, NoReturn
 
-__all__ = ["BOM", "MOST_DEEP", "decode_utf8", "parse_json"]
+__all__ = ["BOM", "MAX_DEPTH", "decode_utf8", "parse_json"]
 
-MOST_DEEP: Final = 128
-"""How deep lists and maps may be nested. JavaScript has no bound; a traffic advice is two deep."""
+MAX_DEPTH: Final = 128
+"""How deep lists and maps may be nested. JavaScript has none such; a traffic advice document is two deep."""
 
 BOM: Final = b"\xef\xbb\xbf"
 """The byte order mark, in UTF-8."""
@@ -20,7 +20,7 @@ _lexemes = re.compile(r'"(?:[^"\\]++|\\.)*+"?+|[\[{]|[\]}]', re.DOTALL).finditer
 
 
 def decode_utf8(data: bytes) -> str:
-    """Decode as the Encoding standard's "UTF-8 decode": one byte order mark is dropped, what is no UTF-8 replaced.
+    """Decode as the Encoding standard's "UTF-8 decode": one byte order mark is dropped, invalid UTF-8 is replaced.
 
     Python replaces the same maximal subparts as the standard's decoder does.
     """
@@ -31,11 +31,12 @@ def parse_json(text: str) -> Any:
     """Parse as the Infra standard's "parse a JSON string to an Infra value", which is JavaScript's `JSON.parse`.
 
     Maps are dicts, in which the last of equal keys won; every number is a float, the nearest there is, infinity
-    included; a lone surrogate that was escaped stays one. Raises `ValueError` for what is no JSON, or nested too deep.
+    included; a lone surrogate that was escaped stays one. Raises `ValueError` for invalid JSON, and for JSON that is
+    nested too deep.
     """
     # Python's stack is what bounds its parser; so none of it is used before the depth is known to be harmless.
-    if text.count("[") + text.count("{") > MOST_DEEP and _is_too_deep(text):
-        raise ValueError(f"nested deeper than {MOST_DEEP} lists and maps")
+    if text.count("[") + text.count("{") > MAX_DEPTH and _is_too_deep(text):
+        raise ValueError(f"nested deeper than {MAX_DEPTH} lists and maps")
     return _decode(text)
 
 
@@ -48,13 +49,14 @@ _decode = json.JSONDecoder(parse_int=float, parse_constant=_refuse).decode
 
 
 def _is_too_deep(text: str) -> bool:
-    """Say whether more brackets are open at once than may be, up to where the text stops being JSON at the latest."""
+    """Return whether more brackets are open at once than may be, up to where the text stops being JSON at the
+    latest."""
     depth = 0
     for lexeme in _lexemes(text):
         first = lexeme[0][0]
         if first in "[{":
             depth += 1
-            if depth > MOST_DEEP:
+            if depth > MAX_DEPTH:
                 return True
         elif first in "]}":
             depth -= 1

@@ -10,7 +10,7 @@ __all__ = ["parse_advice", "parse_advice_bytes"]
 
 
 def parse_advice(text: str, identity: Iterable[str]) -> AdviceEntry | None:
-    """Give the entry of the document that is for the agent of this `identity`; None where there is none.
+    """Return the entry of the document that is for the agent of this `identity`; None where there is none.
 
     No text raises an error; `ConfigurationError` is raised for names that make no `AgentIdentity`. The numbers are
     those of section 6's steps.
@@ -42,5 +42,5 @@ def parse_advice(text: str, identity: Iterable[str]) -> AdviceEntry | None:
 
 
 def parse_advice_bytes(data: bytes, identity: Iterable[str]) -> AdviceEntry | None:
-    """Give the same of a document as it arrives: in UTF-8 (section 5, processResponseEndOfBody steps 2 and 3)."""
+    """Return the same of a document as it arrives: in UTF-8 (section 5, processResponseEndOfBody steps 2 and 3)."""
     return parse_advice(decode_utf8(data), identity)

@@ -1,9 +1,9 @@
-"""One origin in the cache: what is known of its advice, and who is asking it.
+"""One origin in the cache: what is known of its advice, and whether it is being asked.
 
 A record is in one of four states, and every question is answered from one of them:
 
     fresh       its advice is known, until an instant               Advice
-    in flight   a caller was told to fetch, and has not reported    Wait, until the fetch counts as abandoned
+    in flight   a caller fetches, and has not reported yet          Wait, until the fetch counts as abandoned
     abandoned   the last fetch failed for a reason of our own       Wait, until it may be made again
     stale       none of these                                       Fetch, and the record is in flight
 """
@@ -12,26 +12,26 @@ from typing import Final
 
 from headgate.advice.answer import Advice, Answer, Fetch, Wait
 from headgate.advice.fetching import NETWORK_ERROR, TIMEOUT, AdviceRequest, AdviceResponse, interpret_fully
-from headgate.advice.freshness import MOST, UNREACHABLE_FOR, fresh_for, retry_release
+from headgate.advice.freshness import MAX_FRESHNESS, UNREACHABLE_FOR, fresh_for, retry_release
 from headgate.advice.identity import AgentIdentity
 from headgate.advice.result import UNREACHABLE
-from headgate.advice.stored import MOST_STALE, Stored
+from headgate.advice.stored import MAX_STALENESS, Stored
 from headgate.release import ASAP
 
-__all__ = ["PATIENCE", "Record"]
+__all__ = ["REPORT_TIMEOUT", "OriginRecord"]
 
-PATIENCE: Final = TIMEOUT + 1.0
+REPORT_TIMEOUT: Final = TIMEOUT + 1.0
 """Seconds that a report on a fetch is waited for. Without one by then, the fetch counts as abandoned: every fetch ends
-within `TIMEOUT`, so what is missing is its reporter, which says nothing of the origin."""
+within `TIMEOUT`, so it is the reporter that is missing, which is not the origin's fault."""
 
 
-class Record:
+class OriginRecord:
     """What is known of one origin, for the agent of one identity.
 
     `request` is the one that asks the origin without conditions.
     """
 
-    __slots__ = ("_advice", "_flight", "_identity", "_origin", "_request", "_retry_at", "_stored", "_unreachable_for")
+    __slots__ = ("_advice", "_identity", "_origin", "_pending", "_request", "_retry_at", "_stored", "_unreachable_for")
 
     def __init__(
         self, origin: str, request: AdviceRequest, identity: AgentIdentity, *, unreachable_for: float = UNREACHABLE_FOR
@@ -42,33 +42,33 @@ class Record:
         self._unreachable_for = unreachable_for
         self._advice: Advice | None = None
         self._stored: Stored | None = None
-        self._flight: Fetch | None = None
+        self._pending: Fetch | None = None
         self._retry_at = ASAP
 
     def fresh(self, now: float) -> Advice | None:
-        """Give the advice where it is fresh."""
+        """Return the advice where it is fresh."""
         advice = self._advice
         # A clock that was set back makes nothing fresh for longer than anything is.
-        return advice if advice is not None and 0 < advice.fresh_until - now <= MOST else None
+        return advice if advice is not None and 0 < advice.fresh_until - now <= MAX_FRESHNESS else None
 
     def ask(self, now: float) -> Answer:
         """Answer the question for the advice."""
         if (advice := self.fresh(now)) is not None:
             return advice
         if self._is_waited_for(now):
-            assert self._flight is not None
-            return Wait(self._flight.give_up)
-        if 0 < self._retry_at - now <= PATIENCE:
+            assert self._pending is not None
+            return Wait(self._pending.give_up)
+        if 0 < self._retry_at - now <= REPORT_TIMEOUT:
             return Wait(self._retry_at)
         self._drop_what_is_too_old(now)
-        self._flight = Fetch(self._origin, self._next_request(), now + PATIENCE)
-        return self._flight
+        self._pending = Fetch(self._origin, self._next_request(), now + REPORT_TIMEOUT)
+        return self._pending
 
     def received(self, fetch: Fetch, response: AdviceResponse, now: float) -> Advice:
-        """Take what came of a fetch, however late, and give what is known by it."""
-        is_late = fetch != self._flight
+        """OriginRecord the response to a fetch, however late, and return what is known by it."""
+        is_late = fetch != self._pending
         if not is_late:
-            self._flight = None
+            self._pending = None
         self._drop_what_is_too_old(now)
         if response.status == 304 and fetch.request.is_conditional:
             return self._renew(fetch, response, now)
@@ -79,7 +79,7 @@ class Record:
             self._stored = Stored.of(self._advice, response, now=now)
             return self._advice
         hold_until = ASAP if retry_release(response.fields, now=now) == ASAP else fresh_until
-        last = None if self._stored is None else self._stored.stands
+        last = None if self._stored is None else self._stored.last_known
         advice = Advice(self._origin, result, reason, fresh_until, hold_until, last)
         if self._is_no_news(response, now, is_late=is_late):
             return self._advice or advice
@@ -88,12 +88,12 @@ class Record:
 
     def abandoned(self, fetch: Fetch, retry_at: float) -> None:
         """Let the next to ask fetch, from an instant on."""
-        if self._flight == fetch:
-            self._flight = None
+        if self._pending == fetch:
+            self._pending = None
             self._retry_at = retry_at
 
     def is_of_use(self, now: float) -> bool:
-        """Say whether anything in it can still bear on a decision."""
+        """Return whether anything in it can still affect a decision."""
         self._drop_what_is_too_old(now)
         return self.fresh(now) is not None or self._stored is not None or self._is_waited_for(now)
 
@@ -114,12 +114,12 @@ class Record:
         )
 
     def _is_waited_for(self, now: float) -> bool:
-        return self._flight is not None and 0 < self._flight.give_up - now <= PATIENCE
+        return self._pending is not None and 0 < self._pending.give_up - now <= REPORT_TIMEOUT
 
     def _next_request(self) -> AdviceRequest:
         validators = () if self._stored is None else self._stored.validators
         return AdviceRequest(self._request.url, self._request.fields + validators)
 
     def _drop_what_is_too_old(self, now: float) -> None:
-        if self._stored is not None and not 0 < self._stored.kept_until - now <= MOST + MOST_STALE:
+        if self._stored is not None and not 0 < self._stored.kept_until - now <= MAX_FRESHNESS + MAX_STALENESS:
             self._stored = None

@@ -1,4 +1,5 @@
-"""The last advice that came whole: what a conditional request can renew, and what stands while nobody answers.
+"""The last advice that came whole: what a conditional request can renew, and what is still valid while the origin does
+not answer.
 
 RFC 9111, sections 3 and 4.3, for the one resource of an origin.
 """
@@ -7,16 +8,16 @@ from typing import Final, NamedTuple, Self
 
 from headgate.advice.answer import Advice
 from headgate.advice.fetching import AdviceResponse, needs_body
-from headgate.advice.freshness import MOST, clamped
+from headgate.advice.freshness import MAX_FRESHNESS, clamped
 from headgate.advice.result import AdviceEntry
 from headgate.http.conditional import ENTITY_TAG
 from headgate.http.date import parse_http_date
 from headgate.http.fields import Pairs, lines_of
 from headgate.http.freshness import freshness
 
-__all__ = ["MOST_STALE", "Stored"]
+__all__ = ["MAX_STALENESS", "Stored"]
 
-MOST_STALE: Final = MOST
+MAX_STALENESS: Final = MAX_FRESHNESS
 """Seconds that advice is kept once it is no longer fresh."""
 
 _LONGEST_TAG: Final = 256
@@ -35,7 +36,7 @@ class Stored(NamedTuple):
     def of(cls, advice: Advice, response: AdviceResponse, *, now: float) -> Self | None:
         """Keep `advice`, which a response of `now` gave; None where it is not to be kept.
 
-        Only what a whole body said is: an unchanged resource says nothing of one that was cut.
+        Only advice from a complete body is kept: a 304 does not confirm a body that was cut.
         """
         if response.body is None or not needs_body(response.status, response.fields):
             return None
@@ -45,7 +46,7 @@ class Stored(NamedTuple):
         return cls(advice, fields)
 
     def renewed(self, fields: Pairs, *, now: float) -> Self:
-        """Give what is stored after a response of `now`, with these fields, said that it is unchanged (4.3.4)."""
+        """Return what is stored after a response of `now`, with these fields, said that it is unchanged (4.3.4)."""
         given = {name.lower() for name, _ in fields}
         # 3.2: each field that is given replaces those of its name.
         fields = [*(pair for pair in self.fields if pair[0] not in given), *fields]
@@ -56,10 +57,10 @@ class Stored(NamedTuple):
     @property
     def kept_until(self) -> float:
         """The instant from which it is of no use any more."""
-        return self.advice.fresh_until + MOST_STALE
+        return self.advice.fresh_until + MAX_STALENESS
 
     @property
-    def stands(self) -> AdviceEntry | None:
+    def last_known(self) -> AdviceEntry | None:
         """What is still advised while the origin cannot be asked, though not fresh; None where its fields forbid it."""
         entry = self.advice.entry
         # Neither directive that asks for more is given by a date, so any instant will do.
@@ -67,7 +68,8 @@ class Stored(NamedTuple):
 
     @property
     def validators(self) -> tuple[tuple[str, str], ...]:
-        """The fields that make a request conditional on a change (4.3.1); none where a stranger's are not sound.
+        """The fields that make a request conditional on a change (4.3.1); empty where those of the response are
+        malformed.
 
         Nor are they long: section 8.3 of traffic-advice.txt asks for small requests.
         """
@@ -81,6 +83,6 @@ class Stored(NamedTuple):
 
 
 def _kept(fields: Pairs) -> Pairs | None:
-    """Give what is needed of a response's fields, names in lower case; None where that is too much."""
+    """Return what is needed of a response's fields, names in lower case; None where that is too much."""
     kept = [(name.lower(), value) for name, value in fields if name.lower() in _KEPT]
     return kept if sum(len(name) + len(value) for name, value in kept) <= _MOST_KEPT else None

@@ -154,7 +154,7 @@ class Attempt(msgspec.Struct, eq=False):
     def wait(self) -> Wait | None:
         """Return what to wait for before asking this again; None when the request is to be sent now.
 
-        Raises `NoContact`, or the `refusal` that stands for it, when its release is later than it may wait for, and
+        Raises `NoContact`, or the `refusal` in its place, when its release is later than it may wait for, and
         `RuntimeError` when the courtesy is closed.
         """
         state = self._state

@@ -45,9 +45,9 @@ class Courtesy:
     With an `identity`, each origin is asked for its traffic advice, and obeyed; without one, none is asked. It is a
     brand name such as `"ExampleBot"`, or a list of names: `["ExampleBot", "*"]` means the same. With
     `advice_clears_backoff`, the backoff of an origin that has just answered that it wants all traffic ends within ten
-    seconds; its `Retry-After` stands. That is for origins whose advice comes from the application itself: a static file
-    on a CDN wants all traffic while the application behind it fails. Advice is fetched with the client that sends the
-    request; `tls` is for requests without one, instead of this machine's authorities.
+    seconds; its `Retry-After` still holds. That is for origins whose advice comes from the application itself: a static
+    file on a CDN wants all traffic while the application behind it fails. Advice is fetched with the client that sends
+    the request; `tls` is for requests without one, instead of this machine's authorities.
 
     With `retry`, a request with a method that may be repeated is sent up to so many times more after 429 or a status
     that counts as a failure. Each retry waits for its release time, and for a pause of its own: 0.5 to 1 s, or 1 to 2 s
@@ -98,7 +98,7 @@ class Courtesy:
         if throttle is None:
             throttle = Throttle(policy or Policy(), draw=draw, retry_budget=retry_budget, coalesce=coalesce)
         elif policy not in {None, throttle.policy} or retry_budget is not None or coalesce:
-            raise ConfigurationError("policy, retry_budget and coalesce belong to the throttle; give them to it")
+            raise ConfigurationError("policy, retry_budget and coalesce belong to the throttle; pass them to that")
         self._state = state = CourtesyState(
             settings,
             throttle,

@@ -1,4 +1,4 @@
-"""What a `Courtesy` tells its hooks: values, and nothing else."""
+"""What the hooks of a `Courtesy` are called with."""
 
 from typing import NamedTuple
 

@@ -12,7 +12,7 @@ import msgspec
 
 from headgate.advice import AgentIdentity
 from headgate.advice.answer import Advice
-from headgate.advice.record import PATIENCE
+from headgate.advice.record import REPORT_TIMEOUT
 from headgate.advice.result import UNREACHABLE
 from headgate.agent.events import Hold, Retry
 from headgate.agent.fetch.advice_client import AdviceClient, PendingAdvice
@@ -41,7 +41,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The numbers and hooks of a `Courtesy`; raises `ConfigurationError` for a number that is out of range."""
 
     max_delay: float | None = None
-    """Seconds that a held request may wait at most; None stands for the default."""
+    """Seconds that a held request may wait at most; None means the default."""
     retry: int = 0
     """How often a request may be sent again at most."""
     advice_clears_backoff: bool = False
@@ -92,7 +92,7 @@ class CourtesyState:
         default = _MAX_DELAY_OF_RETRIES if settings.retry else 0.0
         self.max_delay = default if settings.max_delay is None else settings.max_delay
         """Seconds that a held request may wait at most."""
-        self.max_advice_delay = PATIENCE if settings.max_delay is None else settings.max_delay
+        self.max_advice_delay = REPORT_TIMEOUT if settings.max_delay is None else settings.max_delay
         """Seconds that a request may wait at most until its origin's advice is known."""
         self.advice: AdviceClient | None = None
         """What fetches traffic advice; None where none is asked for."""
@@ -199,7 +199,7 @@ class CourtesyState:
 
 
 def _call(hook: Callable[[_Event], object] | None, event: _Event) -> None:
-    """Call a hook, whose errors are logged and are no reason for a request to fail."""
+    """Call a hook; its errors are logged, and the request goes on."""
     if hook is not None:
         try:
             hook(event)

@@ -1,6 +1,6 @@
 """What a held request waits for, and both ways to wait for it: in a thread, and in an event loop.
 
-A composition says what to wait for and knows nothing of how; a transport knows nothing of why.
+An attempt decides what to wait for and not how; a transport decides how and not why.
 """
 
 import time

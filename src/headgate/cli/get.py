@@ -1,4 +1,4 @@
-"""`headgate get`: one polite fetch, which says what it was told and what it waited for."""
+"""`headgate get`: one polite fetch, which explains what it waited for."""
 
 import math
 import sys
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["get"]
 
-_WORTH_TELLING = 0.05
-"""Seconds: less than that nobody takes for waiting."""
+_MIN_REPORTED_WAIT = 0.05
+"""Seconds of waiting that are worth reporting."""
 
 
 @click.command(short_help="One polite fetch.")
@@ -69,7 +69,7 @@ def get(*, url: str, out: str, explain: bool, is_json: bool, **asked: Any) -> No
             raise
         journal.failed(error)
     if is_json:
-        print_json(journal.told)
+        print_json(journal.record)
     elif journal.is_bad:
         click.echo(f"headgate: {harmless(journal.summary)}", err=True)
     if journal.is_bad:
@@ -142,7 +142,7 @@ def _take(reply: "Reply", out: str, journal: "_Journal", *, is_json: bool) -> No
     with open_output(output_target(out or "-"), 0) if kept else nullcontext() as output:
         for chunk in reply.chunks():
             _spare_the_terminal(out, chunk, journal)
-            journal.told["length"] += len(chunk)
+            journal.record["length"] += len(chunk)
             _put(output, chunk)
 
 
@@ -154,8 +154,8 @@ def _put(output: "Output | None", chunk: bytes) -> None:
 
 def _spare_the_terminal(out: str, chunk: bytes, journal: "_Journal") -> None:
     """Refuse to print what would garble a terminal."""
-    if not out and not journal.told["length"] and sys.stdout.isatty() and 0 in chunk:
-        url = harmless(journal.told["url"])
+    if not out and not journal.record["length"] and sys.stdout.isatty() and 0 in chunk:
+        url = harmless(journal.record["url"])
         raise HeadgateError(f"{url} is binary, and this is a terminal; name a file with -o, or insist with -o -")
 
 
@@ -165,7 +165,7 @@ class _Journal:
     def __init__(self, *, aloud: bool) -> None:
         self._aloud = aloud
         self._latest = time.monotonic()
-        self.told: dict[str, Any] = {
+        self.record: dict[str, Any] = {
             "url": None,
             "status": None,
             "headers": [],
@@ -180,14 +180,14 @@ class _Journal:
     @property
     def is_bad(self) -> bool:
         """Whether the answer is no."""
-        return self.told["status"] is None or self.told["status"] >= 400 or self.told["error"] is not None
+        return self.record["status"] is None or self.record["status"] >= 400 or self.record["error"] is not None
 
     @property
     def summary(self) -> str:
-        """Say what the last response was."""
-        status = self.told["status"]
+        """The last response in one line."""
+        status = self.record["status"]
         phrase = f" {HTTPStatus(status).phrase}" if status in set(HTTPStatus) else ""
-        return f"{self.told['url']}: {status}{phrase}"
+        return f"{self.record['url']}: {status}{phrase}"
 
     @contextmanager
     def attempt(self, courtesy: "Courtesy", method: str, url: str) -> Iterator[dict[str, Any]]:
@@ -195,10 +195,10 @@ class _Journal:
         self.learned(courtesy, url)
         waited = time.monotonic() - self._latest
         # Before the first one it was the program that began, not a request that was held.
-        if waited > _WORTH_TELLING and self.told["attempts"]:
+        if waited > _MIN_REPORTED_WAIT and self.record["attempts"]:
             self._say(f"waited {waited:.1f} s")
         attempt = {"method": method, "url": url, "sent": time.time(), "status": None, "retry_after": None}
-        self.told["attempts"].append(attempt)
+        self.record["attempts"].append(attempt)
         try:
             yield attempt
         finally:
@@ -207,16 +207,16 @@ class _Journal:
             self._say(f"{method} {url}: {attempt['status'] or 'no response'}{asks}")
 
     def learned(self, courtesy: "Courtesy", url: str) -> None:
-        """Tell of the advice of a URL's origin, the first time that it is known; and of what the throttle holds."""
+        """Report the advice of a URL's origin, the first time that it is known, and what the throttle holds."""
         from headgate.http.origin import serialised_origin
 
         origin = serialised_origin(url) or url
         advice = courtesy.known_advice(url)
-        if advice is not None and origin not in self.told["advice"]:
+        if advice is not None and origin not in self.record["advice"]:
             fresh_for = advice.fresh_until - time.time()
             seconds = fresh_for if math.isfinite(fresh_for) else None
-            told = {"result": as_json(advice.result), "reason": advice.reason, "fresh_for": seconds}
-            self.told["advice"][origin] = told
+            known = {"result": as_json(advice.result), "reason": advice.reason, "fresh_for": seconds}
+            self.record["advice"][origin] = known
             self._say(f"{origin}: {advice.reason}" + ("" if seconds is None else f"; ask again in {seconds:.0f} s"))
             self._latest = time.monotonic()
         throttled = courtesy.explain(url)
@@ -224,15 +224,15 @@ class _Journal:
             self._say(str(throttled))
 
     def answered(self, reply: "Reply") -> None:
-        """Take note of the response that counts."""
-        self.told |= {"url": reply.url, "status": reply.status, "headers": reply.fields}
+        """Record the response that counts."""
+        self.record |= {"url": reply.url, "status": reply.status, "headers": reply.fields}
 
     def failed(self, error: HeadgateError) -> None:
-        """Take note of why there is none, or not all of it."""
-        self.told["error"] = str(error)
+        """Record why there is none, or not all of it."""
+        self.record["error"] = str(error)
         if isinstance(error, NoContact):
             release = error.release_time if math.isfinite(error.release_time) else None
-            self.told["held"] = {"release_time": release, "reason": error.reason, "target": error.target}
+            self.record["held"] = {"release_time": release, "reason": error.reason, "target": error.target}
 
     def _say(self, sentence: str) -> None:
         if self._aloud:

@@ -78,7 +78,7 @@ class Reply:
 
 
 class PoliteFetch:
-    """Sends GETs through `courtesy`; `observe` is told of each that is sent."""
+    """Sends GETs through `courtesy`; `observe` is called with each that is sent."""
 
     def __init__(self, courtesy: Courtesy, *, tls: "SSLContext | None", observe: Observe) -> None:
         self._thread = CallThread()

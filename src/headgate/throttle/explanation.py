@@ -18,7 +18,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     now: float
     target: str | None = None
-    """The throttling target, or the bucket that holds it with a `*` behind its path; None for what is no http URL."""
+    """The throttling target, or the bucket that holds it with a `*` behind its path; None for a URL that is not http or
+    https."""
     bucket: str | None = None
     """The path of that bucket; None outside of any."""
     failures: int = 0

@@ -62,7 +62,7 @@ def parse_fields(headers: Headers) -> ThrottleFields | None:
 def pairs_of(headers: Headers) -> _Pairs:
     """Return fields as pairs."""
     items = getattr(headers, "items", None)
-    return headers if items is None else items()  # type: ignore[return-value]  # what has no items() is pairs
+    return headers if items is None else items()  # type: ignore[return-value]  # without items() it is pairs
 
 
 def _members(value: str) -> list[str]:

@@ -58,7 +58,7 @@ class Policy:
 
     @classmethod
     def chromium(cls) -> "Policy":
-        """Give the policy that Chromium shipped: the first backoff is 0.7 s, jitter 0.4, and paths in lower case."""
+        """Return the policy that Chromium shipped: the first backoff is 0.7 s, jitter 0.4, and paths in lower case."""
         return cls(jitter_factor=0.4, first_delay_is_initial=True, lower_case_path=True)
 
     @property
@@ -67,7 +67,7 @@ class Policy:
         return max(self.maximum_backoff, self.entry_lifetime)
 
     def delay(self, effective_failure_count: int, draw: float) -> float:
-        """Give the seconds to back off for; `draw` is from [0, 1), and 0 takes nothing off.
+        """Return the seconds to back off for; `draw` is from [0, 1), and 0 takes nothing off.
 
         `effective_failure_count` is the failure count less `num_errors_to_ignore`, and may be negative. However great
         it is, the delay is at most `maximum_backoff`.

@@ -30,7 +30,7 @@ _MIN_STEP: Final = 60.0
 may have read it after this one, and its entry may be there first."""
 
 _SPENT, _HEALTHY, _RELEASED, _HELD = range(4)
-"""What is given up first when there is no room."""
+"""In this order entries are dropped to make room."""
 
 _Entries: TypeAlias = dict[str, dict[str, Entry]]
 """From an origin to entries by path."""

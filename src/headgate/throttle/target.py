@@ -40,11 +40,11 @@ class Target(msgspec.Struct, frozen=True, gc=False):
 
 
 def parse_target(url: str, *, lower_case_path: bool = False) -> Target | None:
-    """Return the target of an absolute URL; None for one that is not http or https, and for what is no URL.
+    """Return the target of an absolute URL; None for one that is not http or https, or malformed.
 
     The WHATWG's parser says what the parts are, so the ways to write one address make one target; nearly all URLs are
     as it would write them, which one regular expression sees. A server can make URLs as long as it likes, by its
-    redirects: what is kept of one is bounded, and a URL whose host is longer than a name in DNS has no target.
+    redirects: what is kept of one is bounded, and a URL whose host is too long for a name in DNS is without a target.
     """
     match = normal(url)
     if match is not None and not lower_case_path:

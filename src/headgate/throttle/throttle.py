@@ -1,7 +1,7 @@
 """The throttle: when may this URL be asked again?
 
-This file knows nothing of HTTP libraries, sockets or clocks, and nothing in it waits or locks: it is told of every
-response and gives release times (anti-ddos-throttling.txt, sections 4 and 5). What it knows is in a `Store`. Instants
+This file knows nothing of HTTP libraries, sockets or clocks, and nothing in it waits or locks: it counts every
+response and returns release times (anti-ddos-throttling.txt, sections 4 and 5). What it knows is in a `Store`. Instants
 are seconds since 1970.
 """
 
@@ -34,13 +34,13 @@ _SPREAD: Final = 10.0
 """Seconds over which requests come back when a backoff is cleared."""
 
 UNCOUNTED: Final = frozenset({502, 504})
-"""Somebody on the way could not reach the server: neither a failure of its nor a success."""
+"""A gateway on the way could not reach the server: neither a failure of the server nor a success."""
 
 _MAX_DECLARED: Final = 4
 """Buckets that one response may declare. Each one looks through all targets of its origin."""
 
 _UNEARNED: Final = UNCOUNTED | {429}
-"""What is no failure, and earns no retry either."""
+"""Statuses that are not failures, and earn no retry either."""
 
 _SHARES: Final = 10
 """Of a token of a retry budget: a success earns one share. Whole numbers, since ten tenths of a float are not one."""
@@ -111,12 +111,12 @@ class Throttle:
     def target(self, url: str) -> Target | None:
         """Return the throttling target of an absolute URL; None for one that has none, and is never held.
 
-        Who asks more than once about a request passes it in the place of the URL.
+        Pass it in the place of the URL where a request needs more than one question.
         """
         return parse_target(url, lower_case_path=self.policy.lower_case_path)
 
     def release_time(self, url: str | Target, *, now: float, interactive: bool = False) -> float:
-        """Give the instant before which `url` must not be asked for; `ASAP` when it may be asked for at once.
+        """Return the instant before which `url` must not be asked for; `ASAP` when it may be asked for at once.
 
         A request is held if and only if that instant is later than `now`. With `interactive` this one request is let
         through as if the user had just made a gesture. Nothing is changed by asking.
@@ -135,7 +135,7 @@ class Throttle:
     def response_received(
         self, url: str | Target, status: int, headers: Headers, *, now: float, sent: float | None = None
     ) -> None:
-        """Take note of a response to a request for `url`, which was `sent` then and received `now`.
+        """Count the response to a request for `url`, which was `sent` then and received `now`.
 
         `headers` is a mapping or pairs, names in any case; text, or bytes as they came. Of a request that got no
         response nothing needs to be said.
@@ -162,7 +162,7 @@ class Throttle:
         self._record(target, self._outcome(target, status), now=now, sent=sent, release=release)
 
     def malformed_body(self, url: str, status: int, *, now: float) -> None:
-        """Take note that the body of a response already received proves broken.
+        """Record that the body of a response already received proves broken.
 
         A success then counts as a failure after all: the count is one more than it was before that response. After any
         other status nothing changes.
@@ -174,7 +174,7 @@ class Throttle:
             self._record(target, Outcome.MALFORMED, now=now)
 
     def user_gesture(self, *, now: float) -> None:
-        """Take note that the user has just clicked or typed: nothing is held for the next 3.5 seconds."""
+        """Record that the user has just clicked or typed: nothing is held for the next 3.5 seconds."""
         if not 0 <= self._gesture - now < GESTURE:  # else one that was made in the meantime
             self._gesture = now
 
@@ -182,7 +182,7 @@ class Throttle:
         """Let requests to an origin come back within ten seconds, except for what a `Retry-After` holds.
 
         Every target and bucket of it is released at an instant of its own; the failure counts stay as they are.
-        `origin` is any URL of it. For when the origin itself says that it is well.
+        `origin` is any URL of it. For an origin that reports that it is well.
         """
         serialised = serialised_origin(origin)
         if serialised is not None:
@@ -193,11 +193,11 @@ class Throttle:
         self._store.reset()
 
     def forget(self, *, now: float) -> int:
-        """Drop what can bear on no request any more; give how much."""
+        """Drop entries that can affect no request any more; return how many."""
         return self._store.forget(now=now)
 
     def retries_left(self, url: str) -> float:
-        """Say how many retries the origin of `url` may be sent now; infinitely many without a budget."""
+        """Return how many retries the origin of `url` may be sent now; infinitely many without a budget."""
         target = self._target(url)
         if target is None or self._full_budget is None:
             return math.inf
@@ -215,7 +215,7 @@ class Throttle:
         return True
 
     def explain(self, url: str, *, now: float) -> Explanation:
-        """Say what is known of `url` and why it is held or free; what a user gesture lets through is told apart."""
+        """Return what is known of `url` and why it is held or free; what a user gesture lets through is told apart."""
         target = self._target(url)
         if target is None:
             return Explanation(url=url, now=now, reason="no target")

@@ -5,7 +5,7 @@ import pytest
 from headgate.advice import MEDIA_TYPE, AdviceCache, AgentIdentity
 from headgate.advice.answer import Advice, Fetch, Wait
 from headgate.advice.fetching import NETWORK_ERROR, AdviceResponse
-from headgate.advice.record import PATIENCE
+from headgate.advice.record import REPORT_TIMEOUT
 from headgate.advice.result import UNREACHABLE, AdviceEntry
 from headgate.errors import ConfigurationError
 from headgate.release import ASAP, NEVER
@@ -42,7 +42,7 @@ class TestSingleFlight:
         answers = [cache.ask(ORIGIN, now=NOW) for _ in range(100)]
         fetches = [answer for answer in answers if isinstance(answer, Fetch)]
         assert len(fetches) == 1
-        assert answers[1:] == [Wait(NOW + PATIENCE)] * 99
+        assert answers[1:] == [Wait(NOW + REPORT_TIMEOUT)] * 99
         known = cache.received(fetches[0], response(), now=NOW + 1)
         assert [cache.ask(ORIGIN, now=NOW + 1) for _ in range(100)] == [known] * 100
 
@@ -59,16 +59,16 @@ class TestSingleFlight:
         # Every fetch reports in time, whatever the origin does: what is missing is its reporter.
         first = cache.ask(ORIGIN, now=NOW)
         assert isinstance(first, Fetch)
-        assert cache.ask(ORIGIN, now=NOW + PATIENCE - 0.001) == Wait(NOW + PATIENCE)
-        assert cache.known(ORIGIN, now=NOW + PATIENCE) is None
-        second = cache.ask(ORIGIN, now=NOW + PATIENCE)
+        assert cache.ask(ORIGIN, now=NOW + REPORT_TIMEOUT - 0.001) == Wait(NOW + REPORT_TIMEOUT)
+        assert cache.known(ORIGIN, now=NOW + REPORT_TIMEOUT) is None
+        second = cache.ask(ORIGIN, now=NOW + REPORT_TIMEOUT)
         assert isinstance(second, Fetch)
-        assert second.give_up == NOW + 2 * PATIENCE
+        assert second.give_up == NOW + 2 * REPORT_TIMEOUT
 
     def test_a_late_report_counts(self, cache: AdviceCache) -> None:
         fetch = cache.ask(ORIGIN, now=NOW)
         assert isinstance(fetch, Fetch)
-        cache.ask(ORIGIN, now=NOW + PATIENCE)
+        cache.ask(ORIGIN, now=NOW + REPORT_TIMEOUT)
         late = cache.received(fetch, response(), now=NOW + 30)
         assert late.result == AdviceEntry(fraction=0.5)
         assert cache.ask(ORIGIN, now=NOW + 30) == late
@@ -76,7 +76,7 @@ class TestSingleFlight:
     def test_a_late_report_that_nothing_came_does_not_undo_what_came(self, cache: AdviceCache) -> None:
         first = cache.ask(ORIGIN, now=NOW)
         assert isinstance(first, Fetch)
-        cache.ask(ORIGIN, now=NOW + PATIENCE)
+        cache.ask(ORIGIN, now=NOW + REPORT_TIMEOUT)
         known = fetched(cache, response(), now=NOW + 100)
         assert cache.received(first, NETWORK_ERROR, now=NOW + 101) == known
         assert cache.ask(ORIGIN, now=NOW + 101) == known
@@ -230,7 +230,7 @@ class TestRevalidation:
         fetched(cache, response(HALF, self.ETAG))
         late = cache.ask(ORIGIN, now=NOW + HOUR)
         assert isinstance(late, Fetch)
-        cache.ask(ORIGIN, now=NOW + HOUR + PATIENCE)
+        cache.ask(ORIGIN, now=NOW + HOUR + REPORT_TIMEOUT)
         known = fetched(cache, response(DISALLOWED, ("ETag", '"b"')), now=NOW + HOUR + 100)
         cache.received(late, AdviceResponse(304, [], None), now=NOW + HOUR + 101)
         assert cache.ask(ORIGIN, now=NOW + HOUR + 101) == known
@@ -347,7 +347,7 @@ class TestOrigins:
         assert cache.origins == 1
 
     def test_a_bound_without_room_is_refused(self) -> None:
-        with pytest.raises(ConfigurationError, match="most_origins is 0"):
+        with pytest.raises(ConfigurationError, match="most_origins must be at least 1, got 0"):
             AdviceCache(IDENTITY, most_origins=0)
 
     def test_forgetting_drops_what_can_bear_on_nothing(self, cache: AdviceCache) -> None:
@@ -360,10 +360,10 @@ class TestOrigins:
     def test_forgetting_leaves_what_is_fresh_and_what_is_waited_for(self, cache: AdviceCache) -> None:
         fetched(cache, response(None, status=404))
         cache.ask("https://example.org", now=NOW)
-        cache.forget(now=NOW + PATIENCE - 0.001)
+        cache.forget(now=NOW + REPORT_TIMEOUT - 0.001)
         assert cache.origins == 2
-        cache.forget(now=NOW + PATIENCE)
-        assert cache.known(ORIGIN, now=NOW + PATIENCE)
+        cache.forget(now=NOW + REPORT_TIMEOUT)
+        assert cache.known(ORIGIN, now=NOW + REPORT_TIMEOUT)
         assert cache.origins == 1
         cache.forget(now=NOW + 1800)
         assert cache.origins == 0

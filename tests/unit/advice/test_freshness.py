@@ -3,7 +3,14 @@
 import pytest
 
 from headgate.advice.fetching import NETWORK_ERROR, AdviceResponse
-from headgate.advice.freshness import DEFAULT, LEAST, MOST, UNREACHABLE_FOR, fresh_for, retry_release
+from headgate.advice.freshness import (
+    DEFAULT_FRESHNESS,
+    MAX_FRESHNESS,
+    MIN_FRESHNESS,
+    UNREACHABLE_FOR,
+    fresh_for,
+    retry_release,
+)
 from headgate.advice.result import UNREACHABLE, AdviceEntry
 from headgate.release import ASAP
 
@@ -15,29 +22,29 @@ DATE, PAST, FUTURE = (f"Sun, 06 Nov 1994 {time} GMT" for time in ("08:49:37", "0
 @pytest.mark.parametrize(
     ("fields", "seconds"),
     [
-        ([], DEFAULT),
-        ([("ETag", '"a"'), ("Last-Modified", PAST)], DEFAULT),
-        ([("Age", "1700")], DEFAULT),
+        ([], DEFAULT_FRESHNESS),
+        ([("ETag", '"a"'), ("Last-Modified", PAST)], DEFAULT_FRESHNESS),
+        ([("Age", "1700")], DEFAULT_FRESHNESS),
         ([("Cache-Control", "max-age=3600")], 3600),
         ([("Cache-Control", 'max-age="3600"')], 3600),
-        ([("Cache-Control", "max-age=600")], LEAST),
-        ([("Cache-Control", "max-age=599")], LEAST),
-        ([("Cache-Control", "max-age=0")], LEAST),
-        ([("Cache-Control", "max-age=63072000")], MOST),
-        ([("Cache-Control", "max-age=" + "9" * 6000)], MOST),
-        ([("Cache-Control", "no-store")], LEAST),
-        ([("Cache-Control", "no-cache, max-age=3600")], LEAST),
-        ([("Cache-Control", "private, max-age=3600")], LEAST),
-        ([("Cache-Control", "max-age=x")], LEAST),
+        ([("Cache-Control", "max-age=600")], MIN_FRESHNESS),
+        ([("Cache-Control", "max-age=599")], MIN_FRESHNESS),
+        ([("Cache-Control", "max-age=0")], MIN_FRESHNESS),
+        ([("Cache-Control", "max-age=63072000")], MAX_FRESHNESS),
+        ([("Cache-Control", "max-age=" + "9" * 6000)], MAX_FRESHNESS),
+        ([("Cache-Control", "no-store")], MIN_FRESHNESS),
+        ([("Cache-Control", "no-cache, max-age=3600")], MIN_FRESHNESS),
+        ([("Cache-Control", "private, max-age=3600")], MIN_FRESHNESS),
+        ([("Cache-Control", "max-age=x")], MIN_FRESHNESS),
         ([("Cache-Control", "s-maxage=900, max-age=60")], 900),
         ([("Cache-Control", "max-age=900"), ("Age", "200")], 700),
-        ([("Cache-Control", "max-age=900"), ("Age", "300")], LEAST),
-        ([("Cache-Control", "max-age=900"), ("Age", "100000")], LEAST),
+        ([("Cache-Control", "max-age=900"), ("Age", "300")], MIN_FRESHNESS),
+        ([("Cache-Control", "max-age=900"), ("Age", "100000")], MIN_FRESHNESS),
         # It is cut to 48 hours before the age is taken off.
-        ([("Cache-Control", "max-age=63072000"), ("Age", "100")], MOST - 100),
+        ([("Cache-Control", "max-age=63072000"), ("Age", "100")], MAX_FRESHNESS - 100),
         ([("Expires", FUTURE), ("Date", DATE)], 3600),
-        ([("Expires", PAST), ("Date", DATE)], LEAST),
-        ([("Expires", "0")], LEAST),
+        ([("Expires", PAST), ("Date", DATE)], MIN_FRESHNESS),
+        ([("Expires", "0")], MIN_FRESHNESS),
     ],
 )
 def test_a_result_is_fresh_for_what_its_fields_say_within_bounds(
@@ -52,8 +59,8 @@ def test_a_result_is_fresh_for_what_its_fields_say_within_bounds(
         ([], UNREACHABLE_FOR),
         ([("Retry-After", "120")], 120),
         ([("Retry-After", "0")], 1),
-        ([("Retry-After", "172801")], MOST),
-        ([("Retry-After", "9" * 6000)], MOST),
+        ([("Retry-After", "172801")], MAX_FRESHNESS),
+        ([("Retry-After", "9" * 6000)], MAX_FRESHNESS),
         ([("retry-after", FUTURE)], 3600),
         ([("Retry-After", PAST)], UNREACHABLE_FOR),
         ([("Retry-After", "soon")], UNREACHABLE_FOR),

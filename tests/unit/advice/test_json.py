@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from headgate.advice.json import MOST_DEEP, decode_utf8, parse_json
+from headgate.advice.json import MAX_DEPTH, decode_utf8, parse_json
 
 
 def decoded_by_the_letter(data: bytes) -> str:  # noqa: C901  # the steps are as many as the standard has
@@ -140,9 +140,9 @@ def nested(depth: int, opening: str = "[", closing: str = "]") -> str:
 def test_nesting_is_read_up_to_a_bound(opening: str, closing: str) -> None:
     levels = sum(opening.count(bracket) for bracket in "[{")
     parse_json(nested(64, opening, closing))
-    parse_json(nested(MOST_DEEP // levels, opening, closing))
+    parse_json(nested(MAX_DEPTH // levels, opening, closing))
     with pytest.raises(ValueError, match="nested deeper"):
-        parse_json(nested(MOST_DEEP // levels + 1, opening, closing))
+        parse_json(nested(MAX_DEPTH // levels + 1, opening, closing))
 
 
 @pytest.mark.parametrize(
@@ -177,4 +177,4 @@ def test_brackets_side_by_side_and_in_strings_are_not_nested() -> None:
 
 def test_the_bound_leaves_room_on_pythons_stack() -> None:
     limit = sys.getrecursionlimit()
-    assert 64 <= MOST_DEEP <= limit // 4
+    assert 64 <= MAX_DEPTH <= limit // 4

@@ -6,7 +6,7 @@ from headgate.advice import MEDIA_TYPE
 from headgate.advice.answer import Advice
 from headgate.advice.fetching import AdviceResponse
 from headgate.advice.result import AdviceEntry
-from headgate.advice.stored import MOST_STALE, Stored
+from headgate.advice.stored import MAX_STALENESS, Stored
 
 NOW = 784_111_777.0
 DATE, LATER = "Sun, 06 Nov 1994 08:49:37 GMT", "Sun, 06 Nov 1994 09:49:37 GMT"
@@ -75,10 +75,10 @@ def test_what_may_not_be_stored_is_not_kept(directive: str) -> None:
 def test_what_may_not_be_used_stale_is_kept_but_does_not_stand(directive: str) -> None:
     kept = stored(("ETag", '"a"'), ("Cache-Control", directive))
     assert kept is not None
-    assert kept.stands is None
+    assert kept.last_known is None
     without = stored(("ETag", '"a"'))
     assert without is not None
-    assert without.stands == AdviceEntry(fraction=0.5)
+    assert without.last_known == AdviceEntry(fraction=0.5)
 
 
 def test_fields_of_a_304_replace_those_of_their_names_and_leave_the_others() -> None:
@@ -88,7 +88,7 @@ def test_fields_of_a_304_replace_those_of_their_names_and_leave_the_others() -> 
     assert same.advice.fresh_until == NOW + 1800 + 3600  # the age was the first response's alone
     assert same.advice.result == ADVICE.result
     assert same.validators == kept.validators
-    assert same.kept_until == same.advice.fresh_until + MOST_STALE
+    assert same.kept_until == same.advice.fresh_until + MAX_STALENESS
     other = kept.renewed([("cache-control", "max-age=7200"), ("ETAG", '"b"'), ("Age", "200")], now=NOW + 1800)
     assert other.advice.fresh_until == NOW + 1800 + 7000
     assert other.validators == (("If-None-Match", '"b"'), ("If-Modified-Since", DATE))

@@ -31,7 +31,7 @@ URL = "https://example.com/path"
         ({"identity": "ExampleBot,*"}, "must be one name or a list of names"),
         ({"identity": ["*"]}, "['*'] must be a brand name, other names if any, and '*' at the end"),
         ({"identity": []}, "[] must be a brand name"),
-        ({"policy": Policy.chromium(), "throttle": Throttle()}, "belong to the throttle; give them to it"),
+        ({"policy": Policy.chromium(), "throttle": Throttle()}, "belong to the throttle; pass them to that"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(options, said):

@@ -141,7 +141,7 @@ def test_a_retry_whose_pause_is_longer_than_it_may_wait_is_not_made(run, site):
 
 def test_what_a_program_needs_to_begin_is_no_waiting(run, site, monkeypatch):
     site.answer("/", (200, {}, b""))
-    monkeypatch.setattr("headgate.cli.get._WORTH_TELLING", 0.0)
+    monkeypatch.setattr("headgate.cli.get._MIN_REPORTED_WAIT", 0.0)
     assert run(site.url, "--explain").err == f"GET {site.url}/: 200\n"
 
 

@@ -1,4 +1,4 @@
-"""All that is wrong or unwise in the traffic advice an origin serves, and who reads what from it."""
+"""What is wrong or unwise in the traffic advice of an origin, and what two kinds of agents read from it."""
 
 from headgate.advice.lint.finding import Finding, Report
 from headgate.advice.lint.reading import lint_document, lint_response

@@ -69,7 +69,7 @@ def _in_members(name: str, entry: dict[str, Any]) -> Iterator[Finding]:
     for member in entry:
         near = () if member in _MEMBERS else get_close_matches(member.casefold(), _MEMBERS, 1, _LIKENESS)
         if near and len(member) <= _LONGEST_MEMBER:
-            yield finding("unknown_member", f"{name}: nobody reads {quoted(member)}; is {near[0]} meant?")
+            yield finding("unknown_member", f"{name}: unknown member {quoted(member)}; is {near[0]} meant?")
 
 
 def _in_order(parsed: list[Any]) -> Iterator[Finding]:

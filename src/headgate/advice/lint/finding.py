@@ -51,26 +51,26 @@ class Finding(NamedTuple):
     """One of `SEVERITIES`."""
     severity: Severity
     message: str
-    """A sentence without its full stop; a stranger's words in it are quoted, escaped and not long."""
+    """A sentence without its full stop; quotations of the document are escaped and short."""
 
 
 class Report(NamedTuple):
     """What two readers take from what is served, and the findings."""
 
     conforming: AdviceEntry | None
-    """What an agent takes that follows the document; None where that is no advice, or it is not reached."""
+    """What an agent takes that follows the document; None without advice, or if it was not reached."""
     deployed: AdviceEntry | None
     """What the largest deployed prefetch proxy takes."""
     findings: tuple[Finding, ...]
 
 
 def finding(code: str, message: str) -> Finding:
-    """Make a finding, as severe as its code says."""
+    """Make a finding, with the severity of its code."""
     return Finding(code, SEVERITIES[code], message)
 
 
 def kind(value: Any) -> str:
-    """Say what sort of JSON a value is."""
+    """Return what sort of JSON a value is."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, str):
@@ -79,5 +79,5 @@ def kind(value: Any) -> str:
 
 
 def quoted(text: str) -> str:
-    """Quote a stranger's text."""
+    """Quote text of the document."""
     return ascii(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}...")

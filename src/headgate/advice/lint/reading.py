@@ -9,7 +9,7 @@ from typing import Final
 
 from headgate.advice.deployed import DEPLOYED, read_as_deployed
 from headgate.advice.fetching import AdviceResponse, interpret, needs_body
-from headgate.advice.freshness import LEAST, MOST
+from headgate.advice.freshness import MAX_FRESHNESS, MIN_FRESHNESS
 from headgate.advice.lint.document import in_document
 from headgate.advice.lint.finding import Finding, Report, finding
 from headgate.advice.resource import MEDIA_TYPE
@@ -21,12 +21,12 @@ from headgate.http.media_type import extract_essence
 __all__ = ["MOST_FINDINGS", "lint_document", "lint_response"]
 
 MOST_FINDINGS: Final = 100
-"""Findings that are told at most, the first ones; whether the readers differ is told beside them."""
+"""Findings that are reported at most, the first ones; a difference between the readers is reported in addition."""
 
 _LONGEST: Final = 60
 _ONCE_RIGHT: Final = {
     "application/json": "application/json was the media type of an early draft",
-    "application/traffic-advice+json": "the media type has no hyphen",
+    "application/traffic-advice+json": "the media type is written without a hyphen",
 }
 
 
@@ -71,7 +71,9 @@ def _in_status(status: int) -> Iterator[Finding]:
     if status == 0:
         yield finding("unreachable", "no response came; agents may stay away for a while, and ask again")
     elif status in {429, 503}:
-        yield finding("unreachable", f"status {status} is no advice: agents may stay away for a while, and ask again")
+        yield finding(
+            "unreachable", f"status {status} instead of advice: agents may send nothing for a while, and ask again"
+        )
     elif 300 <= status <= 399:
         yield finding("redirect", f"status {status}: no agent follows a redirect to traffic advice")
     elif status in {401, 403}:
@@ -79,7 +81,7 @@ def _in_status(status: int) -> Iterator[Finding]:
             "no_opt_out", f'status {status} opts out of nothing; serve [{{"user_agent":"*","disallow":true}}]'
         )
     elif status in {404, 410}:
-        yield finding("not_served", f"status {status}: there is no advice, and agents do what they do by default")
+        yield finding("not_served", f"status {status}: without advice, agents behave as by default")
     elif not 200 <= status <= 299 or status in {204, 205}:
         yield finding("status", f"status {status} brings no advice, whatever its body is")
 
@@ -87,7 +89,7 @@ def _in_status(status: int) -> Iterator[Finding]:
 def _in_media_type(fields: Pairs) -> Iterator[Finding]:
     essence = extract_essence(lines_of(fields, "content-type"))
     if essence is None:
-        yield finding("media_type", f"there is no media type that could be read; agents read only {MEDIA_TYPE}")
+        yield finding("media_type", f"the media type is missing or malformed; agents read only {MEDIA_TYPE}")
     elif essence != MEDIA_TYPE:
         sentence = _ONCE_RIGHT.get(essence, f"the media type is {essence[:_LONGEST]}")
         yield finding("media_type", f"{sentence}; agents read only {MEDIA_TYPE}")
@@ -95,10 +97,14 @@ def _in_media_type(fields: Pairs) -> Iterator[Finding]:
 
 def _in_fields(fields: Pairs, now: float) -> Iterator[Finding]:
     lifetime = freshness(fields, now=now).lifetime
-    if lifetime is not None and lifetime > MOST:
-        yield finding("fresh_too_long", f"{lifetime:.0f} s of freshness are more than agents keep to, {MOST:.0f}")
-    elif lifetime is not None and lifetime < LEAST:
-        yield finding("fresh_too_short", f"{lifetime:.0f} s of freshness are less than agents keep to, {LEAST:.0f}")
+    if lifetime is not None and lifetime > MAX_FRESHNESS:
+        yield finding(
+            "fresh_too_long", f"{lifetime:.0f} s of freshness are more than agents keep to, {MAX_FRESHNESS:.0f}"
+        )
+    elif lifetime is not None and lifetime < MIN_FRESHNESS:
+        yield finding(
+            "fresh_too_short", f"{lifetime:.0f} s of freshness are less than agents keep to, {MIN_FRESHNESS:.0f}"
+        )
     # 8.1: "standard countermeasures (e.g., X-Content-Type-Options: nosniff) can be used to prevent type confusion"
     options = ",".join(lines_of(fields, "x-content-type-options")).partition(",")[0]
     if options.strip("\t ").lower() != "nosniff":

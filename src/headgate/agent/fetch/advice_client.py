@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from headgate.advice import AdviceCache, AgentIdentity
 from headgate.advice.answer import Advice, Fetch
 from headgate.advice.fetching import NETWORK_ERROR, AdviceResponse, too_late
-from headgate.advice.record import PATIENCE
+from headgate.advice.record import REPORT_TIMEOUT
 from headgate.agent.fetch.start import Outcome, StartFetch
 
 __all__ = ["MAX_FETCHES", "MAX_OVERDUE", "RETRY_PAUSE", "AdviceClient", "PendingAdvice"]
@@ -57,7 +57,7 @@ class _Running:
 
     def is_overdue(self, now: float) -> bool:
         """Return whether it has taken longer than a fetch may, or the clock was set back since it was started."""
-        return not 0 < self.fetch.give_up - now <= PATIENCE
+        return not 0 < self.fetch.give_up - now <= REPORT_TIMEOUT
 
     @property
     def is_stuck(self) -> bool:

@@ -17,7 +17,7 @@ __all__ = ["fetch_beside"]
 
 
 class _Queue(aiohttp.TraceConfig):
-    """Tells whether the fetch waits for a free connection of the connector."""
+    """Records whether the fetch waits for a free connection of the connector."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -20,7 +20,7 @@ _APPLICATION_ID: Final = 0x48677468
 """Tells the file from any other SQLite database."""
 
 _SCHEMA: Final = (
-    # `change` is one more than any before it, so that whoever knows the last number finds what has changed since. An
+    # `change` is one more than any before it, so that a reader of the last number finds what has changed since. An
     # entry that was dropped stays as a row whose count is NULL, until the rows before `floor` are deleted.
     """CREATE TABLE entries (
         change INTEGER PRIMARY KEY, kind INTEGER NOT NULL, origin TEXT NOT NULL, path TEXT NOT NULL,

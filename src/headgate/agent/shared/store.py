@@ -130,7 +130,7 @@ class SqliteStore:
             self._in_use().clear_backoff(origin, now=now, end=end)
 
     def forget(self, *, now: float) -> int:
-        """Drop what is forgotten from the view; return how many entries. Rows go when there is no room for others."""
+        """Drop what is forgotten from the view; return how many. Rows are deleted when others need their place."""
         with self._lock:
             return self._in_use().forget(now=now)
 

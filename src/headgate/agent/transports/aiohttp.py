@@ -1,4 +1,4 @@
-"""A client middleware for aiohttp that lets a request through when the composition says so, and not before.
+"""A client middleware for aiohttp that sends a request when its `Attempt` says so, and not before.
 
 A session passes each hop of a redirect through its middlewares as a request of its own, and what it sends again since a
 connection proved dead. Nothing of a response's body is read here, unless its request is sent again.
@@ -70,7 +70,7 @@ class Middleware:
 
 
 def _is_repeatable(request: aiohttp.ClientRequest) -> bool:
-    # Whoever has once waited for a server to say "100 Continue" would wait for it again, in vain.
+    # The client has waited once for "100 Continue", and would wait for it again in vain.
     return isinstance(request.body, bytes | aiohttp.BytesPayload) and "Expect" not in request.headers
 
 
@@ -82,6 +82,6 @@ async def _let_go(response: aiohttp.ClientResponse) -> None:
             while left > 0 and not response.content.at_eof():
                 left -= len(await response.content.readany())
     except (aiohttp.ClientError, TimeoutError):
-        pass  # what is wrong with it is the next one's to show
+        pass  # an error in it is not the next response's
     finally:
         response.release()

@@ -10,7 +10,7 @@ from headgate.agent.transports.httpx import AsyncTransport, Transport
 __all__ = ["AsyncClient", "Client"]
 
 
-def Client(  # noqa: N802 - stands in the place of the library's class
+def Client(  # noqa: N802 - used like the library's class
     courtesy: Courtesy | Iterable[str] | None = None, **options: Any
 ) -> httpx_library.Client:
     """Make an `httpx2.Client`, or `httpx.Client`, whose requests go through `courtesy`.
@@ -24,7 +24,7 @@ def Client(  # noqa: N802 - stands in the place of the library's class
     return client
 
 
-def AsyncClient(  # noqa: N802 - stands in the place of the library's class
+def AsyncClient(  # noqa: N802 - used like the library's class
     courtesy: Courtesy | Iterable[str] | None = None, **options: Any
 ) -> httpx_library.AsyncClient:
     """Make the same for asyncio and trio."""

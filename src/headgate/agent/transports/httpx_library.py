@@ -1,4 +1,4 @@
-"""httpx2 and classic httpx: two libraries of one shape, told apart by what they are handed.
+"""httpx2 and classic httpx: two libraries with one interface, distinguished by the objects that they pass.
 
 Nothing here is imported before it is needed, so either library alone is enough. A client takes only responses made of
 its own library's classes; so whatever answers a request asks the request which library that is.
@@ -29,7 +29,7 @@ _NAMES = ("httpx2", "httpx")
 
 
 def library_of(thing: object) -> ModuleType:
-    """Give the library a request, client or transport is made of; raises `ConfigurationError` for anything else."""
+    """Return the library a request, client or transport is made of; raises `ConfigurationError` for anything else."""
     for kind in type(thing).__mro__:
         name = kind.__module__.partition(".")[0]
         if name in _NAMES:

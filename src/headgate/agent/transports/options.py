@@ -1,6 +1,6 @@
-"""What a request may be marked with for headgate, wherever its library has room for a mark.
+"""Options of one request for headgate, wherever its library has a place for them.
 
-One mark is known so far: `{"interactive": True}` is on a request that a user waits for.
+One option is known so far: `{"interactive": True}` is for a request that a user waits for.
 """
 
 from collections.abc import Mapping
@@ -10,15 +10,17 @@ from headgate.errors import ConfigurationError
 __all__ = ["is_interactive"]
 
 
-def is_interactive(marks: object) -> bool:
-    """Say whether the marks of a request, None where it has none, tell that a user waits for it.
+def is_interactive(options: object) -> bool:
+    """Return whether the options of a request, None where it has none, say that a user waits for it.
 
-    Raises `ConfigurationError` for what is no mark: one that does not do what it was meant to is better not sent.
+    Raises `ConfigurationError` for invalid options: a request that would ignore them is better not sent.
     """
-    if marks is None:
+    if options is None:
         return False
-    if isinstance(marks, Mapping) and not marks.keys() - {"interactive"}:
-        interactive = marks.get("interactive", False)
+    if isinstance(options, Mapping) and not options.keys() - {"interactive"}:
+        interactive = options.get("interactive", False)
         if isinstance(interactive, bool):
             return interactive
-    raise ConfigurationError(f"headgate: {marks!r} is no mark of a request; try {{'interactive': True}}")
+    raise ConfigurationError(
+        f"invalid headgate options of a request {options!r}; expected {{'interactive': True}} or False"
+    )

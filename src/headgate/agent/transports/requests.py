@@ -1,4 +1,4 @@
-"""An adapter for requests that sends a request when the composition says so, and not before.
+"""An adapter for requests that sends a request when its `Attempt` says so, and not before.
 
 A session gives its adapter one request at a time: each hop of a redirect comes here as a request of its own. Nothing
 of a response's body is read here, unless its request is sent again.
@@ -43,12 +43,12 @@ class Adapter(HTTPAdapter):
     `inner` is the adapter that sends. Without one it is this one itself, which takes all that an `HTTPAdapter` takes;
     of its `max_retries` those for the sake of a status are the courtesy's instead, and `ConfigurationError` is raised
     for a `status_forcelist`. A request that is held raises `Held`, which is both `NoContact` and
-    `requests.ConnectionError`, and is not sent. What a request waits for is no part of its timeouts.
+    `requests.ConnectionError`, and is not sent. The time for which it waits does not count for its timeouts.
 
     A request whose attribute `headgate` is `{"interactive": True}`, set on what `session.prepare_request` gives, is one
     that a user waits for. One is sent again only if its body is bytes or text. A cache is best in front of this, as
     that of requests-cache is; or let a class derive from CacheControl's adapter and from this one, in this order, and
-    give it the `courtesy` by name. What an inner adapter had in its cache counts for nothing.
+    give it the `courtesy` by name. Responses from a cache of the inner adapter are not counted.
     """
 
     __attrs__ = [*HTTPAdapter.__attrs__, "_courtesy", "_inner"]  # noqa: RUF012 - as requests has it: what is pickled
@@ -94,7 +94,7 @@ class Adapter(HTTPAdapter):
             except BaseException:
                 response.close()
                 raise
-            with closing(response), suppress(Exception):  # what is wrong with it is the next one's to show
+            with closing(response), suppress(Exception):  # an error in it is not the next response's
                 _read(response.raw)
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
-"""A handler for openers of the standard library that lets a request through when the composition says so.
+"""A handler for openers of the standard library that sends a request when its `Attempt` says so, and not before.
 
-It stands behind the proxies and in front of whatever opens connections, and is passed by each hop of a redirect and
-each step of an authentication, which an opener opens as requests of their own. What answers for a status of 400 and
-more with an exception comes later, so every response is seen here.
+It comes after the handlers of proxies and before those that open connections. Each hop of a redirect and each step of
+an authentication is a request of its own to an opener, and comes here. Exceptions for a status of 400 and more are
+raised later, so every response is seen here.
 """
 
 from typing import Any
@@ -26,16 +26,16 @@ class Handler(BaseHandler):
     """For `urllib.request.build_opener(Handler(courtesy))`, alone or among other handlers in any order.
 
     Those that send, such as an `HTTPSHandler` with a TLS context of one's own, are asked behind this one, if their
-    `handler_order` is above its own, as it is unless they say otherwise; what answers requests itself, such as a cache,
-    belongs below it, and then its answers count for nothing. A request that is held raises `Held`, which is both
-    `NoContact` and `URLError`, and is not sent. What a request waits for is no part of its timeout.
+    `handler_order` is above its own, as it is by default; a handler that answers requests itself, such as a cache,
+    belongs below it, and its responses are not counted. A request that is held raises `Held`, which is both
+    `NoContact` and `URLError`, and is not sent. The time for which it waits does not count for its timeout.
 
     A `Request` whose attribute `headgate` is `{"interactive": True}` is one that a user waits for. One is sent again
     only if its data are bytes. An opener shares no handlers with another.
     """
 
     handler_order = 490
-    """Where it stands: proxies have 100, and all that opens connections 500."""
+    """Its place: proxies have 100, and handlers that open connections 500."""
 
     def __init__(self, courtesy: Courtesy) -> None:
         self._courtesy = courtesy

@@ -20,7 +20,7 @@ class _Advice(Program):
     sentences: ClassVar[Mapping[str, str]] = {name: sentence for name, (_, sentence) in _COMMANDS.items()}
 
     def find(self, name: str) -> tuple[str, str]:
-        """Give the module of a command that there is, and its name there."""
+        """Return the module of a command that there is, and its name there."""
         module, _, attribute = _COMMANDS[name][0].partition(":")
         return f"headgate.cli.advice.{module}", attribute
 

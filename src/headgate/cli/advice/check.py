@@ -28,8 +28,8 @@ _COLOURS = {"error": "red", "warning": "yellow"}
 def check(*, what: str, content_type: str | None, ca: str | None, is_json: bool) -> None:
     """Find what is wrong or unwise in traffic advice, in a file or as an origin serves it.
 
-    Told as well is what a prefetch proxy that follows the document takes from it, and what the largest deployed one
-    does, which reads differently. What is not a file is an origin when it is a URL. The exit code is 1 where there is
+    Also printed is what a prefetch proxy that follows the document reads from it, and what the largest deployed one
+    reads, which differs. An argument with :// is an origin. The exit code is 1 where there is
     anything to find.
 
     \b
@@ -40,13 +40,13 @@ def check(*, what: str, content_type: str | None, ca: str | None, is_json: bool)
     if "://" not in what:
         if what != "-" and not Path(what).exists():
             raise ConfigurationError(
-                f"{harmless(what)}: no such file; for an origin give its URL, https://{harmless(what)}"
+                f"{harmless(what)}: no such file; for an origin pass its URL, https://{harmless(what)}"
             )
         report = _of_file(what, content_type)
     elif content_type is None:
         report = _of_origin(what, trusted(ca))
     else:
-        raise ConfigurationError("--content-type is for a FILE; an ORIGIN says what it serves by itself")
+        raise ConfigurationError("--content-type is for a FILE; an ORIGIN's own Content-Type is checked")
     if is_json:
         readers = {"conforming": as_json(report.conforming), "deployed": as_json(report.deployed)}
         print_json({**readers, "findings": [finding._asdict() for finding in report.findings]})

@@ -1,4 +1,4 @@
-"""What the commands about traffic advice are told, and say, alike."""
+"""Options and output that the commands about traffic advice share."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -40,7 +40,7 @@ class _Identity(click.ParamType["AgentIdentity"]):
 
 
 def identity(*, default: str | None = "*", purpose: str = "") -> Callable[..., Any]:
-    """Give a command --identity: the names that the agent goes by, and what for, if not for all that it does."""
+    """Return a command --identity: the names that the agent goes by, and what for, if not for all that it does."""
     told = "" if default is None and not purpose else " Default: *, every agent."
     return click.option(
         "--identity",
@@ -55,11 +55,11 @@ def identity(*, default: str | None = "*", purpose: str = "") -> Callable[..., A
 CA: Callable[..., Any] = click.option(
     "--ca", metavar="FILE", help="Trust the authorities in this PEM file instead of the usual ones."
 )
-"""Whom to trust."""
+"""The certificate authorities to trust."""
 
 
 def as_json(result: "AdviceResult") -> Any:
-    """Give a traffic advice result as the commands print it."""
+    """Return a traffic advice result as the commands print it."""
     from headgate.advice.result import result_to_json
 
     return result_to_json(result)
@@ -78,7 +78,7 @@ def document_of(file: str) -> bytes:
 
 
 def trusted(ca: str | None) -> Any:
-    """Give the TLS context of --ca, and None without one; raises `ConfigurationError` for a file that has none."""
+    """Return the TLS context of --ca, and None without one; raises `ConfigurationError` for a file that has none."""
     if ca is None:
         return None
     import ssl

@@ -16,7 +16,7 @@ import msgspec
 
 from headgate.advice.answer import Advice
 from headgate.advice.fetching import TIMEOUT
-from headgate.advice.freshness import MOST
+from headgate.advice.freshness import MAX_FRESHNESS
 from headgate.proxy.admission.authority import Authority, parse_authority
 from headgate.proxy.admission.decide import AdviceSource
 from headgate.proxy.net.endpoint import Endpoint
@@ -110,7 +110,7 @@ class RemoteAdvice:
         advice = self._cache.get(origin)
         if advice is None:
             return None
-        if not 0 < advice.fresh_until - now <= MOST:
+        if not 0 < advice.fresh_until - now <= MAX_FRESHNESS:
             del self._cache[origin]
             return None
         self._cache.move_to_end(origin)

@@ -92,8 +92,8 @@ def test_what_is_wrong_is_found(document: Any, found: list[str]) -> None:
         ("application/traffic-advice+json", "hyphen"),
         ("text/html; charset=utf-8", "text/html"),
         ("a/" + "b" * 10_000, "a/bbb"),
-        ("", "no media type"),
-        ("nonsense", "no media type"),
+        ("", "the media type is missing or malformed"),
+        ("nonsense", "the media type is missing or malformed"),
     ],
 )
 def test_a_wrong_media_type_is_found_and_told_from_the_usual_ones(content_type: str, word: str) -> None:

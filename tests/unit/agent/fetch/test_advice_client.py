@@ -9,7 +9,7 @@ import pytest
 from headgate.advice import AgentIdentity
 from headgate.advice.answer import Advice
 from headgate.advice.fetching import NETWORK_ERROR, AdviceResponse
-from headgate.advice.record import PATIENCE
+from headgate.advice.record import REPORT_TIMEOUT
 from headgate.advice.result import UNREACHABLE
 from headgate.agent.fetch import AdviceClient, PendingAdvice, advice_client
 from headgate.agent.wait import FetchWait
@@ -65,7 +65,7 @@ def test_the_first_to_ask_starts_the_fetch_and_all_wait_for_the_same(post):
     client = post.client()
     first, *others = [pending(client) for _ in range(100)]
     assert [url for url, _ in post.started] == ["https://example.com/.well-known/traffic-advice"]
-    assert (first.until, first.is_under_way) == (NOW + PATIENCE, True)
+    assert (first.until, first.is_under_way) == (NOW + REPORT_TIMEOUT, True)
     assert others == [first] * 99
     post.report(HALF)
     assert first.finished.done()
@@ -238,8 +238,8 @@ def test_fetches_that_take_too_long_leave_their_place_to_others(post, thread):
     asking = post.client()
     for number in range(advice_client.MAX_FETCHES):
         assert pending(asking, f"https://{number}.example.com").is_under_way
-    assert not pending(asking, now=NOW + PATIENCE - 0.1).is_under_way
-    assert pending(asking, now=NOW + PATIENCE + 1).is_under_way
+    assert not pending(asking, now=NOW + REPORT_TIMEOUT - 0.1).is_under_way
+    assert pending(asking, now=NOW + REPORT_TIMEOUT + 1).is_under_way
     assert len(post.started) == advice_client.MAX_FETCHES + 1
 
 
@@ -250,7 +250,7 @@ def test_threads_that_take_too_long_are_limited(post, thread, monkeypatch):
     asking, now = post.client(), NOW
     for number in range(12):
         asking.ask(f"https://{number}.example.com", now=now)
-        now += PATIENCE
+        now += REPORT_TIMEOUT
     assert len(post.started) == 4
     post.report(NETWORK_ERROR, 0)  # one of them ends
     assert pending(asking, now=now).is_under_way
@@ -262,14 +262,14 @@ def test_fetches_of_event_loops_that_were_stopped_take_no_place(post, monkeypatc
     monkeypatch.setattr(advice_client, "MAX_OVERDUE", 1)
     for number in range(12):
         assert pending(asking, f"https://{number}.example.com", now=now).is_under_way
-        now += PATIENCE
+        now += REPORT_TIMEOUT
 
 
 def test_a_reporter_that_is_gone_is_not_the_origin_s_fault(post):
     asking = post.client()
     pending(asking)
-    assert not isinstance(asking.ask(ORIGIN, now=NOW + PATIENCE - 0.1), Advice)
-    assert pending(asking, now=NOW + PATIENCE).is_under_way
+    assert not isinstance(asking.ask(ORIGIN, now=NOW + REPORT_TIMEOUT - 0.1), Advice)
+    assert pending(asking, now=NOW + REPORT_TIMEOUT).is_under_way
     assert len(post.started) == 2
 
 
@@ -279,7 +279,7 @@ def test_a_thread_that_the_origin_keeps_is_its_fault_and_is_not_joined_by_anothe
     post.runner.start()
     pending(asking)
     try:
-        for now in (NOW + PATIENCE, NOW + PATIENCE + 60):
+        for now in (NOW + REPORT_TIMEOUT, NOW + REPORT_TIMEOUT + 60):
             advice = known(asking, now=now)
             assert (advice.result, advice.reason) == (UNREACHABLE, "no response came: not within 5 s")
         assert len(post.started) == 1

@@ -18,5 +18,5 @@ def test_what_is_marked_as_interactive_is(marks, interactive):
 
 @pytest.mark.parametrize("marks", [True, "interactive", ["interactive"], {"interactive": 1}, {"interative": True}])
 def test_what_is_no_mark_is_refused(marks):
-    with pytest.raises(ConfigurationError, match=re.escape("no mark of a request; try {'interactive': True}")):
+    with pytest.raises(ConfigurationError, match=re.escape("expected {'interactive': True} or False")):
         is_interactive(marks)

@@ -169,7 +169,7 @@ def test_a_mark_passes_what_is_held():
     request.headgate = {"interactive": True}
     adapter.send(request)
     request.headgate = {"interactive": "yes"}
-    with pytest.raises(ConfigurationError, match="no mark of a request"):
+    with pytest.raises(ConfigurationError, match="invalid headgate options of a request"):
         adapter.send(request)
     assert len(wire.sent) == 2
 

@@ -140,7 +140,7 @@ def test_a_mark_passes_what_is_held():
     request.headgate = {"interactive": True}
     made.open(request)
     request.headgate = True
-    with pytest.raises(ConfigurationError, match="no mark of a request"):
+    with pytest.raises(ConfigurationError, match="invalid headgate options of a request"):
         made.open(request)
 
 

@@ -45,7 +45,7 @@ def test_a_command_says_its_flags_and_shows_examples(run, command):
             "--ca /nowhere/at.all: No such",
         ),
         (["check"], "missing argument"),
-        (["check", "example.com"], "example.com: no such file; for an origin give its URL, https://example.com"),
+        (["check", "example.com"], "example.com: no such file; for an origin pass its URL, https://example.com"),
         (["check", "https://localhost", "--content-type", "a/b"], "--content-type is for a FILE"),
         (["check", "http://example.com"], "only https origins are asked"),
     ],
