@@ -32,7 +32,7 @@ AVOIDED = {
 
 PENDING = (
     "docs/reference/python.md",
-    "src/headgate/agent/",
+    "src/headgate/agent/bundle/",
     "src/headgate/bundle/",
     "src/headgate/cli/bundle/",
 )
