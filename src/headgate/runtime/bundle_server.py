@@ -48,7 +48,7 @@ class _BundleServer(Server):
         self._gateway = _new_gateway(self._content)
         self.backend = _BundleProcess(self._gateway, bundle, address)
 
-    async def start(self, lifecycle: Lifecycle) -> None:  # noqa: ARG002  # there is no admin listener
+    async def start(self, lifecycle: Lifecycle) -> None:  # noqa: ARG002  # it needs neither readiness nor failures
         self.closing.push_async_callback(self.backend.close)
         await self.backend.start()
 
