@@ -3,7 +3,7 @@
 import itertools
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,6 +20,7 @@ from headgate.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from headgate.advice import AgentIdentity
+    from headgate.bundle.files.atomic_file import Target
     from headgate.bundle.files.writer import BundleWriter
     from headgate.bundle.model import Exchange, Version
 
@@ -119,20 +120,12 @@ def create(
     headgate bundle create --urls urls.txt -o pages.wbn
     headgate bundle create --asgi shop:app --urls urls.txt -o shop.wbn
     """
-    if words:
-        raise click.UsageError(
-            f"unexpected argument {words[0]!r}; name the source with an option, such as --dir {words[0]} --base-url U"
-        )
-    if codings and version == "b2":
-        raise click.UsageError("--compress stores variants, which b2 does not have; add --version b1")
-    if relative and (version != "b2" or sources["directory"] is None):
-        raise click.UsageError("--relative-urls is for --dir and b2 only")
+    _check_use(words, version, codings, relative=relative, has_directory=sources["directory"] is not None)
     target = output_target(out)
     base_url = sources["base_url"]
     primary_url, manifest_url = (url and absolute(url, base_url) for url in (primary_url, manifest_url))
     source = _source(out, sources, identity)
     first, exchanges = _with_first_url(source.exchanges)
-    from headgate.bundle import BundleWriter
     from headgate.bundle.sources import compress
 
     manifest = manifest_url or (source.manifest_url if version != "b2" else None)
@@ -146,22 +139,40 @@ def create(
     if relative and base_url is not None:
         exchanges = _with_relative_urls(exchanges, base_url)
         primary, manifest = (url and _relative_url(url, base_url) for url in (primary, manifest))
-    with progress_bar("writing") as progress:
-        writer = BundleWriter(
-            target,
-            version=version,
-            primary_url=primary,
-            manifest_url=manifest,
-            relative_urls=relative,
-            progress=progress,
+    options = {"version": version, "primary_url": primary, "manifest_url": manifest, "relative_urls": relative}
+    count, length = _write(target, out, exchanges, options)
+    click.echo(f"{harmless(out)}: {counted(count, 'response')}, {size_of(length)}, {version}", err=True)
+    if source.failed():
+        end_with_no()
+
+
+def _check_use(
+    words: tuple[str, ...], version: "Version", codings: tuple[str, ...] | None, *, relative: bool, has_directory: bool
+) -> None:
+    """Refuse arguments that do not go together."""
+    if words:
+        raise click.UsageError(
+            f"unexpected argument {words[0]!r}; name the source with an option, such as --dir {words[0]} --base-url U"
         )
+    if codings and version == "b2":
+        raise click.UsageError("--compress stores variants, which b2 does not have; add --version b1")
+    if relative and (version != "b2" or not has_directory):
+        raise click.UsageError("--relative-urls is for --dir and b2 only")
+
+
+def _write(
+    target: "Target", out: str, exchanges: "Iterable[Exchange]", options: "Mapping[str, Any]"
+) -> tuple[int, int]:
+    """Write the bundle; return the number of responses, and the length in bytes."""
+    from headgate.bundle import BundleWriter
+
+    with progress_bar("writing") as on_progress:
+        writer = BundleWriter(target, progress=on_progress, **options)
         count = _add_all(writer, exchanges)
         warnings = writer.remarks()
         writer.close()
     print_warnings(out, warnings)
-    click.echo(f"{harmless(out)}: {counted(count, 'response')}, {size_of(writer.length)}, {version}", err=True)
-    if source.failed():
-        end_with_no()
+    return count, writer.length
 
 
 def _source(out: str, named: dict[str, str | None], identity: "AgentIdentity | None") -> _Source:
