@@ -1,7 +1,7 @@
 """Blocking calls with a limit on the wait for each.
 
 A client's timeout bounds one read of a socket, so a server that sends a byte now and then never exceeds it. The calls
-are made in a thread, and whoever waits for one gives up in time; the thread ends when the call does.
+are made in a thread, and the caller waits for a limited time; the thread ends when the call does.
 """
 
 import threading
@@ -21,7 +21,7 @@ class CallThread:
     def __init__(self) -> None:
         self._calls: SimpleQueue[Callable[[], Any] | None] = SimpleQueue()
         self._results: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
-        # A daemon: a call that nobody waits for any more must not keep the process from ending.
+        # A daemon: a call whose caller has given up must not keep the process from ending.
         threading.Thread(target=self._make_calls, name="headgate-fetch", daemon=True).start()
 
     def call(self, function: Callable[[], _Result], timeout: float) -> _Result:
