@@ -30,7 +30,7 @@ from tests.e2e.proxied import Client
 
 pytestmark = pytest.mark.needs("chromium")
 
-READY = Outcome("Pollable", "PrefetchSuccessfulButNotUsed")
+READY = Outcome("Ready", "PrefetchSuccessfulButNotUsed")
 USED = Outcome("Success", "PrefetchResponseUsed")
 FAILED = Outcome("Failure", "PrefetchFailedNetError")
 AVOIDED = Outcome("Failure", "PrefetchProxyNotAvailable")
