@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from headgate.bundle.api import open_bundle, parse_metadata
 from headgate.bundle.conversion import convert, rebase
 from headgate.bundle.files.writer import BundleWriter
-from headgate.bundle.format.cbor import decode, encode
+from headgate.bundle.format.cbor import encode
 from headgate.bundle.writing.untrusted import SniffingRules
 from headgate.errors import ConfigurationError, FormatError, HeadgateError
 from headgate.http.url import parse_url
+from tests.cbor_values import decode
 
 PAGE = "https://example.com/"
 VERSIONS = st.sampled_from(["b1", "b2", "draft-01"])

@@ -14,8 +14,9 @@ from msgspec import Struct
 from headgate.bundle.files.atomic_file import Progress, Target, check_target
 from headgate.bundle.files.payloads import COPY_SIZE, SizedChunks
 from headgate.bundle.files.responses import Responses
-from headgate.bundle.format.cbor import decode
+from headgate.bundle.format.constants import known_sections
 from headgate.bundle.format.header_encoder import encode_stored_headers, join_header_map
+from headgate.bundle.format.sections import read_critical
 from headgate.bundle.model import Location, Metadata, Section, Version
 from headgate.bundle.reading.overlap import reject_overlapping_responses
 from headgate.bundle.reading.reader import Bundle
@@ -190,7 +191,8 @@ class _Copy:
         others: dict[str, bytes] = {}
         for name, section in stored.items():
             if name == "critical":
-                critical = [each for each in decode(self._item(section)) if each not in left_out]
+                names = read_critical(self._item(section), known_sections(self._metadata.version))
+                critical = [each for each in names if each not in left_out]
             elif name != "index" and name not in named:
                 others[name] = self._item(section)
         absent = {name for name, url in named.items() if url is None} | ({"critical"} if not critical else set())

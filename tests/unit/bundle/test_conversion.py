@@ -10,10 +10,11 @@ import pytest
 from headgate.bundle.api import open_bundle
 from headgate.bundle.conversion import convert, rebase
 from headgate.bundle.files.writer import BundleWriter
-from headgate.bundle.format.cbor import decode, encode
+from headgate.bundle.format.cbor import encode
 from headgate.bundle.signing import sign_bundle, verify_bundle
 from headgate.errors import ConfigurationError, HeadgateError, ResponseError
 from tests import signers
+from tests.cbor_values import decode
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "bundle"
 PAGE, MANIFEST = "https://example.com/", "https://example.com/manifest.webmanifest"

@@ -21,7 +21,6 @@ __all__ = [
     "NotDeterministic",
     "array",
     "data",
-    "decode",
     "encode",
     "head",
     "head_size",
@@ -46,7 +45,6 @@ _WIDTHS = {24: 1, 25: 2, 26: 4, 27: 8}
 """Bytes of argument that follow the first byte, by its low five bits."""
 _SHORTEST = {1: 24, 2: 1 << 8, 4: 1 << 16, 8: 1 << 32}
 """The minimum argument for each width."""
-_MAX_DEPTH = 64
 MAX_NESTING: Final = 1 << 17
 """Levels of an item that is read over: each takes about 100 bytes of memory for one byte of input."""
 _FLOATS = {25: ">e", 26: ">f", 27: ">d"}
@@ -314,53 +312,6 @@ class Items:
         if low > 24:
             _check_float(content, low, start)
         self.position = start + 1 + width
-
-
-def decode(source: bytes) -> Any:
-    """Decode one whole item to plain values; raises `CborError` as `Items` does, and for more than 64 levels."""
-    items = Items(source)
-    items.any()
-    items.end()
-    value, _ = _build(source, 0, 0)
-    return value
-
-
-def _build(source: bytes, position: int, depth: int) -> tuple[Any, int]:
-    """Decode an item that was checked."""
-    if depth > _MAX_DEPTH:
-        raise CborError(f"the item nests deeper than {_MAX_DEPTH}", "3.5.1 step 5", position)
-    low = source[position] & 0x1F
-    if source[position] >> 5 == _SIMPLE:
-        width = _WIDTHS.get(low, 0)
-        content = source[position + 1 : position + 1 + width]
-        value = struct.unpack(_FLOATS[low], content)[0] if low in _FLOATS else {20: False, 21: True}.get(low)
-        return value, position + 1 + width
-    major, argument, position = read_head(source, position)
-    if major in (BYTES, TEXT):
-        content = source[position : position + argument]
-        return (content if major == BYTES else content.decode()), position + argument
-    if major == ARRAY:
-        members = []
-        for _ in range(argument):
-            member, position = _build(source, position, depth + 1)
-            members.append(member)
-        return members, position
-    if major == MAP:
-        return _build_map(source, position, argument, depth)
-    if major == _TAG:
-        return _build(source, position, depth + 1)
-    return (argument if major == UINT else -1 - argument), position
-
-
-def _build_map(source: bytes, position: int, count: int, depth: int) -> tuple[dict[Any, Any], int]:
-    entries = {}
-    for _ in range(count):
-        start = position
-        key, position = _build(source, position, depth + 1)
-        if isinstance(key, (dict, list)):
-            raise CborError("a map has an array or a map for a key", "3.5.1 step 5", start)
-        entries[key], position = _build(source, position, depth + 1)
-    return entries, position
 
 
 def _check_float(content: bytes, low: int, start: int) -> None:

@@ -19,8 +19,8 @@ def read_primary(source: bytes, base_url: str | None) -> str:
     return any_url(_lone_text(source), base_url, "primary section", 0)
 
 
-def read_critical(source: bytes, known: Collection[str]) -> None:
-    """Refuse a critical section that is not known (3.3.4)."""
+def read_critical(source: bytes, known: Collection[str]) -> list[str]:
+    """Parse the critical section: names of sections, of which one that is not known is refused (3.3.4)."""
     items = Items(source)
     names = []
     for _ in range(items.array()):
@@ -30,6 +30,7 @@ def read_critical(source: bytes, known: Collection[str]) -> None:
     for name, start in names:
         if name not in known:
             raise SectionError(f"the section {name[:80]!r} is critical and unknown", "3.3.4 step 2", start)
+    return [name for name, _ in names]
 
 
 def read_signatures(source: bytes) -> tuple[tuple[bytes, ...], tuple[VouchedSubset, ...]]:

@@ -1,7 +1,5 @@
 """headgate.bundle.format.cbor."""
 
-import struct
-
 import pytest
 
 from headgate.bundle.format.cbor import (
@@ -15,7 +13,6 @@ from headgate.bundle.format.cbor import (
     Items,
     array,
     data,
-    decode,
     encode,
     head,
     head_size,
@@ -212,25 +209,3 @@ class TestAny:
         assert Items(b"\xa2" + one + b"\0" + other + b"\0").any()
         with pytest.raises(CborError):
             Items(b"\xa2" + other + b"\0" + one + b"\0").any()
-
-
-class TestDecode:
-    def test_values_come_back(self):
-        value = {"a": [1, -2, b"b", None, True, False], "b": {"c": 1.5}, "d": 2**64 - 1}
-        written = b"\xa3" + text("a") + b"\x86\x01\x21\x41b\xf6\xf5\xf4" + text("b") + b"\xa1" + text("c")
-        written += b"\xf9" + struct.pack(">e", 1.5) + text("d") + head(UINT, 2**64 - 1)
-        assert decode(written) == value
-        assert decode(b"\xc1\x05") == 5
-
-    def test_trailing_bytes_are_refused(self):
-        with pytest.raises(CborError, match="1 more bytes"):
-            decode(b"\x01\x01")
-
-    def test_what_nests_too_deep_to_build_is_refused(self):
-        assert decode(b"\x81" * 60 + b"\x80")
-        with pytest.raises(CborError, match="deeper than 64"):
-            decode(b"\x81" * 100_000 + b"\x80")
-
-    def test_a_map_that_has_containers_for_keys_is_refused(self):
-        with pytest.raises(CborError, match="array or a map for a key"):
-            decode(b"\xa1\x80\x01")

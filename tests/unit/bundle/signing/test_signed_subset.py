@@ -15,6 +15,7 @@ from headgate.bundle.signing.signed_subset import (
     signed_message,
     write_subset,
 )
+from tests.cbor_values import decode
 
 REFERENCE_AUTH_SHA256 = "78b587bac23461c0dc1d21b99e461bc9975d136b22755ca1c7a89262827e4857"
 """Of the certificate with which the reference signer tests itself."""
@@ -60,7 +61,7 @@ def test_what_is_written_is_read_again() -> None:
 
 
 def members(**other: object) -> bytes:
-    known: Mapping[str, object] = cbor.decode(write_subset(SUBSET))
+    known: Mapping[str, object] = decode(write_subset(SUBSET))
     changed = {**known, **{name.replace("_", "-"): value for name, value in other.items()}}
     return cbor.encode({name: value for name, value in changed.items() if value is not None})
 
