@@ -38,7 +38,9 @@ TARGETS = {
     ("rejected", "uvloop"): 2.5,
     ("rejected", "asyncio"): 3.5,
 }
-RULES = {"proxied": "1000000/s burst 1000", "rejected": "1/h burst 1"}
+Kind = Literal["proxied", "rejected"]
+
+RULES: dict[Kind, str] = {"proxied": "1000000/s burst 1000", "rejected": "1/h burst 1"}
 
 ORIGIN = "location / {{ default_type text/plain; return 200 '{body}'; }} location = /count {{ stub_status; }}"
 LASTING = "keepalive_requests 1000000000; keepalive_timeout 300;"
@@ -60,8 +62,6 @@ location / {{
     proxy_set_header Via "1.1 nginx";
 }}
 """
-
-Kind = Literal["proxied", "rejected"]
 
 
 @dataclass(frozen=True)

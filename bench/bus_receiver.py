@@ -19,7 +19,8 @@ __all__ = ["main"]
 
 def bare() -> None:
     """The peer: a loop over `recv_multipart` without any logic."""
-    socket = zmq.Context.instance().socket(zmq.SUB)
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
+    socket = context.socket(zmq.SUB)
     socket.setsockopt(zmq.RCVHWM, 10_000)
     socket.setsockopt(zmq.LINGER, 0)
     socket.subscribe(b"")

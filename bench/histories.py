@@ -45,8 +45,9 @@ def main(entries: int, how: str) -> None:
         before = resident()
         master = fill(entries)
         used = resident() - before
-    pieces = master._states["api"].histories.pieces()
-    recorded = {len(history) - 1 for piece, _ in pieces for _, history in piece}
+    histories = master._states["api"].histories
+    assert histories is not None
+    recorded = {len(history) - 1 for batch, _ in histories.batches() for _, history in batch}
     print(json.dumps({"each": used / IDENTIFIERS, "identifiers": len(master), "entries": sorted(recorded)}))
 
 

@@ -99,7 +99,8 @@ class Http2Tunnel:
 
     def _hear(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
         if kind == HEADERS:
-            self._status = int(dict(self._talk.decoder.decode(payload))[":status"])
+            fields = dict(self._talk.decoder.decode(payload))
+            self._status = int(fields[":status"])  # type: ignore[index]  # the decoder's types are those of raw=True
             if self._status != 200:
                 raise ConnectionError(f"the answer is {self._status}")
         elif kind == SETTINGS and not flags:

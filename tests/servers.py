@@ -188,7 +188,7 @@ def squid(folder: Path, *, directives: str = "") -> Iterator[Server]:
     settings = folder / f"squid-{port}.conf"
     settings.write_text(SQUID.format(port=port, directives=directives))
     # The name is that of its shared memory, which two squids of one name would fight over.
-    options = ["-N", "-d", "1", "-n", f"headgate{port}", "-f", settings]
+    options = ["-N", "-d", "1", "-n", f"headgate{port}", "-f", str(settings)]
     with started([find_program("squid") or "squid", *options], port, folder) as running:
         yield running
 
