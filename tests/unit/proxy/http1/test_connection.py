@@ -22,6 +22,24 @@ GET = b"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n"
 GET_AND_CLOSE = b"GET / HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n"
 
 
+EXPECTED = {
+    ("READING", "CONNECT"): "DECIDING",
+    ("READING", "RESPONSE"): "RESPONDING",
+    ("READING", "LAST_RESPONSE"): "CLOSING",
+    ("READING", "LOST"): "CLOSED",
+    ("DECIDING", "RESPONSE"): "RESPONDING",
+    ("DECIDING", "LAST_RESPONSE"): "CLOSING",
+    ("DECIDING", "ACCEPTED"): "HANDED_OVER",
+    ("DECIDING", "LOST"): "CLOSED",
+    ("RESPONDING", "SENT"): "READING",
+    ("RESPONDING", "LOST"): "CLOSED",
+    ("CLOSING", "SENT"): "LINGERING",
+    ("CLOSING", "LOST"): "CLOSED",
+    ("LINGERING", "LOST"): "CLOSED",
+}
+"""Every row of the table, by state and event."""
+
+
 class World:
     """A connection, its socket, and the decision, which waits until it is set."""
 
@@ -103,20 +121,26 @@ async def cause(world: World, event: ConnectionEvent) -> None:
     await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize("row", TRANSITIONS, ids=lambda row: f"{row[0].name}-{row[1].name}")
-def test_each_row_of_the_table(row: tuple[ConnectionState, ConnectionEvent]) -> None:
+@pytest.mark.parametrize("row", EXPECTED, ids="-".join)
+def test_each_row_of_the_table(row: tuple[str, str]) -> None:
+    state, event, expected = ConnectionState[row[0]], ConnectionEvent[row[1]], ConnectionState[EXPECTED[row]]
+
     async def check() -> None:
         world = World()
-        await bring_to(world, row[0])
-        await cause(world, row[1])
-        assert world.connection.state is TRANSITIONS[row]
-        is_over = TRANSITIONS[row] in {ConnectionState.CLOSED, ConnectionState.HANDED_OVER}
+        await bring_to(world, state)
+        await cause(world, event)
+        assert world.connection.state is expected
+        is_over = expected in {ConnectionState.CLOSED, ConnectionState.HANDED_OVER}
         assert (world.services.closed == [world.connection]) == is_over
-        assert world.socket.closed == (TRANSITIONS[row] is ConnectionState.CLOSED)
-        assert bool(world.services.tunnels) == (row[1] is ConnectionEvent.ACCEPTED)
+        assert world.socket.closed == (expected is ConnectionState.CLOSED)
+        assert bool(world.services.tunnels) == (event is ConnectionEvent.ACCEPTED)
         world.connection.abort()
 
     asyncio.run(check())
+
+
+def test_the_table_has_no_other_rows() -> None:
+    assert {(state.name, event.name) for state, event in TRANSITIONS} == EXPECTED.keys()
 
 
 @pytest.mark.parametrize("state", [ConnectionState.HANDED_OVER, ConnectionState.CLOSED])

@@ -18,6 +18,19 @@ CONNECT = Encoder().encode([(":method", "CONNECT"), (":authority", "a.example:44
 REQUEST = HeadersFrame(1, data=CONNECT, flags=["END_HEADERS"]).serialize()
 
 
+EXPECTED = {
+    ("OPEN", "DRAIN"): "DRAINING",
+    ("OPEN", "CLOSE"): "CLOSING",
+    ("OPEN", "LOST"): "CLOSED",
+    ("DRAINING", "CLOSE"): "CLOSING",
+    ("DRAINING", "LOST"): "CLOSED",
+    ("CLOSING", "FLUSHED"): "LINGERING",
+    ("CLOSING", "LOST"): "CLOSED",
+    ("LINGERING", "LOST"): "CLOSED",
+}
+"""Every row of the table, by state and event."""
+
+
 class World:
     """A connection and its socket; its one request waits for a decision."""
 
@@ -75,24 +88,29 @@ def cause(world: World, event: ConnectionEvent) -> None:
             world.connection.ready(READ | WRITE)
 
 
-@pytest.mark.parametrize("row", TRANSITIONS, ids=lambda row: f"{row[0].name}-{row[1].name}")
-def test_each_row_of_the_table(row: tuple[ConnectionState, ConnectionEvent], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("row", EXPECTED, ids="-".join)
+def test_each_row_of_the_table(row: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    state, event, expected = ConnectionState[row[0]], ConnectionEvent[row[1]], ConnectionState[EXPECTED[row]]
     # Input is discarded below TLS, by the method of a plain socket.
     monkeypatch.setattr("socket.socket.recv_into", lambda stub, buffer: stub.recv_into(buffer))
 
     async def check() -> None:
         world = World()
-        bring_to(world, row[0])
-        cause(world, row[1])
-        state = TRANSITIONS[row]
-        assert world.connection.state is state
-        assert (world.services.closed == [world.connection]) == (state is ConnectionState.CLOSED) == world.socket.closed
-        is_active = state in {ConnectionState.OPEN, ConnectionState.DRAINING}
+        bring_to(world, state)
+        cause(world, event)
+        assert world.connection.state is expected
+        is_closed = expected is ConnectionState.CLOSED
+        assert (world.services.closed == [world.connection]) == is_closed == world.socket.closed
+        is_active = expected in {ConnectionState.OPEN, ConnectionState.DRAINING}
         assert world.connection.tunnels == is_active
         world.connection.abort()
         await asyncio.sleep(0)
 
     asyncio.run(check())
+
+
+def test_the_table_has_no_other_rows() -> None:
+    assert {(state.name, event.name) for state, event in TRANSITIONS} == EXPECTED.keys()
 
 
 def test_nothing_changes_the_final_state() -> None:
