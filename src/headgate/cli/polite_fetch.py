@@ -188,5 +188,7 @@ def _as_fetch_error(url: str) -> Iterator[None]:
         raise FetchError(f"{url}: the server did not respond in time") from None
     except (OSError, HTTPException, ValueError) as error:
         cause = error.reason if isinstance(error, URLError) else error
-        what = getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
+        untrusted = getattr(cause, "verify_message", "")  # of a certificate
+        what = f"its certificate is not trusted: {untrusted}" if untrusted else getattr(cause, "strerror", None)
+        what = what or str(cause) or type(cause).__name__
         raise FetchError(f"{url}: {what[:200]}") from error

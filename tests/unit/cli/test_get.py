@@ -3,14 +3,16 @@
 import gzip
 import io
 import socket
+import ssl
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+import trustme
 
 from headgate.fetch.pace import Pace
 
@@ -331,6 +333,35 @@ def test_interim_responses_are_skipped(run):
         thread.start()
         assert run(f"http://127.0.0.1:{listening.getsockname()[1]}/") == (0, b"hello\n", "")
         thread.join(10)
+
+
+def test_untrusted_certificate_is_named(run, tmp_path):
+    authority = trustme.CA()
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(tls)
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    with serving() as site, socket.create_server(("127.0.0.1", 0)) as listening:
+        site.answer("/", (200, {}, b"hello\n"))
+        thread = threading.Thread(target=relay, args=(listening, tls, site, 2))
+        thread.start()
+        url = f"https://localhost:{listening.getsockname()[1]}/"
+        untrusted = run(url)
+        assert run(url, "--ca", tmp_path / "ca.pem") == (0, b"hello\n", "")
+        thread.join(10)
+    assert untrusted.code == 1
+    assert untrusted.err.startswith(f"headgate: {url}: its certificate is not trusted: ")
+
+
+def relay(listening, tls, site, count):
+    """Answer so many connections inside TLS with what a site answers."""
+    for _ in range(count):
+        plain, _ = listening.accept()
+        with suppress(ssl.SSLError), tls.wrap_socket(plain, server_side=True) as connection:
+            request = connection.recv(65536)
+            with socket.create_connection(("127.0.0.1", int(site.url.rpartition(":")[2]))) as to_site:
+                to_site.sendall(request)
+                while chunk := to_site.recv(65536):
+                    connection.sendall(chunk)
 
 
 def test_body_that_is_too_slow_is_given_up(run, site, monkeypatch):

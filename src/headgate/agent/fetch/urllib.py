@@ -47,7 +47,7 @@ def fetch_with(opener: OpenerDirector, request: AdviceRequest, *, skipped: type[
         of_proxy = message.host != host and _is_of_proxy(error)
         if of_proxy or isinstance(error, NoContact) or is_local(error):
             raise
-        return collector.broken(str(error) or type(error).__name__)
+        return collector.broken(str(getattr(error, "reason", error)) or type(error).__name__)
 
 
 def _is_of_proxy(error: Exception) -> bool:
