@@ -47,6 +47,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     pytest.skip(sentence)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Run three processes for two cores with `-n auto`: a third of the time, tests wait for programs and timeouts."""
+    return max(1, (os.cpu_count() or 1) * 3 // 2)
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark a test with its folder, and with what it uses."""
     if TESTS in item.path.parents:

@@ -208,6 +208,7 @@ def test_an_unread_request_body_closes_the_connection_after_the_file(run: Callab
     run(check())
 
 
+@pytest.mark.deep
 def test_a_drain_waits_for_downloads_and_not_for_idle_connections(run: Callable, huge: Path) -> None:
     async def check() -> None:
         async with storefront(huge) as gateway, agent_at(gateway, limit=2**24) as agent:

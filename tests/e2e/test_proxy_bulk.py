@@ -137,6 +137,7 @@ async def exchange_in_h2(client: Http2Client, tunnel: Tunnel, total: int, midway
     return received.hexdigest()
 
 
+@pytest.mark.deep
 def test_bulk_in_both_directions_of_a_stream_survives_a_drain(tmp_path: Path) -> None:
     origin = Origin(LESS)
 

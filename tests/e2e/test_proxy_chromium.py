@@ -160,6 +160,7 @@ def test_unreachable_and_forbidden_origins_affect_no_other_origin(tmp_path: Path
         browse(check, tmp_path, *flags)
 
 
+@pytest.mark.deep
 @PROTOCOLS
 def test_the_browser_avoids_a_full_proxy_for_its_retry_after(alpn: str, tmp_path: Path) -> None:
     async def check(browser: Browser, origin: Origin, proxy: Program) -> None:

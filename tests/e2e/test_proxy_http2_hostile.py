@@ -226,6 +226,7 @@ def test_windows_of_one_byte(proxy: Proxy) -> None:
     asyncio.run(bounded(check()))
 
 
+@pytest.mark.deep
 def test_windows_of_no_byte(proxy: Proxy) -> None:
     async def check() -> None:
         async with (

@@ -147,6 +147,7 @@ def test_looked_up_and_refused_names_are_not_cached() -> None:
     assert resolve(made, "www.test:443") == ["93.184.216.34:443"]
 
 
+@pytest.mark.deep
 def test_the_cache_is_limited() -> None:
     made = resolver(Lookup())
     for number in range(3000):
