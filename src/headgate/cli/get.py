@@ -1,4 +1,4 @@
-"""`headgate get`: one polite fetch, which explains what it waited for."""
+"""`headgate get`: fetch one URL politely, and explain each wait."""
 
 import math
 import sys
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headgate.cli.advice.saying import CA, as_json, identity, trusted
+from headgate.cli.advice.options import CA, as_json, identity, trusted
 from headgate.cli.bundle.output import output_target
 from headgate.cli.params import header_option
 from headgate.cli.printing import end_with_no, print_json
@@ -32,28 +32,30 @@ _MIN_REPORTED_WAIT = 0.05
 
 @click.command(short_help="One polite fetch.")
 @click.argument("url", metavar="URL")
-@header_option("A field of the request; repeated: several.")
+@header_option("Request header; repeatable.")
 @identity(default=None)
 @CA
 @click.option(
     "--max-delay",
     type=float,
     metavar="S",
-    help="Wait at most S seconds for advice and holds; 6 for advice and 0 for holds, or 5 with --retry.",
+    help="Maximum wait in seconds for advice and holds.  [default: 6 for advice, 0 for holds; 5 for both with --retry]",
 )
-@click.option("--retry", type=int, metavar="N", default=0, help="Send the request again at most N times.")
-@click.option("-o", "--output", "out", metavar="OUT", default="", help="For the body; else, or as -, standard output.")
-@click.option("--explain", is_flag=True, help="Say on stderr what is asked, answered and waited for, and why.")
-@click.option("--json", "is_json", is_flag=True, help="Print one JSON object; the body goes to OUT alone.")
+@click.option("--retry", type=int, metavar="N", default=0, help="Maximum number of retries.")
+@click.option(
+    "-o", "--output", "out", metavar="OUT", default="", help="Output file for the body.  [default: standard output]"
+)
+@click.option("--explain", is_flag=True, help="Print each request, response and wait on stderr, with the reason.")
+@click.option("--json", "is_json", is_flag=True, help="Print one JSON object; the body is written only to OUT.")
 def get(*, url: str, out: str, explain: bool, is_json: bool, **asked: Any) -> None:
     """Fetch URL as a polite agent does, and print the body.
 
-    With --identity the origin is asked for its traffic advice first, and obeyed. A server that fails or is busy is
-    asked again only with --retry: after a pause of 0.5 to 1 second (1 to 2 after 429), twice as long for each further
-    retry, and not before the time in Retry-After. Where that is more than --max-delay away, it is not made.
-    Redirects are followed, each like a request of its own. Every run starts with no memory.
+    With --identity the origin's traffic advice is fetched first, and obeyed. With --retry a request that is answered
+    with 429, 500, 503 or 509 is sent again: after a pause of 0.5 to 1 second (1 to 2 after 429) that doubles for each
+    further retry, and not before the time in Retry-After. A retry that would wait longer than --max-delay is not sent.
+    Each redirect is followed by the same rules. Nothing is remembered between runs.
 
-    The exit code is 0 for a status below 400, and 1 from 400 up, or when nothing may be sent.
+    The exit code is 0 for a status below 400, and 1 for any other status, or if no request may be sent.
 
     \b
     headgate get https://example.com/ --identity ExampleBot --explain

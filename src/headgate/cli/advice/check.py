@@ -1,4 +1,4 @@
-"""`headgate advice check`: all that is wrong or unwise in the traffic advice that an origin serves."""
+"""`headgate advice check`: print errors and warnings for traffic advice in a file or from an origin."""
 
 import time
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headgate.cli.advice.saying import CA, as_json, document_of, trusted
+from headgate.cli.advice.options import CA, as_json, document_of, trusted
 from headgate.cli.printing import counted, end_with_no, print_json, styled
 from headgate.cli.terminal import harmless
 from headgate.errors import ConfigurationError
@@ -20,17 +20,16 @@ __all__ = ["check"]
 _COLOURS = {"error": "red", "warning": "yellow"}
 
 
-@click.command(short_help="All that is wrong or unwise in what an origin serves.")
+@click.command(short_help="Print errors and warnings for a document or an origin.")
 @click.argument("what", metavar="FILE|-|ORIGIN")
-@click.option("--content-type", metavar="T", help="What FILE is served as; else that is not looked at.")
+@click.option("--content-type", metavar="T", help="Content-Type that FILE is served with; not checked without.")
 @CA
 @click.option("--json", "is_json", is_flag=True, help="Print one JSON object.")
 def check(*, what: str, content_type: str | None, ca: str | None, is_json: bool) -> None:
-    """Find what is wrong or unwise in traffic advice, in a file or as an origin serves it.
+    """Print errors and warnings for traffic advice in a file or from an origin.
 
-    Also printed is what a prefetch proxy that follows the document reads from it, and what the largest deployed one
-    reads, which differs. An argument with :// is an origin. The exit code is 1 where there is
-    anything to find.
+    The output also shows how a prefetch proxy that follows the document reads it, and how the largest deployed proxy
+    does, which differs. An argument that contains :// is an origin. The exit code is 1 if there are findings.
 
     \b
     headgate advice check traffic-advice.json
@@ -70,15 +69,15 @@ def _of_origin(origin: str, tls: Any) -> "Report":
 
     request = advice_request(origin, DEPLOYED)
     if request is None:
-        raise ConfigurationError(f"{harmless(origin)}: only https origins are asked, and this machine's own")
-    # A document behind the wrong media type is looked at too.
+        raise ConfigurationError(f"{harmless(origin)}: advice is fetched only from https origins and from this machine")
+    # A document with the wrong media type is checked too.
     response = fetch_advice(request, tls=tls, wanted=lambda status, _fields: 200 <= status <= 299)
     return lint_response(response, now=time.time(), is_secure=request.url.startswith("https:"))
 
 
 def _print(name: str, report: "Report") -> None:
-    click.echo(f"agents that follow the document: {_told(report.conforming)}")
-    click.echo(f"the largest deployed proxy: {_told(report.deployed)}")
+    click.echo(f"agents that follow the document: {_describe(report.conforming)}")
+    click.echo(f"the largest deployed proxy: {_describe(report.deployed)}")
     for finding in report.findings:
         click.echo(_line(name, finding))
     click.echo(f"{name}: {counted(len(report.findings), 'finding')}", err=True)
@@ -90,7 +89,7 @@ def _line(name: str, finding: "Finding") -> str:
     return f"{name}: {severity}: {harmless(finding.message)} [{finding.code}]"
 
 
-def _told(entry: "AdviceEntry | None") -> str:
+def _describe(entry: "AdviceEntry | None") -> str:
     if entry is None:
         return "no advice"
     return "traffic is disallowed" if entry.disallowed else f"a fraction of {entry.fraction:g}"

@@ -1,11 +1,11 @@
-"""`headgate advice fetch`: what an origin advises an agent, and for how long."""
+"""`headgate advice fetch`: print what an origin advises an agent, and for how long."""
 
 import time
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from headgate.cli.advice.saying import CA, as_json, identity, trusted
+from headgate.cli.advice.options import CA, as_json, identity, trusted
 from headgate.cli.printing import end_with_no, print_json
 from headgate.cli.terminal import harmless
 
@@ -15,30 +15,29 @@ if TYPE_CHECKING:
 __all__ = ["fetch"]
 
 
-@click.command(short_help="What an origin advises an agent, and for how long.")
+@click.command(short_help="Print what an origin advises an agent, and for how long.")
 @click.argument("origin")
 @identity()
 @CA
 @click.option("--json", "is_json", is_flag=True, help="Print one JSON object.")
 def fetch(*, origin: str, identity: "AgentIdentity", ca: str | None, is_json: bool) -> None:
-    """Fetch an origin's traffic advice, with one request, and print what it advises the agent with these names.
+    """Fetch an origin's traffic advice with one request, and print the entry for the agent with these names.
 
-    ORIGIN is a URL, of which the scheme, the host and the port count; without a scheme it is an https origin. Only
-    https origins are asked, and this machine's own. The exit code is 0 where there is advice for the agent, and 1
-    where there is none.
+    ORIGIN is a URL; its path is ignored, and the default scheme is https. Advice is fetched only from https origins and
+    from this machine. The exit code is 0 if there is advice for the agent, and 1 if not.
 
     \b
     headgate advice fetch https://example.com
     headgate advice fetch https://example.com --identity ExampleBot
     headgate advice fetch https://example.com --identity ExampleBot --json | jq .result.fraction
     """
-    told = _fetched(origin if "://" in origin else f"https://{origin}", identity, trusted(ca))
+    found = _fetched(origin if "://" in origin else f"https://{origin}", identity, trusted(ca))
     if is_json:
-        print_json(told)
+        print_json(found)
     else:
-        fresh = "" if told["fresh_for"] is None else f"; ask again in {told['fresh_for']:.0f} s"
-        click.echo(f"{harmless(told['origin'] or origin)}: {harmless(told['reason'])}{fresh}")
-    if not isinstance(told["result"], dict):
+        fresh = "" if found["fresh_for"] is None else f"; ask again in {found['fresh_for']:.0f} s"
+        click.echo(f"{harmless(found['origin'] or origin)}: {harmless(found['reason'])}{fresh}")
+    if not isinstance(found["result"], dict):
         end_with_no()
 
 
@@ -48,13 +47,13 @@ def _fetched(origin: str, identity: "AgentIdentity", tls: Any) -> dict[str, Any]
     from headgate.fetch.fetcher import fetch_advice
     from headgate.http.origin import serialised_origin
 
-    told: dict[str, Any] = {"origin": serialised_origin(origin), "url": None, "result": None, "fresh_for": None}
+    found: dict[str, Any] = {"origin": serialised_origin(origin), "url": None, "result": None, "fresh_for": None}
     request = advice_request(origin, identity)
-    if told["origin"] is None:
-        return {**told, "reason": "not a URL with an origin; expected a form such as https://example.com"}
+    if found["origin"] is None:
+        return {**found, "reason": "not a URL with an origin; expected a form such as https://example.com"}
     if request is None:
-        return {**told, "reason": "only https origins are asked, and this machine's own"}
+        return {**found, "reason": "advice is fetched only from https origins and from this machine"}
     response = fetch_advice(request, tls=tls)
     result, reason = interpret_fully(response, identity)
     seconds = fresh_for(response, result, now=time.time())
-    return {**told, "url": request.url, "result": as_json(result), "fresh_for": seconds, "reason": reason}
+    return {**found, "url": request.url, "result": as_json(result), "fresh_for": seconds, "reason": reason}

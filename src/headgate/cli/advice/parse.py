@@ -1,10 +1,10 @@
-"""`headgate advice parse`: what a document advises an agent."""
+"""`headgate advice parse`: print what a document advises an agent."""
 
 from typing import TYPE_CHECKING
 
 import click
 
-from headgate.cli.advice.saying import as_json, document_of, identity
+from headgate.cli.advice.options import as_json, document_of, identity
 from headgate.cli.printing import print_json
 
 if TYPE_CHECKING:
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 __all__ = ["parse"]
 
 
-@click.command(short_help="What a document advises an agent.")
+@click.command(short_help="Print what a document advises an agent.")
 @click.argument("file", metavar="[FILE|-]", default="-")
 @identity()
 def parse(*, file: str, identity: "AgentIdentity") -> None:
-    """Print what a traffic advice document advises the agent with these names: an entry, or null where that is nothing.
+    """Print the entry of a traffic advice document that applies to the agent with these names, or null if none does.
 
-    The document is read as the standards say: one that is not JSON advises nothing, and is not an error.
+    As the standard requires, a document that is not valid JSON contains no advice and is not an error.
 
     \b
     headgate advice parse traffic-advice.json

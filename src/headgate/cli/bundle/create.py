@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from headgate.cli.advice.saying import identity
+from headgate.cli.advice.options import identity
 from headgate.cli.bundle.convert import print_warnings
-from headgate.cli.bundle.output import OUT, output_target, progress_bar
+from headgate.cli.bundle.output import NEW_OUT, output_target, progress_bar
 from headgate.cli.bundle.source_options import absolute
 from headgate.cli.params import header_option, join_fields
 from headgate.cli.printing import counted, end_with_no, size_of
@@ -87,7 +87,7 @@ class _Codings(click.ParamType[tuple[str, ...]]):
     help="Add variants in these codings: gzip,br,zstd; not in b2.",
 )
 @identity(default=None, purpose="With --urls: ")
-@OUT
+@NEW_OUT
 @click.argument("words", nargs=-1, metavar="")
 def create(
     *,

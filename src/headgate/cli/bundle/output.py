@@ -13,16 +13,15 @@ if TYPE_CHECKING:
     from headgate.bundle.files.atomic_file import Progress, Target
     from headgate.bundle.reading.mi_decoding import DecodedResponse
 
-__all__ = ["OUT", "content_pieces", "output_target", "payload_pieces", "progress_bar"]
+__all__ = ["NEW_OUT", "OUT", "content_pieces", "output_target", "payload_pieces", "progress_bar"]
 
-OUT: Callable[..., Any] = click.option(
-    "-o",
-    "--output",
-    "out",
-    metavar="OUT",
-    required=True,
-    help="Output file, may be FILE itself; - for standard output.",
-)
+
+def _output(help_text: str) -> Callable[..., Any]:
+    return click.option("-o", "--output", "out", metavar="OUT", required=True, help=help_text)
+
+
+NEW_OUT = _output("Output file; - for standard output.")
+OUT = _output("Output file, may be FILE itself; - for standard output.")
 
 _PIECE_SIZE = 1 << 20
 _STEPS = 1_000

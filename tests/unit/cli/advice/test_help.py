@@ -47,7 +47,7 @@ def test_a_command_says_its_flags_and_shows_examples(run, command):
         (["check"], "missing argument"),
         (["check", "example.com"], "example.com: no such file; for an origin pass its URL, https://example.com"),
         (["check", "https://localhost", "--content-type", "a/b"], "--content-type is for a FILE"),
-        (["check", "http://example.com"], "only https origins are asked"),
+        (["check", "http://example.com"], "advice is fetched only from https origins"),
     ],
 )
 def test_wrong_use_is_exit_2(run, words, said):

@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 __all__ = ["CA", "as_json", "document_of", "identity", "trusted"]
 
-_LONGEST = 16 << 20
+_MAX_SIZE = 16 << 20
 _BRAND = "headgate"
-"""The brand name of this program, where it is not given another."""
+"""The brand name of this program, unless another is given."""
 
 
 class _Identity(click.ParamType["AgentIdentity"]):
     name = "identity"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> "AgentIdentity":
-        """Read one name, or names with commas between them."""
+        """Parse one name, or several separated by commas."""
         from headgate.advice import AgentIdentity
         from headgate.advice.identity import EVERY_AGENT
 
@@ -40,22 +40,22 @@ class _Identity(click.ParamType["AgentIdentity"]):
 
 
 def identity(*, default: str | None = "*", purpose: str = "") -> Callable[..., Any]:
-    """Return a command --identity: the names that the agent goes by, and what for, if not for all that it does."""
-    told = "" if default is None and not purpose else " Default: *, every agent."
+    """Return the option --identity: the names of the agent, and their `purpose` if they are not for all requests."""
+    default_text = "" if default is None and not purpose else " Default: *, every agent."
     return click.option(
         "--identity",
         type=_Identity(),
         metavar="NAME",
         default=default,
-        help=f"{purpose}The agent's name, or several, the most specific first and * last: "
-        f"'ExampleProxy,prefetch-proxy,*'.{told}",
+        help=f"{purpose}Agent names, the most specific first and * last, such as "
+        f"'ExampleProxy,prefetch-proxy,*'.{default_text}",
     )
 
 
 CA: Callable[..., Any] = click.option(
-    "--ca", metavar="FILE", help="Trust the authorities in this PEM file instead of the usual ones."
+    "--ca", metavar="FILE", help="CA certificates, PEM, to trust instead of the system's."
 )
-"""The certificate authorities to trust."""
+"""CA certificates to trust."""
 
 
 def as_json(result: "AdviceResult") -> Any:
@@ -66,19 +66,19 @@ def as_json(result: "AdviceResult") -> Any:
 
 
 def document_of(file: str) -> bytes:
-    """Read a document, of a file or of standard input, that may well be longer than what an agent would fetch.
+    """Read a document from a file or standard input; it may be longer than an agent would fetch.
 
-    Raises `ConfigurationError` for a file that cannot be read, and for one without end.
+    Raises `ConfigurationError` for a file that cannot be read or is longer than 16 MiB.
     """
     with unreadable(file), click.open_file(file, "rb") as document:
-        data: bytes = document.read(_LONGEST + 1)
-    if len(data) > _LONGEST:
-        raise ConfigurationError(f"{harmless(file)}: longer than {_LONGEST >> 20} MiB, the limit for traffic advice")
+        data: bytes = document.read(_MAX_SIZE + 1)
+    if len(data) > _MAX_SIZE:
+        raise ConfigurationError(f"{harmless(file)}: longer than {_MAX_SIZE >> 20} MiB, the limit for traffic advice")
     return data
 
 
 def trusted(ca: str | None) -> Any:
-    """Return the TLS context of --ca, and None without one; raises `ConfigurationError` for a file that has none."""
+    """Return the TLS context for --ca, None without it; raises `ConfigurationError` for an invalid file."""
     if ca is None:
         return None
     import ssl
