@@ -12,8 +12,6 @@ from rich.table import Table
 import bench
 from bench.measure import Absent, Row, Void
 
-__all__ = ["main", "names"]
-
 PREFIX = "bench_"
 
 

@@ -16,8 +16,6 @@ from headgate.advice.fetching import AdviceResponse
 from headgate.advice.parsing import parse_advice_bytes
 from headgate.advice.result import AdviceEntry
 
-__all__ = ["run"]
-
 IDENTITY = AgentIdentity.of("ExampleProxy", prefetch_proxy=True)
 DOCUMENT = document([Entry("prefetch-proxy", fraction=0.25), Entry("BadBot", disallow=True), Entry("*")])
 TYPED = [("Content-Type", "application/trafficadvice+json")]

@@ -28,8 +28,6 @@ from headgate.agent import Courtesy, NoContact
 from headgate.agent.httpx import Transport
 from headgate.throttle import Policy, Throttle
 
-__all__ = ["run"]
-
 FAILING = 10_000
 REQUESTS = 50
 PASSES = 50

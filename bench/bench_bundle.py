@@ -22,8 +22,6 @@ from bench.wbn_peer import Wbn, wbn
 from headgate.bundle import Bundle, BundleWriter, open_bundle, parse_metadata
 from headgate.errors import ResponseError
 
-__all__ = ["run"]
-
 WARM_UP = 8
 MEGABYTE = 1e6
 

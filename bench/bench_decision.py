@@ -24,8 +24,6 @@ from bench.measure import Absent, Row, compare, verify
 from headgate.limit import Accounting, Domain, Gatekeeper, Master, Rule
 from headgate.release import Status
 
-__all__ = ["run"]
-
 BURST = 100
 IDENTIFIERS = [f"10.0.{number // 250}.{number % 250}" for number in range(1_000)]
 

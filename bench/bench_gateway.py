@@ -27,8 +27,6 @@ from bench.browser_load import CONNECTIONS, load, write_script
 from bench.measure import Absent, Row, verify
 from tests import servers
 
-__all__ = ["run"]
-
 BODY = "0123456789" * 13 + "\n"
 SECONDS = 2
 LOOPS = ("uvloop", "asyncio")

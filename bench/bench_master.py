@@ -13,8 +13,6 @@ from bench.bus_load import DOMAIN, MESSAGES, NOW, accountings
 from bench.measure import Row, compare, verify
 from headgate.limit import Master
 
-__all__ = ["run"]
-
 _PATIENCE = 120.0
 
 

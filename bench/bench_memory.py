@@ -11,8 +11,6 @@ import sys
 from bench.histories import BURST, IDENTIFIERS
 from bench.measure import Row, verify
 
-__all__ = ["run"]
-
 
 def each(entries: int, how: str) -> float:
     """Give the bytes for each identifier with so many entries, measured this way."""

@@ -33,8 +33,6 @@ from bench.browser_load import CONNECTIONS, Result, load, write_script
 from bench.measure import Absent, Row, verify
 from bench.middleware_app import ADDRESS
 
-__all__ = ["run"]
-
 ROOT = Path(__file__).resolve().parent.parent
 PAIRS_A_ROUND = 5
 IDENTIFIERS = 1_000

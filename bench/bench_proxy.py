@@ -25,8 +25,6 @@ from bench.bulk_target import LONGEST_HASHED, digest
 from bench.measure import Absent, Comparison, Row, compare, verify
 from tests import servers
 
-__all__ = ["run"]
-
 PROTOCOLS = ("http/1.1", "h2")
 PEER = "nghttpx before squid"
 BYTES = 1 << 29

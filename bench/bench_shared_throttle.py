@@ -23,8 +23,6 @@ from bench.measure import Comparison, Row, compare, verify
 from headgate.agent import SharedThrottle
 from headgate.throttle import Policy, Throttle
 
-__all__ = ["run"]
-
 FAILING = 10_000
 POLICY = Policy(num_errors_to_ignore=0)
 OTHER = "https://other.example/x"

@@ -16,8 +16,6 @@ from bench.measure import Row, verify
 from headgate.release import ASAP
 from headgate.throttle import Policy, Throttle
 
-__all__ = ["run"]
-
 FIELDS = {
     "Date": "Fri, 21 Nov 2025 00:02:00 GMT",
     "Server": "nginx",

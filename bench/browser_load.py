@@ -10,8 +10,6 @@ from pathlib import Path
 
 from bench.measure import verify
 
-__all__ = ["CONNECTIONS", "HEAD", "Result", "load", "write_script"]
-
 CONNECTIONS = 32
 """Kept connections, each with one request at a time."""
 

@@ -9,8 +9,6 @@ import signal
 import socket
 import sys
 
-__all__ = ["BLOCK", "LONGEST_HASHED", "digest", "main"]
-
 BLOCK = b"".join(hashlib.sha256(number.to_bytes(4)).digest() for number in range(1 << 15))
 """A mebibyte, of which all that is sent is made."""
 LONGEST_HASHED = 1 << 26

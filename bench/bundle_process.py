@@ -11,8 +11,6 @@ import time
 from pathlib import Path
 from statistics import median
 
-__all__ = ["create", "read"]
-
 
 def peak() -> int:
     """Give the most bytes of this process that were ever in memory, as the system counts them."""

@@ -11,8 +11,6 @@ from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
-__all__ = ["LARGE", "SMALL", "Site", "make_site", "read_site"]
-
 KINDS = {
     "js": "text/javascript; charset=utf-8",
     "css": "text/css; charset=utf-8",

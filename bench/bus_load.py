@@ -16,8 +16,6 @@ from headgate.limit.wire import encode_accounting
 from headgate.link.batch import MAX_RECORDS, batch_topic, encode_batch, to_record
 from headgate.release import Status
 
-__all__ = ["DOMAIN", "MESSAGES", "NOW", "accountings", "stream"]
-
 DOMAIN = Domain("api", (Rule(60, 60_000, 100),))
 NOW = 1_700_000_100.0
 """When all of it arrives: a fixed instant, so that every release can be foretold."""

@@ -14,8 +14,6 @@ from bench.bus_load import DOMAIN, MESSAGES, NOW
 from headgate.limit import Master
 from headgate.link import MasterLink
 
-__all__ = ["main"]
-
 
 def bare() -> None:
     """The peer: a loop over `recv_multipart` without any logic."""

@@ -5,8 +5,6 @@ import resource
 import sys
 from typing import cast
 
-__all__ = ["main"]
-
 
 class Echo(asyncio.Protocol):
     """One connection."""

@@ -12,8 +12,6 @@ from pathlib import Path
 from headgate.limit import Domain, Master, Rule
 from headgate.release import Status
 
-__all__ = ["BURST", "IDENTIFIERS"]
-
 BURST = 10
 IDENTIFIERS = 175_000  # the table that finds them has just grown: the worst moment
 NOW = 1_700_000_000.0

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 import h2.connection
 import h2.settings
 
-__all__ = ["Http2Tunnel"]
-
 WIDEST = (1 << 31) - 1
 PAYLOAD = 1 << 14
 MOST_AT_ONCE = 16 * PAYLOAD

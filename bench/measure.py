@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
-__all__ = ["Absent", "Comparison", "Row", "Void", "compare", "verify"]
-
 
 class Void(Exception):
     """A benchmark's own result was wrong, so its times mean nothing."""

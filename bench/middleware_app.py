@@ -29,18 +29,6 @@ from headgate.limit import Domain, Gatekeeper, Master, Rule
 from headgate.link import GatekeeperLink, MasterLink
 from headgate.origin.asgi import App, GatekeeperMiddleware, Receive, Scope, Send
 
-__all__ = [
-    "ADDRESS",
-    "DOMAIN",
-    "limited_raw",
-    "limited_starlette",
-    "main",
-    "raw",
-    "rejecting",
-    "rejecting_with_limits",
-    "starlette",
-]
-
 ADDRESS = "HEADGATE_BENCH_MASTER"
 """The environment variable with the master's address, for the limited application."""
 

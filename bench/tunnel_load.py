@@ -25,8 +25,6 @@ from typing import Protocol
 from bench.bulk_target import BLOCK, LONGEST_HASHED
 from bench.http2_tunnel import Http2Tunnel
 
-__all__ = ["main"]
-
 CLIENTS = 8
 WORD = b"hello\n"
 TWICE = memoryview(BLOCK + BLOCK)

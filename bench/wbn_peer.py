@@ -11,8 +11,6 @@ from typing import Any
 from bench.measure import Absent
 from tests import servers
 
-__all__ = ["Wbn", "wbn"]
-
 SCRIPT = Path(__file__).with_suffix(".mjs")
 PATIENCE = 600.0  # seconds for all that is asked of it, far more than it takes
 

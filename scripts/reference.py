@@ -25,8 +25,6 @@ from headgate.proxy.counters import Counts
 from headgate.runtime.prefetch_proxy.metrics import proxy_metrics
 from headgate.runtime.prefetch_proxy.state import ProxyState
 
-__all__ = ["PAGES", "main"]
-
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 _NOTE = "This page is generated: change the code, then run `make reference`.\n"
 _WIDTH = 100

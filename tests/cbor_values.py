@@ -3,8 +3,6 @@
 import struct
 from typing import Any
 
-__all__ = ["decode"]
-
 _FLOATS = {25: ">e", 26: ">f", 27: ">d"}
 
 

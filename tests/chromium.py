@@ -20,8 +20,6 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from tests.servers import find_program
 
-__all__ = ["Browser", "Outcome", "Page", "chromium", "remaining"]
-
 PATIENCE = 15.0  # seconds for what takes a fraction of one; only ever reached by a failing test
 FLAGS = (
     "--headless",

@@ -11,8 +11,6 @@ from re import _constants as op  # type: ignore[attr-defined] # the parse tree h
 from re import _parser as parser  # type: ignore[attr-defined] # same
 from typing import Any
 
-__all__ = ["METHODS", "CountingPattern", "TooManySteps", "below", "characters"]
-
 METHODS = ("match", "fullmatch", "search", "findall", "finditer", "sub", "split")
 
 _Continue = Callable[[int], int]

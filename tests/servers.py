@@ -16,21 +16,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = [
-    "NODE_MODULES",
-    "Server",
-    "find_program",
-    "free_port",
-    "is_present",
-    "nghttpx",
-    "nginx",
-    "redis",
-    "squid",
-    "started",
-    "tinyproxy",
-    "wait_for",
-]
-
 ROOT = Path(__file__).resolve().parent.parent
 NODE_MODULES = ROOT / ".servers" / "node" / "node_modules"
 PATIENCE = 10.0  # seconds that a server may take to listen, or to stop; only ever reached by a failing test

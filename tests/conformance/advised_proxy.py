@@ -21,8 +21,6 @@ from headgate.proxy.admission.resolver import Resolver
 from headgate.proxy.admission.tunnel_slots import TunnelSlots, create_slots
 from headgate.proxy.connect import AcceptedConnect, ConnectRequest
 
-__all__ = ["AdvisedProxy", "Origin", "advising", "run"]
-
 AUTHORITY = trustme.CA()
 NAMES = ("www.example.org", "other.example.org")
 HERE = ip_address("127.0.0.1")

@@ -5,8 +5,6 @@ from typing import NamedTuple
 
 from headgate.throttle import Throttle
 
-__all__ = ["Second", "overload"]
-
 URL = "http://www.example.com/x"
 START = 1_763_683_200.0
 

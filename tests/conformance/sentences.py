@@ -17,8 +17,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Sentence", "kept", "known", "quoted", "sentences"]
-
 _BREAK = re.compile(r"\n+\S[^\n]*\[Page \d+\]\n+Internet-Draft[^\n]*\n+")
 _NAMED = r"Status of this Memo|Copyright Notice|Abstract|Acknowledgment"
 _LEFT_OUT = r"Table of Contents|Author's Address|Index|References|Normative References|Informative References"

@@ -18,8 +18,6 @@ import psutil
 from tests.e2e.programs import PATIENCE
 from tests.e2e.proxied import Client, Proxy, origin_running, proxy
 
-__all__ = ["GROWTH", "Besieged", "Crowd", "address", "besieged"]
-
 GROWTH = 96 << 20
 """Bytes that no attack makes the process grow by."""
 POUR, SILENT, HELLO = b"p", b"s", b"\x16"

@@ -5,8 +5,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-__all__ = ["Proxy", "proxying"]
-
 
 class Proxy:
     """Where it listens, and what it was asked."""

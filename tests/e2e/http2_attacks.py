@@ -21,8 +21,6 @@ from hyperframe.frame import (
     WindowUpdateFrame,
 )
 
-__all__ = ["ATTACKS", "PREFACE", "Attack", "connect"]
-
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 WIDEST = (1 << 31) - 1
 PROTOCOL_ERROR, FLOW_CONTROL_ERROR, STREAM_CLOSED, FRAME_SIZE_ERROR, ENHANCE_YOUR_CALM = 1, 3, 5, 6, 11

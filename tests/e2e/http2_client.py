@@ -28,8 +28,6 @@ from headgate.proxy.server import TunnelServer
 from tests.e2e.scripted import PATIENCE
 from tests.e2e.tunnels import Deciding, proxy_running, trusting
 
-__all__ = ["PREFACE", "WIDEST", "Http2Client", "Tunnel", "bounded", "http2_at", "http2_running"]
-
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 WIDEST = (1 << 31) - 1
 

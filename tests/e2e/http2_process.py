@@ -11,8 +11,6 @@ from headgate.proxy.refusal import Refusal
 from headgate.proxy.server import TunnelServer
 from headgate.proxy.services import Timeouts
 
-__all__ = ["main"]
-
 
 async def decide(asked: ConnectRequest) -> AcceptedConnect | RefusedConnect:
     """Take as long as a decision takes, and dial."""

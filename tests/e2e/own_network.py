@@ -27,8 +27,6 @@ from tests.e2e.http2_client import http2_at
 from tests.e2e.programs import PATIENCE, Program, headgate
 from tests.e2e.proxied import Answer, Client
 
-__all__ = ["OWN_IPV6", "is_permitted", "seen"]
-
 UNSHARE = ("unshare", "--map-root-user", "--net", "--mount")
 NAME_SERVER = "127.0.0.53"
 OURS = ip_network("127.77.0.0/16")

@@ -18,20 +18,6 @@ import trustme
 
 from tests.e2e.programs import Program, headgate
 
-__all__ = [
-    "ADVICE",
-    "NAMES",
-    "Answer",
-    "Asked",
-    "Hold",
-    "Origin",
-    "ScriptedProxy",
-    "listening",
-    "origin_running",
-    "prefetch_proxy",
-    "scripted_proxy",
-]
-
 NAMES = ("*.example.com", "*.example.net", "*.example.org", "localhost", "127.0.0.1")
 ADVICE = "/.well-known/traffic-advice"
 

@@ -15,8 +15,6 @@ import trustme
 
 from tests.e2e.programs import PATIENCE, headgate
 
-__all__ = ["Answer", "Client", "Origin", "origin_running", "proxy", "sources"]
-
 ADVICE = "application/trafficadvice+json"
 NAMES = ("*.example.com", "*.example.net", "*.example.org", "localhost", "127.0.0.1")
 

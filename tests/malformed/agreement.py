@@ -9,8 +9,6 @@ from tests.malformed import drivers
 from tests.malformed.drivers import Read, Refusal
 from tests.malformed.parts import data, trailer
 
-__all__ = ["BLOCK", "check_agreement", "locations"]
-
 BLOCK = data("🖋📦".encode())
 """The magic of an integrity block, which `open_bundle` steps over."""
 

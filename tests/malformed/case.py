@@ -7,8 +7,6 @@ from typing import Literal
 
 from tests.malformed.parts import PRIMARY, Bundle
 
-__all__ = ["Case", "accepted", "either", "named", "refused"]
-
 Expected = Literal["ok", "format", "version", "response", "either"]
 
 

@@ -15,19 +15,6 @@ from headgate.bundle.model import Metadata, Profile
 from headgate.bundle.reading.stream import EndEvent, ErrorEvent, HeadEvent, MetadataEvent, PayloadEvent, read_stream
 from headgate.errors import BundleError, ResponseError
 
-__all__ = [
-    "Answer",
-    "Read",
-    "Refusal",
-    "behind",
-    "from_bytes",
-    "from_end",
-    "from_file",
-    "from_path",
-    "from_stream",
-    "pieces",
-]
-
 Keys = tuple[str, str | None]
 
 

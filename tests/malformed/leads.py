@@ -6,8 +6,6 @@ from dataclasses import replace
 from tests.malformed.case import Case, accepted, either, refused
 from tests.malformed.parts import PRIMARY, Bundle, array, b2, data, draft01, head, text, trailer, uint
 
-__all__ = ["lead_cases"]
-
 GOOD = Bundle()
 LENGTHS = GOOD.at("lengths head")
 MOST = (1 << 64) - 1

@@ -5,30 +5,6 @@ The builder checks nothing, and shares no code with headgate.
 
 from dataclasses import dataclass, field, replace
 
-__all__ = [
-    "HEADERS",
-    "LOCATIONS",
-    "MANIFEST",
-    "PRIMARY",
-    "RESPONSES",
-    "Bundle",
-    "array",
-    "b2",
-    "data",
-    "draft01",
-    "entry",
-    "head",
-    "header_map",
-    "index",
-    "nested",
-    "pairs",
-    "response",
-    "sharing",
-    "text",
-    "trailer",
-    "uint",
-]
-
 PRIMARY = "https://test.example.com/"
 MANIFEST = "https://test.example.com/manifest"
 ORDER = ("critical", "index", "manifest", "primary", "signatures")

@@ -19,8 +19,6 @@ from tests.malformed.parts import (
     uint,
 )
 
-__all__ = ["response_cases"]
-
 GOOD = Bundle()
 MOST = (1 << 64) - 1
 PLAIN = {b":status": b"200", b"content-type": b"text/plain"}

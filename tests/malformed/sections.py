@@ -21,8 +21,6 @@ from tests.malformed.parts import (
     uint,
 )
 
-__all__ = ["section_cases"]
-
 GOOD = Bundle()
 MOST = (1 << 64) - 1
 FIRST, SECOND = LOCATIONS

@@ -21,8 +21,6 @@ from tests.malformed.parts import (
     uint,
 )
 
-__all__ = ["spot_cases"]
-
 GOOD = Bundle()
 UINT, BYTES, TEXT, ARRAY, MAP = 0, 2, 3, 4, 5
 NO_UTF8 = {

@@ -9,8 +9,6 @@ from headgate.advice.fetching import AdviceRequest
 from headgate.advice.result import UNREACHABLE, AdviceEntry, AdviceResult
 from headgate.release import ASAP
 
-__all__ = ["Advice", "Answer", "Fetch", "Wait"]
-
 
 class Advice(msgspec.Struct, frozen=True):
     """What is known of the advice of one origin."""

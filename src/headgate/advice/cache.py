@@ -19,8 +19,6 @@ from headgate.errors import ConfigurationError
 from headgate.http.origin import serialised_origin
 from headgate.release import ASAP, NEVER
 
-__all__ = ["MAX_ORIGINS", "AdviceCache"]
-
 MAX_ORIGINS: Final = 10_000
 """Origins that are known at most, unless more are allowed."""
 

@@ -11,8 +11,6 @@ from typing import Final
 from headgate.advice.fetching import MAX_BODY_BYTES, NETWORK_ERROR, AdviceResponse, needs_body
 from headgate.http.fields import Pairs, lines_of
 
-__all__ = ["ResponseCollector"]
-
 _GZIP: Final = 16 + zlib.MAX_WBITS  # what zlib calls the format with gzip's head and trailer
 
 

@@ -11,8 +11,6 @@ from headgate.advice.identity import AgentIdentity
 from headgate.advice.json import BOM, parse_json
 from headgate.advice.result import AdviceEntry
 
-__all__ = ["DEPLOYED", "EARLY_ACCESS", "first_match", "read_as_deployed"]
-
 DEPLOYED: Final = AgentIdentity.of("Chrome Privacy Preserving Prefetch Proxy", prefetch_proxy=True)
 """Its identity."""
 

@@ -11,8 +11,6 @@ from typing import Final
 
 from headgate.advice.result import AdviceEntry
 
-__all__ = ["DRAW_PERIOD", "permits", "sticky_draw"]
-
 DRAW_PERIOD: Final = 600.0
 """Seconds for which a sticky draw is the same."""
 

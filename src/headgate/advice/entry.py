@@ -6,8 +6,6 @@ import msgspec
 
 from headgate.errors import ConfigurationError
 
-__all__ = ["Entry"]
-
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What one kind of agent is advised; raises `ConfigurationError` when a field cannot be meant."""

@@ -18,11 +18,6 @@ from headgate.http.fields import Pairs, lines_of
 from headgate.http.media_type import extract_essence
 from headgate.http.origin import is_potentially_trustworthy, serialised_origin
 
-__all__ = [
-    "MAX_BODY_BYTES", "NETWORK_ERROR", "TIMEOUT", "AdviceRequest", "AdviceResponse", "Interpretation",
-    "advice_request", "interpret", "interpret_fully", "needs_body", "too_late", "traffic_advice_url",
-]  # fmt: skip
-
 MAX_BODY_BYTES: Final = 512 * 1024
 """Of a body, behind its content coding. One that is longer did not arrive whole."""
 

@@ -13,16 +13,6 @@ from headgate.http.freshness import Freshness, freshness
 from headgate.http.retry_after import retry_after
 from headgate.release import ASAP
 
-__all__ = [
-    "DEFAULT_FRESHNESS",
-    "MIN_FRESHNESS",
-    "MAX_FRESHNESS",
-    "UNREACHABLE_FOR",
-    "clamped",
-    "fresh_for",
-    "retry_release",
-]
-
 MIN_FRESHNESS: Final = 600.0
 """Seconds that a result other than `UNREACHABLE` stays fresh, whatever its response says: "10 minutes is suggested"."""
 

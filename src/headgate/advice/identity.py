@@ -5,8 +5,6 @@ from typing import Final, Self
 
 from headgate.errors import ConfigurationError
 
-__all__ = ["EVERY_AGENT", "PREFETCH_PROXY", "AgentIdentity"]
-
 PREFETCH_PROXY: Final = "prefetch-proxy"
 """What a proxy server that serves nothing but prefetch traffic is also called (section 4, item 2)."""
 

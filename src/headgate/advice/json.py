@@ -8,8 +8,6 @@ import json
 import re
 from typing import Any, Final, NoReturn
 
-__all__ = ["BOM", "MAX_DEPTH", "decode_utf8", "parse_json"]
-
 MAX_DEPTH: Final = 128
 """How deep lists and maps may be nested. JavaScript has none such; a traffic advice document is two deep."""
 

@@ -6,8 +6,6 @@ from headgate.advice.identity import AgentIdentity
 from headgate.advice.json import decode_utf8, parse_json
 from headgate.advice.result import AdviceEntry
 
-__all__ = ["parse_advice", "parse_advice_bytes"]
-
 
 def parse_advice(text: str, identity: Iterable[str]) -> AdviceEntry | None:
     """Return the entry of the document that is for the agent of this `identity`; None where there is none.

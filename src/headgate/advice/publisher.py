@@ -8,8 +8,6 @@ import msgspec
 from headgate.advice.entry import Entry
 from headgate.errors import ConfigurationError
 
-__all__ = ["document"]
-
 
 def document(entries: Iterable[Entry]) -> bytes:
     """Write `entries` as the JSON list agents read, in UTF-8, leaving out what is the default.

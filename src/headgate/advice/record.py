@@ -18,8 +18,6 @@ from headgate.advice.result import UNREACHABLE
 from headgate.advice.stored import MAX_STALENESS, Stored
 from headgate.release import ASAP
 
-__all__ = ["REPORT_TIMEOUT", "OriginRecord"]
-
 REPORT_TIMEOUT: Final = TIMEOUT + 1.0
 """Seconds that a report on a fetch is waited for. Without one by then, the fetch counts as abandoned: every fetch ends
 within `TIMEOUT`, so it is the reporter that is missing, which is not the origin's fault."""

@@ -2,8 +2,6 @@
 
 from typing import Final
 
-__all__ = ["MEDIA_TYPE", "PATH"]
-
 PATH: Final = "/.well-known/traffic-advice"
 """Where agents ask for it, on every origin (section 10.1)."""
 

@@ -5,8 +5,6 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-__all__ = ["UNREACHABLE", "AdviceEntry", "AdviceResult", "Unreachable", "result_to_json"]
-
 
 class AdviceEntry(msgspec.Struct, frozen=True):
     """A traffic advice entry: what an origin advises the agent that read it.

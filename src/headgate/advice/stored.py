@@ -15,8 +15,6 @@ from headgate.http.date import parse_http_date
 from headgate.http.fields import Pairs, lines_of
 from headgate.http.freshness import freshness
 
-__all__ = ["MAX_STALENESS", "Stored"]
-
 MAX_STALENESS: Final = MAX_FRESHNESS
 """Seconds that advice is kept once it is no longer fresh."""
 

@@ -36,10 +36,6 @@ from headgate.release import ASAP, Status, judge
 from headgate.throttle.fields import Headers, pairs_of
 from headgate.throttle.target import Target
 
-__all__ = [
-    "REDIRECTS", "TRANSITIONS", "Attempt", "Event", "Phase", "advice_holder", "carried_over", "redirect_target",
-]  # fmt: skip
-
 _REPEATABLE: Final = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 

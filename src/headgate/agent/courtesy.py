@@ -27,7 +27,6 @@ from headgate.throttle import Explanation, Policy, Throttle
 if TYPE_CHECKING:
     from ssl import SSLContext  # which takes longer to import than all of this
 
-__all__ = ["Courtesy"]
 
 _INTERACTIVE: Final[ContextVar[bool]] = ContextVar("headgate_interactive", default=False)
 

@@ -2,8 +2,6 @@
 
 from typing import NamedTuple
 
-__all__ = ["Hold", "Retry"]
-
 
 class Hold(NamedTuple):
     """A request is held: it waits, or `NoContact` is raised. Instants are seconds since 1970."""

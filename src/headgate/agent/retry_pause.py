@@ -7,8 +7,6 @@ just said that it has too much.
 
 from typing import Final
 
-__all__ = ["TOO_MANY_REQUESTS", "retry_pause"]
-
 TOO_MANY_REQUESTS: Final = 429
 
 _FIRST: Final = 0.5

@@ -24,8 +24,6 @@ from headgate.throttle import Explanation, Throttle
 from headgate.throttle.fields import Headers
 from headgate.throttle.target import Target
 
-__all__ = ["CourtesyState", "Holder", "Settings"]
-
 _FORK_TIMEOUT: Final = 5.0
 """Seconds that a fork waits for a request that uses the throttle; more only where the thread that forks holds it."""
 

@@ -8,8 +8,6 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Final, Protocol
 
-__all__ = ["FetchWait", "Pause", "Wait", "in_asyncio"]
-
 _LONGEST: Final = 3600.0
 """Seconds slept at once: what is longer is slept piece by piece, and looked at anew in between."""
 

@@ -10,8 +10,6 @@ from headgate.bundle.format.metadata import metadata_parser
 from headgate.bundle.model import Exchange, Metadata, Profile, Version
 from headgate.bundle.reading.reader import Bundle
 
-__all__ = ["create_bundle", "open_bundle", "parse_metadata"]
-
 
 def open_bundle(
     source: Source, *, profile: Profile = "strict", from_end: bool = False, base_url: str | None = None

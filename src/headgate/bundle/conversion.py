@@ -27,8 +27,6 @@ from headgate.bundle.writing.url_rules import UrlRules
 from headgate.errors import ConfigurationError, HeadgateError
 from headgate.http.url import parse_url, resolve, without_fragment
 
-__all__ = ["convert", "rebase"]
-
 _ORIGIN: Final = re.compile(r"([a-z][a-z0-9+.\-]*://[^/?#@]+)(?![^/?#])")
 _ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:|//")
 """The beginning of a reference with an origin or a host."""

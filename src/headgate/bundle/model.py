@@ -12,24 +12,6 @@ from msgspec import Struct, field
 from headgate.bundle.variants import Axis, parse_key, parse_variants, variant_keys
 from headgate.errors import ResponseError
 
-__all__ = [
-    "NOSNIFF",
-    "Exchange",
-    "Headers",
-    "Location",
-    "Metadata",
-    "Payload",
-    "Profile",
-    "Response",
-    "ResponseHead",
-    "Section",
-    "StoredExchange",
-    "VariantLocations",
-    "VariantSet",
-    "Version",
-    "VouchedSubset",
-]
-
 Profile: TypeAlias = Literal["strict", "compat"]
 """strict is the document; compat takes what the published tools write."""
 

@@ -13,8 +13,6 @@ from typing import Final, TypeAlias
 
 from headgate.http.accept import parse_weights
 
-__all__ = ["MECHANISMS", "Sorter"]
-
 Sorter: TypeAlias = Callable[[Sequence[str]], list[str]]
 
 _NOWHERE: Final = -1

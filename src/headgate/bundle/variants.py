@@ -15,21 +15,6 @@ from msgspec import Struct
 from headgate.bundle.negotiation import MECHANISMS, Sorter
 from headgate.errors import ConfigurationError
 
-__all__ = [
-    "MAX_KEYS",
-    "MAX_TOTAL_KEYS",
-    "MAX_KEY_TEXT",
-    "Axis",
-    "count_keys",
-    "measure_keys",
-    "parse_key",
-    "parse_variants",
-    "select_key",
-    "variant_keys",
-    "write_key",
-    "write_variants",
-]
-
 MAX_KEYS: Final = 10_000
 """Variant keys that one URL may have here."""
 

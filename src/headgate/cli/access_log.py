@@ -24,11 +24,6 @@ import msgspec
 
 from headgate.errors import ConfigurationError
 
-__all__ = [
-    "FORMATS", "MAX_LINE_SIZE", "Malformed", "Parser", "Readable", "Request", "batches", "decompressed", "lines",
-    "open_log", "parser",
-]  # fmt: skip
-
 FORMATS = ("auto", "combined", "jsonl")
 """The formats by name; auto detects the format of each line, and combined includes Common."""
 

@@ -12,7 +12,6 @@ from headgate.errors import ConfigurationError
 if TYPE_CHECKING:
     from headgate.config import Configuration
 
-__all__ = ["CONFIG", "DEFAULT_FILE", "config", "configuration"]
 
 DEFAULT_FILE = "headgate.toml"
 """The file that is read by default, if it is in the working directory."""

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from headgate.bundle.files.atomic_file import Output
     from headgate.cli.polite_fetch import Reply
 
-__all__ = ["get"]
 
 _MIN_REPORTED_WAIT = 0.05
 """Seconds of waiting that are worth reporting."""

@@ -14,8 +14,6 @@ from headgate.errors import ConfigurationError
 if TYPE_CHECKING:
     from headgate.config import Configuration
 
-__all__ = ["MasterOptions", "master"]
-
 
 def _parse_domain(text: str) -> tuple[str, tuple[str, ...]]:
     """Parse NAME=RULE[;RULE…]; a name may contain '=', a rule cannot."""

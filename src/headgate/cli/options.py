@@ -16,8 +16,6 @@ from headgate.config.schema import field_docs
 from headgate.config.section import Format, Section
 from headgate.errors import ConfigurationError
 
-__all__ = ["config_option", "config_options", "given"]
-
 _FIRST_SENTENCE = re.compile(r".*?[.](?=\s|$)", re.DOTALL)
 _LARGE = 2**53
 

@@ -8,8 +8,6 @@ import click
 
 from headgate.errors import ConfigurationError
 
-__all__ = ["ADDRESS", "RULE", "SECONDS", "Parsed", "header_option", "join_fields", "number"]
-
 T = TypeVar("T")
 
 

@@ -26,7 +26,6 @@ from headgate.http.origin import serialised_origin
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-__all__ = ["MAX_REDIRECTS", "PoliteFetch", "Reply"]
 
 MAX_REDIRECTS: Final = 20
 

@@ -11,18 +11,6 @@ import click
 from headgate.cli.terminal import harmless
 from headgate.errors import ConfigurationError
 
-__all__ = [
-    "counted",
-    "end_with_no",
-    "json_line",
-    "print_bytes",
-    "print_in_batches",
-    "print_json",
-    "size_of",
-    "styled",
-    "unreadable",
-]
-
 _BATCH_SIZE: Final = 16 * 1024
 _UNITS = ("kB", "MB", "GB", "TB", "PB", "EB")
 

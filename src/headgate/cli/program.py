@@ -23,7 +23,6 @@ from headgate.errors import ConfigurationError, HeadgateError, LinkError
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-__all__ = ["Program", "main", "program"]
 
 _COMMANDS = {
     "serve": "Run a gate: a reverse proxy that limits the requests that reach an origin.",

@@ -15,8 +15,6 @@ from headgate.config import Address, check
 from headgate.config.proxy import Proxy
 from headgate.errors import ConfigurationError
 
-__all__ = ["ProxyOptions", "proxy", "require_listener"]
-
 _PROTOCOLS: Final = ("h2", "http/1.1")
 _LISTENERS: Final[dict[str, dict[str, Any]]] = {
     "cert": {"self_signed": False, "plaintext": False},

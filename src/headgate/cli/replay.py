@@ -22,8 +22,6 @@ from headgate.limit import Domain, Rule
 from headgate.limit.history import ALGORITHMS, AlgorithmName
 from headgate.limit.offline import OfflineGate
 
-__all__ = ["HeldIdentifier", "Replay", "Report", "replay"]
-
 _UNITS = 1_000
 """Units of time per second of a replayed log."""
 _DIGITS = 3

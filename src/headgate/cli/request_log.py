@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from headgate.cli.access_log import MAX_LINE_SIZE, Malformed, Parser
 from headgate.cli.terminal import harmless, sayable
 
-__all__ = ["RequestLog"]
-
 _BATCH = 512
 """Lines that are parsed at once; if one of them must be parsed alone, all are."""
 _SHOWN = 80

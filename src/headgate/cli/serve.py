@@ -15,7 +15,6 @@ from headgate.errors import ConfigurationError
 if TYPE_CHECKING:
     from headgate.config import Configuration
 
-__all__ = ["ServeOptions", "serve"]
 
 _GATE_KEYS = ("origin", "listen", "admin", "identify", "max_delay", "master", "accounting", "workers")
 

@@ -6,8 +6,6 @@ from contextlib import contextmanager
 
 import click
 
-__all__ = ["Advance", "harmless", "progress", "sayable", "shortened"]
-
 Advance = Callable[[int], None]
 """Advances a progress bar by an amount."""
 

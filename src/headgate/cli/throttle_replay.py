@@ -20,8 +20,6 @@ from headgate.cli.terminal import harmless
 from headgate.errors import ConfigurationError
 from headgate.throttle import Policy, Throttle
 
-__all__ = ["check_flags", "flags", "replay_throttle"]
-
 _POLICIES: Final = {"draft": Policy, "chromium": Policy.chromium}
 _OF_RULES: Final = frozenset({"rules", "algorithm", "max_delay", "form", "field"})
 _OF_THROTTLE: Final = frozenset({"policy", "jitter", "draw"})

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from headgate.token import Key
     from headgate.token.key import Algorithm
 
-__all__ = ["token"]
 
 _KEY_FILE: Final = "key.json"
 _DEFAULT_TTL: Final = 600

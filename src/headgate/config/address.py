@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 from headgate.errors import ConfigurationError
 
-__all__ = ["Address", "is_host"]
-
 _TEXT = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%a-z]+\]|[^\s:\[\]/@?#]*):(?P<port>[0-9]{1,5})")
 
 

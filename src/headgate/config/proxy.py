@@ -7,8 +7,6 @@ from msgspec import Meta
 from headgate.config.section import Count, File, Format, Listen, ListenOrNone, Loop, Seconds, SecondsOrZero, Section
 from headgate.limit import Rule
 
-__all__ = ["Proxy"]
-
 _Port = Annotated[int, Meta(ge=1, le=65_535)]
 _Limit = Annotated[int, Meta(ge=1, le=10_000_000)]
 _Host = Annotated[str, Format("HOST")]

@@ -15,8 +15,6 @@ from headgate.config.tree import Configuration
 from headgate.config.validation import check, convert
 from headgate.errors import ConfigurationError
 
-__all__ = ["parse", "read"]
-
 
 def read(path: str | Path) -> Configuration:
     """Read the file at `path`; raises `ConfigurationError`, which names the file."""

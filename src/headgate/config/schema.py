@@ -10,8 +10,6 @@ import msgspec
 
 from headgate.config.tree import Configuration
 
-__all__ = ["field_docs", "schema"]
-
 
 def schema() -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of `headgate.toml`."""

@@ -13,19 +13,6 @@ from msgspec import Meta, Struct
 from headgate.config.address import Address
 from headgate.limit import Rule
 
-__all__ = [
-    "Count",
-    "File",
-    "Format",
-    "Listen",
-    "ListenOrNone",
-    "Loop",
-    "RuleText",
-    "Seconds",
-    "SecondsOrZero",
-    "Section",
-]
-
 _RULE = r"^\s*[0-9]+\s*(/|[pP][eE][rR])\s*[0-9]*\s*[A-Za-z]+(\s*[bB][uU][rR][sS][tT]\s*[0-9]+)?\s*$"
 
 

@@ -15,8 +15,6 @@ from headgate.config.section import Format
 from headgate.config.tree import Configuration
 from headgate.errors import ConfigurationError
 
-__all__ = ["check", "convert"]
-
 _LOCATION = re.compile(r" - at `\$\.?(?P<path>.*)`$")
 _TYPE_NAMES = {
     "`int`": "a whole number",

@@ -8,8 +8,6 @@ import msgspec
 from headgate.config.schema import field_docs
 from headgate.config.tree import Configuration
 
-__all__ = ["show"]
-
 
 def show(tree: Configuration) -> str:
     """Write `tree` as a whole file: every key with its value, below its documentation."""

@@ -10,8 +10,6 @@ from contextvars import copy_context
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-__all__ = ["CallThread"]
-
 _Result = TypeVar("_Result")
 
 

@@ -25,8 +25,6 @@ from headgate.fetch.local_errors import is_local
 from headgate.http.fields import Pairs
 from headgate.http.origin import is_localhost
 
-__all__ = ["MAX_HEAD_SIZE", "PROTOCOL", "default_context", "Streams", "exchange", "fetch", "fetch_advice"]
-
 PROTOCOL: Final = "http/1.1"
 """The protocol that is spoken, by its name in TLS (ALPN)."""
 

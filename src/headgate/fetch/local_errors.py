@@ -10,8 +10,6 @@ import socket
 from collections.abc import Iterator
 from typing import Final
 
-__all__ = ["is_local", "is_refused_by_proxy"]
-
 _refused = re.compile(r"(?:\A|Tunnel connection failed: )([1-9][0-9]{2})\b").search
 
 _ERRNOS: Final = frozenset(

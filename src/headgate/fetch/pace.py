@@ -8,8 +8,6 @@ from headgate import __version__
 from headgate.errors import FetchError
 from headgate.fetch.call_thread import CallThread
 
-__all__ = ["MIN_RATE", "TIMEOUT", "USER_AGENT", "Pace"]
-
 TIMEOUT: Final = 30.0
 """Seconds without a byte after which a server is given up; a slow one is given up so long after `MIN_RATE` allows."""
 

@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-__all__ = ["negotiate", "parse_weights", "quality"]
-
 
 def parse_weights(field: bytes) -> dict[bytes, float]:
     """Return the weight of each member of a list, by the member in lower case, in the field's order.

@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 from headgate.http.date import parse_http_date
 
-__all__ = ["ENTITY_TAG", "Outcome", "Validators", "evaluate"]
-
 ENTITY_TAG = re.compile(rb'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*+"')
 """9110 8.8.3: an entity tag."""
 

@@ -4,8 +4,6 @@ import calendar
 import re
 from typing import Final
 
-__all__ = ["parse_http_date"]
-
 _MONTHS = (b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec")
 _MONTH = rb"(?P<month>" + b"|".join(_MONTHS) + rb")"
 _DAYS = (b"Monday", b"Tuesday", b"Wednesday", b"Thursday", b"Friday", b"Saturday", b"Sunday")

@@ -8,18 +8,6 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final, TypeAlias
 
-__all__ = [
-    "MAX_INTEGER",
-    "TOKEN",
-    "Pairs",
-    "is_token",
-    "lines_of",
-    "parameter",
-    "sf_integer",
-    "sf_string",
-    "split_list",
-]
-
 Pairs: TypeAlias = Sequence[tuple[str, str]]
 """The fields of a message in their order, names in any case; a repeated field has one pair for each line."""
 

@@ -8,8 +8,6 @@ from typing import Final, NamedTuple
 from headgate.http.date import parse_http_date
 from headgate.http.fields import Pairs, lines_of, split_list
 
-__all__ = ["MAX_SECONDS", "Freshness", "delta_seconds", "freshness"]
-
 MAX_SECONDS: Final = 1 << 31
 """Greater numbers of seconds count as this one (RFC 9111, section 1.2.2)."""
 

@@ -9,8 +9,6 @@ from collections.abc import Iterable
 
 from headgate.http.fields import TOKEN, split_list
 
-__all__ = ["extract_essence", "parse_essence"]
-
 _mime_type = re.compile(rf"[\t\n\r ]*+({TOKEN}/{TOKEN})[\t\n\r ]*+(?:;|\Z)").match
 
 

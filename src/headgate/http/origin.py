@@ -4,8 +4,6 @@ import re
 
 import can_ada
 
-__all__ = ["host_of", "is_localhost", "is_potentially_trustworthy", "serialised_origin"]
-
 _origin = re.compile(r"([a-z]++)://(\[[0-9a-f:]++\]|[^:]++)(?::[0-9]++)?").fullmatch
 _loopback = re.compile(r"127\.[0-9]++\.[0-9]++\.[0-9]++|\[::1\]").fullmatch
 

@@ -7,8 +7,6 @@ from headgate.http.date import parse_http_date
 from headgate.http.fields import MAX_INTEGER
 from headgate.release import ASAP, advance
 
-__all__ = ["retry_after", "whole_seconds"]
-
 _ROUNDING_ERROR: Final = 1e-6
 """Seconds that are ignored when rounding up: more than the error of a float near 1.7e9, whose steps are 2.4e-7."""
 

@@ -10,8 +10,6 @@ from typing import Final
 
 import can_ada
 
-__all__ = ["has_credentials", "has_fragment", "is_normal", "normal", "parse_url", "resolve", "without_fragment"]
-
 _LABEL: Final = r"(?!xn-)[a-z][a-z0-9-]*+"
 _LEFT_ALONE: Final = r"A-Za-z0-9!$&()*+,\-:;=@_~"
 

@@ -8,8 +8,6 @@ import msgspec
 
 from headgate.release import Status
 
-__all__ = ["Accounting", "DelayUntil", "Totals"]
-
 
 class Accounting(msgspec.Struct, frozen=True, gc=False):
     """The verdict on one request (smockron.txt, Accounting Socket)."""

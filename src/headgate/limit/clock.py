@@ -9,8 +9,6 @@ import math
 
 from headgate.release import ASAP
 
-__all__ = ["TOLERANCE", "SteadyClock"]
-
 TOLERANCE = 2.0
 """Seconds that a reading may be earlier than the previous one: a thread may wait for a lock after reading the clock,
 and NTP makes small corrections. A larger difference means that the clock was set back."""

@@ -12,8 +12,6 @@ from headgate.errors import ConfigurationError
 from headgate.limit.history import ALGORITHMS, AlgorithmName
 from headgate.limit.rule import Rule
 
-__all__ = ["Domain", "Mode"]
-
 Mode = Literal["enforce", "shadow", "off"]
 
 _MODES: tuple[Mode, ...] = ("enforce", "shadow", "off")

@@ -17,8 +17,6 @@ from headgate.limit.slots import DelaySlots
 from headgate.limit.table import SHARDS, Table, Tables
 from headgate.release import ASAP, NEVER, Status, advance, judge
 
-__all__ = ["MAX_HOLD", "Account", "Gatekeeper", "longest_hold", "spacing"]
-
 # Bound once: an attribute of an Enum costs a fifth of a decision.
 _ACCEPTED, _DELAYED, _REJECTED = Status.ACCEPTED, Status.DELAYED, Status.REJECTED
 

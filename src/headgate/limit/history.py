@@ -18,8 +18,6 @@ from typing import Literal, Protocol
 from headgate.limit.rule import Rule, round_down
 from headgate.release import ASAP, advance
 
-__all__ = ["ALGORITHMS", "PUBLISHED", "Algorithm", "AlgorithmName", "Gcra", "Log", "Smockron", "new_history"]
-
 AlgorithmName = Literal["log", "gcra", "smockron"]
 
 PUBLISHED = 0

@@ -16,8 +16,6 @@ from headgate.limit.history import ALGORITHMS, PUBLISHED, new_history
 from headgate.limit.table import SHARDS, Table, Tables
 from headgate.release import ASAP, Status
 
-__all__ = ["Master"]
-
 _ACCEPTED, _REJECTED = Status.ACCEPTED, Status.REJECTED
 
 _MAX_CLOCK_LEAD = 1.0

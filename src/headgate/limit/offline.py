@@ -12,8 +12,6 @@ from headgate.limit.history import ALGORITHMS, AlgorithmName, new_history
 from headgate.limit.rule import Rule
 from headgate.release import ASAP
 
-__all__ = ["OfflineGate", "Verdicts"]
-
 
 class Verdicts(NamedTuple):
     """The number of delayed and rejected requests, and the longest delay in the unit of the times."""

@@ -12,8 +12,6 @@ from fractions import Fraction
 from headgate.errors import RuleError
 from headgate.release import ASAP
 
-__all__ = ["Rule", "round_down"]
-
 _MILLISECONDS = {"ms": 1, "s": 1_000, "sec": 1_000, "second": 1_000, "min": 60_000, "minute": 60_000}
 _MILLISECONDS |= {"h": 3_600_000, "hour": 3_600_000, "d": 86_400_000, "day": 86_400_000}
 _PLURALS = {"secs": "sec", "seconds": "second", "mins": "min", "minutes": "minute", "hours": "hour", "days": "day"}

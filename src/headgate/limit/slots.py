@@ -6,8 +6,6 @@ the shell, or earlier if the client disconnects (docs/decisions/0004-delay-slots
 
 from heapq import heappop, heappush
 
-__all__ = ["DelaySlots"]
-
 
 class DelaySlots:
     """Counts the slots in use by release time; all times are of one clock."""

@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 from typing import Generic, TypeVar
 
-__all__ = ["EXAMINED_AT_ONCE", "BATCH_SIZE", "SHARDS", "Table", "Tables"]
-
 SHARDS = 251
 """Dictionaries in a table; with a million entries each copies 4,000 when it grows.
 

@@ -12,19 +12,6 @@ from headgate.errors import WireError
 from headgate.limit.accounting import Accounting, DelayUntil
 from headgate.release import Status
 
-__all__ = [
-    "MAX_CONTROL_FRAME",
-    "STATUSES",
-    "decode_accounting",
-    "decode_control",
-    "domain_of",
-    "encode_accounting",
-    "encode_control",
-    "from_milliseconds",
-    "to_milliseconds",
-    "topic",
-]
-
 MAX_CONTROL_FRAME = 255
 """Maximum bytes of a frame in a control message: an existing gatekeeper does not read longer ones."""
 

@@ -17,8 +17,6 @@ from headgate.link.frames import split_messages
 from headgate.link.sockets import NOBLOCK, Socket
 from headgate.release import Status
 
-__all__ = ["AccountingReceiver", "domains_by_frame"]
-
 _DELAYED = Status.DELAYED
 _MAX_FRAMES = 64
 _MAX_DIGITS = 15

@@ -11,8 +11,6 @@ from typing import NamedTuple
 from headgate.config.address import is_host
 from headgate.errors import ConfigurationError
 
-__all__ = ["DEFAULT_PORT", "Endpoints", "endpoints"]
-
 DEFAULT_PORT = 10004
 """Default port for accounting; control uses the next port."""
 

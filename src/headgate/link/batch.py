@@ -16,18 +16,6 @@ from headgate.limit.accounting import Accounting
 from headgate.limit.wire import to_milliseconds, topic
 from headgate.release import Status
 
-__all__ = [
-    "BATCH",
-    "MAX_LOGINFO_SIZE",
-    "MAX_RECORDS",
-    "STATUS_OF",
-    "AccountingRecord",
-    "batch_topic",
-    "decode_batch",
-    "encode_batch",
-    "to_record",
-]
-
 BATCH = b"\0headgate.batch.1\0"
 """The prefix of every batch topic. No domain has it, since "domains should not contain nulls in their names"."""
 

@@ -18,8 +18,6 @@ from headgate.link.counters import MasterCounters
 from headgate.link.sockets import NOBLOCK, SNDMORE, Socket
 from headgate.release import NEVER
 
-__all__ = ["RESEND_EVERY", "ControlPublisher"]
-
 RESEND_EVERY = 0.1
 """Seconds between two transmissions of all holds of a domain."""
 

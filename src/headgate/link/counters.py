@@ -2,8 +2,6 @@
 
 import msgspec
 
-__all__ = ["GatekeeperCounters", "MasterCounters"]
-
 
 class MasterCounters(msgspec.Struct):
     """Counters of a master since its start."""

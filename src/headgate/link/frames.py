@@ -11,8 +11,6 @@ from collections.abc import Container, Iterator, Sequence
 from headgate.limit.wire import STATUSES
 from headgate.link.batch import BATCH
 
-__all__ = ["split_messages"]
-
 
 def split_messages(run: Sequence[bytes], topics: Container[bytes], *, whole: int = 1) -> Iterator[Sequence[bytes]]:
     """Split a run of frames into messages; the first `whole` frames belong to one message.

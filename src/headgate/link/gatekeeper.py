@@ -24,8 +24,6 @@ from headgate.link.counters import GatekeeperCounters
 from headgate.link.sockets import NOBLOCK, SNDMORE, close_sockets, connect_pair, file_descriptor, open_socket
 from headgate.link.subscriptions import AccountingMode, Subscriptions
 
-__all__ = ["GatekeeperLink", "ControlHandler"]
-
 _BATCH_DELAY = 0.005
 """Seconds that the first verdict of a batch waits for more."""
 _MAX_MESSAGES = 256

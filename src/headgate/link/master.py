@@ -19,8 +19,6 @@ from headgate.link.control_publisher import ControlPublisher
 from headgate.link.counters import MasterCounters
 from headgate.link.sockets import bind_pair, close_sockets, file_descriptor, open_socket
 
-__all__ = ["MasterLink"]
-
 _QUEUE = 10_000
 _MAX_ACCOUNTING_SIZE = 256 * 1024
 _MAX_SUBSCRIPTION_SIZE = 1_024

@@ -15,17 +15,6 @@ import zmq
 from headgate.errors import LinkError
 from headgate.link.address import Endpoints, endpoints
 
-__all__ = [
-    "NOBLOCK",
-    "SNDMORE",
-    "Socket",
-    "bind_pair",
-    "close_sockets",
-    "connect_pair",
-    "file_descriptor",
-    "open_socket",
-]
-
 Socket = zmq.Socket[bytes]
 
 # Plain integers: pyzmq takes four times as long to read its own enumerations.

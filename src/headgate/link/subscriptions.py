@@ -12,8 +12,6 @@ from headgate.errors import ConfigurationError
 from headgate.limit.wire import topic
 from headgate.link.batch import BATCH, batch_topic
 
-__all__ = ["AccountingMode", "Encoding", "Subscriptions"]
-
 AccountingMode = Literal["auto", "frames", "batch"]
 """How a gatekeeper sends its accounting: always in one encoding, or in one that all subscribers can read."""
 

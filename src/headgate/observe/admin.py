@@ -23,8 +23,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headgate.observe.metrics import Collect, Metrics
 
-__all__ = ["ReadState", "Readiness", "admin_application"]
-
 _State = TypeVar("_State")
 _State_co = TypeVar("_State_co", covariant=True)
 

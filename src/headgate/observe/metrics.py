@@ -14,8 +14,6 @@ from prometheus_client.registry import Collector
 
 from headgate.observe.state import State
 
-__all__ = ["Collect", "Metrics", "gate_metrics"]
-
 _State = TypeVar("_State")
 
 Collect: TypeAlias = Callable[[_State], Iterable[Metric]]

@@ -10,8 +10,6 @@ from heapq import nlargest
 
 import msgspec
 
-__all__ = ["DomainState", "HeldIdentifier", "State", "identifier_digest", "identifier_text", "merge_states"]
-
 _MOST_HELD = 10
 _DIGITS = 16
 

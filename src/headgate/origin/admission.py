@@ -13,8 +13,6 @@ from headgate.origin.identify import Header, Identify, parse_identify, short_ide
 from headgate.origin.request_info import RequestInfo
 from headgate.origin.routes import Routes
 
-__all__ = ["FORGET_INTERVAL", "RequestAdapter", "forget", "make_classifier"]
-
 FORGET_INTERVAL = 1.0
 """Seconds between two times that a middleware lets its gatekeeper forget what is over."""
 

@@ -13,8 +13,6 @@ from typing import Protocol, Self
 
 import msgspec
 
-__all__ = ["BodySource", "FileSlice", "FileState", "OpenFile", "file_state"]
-
 
 class FileState(msgspec.Struct, frozen=True):
     """What distinguishes two states of the file at one path."""

@@ -8,8 +8,6 @@ there. Nothing here raises, whatever the input, and everything takes time linear
 import re
 from collections.abc import Iterator
 
-__all__ = ["MAX_VALUE_SIZE", "address_in", "forwarded_hops", "x_forwarded_for_hops"]
-
 MAX_VALUE_SIZE = 8192
 """Bytes of a field value that are read: about a hundred hops. A longer value is treated as malformed."""
 

@@ -16,8 +16,6 @@ from headgate.http import is_token
 from headgate.origin.forwarded import forwarded_hops, x_forwarded_for_hops
 from headgate.origin.request_info import RequestInfo
 
-__all__ = ["UNKNOWN", "Header", "Identify", "client_address", "header", "parse_identify", "short_identifier"]
-
 UNKNOWN = b"unknown"
 """The identifier of a peer without an address: a unix socket, or an unknown one (the word of RFC 7239)."""
 

@@ -15,8 +15,6 @@ from headgate.limit import Accounting, Domain, Gatekeeper
 from headgate.origin.response import Response, document, prefers_problem, remembered, to_text
 from headgate.release import NEVER
 
-__all__ = ["Rejections", "ratelimit", "ratelimit_policy"]
-
 _STATUSES = (503, 429)
 _QUOTA_EXCEEDED = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 """The problem type of a request that exceeds a policy (the draft, section 5.1)."""

@@ -7,8 +7,6 @@ from collections.abc import Iterable
 
 import msgspec
 
-__all__ = ["RequestInfo", "field_value"]
-
 
 class RequestInfo(msgspec.Struct):
     """A request's head: bytes as they came, field names in lower case."""

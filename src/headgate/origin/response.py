@@ -9,8 +9,6 @@ import msgspec
 from headgate.http import negotiate, quality
 from headgate.origin.file_slice import BodySource
 
-__all__ = ["PROBLEM", "Response", "document", "prefers_problem", "problem", "remembered", "to_text"]
-
 PROBLEM = b"application/problem+json"
 _TEXT = b"text/plain"
 _JSON = b"application/json"

@@ -14,8 +14,6 @@ from headgate.errors import ConfigurationError
 from headgate.http import is_token
 from headgate.origin.request_info import RequestInfo
 
-__all__ = ["Route", "Routes", "plain_path"]
-
 _Test = Callable[[RequestInfo], bool]
 
 _HOST = re.compile(r"[^\s/?#@\\,]+")

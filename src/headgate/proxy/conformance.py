@@ -9,8 +9,6 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from headgate.config.proxy import Proxy
 
-__all__ = ["Requirement", "conforms", "requirements"]
-
 Level: TypeAlias = Literal["MUST", "STEP", "SHOULD", "RECOMMENDED"]
 """The level of a requirement; STEP is one of the steps of the draft's protocol."""
 

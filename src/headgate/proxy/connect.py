@@ -13,17 +13,6 @@ from typing import Final, Literal
 
 import msgspec
 
-__all__ = [
-    "AcceptedConnect",
-    "CloseReason",
-    "ConnectRequest",
-    "Decide",
-    "EarlyReason",
-    "RefuseEarly",
-    "RefusedConnect",
-    "TunnelLimits",
-]
-
 CloseReason = Literal[
     "ended", "client_gone", "target_gone", "idle", "max_seconds", "max_bytes", "byte_ratio", "drained"
 ]

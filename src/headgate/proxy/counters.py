@@ -8,8 +8,6 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["ACCEPTED", "Counts", "OriginCounts", "merged", "add_count"]
-
 ACCEPTED: Final = "accepted"
 """The result of an accepted CONNECT; a refused one has its reason."""
 

@@ -11,8 +11,6 @@ from typing import Final
 
 from headgate.errors import ConfigurationError
 
-__all__ = ["MEDIA_TYPE", "MAX_SIZE", "check_geofeed"]
-
 MEDIA_TYPE: Final = "text/csv; charset=utf-8"
 """Media type of a geofeed."""
 

@@ -11,8 +11,6 @@ from headgate.proxy.net.poller import READ, WRITE
 from headgate.proxy.net.sockets import reset
 from headgate.proxy.services import Services
 
-__all__ = ["Handshake"]
-
 _HANDSHAKE_RECORD: Final = b"\x16"
 """First byte of the first record of TLS (RFC 8446, section 5.1)."""
 

@@ -23,8 +23,6 @@ from headgate.proxy.connect import CloseReason, ConnectRequest
 from headgate.proxy.counters import ACCEPTED, Counts
 from headgate.proxy.refusal import Refusal
 
-__all__ = ["DecisionLog", "LogWriter", "TrafficSummary"]
-
 _MAX_QUEUED: Final = 1000
 """Lines queued for the reader of stderr."""
 _MAX_DETAIL_SIZE: Final = 1024

@@ -5,8 +5,6 @@ Its message is built once, however many clients read it.
 
 from typing import Final
 
-__all__ = ["Page"]
-
 
 class Page:
     """A body and its media type."""

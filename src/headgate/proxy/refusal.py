@@ -14,18 +14,6 @@ from headgate.errors import HeadgateError
 from headgate.http import sf_string, whole_seconds
 from headgate.proxy.connect import RefusedConnect
 
-__all__ = [
-    "DEFAULT_RETRY_AFTER",
-    "EXHAUSTED",
-    "REFUSALS",
-    "SPECIFIC_ERRORS",
-    "ProxyErrorType",
-    "Reason",
-    "Refusal",
-    "RefusalRule",
-    "Retry",
-]
-
 # fmt: off
 Reason: TypeAlias = Literal[
     "advice_disallowed", "advice_fraction", "advice_unreachable", "port", "host", "address", "name", "dial_refused",

@@ -26,8 +26,6 @@ from headgate.proxy.page import Page
 from headgate.proxy.services import Connection, ConnectionFactory, Timeouts
 from headgate.proxy.tunnel import Tunnels
 
-__all__ = ["DEFAULT_CLIENT_CONNECTIONS", "TunnelServer"]
-
 DEFAULT_CLIENT_CONNECTIONS: Final = 256
 """Connections of one client at once, unless another limit is given."""
 

@@ -11,8 +11,6 @@ from headgate.proxy.net.loop_state import LoopState
 from headgate.proxy.net.poller import Pollable
 from headgate.proxy.page import Page
 
-__all__ = ["Connection", "ConnectionFactory", "Services", "Timeouts"]
-
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     """How many seconds to wait for a client."""

@@ -20,8 +20,6 @@ from headgate.proxy.net.loop_state import COPY_SIZE, MAX_BUFFERED, TLS_RECORD_SI
 from headgate.proxy.net.poller import READ, WRITE
 from headgate.proxy.net.sockets import WOULD_BLOCK, reset
 
-__all__ = ["Tunnel", "TunnelEnd", "Tunnels"]
-
 _SMALL_COPY_SIZE: Final = 1 << 14
 """Bytes copied at once while too much is buffered in all tunnels together."""
 

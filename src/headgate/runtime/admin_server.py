@@ -15,7 +15,6 @@ from headgate.runtime.stderr import write_line
 if TYPE_CHECKING:
     from headgate.observe.admin import ReadState
 
-__all__ = ["start_admin"]
 
 _MAX_CONNECTIONS: Final = 64
 _CONNECTION_TIMEOUT: Final = 10.0

@@ -14,8 +14,6 @@ from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-__all__ = ["AsgiLimits", "AsgiServer"]
-
 _MAX_SPACES: Final = 256
 _MANY_SPACES: Final = re.compile(rb"[ \t]{%d}" % _MAX_SPACES)
 _REJECTION: Final = b"HTTP/1.1 %s\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"

@@ -4,8 +4,6 @@ from typing import Any
 
 from headgate.runtime.stderr import write_line
 
-__all__ = ["Backend"]
-
 
 class Backend:
     """One backend, driven by a `Server`. The defaults are those of a backend that has nothing to do."""

@@ -19,8 +19,6 @@ from headgate.runtime.lifecycle import Lifecycle, Server, run_server
 from headgate.runtime.listen import listen_error
 from headgate.runtime.stderr import write_line
 
-__all__ = ["run_bundle_server"]
-
 _CHECK_INTERVAL: Final = 1.0
 _DRAIN_TIMEOUT: Final = 30.0
 _UNUSED_ORIGIN: Final = "http://127.0.0.1:9"

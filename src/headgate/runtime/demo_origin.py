@@ -9,8 +9,6 @@ from starlette.types import Receive, Scope, Send
 from headgate.config import Address, Configuration, DomainSection, Gate
 from headgate.runtime.asgi_server import AsgiServer
 
-__all__ = ["DemoOrigin", "demo_banner", "demo_configuration"]
-
 _PAGE = """\
 <!doctype html>
 <meta charset="utf-8">

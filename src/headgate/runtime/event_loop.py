@@ -9,8 +9,6 @@ from typing import Any
 from headgate.config.tree import Loop
 from headgate.errors import MissingExtra
 
-__all__ = ["run"]
-
 
 def run(main: Callable[[], Coroutine[Any, Any, int]], *, loop: Loop = "auto") -> int:
     """Run the coroutine that `main` returns; `auto` is uvloop where it is installed, else asyncio's own loop.

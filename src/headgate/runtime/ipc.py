@@ -10,8 +10,6 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-__all__ = ["Channel", "Configure", "Ready", "Shutdown", "StartFailed", "StateQuery", "StateReport"]
-
 _MAX_MESSAGE_SIZE: Final = 16 << 20
 _LENGTH_SIZE: Final = 4
 

@@ -17,8 +17,6 @@ from headgate.runtime.backend import Backend
 from headgate.runtime.event_loop import run
 from headgate.runtime.stderr import write_line
 
-__all__ = ["Event", "Lifecycle", "Phase", "Server", "run_server"]
-
 
 class Phase(Enum):
     """Where a server is in its life."""

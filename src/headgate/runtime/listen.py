@@ -10,8 +10,6 @@ from typing import Any, Final
 from headgate.config import Address
 from headgate.errors import ConfigurationError
 
-__all__ = ["listen_error", "reserve_addresses"]
-
 _MISSING_FAMILY: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
 

@@ -15,8 +15,6 @@ from headgate.link import MasterLink
 from headgate.runtime.gate.build import log_warnings
 from headgate.runtime.lifecycle import Lifecycle, Server, run_server
 
-__all__ = ["read_counts", "run_master"]
-
 _REPORT_INTERVAL: Final = 1.0
 
 ReadConfiguration = Callable[[], tuple[Configuration, str | None]]

@@ -2,8 +2,6 @@
 
 import sys
 
-__all__ = ["write_line"]
-
 
 def write_line(text: str) -> None:
     """Write one line to stderr at once; a closed stderr is ignored."""

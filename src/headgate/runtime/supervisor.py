@@ -19,8 +19,6 @@ from headgate.errors import ConfigurationError
 from headgate.runtime.ipc import Channel, Ready, Shutdown, StartFailed, StateQuery, StateReport
 from headgate.runtime.stderr import write_line
 
-__all__ = ["Supervisor", "WorkerProcess", "WorkerSpec"]
-
 _MIN_RESTART_PAUSE: Final = 0.1
 _MAX_RESTART_PAUSE: Final = 10.0
 _STABLE_AFTER: Final = 10.0

@@ -19,8 +19,6 @@ from headgate.runtime.event_loop import run
 from headgate.runtime.ipc import Channel, Configure, Ready, Shutdown, StartFailed, StateQuery, StateReport
 from headgate.runtime.lifecycle import Lifecycle, Server
 
-__all__ = ["Send", "run_worker"]
-
 _ORPHAN_DRAIN: Final = 5.0
 """Seconds that requests under way get when the supervisor is gone."""
 

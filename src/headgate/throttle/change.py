@@ -14,11 +14,6 @@ from headgate.release import ASAP, advance
 from headgate.throttle.entry import TARGET, Entry, Key
 from headgate.throttle.policy import Policy
 
-__all__ = [
-    "Change", "Cleared", "ClockSetBack", "Declared", "Dropped", "OptedOut", "Outcome", "Response", "RetryTokens",
-    "applied",
-]  # fmt: skip
-
 
 class Change(Protocol):
     """One change to the entry under one key."""

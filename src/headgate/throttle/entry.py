@@ -10,8 +10,6 @@ import msgspec
 from headgate.release import ASAP, advance
 from headgate.throttle.policy import Policy
 
-__all__ = ["BUCKET", "BUDGET", "KINDS", "OPT_OUT", "TARGET", "Entry", "Key"]
-
 KINDS: Final = range(4)
 TARGET, BUCKET, OPT_OUT, BUDGET = KINDS
 """A target; a bucket of an origin's targets; a host that opted out; an origin whose retry budget was charged."""

@@ -6,8 +6,6 @@ import msgspec
 
 from headgate.release import ASAP, NEVER
 
-__all__ = ["Explanation", "Reason"]
-
 Reason: TypeAlias = Literal["free", "backoff", "retry-after", "opted out", "localhost", "user gesture", "no target"]
 """What decides: nothing holds the URL; its backoff or its `Retry-After` does; or whatever lets it through is named."""
 

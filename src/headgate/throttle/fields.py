@@ -8,8 +8,6 @@ from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
-__all__ = ["Headers", "ThrottleFields", "pairs_of", "parse_fields"]
-
 _Pairs: TypeAlias = Iterable[tuple[str, str]] | Iterable[tuple[bytes, bytes]]
 
 

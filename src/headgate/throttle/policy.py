@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from headgate.errors import ConfigurationError
 
-__all__ = ["Policy"]
-
 _DURATIONS = ("initial_backoff", "maximum_backoff", "entry_lifetime")
 
 

@@ -16,8 +16,6 @@ from headgate.throttle.entry import BUCKET, BUDGET, KINDS, OPT_OUT, TARGET, Entr
 from headgate.throttle.policy import Policy
 from headgate.throttle.target import Target, path_matches
 
-__all__ = ["MAX_BUCKETS", "Counters", "MemoryStore", "Store"]
-
 MAX_BUCKETS: Final = 64
 """Of one origin."""
 _LOOKS: Final = 2

@@ -12,8 +12,6 @@ import msgspec
 
 from headgate.http.url import normal
 
-__all__ = ["MAX_BUCKET_PATH", "MAX_ORIGIN", "MAX_PATH", "Target", "parse_target", "path_matches"]
-
 MAX_ORIGIN: Final = 300
 """Characters of an origin: more than a scheme, the longest name in DNS and a port."""
 MAX_PATH: Final = 1024

@@ -22,8 +22,6 @@ from headgate.throttle.policy import Policy
 from headgate.throttle.store import MemoryStore, Store
 from headgate.throttle.target import MAX_BUCKET_PATH, Target, parse_target, path_matches
 
-__all__ = ["GESTURE", "UNCOUNTED", "Throttle"]
-
 GESTURE: Final = 3.5
 """Seconds after a user gesture in which nothing is held (section 4).
 

@@ -11,8 +11,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from headgate.errors import ConfigurationError
 from headgate.token.key import DEFAULT_MAX_TTL, Jwk, encode_base64url, key_id_of
 
-__all__ = ["Ed25519Key"]
-
 
 class Ed25519Key:
     """A public key, and its private key if known."""

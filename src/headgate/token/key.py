@@ -11,19 +11,6 @@ from typing import Final, Literal, Protocol, TypeAlias
 
 from headgate.errors import ConfigurationError
 
-__all__ = [
-    "DEFAULT_MAX_TTL",
-    "KEY_ID_SIZE",
-    "MIN_SECRET_SIZE",
-    "Algorithm",
-    "HmacKey",
-    "Jwk",
-    "Key",
-    "decode_base64url",
-    "encode_base64url",
-    "key_id_of",
-]
-
 Algorithm: TypeAlias = Literal["hmac-sha256", "ed25519"]
 
 Jwk: TypeAlias = dict[str, str | int]

@@ -25,7 +25,6 @@ from headgate.token.key import (
 if TYPE_CHECKING:
     from headgate.token.ed25519 import Ed25519Key
 
-__all__ = ["MAX_KEY_FILE_SIZE", "MAX_TTL", "new_key", "read_keys", "write_keys"]
 
 MAX_TTL: Final = 7 * 86_400
 """Largest `max_ttl` of a key in seconds: proxies must remember each used token until it expires."""

@@ -10,8 +10,6 @@ from typing import Final, Literal
 from headgate.token.key import KEY_ID_SIZE
 from headgate.token.signed_token import TOKEN_ID_SIZE, Valid
 
-__all__ = ["MAX_TOKENS", "ReplayTable", "table_size"]
-
 MAX_TOKENS: Final = 200_000
 """Default number of tokens remembered at a time: 13 MB, of which the system allocates only the pages in use."""
 

@@ -14,8 +14,6 @@ from headgate.http.url import has_credentials, parse_url
 from headgate.token.key import Key
 from headgate.token.signed_token import mint, target_origin
 
-__all__ = ["script_text", "speculation_rules"]
-
 _ANONYMOUS: Final = "anonymous-client-ip-when-cross-origin"
 _SITE_PROXY: Final = ("use-referrer-provided-prefetch-proxy", "prefetch-proxy-authorization-tokens")
 

@@ -17,23 +17,6 @@ from headgate.errors import ConfigurationError
 from headgate.http.origin import serialised_origin
 from headgate.token.key import Key, decode_base64url, encode_base64url
 
-__all__ = [
-    "MAX_CLOCK_DIFFERENCE",
-    "MAX_TOKEN_LENGTH",
-    "TOKEN_ID_SIZE",
-    "Checker",
-    "Reason",
-    "TokenHeader",
-    "Valid",
-    "bearer_token",
-    "decode_token",
-    "encode_token",
-    "has_bound_form",
-    "mint",
-    "signed_message",
-    "target_origin",
-]
-
 Reason: TypeAlias = Literal["token_missing", "token_invalid", "token_expired", "token_replayed", "tokens"]
 """Why a token is refused. The first four concern the token; "tokens" means that the proxy cannot determine whether the
 token was used before."""

@@ -6,8 +6,6 @@ from headgate.proxy.connect import Decide, RefusedConnect
 from headgate.proxy.net.loop_state import LoopState
 from headgate.proxy.services import Timeouts
 
-__all__ = ["StubPoller", "StubServices", "StubSocket"]
-
 
 class StubSocket:
     """A socket with `received` to be read, that takes `capacity` bytes, and raises `error`."""

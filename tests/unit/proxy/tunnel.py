@@ -11,8 +11,6 @@ from headgate.proxy.net.loop_state import LoopState
 from headgate.proxy.net.poller import READ, Pollable
 from headgate.proxy.tunnel import Tunnel, Tunnels
 
-__all__ = ["Polled", "Tunnelled", "tunnelled"]
-
 
 class Polled:
     """Remembers what is wanted of which descriptor."""

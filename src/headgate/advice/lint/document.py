@@ -8,8 +8,6 @@ from headgate.advice.deployed import DEPLOYED, EARLY_ACCESS, first_match
 from headgate.advice.json import decode_utf8, parse_json
 from headgate.advice.lint.finding import Finding, finding, kind, quoted
 
-__all__ = ["in_document"]
-
 _MEMBERS: Final = ("user_agent", "disallow", "fraction", EARLY_ACCESS)
 _LIKENESS: Final = 0.75
 _LONGEST_MEMBER: Final = 40

@@ -6,8 +6,6 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from headgate.advice.result import AdviceEntry
 
-__all__ = ["SEVERITIES", "Finding", "Report", "Severity", "finding", "kind", "quoted"]
-
 Severity: TypeAlias = Literal["error", "warning"]
 
 SEVERITIES: Final[Mapping[str, Severity]] = MappingProxyType({

@@ -18,8 +18,6 @@ from headgate.http.fields import Pairs, lines_of
 from headgate.http.freshness import freshness
 from headgate.http.media_type import extract_essence
 
-__all__ = ["MOST_FINDINGS", "lint_document", "lint_response"]
-
 MOST_FINDINGS: Final = 100
 """Findings that are reported at most, the first ones; a difference between the readers is reported in addition."""
 

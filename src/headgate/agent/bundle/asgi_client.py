@@ -8,8 +8,6 @@ from headgate.agent.bundle.fetcher import USER_AGENT
 from headgate.agent.transports.httpx_library import Client, default_library
 from headgate.errors import FetchError
 
-__all__ = ["App", "asgi_client"]
-
 _Message: TypeAlias = MutableMapping[str, Any]
 _Receive: TypeAlias = Callable[[], Awaitable[_Message]]
 _Send: TypeAlias = Callable[[_Message], Awaitable[None]]

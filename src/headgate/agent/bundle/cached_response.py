@@ -12,8 +12,6 @@ from headgate.http.accept import parse_weights
 from headgate.http.conditional import Outcome, Validators, evaluate
 from headgate.http.date import parse_http_date
 
-__all__ = ["SOURCE", "CacheRequest", "CachedResponse", "make_response", "parse_request"]
-
 SOURCE: Final = ("headgate-source", "bundle")
 """The field that a response out of a bundle has, at either end of a connection."""
 

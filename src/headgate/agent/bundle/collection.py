@@ -17,8 +17,6 @@ from headgate.errors import FetchError, MissingExtra, NoContact
 from headgate.http.retry_after import retry_after
 from headgate.http.url import resolve
 
-__all__ = ["Collection", "collect"]
-
 _MAX_REDIRECTS: Final = 10
 _RETRIES: Final = 2
 _MAX_DELAY: Final = 60.0

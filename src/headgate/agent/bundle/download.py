@@ -9,8 +9,6 @@ from headgate.agent.bundle.fetcher import Fetcher
 from headgate.agent.bundle.range_protocol import UNCODED, Fields, check_served, check_uncoded, unexpected_status
 from headgate.errors import FetchError
 
-__all__ = ["MAX_BYTES", "Download", "check_reply", "download_bundle"]
-
 MAX_BYTES = 1 << 30
 """Default maximum of the bytes of a bundle that are kept."""
 

@@ -14,8 +14,6 @@ from headgate.bundle.sources.selection import check_status
 from headgate.bundle.sources.skipped import SkipExchange
 from headgate.errors import FetchError
 
-__all__ = ["REDIRECTS", "ExchangeBuilder", "Limits", "TooMuch"]
-
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
 _IN_MEMORY: Final = 1 << 20

@@ -12,8 +12,6 @@ from headgate.http.retry_after import retry_after as parse_retry_after
 from headgate.release import ASAP
 from headgate.throttle import Policy
 
-__all__ = ["FetchBackoff"]
-
 _POLICY: Final = Policy(num_errors_to_ignore=0)
 
 

@@ -25,8 +25,6 @@ from headgate.bundle.model import Location, Metadata, Profile, Response, Respons
 from headgate.bundle.reading.reader import Bundle
 from headgate.errors import BundleError, FetchError, ResponseError
 
-__all__ = ["CHUNK_SIZE", "MIN_RANGE", "BegunResponse", "OpenOptions", "RangeCore", "RemoteBytes", "payload_pieces"]
-
 _Result = TypeVar("_Result")
 
 CHUNK_SIZE: Final = 1 << 16

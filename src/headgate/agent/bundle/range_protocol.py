@@ -8,18 +8,6 @@ from typing import Final, NamedTuple, Protocol
 
 from headgate.errors import FetchError
 
-__all__ = [
-    "MEDIA_TYPE",
-    "UNCODED",
-    "Fields",
-    "LengthChecked",
-    "RangeRequest",
-    "Resource",
-    "check_served",
-    "check_uncoded",
-    "unexpected_status",
-]
-
 MEDIA_TYPE: Final = "application/webbundle"
 
 UNCODED: Final = {"Accept-Encoding": "identity"}

@@ -21,8 +21,6 @@ from headgate.bundle.model import NOSNIFF, Headers, Location, Metadata, Profile,
 from headgate.bundle.reading.lookup import locate, select_location
 from headgate.bundle.reading.stream import MAX_METADATA_SIZE
 
-__all__ = ["AsyncRangeBundle", "RangeBundle", "RemoteBundle", "StreamedResponse"]
-
 _Chunks = TypeVar("_Chunks")
 
 

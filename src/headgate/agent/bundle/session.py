@@ -12,8 +12,6 @@ from typing import Any, Final, NamedTuple, Self, TypeAlias, TypeVar
 from headgate.agent.bundle.fetcher import AsyncFetcher, Fetcher
 from headgate.agent.bundle.range_protocol import LengthChecked
 
-__all__ = ["NEXT_CHUNK", "AsyncSession", "Body", "NextChunk", "Send", "Session", "Work"]
-
 _Result = TypeVar("_Result")
 
 

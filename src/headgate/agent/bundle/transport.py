@@ -38,8 +38,6 @@ else:
     # Clients of either library accept any object with the methods.
     AsyncBaseTransport = BaseTransport = object
 
-__all__ = ["AsyncBundleTransport", "BundleTransport"]
-
 
 class BundleTransport(BaseTransport):
     """For `httpx2.Client(transport=BundleTransport("site.wbn"))`, and the same with httpx.

@@ -27,16 +27,6 @@ from headgate.bundle.sources.skipped import MessageCallback
 from headgate.errors import ConfigurationError, FetchError, NoContact, NotInBundle, ResponseError
 from headgate.http.url import parse_url
 
-__all__ = [
-    "BundleRequest",
-    "Origins",
-    "StreamedAnswer",
-    "TransportCore",
-    "TransportOptions",
-    "library_response",
-    "not_stored",
-]
-
 _WEB_URL: Final = re.compile(r"https?://", re.IGNORECASE)
 _ANY: Final = "*"
 

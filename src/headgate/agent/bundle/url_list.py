@@ -7,8 +7,6 @@ from headgate.bundle.sources.selection import normalize_http_url
 from headgate.bundle.sources.skipped import SkipExchange
 from headgate.errors import ConfigurationError
 
-__all__ = ["read_url_list"]
-
 _MAX_SHOWN: Final = 120
 
 

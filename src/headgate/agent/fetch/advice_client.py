@@ -21,8 +21,6 @@ from headgate.advice.fetching import NETWORK_ERROR, AdviceResponse, too_late
 from headgate.advice.record import REPORT_TIMEOUT
 from headgate.agent.fetch.start import Outcome, StartFetch
 
-__all__ = ["MAX_FETCHES", "MAX_OVERDUE", "RETRY_PAUSE", "AdviceClient", "PendingAdvice"]
-
 MAX_FETCHES: Final = 128
 """Fetches that are under way at once, without those that have taken longer than they may."""
 

@@ -13,8 +13,6 @@ from headgate.advice.collector import ResponseCollector
 from headgate.advice.fetching import TIMEOUT, AdviceRequest, AdviceResponse, too_late
 from headgate.fetch.local_errors import is_local
 
-__all__ = ["fetch_beside"]
-
 
 class _Queue(aiohttp.TraceConfig):
     """Records whether the fetch waits for a free connection of the connector."""

@@ -15,8 +15,6 @@ from headgate.advice.fetching import TIMEOUT, AdviceRequest, AdviceResponse, too
 from headgate.errors import NoContact
 from headgate.fetch.local_errors import is_local, is_refused_by_proxy
 
-__all__ = ["ADVICE_EXTENSION", "fetch_through", "fetch_through_async"]
-
 ADVICE_EXTENSION: Final = "headgate_advice"
 """The extension of a request for advice, for transports that treat it in another way."""
 

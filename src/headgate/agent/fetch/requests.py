@@ -16,8 +16,6 @@ from headgate.advice.fetching import TIMEOUT, AdviceRequest, AdviceResponse, too
 from headgate.errors import NoContact
 from headgate.fetch.local_errors import is_local, is_refused_by_proxy
 
-__all__ = ["fetch_with"]
-
 _READ_SIZE: Final = 1 << 16
 
 

@@ -13,7 +13,6 @@ from headgate.agent.wait import in_asyncio
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["Outcome", "Report", "StartFetch", "in_task", "in_thread"]
 
 Outcome: TypeAlias = AdviceResponse | BaseException
 """What a fetch resulted in. An exception is a failure of this machine: it says nothing of the origin."""

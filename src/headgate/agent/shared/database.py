@@ -13,8 +13,6 @@ from typing import Final
 
 from headgate.errors import ConfigurationError
 
-__all__ = ["SCHEMA_VERSION", "describe_error", "is_locked", "open_database"]
-
 SCHEMA_VERSION: Final = 2
 _APPLICATION_ID: Final = 0x48677468
 """Tells the file from any other SQLite database."""

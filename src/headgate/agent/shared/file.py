@@ -21,8 +21,6 @@ from headgate.throttle.entry import BUCKET, BUDGET, KINDS, OPT_OUT, TARGET, Entr
 from headgate.throttle.policy import Policy
 from headgate.throttle.target import path_matches
 
-__all__ = ["News", "ThrottleFile"]
-
 _BUSY_TIMEOUT: Final = 0.25
 _OPEN_TIMEOUT: Final = 5.0
 """Seconds that another program's lock is waited for, by a call and after `open`."""

@@ -11,8 +11,6 @@ from collections.abc import Callable
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-__all__ = ["FORK_HOOKS"]
-
 
 class _ForkHooks:
     """The objects to call, in any number of threads."""

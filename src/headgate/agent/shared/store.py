@@ -29,8 +29,6 @@ from headgate.throttle.policy import Policy
 from headgate.throttle.store import Counters, MemoryStore
 from headgate.throttle.target import Target
 
-__all__ = ["SqliteStore"]
-
 _REFRESH_INTERVAL: Final = 0.05
 """Seconds between two looks for what others have changed."""
 _RETRY_INTERVAL: Final = 1.0

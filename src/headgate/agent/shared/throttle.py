@@ -8,8 +8,6 @@ from typing import Self
 from headgate.agent.shared.store import SqliteStore
 from headgate.throttle import Policy, Throttle
 
-__all__ = ["SharedThrottle"]
-
 
 class SharedThrottle(Throttle):
     """A `Throttle` whose targets, buckets, opt-outs and retry budgets all processes with the same `path` share.

@@ -20,8 +20,6 @@ except ImportError:
 # It imports aiohttp too.
 from headgate.agent.fetch.aiohttp import fetch_beside
 
-__all__ = ["Held", "Middleware"]
-
 
 class Held(NoContact, aiohttp.ClientError):
     """A request was held, and not sent."""

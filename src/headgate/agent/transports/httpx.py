@@ -27,8 +27,6 @@ else:
     # Clients of either library take any object that has the methods.
     AsyncBaseTransport = BaseTransport = object
 
-__all__ = ["AsyncTransport", "Transport"]
-
 
 class _Polite:
     """What both transports are made of."""

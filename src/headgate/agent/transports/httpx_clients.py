@@ -7,8 +7,6 @@ from headgate.agent.courtesy import Courtesy
 from headgate.agent.transports import httpx_library
 from headgate.agent.transports.httpx import AsyncTransport, Transport
 
-__all__ = ["AsyncClient", "Client"]
-
 
 def Client(  # noqa: N802 - used like the library's class
     courtesy: Courtesy | Iterable[str] | None = None, **options: Any

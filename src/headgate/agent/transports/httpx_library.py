@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 else:
     Client = AsyncClient = Request = Response = Any
 
-__all__ = ["AsyncClient", "Body", "Client", "Request", "Response", "byte_stream", "default_library", "library_of"]
 
 _NAMES = ("httpx2", "httpx")
 

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 
 from headgate.errors import ConfigurationError
 
-__all__ = ["is_interactive"]
-
 
 def is_interactive(options: object) -> bool:
     """Return whether the options of a request, None where it has none, say that a user waits for it.

@@ -6,8 +6,6 @@ worth that: its connection is closed. Otherwise a server that sends a byte now a
 
 from typing import Final
 
-__all__ = ["MAX_READ_SIZE", "READ_TIMEOUT"]
-
 MAX_READ_SIZE: Final = 65_536
 """Bytes that are read at most."""
 

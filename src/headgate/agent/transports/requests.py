@@ -24,8 +24,6 @@ except ImportError:
 # It imports requests too.
 from headgate.agent.fetch.requests import fetch_with
 
-__all__ = ["Adapter", "Held"]
-
 _OPTIONS: Final = ("stream", "timeout", "verify", "cert", "proxies")
 """What an adapter is also given with a request, in this order or by name."""
 

@@ -15,8 +15,6 @@ from headgate.agent.fetch.urllib import AdviceMessage, fetch_with
 from headgate.agent.transports.options import is_interactive
 from headgate.errors import NoContact
 
-__all__ = ["Handler", "Held"]
-
 
 class Held(NoContact, URLError):  # type: ignore[misc]  # an URLError's reason may be an exception; ours is always a text
     """A request was held, and not sent."""

@@ -17,8 +17,6 @@ from typing import BinaryIO, Final, TypeAlias
 from headgate.bundle.files.payloads import COPY_SIZE
 from headgate.errors import ConfigurationError, HeadgateError
 
-__all__ = ["Output", "Progress", "Target", "check_target", "open_output"]
-
 Target: TypeAlias = str | os.PathLike[str] | BinaryIO
 """A path, or a binary file open for writing, which need not be able to seek and stays open."""
 

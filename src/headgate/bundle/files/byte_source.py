@@ -12,8 +12,6 @@ from typing import BinaryIO
 
 from headgate.bundle.format.incremental import ByteSource
 
-__all__ = ["Source", "open_source", "release_pages"]
-
 Source = str | os.PathLike[str] | bytes | bytearray | memoryview | mmap.mmap | BinaryIO
 """What a bundle is opened from: a path, its bytes, or a seekable binary file."""
 

@@ -15,8 +15,6 @@ from msgspec import Struct
 from headgate.bundle.files.spool import Spool, SpooledPayload
 from headgate.errors import ConfigurationError, HeadgateError
 
-__all__ = ["COPY_SIZE", "FilePayload", "PreparedPayload", "SizedChunks", "payload_chunks", "prepare_payload"]
-
 COPY_SIZE: Final = 256 * 1024
 """Bytes copied at a time."""
 

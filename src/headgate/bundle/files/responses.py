@@ -8,8 +8,6 @@ from headgate.bundle.files.payloads import PreparedPayload, payload_chunks
 from headgate.bundle.format.cbor import BYTES, data, head
 from headgate.bundle.writing.layout import BundleSpec, VariantEntry, lay_out
 
-__all__ = ["Responses"]
-
 
 class Responses:
     """Responses to be written: the bytes before each payload, and the payload by reference."""

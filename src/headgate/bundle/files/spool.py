@@ -9,8 +9,6 @@ from msgspec import Struct
 
 from headgate.errors import HeadgateError
 
-__all__ = ["CHUNK_SIZE", "SpooledPayload", "Spool"]
-
 CHUNK_SIZE = 1 << 16
 """Bytes read at a time."""
 

@@ -29,8 +29,6 @@ from headgate.bundle.writing.untrusted import SniffingRules
 from headgate.bundle.writing.url_rules import UrlRules
 from headgate.errors import ConfigurationError
 
-__all__ = ["BundleWriter"]
-
 
 class BundleWriter:
     """Writes one bundle to a path or a binary file, which may be a pipe; a context manager.

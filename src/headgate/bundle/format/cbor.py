@@ -9,25 +9,6 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-__all__ = [
-    "ARRAY",
-    "BYTES",
-    "MAP",
-    "MAX_NESTING",
-    "TEXT",
-    "UINT",
-    "CborError",
-    "Items",
-    "NotDeterministic",
-    "array",
-    "data",
-    "encode",
-    "head",
-    "head_size",
-    "read_head",
-    "text",
-]
-
 _Key = TypeVar("_Key")
 
 UINT: Final = 0

@@ -4,17 +4,6 @@ from typing import Final
 
 from headgate.bundle.model import Version
 
-__all__ = [
-    "LONGEST_HEAD",
-    "MAGIC",
-    "MAX_HEADERS_SIZE",
-    "MAX_SECTION_TABLE_SIZE",
-    "TRAILER_SIZE",
-    "VERSIONS_BY_ARRAY_HEAD",
-    "VERSION_BYTES",
-    "known_sections",
-]
-
 MAGIC: Final = b"\x48\xf0\x9f\x8c\x90\xf0\x9f\x93\xa6"
 """The CBOR byte string that follows the head of the array (3.3 step 2)."""
 

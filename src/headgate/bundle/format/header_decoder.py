@@ -10,8 +10,6 @@ from typing import Final
 
 from headgate.bundle.format.cbor import Items, data
 
-__all__ = ["FieldError", "decode_headers", "is_field_name", "is_field_value"]
-
 _FIELD_NAME: Final = r"[!#$%&'*+\-.^_`|~0-9a-z]+"
 _NAME: Final = re.compile(_FIELD_NAME.encode())
 _ENCODED_NAME: Final = re.compile(rf"(?:[\x41-\x57]|\x58[\x18-\xff])({_FIELD_NAME})")

@@ -11,16 +11,6 @@ from headgate.bundle.format.cbor import MAP, data, head, read_head
 from headgate.bundle.format.header_decoder import is_field_name
 from headgate.errors import ConfigurationError
 
-__all__ = [
-    "CONTENT_TYPE",
-    "Encoded",
-    "HeaderEncoder",
-    "Headers",
-    "encode_stored_headers",
-    "join_header_map",
-    "stored_headers",
-]
-
 Headers: TypeAlias = Mapping[str, str] | Iterable[tuple[str, str]]
 """Names in any case, values as Latin-1; pairs where a name may come more than once."""
 

@@ -10,8 +10,6 @@ from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 from headgate.errors import BundleError
 
-__all__ = ["ByteSource", "Bytes", "Parser", "ReadRequest", "drive", "reads_from", "shifted"]
-
 _Result = TypeVar("_Result")
 
 Bytes: TypeAlias = bytes | memoryview

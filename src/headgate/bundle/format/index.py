@@ -18,8 +18,6 @@ from headgate.bundle.model import Location, Section, VariantSet
 from headgate.bundle.variants import MAX_KEY_TEXT, MAX_KEYS, MAX_TOTAL_KEYS, count_keys, measure_keys, parse_variants
 from headgate.http.url import is_normal
 
-__all__ = ["Index", "IndexRules", "read_entry", "read_index"]
-
 Index = dict[str, Location | VariantSet]
 
 _UINT: Final = rb"([\x00-\x17]|\x18[\x18-\xff]|\x19(?!\x00)..|\x1a(?!\x00\x00)....|\x1b(?!\x00{4}).{8})"

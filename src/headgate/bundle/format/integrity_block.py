@@ -13,17 +13,6 @@ from headgate.bundle.format import cbor
 from headgate.bundle.format.incremental import Parser, ReadRequest
 from headgate.errors import FormatError, VersionError
 
-__all__ = [
-    "MAX_BLOCK_SIZE",
-    "STEP",
-    "IntegrityBlock",
-    "IntegritySignature",
-    "IntegrityVersion",
-    "block_prefix",
-    "integrity_block_parser",
-    "write_block",
-]
-
 STEP: Final = "integrity block"
 """The step in errors: the explainer does not number its steps."""
 

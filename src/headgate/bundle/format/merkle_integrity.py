@@ -15,21 +15,6 @@ from msgspec import Struct
 from headgate.bundle.format.incremental import Bytes, Parser, ReadRequest, drive, reads_from
 from headgate.bundle.model import Location
 
-__all__ = [
-    "MI_CODING",
-    "MAX_RECORD_SIZE",
-    "PAYLOAD_INTEGRITY",
-    "RECORD_SIZE",
-    "PayloadLayout",
-    "MerkleIntegrityError",
-    "MiEncoded",
-    "verify_payload",
-    "payload_layout_parser",
-    "mi_encode",
-    "parse_mi_digest",
-    "without_mi_coding",
-]
-
 MI_CODING: Final = "mi-sha256-03"
 """The content coding, and the digest algorithm."""
 PAYLOAD_INTEGRITY: Final = "digest/mi-sha256-03"

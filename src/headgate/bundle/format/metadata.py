@@ -14,8 +14,6 @@ from headgate.bundle.model import Metadata, Profile, Section, VouchedSubset
 from headgate.errors import ConfigurationError
 from headgate.http.url import parse_url
 
-__all__ = ["MetadataBuilder", "metadata_parser", "read_or_raise", "section_parser"]
-
 _Result = TypeVar("_Result")
 
 

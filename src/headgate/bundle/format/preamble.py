@@ -20,8 +20,6 @@ from headgate.bundle.model import Section, Version
 from headgate.errors import FormatError, VersionError
 from headgate.http.url import parse_url
 
-__all__ = ["Preamble", "preamble_parser", "raise_format_error", "section_table_parser", "trailer_parser"]
-
 _VERSIONS: Final = {name: version for version, name in VERSION_BYTES.items()}
 
 

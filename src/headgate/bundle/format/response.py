@@ -9,8 +9,6 @@ from headgate.bundle.format.incremental import Parser, ReadRequest
 from headgate.bundle.model import Location, Profile, ResponseHead
 from headgate.errors import ResponseError
 
-__all__ = ["FIRST_READ_SIZE", "decode_response_head", "response_parser"]
-
 FIRST_READ_SIZE: Final = 1_024
 """Bytes that are requested first: enough for the headers of nearly any response."""
 

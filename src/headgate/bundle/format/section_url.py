@@ -5,8 +5,6 @@ from typing import Final
 from headgate.errors import ConfigurationError
 from headgate.http.url import has_credentials, has_fragment, parse_url, resolve
 
-__all__ = ["KEEP_RELATIVE", "SectionError", "any_url", "check_base_url", "section_url"]
-
 KEEP_RELATIVE: Final = ""
 """The base URL where none is known: relative URLs are kept as they are."""
 

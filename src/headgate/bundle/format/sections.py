@@ -6,8 +6,6 @@ from headgate.bundle.format.cbor import BYTES, CborError, Items
 from headgate.bundle.format.section_url import SectionError, any_url, section_url
 from headgate.bundle.model import VouchedSubset
 
-__all__ = ["read_critical", "read_manifest", "read_primary", "read_signatures"]
-
 
 def read_manifest(source: bytes, base_url: str | None) -> str:
     """Parse the manifest section: one URL (3.3.2)."""

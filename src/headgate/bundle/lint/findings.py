@@ -7,8 +7,6 @@ from msgspec import Struct
 
 from headgate.errors import BundleError
 
-__all__ = ["MAX_PER_CODE", "MIXUP", "Finding", "Findings", "Report"]
-
 MIXUP: Final = "b1-b2-mixup"
 """The code of what belongs to the other of the two formats."""
 

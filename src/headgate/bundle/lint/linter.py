@@ -16,8 +16,6 @@ from headgate.bundle.model import Location, Metadata, Profile, ResponseHead, Sec
 from headgate.errors import BundleError
 from headgate.http.url import parse_url
 
-__all__ = ["lint"]
-
 _Result = TypeVar("_Result")
 
 _MAX_READS_PER_BYTE: Final = 8

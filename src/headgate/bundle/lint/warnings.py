@@ -15,19 +15,6 @@ from headgate.bundle.model import Location, Section, Version
 from headgate.bundle.variants import parse_key, parse_variants, write_key
 from headgate.http.url import parse_url
 
-__all__ = [
-    "SNIFFED_SIZE",
-    "on_headers",
-    "on_layout",
-    "on_payload",
-    "on_preamble",
-    "on_sections",
-    "on_trailer",
-    "on_urls",
-    "on_variants",
-    "relative_url",
-]
-
 SNIFFED_SIZE: Final = 1_024
 """Bytes in which browsers and plugins look for the type of a payload (5.2)."""
 

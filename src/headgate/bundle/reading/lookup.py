@@ -8,8 +8,6 @@ from headgate.bundle.variants import parse_variants, select_key
 from headgate.errors import NotInBundle
 from headgate.http.url import parse_url, without_fragment
 
-__all__ = ["find", "locate", "select_location"]
-
 _MAX_KEYS_NAMED = 12
 
 

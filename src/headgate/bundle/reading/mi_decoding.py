@@ -14,15 +14,6 @@ from headgate.bundle.format.incremental import Parser
 from headgate.bundle.model import NOSNIFF, Location, Metadata, Response
 from headgate.errors import ResponseError
 
-__all__ = [
-    "DecodedContent",
-    "DecodedResponse",
-    "OpenedBundle",
-    "decode_response",
-    "has_mi_coding",
-    "mi_decoding_parser",
-]
-
 _STEP: Final = "draft-thomson-http-mice-03, 2.2"
 
 

@@ -8,8 +8,6 @@ from headgate.bundle.model import Location, VariantSet
 from headgate.bundle.reading.reader import Bundle
 from headgate.errors import HeadgateError
 
-__all__ = ["reject_overlapping_responses"]
-
 
 def reject_overlapping_responses(bundle: Bundle) -> None:
     """Raise `HeadgateError` for a bundle whose responses together are longer than itself.

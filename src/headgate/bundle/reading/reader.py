@@ -26,8 +26,6 @@ from headgate.bundle.model import (
 from headgate.bundle.reading.lookup import find, locate, select_location
 from headgate.errors import ResponseError
 
-__all__ = ["Bundle"]
-
 _Result = TypeVar("_Result")
 
 

@@ -20,23 +20,6 @@ from headgate.bundle.format.response import FIRST_READ_SIZE, decode_response_hea
 from headgate.bundle.model import Location, Metadata, Profile, ResponseHead, VariantSet
 from headgate.errors import BundleError, ResponseError
 
-__all__ = [
-    "MAX_METADATA_SIZE",
-    "TRANSITIONS",
-    "EndEvent",
-    "ErrorEvent",
-    "HeadEvent",
-    "Keys",
-    "MetadataEvent",
-    "Outcome",
-    "PayloadEvent",
-    "State",
-    "StreamEvent",
-    "StreamReader",
-    "aread_stream",
-    "read_stream",
-]
-
 MAX_METADATA_SIZE: Final = 64 * 1024 * 1024
 """Maximum bytes of one section that are held; the document sets no limit."""
 

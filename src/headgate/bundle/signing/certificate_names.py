@@ -7,8 +7,6 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 from msgspec import Struct
 
-__all__ = ["CertificateNames", "host_of", "names_of"]
-
 
 class CertificateNames(Struct, frozen=True):
     """The names in a certificate."""

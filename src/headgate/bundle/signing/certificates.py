@@ -13,8 +13,6 @@ from headgate.bundle.format import cbor
 from headgate.bundle.signing.certificate_names import CertificateNames, names_of
 from headgate.errors import ConfigurationError
 
-__all__ = ["AugmentedCertificate", "read_augmented", "read_certificate_chain", "write_augmented", "write_chain"]
-
 _MAGIC: Final = "📜⛓"
 
 

@@ -9,8 +9,6 @@ from headgate.bundle.signing import keys
 from headgate.bundle.signing.report import Reason, Signature
 from headgate.errors import ConfigurationError, HeadgateError
 
-__all__ = ["id_of", "remove_signature", "sign_block", "verify_block"]
-
 _SIGNATURE_LENGTH: Final = {"ed25519PublicKey": 64}
 """Bytes of a signature, of the kinds that have a length."""
 _UNCHECKED: Final = ("whether the key was lost or revoked: keys of integrity blocks never expire",)

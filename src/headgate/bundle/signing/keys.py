@@ -17,20 +17,6 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 
 from headgate.errors import ConfigurationError
 
-__all__ = [
-    "KEY_LENGTHS",
-    "PrivateKey",
-    "PublicKey",
-    "attribute_of",
-    "verify_signature",
-    "is_p256",
-    "load_public_key",
-    "raw_public_key",
-    "read_private_key",
-    "sign",
-    "web_bundle_id",
-]
-
 PrivateKey: TypeAlias = Ed25519PrivateKey | EllipticCurvePrivateKey
 PublicKey: TypeAlias = Ed25519PublicKey | EllipticCurvePublicKey
 

@@ -9,8 +9,6 @@ from headgate.bundle.model import Location
 from headgate.bundle.reading.reader import Bundle
 from headgate.errors import ResponseError
 
-__all__ = ["RawResponse", "RawResponses"]
-
 
 class RawResponse(Struct, frozen=True):
     """One response of a bundle."""

@@ -5,8 +5,6 @@ from typing import Literal
 
 from msgspec import Struct
 
-__all__ = ["Kind", "Reason", "Result", "Signature", "Verification"]
-
 Kind = Literal["integrity-block", "vouched-subset"]
 Result = Literal["valid", "untrusted", "not-valid", "not-signed"]
 

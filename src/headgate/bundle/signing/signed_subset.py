@@ -7,16 +7,6 @@ from msgspec import Struct
 
 from headgate.bundle.format import cbor
 
-__all__ = [
-    "MAX_LIFETIME",
-    "ResourceIntegrity",
-    "SignedSubset",
-    "SubsetEntry",
-    "read_subset",
-    "signed_message",
-    "write_subset",
-]
-
 MAX_LIFETIME: Final = 7 * 24 * 60 * 60
 """Seconds from date to expires (signed exchanges, signature validity): "more than 7 days" is invalid."""
 

@@ -32,8 +32,6 @@ from headgate.bundle.writing.layout import VariantEntry
 from headgate.errors import ConfigurationError, HeadgateError
 from headgate.http.url import has_fragment, parse_url
 
-__all__ = ["SignedBundle", "SignedResponse", "SigningRequest", "sign_subset"]
-
 _LAST_SECOND: Final = 253_402_300_799
 """The end of the year 9999, the last date that can be formatted."""
 

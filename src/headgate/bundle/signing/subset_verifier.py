@@ -33,8 +33,6 @@ from headgate.bundle.signing.signed_subset import (
 from headgate.errors import HeadgateError, ResponseError
 from headgate.http.url import parse_url
 
-__all__ = ["verify_subsets"]
-
 _UNCHECKED: Final = (
     "whether the certificate was revoked, is in a log, or was issued for signing exchanges",
     "whether responses that no signature covers are the author's",

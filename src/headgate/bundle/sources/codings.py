@@ -12,8 +12,6 @@ from typing import Final, Protocol, cast
 
 from headgate.errors import ConfigurationError, MissingExtra
 
-__all__ = ["DECODERS", "ENCODERS", "DecodingError", "decode_chunks", "encode_chunks", "require_coding"]
-
 _STEP = 1 << 16
 """Approximate maximum of bytes returned at a time: a small body may decode to an enormous one."""
 _BEGINNING = 1 << 12

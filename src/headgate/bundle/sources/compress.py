@@ -13,8 +13,6 @@ from headgate.bundle.sources.header_policy import essence, with_content_encoding
 from headgate.bundle.variants import Axis, write_variants
 from headgate.errors import ConfigurationError
 
-__all__ = ["compress", "is_compressible"]
-
 AXIS: Final = "Accept-Encoding"
 PLAIN: Final = "identity"
 

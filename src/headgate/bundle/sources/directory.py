@@ -14,8 +14,6 @@ from headgate.bundle.sources.skipped import MessageCallback, SkipReport, ignore_
 from headgate.errors import ConfigurationError
 from headgate.http.url import has_credentials, parse_url
 
-__all__ = ["MAX_FILES", "check_base_url", "directory", "find_manifest"]
-
 INDEX: Final = "index.html"
 MANIFESTS: Final = ("manifest.webmanifest", "manifest.json")
 WELL_KNOWN: Final = ".well-known"

@@ -26,8 +26,6 @@ from headgate.bundle.sources.selection import LatestPerUrl, as_complete_response
 from headgate.bundle.sources.skipped import MessageCallback, SkipExchange, SkipReport, ignore_message
 from headgate.errors import ConfigurationError
 
-__all__ = ["har"]
-
 _BOM: Final = b"\xef\xbb\xbf"
 _SURROGATES: Final = re.compile(
     rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<lone>\\u[dD][89a-fA-F][0-9a-fA-F]{2})"

@@ -10,15 +10,6 @@ from collections.abc import Iterable, Mapping
 
 from headgate.http import is_token
 
-__all__ = [
-    "DROPPED_HEADERS",
-    "essence",
-    "filter_headers",
-    "with_content_encoding",
-    "with_content_type",
-    "with_utf8_charset",
-]
-
 # fmt: off
 DROPPED_HEADERS = frozenset({
     # Of one connection (RFC 9110, 7.6.1), or of the transfer.

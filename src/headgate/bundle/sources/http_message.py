@@ -9,8 +9,6 @@ from typing import Final, Protocol
 
 from headgate.bundle.sources.skipped import SkipExchange
 
-__all__ = ["Block", "body", "read_head"]
-
 _STATUS_LINE: Final = re.compile(rb"HTTP/[0-9](?:\.[0-9])?[ \t]+([0-9]{3})(?:[ \t].*)?\r?\n", re.DOTALL)
 _CHUNK_SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?\r?\n", re.DOTALL)
 _MAX_LINE: Final = 1 << 16

@@ -2,8 +2,6 @@
 
 import mimetypes
 
-__all__ = ["PINNED", "media_type"]
-
 # fmt: off
 PINNED = {
     ".html": "text/html", ".htm": "text/html", ".xhtml": "application/xhtml+xml", ".xht": "application/xhtml+xml",

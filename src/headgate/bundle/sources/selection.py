@@ -7,8 +7,6 @@ from headgate.bundle.model import Exchange
 from headgate.bundle.sources.skipped import SkipExchange, SkipReport
 from headgate.http.url import has_credentials, parse_url, without_fragment
 
-__all__ = ["LatestPerUrl", "as_complete_response", "check_status", "normalize_http_url"]
-
 _ALL = re.compile(r"bytes 0-([0-9]{1,18})/([0-9]{1,18})")
 
 

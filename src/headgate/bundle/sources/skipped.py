@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from typing import TypeAlias
 
-__all__ = ["MessageCallback", "SkipExchange", "SkipReport", "ignore_message"]
-
 MessageCallback: TypeAlias = Callable[[str], None]
 """Called with a message for the user."""
 

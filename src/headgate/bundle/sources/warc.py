@@ -26,8 +26,6 @@ from headgate.bundle.sources.warc_records import (
 )
 from headgate.errors import ConfigurationError
 
-__all__ = ["MAX_PAYLOAD", "warc"]
-
 MAX_PAYLOAD: Final = 1 << 30
 """Maximum bytes of a body: a short one may decode to one that fills the disk."""
 

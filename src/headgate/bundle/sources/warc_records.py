@@ -13,8 +13,6 @@ from headgate.bundle.sources.codings import DecodingError, decode_chunks
 from headgate.bundle.sources.http_message import Block
 from headgate.errors import MissingExtra
 
-__all__ = ["DamagedArchive", "Stream", "WarcRecord", "read_beginning", "read_records", "require_warcio"]
-
 _STEP: Final = 1 << 16
 _MOST_HEAD: Final = 1 << 20
 """Bytes of a record's own head, and of the empty lines before it."""

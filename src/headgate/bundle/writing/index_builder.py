@@ -20,8 +20,6 @@ from headgate.bundle.variants import (
 from headgate.bundle.writing.layout import VariantEntry
 from headgate.errors import ConfigurationError
 
-__all__ = ["IndexBuilder", "VariantKeys", "parse_axes"]
-
 VariantKeys = str | Sequence[str] | None
 """`gzip;en`, or several such keys that share a response; None for a URL without variants."""
 

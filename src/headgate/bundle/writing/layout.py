@@ -14,8 +14,6 @@ from headgate.bundle.format.cbor import ARRAY, MAP, UINT, data, encode, head, te
 from headgate.bundle.model import Version
 from headgate.errors import ConfigurationError
 
-__all__ = ["VERSIONS", "BundleSpec", "Layout", "VariantEntry", "index_section", "lay_out"]
-
 _MAGIC: Final = data("🌐📦".encode())
 _LEADS: Final[dict[Version, bytes]] = {
     # The document's words ask for 0x84 and "1", though its CDDL has six items; the registered drafts write 0x86.

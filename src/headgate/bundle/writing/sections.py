@@ -9,8 +9,6 @@ from headgate.bundle.model import Version
 from headgate.bundle.writing.layout import BundleSpec
 from headgate.errors import ConfigurationError
 
-__all__ = ["KNOWN", "build_sections"]
-
 KNOWN: Final = frozenset({"index", "manifest", "critical", "signatures", "responses"})
 """The names in the document's registry (6.2)."""
 _BUILT: Final = frozenset({"index", "manifest", "critical", "responses"})

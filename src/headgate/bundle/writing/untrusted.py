@@ -19,8 +19,6 @@ from msgspec import Struct
 from headgate.bundle.variants import Axis
 from headgate.errors import ConfigurationError
 
-__all__ = ["ALLOWED", "MAX_ALLOWED", "MAX_ITEMS", "SniffingRules"]
-
 MAX_ALLOWED: Final = 23
 """5.2: "Keep the set of allowed request header fields smaller than 24 elements"; an element is a name with a value."""
 MAX_ITEMS: Final = 11

@@ -6,8 +6,6 @@ from headgate.bundle.writing.untrusted import SniffingRules
 from headgate.errors import ConfigurationError
 from headgate.http.url import has_credentials, has_fragment, parse_url, resolve, without_fragment
 
-__all__ = ["UrlRules"]
-
 _ANY_BASE: Final = "https://bundle.invalid/1/2/3/4/"
 """Relative URLs are checked against this base where the primary URL is not absolute."""
 

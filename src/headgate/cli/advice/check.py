@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from headgate.advice.lint import Finding, Report
     from headgate.advice.result import AdviceEntry
 
-__all__ = ["check"]
 
 _COLOURS = {"error": "red", "warning": "yellow"}
 

@@ -12,8 +12,6 @@ from headgate.cli.terminal import harmless
 if TYPE_CHECKING:
     from headgate.advice import AgentIdentity
 
-__all__ = ["fetch"]
-
 
 @click.command(short_help="Print what an origin advises an agent, and for how long.")
 @click.argument("origin")

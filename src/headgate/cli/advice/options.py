@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from headgate.advice import AgentIdentity
     from headgate.advice.result import AdviceResult
 
-__all__ = ["CA", "as_json", "document_of", "identity", "trusted"]
 
 _MAX_SIZE = 16 << 20
 _BRAND = "headgate"

@@ -10,8 +10,6 @@ from headgate.cli.printing import print_json
 if TYPE_CHECKING:
     from headgate.advice import AgentIdentity
 
-__all__ = ["parse"]
-
 
 @click.command(short_help="Print what a document advises an agent.")
 @click.argument("file", metavar="[FILE|-]", default="-")

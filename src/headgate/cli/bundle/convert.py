@@ -12,8 +12,6 @@ from headgate.cli.terminal import harmless
 if TYPE_CHECKING:
     from headgate.bundle.model import Version
 
-__all__ = ["convert", "print_warnings", "rebase"]
-
 
 @click.command(short_help="Write a bundle in another version of the format.")
 @with_source

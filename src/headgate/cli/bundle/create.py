@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from headgate.bundle.files.writer import BundleWriter
     from headgate.bundle.model import Exchange, Version
 
-__all__ = ["create"]
-
 
 class _Source(NamedTuple):
     """The exchanges, and what is known about them before the first."""

@@ -8,8 +8,6 @@ from headgate.cli.printing import end_with_no, print_json
 from headgate.cli.terminal import harmless
 from headgate.errors import BundleError, HeadgateError
 
-__all__ = ["OutputLimit", "bundle_errors", "error_fields"]
-
 _Output = TypeVar("_Output", str, bytes)
 
 _OUTPUT_PER_BYTE = 16

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from headgate.bundle.reading.mi_decoding import DecodedResponse
     from headgate.bundle.reading.reader import Bundle
 
-__all__ = ["extract"]
 
 _FILES = "files"
 _EXCHANGES = "exchanges.json"

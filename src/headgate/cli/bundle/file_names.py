@@ -8,8 +8,6 @@ needs a directory. A name that is too long is cut, and ends in a digest.
 import re
 from hashlib import sha256
 
-__all__ = ["FileNames"]
-
 _UNSAFE = re.compile(r"[^A-Za-z0-9!$&'()+,\-.=@_~%]")
 _NOT_WORD = re.compile(r"[^A-Za-z0-9\-]")
 # Device names on Windows, with any extension.

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from headgate.bundle.reading.mi_decoding import DecodedResponse
     from headgate.bundle.reading.reader import Bundle
 
-__all__ = ["get"]
 
 _MAX_SIMILAR = 3
 _INSPECTED_SIZE = 1024

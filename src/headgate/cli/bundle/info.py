@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from headgate.bundle.model import Metadata
     from headgate.bundle.reading.reader import Bundle
 
-__all__ = ["info"]
-
 
 @click.command(short_help="Show version, URLs and sections of a bundle.")
 @with_source

@@ -15,7 +15,6 @@ from headgate.errors import HeadgateError
 if TYPE_CHECKING:
     from headgate.bundle.format.integrity_block import IntegrityBlock
 
-__all__ = ["add_block", "integrity"]
 
 _OUTPUT: Callable[..., Any] = click.option(
     "-o",

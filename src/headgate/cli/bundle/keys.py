@@ -9,8 +9,6 @@ import click
 
 from headgate.cli.printing import unreadable
 
-__all__ = ["KEY", "passphrase_of", "read_secret"]
-
 KEY: Callable[..., Any] = click.option(
     "--key", metavar="K", help="The private key, PEM: Ed25519 or P-256 for an integrity block, else P-256."
 )

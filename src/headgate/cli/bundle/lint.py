@@ -11,8 +11,6 @@ from headgate.cli.terminal import harmless
 if TYPE_CHECKING:
     from headgate.bundle.lint import Finding
 
-__all__ = ["lint"]
-
 
 @click.command(short_help="Check every part of a bundle: errors and warnings.")
 @with_source

@@ -25,7 +25,6 @@ from headgate.errors import ResponseError
 if TYPE_CHECKING:
     from headgate.bundle.model import Location, StoredExchange
 
-__all__ = ["list_responses"]
 
 _DIGEST_WIDTH = 64
 

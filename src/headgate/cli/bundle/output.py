@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from headgate.bundle.files.atomic_file import Progress, Target
     from headgate.bundle.reading.mi_decoding import DecodedResponse
 
-__all__ = ["NEW_OUT", "OUT", "content_pieces", "output_target", "payload_pieces", "progress_bar"]
-
 
 def _output(help_text: str) -> Callable[..., Any]:
     return click.option("-o", "--output", "out", metavar="OUT", required=True, help=help_text)

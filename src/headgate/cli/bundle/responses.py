@@ -8,7 +8,6 @@ from headgate.errors import HeadgateError, ResponseError
 if TYPE_CHECKING:
     from headgate.bundle import Bundle, Location, Response, StoredExchange
 
-__all__ = ["count_responses", "iterate_responses"]
 
 _RESPONSES_IN_MEMORY = 128
 """Responses after which the memory of a mapped file is released."""

@@ -12,8 +12,6 @@ from headgate.cli.printing import unreadable
 if TYPE_CHECKING:
     from headgate.bundle.model import Profile
 
-__all__ = ["serve"]
-
 
 @click.command(short_help="Serve a bundle, or the site inside it, over HTTP.")
 @click.argument("file", metavar="FILE")

@@ -13,8 +13,6 @@ from headgate.cli.bundle.timestamps import TIMESTAMP, Timestamp
 from headgate.cli.printing import counted
 from headgate.cli.terminal import harmless
 
-__all__ = ["sign"]
-
 _WEEK = Timestamp(7 * 86_400, relative=True)
 _NOW = Timestamp(0, relative=True)
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from headgate.bundle import Bundle
     from headgate.bundle.model import Profile
 
-__all__ = ["PROFILE", "BundleSource", "absolute", "with_source"]
 
 _FILE: Callable[..., Any] = click.argument("file", metavar="FILE|URL|-")
 """A bundle; - is standard input."""

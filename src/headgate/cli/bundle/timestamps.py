@@ -6,8 +6,6 @@ from typing import Any, NamedTuple
 
 import click
 
-__all__ = ["TIMESTAMP", "Timestamp"]
-
 _RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(?:\.\d+)?(?:[Zz]|[+-]\d\d:\d\d)", re.ASCII)
 _LATER = re.compile(r"([+-]\d{1,9})([smhdw])", re.ASCII)
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}

@@ -13,8 +13,6 @@ from headgate.cli.terminal import harmless, progress
 if TYPE_CHECKING:
     from headgate.bundle.signing import Verification
 
-__all__ = ["verify"]
-
 
 @click.command(short_help="Verify the signatures of a bundle.")
 @with_source

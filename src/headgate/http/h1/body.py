@@ -13,8 +13,6 @@ from typing import Protocol
 from headgate.errors import ProtocolError
 from headgate.http.h1.syntax import FIELD_LINES, split_fields
 
-__all__ = ["BodyReader", "ChunkedBody", "LengthBody", "UnboundedBody"]
-
 # 9112 7.1, less: no whitespace about the size, at most 15 digits, and no control bytes in what may follow ";".
 _SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:;[\t\x20-\x7e]*+)?")
 _TRAILERS = re.compile(rb"(" + FIELD_LINES + rb")\r\n")

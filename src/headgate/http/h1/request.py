@@ -26,16 +26,6 @@ from headgate.http.h1.syntax import (
     split_fields,
 )
 
-__all__ = [
-    "NOTEWORTHY_FIELDS",
-    "RequestBuffer",
-    "RequestHead",
-    "RequestLimits",
-    "parse_general_request_head",
-    "parse_request_head",
-    "parse_usual_request_head",
-]
-
 NOTEWORTHY_FIELDS = (
     "host", "content-length", "transfer-encoding",  # framing and routing
     "connection", "expect", "keep-alive", "proxy-connection", "te", "trailer", "upgrade",  # hop by hop

@@ -21,14 +21,6 @@ from headgate.http.h1.syntax import (
     parse_framing,
 )
 
-__all__ = [
-    "NOTEWORTHY_FIELDS",
-    "ResponseHead",
-    "check_response_start",
-    "parse_response_head",
-    "parse_usual_response_head",
-]
-
 NOTEWORTHY_FIELDS = (
     "content-length", "transfer-encoding", "connection", "keep-alive", "proxy-connection", "te", "upgrade",
 )  # fmt: skip

@@ -8,21 +8,6 @@ from collections.abc import Mapping, Sequence
 
 from headgate.errors import ProtocolError
 
-__all__ = [
-    "FIELD_LINES",
-    "FIELD_VALUE",
-    "HOST",
-    "TOKEN",
-    "find_stray_byte",
-    "is_host_and_port",
-    "names_pattern",
-    "named_lines",
-    "parse_connection",
-    "parse_content_length",
-    "parse_framing",
-    "split_fields",
-]
-
 TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
 """9110 5.6.2."""
 

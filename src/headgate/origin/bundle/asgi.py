@@ -18,8 +18,6 @@ from headgate.origin.file_slice import BodySource, FileSlice, file_state
 from headgate.origin.request_info import field_value
 from headgate.origin.response import Response
 
-__all__ = ["BundleApp"]
-
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

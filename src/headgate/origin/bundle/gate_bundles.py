@@ -12,8 +12,6 @@ from headgate.origin.bundle.site import Site
 from headgate.origin.response import Response
 from headgate.origin.routes import plain_path
 
-__all__ = ["Lifeboat", "GateBundles"]
-
 _RESCUED = frozenset({b"GET", b"HEAD"})
 # Private responses (9111 3.5), and preconditions on the origin's state.
 _NOT_RESCUED = frozenset({b"authorization", b"if-match", b"if-unmodified-since"})

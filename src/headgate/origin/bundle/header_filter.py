@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping
 from headgate.errors import HeadgateError
 from headgate.http import is_token
 
-__all__ = ["HeaderFilter", "Unservable", "check_status", "lifeboat_headers", "site_headers", "add_vary", "field_lines"]
-
 HeaderFilter = Callable[[Mapping[str, str], str], dict[str, str]]
 """From stored headers and the origin of the response to the headers that are sent."""
 

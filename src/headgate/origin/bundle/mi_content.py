@@ -5,8 +5,6 @@ from msgspec import Struct
 from headgate.bundle.format.merkle_integrity import PayloadLayout
 from headgate.origin.file_slice import FileSlice
 
-__all__ = ["MiContent"]
-
 
 class MiContent(Struct, frozen=True):
     """The bytes from `start` to before `stop` of the content in `payload`; a `BodySource`."""

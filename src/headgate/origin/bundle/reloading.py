@@ -12,8 +12,6 @@ from headgate.errors import BundleError
 from headgate.origin.bundle.snapshot import BundleSnapshot
 from headgate.origin.file_slice import FileState, file_state
 
-__all__ = ["ReloadingBundle"]
-
 _EVERY = 1.0
 """Seconds between two checks of the file."""
 

@@ -8,8 +8,6 @@ from headgate.http.conditional import Validators, evaluate
 from headgate.origin.file_slice import BodySource
 from headgate.origin.response import Response, problem
 
-__all__ = ["NOSNIFF", "SMALL", "Representation", "refusal", "respond"]
-
 SMALL = 65_536
 """Bytes of content that are read at once; longer content is sent from the file in pieces."""
 

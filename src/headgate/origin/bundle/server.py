@@ -15,8 +15,6 @@ from headgate.origin.bundle.representation import refusal, respond
 from headgate.origin.bundle.site import ANY_HOST, NotAcceptable, Site
 from headgate.origin.response import Response
 
-__all__ = ["METHODS", "BundleServer", "method_not_allowed", "publish"]
-
 METHODS = b"GET, HEAD"
 """The methods that are served, for Allow."""
 

@@ -15,8 +15,6 @@ from headgate.origin.bundle.header_filter import HeaderFilter, Unservable, add_v
 from headgate.origin.bundle.representation import NOSNIFF, Representation
 from headgate.origin.bundle.snapshot import BundleSnapshot
 
-__all__ = ["ANY_HOST", "NotAcceptable", "Site"]
-
 ANY_HOST = "*"
 """Among the hosts of a `Site`: all hosts."""
 

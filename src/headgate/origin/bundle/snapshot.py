@@ -24,8 +24,6 @@ from headgate.origin.bundle.mi_content import MiContent
 from headgate.origin.bundle.representation import NOSNIFF, Representation
 from headgate.origin.file_slice import BodySource, FileSlice, FileState, OpenFile
 
-__all__ = ["BundleSnapshot"]
-
 _Result = TypeVar("_Result")
 
 _VERSIONS = {"draft-01": b"1", "b1": b"b1", "b2": b"b2"}

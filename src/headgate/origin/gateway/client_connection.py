@@ -23,8 +23,6 @@ from headgate.origin.gateway.states import CLIENT_TRANSITIONS, READY, ClientEven
 from headgate.origin.gateway.tunnel import reset_on_close
 from headgate.origin.response import Response
 
-__all__ = ["ClientConnection"]
-
 MAX_BUFFERED = 65536
 """Bytes sent ahead that are kept while a request is under way."""
 MAX_REQUESTS_PER_TURN = 32

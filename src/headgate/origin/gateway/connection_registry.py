@@ -10,8 +10,6 @@ from headgate.origin.gateway.forwarding import ClientInfo
 from headgate.origin.gateway.tunnel import Tunnel
 from headgate.origin.identify import client_address
 
-__all__ = ["ClientCounts", "ConnectionRegistry", "RegisteredConnection"]
-
 
 class RegisteredConnection(Protocol):
     """A client's connection, as its gateway watches it."""

@@ -11,8 +11,6 @@ from headgate.origin.gateway.responses import ALLOW
 from headgate.origin.gateway.states import GATEWAY_TRANSITIONS, GatewayEvent, GatewayState
 from headgate.origin.gateway.upstream import UpstreamPool
 
-__all__ = ["GatewayContext"]
-
 
 class GatewayContext:
     """Made once by a gateway and given to each of its connections."""

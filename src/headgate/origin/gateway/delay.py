@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 from headgate.limit import Accounting, Gatekeeper
 
-__all__ = ["Delay"]
-
 
 class Delay:
     """Calls `release` when the time of a delayed request has come; begins at once."""

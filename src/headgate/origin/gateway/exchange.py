@@ -16,8 +16,6 @@ from headgate.origin.gateway.responses import date_line
 from headgate.origin.gateway.states import EXCHANGE_TRANSITIONS, ExchangeEvent, ExchangeState
 from headgate.origin.gateway.upstream import UpstreamConnection
 
-__all__ = ["Exchange"]
-
 MAX_HELD_BODY = 65536
 """Bytes of a request's body that are kept until there is a connection to the origin."""
 MAX_TRAILERS_SIZE = 8192

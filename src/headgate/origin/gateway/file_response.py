@@ -12,8 +12,6 @@ from collections.abc import Callable
 from headgate.origin.file_slice import BodySource, FileSlice
 from headgate.origin.gateway.interfaces import Downstream
 
-__all__ = ["FileResponse"]
-
 PIECE_SIZE = 131_072
 """Bytes read at once: more than a transport holds before it pauses its writer."""
 MAX_PER_TURN = 1 << 20

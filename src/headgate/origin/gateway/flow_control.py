@@ -4,8 +4,6 @@ import asyncio
 
 from headgate.origin.gateway.send_progress import send_progress
 
-__all__ = ["FlowControl"]
-
 
 class FlowControl:
     """Pauses reading while too much is buffered or the origin is slow, and notices when the client takes bytes."""

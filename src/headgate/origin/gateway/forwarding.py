@@ -9,8 +9,6 @@ from collections.abc import Mapping
 
 from headgate.http.h1 import RequestHead, ResponseHead, is_host_and_port
 
-__all__ = ["ClientInfo", "forwarded_request_head", "forwarded_response_lines", "forwarded_trailers"]
-
 HOP_BY_HOP = frozenset({
     b"connection", b"keep-alive", b"proxy-connection", b"te", b"transfer-encoding", b"upgrade",
 })  # fmt: skip

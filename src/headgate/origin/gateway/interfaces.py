@@ -10,8 +10,6 @@ from typing import Protocol
 from headgate.errors import ProtocolError
 from headgate.http.h1 import BodyReader, RequestHead, ResponseHead
 
-__all__ = ["Downstream", "Upstream", "ResponseHandler"]
-
 
 class Downstream(Protocol):
     """The client's connection, as an exchange or a file response uses it."""

@@ -17,8 +17,6 @@ from headgate.origin.response import Response
 from headgate.origin.routes import Routes
 from headgate.release import Status
 
-__all__ = ["ClientView", "Policy", "Reject", "classify", "decide"]
-
 
 class Reject(Protocol):
     """Writes the response to a rejected request."""

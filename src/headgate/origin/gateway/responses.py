@@ -10,18 +10,6 @@ from headgate.advice import PATH
 from headgate.http.h1 import RequestHead
 from headgate.origin.response import PROBLEM, Response, problem
 
-__all__ = [
-    "ADVICE_PATH",
-    "ALLOW",
-    "Respond",
-    "advice_response",
-    "crowded_response",
-    "date_line",
-    "gateway_problem",
-    "serialize",
-    "with_advice",
-]
-
 Respond = Callable[[RequestHead], Response | None]
 """Answers a request without the origin; returns None for one that it does not answer."""
 

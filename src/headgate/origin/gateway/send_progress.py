@@ -9,8 +9,6 @@ import socket
 import struct
 import sys
 
-__all__ = ["send_progress"]
-
 _TCP_INFO = struct.Struct("=24xI92xQ16xI")
 """Of Linux's `struct tcp_info`: segments sent and not acknowledged, bytes acknowledged, bytes not sent yet."""
 

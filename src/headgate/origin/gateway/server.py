@@ -26,8 +26,6 @@ from headgate.origin.gateway.upstream import UpstreamPool
 from headgate.origin.identify import Identify, client_address
 from headgate.origin.routes import Routes
 
-__all__ = ["Gateway"]
-
 MAX_TICK = 0.25
 BACKLOG = 1024
 

@@ -22,25 +22,6 @@ A last response leads to LINGERING, and the connection's end from every state to
 
 import enum
 
-__all__ = [
-    "CLIENT_TRANSITIONS",
-    "EXCHANGE_TRANSITIONS",
-    "GATEWAY_TRANSITIONS",
-    "READY",
-    "TUNNEL_TRANSITIONS",
-    "UPSTREAM_TRANSITIONS",
-    "ClientEvent",
-    "ClientState",
-    "ExchangeEvent",
-    "ExchangeState",
-    "GatewayEvent",
-    "GatewayState",
-    "TunnelEvent",
-    "TunnelState",
-    "UpstreamEvent",
-    "UpstreamState",
-]
-
 # `__hash__` is that of object, in C, where each request passes a table several times; that of Enum is in Python.
 
 

@@ -4,8 +4,6 @@ import ssl
 
 from headgate.errors import ConfigurationError
 
-__all__ = ["TlsKeys"]
-
 
 class TlsKeys:
     """A certificate chain and its key, two PEM files; raises `ConfigurationError` when they cannot be used."""

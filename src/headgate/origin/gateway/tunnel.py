@@ -7,8 +7,6 @@ from collections.abc import Callable
 
 from headgate.origin.gateway.states import TUNNEL_TRANSITIONS, TunnelEvent, TunnelState
 
-__all__ = ["Tunnel", "TunnelEnd", "reset_on_close"]
-
 _PROBE_AFTER = 60
 """Seconds of silence until the system asks whether the other end is still there; tunnels are not closed when idle."""
 

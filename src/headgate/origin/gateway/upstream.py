@@ -20,8 +20,6 @@ from headgate.origin.gateway.forwarding import forwarded_trailers
 from headgate.origin.gateway.interfaces import ResponseHandler
 from headgate.origin.gateway.states import UPSTREAM_TRANSITIONS, UpstreamEvent, UpstreamState
 
-__all__ = ["UpstreamConnection", "UpstreamPool"]
-
 MAX_IDLE_CONNECTIONS = 512
 IDLE_TIMEOUT = 4.0
 """Seconds; common origins close idle connections after 5 and more."""

@@ -27,8 +27,6 @@ from headgate.proxy.net.dial import MAX_ATTEMPTS, dial, interleaved
 from headgate.proxy.net.endpoint import Address, Endpoint
 from headgate.proxy.refusal import Refusal
 
-__all__ = ["AdviceService"]
-
 _MAX_ORIGINS: Final = 20_000
 """Origins whose advice is cached: up to 3.5 KiB each, if untrusted origins fill the cache on purpose."""
 

@@ -13,8 +13,6 @@ import can_ada
 
 from headgate.proxy.net.endpoint import Address
 
-__all__ = ["HTTPS", "Authority", "parse_authority", "parse_host"]
-
 HTTPS: Final = 443
 """The port that a serialised `https` origin omits."""
 

@@ -10,8 +10,6 @@ from typing import Final
 from headgate.limit import Domain, Gatekeeper, Rule
 from headgate.proxy.refusal import Refusal
 
-__all__ = ["Clients", "client_of"]
-
 _DOMAIN: Final = "clients"
 _MAX_CLIENTS: Final = 100_000
 """Clients whose rate is stored at a time: 60 MiB, if each has sent a burst of 50."""

@@ -36,8 +36,6 @@ from headgate.proxy.refusal import DEFAULT_RETRY_AFTER, Refusal
 from headgate.token import Valid
 from headgate.token.signed_token import bearer_token
 
-__all__ = ["AdviceSource", "Admission", "DecisionLog", "ProxyPolicy"]
-
 
 class AdviceSource(Protocol):
     """Knows the advice of origins; one for all workers."""

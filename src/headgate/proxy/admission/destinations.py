@@ -16,15 +16,6 @@ from typing import Final
 from headgate.errors import ConfigurationError
 from headgate.proxy.net.endpoint import Address, Network
 
-__all__ = [
-    "GLOBAL_UNICAST",
-    "SPECIAL",
-    "AddressRules",
-    "parse_network",
-    "possible_destinations",
-    "special_purpose",
-]
-
 GLOBAL_UNICAST: Final = IPv6Network("2000::/3")
 """All global unicast addresses of IPv6 that IANA assigns."""
 

@@ -10,8 +10,6 @@ from headgate.errors import ConfigurationError
 from headgate.proxy.admission.authority import HTTPS, Authority, parse_host
 from headgate.proxy.refusal import Refusal
 
-__all__ = ["HostRules"]
-
 
 class HostRules:
     """Hosts to `allow` exclusively, hosts to `deny`, and `ports` beside 443.

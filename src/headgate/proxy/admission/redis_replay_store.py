@@ -18,7 +18,6 @@ from headgate.token.signed_token import MAX_CLOCK_DIFFERENCE
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
-__all__ = ["RedisReplayStore"]
 
 _PREFIX: Final = "headgate:token:"
 _CONNECTIONS: Final = 16

@@ -22,8 +22,6 @@ from headgate.proxy.admission.decide import AdviceSource
 from headgate.proxy.net.endpoint import Endpoint
 from headgate.proxy.refusal import SPECIFIC_ERRORS, ProxyErrorType, Reason, Refusal
 
-__all__ = ["REPLY_TIMEOUT", "AdviceReply", "RemoteAdvice", "AdviceQuery", "answer_query"]
-
 REPLY_TIMEOUT: Final = 2 * TIMEOUT
 """Seconds to wait for the supervisor: longer than any fetch takes."""
 _MAX_ORIGINS: Final = 10_000

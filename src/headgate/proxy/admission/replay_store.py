@@ -14,8 +14,6 @@ from headgate.proxy.admission.shared_memory import LockTimeout, create_shared_me
 from headgate.token import Checker, Key, Reason, ReplayTable, Valid
 from headgate.token.replay_table import MAX_TOKENS, table_size
 
-__all__ = ["ReplayStore", "SharedReplayStore", "TokenCheck", "create_replay_table"]
-
 
 class ReplayStore(Protocol):
     """Remembers which tokens were shown."""

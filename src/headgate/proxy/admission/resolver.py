@@ -15,8 +15,6 @@ from headgate.proxy.admission.destinations import AddressRules
 from headgate.proxy.net.endpoint import Address, Endpoint
 from headgate.proxy.refusal import Refusal
 
-__all__ = ["ANY_NAME", "Overrides", "Resolver"]
-
 ANY_NAME: Final = "*"
 """Matches every name without an entry of its own, and no address."""
 

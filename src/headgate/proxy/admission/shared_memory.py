@@ -12,8 +12,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-__all__ = ["LockTimeout", "lock", "locked", "create_shared_memory", "unlock"]
-
 _RETRY_DELAY: Final = 0.001
 _MAX_TRIES: Final = 100
 

@@ -9,8 +9,6 @@ from typing import Final
 
 from headgate.proxy.admission.shared_memory import LockTimeout, create_shared_memory, lock, locked, unlock
 
-__all__ = ["TunnelSlots", "create_slots"]
-
 _CELL_SIZE: Final = 8
 
 

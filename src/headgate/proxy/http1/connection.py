@@ -21,8 +21,6 @@ from headgate.proxy.net.sockets import WOULD_BLOCK, reset
 from headgate.proxy.net.tls import record_overhead, shutdown_write
 from headgate.proxy.services import Services
 
-__all__ = ["TRANSITIONS", "ConnectionEvent", "ConnectionState", "Http1Connection", "response_head"]
-
 _ESTABLISHED: Final = b"HTTP/1.1 200 Connection established\r\n\r\n"
 _MAX_BUFFER_SIZE: Final = 1 << 16
 """Bytes kept that were sent ahead of a decision or response; more stay with the client."""

@@ -9,8 +9,6 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from headgate.proxy.http2.frames import ErrorCode, Http2Error
 
-__all__ = ["ABUSE_LIMITS", "AbuseKind", "AbuseLimit", "AbuseLimiter"]
-
 AbuseKind: TypeAlias = Literal[
     "resets", "mistakes", "settings", "pings", "idle frames", "empty DATA", "late DATA", "WINDOW_UPDATE", "head bytes"
 ]

@@ -8,8 +8,6 @@ from headgate.proxy.http2.frames import DATA, HEADER_SIZE, MAX_PAYLOAD_SIZE, hea
 from headgate.proxy.net.loop_state import TLS_RECORD_SIZE, LoopState
 from headgate.proxy.net.sockets import WOULD_BLOCK
 
-__all__ = ["READ_SIZE", "DataBuffer", "SendBuffer", "SharedBuffers"]
-
 READ_SIZE: Final = 1 << 18
 """Bytes read from one connection before others have their turn."""
 _SEND_SIZE: Final = 1 << 16

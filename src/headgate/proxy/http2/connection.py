@@ -36,8 +36,6 @@ from headgate.proxy.net.sockets import WOULD_BLOCK
 from headgate.proxy.net.tls import record_overhead, shutdown_write
 from headgate.proxy.services import Services
 
-__all__ = ["Http2", "Http2Connection"]
-
 _MAX_READS: Final = 64
 """Reads in one turn: each returns one TLS record, however little is in it."""
 _MAX_UNSENT: Final = 1 << 18

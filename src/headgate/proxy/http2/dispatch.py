@@ -15,8 +15,6 @@ from headgate.proxy.http2.stream import StreamSink, TunnelStream
 from headgate.proxy.net.sockets import reset
 from headgate.proxy.services import Services
 
-__all__ = ["DispatchSink", "RequestDispatcher"]
-
 
 class DispatchSink(StreamSink, Protocol):
     """What dispatching needs of the connection."""

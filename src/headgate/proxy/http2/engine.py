@@ -34,8 +34,6 @@ from headgate.proxy.http2.flow_control import (
 )
 from headgate.proxy.http2.frames import ACK, DATA, END_HEADERS, END_STREAM, ErrorCode, Frame, FrameParser, Http2Error
 
-__all__ = ["MAX_HEAD_SIZE", "MAX_STREAMS", "Http2Engine", "Stream"]
-
 MAX_STREAMS: Final = 256
 """Concurrent streams of one connection."""
 MAX_HEAD_SIZE: Final = 1 << 14

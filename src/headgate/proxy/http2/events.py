@@ -3,16 +3,6 @@
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
-__all__ = [
-    "DataReceived",
-    "Event",
-    "GoawayReceived",
-    "PingAnswered",
-    "RequestReceived",
-    "StreamReset",
-    "WindowIncreased",
-]
-
 
 class RequestReceived(NamedTuple):
     """A request head."""

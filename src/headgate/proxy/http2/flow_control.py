@@ -6,15 +6,6 @@ immediately, so that an idle tunnel reserves little.
 
 from typing import Final
 
-__all__ = [
-    "INITIAL_WINDOW",
-    "MAX_CONNECTION_WINDOW",
-    "MAX_STREAM_WINDOW",
-    "MAX_WINDOW",
-    "ReceiveWindow",
-    "increased",
-]
-
 INITIAL_WINDOW: Final = 65_535
 """Bytes that both sides may send on a stream, or a connection, before any frame changes it (6.9.2)."""
 MAX_STREAM_WINDOW: Final = 1 << 19

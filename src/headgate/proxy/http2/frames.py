@@ -12,13 +12,6 @@ from typing import Final, NamedTuple
 
 from headgate.errors import HeadgateError
 
-__all__ = [
-    "ACK", "CONTINUATION", "DATA", "END_HEADERS", "END_STREAM", "GOAWAY", "HEADERS", "HEADER_SIZE", "MAX_BLOCK_SIZE",
-    "MAX_CONTINUATIONS", "MAX_DATA_SIZE", "MAX_PAYLOAD_SIZE", "MAX_STREAM_ID", "PADDED", "PING", "PREFACE", "PRIORITY",
-    "PRIORITY_FLAG", "PUSH_PROMISE", "RST_STREAM", "SETTINGS", "WINDOW_UPDATE", "ErrorCode", "Frame", "FrameParser",
-    "Http2Error", "goaway", "header", "ping", "rst_stream", "settings", "window_update",
-]  # fmt: skip
-
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 """What a client sends first (3.4)."""
 

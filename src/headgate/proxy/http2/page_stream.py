@@ -7,8 +7,6 @@ from headgate.proxy.http2.frames import DATA, MAX_PAYLOAD_SIZE, ErrorCode, heade
 from headgate.proxy.http2.stream import StreamSink
 from headgate.proxy.net.loop_state import LoopState
 
-__all__ = ["PageStream"]
-
 
 class PageStream:
     """Sends `body` to a client that has ended its direction; closes after `idle` seconds without progress."""

@@ -11,8 +11,6 @@ from typing import Final, NamedTuple
 from headgate.errors import HeadgateError
 from headgate.proxy.http2.engine import MAX_HEAD_SIZE
 
-__all__ = ["MalformedRequest", "Request", "parse_request"]
-
 _name = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]++").fullmatch  # 8.2.1: no upper case
 # 9110 5.5, and 8.2.1: no whitespace at either end.
 _value = re.compile(rb"(?:[!-~\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*+(?<![\t ]))?)?").fullmatch

@@ -7,8 +7,6 @@ while the final GOAWAY is sent; LINGERING while input is discarded, so that the 
 import enum
 from typing import Final
 
-__all__ = ["TRANSITIONS", "ConnectionEvent", "ConnectionState"]
-
 
 class ConnectionState(enum.Enum):
     """States of a connection."""

@@ -20,8 +20,6 @@ from headgate.proxy.net.loop_state import MAX_BUFFERED, TLS_RECORD_SIZE, LoopSta
 from headgate.proxy.net.poller import READ, WRITE
 from headgate.proxy.net.sockets import reset
 
-__all__ = ["ConnectionStream", "StreamSink", "TunnelStream"]
-
 _MAX_PIECES: Final = 64
 """Pieces written in one call; more are joined first."""
 _RESET_CODES: Final = {"target_gone": ErrorCode.CONNECT_ERROR}

@@ -18,8 +18,6 @@ from headgate.proxy.net.poller import WRITE, Poller
 from headgate.proxy.net.sockets import receive_buffer_size
 from headgate.proxy.refusal import EXHAUSTED, ProxyErrorType, Refusal
 
-__all__ = ["ATTEMPT_DELAY", "CONNECT_TIMEOUT", "MAX_ATTEMPTS", "Connect", "Connector", "dial", "interleaved"]
-
 CONNECT_TIMEOUT: Final = 10.0
 """Seconds for all attempts together."""
 

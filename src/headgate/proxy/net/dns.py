@@ -19,8 +19,6 @@ from typing import Any, Final, TypeAlias
 from headgate.proxy.net.endpoint import Address
 from headgate.proxy.refusal import EXHAUSTED, Refusal
 
-__all__ = ["LOOKUP_TIMEOUT", "SystemLookup"]
-
 LOOKUP_TIMEOUT: Final = 6.0
 """Seconds. The system asks a name server again after five (resolv.conf(5)), so that one lost packet is survived."""
 

@@ -5,8 +5,6 @@ from typing import TypeAlias
 
 import msgspec
 
-__all__ = ["Address", "Endpoint", "Network"]
-
 Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
 

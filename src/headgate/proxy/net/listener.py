@@ -11,8 +11,6 @@ from headgate.proxy.net.poller import READ, Poller
 from headgate.proxy.net.sockets import set_inherited_options
 from headgate.proxy.refusal import EXHAUSTED
 
-__all__ = ["Listener", "OnAccept"]
-
 _MAX_ACCEPTS: Final = 64
 """Connections accepted in a row before other sockets have their turn."""
 _PAUSE: Final = 0.5

@@ -4,8 +4,6 @@ from typing import Final
 
 from headgate.proxy.net.poller import Poller
 
-__all__ = ["COPY_SIZE", "MAX_BUFFERED", "TLS_RECORD_SIZE", "LoopState"]
-
 COPY_SIZE: Final = 1 << 18
 """Bytes copied at once through the shared read buffer."""
 TLS_RECORD_SIZE: Final = 1 << 14

@@ -10,8 +10,6 @@ import asyncio
 import select
 from typing import Protocol
 
-__all__ = ["READ", "WRITE", "EpollPoller", "LoopPoller", "Pollable", "Poller", "new_poller"]
-
 READ = 1
 """There is something to read, including an end or an error."""
 WRITE = 4

@@ -11,15 +11,6 @@ from typing import Any, Final
 
 from headgate.proxy.net.endpoint import Address
 
-__all__ = [
-    "WOULD_BLOCK",
-    "is_local_address",
-    "listening_sockets",
-    "receive_buffer_size",
-    "reset",
-    "set_inherited_options",
-]
-
 WOULD_BLOCK: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 """What a non-blocking socket raises if nothing can be done now."""
 

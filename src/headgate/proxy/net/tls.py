@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 from headgate.errors import ConfigurationError
 
-__all__ = ["record_overhead", "server_context", "shutdown_write"]
-
 
 def server_context(
     cert: str, key: str, *, alpn: Sequence[str] = ("h2", "http/1.1"), client_ca: str | None = None

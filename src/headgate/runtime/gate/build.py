@@ -17,20 +17,6 @@ from headgate.runtime.gate.bundle_loader import load_bundles
 if TYPE_CHECKING:
     from headgate.origin.bundle import GateBundles
 
-__all__ = [
-    "CATCH_ALL",
-    "Composition",
-    "check_composition",
-    "compose",
-    "build_gatekeeper",
-    "build_gateway",
-    "build_master",
-    "domains_with_kept_holds",
-    "keep_restart_keys",
-    "log_warnings",
-    "require_gate",
-    "restart_keys",
-]
 
 CATCH_ALL = "default"
 """The name of the domain that takes all requests, where rules are given without a domain."""

@@ -13,8 +13,6 @@ from headgate.origin.routes import plain_path
 if TYPE_CHECKING:
     from headgate.origin.bundle import GateBundles, ReloadingBundle
 
-__all__ = ["load_bundles"]
-
 
 def load_bundles(
     tree: Configuration, old: "GateBundles | None" = None, *, complain: Callable[[str], None] = lambda _message: None

@@ -32,8 +32,6 @@ from headgate.runtime.gate.bundle_loader import load_bundles
 from headgate.runtime.listen import listen_error
 from headgate.runtime.stderr import write_line
 
-__all__ = ["GateConfiguration", "GateProcess", "master_counters"]
-
 _FORGET_INTERVAL: Final = 0.1
 _BUNDLE_CHECK_INTERVAL: Final = 1.0
 _MAX_FORGOTTEN: Final = 1_000

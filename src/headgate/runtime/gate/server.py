@@ -15,8 +15,6 @@ from headgate.runtime.gate.workers import GateWorkers
 from headgate.runtime.lifecycle import Lifecycle, Server, run_server
 from headgate.runtime.listen import reserve_addresses
 
-__all__ = ["GateOptions", "run_gate"]
-
 
 @dataclass(frozen=True)
 class GateOptions:

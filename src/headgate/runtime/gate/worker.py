@@ -6,8 +6,6 @@ from headgate.runtime.gate.process import GateConfiguration, GateProcess
 from headgate.runtime.ipc import Configure, Shutdown, StateQuery
 from headgate.runtime.worker_main import run_worker
 
-__all__ = ["main"]
-
 
 def main() -> int:
     """Run a gate until its supervisor, or a SIGTERM, stops it."""

@@ -22,8 +22,6 @@ from headgate.runtime.gate.process import GateConfiguration, master_counters
 from headgate.runtime.ipc import Configure, Ready, StartFailed, StateReport
 from headgate.runtime.supervisor import Supervisor, WorkerProcess
 
-__all__ = ["GateWorkers"]
-
 
 class GateWorkers(Backend):
     """The workers, and the master that they share unless it is elsewhere.

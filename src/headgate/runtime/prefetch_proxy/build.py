@@ -28,19 +28,6 @@ from headgate.proxy.services import ConnectionFactory
 from headgate.token import Checker, Key, read_keys
 from headgate.token.key_file import MAX_KEY_FILE_SIZE
 
-__all__ = [
-    "check_proxy",
-    "build_clients",
-    "build_host_rules",
-    "read_token_keys",
-    "build_tunnel_limits",
-    "listener_tls_context",
-    "read_published_pages",
-    "build_resolver",
-    "advice_tls_context",
-    "build_protocols",
-]
-
 _Made = TypeVar("_Made")
 
 

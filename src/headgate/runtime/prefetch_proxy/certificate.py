@@ -15,7 +15,6 @@ from headgate.errors import MissingExtra
 if TYPE_CHECKING:
     from cryptography.x509 import GeneralName
 
-__all__ = ["self_signed"]
 
 _VALID_DAYS: Final = 30
 

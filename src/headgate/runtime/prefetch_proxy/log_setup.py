@@ -7,8 +7,6 @@ from typing import Any
 
 from headgate.proxy.log import LogWriter
 
-__all__ = ["open_log"]
-
 
 @contextmanager
 def open_log() -> Iterator[LogWriter]:

@@ -8,8 +8,6 @@ from headgate.proxy.admission.remote_advice import AdviceQuery, AdviceReply
 from headgate.proxy.counters import Counts
 from headgate.runtime.ipc import Configure, Ready, Shutdown, StartFailed, StateQuery, StateReport
 
-__all__ = ["FromSupervisor", "FromWorker", "ProxyConfiguration", "WorkerState"]
-
 
 class ProxyConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     """The configuration of one process of a proxy. All but `worker` is the same for all of them."""

@@ -12,8 +12,6 @@ from headgate.proxy.counters import ACCEPTED
 from headgate.proxy.refusal import REFUSALS
 from headgate.runtime.prefetch_proxy.state import ProxyState
 
-__all__ = ["proxy_metrics"]
-
 _FETCHES: Final = ("entry", "none", "unreachable")
 
 

@@ -31,8 +31,6 @@ from headgate.runtime.prefetch_proxy.build import (
 )
 from headgate.runtime.prefetch_proxy.messages import ProxyConfiguration, WorkerState
 
-__all__ = ["ProxyProcess"]
-
 
 class ProxyProcess(Backend):
     """The decision on CONNECT requests and the tunnels. Raises `ConfigurationError` for invalid settings."""

@@ -27,8 +27,6 @@ from headgate.runtime.prefetch_proxy.process import ProxyProcess
 from headgate.runtime.prefetch_proxy.state import ProxyState, state_to_json
 from headgate.runtime.prefetch_proxy.workers import ProxyWorkers
 
-__all__ = ["ReadProxy", "run_proxy"]
-
 ReadProxy: TypeAlias = Callable[[], tuple[Proxy, str | None]]
 """Reads the table [proxy], at the start and at each reload; also returns the name of its file, if there is one."""
 

@@ -8,8 +8,6 @@ from headgate.advice.answer import Advice
 from headgate.advice.result import result_to_json
 from headgate.proxy.counters import Counts
 
-__all__ = ["ProxyState", "state_to_json"]
-
 
 class ProxyState(msgspec.Struct, frozen=True):
     """A whole proxy at one instant."""

@@ -10,8 +10,6 @@ from headgate.runtime.prefetch_proxy.messages import FromSupervisor, ProxyConfig
 from headgate.runtime.prefetch_proxy.process import ProxyProcess
 from headgate.runtime.worker_main import Send, run_worker
 
-__all__ = ["main"]
-
 
 def main() -> int:
     """Run a proxy until its supervisor, or a SIGTERM, stops it."""

@@ -20,8 +20,6 @@ from headgate.runtime.prefetch_proxy.build import check_proxy, listener_tls_cont
 from headgate.runtime.prefetch_proxy.messages import FromWorker, ProxyConfiguration, WorkerState
 from headgate.runtime.supervisor import Supervisor, WorkerProcess
 
-__all__ = ["ProxyWorkers"]
-
 _MAX_ORIGINS: Final = 1_000
 """Origins whose counts are kept of workers that have ended."""
 

@@ -12,8 +12,6 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA384
 from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
-__all__ = ["PATIENCE", "Server", "serving", "tickets"]
-
 PATIENCE = 30.0  # seconds; only ever reached by a failing test
 
 

@@ -6,8 +6,6 @@ a malformed response head: a client must receive a 502 instead. `MARKER` is a we
 a hostile one; it must neither be answered nor forwarded.
 """
 
-__all__ = ["BODIES", "HEADS", "MARKER", "RESPONSES"]
-
 MARKER = b"GET /marker HTTP/1.1\r\nHost: marker\r\n\r\n"
 
 _GET = b"GET / HTTP/1.1\r\nHost: a\r\n"

@@ -12,8 +12,6 @@ from headgate.origin.gateway.connection_registry import ConnectionRegistry
 from headgate.origin.gateway.context import GatewayContext
 from headgate.origin.gateway.upstream import UpstreamPool
 
-__all__ = ["StubTransport", "make_context", "make_policy"]
-
 
 class StubTransport(asyncio.Transport):
     """Keeps what is written and remembers how it was closed; nothing happens by itself."""

@@ -13,8 +13,6 @@ from headgate.proxy.server import TunnelServer
 from tests.e2e.http2_client import Http2Client, http2_at
 from tests.e2e.tunnels import Deciding
 
-__all__ = ["NOW", "PEER", "Both", "connected"]
-
 NOW = 1000.0
 PEER = ("192.0.2.1", 5000)
 
