@@ -18,13 +18,12 @@ from warcio.statusandheaders import StatusAndHeaders
 from warcio.warcwriter import WARCWriter
 
 from headgate.bundle import BundleWriter, open_bundle
-from headgate.bundle.files.payloads import payload_chunks, prepare_payload
-from headgate.bundle.files.spool import Spool
+from headgate.bundle.files.payloads import Spool, payload_chunks, prepare_payload
 from headgate.bundle.model import Exchange
 from headgate.bundle.sources import compress, directory, har, warc
 from headgate.bundle.sources.codings import DECODERS, ENCODERS, DecodingError, decode_chunks, encode_chunks
 from headgate.bundle.sources.directory import INDEX, WELL_KNOWN
-from headgate.bundle.sources.header_policy import filter_headers, with_content_type
+from headgate.bundle.sources.selection import filter_headers, with_content_type
 from headgate.errors import ConfigurationError
 
 BASE = "https://example.com/base/"

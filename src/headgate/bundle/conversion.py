@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from headgate.bundle.files.atomic_file import Progress, Target, check_target
 from headgate.bundle.files.payloads import COPY_SIZE, SizedChunks
-from headgate.bundle.files.responses import Responses
+from headgate.bundle.files.writer import Responses
 from headgate.bundle.format.constants import known_sections
 from headgate.bundle.format.header_encoder import encode_stored_headers, join_header_map
 from headgate.bundle.format.sections import read_critical

@@ -11,8 +11,7 @@ from headgate.agent.courtesy import Courtesy
 from headgate.agent.fetch import in_thread
 from headgate.agent.transports.httpx_library import Client
 from headgate.bundle.model import Exchange
-from headgate.bundle.sources.selection import normalize_http_url
-from headgate.bundle.sources.skipped import MessageCallback, SkipExchange, ignore_message
+from headgate.bundle.sources.selection import MessageCallback, SkipExchange, ignore_message, normalize_http_url
 from headgate.errors import FetchError, MissingExtra, NoContact
 from headgate.http.retry_after import retry_after
 from headgate.http.url import resolve

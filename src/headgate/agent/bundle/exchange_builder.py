@@ -6,12 +6,16 @@ from typing import Final
 
 from msgspec import Struct
 
-from headgate.bundle.files.spool import Spool, SpooledPayload
+from headgate.bundle.files.payloads import Spool, SpooledPayload
 from headgate.bundle.model import Exchange
 from headgate.bundle.sources.codings import DECODERS, DecodingError, decode_chunks
-from headgate.bundle.sources.header_policy import filter_headers, with_content_encoding, with_content_type
-from headgate.bundle.sources.selection import check_status
-from headgate.bundle.sources.skipped import SkipExchange
+from headgate.bundle.sources.selection import (
+    SkipExchange,
+    check_status,
+    filter_headers,
+    with_content_encoding,
+    with_content_type,
+)
 from headgate.errors import FetchError
 
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})

@@ -29,7 +29,7 @@ from headgate.agent.transports.httpx_library import library_of
 from headgate.bundle.files.byte_source import Source
 from headgate.bundle.model import Profile
 from headgate.bundle.reading.reader import Bundle
-from headgate.bundle.sources.skipped import MessageCallback, ignore_message
+from headgate.bundle.sources.selection import MessageCallback, ignore_message
 from headgate.errors import ConfigurationError
 
 if TYPE_CHECKING:

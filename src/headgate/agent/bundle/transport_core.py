@@ -23,7 +23,7 @@ from headgate.bundle.model import NOSNIFF, Headers, Location, Metadata, Profile,
 from headgate.bundle.reading.lookup import select_location
 from headgate.bundle.reading.mi_decoding import DecodedResponse, OpenedBundle, decode_response, has_mi_coding
 from headgate.bundle.reading.reader import Bundle
-from headgate.bundle.sources.skipped import MessageCallback
+from headgate.bundle.sources.selection import MessageCallback
 from headgate.errors import ConfigurationError, FetchError, NoContact, NotInBundle, ResponseError
 from headgate.http.url import parse_url
 

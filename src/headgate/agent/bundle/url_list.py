@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-from headgate.bundle.sources.selection import normalize_http_url
-from headgate.bundle.sources.skipped import SkipExchange
+from headgate.bundle.sources.selection import SkipExchange, normalize_http_url
 from headgate.errors import ConfigurationError
 
 _MAX_SHOWN: Final = 120

@@ -5,14 +5,14 @@ encoded and payloads by reference (`headgate.bundle.files.payloads`), so the mem
 its payload. The same exchanges in the same order always give the same bytes.
 """
 
+from array import array
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-from headgate.bundle.files.atomic_file import Progress, Target, check_target
-from headgate.bundle.files.payloads import prepare_payload
-from headgate.bundle.files.responses import Responses
-from headgate.bundle.files.spool import Spool
+from headgate.bundle.files.atomic_file import Progress, Target, check_target, open_output
+from headgate.bundle.files.payloads import PreparedPayload, Spool, payload_chunks, prepare_payload
+from headgate.bundle.format.cbor import BYTES, data, head
 from headgate.bundle.format.header_encoder import (
     CONTENT_TYPE,
     Encoded,
@@ -23,11 +23,53 @@ from headgate.bundle.format.header_encoder import (
 )
 from headgate.bundle.model import Exchange, Payload, Version
 from headgate.bundle.writing.index_builder import IndexBuilder, VariantKeys, parse_axes
-from headgate.bundle.writing.layout import VERSIONS
+from headgate.bundle.writing.layout import VERSIONS, BundleSpec, VariantEntry, lay_out
 from headgate.bundle.writing.sections import KNOWN, build_sections
 from headgate.bundle.writing.untrusted import SniffingRules
 from headgate.bundle.writing.url_rules import UrlRules
 from headgate.errors import ConfigurationError
+
+
+class Responses:
+    """Responses to be written: the bytes before each payload, and the payload by reference."""
+
+    def __init__(self) -> None:
+        self._heads: list[bytes] = []
+        self._payloads: list[PreparedPayload] = []
+        self._lengths = array("Q")
+
+    def __len__(self) -> int:
+        return len(self._lengths)
+
+    def append(self, header_map: bytes, payload: PreparedPayload, length: int) -> None:
+        """Add a response with encoded headers and a payload of `length` bytes."""
+        # 3.4: response = [headers: bstr .cbor headers, payload: bstr]
+        response_head = b"\x82" + data(header_map) + head(BYTES, length)
+        self._heads.append(response_head)
+        self._payloads.append(payload)
+        self._lengths.append(len(response_head) + length)
+
+    def write(
+        self,
+        target: Target,
+        spec: BundleSpec,
+        index: Mapping[str, int | VariantEntry],
+        progress: Progress | None = None,
+    ) -> int:
+        """Write the bundle of these responses, and return its length in bytes."""
+        layout = lay_out(spec, index, self._lengths)
+        with open_output(target, layout.length, progress) as output:
+            put = output.put
+            put(layout.before)
+            for response_head, payload in zip(self._heads, self._payloads, strict=True):
+                put(response_head)
+                if type(payload) is bytes:
+                    put(payload)
+                else:
+                    for chunk in payload_chunks(payload):
+                        put(chunk)
+            put(layout.after)
+        return layout.length
 
 
 class BundleWriter:

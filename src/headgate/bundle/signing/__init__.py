@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from headgate.bundle.files.atomic_file import Progress, Target, check_target, open_output
 from headgate.bundle.files.payloads import SizedChunks
-from headgate.bundle.files.responses import Responses
+from headgate.bundle.files.writer import Responses
 from headgate.bundle.format.integrity_block import IntegrityBlock
 from headgate.bundle.reading.reader import Bundle
 from headgate.bundle.signing.report import Kind, Reason, Signature, Verification

@@ -4,7 +4,7 @@ A source yields exchanges with payloads by reference, one for each URL, and pass
 out. It opens the files that it is given, and a temporary file.
 """
 
-from headgate.bundle.sources.compress import compress
+from headgate.bundle.sources.codings import compress
 from headgate.bundle.sources.directory import directory, find_manifest
 from headgate.bundle.sources.har import har
 from headgate.bundle.sources.warc import warc

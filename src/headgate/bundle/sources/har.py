@@ -14,16 +14,22 @@ from typing import Final
 
 import msgspec
 
-from headgate.bundle.files.spool import Spool
+from headgate.bundle.files.payloads import Spool
 from headgate.bundle.model import Exchange
-from headgate.bundle.sources.header_policy import (
+from headgate.bundle.sources.selection import (
+    LatestPerUrl,
+    MessageCallback,
+    SkipExchange,
+    SkipReport,
+    as_complete_response,
+    check_status,
     filter_headers,
+    ignore_message,
+    normalize_http_url,
     with_content_encoding,
     with_content_type,
     with_utf8_charset,
 )
-from headgate.bundle.sources.selection import LatestPerUrl, as_complete_response, check_status, normalize_http_url
-from headgate.bundle.sources.skipped import MessageCallback, SkipExchange, SkipReport, ignore_message
 from headgate.errors import ConfigurationError
 
 _BOM: Final = b"\xef\xbb\xbf"

@@ -10,17 +10,28 @@ from functools import reduce
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from headgate.bundle.files.spool import Spool, SpooledPayload
+from headgate.bundle.files.payloads import Spool, SpooledPayload
 from headgate.bundle.model import Exchange
 from headgate.bundle.sources.codings import DECODERS, DecodingError, decode_chunks
-from headgate.bundle.sources.header_policy import filter_headers, with_content_encoding, with_content_type
-from headgate.bundle.sources.http_message import body, read_head
-from headgate.bundle.sources.selection import LatestPerUrl, as_complete_response, check_status, normalize_http_url
-from headgate.bundle.sources.skipped import MessageCallback, SkipExchange, SkipReport, ignore_message
+from headgate.bundle.sources.selection import (
+    LatestPerUrl,
+    MessageCallback,
+    SkipExchange,
+    SkipReport,
+    as_complete_response,
+    check_status,
+    filter_headers,
+    ignore_message,
+    normalize_http_url,
+    with_content_encoding,
+    with_content_type,
+)
 from headgate.bundle.sources.warc_records import (
     DamagedArchive,
     WarcRecord,
+    body,
     read_beginning,
+    read_head,
     read_records,
     require_warcio,
 )

@@ -1,20 +1,102 @@
-"""The records of a WARC, one after another, read by warcio within bounds.
+"""Read the records of a WARC, and the HTTP/1 responses in them.
 
-warcio knows how the records of all the archives out there are framed. Its other services are not asked for: it would
-hold whole chunks of any size, take what is cut short for all there is, and write to stderr.
+warcio frames the records: it accepts the variations that archives in use have. It is not used for more, because it
+keeps whole chunks of any size in memory, accepts records that are cut, and writes to stderr. Responses are parsed as
+leniently as browsers do, but a body that is not complete is refused.
 """
 
+import re
 import sys
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, BinaryIO, Final, NamedTuple, Protocol
 
 from headgate.bundle.sources.codings import DecodingError, decode_chunks
-from headgate.bundle.sources.http_message import Block
+from headgate.bundle.sources.selection import SkipExchange
 from headgate.errors import MissingExtra
 
-_STEP: Final = 1 << 16
-_MOST_HEAD: Final = 1 << 20
+_STATUS_LINE: Final = re.compile(rb"HTTP/[0-9](?:\.[0-9])?[ \t]+([0-9]{3})(?:[ \t].*)?\r?\n", re.DOTALL)
+_CHUNK_SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?\r?\n", re.DOTALL)
+_MAX_LINE: Final = 1 << 16
+_MAX_RESPONSE_HEAD: Final = 1 << 18
+_READ_SIZE: Final = 1 << 16
+
+
+class Block(Protocol):
+    """The source of a message."""
+
+    def read(self, length: int, /) -> bytes:
+        """Return at most so many bytes, none at the end."""
+
+    def readline(self, length: int, /) -> bytes:
+        """Return the bytes to the end of the line, at most so many."""
+
+
+def read_head(block: Block) -> tuple[int, list[tuple[str, str]]]:
+    """Read the status and the fields, as Latin-1; raises `SkipExchange` for anything but a response."""
+    found = _STATUS_LINE.fullmatch(block.readline(_MAX_LINE))
+    if found is None:
+        raise SkipExchange("not an HTTP response")
+    fields: list[tuple[str, str]] = []
+    length = 0
+    while line := block.readline(_MAX_LINE).rstrip(b"\r\n"):
+        length += len(line)
+        if length > _MAX_RESPONSE_HEAD:
+            raise SkipExchange("a head that is too long")
+        name, colon, value = line.decode("latin-1").partition(":")
+        if line[:1] in b" \t" and fields:
+            # A folded line continues the value before it (RFC 9112, 5.2).
+            fields[-1] = (fields[-1][0], f"{fields[-1][1]} {line.decode('latin-1').strip()}")
+        elif colon:
+            fields.append((name.strip(), value.strip()))
+    return int(found[1]), fields
+
+
+def body(block: Block, fields: list[tuple[str, str]]) -> Iterator[bytes]:
+    """Yield the body after the head, without chunks; raises `SkipExchange` for a damaged one."""
+    codings = [
+        part.strip().lower()
+        for name, value in fields
+        if name.lower() == "transfer-encoding"
+        for part in value.split(",")
+        if part.strip()
+    ]
+    if not codings or codings == ["identity"]:
+        return _rest(block)
+    if codings != ["chunked"]:
+        raise SkipExchange("a transfer coding other than chunked")
+    return _dechunked(block)
+
+
+def _rest(block: Block) -> Iterator[bytes]:
+    while data := block.read(_READ_SIZE):
+        yield data
+
+
+def _dechunked(block: Block) -> Iterator[bytes]:
+    line = block.readline(_MAX_LINE)
+    if _CHUNK_SIZE.fullmatch(line) is None:
+        # Archives remove the chunks and leave the field.
+        yield line
+        yield from _rest(block)
+        return
+    while found := _CHUNK_SIZE.fullmatch(line):
+        left = int(found[1], 16)
+        if not left:
+            return
+        while left:
+            data = block.read(min(left, _READ_SIZE))
+            if not data:
+                raise SkipExchange("cut short")
+            left -= len(data)
+            yield data
+        if block.readline(_MAX_LINE) not in (b"\r\n", b"\n", b""):
+            raise SkipExchange("damaged within its chunks")
+        line = block.readline(_MAX_LINE)
+    raise SkipExchange("damaged within its chunks" if line else "cut short")
+
+
+_MAX_RECORD_HEAD: Final = 1 << 20
 """Bytes of a record's own head, and of the empty lines before it."""
 
 
@@ -66,7 +148,7 @@ def read_records(file: BinaryIO) -> Iterator[WarcRecord]:
     records = open_archive(source, no_record_parse=True)
     records.INC_RECORD = ""  # of what it writes to stderr
     while True:
-        source.budget = _MOST_HEAD
+        source.budget = _MAX_RECORD_HEAD
         try:
             found = next(records, None)
         except load_failed:
@@ -79,7 +161,7 @@ def read_records(file: BinaryIO) -> Iterator[WarcRecord]:
             raise DamagedArchive("a record without a length")
         source.budget = sys.maxsize
         yield WarcRecord(found.rec_type or "", found.rec_headers.headers, found.raw_stream, found.length)
-        while found.raw_stream.read(_STEP):
+        while found.raw_stream.read(_READ_SIZE):
             pass
     if source.damage:
         raise DamagedArchive(source.damage)
@@ -89,9 +171,9 @@ class _Plain:
     """The archive's bytes as warcio wants them: unpacked, and never more for a record's head than one may have."""
 
     def __init__(self, file: BinaryIO) -> None:
-        self._chunks = decode_chunks(iter(partial(file.read, _STEP), b""), "gzip")
+        self._chunks = decode_chunks(iter(partial(file.read, _READ_SIZE), b""), "gzip")
         self._rest = memoryview(b"")
-        self.budget = _MOST_HEAD
+        self.budget = _MAX_RECORD_HEAD
         """Bytes that may be read until it is set again."""
         self.damage = ""
         """Why the bytes ended before their end; empty if they did not."""

@@ -5,8 +5,14 @@ from pathlib import Path
 import pytest
 
 from headgate.bundle.files.atomic_file import open_output
-from headgate.bundle.files.payloads import COPY_SIZE, FilePayload, payload_chunks, prepare_payload
-from headgate.bundle.files.spool import Spool, SpooledPayload
+from headgate.bundle.files.payloads import (
+    COPY_SIZE,
+    FilePayload,
+    Spool,
+    SpooledPayload,
+    payload_chunks,
+    prepare_payload,
+)
 from headgate.errors import ConfigurationError, HeadgateError
 
 

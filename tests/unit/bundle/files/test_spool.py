@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from headgate.bundle.files.spool import CHUNK_SIZE, Spool
+from headgate.bundle.files.payloads import CHUNK_SIZE, Spool
 from headgate.errors import HeadgateError
 
 

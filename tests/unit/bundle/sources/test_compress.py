@@ -8,12 +8,9 @@ from typing import Any
 import brotli
 import pytest
 
-from headgate.bundle.files.payloads import payload_chunks, prepare_payload
-from headgate.bundle.files.spool import Spool
+from headgate.bundle.files.payloads import Spool, payload_chunks, prepare_payload
 from headgate.bundle.model import Exchange, Version
-from headgate.bundle.sources import compress
-from headgate.bundle.sources.codings import ENCODERS
-from headgate.bundle.sources.compress import is_compressible
+from headgate.bundle.sources.codings import ENCODERS, compress, is_compressible
 from headgate.errors import ConfigurationError, HeadgateError
 
 if sys.version_info >= (3, 14):

@@ -1,6 +1,6 @@
 import pytest
 
-from headgate.bundle.sources.header_policy import (
+from headgate.bundle.sources.selection import (
     essence,
     filter_headers,
     with_content_encoding,

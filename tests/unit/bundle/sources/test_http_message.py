@@ -2,8 +2,8 @@ from io import BytesIO
 
 import pytest
 
-from headgate.bundle.sources.http_message import body, read_head
-from headgate.bundle.sources.skipped import SkipExchange
+from headgate.bundle.sources.selection import SkipExchange
+from headgate.bundle.sources.warc_records import body, read_head
 
 CHUNKED = [("Transfer-Encoding", "chunked")]
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.bundle.sources.media_types import PINNED, media_type
+from headgate.bundle.sources.directory import PINNED, media_type
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_the_machines_tables_change_nothing(tmp_path: Path) -> None:
     table.write_text("text/evil html js odd\n")
     script = (
         f"import mimetypes; mimetypes.knownfiles.append({str(table)!r}); mimetypes.init()\n"
-        "from headgate.bundle.sources.media_types import media_type\n"
+        "from headgate.bundle.sources.directory import media_type\n"
         "print(mimetypes.guess_type('a.odd')[0], media_type('a.html'), media_type('a.odd'))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

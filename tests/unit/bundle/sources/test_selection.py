@@ -1,8 +1,14 @@
 import pytest
 
 from headgate.bundle.model import Exchange
-from headgate.bundle.sources.selection import LatestPerUrl, as_complete_response, check_status, normalize_http_url
-from headgate.bundle.sources.skipped import SkipExchange, SkipReport
+from headgate.bundle.sources.selection import (
+    LatestPerUrl,
+    SkipExchange,
+    SkipReport,
+    as_complete_response,
+    check_status,
+    normalize_http_url,
+)
 
 
 def answer(url: str, status: int, payload: bytes = b"") -> Exchange:

@@ -1,4 +1,4 @@
-from headgate.bundle.sources.skipped import SkipReport, ignore_message
+from headgate.bundle.sources.selection import SkipReport, ignore_message
 
 
 def told_by(left_out: SkipReport) -> list[str]:
