@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headgate.cli.printing import counted
+from headgate.cli.output import format_count
 from headgate.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def check(named: str | None, file: str | None) -> None:
     except ConfigurationError as error:
         raise ConfigurationError(f"{name}: {error}") from None
     log_warnings(tree, lambda sentence: click.echo(sentence, err=True))
-    click.echo(f"{name}: valid, {counted(len(tree.domain), 'domain')}")
+    click.echo(f"{name}: valid, {format_count(len(tree.domain), 'domain')}")
 
 
 @config.command()

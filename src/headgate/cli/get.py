@@ -13,9 +13,8 @@ import click
 
 from headgate.cli.advice.options import CA, as_json, identity, trusted
 from headgate.cli.bundle.output import output_target
+from headgate.cli.output import exit_with_failure, print_json, printable
 from headgate.cli.params import header_option
-from headgate.cli.printing import end_with_no, print_json
-from headgate.cli.terminal import harmless
 from headgate.errors import ConfigurationError, FetchError, HeadgateError, NoContact
 
 if TYPE_CHECKING:
@@ -72,9 +71,9 @@ def get(*, url: str, out: str, explain: bool, is_json: bool, **asked: Any) -> No
     if is_json:
         print_json(journal.record)
     elif journal.is_bad:
-        click.echo(f"headgate: {harmless(journal.summary)}", err=True)
+        click.echo(f"headgate: {printable(journal.summary)}", err=True)
     if journal.is_bad:
-        end_with_no()
+        exit_with_failure()
 
 
 def _web_url(url: str) -> str:
@@ -82,7 +81,7 @@ def _web_url(url: str) -> str:
 
     parsed = parse_url(url)
     if parsed is None or not parsed.startswith(("http://", "https://")):
-        raise ConfigurationError(f"{harmless(url)!r} is not an http or https URL; try {_with_scheme(url)!r}")
+        raise ConfigurationError(f"{printable(url)!r} is not an http or https URL; try {_with_scheme(url)!r}")
     return parsed
 
 
@@ -94,7 +93,7 @@ def _with_scheme(text: str) -> str:
     origin = serialised_origin(url)
     if origin is None or "://" in text:
         return "https://example.com/"
-    return harmless(f"http://{text}" if is_localhost(host_of(origin)) else url)
+    return printable(f"http://{text}" if is_localhost(host_of(origin)) else url)
 
 
 def _fetch(
@@ -156,7 +155,7 @@ def _put(output: "Output | None", chunk: bytes) -> None:
 def _spare_the_terminal(out: str, chunk: bytes, journal: "_Journal") -> None:
     """Refuse to print what would garble a terminal."""
     if not out and not journal.record["length"] and sys.stdout.isatty() and 0 in chunk:
-        url = harmless(journal.record["url"])
+        url = printable(journal.record["url"])
         raise HeadgateError(f"{url} is binary, and this is a terminal; name a file with -o, or insist with -o -")
 
 
@@ -237,4 +236,4 @@ class _Journal:
 
     def _say(self, sentence: str) -> None:
         if self._aloud:
-            click.echo(harmless(sentence), err=True)
+            click.echo(printable(sentence), err=True)

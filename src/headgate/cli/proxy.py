@@ -8,9 +8,8 @@ import click
 
 from headgate.cli.config import CONFIG, configuration
 from headgate.cli.options import config_options, given
+from headgate.cli.output import exit_with_failure, format_count, printable, style
 from headgate.cli.params import Parsed
-from headgate.cli.printing import counted, end_with_no, styled
-from headgate.cli.terminal import harmless
 from headgate.config import Address, check
 from headgate.config.proxy import Proxy
 from headgate.errors import ConfigurationError
@@ -131,16 +130,16 @@ def _print_conformance(proxy: Proxy) -> None:
     check_proxy(proxy)
     rows = requirements(proxy)
     for row in rows:
-        verdict = styled("met    ", fg="green") if row.is_met else styled("not met", fg="red")
-        click.echo(f"{verdict}  {row.section}  {row.level:<11}  {row.words}: {harmless(row.how)}")
+        verdict = style("met    ", fg="green") if row.is_met else style("not met", fg="red")
+        click.echo(f"{verdict}  {row.section}  {row.level:<11}  {row.words}: {printable(row.how)}")
     click.echo()
     missing = [row for row in rows if not row.is_met]
     if conforms(rows):
-        click.echo(f"all mandatory requirements are met, {counted(len(missing), 'recommendation')} not met")
+        click.echo(f"all mandatory requirements are met, {format_count(len(missing), 'recommendation')} not met")
         return
     mandatory = [row for row in missing if row.level in {"MUST", "STEP"}]
     click.echo(
-        f"{counted(len(mandatory), 'mandatory requirement')} and "
-        f"{counted(len(missing) - len(mandatory), 'recommendation')} not met"
+        f"{format_count(len(mandatory), 'mandatory requirement')} and "
+        f"{format_count(len(missing) - len(mandatory), 'recommendation')} not met"
     )
-    end_with_no()
+    exit_with_failure()

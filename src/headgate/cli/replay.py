@@ -14,10 +14,9 @@ import msgspec
 
 from headgate.cli import throttle_replay
 from headgate.cli.access_log import FORMATS, batches, decompressed, open_log, parser
+from headgate.cli.output import Advance, decode_with_escapes, exit_with_failure, progress, shorten
 from headgate.cli.params import SECONDS
-from headgate.cli.printing import end_with_no
 from headgate.cli.request_log import RequestLog
-from headgate.cli.terminal import Advance, progress, sayable, shortened
 from headgate.limit import Domain, Rule
 from headgate.limit.history import ALGORITHMS, AlgorithmName
 from headgate.limit.offline import OfflineGate
@@ -92,7 +91,9 @@ class Replay:
             rejected=rejected,
             identifiers=log.identifiers,
             malformed=log.malformed,
-            top=[HeldIdentifier(sayable(name), self._delayed[name], self._rejected[name]) for name in worst],
+            top=[
+                HeldIdentifier(decode_with_escapes(name), self._delayed[name], self._rejected[name]) for name in worst
+            ],
             max_delay=round(self._longest / _UNITS, 3),
         )
 
@@ -179,7 +180,7 @@ def replay(
     click.echo(msgspec.json.encode(report) if as_json else _table(report))
     if not report.requests and report.malformed:
         click.echo(f"headgate: {file}: no valid line; {log.first_malformed or log.damage}", err=True)
-        end_with_no()
+        exit_with_failure()
 
 
 def _size(file: str) -> int | None:
@@ -209,7 +210,7 @@ def _table(report: Report) -> str:
     rows.append(f"{'malformed':<14}{report.malformed:>{width}}" + ("  lines" if report.malformed else ""))
     rows.append(f"{'longest delay':<14}{report.max_delay:.3f} s")
     if report.top:
-        names = [shortened(held.identifier) for held in report.top]
+        names = [shorten(held.identifier) for held in report.top]
         column = max(len("most held"), *map(len, names))
         rows += ["", f"{'most held':<{column}}  {'delayed':>9}  {'rejected':>9}"]
         for name, held in zip(names, report.top, strict=True):

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from headgate.cli.access_log import MAX_LINE_SIZE, Malformed, Parser
-from headgate.cli.terminal import harmless, sayable
+from headgate.cli.output import decode_with_escapes, printable
 
 _BATCH = 512
 """Lines that are parsed at once; if one of them must be parsed alone, all are."""
@@ -76,7 +76,7 @@ class RequestLog:
                 self.add(*parser.parse(text))
             except Malformed as error:
                 self.malformed += 1
-                sentence = f"line {number}: {error}: {harmless(sayable(text[:_SHOWN]))}"
+                sentence = f"line {number}: {error}: {printable(decode_with_escapes(text[:_SHOWN]))}"
                 self.first_malformed = self.first_malformed or sentence
                 if report is not None:
                     report(sentence)

@@ -15,8 +15,8 @@ import msgspec
 from click.core import ParameterSource
 
 from headgate.cli.access_log import MAX_LINE_SIZE, Malformed, decompressed, lines, open_log
+from headgate.cli.output import printable
 from headgate.cli.params import Parsed, number
-from headgate.cli.terminal import harmless
 from headgate.errors import ConfigurationError
 from headgate.throttle import Policy, Throttle
 
@@ -93,7 +93,7 @@ def replay_throttle(file: str, *, policy: str, jitter: float | None, draw: float
                 if text.strip():
                     click.echo(json.dumps(_answer(throttle, _line(text))))
     except Malformed as error:
-        raise ConfigurationError(f"{file}: line {number}: {harmless(str(error))}") from None
+        raise ConfigurationError(f"{file}: line {number}: {printable(str(error))}") from None
 
 
 def _line(text: bytes) -> _Line:

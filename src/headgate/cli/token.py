@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import click
 
+from headgate.cli.output import exit_with_failure, print_bytes, print_json, printable, report_read_errors
 from headgate.cli.params import SECONDS
-from headgate.cli.printing import end_with_no, print_bytes, print_json, unreadable
 from headgate.cli.program import Program
-from headgate.cli.terminal import harmless
 from headgate.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -125,8 +124,8 @@ def new_key(*, out: str, algorithm: "Algorithm", public: str | None, max_ttl: in
     if public == "-":
         raise click.UsageError("--public must name a file; only -o can be standard output")
     _create_files(files)
-    checks = "it mints and checks tokens" if public is None else f"it mints tokens, {harmless(public)} checks them"
-    click.echo(f"{harmless(out)}: {algorithm} key, keep it secret; {checks} (headgate proxy --token-key)", err=True)
+    checks = "it mints and checks tokens" if public is None else f"it mints tokens, {printable(public)} checks them"
+    click.echo(f"{printable(out)}: {algorithm} key, keep it secret; {checks} (headgate proxy --token-key)", err=True)
 
 
 @click.command()
@@ -228,14 +227,14 @@ def check(*, token: str, file: str, origin: str | None, is_json: bool) -> None:
     else:
         click.echo(f"{outcome}: {_EXPLANATIONS[str(outcome)]}")
     if valid is None:
-        end_with_no()
+        exit_with_failure()
 
 
 def _read_keys(file: str) -> "tuple[Key, ...]":
     from headgate.token.key_file import MAX_KEY_FILE_SIZE, read_keys
 
-    name = harmless(file)
-    with unreadable(file):
+    name = printable(file)
+    with report_read_errors(file):
         try:
             with click.open_file(file, "rb") as opened:
                 content = opened.read(MAX_KEY_FILE_SIZE + 1)
@@ -254,7 +253,7 @@ def _minting_key(file: str) -> "Key":
     key = next((key for key in _read_keys(file) if key.can_mint), None)
     if key is None:
         raise ConfigurationError(
-            f"{harmless(file)} contains public keys only, which cannot mint; use the file that new-key -o created"
+            f"{printable(file)} contains public keys only, which cannot mint; use the file that new-key -o created"
         )
     return key
 
@@ -285,10 +284,10 @@ def _create_files(files: list[tuple[str, bytes, int]]) -> None:
                     os.fsync(descriptor)
             except FileExistsError:
                 raise ConfigurationError(
-                    f"{harmless(name)} exists already; key files are not overwritten, so choose another name"
+                    f"{printable(name)} exists already; key files are not overwritten, so choose another name"
                 ) from None
             except OSError as error:
-                raise ConfigurationError(f"{harmless(name)} cannot be written: {error.strerror or error}") from None
+                raise ConfigurationError(f"{printable(name)} cannot be written: {error.strerror or error}") from None
         created.pop_all()
 
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headgate.cli.advice.options import CA, as_json, document_of, trusted
-from headgate.cli.printing import counted, end_with_no, print_json, styled
-from headgate.cli.terminal import harmless
+from headgate.cli.output import exit_with_failure, format_count, print_json, printable, style
 from headgate.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ def check(*, what: str, content_type: str | None, ca: str | None, is_json: bool)
     if "://" not in what:
         if what != "-" and not Path(what).exists():
             raise ConfigurationError(
-                f"{harmless(what)}: no such file; for an origin pass its URL, https://{harmless(what)}"
+                f"{printable(what)}: no such file; for an origin pass its URL, https://{printable(what)}"
             )
         report = _of_file(what, content_type)
     elif content_type is None:
@@ -49,9 +48,9 @@ def check(*, what: str, content_type: str | None, ca: str | None, is_json: bool)
         readers = {"conforming": as_json(report.conforming), "deployed": as_json(report.deployed)}
         print_json({**readers, "findings": [finding._asdict() for finding in report.findings]})
     else:
-        _print(harmless(what), report)
+        _print(printable(what), report)
     if report.findings:
-        end_with_no()
+        exit_with_failure()
 
 
 def _of_file(file: str, content_type: str | None) -> "Report":
@@ -68,7 +67,9 @@ def _of_origin(origin: str, tls: Any) -> "Report":
 
     request = advice_request(origin, DEPLOYED)
     if request is None:
-        raise ConfigurationError(f"{harmless(origin)}: advice is fetched only from https origins and from this machine")
+        raise ConfigurationError(
+            f"{printable(origin)}: advice is fetched only from https origins and from this machine"
+        )
     # A document with the wrong media type is checked too.
     response = fetch_advice(request, tls=tls, wanted=lambda status, _fields: 200 <= status <= 299)
     return lint_response(response, now=time.time(), is_secure=request.url.startswith("https:"))
@@ -79,13 +80,13 @@ def _print(name: str, report: "Report") -> None:
     click.echo(f"the largest deployed proxy: {_describe(report.deployed)}")
     for finding in report.findings:
         click.echo(_line(name, finding))
-    click.echo(f"{name}: {counted(len(report.findings), 'finding')}", err=True)
+    click.echo(f"{name}: {format_count(len(report.findings), 'finding')}", err=True)
 
 
 def _line(name: str, finding: "Finding") -> str:
     """Write a finding as compilers do."""
-    severity = styled(finding.severity, fg=_COLOURS[finding.severity], bold=True)
-    return f"{name}: {severity}: {harmless(finding.message)} [{finding.code}]"
+    severity = style(finding.severity, fg=_COLOURS[finding.severity], bold=True)
+    return f"{name}: {severity}: {printable(finding.message)} [{finding.code}]"
 
 
 def _describe(entry: "AdviceEntry | None") -> str:

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headgate.cli.advice.options import CA, as_json, identity, trusted
-from headgate.cli.printing import end_with_no, print_json
-from headgate.cli.terminal import harmless
+from headgate.cli.output import exit_with_failure, print_json, printable
 
 if TYPE_CHECKING:
     from headgate.advice import AgentIdentity
@@ -34,9 +33,9 @@ def fetch(*, origin: str, identity: "AgentIdentity", ca: str | None, is_json: bo
         print_json(found)
     else:
         fresh = "" if found["fresh_for"] is None else f"; ask again in {found['fresh_for']:.0f} s"
-        click.echo(f"{harmless(found['origin'] or origin)}: {harmless(found['reason'])}{fresh}")
+        click.echo(f"{printable(found['origin'] or origin)}: {printable(found['reason'])}{fresh}")
     if not isinstance(found["result"], dict):
-        end_with_no()
+        exit_with_failure()
 
 
 def _fetched(origin: str, identity: "AgentIdentity", tls: Any) -> dict[str, Any]:

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headgate.cli.printing import unreadable
-from headgate.cli.terminal import harmless
+from headgate.cli.output import printable, report_read_errors
 from headgate.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -69,10 +68,10 @@ def document_of(file: str) -> bytes:
 
     Raises `ConfigurationError` for a file that cannot be read or is longer than 16 MiB.
     """
-    with unreadable(file), click.open_file(file, "rb") as document:
+    with report_read_errors(file), click.open_file(file, "rb") as document:
         data: bytes = document.read(_MAX_SIZE + 1)
     if len(data) > _MAX_SIZE:
-        raise ConfigurationError(f"{harmless(file)}: longer than {_MAX_SIZE >> 20} MiB, the limit for traffic advice")
+        raise ConfigurationError(f"{printable(file)}: longer than {_MAX_SIZE >> 20} MiB, the limit for traffic advice")
     return data
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from headgate.cli.advice.options import as_json, document_of, identity
-from headgate.cli.printing import print_json
+from headgate.cli.output import print_json
 
 if TYPE_CHECKING:
     from headgate.advice import AgentIdentity

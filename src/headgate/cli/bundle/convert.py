@@ -7,7 +7,7 @@ import click
 
 from headgate.cli.bundle.output import OUT, output_target, progress_bar
 from headgate.cli.bundle.source_options import BundleSource, absolute, with_source
-from headgate.cli.terminal import harmless
+from headgate.cli.output import printable
 
 if TYPE_CHECKING:
     from headgate.bundle.model import Version
@@ -77,4 +77,4 @@ def rebase(*, source: BundleSource, to: str, of: str | None, out: str) -> None:
 def print_warnings(out: str, warnings: Iterable[str]) -> None:
     """Print warnings about a bundle that was written on stderr."""
     for sentence in warnings:
-        click.echo(f"{harmless(out)}: {harmless(sentence)}", err=True)
+        click.echo(f"{printable(out)}: {printable(sentence)}", err=True)

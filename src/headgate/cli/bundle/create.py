@@ -13,9 +13,8 @@ from headgate.cli.advice.options import identity
 from headgate.cli.bundle.convert import print_warnings
 from headgate.cli.bundle.output import NEW_OUT, output_target, progress_bar
 from headgate.cli.bundle.source_options import absolute
+from headgate.cli.output import exit_with_failure, format_count, format_size, printable, progress
 from headgate.cli.params import header_option, join_fields
-from headgate.cli.printing import counted, end_with_no, size_of
-from headgate.cli.terminal import harmless, progress
 from headgate.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -139,9 +138,9 @@ def create(
         primary, manifest = (url and _relative_url(url, base_url) for url in (primary, manifest))
     options = {"version": version, "primary_url": primary, "manifest_url": manifest, "relative_urls": relative}
     count, length = _write(target, out, exchanges, options)
-    click.echo(f"{harmless(out)}: {counted(count, 'response')}, {size_of(length)}, {version}", err=True)
+    click.echo(f"{printable(out)}: {format_count(count, 'response')}, {format_size(length)}, {version}", err=True)
     if source.failed():
-        end_with_no()
+        exit_with_failure()
 
 
 def _check_use(
@@ -227,7 +226,7 @@ def _urls(name: str, identity: "AgentIdentity | None", application: str | None) 
 
     if name.startswith(("http://", "https://")):
         raise ConfigurationError(
-            f"--urls takes a file with one URL per line, or - for standard input; got {harmless(name)}"
+            f"--urls takes a file with one URL per line, or - for standard input; got {printable(name)}"
         )
     urls = read_url_list(Path("/dev/stdin" if name == "-" else name))
     if application is None:
@@ -246,7 +245,7 @@ def _import_application(name: str) -> Any:
     try:
         return import_from_string(name)
     except Exception as error:
-        raise ConfigurationError(f"--asgi {harmless(name)}: {harmless(str(error))}; expected MODULE:APP") from None
+        raise ConfigurationError(f"--asgi {printable(name)}: {printable(str(error))}; expected MODULE:APP") from None
     finally:
         sys.path.remove("")
 
@@ -255,7 +254,7 @@ _SOURCES = {"directory": _directory, "har": _har, "warc": _warc}
 
 
 def _print_message(sentence: str) -> None:
-    click.echo(f"headgate: {harmless(sentence)}", err=True)
+    click.echo(f"headgate: {printable(sentence)}", err=True)
 
 
 def _with_first_url(exchanges: "Iterable[Exchange]") -> "tuple[str, Iterator[Exchange]]":

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from headgate.cli.printing import end_with_no, print_json
-from headgate.cli.terminal import harmless
+from headgate.cli.output import exit_with_failure, print_json, printable
 from headgate.errors import BundleError, HeadgateError
 
 _Output = TypeVar("_Output", str, bytes)
@@ -55,6 +54,6 @@ def bundle_errors(file: str, *, as_json: bool = False) -> Iterator[None]:
         yield
     except BundleError as error:
         if not as_json:
-            raise HeadgateError(f"{harmless(file)}: {harmless(str(error))}") from None
+            raise HeadgateError(f"{printable(file)}: {printable(str(error))}") from None
         print_json(error_fields(error))
-        end_with_no()
+        exit_with_failure()

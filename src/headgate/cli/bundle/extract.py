@@ -18,8 +18,7 @@ from headgate.cli.bundle.file_names import FileNames
 from headgate.cli.bundle.output import content_pieces
 from headgate.cli.bundle.responses import count_responses, iterate_responses
 from headgate.cli.bundle.source_options import BundleSource, with_source
-from headgate.cli.printing import counted, end_with_no, size_of
-from headgate.cli.terminal import Advance, harmless, progress
+from headgate.cli.output import Advance, exit_with_failure, format_count, format_size, printable, progress
 from headgate.errors import ConfigurationError, ResponseError
 
 if TYPE_CHECKING:
@@ -53,10 +52,14 @@ def extract(*, source: BundleSource, out: str) -> None:
         with _created(Path(out)) as directory, progress("extracting", count_responses(bundle)) as advance:
             extraction = _Extraction(bundle, directory)
             _extract_all(extraction, iterate_responses(bundle), OutputLimit(bundle.size), advance)
-    refused = f", {counted(extraction.refused, 'response')} refused: see {_EXCHANGES}" if extraction.refused else ""
-    click.echo(f"{harmless(out)}: {counted(extraction.files, 'file')}, {size_of(extraction.size)}{refused}", err=True)
+    refused = (
+        f", {format_count(extraction.refused, 'response')} refused: see {_EXCHANGES}" if extraction.refused else ""
+    )
+    click.echo(
+        f"{printable(out)}: {format_count(extraction.files, 'file')}, {format_size(extraction.size)}{refused}", err=True
+    )
     if extraction.refused:
-        end_with_no()
+        exit_with_failure()
 
 
 def _extract_all(

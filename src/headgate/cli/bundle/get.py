@@ -9,8 +9,8 @@ import click
 
 from headgate.cli.bundle.output import content_pieces, output_target
 from headgate.cli.bundle.source_options import BundleSource, absolute, with_source
+from headgate.cli.output import printable
 from headgate.cli.params import header_option, join_fields
-from headgate.cli.terminal import harmless
 from headgate.errors import HeadgateError, NotInBundle
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def get(
         try:
             location = _locate(bundle, target, fields, variant_key)
         except NotInBundle as error:
-            raise HeadgateError(f"{source.name}: {harmless(str(error))}{_similar_urls(target, bundle)}") from None
+            raise HeadgateError(f"{source.name}: {printable(str(error))}{_similar_urls(target, bundle)}") from None
         found = decode_response(bundle, location, bundle.load(location), used=release_pages)
         if not out:
             _check_terminal(found, url)
@@ -99,7 +99,9 @@ def _locate(
         if fields or not isinstance(entry, VariantSet):
             raise
     key = next(iter(entry.locations))
-    click.echo(f"{harmless(url)} has variants; got {harmless(key)}, choose another with -H or --variant-key", err=True)
+    click.echo(
+        f"{printable(url)} has variants; got {printable(key)}, choose another with -H or --variant-key", err=True
+    )
     return entry.locations[key]
 
 
@@ -112,7 +114,7 @@ def _similar_urls(url: str, bundle: "Bundle | RangeBundle") -> str:
         return min(_common_prefix(url, known) + _common_prefix(url[::-1], known[::-1]), len(url), len(known))
 
     similar = sorted(bundle.metadata.requests, key=similarity, reverse=True)[:_MAX_SIMILAR]
-    return f"; similar: {' '.join(map(harmless, similar))}" if similar else ""
+    return f"; similar: {' '.join(map(printable, similar))}" if similar else ""
 
 
 def _common_prefix(one: str, other: str) -> int:
@@ -124,7 +126,7 @@ def _check_terminal(response: "DecodedResponse", url: str) -> None:
     """Refuse to print binary data on a terminal."""
     if sys.stdout.isatty() and 0 in b"".join(response.pieces(0, _INSPECTED_SIZE)):
         raise HeadgateError(
-            f"{harmless(url)} is binary and standard output is a terminal; use -o FILE, or -o - to print it"
+            f"{printable(url)} is binary and standard output is a terminal; use -o FILE, or -o - to print it"
         )
 
 

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headgate.cli.bundle.source_options import BundleSource, with_source
-from headgate.cli.printing import print_json, size_of, styled
-from headgate.cli.terminal import harmless
+from headgate.cli.output import format_size, print_json, printable, style
 
 if TYPE_CHECKING:
     from headgate.agent.bundle import RangeBundle
@@ -54,7 +53,7 @@ def _fields(metadata: "Metadata") -> dict[str, Any]:
 def _lines(name: str, bundle: "Bundle | RangeBundle") -> list[str]:
     """Return the result as text."""
     metadata = bundle.metadata
-    lines = [styled(f"{name}: a {metadata.version} bundle of {size_of(metadata.length)}", bold=True)]
+    lines = [style(f"{name}: a {metadata.version} bundle of {format_size(metadata.length)}", bold=True)]
     block = bundle.integrity_block.length if bundle.integrity_block else 0
     missing = metadata.length - bundle.size
     rows = [
@@ -66,12 +65,12 @@ def _lines(name: str, bundle: "Bundle | RangeBundle") -> list[str]:
         ("integrity block", f"{block} bytes, before the bundle" if block else "none"),
         *([("missing", f"{missing} bytes at the end")] if missing > 0 else []),
     ]
-    lines += [f"{what:<16} {harmless(value)}" for what, value in rows]
-    names = [harmless(section.name) for section in metadata.sections]
+    lines += [f"{what:<16} {printable(value)}" for what, value in rows]
+    names = [printable(section.name) for section in metadata.sections]
     name_width, number_width = max(7, *map(len, names)), max(6, len(str(metadata.length)))
     lines += [
         "",
-        styled(f"{'section':<{name_width}}  {'offset':>{number_width}}  {'length':>{number_width}}", bold=True),
+        style(f"{'section':<{name_width}}  {'offset':>{number_width}}  {'length':>{number_width}}", bold=True),
     ]
     for label, section in zip(names, metadata.sections, strict=True):
         lines.append(f"{label:<{name_width}}  {section.offset:>{number_width}}  {section.length:>{number_width}}")

@@ -8,8 +8,7 @@ import click
 from headgate.cli.bundle.keys import KEY, passphrase_of, read_secret
 from headgate.cli.bundle.output import output_target, progress_bar
 from headgate.cli.bundle.source_options import BundleSource, with_source
-from headgate.cli.printing import json_line
-from headgate.cli.terminal import harmless
+from headgate.cli.output import json_line, printable
 from headgate.errors import HeadgateError
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ def add_block(source: BundleSource, key: str, out: str) -> None:
     with source.opened() as bundle, progress_bar("signing", bundle.raw) as progress:
         secret, passphrase = read_secret(key), passphrase_of(key)
         name = add_integrity(bundle, output_target(out), key=secret, passphrase=passphrase, progress=progress)
-    click.echo(f"{harmless(out)}: signed as web bundle {name}", err=True)
+    click.echo(f"{printable(out)}: signed as web bundle {name}", err=True)
 
 
 @integrity.command()
@@ -123,7 +122,7 @@ def _lines(fields: dict[str, Any]) -> str:
     width = max(map(len, fields))
     lines = [(name.replace("_", " "), value) for name, value in fields.items() if name != "signatures"]
     lines += [("signed by", value or "an unknown kind of key") for value in fields["signatures"]]
-    return "".join(f"{name:<{width}}  {harmless(str(value))}\n" for name, value in lines)
+    return "".join(f"{name:<{width}}  {printable(str(value))}\n" for name, value in lines)
 
 
 def _fields(block: "IntegrityBlock", key: str | None) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from headgate.cli.printing import unreadable
+from headgate.cli.output import report_read_errors
 
 KEY: Callable[..., Any] = click.option(
     "--key", metavar="K", help="The private key, PEM: Ed25519 or P-256 for an integrity block, else P-256."
@@ -16,7 +16,7 @@ KEY: Callable[..., Any] = click.option(
 
 def read_secret(file: str) -> bytes:
     """Read a key or certificates; raises `ConfigurationError` for a file that cannot be read."""
-    with unreadable(file):
+    with report_read_errors(file):
         return Path(file).read_bytes()
 
 

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headgate.cli.bundle.source_options import BundleSource, with_source
-from headgate.cli.printing import counted, end_with_no, print_json, styled, unreadable
-from headgate.cli.terminal import harmless
+from headgate.cli.output import exit_with_failure, format_count, print_json, printable, report_read_errors, style
 
 if TYPE_CHECKING:
     from headgate.bundle.lint import Finding
@@ -29,19 +28,19 @@ def lint(*, source: BundleSource, as_json: bool) -> None:
     from headgate.bundle.lint import lint as linted
 
     file = source.file
-    with unreadable(file):
+    with report_read_errors(file):
         content, base_url = source.read()
         report = linted(content, profile=source.profile, from_end=source.from_end, base_url=base_url)
     if as_json:
         print_json({"errors": [*map(_fields, report.errors)], "warnings": [*map(_fields, report.warnings)]})
     else:
-        lines = [_line(file, finding, styled("error", fg="red", bold=True)) for finding in report.errors]
-        lines += [_line(file, finding, styled("warning", fg="yellow", bold=True)) for finding in report.warnings]
+        lines = [_line(file, finding, style("error", fg="red", bold=True)) for finding in report.errors]
+        lines += [_line(file, finding, style("warning", fg="yellow", bold=True)) for finding in report.warnings]
         click.echo("".join(f"{line}\n" for line in lines), nl=False)
-        counts = f"{counted(len(report.errors), 'error')}, {counted(len(report.warnings), 'warning')}"
+        counts = f"{format_count(len(report.errors), 'error')}, {format_count(len(report.warnings), 'warning')}"
         click.echo(f"{source.name}: {counts}", err=True)
     if report.errors:
-        end_with_no()
+        exit_with_failure()
 
 
 def _fields(finding: "Finding") -> dict[str, Any]:
@@ -52,4 +51,4 @@ def _line(file: str, finding: "Finding", kind: str) -> str:
     """Return a finding in the form of compilers, which editors recognize."""
     place = "" if finding.offset is None else f":{finding.offset}"
     step = f" ({finding.step})" if finding.step else ""
-    return f"{harmless(file)}{place}: {kind}: {harmless(finding.message)}{step} [{finding.code}]"
+    return f"{printable(file)}{place}: {kind}: {printable(finding.message)}{step} [{finding.code}]"

@@ -10,16 +10,16 @@ from headgate.cli.bundle.error_output import OutputLimit, error_fields
 from headgate.cli.bundle.output import payload_pieces
 from headgate.cli.bundle.responses import iterate_responses
 from headgate.cli.bundle.source_options import BundleSource, with_source
-from headgate.cli.printing import (
-    counted,
-    end_with_no,
+from headgate.cli.output import (
+    exit_with_failure,
+    format_count,
+    format_size,
     json_line,
     print_bytes,
     print_in_batches,
-    size_of,
-    styled,
+    printable,
+    style,
 )
-from headgate.cli.terminal import harmless
 from headgate.errors import ResponseError
 
 if TYPE_CHECKING:
@@ -55,13 +55,13 @@ def list_responses(*, source: BundleSource, as_json: bool, digest: bool) -> None
         if as_json:
             print_in_batches(listing.objects(), print_bytes, **batch)
         else:
-            click.echo(styled(_row("status", "size", "type", "URL", "sha256" if digest else None), bold=True))
+            click.echo(style(_row("status", "size", "type", "URL", "sha256" if digest else None), bold=True))
             print_in_batches(listing.rows(), partial(click.echo, nl=False), **batch)
     if not as_json:
-        counts = f"{counted(listing.total, 'response')}, {listing.refused} refused, {size_of(listing.size)} of payloads"
-        click.echo(counts, err=True)
+        responses, payloads = format_count(listing.total, "response"), format_size(listing.size)
+        click.echo(f"{responses}, {listing.refused} refused, {payloads} of payloads", err=True)
     if listing.refused:
-        end_with_no()
+        exit_with_failure()
 
 
 class _Listing:
@@ -95,16 +95,18 @@ class _Listing:
         take = self._limit.take
         for found in self._counted():
             url, key, location, response = found.url, found.variant_key, found.location, found.response
-            target = harmless(url) if key is None else f"{harmless(url)}  [{harmless(key)}]"
+            target = printable(url) if key is None else f"{printable(url)}  [{printable(key)}]"
             digest = None if self._hasher is None else ""
             if isinstance(response, ResponseError):
-                reason = harmless(f"{target}: {response.reason} at byte {response.offset} ({response.step})")
-                yield take(styled(_row("refused", "", "", reason, digest), fg="red") + "\n")
+                reason = printable(f"{target}: {response.reason} at byte {response.offset} ({response.step})")
+                yield take(style(_row("refused", "", "", reason, digest), fg="red") + "\n")
                 continue
             if self._hasher is not None:
                 digest = self._hasher(location, response.payload)
-            media_type = harmless(response.stored_headers.get("content-type", "-").partition(";")[0].strip())
-            yield take(_row(str(response.status), size_of(len(response.payload)), media_type, target, digest) + "\n")
+            media_type = printable(response.stored_headers.get("content-type", "-").partition(";")[0].strip())
+            yield take(
+                _row(str(response.status), format_size(len(response.payload)), media_type, target, digest) + "\n"
+            )
 
     def _counted(self) -> "Iterator[StoredExchange]":
         for found in self._responses:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headgate.cli.terminal import progress
+from headgate.cli.output import progress
 
 if TYPE_CHECKING:
     from headgate.bundle.files.atomic_file import Progress, Target

@@ -6,8 +6,8 @@ import click
 
 from headgate.cli.bundle.error_output import bundle_errors
 from headgate.cli.bundle.source_options import PROFILE
+from headgate.cli.output import report_read_errors
 from headgate.cli.params import ADDRESS
-from headgate.cli.printing import unreadable
 
 if TYPE_CHECKING:
     from headgate.bundle.model import Profile
@@ -37,6 +37,6 @@ def serve(*, file: str, listen: str, unpack: bool, profile: "Profile") -> None:
     """
     from headgate.runtime.bundle_server import run_bundle_server
 
-    with bundle_errors(file), unreadable(file):
+    with bundle_errors(file), report_read_errors(file):
         code = run_bundle_server(file, listen=listen, unpack=unpack, profile=profile)
     click.get_current_context().exit(code)

@@ -10,8 +10,7 @@ from headgate.cli.bundle.keys import KEY, passphrase_of, read_secret
 from headgate.cli.bundle.output import OUT, output_target, progress_bar
 from headgate.cli.bundle.source_options import BundleSource, with_source
 from headgate.cli.bundle.timestamps import TIMESTAMP, Timestamp
-from headgate.cli.printing import counted
-from headgate.cli.terminal import harmless
+from headgate.cli.output import format_count, printable
 
 _WEEK = Timestamp(7 * 86_400, relative=True)
 _NOW = Timestamp(0, relative=True)
@@ -78,7 +77,7 @@ def sign(
             passphrase=passphrase_of(key),
             progress=progress,
         )
-    click.echo(f"{harmless(out)}: {counted(len(urls), 'URL')} signed until {_format(ends)}", err=True)
+    click.echo(f"{printable(out)}: {format_count(len(urls), 'URL')} signed until {_format(ends)}", err=True)
 
 
 def _refuse_flags(*flags: object) -> None:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from headgate.cli.bundle.error_output import bundle_errors
-from headgate.cli.printing import unreadable
-from headgate.cli.terminal import harmless
+from headgate.cli.output import printable, report_read_errors
 
 if TYPE_CHECKING:
     from mmap import mmap
@@ -67,7 +66,7 @@ class BundleSource(NamedTuple):
     @property
     def name(self) -> str:
         """Its name for a terminal."""
-        return harmless(self.file)
+        return printable(self.file)
 
     @property
     def is_url(self) -> bool:
@@ -95,7 +94,7 @@ class BundleSource(NamedTuple):
         from headgate.bundle import open_bundle
 
         with bundle_errors(self.file, as_json=as_json):
-            with unreadable(self.file):
+            with report_read_errors(self.file):
                 source, base_url = self.read()
                 bundle = open_bundle(source, profile=self.profile, from_end=self.from_end, base_url=base_url)
             with bundle:

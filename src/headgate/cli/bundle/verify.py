@@ -7,8 +7,7 @@ import click
 
 from headgate.cli.bundle.keys import read_secret
 from headgate.cli.bundle.source_options import BundleSource, with_source
-from headgate.cli.printing import counted, end_with_no, print_json, styled
-from headgate.cli.terminal import harmless, progress
+from headgate.cli.output import exit_with_failure, format_count, print_json, printable, progress, style
 
 if TYPE_CHECKING:
     from headgate.bundle.signing import Verification
@@ -55,7 +54,7 @@ def verify(
     if found.result == "untrusted" and roots is None and not as_json:
         click.echo("headgate: --trust C names trusted roots, and --any-certificate accepts every certificate", err=True)
     if not found.valid:
-        end_with_no()
+        exit_with_failure()
 
 
 def _fields(found: "Verification") -> dict[str, Any]:
@@ -68,14 +67,14 @@ def _fields(found: "Verification") -> dict[str, Any]:
 def _lines(name: str, found: "Verification") -> list[str]:
     """Return the result as text."""
     if not found.signatures:
-        return [styled(f"{name}: not signed", fg="red", bold=True)]
-    result = styled(found.result.replace("-", " "), fg="green" if found.valid else "red", bold=True)
+        return [style(f"{name}: not signed", fg="red", bold=True)]
+    result = style(found.result.replace("-", " "), fg="green" if found.valid else "red", bold=True)
     lines = [f"{name}: {result}"]
     if found.web_bundle_id is not None:
-        lines.append(f"web bundle id: {harmless(found.web_bundle_id)}")
+        lines.append(f"web bundle id: {printable(found.web_bundle_id)}")
     for signature in found.signatures:
-        scope = f" over {counted(len(signature.urls), 'URL')}" if signature.urls else ""
-        reason = f": {harmless(signature.reason)}" if signature.reason else ""
+        scope = f" over {format_count(len(signature.urls), 'URL')}" if signature.urls else ""
+        reason = f": {printable(signature.reason)}" if signature.reason else ""
         lines.append(f"{signature.kind}{scope}: {'valid' if signature.valid else 'not valid'}{reason}")
     unchecked = dict.fromkeys(sentence for signature in found.signatures for sentence in signature.unchecked)
     return lines + [f"not checked: {sentence}" for sentence in unchecked]

@@ -1,8 +1,8 @@
-"""headgate.cli.printing."""
+"""headgate.cli.output."""
 
 import pytest
 
-from headgate.cli.printing import print_in_batches, size_of
+from headgate.cli.output import format_size, print_in_batches
 
 
 @pytest.mark.parametrize(
@@ -19,8 +19,8 @@ from headgate.cli.printing import print_in_batches, size_of
         (10**24, "1000000.0 EB"),
     ],
 )
-def test_sizes_are_readable(count, text):
-    assert size_of(count) == text
+def test_sizes_have_four_digits_at_most(count, text):
+    assert format_size(count) == text
 
 
 @pytest.mark.parametrize("lines", [[f"{number}\n" for number in range(10_000)], [b"%d\n" % n for n in range(10_000)]])
