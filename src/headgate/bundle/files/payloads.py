@@ -18,6 +18,9 @@ from headgate.errors import ConfigurationError, HeadgateError
 CHUNK_SIZE = 1 << 16
 """Bytes read at a time."""
 
+COPY_SIZE: Final = 256 * 1024
+"""Bytes copied at a time."""
+
 
 class Spool:
     """A temporary file to which payloads are appended, with at most one chunk in memory.
@@ -80,10 +83,6 @@ def _write_error(error: OSError) -> HeadgateError:
     return HeadgateError(
         f"cannot keep payloads in a temporary file: {error.strerror}; set TMPDIR to a directory with room for them"
     )
-
-
-COPY_SIZE: Final = 256 * 1024
-"""Bytes copied at a time."""
 
 
 class FilePayload(Struct, frozen=True, gc=False):

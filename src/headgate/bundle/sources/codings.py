@@ -30,6 +30,24 @@ _LARGE = 1 << 20
 _WINDOW = 23
 """Base-2 logarithm of the maximum window of zstd in HTTP, 8 MB (RFC 9659, section 3)."""
 
+AXIS: Final = "Accept-Encoding"
+PLAIN: Final = "identity"
+_MIN_SAVED: Final = 64
+"""Minimum bytes that a variant must save: its headers and index entry make the bundle longer."""
+_MIN_SHARE: Final = 10
+"""The part of the payload that a variant must save, as a divisor."""
+# fmt: off
+_COMPRESSIBLE: Final = frozenset({
+    "application/dash+xml", "application/ecmascript", "application/javascript", "application/json", "application/rtf",
+    "application/sql", "application/toml", "application/vnd.apple.mpegurl", "application/vnd.ms-fontobject",
+    "application/wasm", "application/x-javascript", "application/x-subrip", "application/xml", "application/yaml",
+    "font/collection", "font/otf", "font/sfnt", "font/ttf", "image/bmp", "image/vnd.microsoft.icon", "image/x-icon",
+    "model/gltf-binary",
+})
+# fmt: on
+"""Media types, besides text, whose formats are not compressed."""
+_SUFFIXES: Final = ("+json", "+text", "+xml")
+
 
 class DecodingError(Exception):
     """A body that is damaged or cut within its content coding."""
@@ -239,26 +257,6 @@ DECODERS: Final[Mapping[str, Sequence[tuple[bytes | tuple[bytes, ...], Callable[
     "identity": (),
 }
 """The codings that can be decoded, each with its forms: the magic number, if any, and the decompressor."""
-
-
-AXIS: Final = "Accept-Encoding"
-PLAIN: Final = "identity"
-
-_MIN_SAVED: Final = 64
-"""Minimum bytes that a variant must save: its headers and index entry make the bundle longer."""
-_MIN_SHARE: Final = 10
-"""The part of the payload that a variant must save, as a divisor."""
-# fmt: off
-_COMPRESSIBLE: Final = frozenset({
-    "application/dash+xml", "application/ecmascript", "application/javascript", "application/json", "application/rtf",
-    "application/sql", "application/toml", "application/vnd.apple.mpegurl", "application/vnd.ms-fontobject",
-    "application/wasm", "application/x-javascript", "application/x-subrip", "application/xml", "application/yaml",
-    "font/collection", "font/otf", "font/sfnt", "font/ttf", "image/bmp", "image/vnd.microsoft.icon", "image/x-icon",
-    "model/gltf-binary",
-})
-# fmt: on
-"""Media types, besides text, whose formats are not compressed."""
-_SUFFIXES: Final = ("+json", "+text", "+xml")
 
 
 class _TooLongError(Exception):

@@ -19,6 +19,33 @@ MessageCallback: TypeAlias = Callable[[str], None]
 _MAX_SHOWN = 120
 """Maximum characters of an example: a data: URL can be long."""
 
+_ALL = re.compile(r"bytes 0-([0-9]{1,18})/([0-9]{1,18})")
+# fmt: off
+DROPPED_HEADERS = frozenset({
+    # Of one connection (RFC 9110, 7.6.1), or of the transfer.
+    "alt-svc", "connection", "content-length", "http2-settings", "keep-alive", "proxy-connection", "te", "trailer",
+    "transfer-encoding", "upgrade",
+    # For one user.
+    "authentication-control", "authentication-info", "clear-site-data", "optional-www-authenticate",
+    "proxy-authenticate", "proxy-authentication-info", "sec-websocket-accept", "sec-websocket-extensions",
+    "sec-websocket-protocol", "sec-websocket-version", "set-cookie", "set-cookie2", "setprofile", "www-authenticate",
+    # For a whole host.
+    "expect-ct", "public-key-pins", "public-key-pins-report-only", "strict-transport-security",
+    # The age in a cache (RFC 9111, 5.1), and what the bundle's index states.
+    "age", "variant-key", "variants",
+})
+# fmt: on
+"""Names of the response fields that sources drop."""
+_OF_THE_BYTES = ("content-digest", "content-md5", "digest", "repr-digest")
+"""Computed over the coded representation; wrong after its coding changes."""
+_SINGLE = frozenset({"content-location", "content-type", "date", "etag", "expires", "last-modified", "location"})
+"""Fields with a single value, of which the last counts; values of others are joined."""
+_UNTYPED = "application/octet-stream"
+_MEDIA_TYPE = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+/[!#$%&'*+\-.^_`|~0-9A-Za-z]+\s*(?:;.*)?")
+_CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]+")
+_WORDS = re.compile(r"\+(?:json|xml)|(?:java|ecma)script|/(?:json|xml)")
+"""In a media type other than text/* that contains text."""
+
 
 def ignore_message(_sentence: str) -> None:
     """Ignore the message."""
@@ -44,9 +71,6 @@ class SkipReport:
         for reason, (count, example) in self._reasons.items():
             shown = repr(example if len(example) <= _MAX_SHOWN else f"{example[: _MAX_SHOWN - 3]}...")
             tell(f"{where}: left out {f'{count}, such as ' if count > 1 else ''}{shown}: {reason}")
-
-
-_ALL = re.compile(r"bytes 0-([0-9]{1,18})/([0-9]{1,18})")
 
 
 class LatestPerUrl:
@@ -116,34 +140,6 @@ def as_complete_response(status: int, headers: dict[str, str], length: int) -> t
 
 def _succeeds(exchange: Exchange) -> bool:
     return 200 <= exchange.status < 300
-
-
-# fmt: off
-DROPPED_HEADERS = frozenset({
-    # Of one connection (RFC 9110, 7.6.1), or of the transfer.
-    "alt-svc", "connection", "content-length", "http2-settings", "keep-alive", "proxy-connection", "te", "trailer",
-    "transfer-encoding", "upgrade",
-    # For one user.
-    "authentication-control", "authentication-info", "clear-site-data", "optional-www-authenticate",
-    "proxy-authenticate", "proxy-authentication-info", "sec-websocket-accept", "sec-websocket-extensions",
-    "sec-websocket-protocol", "sec-websocket-version", "set-cookie", "set-cookie2", "setprofile", "www-authenticate",
-    # For a whole host.
-    "expect-ct", "public-key-pins", "public-key-pins-report-only", "strict-transport-security",
-    # The age in a cache (RFC 9111, 5.1), and what the bundle's index states.
-    "age", "variant-key", "variants",
-})
-# fmt: on
-"""Names of the response fields that sources drop."""
-
-_OF_THE_BYTES = ("content-digest", "content-md5", "digest", "repr-digest")
-"""Computed over the coded representation; wrong after its coding changes."""
-_SINGLE = frozenset({"content-location", "content-type", "date", "etag", "expires", "last-modified", "location"})
-"""Fields with a single value, of which the last counts; values of others are joined."""
-_UNTYPED = "application/octet-stream"
-_MEDIA_TYPE = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+/[!#$%&'*+\-.^_`|~0-9A-Za-z]+\s*(?:;.*)?")
-_CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]+")
-_WORDS = re.compile(r"\+(?:json|xml)|(?:java|ecma)script|/(?:json|xml)")
-"""In a media type other than text/* that contains text."""
 
 
 def filter_headers(fields: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -21,6 +21,9 @@ _MAX_LINE: Final = 1 << 16
 _MAX_RESPONSE_HEAD: Final = 1 << 18
 _READ_SIZE: Final = 1 << 16
 
+_MAX_RECORD_HEAD: Final = 1 << 20
+"""Bytes of a record's own head, and of the empty lines before it."""
+
 
 class Block(Protocol):
     """The source of a message."""
@@ -94,10 +97,6 @@ def _dechunked(block: Block) -> Iterator[bytes]:
             raise SkipExchange("damaged within its chunks")
         line = block.readline(_MAX_LINE)
     raise SkipExchange("damaged within its chunks" if line else "cut short")
-
-
-_MAX_RECORD_HEAD: Final = 1 << 20
-"""Bytes of a record's own head, and of the empty lines before it."""
 
 
 class DamagedArchive(Exception):

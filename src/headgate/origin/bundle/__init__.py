@@ -4,9 +4,7 @@
 """
 
 from headgate.origin.bundle.asgi import BundleApp
-from headgate.origin.bundle.gate_bundles import GateBundles, Lifeboat
-from headgate.origin.bundle.reloading import ReloadingBundle
-from headgate.origin.bundle.server import BundleServer
-from headgate.origin.bundle.snapshot import BundleSnapshot
+from headgate.origin.bundle.server import BundleServer, GateBundles, Lifeboat
+from headgate.origin.bundle.snapshot import BundleSnapshot, ReloadingBundle
 
 __all__ = ["BundleApp", "BundleSnapshot", "Lifeboat", "ReloadingBundle", "GateBundles", "BundleServer"]

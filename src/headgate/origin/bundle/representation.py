@@ -20,6 +20,12 @@ _OF_304 = frozenset({
 })  # fmt: skip
 _PROBLEM = b"application/problem+json"
 
+_TITLES = {412: "Precondition failed", 416: "Range not satisfiable"}
+_DETAILS = {
+    412: "If-Match or If-Unmodified-Since does not match.",
+    416: "The range starts past the end.",
+}
+
 
 class Representation(msgspec.Struct, frozen=True):
     """A response to a request without preconditions and ranges."""
@@ -57,13 +63,6 @@ def respond(representation: Representation, method: bytes, fields: Iterable[tupl
     if status == 416:
         response.fields.append((b"content-range", b"bytes */%d" % part.length))
     return response
-
-
-_TITLES = {412: "Precondition failed", 416: "Range not satisfiable"}
-_DETAILS = {
-    412: "If-Match or If-Unmodified-Since does not match.",
-    416: "The range starts past the end.",
-}
 
 
 def refusal(status: int, title: str, detail: str, *, allow: bytes = b"") -> Response:

@@ -174,7 +174,7 @@ def test_no_request_waits_for_a_replaced_file_to_be_loaded(bundle, monkeypatch):
         assert release.wait(30)
         return BundleSnapshot(path, profile=profile)
 
-    monkeypatch.setattr("headgate.origin.bundle.reloading._open", opened)
+    monkeypatch.setattr("headgate.origin.bundle.snapshot._open", opened)
 
     async def once() -> None:
         for _ in range(3):

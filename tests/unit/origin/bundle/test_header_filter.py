@@ -1,6 +1,6 @@
 import pytest
 
-from headgate.origin.bundle.header_filter import (
+from headgate.origin.bundle.site import (
     Unservable,
     add_vary,
     check_status,

@@ -5,9 +5,8 @@ import pytest
 
 from headgate.errors import BundleError
 from headgate.http.h1 import RequestLimits, parse_request_head
-from headgate.origin.bundle.gate_bundles import Lifeboat
-from headgate.origin.bundle.reloading import ReloadingBundle
-from headgate.origin.bundle.server import BundleServer
+from headgate.origin.bundle.server import BundleServer, Lifeboat
+from headgate.origin.bundle.snapshot import ReloadingBundle
 from headgate.origin.gateway.responses import serialize
 from tests.malformed import QUARTERS, named
 

@@ -9,8 +9,8 @@ import pytest
 from headgate.errors import ResponseError
 from headgate.http.h1 import RequestLimits, parse_request_head
 from headgate.origin.bundle import BundleApp, BundleServer, BundleSnapshot, GateBundles, Lifeboat, ReloadingBundle
-from headgate.origin.bundle.mi_content import MiContent
 from headgate.origin.bundle.representation import SMALL
+from headgate.origin.bundle.snapshot import MiContent
 from tests import signers
 from tests.webbundles import BIG, HTML, PAGE
 

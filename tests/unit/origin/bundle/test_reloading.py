@@ -7,7 +7,7 @@ import pytest
 
 from headgate.errors import FormatError
 from headgate.origin.bundle import reloading as publication_module
-from headgate.origin.bundle.reloading import ReloadingBundle
+from headgate.origin.bundle.snapshot import ReloadingBundle
 
 
 @pytest.fixture
@@ -86,11 +86,11 @@ def test_a_cut_file_is_followed_by_another_where_there_was_nothing_better(bundle
 
 def test_it_looks_once_a_second_and_not_twice_at_once(bundle, monkeypatch):
     now = [100.0]
-    monkeypatch.setattr("headgate.origin.bundle.reloading.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("headgate.origin.bundle.snapshot.time.monotonic", lambda: now[0])
     path = bundle()
     publication = ReloadingBundle(path)
     looks = []
-    monkeypatch.setattr("headgate.origin.bundle.reloading.file_state", lambda path: looks.append(now[0]))
+    monkeypatch.setattr("headgate.origin.bundle.snapshot.file_state", lambda path: looks.append(now[0]))
     for now[0] in (100.0, 100.5, 100.9, 101.0, 101.5, 102.5):
         asyncio.run(publication.renew())
     # The first look finds no state there and opens the file: 100.0, 101.0 and 102.5 are looks.

@@ -3,9 +3,9 @@ import os
 
 import pytest
 
-from headgate.origin.bundle.reloading import ReloadingBundle
 from headgate.origin.bundle.representation import SMALL
 from headgate.origin.bundle.server import BundleServer
+from headgate.origin.bundle.snapshot import ReloadingBundle
 from tests.webbundles import HTML, PAGE, SITE
 
 WEBBUNDLE = b"application/webbundle;v=b1"

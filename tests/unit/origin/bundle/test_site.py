@@ -1,8 +1,7 @@
 import pytest
 
 from headgate.errors import ResponseError
-from headgate.origin.bundle.header_filter import Unservable, site_headers
-from headgate.origin.bundle.site import ANY_HOST, NotAcceptable, Site
+from headgate.origin.bundle.site import ANY_HOST, NotAcceptable, Site, Unservable, site_headers
 from headgate.origin.bundle.snapshot import BundleSnapshot
 from tests.malformed import parts
 from tests.webbundles import HTML, SITE
