@@ -11,10 +11,10 @@ from functools import partial
 
 from bench.measure import Row, compare, verify
 from headgate.advice import AdviceCache, AgentIdentity, Entry, document
-from headgate.advice.answer import Advice, Fetch
+from headgate.advice.cache import Fetch
+from headgate.advice.decision import Advice
 from headgate.advice.fetching import AdviceResponse
-from headgate.advice.parsing import parse_advice_bytes
-from headgate.advice.result import AdviceEntry
+from headgate.advice.parser import AdviceEntry, parse_advice_bytes
 
 IDENTITY = AgentIdentity.of("ExampleProxy", prefetch_proxy=True)
 DOCUMENT = document([Entry("prefetch-proxy", fraction=0.25), Entry("BadBot", disallow=True), Entry("*")])

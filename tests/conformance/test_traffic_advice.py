@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from headgate.advice import MEDIA_TYPE, PATH, AdviceCache, AgentIdentity, Entry, document, parse_advice, permits
-from headgate.advice.answer import Advice, Fetch, Wait
-from headgate.advice.draw import DRAW_PERIOD, sticky_draw
+from headgate.advice.cache import Fetch, Wait
+from headgate.advice.decision import DRAW_PERIOD, Advice, sticky_draw
 from headgate.advice.fetching import (
     NETWORK_ERROR,
     AdviceResponse,
@@ -20,8 +20,7 @@ from headgate.advice.fetching import (
     traffic_advice_url,
 )
 from headgate.advice.freshness import DEFAULT_FRESHNESS, MAX_FRESHNESS, MIN_FRESHNESS, fresh_for
-from headgate.advice.parsing import parse_advice_bytes
-from headgate.advice.result import UNREACHABLE, AdviceEntry
+from headgate.advice.parser import UNREACHABLE, AdviceEntry, parse_advice_bytes
 from headgate.agent import Courtesy, NoContact
 from headgate.errors import ConfigurationError
 from headgate.fetch.fetcher import fetch_advice

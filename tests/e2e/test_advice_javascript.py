@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headgate.advice.json import decode_utf8, parse_json
+from headgate.advice.parser import decode_utf8, parse_json
 from headgate.http.media_type import parse_essence
 from tests.servers import find_program
 

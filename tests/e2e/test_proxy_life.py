@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from headgate.advice.draw import DRAW_PERIOD
+from headgate.advice.decision import DRAW_PERIOD
 from tests.e2e import programs
 from tests.e2e.proxied import proxy, sources
 

@@ -8,18 +8,16 @@ reads a clock.
 """
 
 from headgate.advice.cache import AdviceCache
-from headgate.advice.draw import permits
-from headgate.advice.entry import Entry
+from headgate.advice.decision import permits
 
 # A program that fetches by other means takes these from here too; they are no more than what `AdviceCache` does for it.
 from headgate.advice.fetching import AdviceResponse as AdviceResponse
 from headgate.advice.fetching import interpret as interpret
 from headgate.advice.fetching import traffic_advice_url as traffic_advice_url
 from headgate.advice.identity import AgentIdentity
-from headgate.advice.parsing import parse_advice
-from headgate.advice.publisher import document
-from headgate.advice.resource import MEDIA_TYPE, PATH
-from headgate.advice.result import UNREACHABLE as UNREACHABLE
-from headgate.advice.result import AdviceEntry as AdviceEntry
+from headgate.advice.parser import UNREACHABLE as UNREACHABLE
+from headgate.advice.parser import AdviceEntry as AdviceEntry
+from headgate.advice.parser import parse_advice
+from headgate.advice.publisher import MEDIA_TYPE, PATH, Entry, document
 
 __all__ = ["MEDIA_TYPE", "PATH", "AdviceCache", "AgentIdentity", "Entry", "document", "parse_advice", "permits"]

@@ -1,19 +1,19 @@
 """Fetching traffic advice, as data: the request to make, and what its response means (traffic-advice.txt, section 5).
 
-A shell sends an `AdviceRequest` once, follows no redirect, and makes an `AdviceResponse`; `needs_body` decides whether
-it reads on after the head. Nothing here sends or waits, and no response raises an error.
+A shell sends an `AdviceRequest` once, follows no redirect, and collects the response with a `ResponseCollector`, which
+limits the body and decodes it. `interpret` returns the result. Nothing here sends or waits, and no response raises an
+error.
 """
 
-from collections.abc import Iterable
+import zlib
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 import msgspec
 
 from headgate.advice.identity import AgentIdentity
-from headgate.advice.json import decode_utf8, parse_json
-from headgate.advice.parsing import parse_advice_bytes
-from headgate.advice.resource import MEDIA_TYPE, PATH
-from headgate.advice.result import UNREACHABLE, AdviceEntry, AdviceResult
+from headgate.advice.parser import UNREACHABLE, AdviceEntry, AdviceResult, decode_utf8, parse_advice_bytes, parse_json
+from headgate.advice.publisher import MEDIA_TYPE, PATH
 from headgate.http.fields import Pairs, lines_of
 from headgate.http.media_type import extract_essence
 from headgate.http.origin import is_potentially_trustworthy, serialised_origin
@@ -170,3 +170,74 @@ def _lack(body: bytes) -> str:
     except ValueError:
         return "the document is not JSON"
     return "no entry is for this agent" if isinstance(parsed, list) else "the document is not a list"
+
+
+_GZIP: Final = 16 + zlib.MAX_WBITS  # what zlib calls the format with gzip's head and trailer
+
+
+class ResponseCollector:
+    """Collects one response: first `head`, then each piece with `add`, at the end `whole` or `broken`.
+
+    `wanted` decides by status and fields whether the body is read.
+    """
+
+    def __init__(self, wanted: Callable[[int, Pairs], bool] = needs_body) -> None:
+        self._wanted = wanted
+        self._response = NETWORK_ERROR
+        self._body = bytearray()
+
+    @property
+    def has_head(self) -> bool:
+        """Whether the head was received."""
+        return self._response.status != NETWORK_ERROR.status
+
+    def head(self, status: int, fields: Pairs) -> bool:
+        """Take the status and the fields, one character for a byte; return whether the body is to be read."""
+        self._response = AdviceResponse(status, fields, None)
+        return self._wanted(status, fields)
+
+    def add(self, chunk: bytes) -> bool:
+        """Take the next bytes of the body, with its content coding; return whether to read on."""
+        self._body += chunk
+        return len(self._body) <= MAX_BODY_BYTES
+
+    def whole(self) -> AdviceResponse:
+        """Return the response after its body has ended or became too long; one that is not intact has no body."""
+        if len(self._body) > MAX_BODY_BYTES:
+            return self.broken(_TOO_LONG)
+        if not _is_complete(len(self._body), self._response.fields):
+            return self.broken(f"the body ended after {len(self._body)} bytes, before its Content-Length")
+        try:
+            return self._response._replace(body=_decoded(bytes(self._body), self._response.fields))
+        except (ValueError, zlib.error) as error:
+            return self.broken(str(error))
+
+    def broken(self, failure: str = "") -> AdviceResponse:
+        """Return what was received without a body: the head alone, or `NETWORK_ERROR`."""
+        return self._response._replace(failure=failure)
+
+
+_TOO_LONG: Final = f"the body is longer than {MAX_BODY_BYTES} bytes"
+
+
+def _is_complete(length: int, fields: Pairs) -> bool:
+    """Return whether a body has its Content-Length: some clients do not say when a connection ended before."""
+    lengths = lines_of(fields, "content-length")
+    return bool(lines_of(fields, "transfer-encoding")) or not lengths or lengths[0].strip() == str(length)
+
+
+def _decoded(body: bytes, fields: Pairs) -> bytes:
+    """Undo the content coding gzip, which some servers use unasked; raises `ValueError` or `zlib.error`.
+
+    An unknown coding is left, as the Fetch standard does.
+    """
+    codings = [line.strip(" \t").lower() for line in lines_of(fields, "content-encoding")]
+    if codings not in (["gzip"], ["x-gzip"]):
+        return body
+    decompressor = zlib.decompressobj(_GZIP)
+    plain = decompressor.decompress(body, MAX_BODY_BYTES + 1)
+    if len(plain) > MAX_BODY_BYTES:
+        raise ValueError(_TOO_LONG)
+    if not decompressor.eof:
+        raise ValueError("the gzip coding of the body is incomplete")
+    return plain

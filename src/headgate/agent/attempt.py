@@ -21,7 +21,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from headgate.advice.answer import Advice
+from headgate.advice.decision import Advice
 from headgate.agent.events import Hold, Retry
 from headgate.agent.fetch.advice_client import PendingAdvice
 from headgate.agent.fetch.start import StartFetch

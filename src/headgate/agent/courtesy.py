@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
 from headgate.advice import AgentIdentity
-from headgate.advice.answer import Advice
+from headgate.advice.decision import Advice
 from headgate.advice.fetching import AdviceRequest, AdviceResponse
 from headgate.agent.attempt import Attempt, advice_holder, carried_over
 from headgate.agent.events import Hold, Retry

@@ -11,9 +11,9 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 
 from headgate.advice import AgentIdentity
-from headgate.advice.answer import Advice
-from headgate.advice.record import REPORT_TIMEOUT
-from headgate.advice.result import UNREACHABLE
+from headgate.advice.cache import REPORT_TIMEOUT
+from headgate.advice.decision import Advice
+from headgate.advice.parser import UNREACHABLE
 from headgate.agent.events import Hold, Retry
 from headgate.agent.fetch.advice_client import AdviceClient, PendingAdvice
 from headgate.agent.fetch.start import StartFetch

@@ -18,8 +18,15 @@ from urllib.parse import urlsplit
 
 import h11
 
-from headgate.advice.collector import ResponseCollector
-from headgate.advice.fetching import NETWORK_ERROR, TIMEOUT, AdviceRequest, AdviceResponse, needs_body, too_late
+from headgate.advice.fetching import (
+    NETWORK_ERROR,
+    TIMEOUT,
+    AdviceRequest,
+    AdviceResponse,
+    ResponseCollector,
+    needs_body,
+    too_late,
+)
 from headgate.errors import FetchError
 from headgate.fetch.local_errors import is_local
 from headgate.http.fields import Pairs

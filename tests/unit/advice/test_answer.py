@@ -3,9 +3,10 @@
 import msgspec
 import pytest
 
-from headgate.advice.answer import Advice, Fetch
+from headgate.advice.cache import Fetch
+from headgate.advice.decision import Advice
 from headgate.advice.fetching import AdviceRequest
-from headgate.advice.result import UNREACHABLE, AdviceEntry, AdviceResult
+from headgate.advice.parser import UNREACHABLE, AdviceEntry, AdviceResult
 from headgate.release import ASAP
 
 HALF, NONE_WANTED = AdviceEntry(fraction=0.5), AdviceEntry(disallowed=True)

@@ -3,10 +3,10 @@
 import pytest
 
 from headgate.advice import MEDIA_TYPE, AdviceCache, AgentIdentity
-from headgate.advice.answer import Advice, Fetch, Wait
+from headgate.advice.cache import REPORT_TIMEOUT, Fetch, Wait
+from headgate.advice.decision import Advice
 from headgate.advice.fetching import NETWORK_ERROR, AdviceResponse
-from headgate.advice.record import REPORT_TIMEOUT
-from headgate.advice.result import UNREACHABLE, AdviceEntry
+from headgate.advice.parser import UNREACHABLE, AdviceEntry
 from headgate.errors import ConfigurationError
 from headgate.release import ASAP, NEVER
 

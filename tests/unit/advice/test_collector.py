@@ -6,8 +6,7 @@ import zlib
 
 import pytest
 
-from headgate.advice.collector import ResponseCollector
-from headgate.advice.fetching import MAX_BODY_BYTES, NETWORK_ERROR, AdviceResponse
+from headgate.advice.fetching import MAX_BODY_BYTES, NETWORK_ERROR, AdviceResponse, ResponseCollector
 
 TYPED = [("Content-Type", "application/trafficadvice+json")]
 HALF = b'[{"user_agent":"*","fraction":0.5}]'

@@ -3,9 +3,9 @@
 import pytest
 
 from headgate.advice import MEDIA_TYPE
-from headgate.advice.deployed import DEPLOYED, read_as_deployed
 from headgate.advice.fetching import NETWORK_ERROR, AdviceResponse
-from headgate.advice.result import AdviceEntry
+from headgate.advice.lint import DEPLOYED, read_as_deployed
+from headgate.advice.parser import AdviceEntry
 
 TYPED = [("Content-Type", MEDIA_TYPE)]
 

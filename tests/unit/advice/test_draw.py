@@ -5,8 +5,8 @@ import random
 import pytest
 
 from headgate.advice import permits
-from headgate.advice.draw import DRAW_PERIOD, sticky_draw
-from headgate.advice.result import AdviceEntry
+from headgate.advice.decision import DRAW_PERIOD, sticky_draw
+from headgate.advice.parser import AdviceEntry
 
 KEY = b"k" * 32
 NOW = 2_833_334 * DRAW_PERIOD
@@ -65,7 +65,7 @@ def test_a_sticky_draw_is_more_than_nothing_and_at_most_one(monkeypatch: pytest.
             self.digest = lambda: digest
 
     for digest, draw in ((b"\0" * 32, 2.0**-53), (b"\xff" * 32, 1.0)):
-        monkeypatch.setattr("headgate.advice.draw.hmac.new", lambda *_, digest=digest: Fixed(digest))
+        monkeypatch.setattr("headgate.advice.decision.hmac.new", lambda *_, digest=digest: Fixed(digest))
         assert sticky_draw(KEY, b"", "", now=0.0) == draw
         assert not permits(AdviceEntry(fraction=0.0), draw)
         assert permits(AdviceEntry(fraction=1.0), draw)

@@ -14,7 +14,7 @@ from headgate.advice.fetching import (
     needs_body,
     traffic_advice_url,
 )
-from headgate.advice.result import UNREACHABLE, AdviceEntry, AdviceResult
+from headgate.advice.parser import UNREACHABLE, AdviceEntry, AdviceResult
 
 IDENTITY = AgentIdentity(["ExampleProxy", "prefetch-proxy", "*"])
 HALF = b'[{"user_agent":"*","fraction":0.5}]'

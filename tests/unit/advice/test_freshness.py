@@ -11,7 +11,7 @@ from headgate.advice.freshness import (
     fresh_for,
     retry_release,
 )
-from headgate.advice.result import UNREACHABLE, AdviceEntry
+from headgate.advice.parser import UNREACHABLE, AdviceEntry
 from headgate.release import ASAP
 
 NOW = 784_111_777.0

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from headgate.advice.json import MAX_DEPTH, decode_utf8, parse_json
+from headgate.advice.parser import MAX_DEPTH, decode_utf8, parse_json
 
 
 def decoded_by_the_letter(data: bytes) -> str:  # noqa: C901  # the steps are as many as the standard has

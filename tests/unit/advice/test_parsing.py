@@ -5,8 +5,7 @@ import math
 import pytest
 
 from headgate.advice import AgentIdentity, parse_advice
-from headgate.advice.parsing import parse_advice_bytes
-from headgate.advice.result import AdviceEntry
+from headgate.advice.parser import AdviceEntry, parse_advice_bytes
 
 IDENTITY = AgentIdentity(["ExampleProxy", "prefetch-proxy", "*"])
 

@@ -3,10 +3,10 @@
 import pytest
 
 from headgate.advice import MEDIA_TYPE
-from headgate.advice.answer import Advice
+from headgate.advice.decision import Advice
 from headgate.advice.fetching import AdviceResponse
-from headgate.advice.result import AdviceEntry
-from headgate.advice.stored import MAX_STALENESS, Stored
+from headgate.advice.freshness import MAX_STALENESS, Stored
+from headgate.advice.parser import AdviceEntry
 
 NOW = 784_111_777.0
 DATE, LATER = "Sun, 06 Nov 1994 08:49:37 GMT", "Sun, 06 Nov 1994 09:49:37 GMT"

@@ -11,8 +11,7 @@ import pytest
 from headgate.advice import AgentIdentity
 from headgate.advice.fetching import AdviceResponse, interpret
 from headgate.advice.freshness import fresh_for
-from headgate.advice.parsing import parse_advice_bytes
-from headgate.advice.result import UNREACHABLE, AdviceResult
+from headgate.advice.parser import UNREACHABLE, AdviceResult, parse_advice_bytes
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "advice"
 DOCUMENTS = json.loads((VECTORS / "parse.json").read_text())["cases"]

@@ -21,7 +21,7 @@ from headgate.advice.fetching import (
     advice_request,
     interpret,
 )
-from headgate.advice.result import UNREACHABLE
+from headgate.advice.parser import UNREACHABLE
 from headgate.errors import FetchError
 from headgate.fetch import fetcher
 from headgate.fetch.fetcher import fetch_advice

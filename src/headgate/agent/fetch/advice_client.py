@@ -16,9 +16,9 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from headgate.advice import AdviceCache, AgentIdentity
-from headgate.advice.answer import Advice, Fetch
+from headgate.advice.cache import REPORT_TIMEOUT, Fetch
+from headgate.advice.decision import Advice
 from headgate.advice.fetching import NETWORK_ERROR, AdviceResponse, too_late
-from headgate.advice.record import REPORT_TIMEOUT
 from headgate.agent.fetch.start import Outcome, StartFetch
 
 MAX_FETCHES: Final = 128

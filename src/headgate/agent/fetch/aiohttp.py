@@ -9,8 +9,7 @@ from typing import Any
 import aiohttp
 import yarl
 
-from headgate.advice.collector import ResponseCollector
-from headgate.advice.fetching import TIMEOUT, AdviceRequest, AdviceResponse, too_late
+from headgate.advice.fetching import TIMEOUT, AdviceRequest, AdviceResponse, ResponseCollector, too_late
 from headgate.fetch.local_errors import is_local
 
 

@@ -11,8 +11,7 @@ from typing import Any, Final
 import requests
 import urllib3
 
-from headgate.advice.collector import ResponseCollector
-from headgate.advice.fetching import TIMEOUT, AdviceRequest, AdviceResponse, too_late
+from headgate.advice.fetching import TIMEOUT, AdviceRequest, AdviceResponse, ResponseCollector, too_late
 from headgate.errors import NoContact
 from headgate.fetch.local_errors import is_local, is_refused_by_proxy
 

@@ -12,7 +12,7 @@ from headgate.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from headgate.advice.lint import Finding, Report
-    from headgate.advice.result import AdviceEntry
+    from headgate.advice.parser import AdviceEntry
 
 
 _COLOURS = {"error": "red", "warning": "yellow"}
@@ -60,9 +60,8 @@ def _of_file(file: str, content_type: str | None) -> "Report":
 
 
 def _of_origin(origin: str, tls: Any) -> "Report":
-    from headgate.advice.deployed import DEPLOYED
     from headgate.advice.fetching import advice_request
-    from headgate.advice.lint import lint_response
+    from headgate.advice.lint import DEPLOYED, lint_response
     from headgate.fetch.fetcher import fetch_advice
 
     request = advice_request(origin, DEPLOYED)

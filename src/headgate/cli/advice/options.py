@@ -10,7 +10,7 @@ from headgate.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from headgate.advice import AgentIdentity
-    from headgate.advice.result import AdviceResult
+    from headgate.advice.parser import AdviceResult
 
 
 _MAX_SIZE = 16 << 20
@@ -58,7 +58,7 @@ CA: Callable[..., Any] = click.option(
 
 def as_json(result: "AdviceResult") -> Any:
     """Return a traffic advice result as the commands print it."""
-    from headgate.advice.result import result_to_json
+    from headgate.advice.parser import result_to_json
 
     return result_to_json(result)
 

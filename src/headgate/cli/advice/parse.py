@@ -24,6 +24,6 @@ def parse(*, file: str, identity: "AgentIdentity") -> None:
     headgate advice parse traffic-advice.json --identity 'ExampleProxy,prefetch-proxy,*'
     curl -s https://example.com/.well-known/traffic-advice | headgate advice parse - --identity ExampleBot
     """
-    from headgate.advice.parsing import parse_advice_bytes
+    from headgate.advice.parser import parse_advice_bytes
 
     print_json(as_json(parse_advice_bytes(document_of(file), identity)))

@@ -16,10 +16,11 @@ from itertools import islice
 from typing import Any, Final
 
 from headgate.advice import AdviceCache, AgentIdentity
-from headgate.advice.answer import Advice, Fetch
+from headgate.advice.cache import Fetch
+from headgate.advice.decision import Advice
 from headgate.advice.fetching import NETWORK_ERROR, TIMEOUT, AdviceResponse
 from headgate.advice.freshness import UNREACHABLE_FOR
-from headgate.advice.result import UNREACHABLE, AdviceEntry
+from headgate.advice.parser import UNREACHABLE, AdviceEntry
 from headgate.fetch.fetcher import Streams, exchange
 from headgate.proxy.admission.authority import Authority
 from headgate.proxy.counters import Counts, add_count

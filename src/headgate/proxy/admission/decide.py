@@ -12,9 +12,8 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from headgate.advice.answer import Advice
-from headgate.advice.draw import permits, sticky_draw
-from headgate.advice.result import UNREACHABLE
+from headgate.advice.decision import Advice, permits, sticky_draw
+from headgate.advice.parser import UNREACHABLE
 from headgate.proxy.admission.authority import Authority, parse_authority
 from headgate.proxy.admission.clients import Clients, client_of
 from headgate.proxy.admission.hosts import HostRules

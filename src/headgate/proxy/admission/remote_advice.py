@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from headgate.advice.answer import Advice
+from headgate.advice.decision import Advice
 from headgate.advice.fetching import TIMEOUT
 from headgate.advice.freshness import MAX_FRESHNESS
 from headgate.proxy.admission.authority import Authority, parse_authority

@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
-from headgate.advice.answer import Advice
-from headgate.advice.result import result_to_json
+from headgate.advice.decision import Advice
+from headgate.advice.parser import result_to_json
 from headgate.proxy.counters import Counts
 
 

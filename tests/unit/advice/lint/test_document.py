@@ -5,10 +5,8 @@ from typing import Any
 
 import pytest
 
-from headgate.advice.lint import Finding, lint_document
-from headgate.advice.lint.finding import SEVERITIES
-from headgate.advice.lint.reading import MOST_FINDINGS
-from headgate.advice.result import AdviceEntry
+from headgate.advice.lint import MOST_FINDINGS, SEVERITIES, Finding, lint_document
+from headgate.advice.parser import AdviceEntry
 
 
 def codes(document: Any, content_type: str | None = None) -> list[str]:

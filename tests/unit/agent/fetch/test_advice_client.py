@@ -7,10 +7,10 @@ import threading
 import pytest
 
 from headgate.advice import AgentIdentity
-from headgate.advice.answer import Advice
+from headgate.advice.cache import REPORT_TIMEOUT
+from headgate.advice.decision import Advice
 from headgate.advice.fetching import NETWORK_ERROR, AdviceResponse
-from headgate.advice.record import REPORT_TIMEOUT
-from headgate.advice.result import UNREACHABLE
+from headgate.advice.parser import UNREACHABLE
 from headgate.agent.fetch import AdviceClient, PendingAdvice, advice_client
 from headgate.agent.wait import FetchWait
 

@@ -9,7 +9,7 @@ from ipaddress import ip_address
 import pytest
 import trustme
 
-from headgate.advice.result import UNREACHABLE
+from headgate.advice.parser import UNREACHABLE
 from headgate.proxy.admission import advice_service as module
 from headgate.proxy.admission.advice_service import AdviceService
 from headgate.proxy.admission.authority import parse_authority

@@ -7,8 +7,8 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
-from headgate.advice.answer import Advice
-from headgate.advice.result import UNREACHABLE, AdviceEntry
+from headgate.advice.decision import Advice
+from headgate.advice.parser import UNREACHABLE, AdviceEntry
 from headgate.limit import Rule
 from headgate.proxy.admission.clients import Clients
 from headgate.proxy.admission.decide import Admission, ProxyPolicy

@@ -6,8 +6,8 @@ from ipaddress import ip_address
 import msgspec
 import pytest
 
-from headgate.advice.answer import Advice
-from headgate.advice.result import UNREACHABLE, AdviceEntry
+from headgate.advice.decision import Advice
+from headgate.advice.parser import UNREACHABLE, AdviceEntry
 from headgate.proxy.admission.authority import parse_authority
 from headgate.proxy.admission.remote_advice import AdviceQuery, AdviceReply, RemoteAdvice, answer_query
 from headgate.proxy.net.endpoint import Endpoint

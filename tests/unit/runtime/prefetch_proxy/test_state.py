@@ -4,8 +4,8 @@ import msgspec
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from headgate.advice.answer import Advice
-from headgate.advice.result import UNREACHABLE, AdviceEntry
+from headgate.advice.decision import Advice
+from headgate.advice.parser import UNREACHABLE, AdviceEntry
 from headgate.observe import Metrics
 from headgate.proxy.counters import Counts
 from headgate.proxy.refusal import REFUSALS
