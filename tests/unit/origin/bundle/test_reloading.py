@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from headgate.errors import FormatError
-from headgate.origin.bundle import reloading as publication_module
+from headgate.origin.bundle import snapshot as snapshot_module
 from headgate.origin.bundle.snapshot import ReloadingBundle
 
 
@@ -117,9 +117,9 @@ def opening(monkeypatch):
         async def begins(self):
             assert await asyncio.to_thread(self.started.wait, 30)
 
-    opened = publication_module._open
+    opened = snapshot_module._open
     held = Opening()
-    monkeypatch.setattr(publication_module, "_open", held)
+    monkeypatch.setattr(snapshot_module, "_open", held)
     yield held
     held.release.set()
 
@@ -215,7 +215,7 @@ def test_what_only_this_machine_lacked_is_tried_again(replaced, complaints, monk
         raise error
 
     with monkeypatch.context() as patched:
-        patched.setattr(publication_module, "_open", fail)
+        patched.setattr(snapshot_module, "_open", fail)
         assert renewed(replaced) is first
         assert renewed(replaced) is first
     assert len(complaints) == 1
@@ -225,12 +225,12 @@ def test_what_only_this_machine_lacked_is_tried_again(replaced, complaints, monk
 def test_a_file_replaced_between_the_look_and_its_opening_is_read_once(replaced, bundle, monkeypatch):
     again = bundle({"url": "/", "payload": b"three"}, name="three.wbn")
 
-    def opened_late(path, profile, opened=publication_module._open):
+    def opened_late(path, profile, opened=snapshot_module._open):
         again.rename(path)
         return opened(path, profile)
 
     with monkeypatch.context() as patched:
-        patched.setattr(publication_module, "_open", opened_late)
+        patched.setattr(snapshot_module, "_open", opened_late)
         third = renewed(replaced)
     assert replaced.is_current
     assert renewed(replaced) is third
