@@ -14,7 +14,7 @@ import trustme
 
 from headgate.config.tree import Timeouts
 from headgate.origin.bundle import BundleServer, ReloadingBundle
-from headgate.origin.gateway.file_response import FileResponse
+from headgate.origin.gateway.responses import FileResponse
 from tests import signers, webbundles
 from tests.e2e.scripted import PATIENCE, agent_at, gateway_running, until
 from tests.webbundles import BIG, HTML, PAGE

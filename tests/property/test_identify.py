@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from headgate.http import negotiate, quality
 from headgate.origin import RequestInfo, Route, Routes, client_address, header
-from headgate.origin.forwarded import address_in, forwarded_hops
+from headgate.origin.request_info import address_in, forwarded_hops
 
 PROXY = "10.0.0.1"
 IDENTIFY = client_address(["10.0.0.0/8", "unix"])

@@ -28,7 +28,7 @@ from headgate.http.fields import split_list
 from headgate.http.h1 import ChunkedBody, RequestLimits, parse_request_head, parse_response_head
 from headgate.http.media_type import extract_essence
 from headgate.limit import Rule
-from headgate.origin.forwarded import forwarded_hops, x_forwarded_for_hops
+from headgate.origin.request_info import forwarded_hops, x_forwarded_for_hops
 from headgate.origin.routes import plain_path
 from tests.regex_steps import METHODS, CountingPattern, TooManySteps, below, characters
 

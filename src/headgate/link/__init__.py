@@ -4,9 +4,9 @@
 at once as `headgate.link.batch` has them. What they decide nothing of, the cores do.
 """
 
-from headgate.link.address import DEFAULT_PORT, Endpoints, endpoints
 from headgate.link.gatekeeper import GatekeeperLink
 from headgate.link.master import MasterLink
+from headgate.link.sockets import DEFAULT_PORT, Endpoints, endpoints
 from headgate.link.subscriptions import AccountingMode
 
 __all__ = ["DEFAULT_PORT", "AccountingMode", "Endpoints", "GatekeeperLink", "MasterLink", "endpoints"]

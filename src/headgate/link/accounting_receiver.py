@@ -1,4 +1,4 @@
-"""Read the accounting socket of a master.
+"""Read the accounting socket of a master, and count what is read.
 
 This module uses no event loop and does not publish. Each message is one of the document's, or a batch, or is counted by
 its kind of error and dropped. The frames kept of a message and the messages read per call are limited.
@@ -6,16 +6,46 @@ its kind of error and dropped. The frames kept of a message and the messages rea
 
 from collections.abc import Callable, Mapping, Sequence
 
+import msgspec
 import zmq
 
 from headgate.errors import WireError
 from headgate.limit.master import Master
 from headgate.limit.wire import MAX_CONTROL_FRAME, STATUSES, decode_accounting, domain_of, topic
 from headgate.link.batch import BATCH, STATUS_OF, decode_batch
-from headgate.link.counters import MasterCounters
 from headgate.link.frames import split_messages
 from headgate.link.sockets import NOBLOCK, Socket
 from headgate.release import Status
+
+
+class MasterCounters(msgspec.Struct):
+    """Counters of a master since its start."""
+
+    accounted: int = 0
+    """Accounting messages and records read, including those for unknown domains."""
+    batches: int = 0
+    """Batches read."""
+    too_short: int = 0
+    """Messages of fewer than five frames; dropped."""
+    unknown_status: int = 0
+    """Messages with an unknown status; dropped."""
+    bad_timestamp: int = 0
+    """Messages with an invalid timestamp; dropped."""
+    bad_record: int = 0
+    """Malformed records of batches; dropped."""
+    bad_batch: int = 0
+    """Malformed batches; dropped."""
+    too_long: int = 0
+    """Messages whose identifier is too long for a control message; dropped."""
+    excess_frames: int = 0
+    """Frames from the seventh on; ignored."""
+    controls: int = 0
+    """Controls published."""
+    resent: int = 0
+    """Controls published again for a new subscription."""
+    subscriptions: int = 0
+    """Subscriptions received."""
+
 
 _DELAYED = Status.DELAYED
 _MAX_FRAMES = 64

@@ -14,15 +14,35 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Protocol
 
+import msgspec
 import zmq
 
 from headgate.errors import WireError
 from headgate.limit.accounting import Accounting, DelayUntil
 from headgate.limit.wire import MAX_CONTROL_FRAME, decode_control, encode_accounting, topic
 from headgate.link.batch import MAX_LOGINFO_SIZE, MAX_RECORDS, AccountingRecord, batch_topic, encode_batch, to_record
-from headgate.link.counters import GatekeeperCounters
 from headgate.link.sockets import NOBLOCK, SNDMORE, close_sockets, connect_pair, file_descriptor, open_socket
 from headgate.link.subscriptions import AccountingMode, Subscriptions
+
+
+class GatekeeperCounters(msgspec.Struct):
+    """Counters of a gatekeeper's link since its start."""
+
+    sent: int = 0
+    """Verdicts sent to a master."""
+    batches: int = 0
+    """Batches sent."""
+    unheard: int = 0
+    """Verdicts dropped because no master is subscribed."""
+    dropped: int = 0
+    """Verdicts dropped because a queue is full: the master is slow, or the link was not started."""
+    too_long: int = 0
+    """Verdicts dropped because the identifier is too long for a control message."""
+    controls: int = 0
+    """Controls obeyed."""
+    malformed: int = 0
+    """Malformed control messages; dropped."""
+
 
 _BATCH_DELAY = 0.005
 """Seconds that the first verdict of a batch waits for more."""
@@ -44,7 +64,7 @@ class ControlHandler(Protocol):
 class GatekeeperLink:
     """The two sockets of a gatekeeper. Give its `account` to the `Gatekeeper`, and the gatekeeper to its `attach`.
 
-    `address` is the master's (see `headgate.link.address.endpoints`), which need not be running. `domains` are those
+    `address` is the master's (see `headgate.link.sockets.endpoints`), which need not be running. `domains` are those
     that this gatekeeper has traffic for. If the master is slow, at most `max_queue` verdicts are queued here, and as
     many in ZeroMQ. Call `start` (with an event loop) or `start_thread` in the process that created the link. An
     ``inproc://`` address needs the `context` of its master. Raises `ConfigurationError` for an invalid address.

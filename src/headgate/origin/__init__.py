@@ -5,9 +5,8 @@ only the half it uses.
 """
 
 from headgate.origin.identify import Identify, client_address, header, parse_identify
-from headgate.origin.rejection import Rejections
 from headgate.origin.request_info import RequestInfo
-from headgate.origin.response import Response
+from headgate.origin.response import Rejections, Response
 from headgate.origin.routes import Route, Routes
 
 __all__ = [

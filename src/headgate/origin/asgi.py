@@ -13,9 +13,8 @@ from typing import Any
 from headgate.limit import Accounting, Gatekeeper
 from headgate.origin.admission import FORGET_INTERVAL, RequestAdapter, forget, make_classifier
 from headgate.origin.identify import Identify
-from headgate.origin.rejection import Rejections
 from headgate.origin.request_info import RequestInfo, field_value
-from headgate.origin.response import Response
+from headgate.origin.response import Rejections, Response
 from headgate.origin.routes import Routes
 from headgate.release import Status
 

@@ -13,8 +13,7 @@ from typing import Protocol
 
 from headgate.errors import ConfigurationError
 from headgate.http import is_token
-from headgate.origin.forwarded import forwarded_hops, x_forwarded_for_hops
-from headgate.origin.request_info import RequestInfo
+from headgate.origin.request_info import RequestInfo, forwarded_hops, x_forwarded_for_hops
 
 UNKNOWN = b"unknown"
 """The identifier of a peer without an address: a unix socket, or an unknown one (the word of RFC 7239)."""

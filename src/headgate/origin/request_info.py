@@ -1,9 +1,12 @@
 """What identifying and matching need to know of a request, whichever server received it.
 
-The gateway fills it from its parser, the middleware from the scope or the environ.
+The gateway fills a `RequestInfo` from its parser, the middleware from the scope or the environ. The functions below it
+read the addresses in `Forwarded` and `X-Forwarded-For`, nearest hop first, whether they are trusted or not: nothing
+here raises, whatever the input, and everything takes time linear in its length.
 """
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -43,3 +46,80 @@ def field_value(fields: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | N
     """Return the value of the field `name` among field lines; see `RequestInfo.field`."""
     values = [value for field_name, value in fields if field_name == name]
     return b", ".join(values) if values else None
+
+
+MAX_VALUE_SIZE = 8192
+"""Bytes of a field value that are read: about a hundred hops. A longer value is treated as malformed."""
+
+# RFC 7239, section 4: forwarded-pair = token "=" ( token / quoted-string ), pairs joined by ";", elements by ",".
+# Every repetition is possessive: what it has taken is never given back, so that matching takes linear time.
+_TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
+_QUOTED = rb'"(?:[\t \x21\x23-\x5B\x5D-\x7E\x80-\xFF]++|\\[\t \x21-\x7E\x80-\xFF])*+"'
+_STEP = re.compile(rb"[ \t]*+(?:(" + _TOKEN + rb")=(" + _TOKEN + rb"|" + _QUOTED + rb"))?+[ \t]*+([;,]|\Z)")
+_ESCAPED = re.compile(rb"\\(.)", re.DOTALL)
+_LONGEST_NODE = 64
+"""Bytes: an IPv6 address with its zone, brackets and port is shorter."""
+
+
+def forwarded_hops(value: bytes) -> Iterator[str]:
+    """Yield the `for` of each element of `Forwarded`, last element first (RFC 7239, section 5.2).
+
+    The whole value must parse: a quote that a client left open could otherwise swallow what a proxy added after it.
+    """
+    if len(value) > MAX_VALUE_SIZE:
+        return
+    hops: list[str] = []
+    pairs: dict[bytes, bytes] = {}
+    position, repeated = 0, False
+    while position <= len(value):
+        step = _STEP.match(value, position)
+        if step is None:
+            return
+        name, text, ending = step.groups()
+        if name is not None:
+            # Section 4: "each parameter MUST NOT occur more than once per field-value" element.
+            repeated = repeated or name.lower() in pairs
+            pairs[name.lower()] = text
+        if ending != b";":
+            if pairs:
+                hops.append("" if repeated else _node(pairs.get(b"for", b"")))
+            pairs, repeated = {}, False
+        position = step.end() + (not ending)
+    yield from reversed(hops)
+
+
+def x_forwarded_for_hops(value: bytes) -> Iterator[str]:
+    """Yield each address of `X-Forwarded-For`, last first, reading no further than asked; empty members are none."""
+    end = len(value) if len(value) <= MAX_VALUE_SIZE else -1
+    while end >= 0:
+        comma = value.rfind(b",", 0, end)
+        if member := value[comma + 1 : end].strip():
+            yield address_in(member)
+        end = comma
+
+
+def address_in(node: bytes) -> str:
+    """Return the address that `node` writes, without port and brackets; an empty string when it writes none.
+
+    Reads `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]` and `[2001:db8::1]:80`. What comes back is made of
+    hexadecimal digits, dots and colons, and may still be no address.
+    """
+    if len(node) > _LONGEST_NODE:
+        return ""
+    text = node.decode("latin-1")
+    if text.startswith("["):
+        text, closed, port = text[1:].partition("]")
+        well_formed = bool(closed) and (not port or port.startswith(":"))
+    elif text.count(":") == 1:
+        text, _, port = text.partition(":")
+        well_formed = True
+    else:
+        well_formed = True
+    return text if well_formed and text.strip("0123456789abcdefABCDEF.:") == "" else ""
+
+
+def _node(text: bytes) -> str:
+    """Read the value of one `for`, quoted or not."""
+    if text.startswith(b'"'):
+        text = _ESCAPED.sub(rb"\1", text[1:-1])
+    return address_in(text)

@@ -1,13 +1,21 @@
-"""A whole response as a value: what is answered without the application or origin (problem details: RFC 9457)."""
+"""A whole response as a value, and the responses to rejected requests: when to come back, by which policies, and why.
 
-from collections.abc import Callable, Mapping
+Sources: smockron.txt, Protocol (503 and Retry-After); draft-ietf-httpapi-ratelimit-headers-11 (RateLimit and
+RateLimit-Policy); RFC 9457 (problem details); anti-ddos-throttling.txt (DDoS-Bucket-With, Exponential-Throttling).
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
-from headgate.http import negotiate, quality
+from headgate.errors import ConfigurationError
+from headgate.http import negotiate, parameter, quality, sf_string, whole_seconds
+from headgate.limit import Accounting, Domain, Gatekeeper
 from headgate.origin.file_slice import BodySource
+from headgate.release import NEVER
 
 PROBLEM = b"application/problem+json"
 _TEXT = b"text/plain"
@@ -82,3 +90,111 @@ def remembered(verdict: Callable[[bytes | None], bool]) -> Callable[[bytes | Non
 def to_text(text: str) -> str:
     """Replace what UTF-8 cannot write: lone surrogates, from names that were not UTF-8 to begin with."""
     return text.encode("utf-8", "replace").decode()
+
+
+_STATUSES = (503, 429)
+_QUOTA_EXCEEDED = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+"""The problem type of a request that exceeds a policy (the draft, section 5.1)."""
+
+_MAX_RENDERED = 2048
+"""Responses that are kept: they differ in domain, seconds and form."""
+
+
+class Rejections:
+    """Writes the responses to rejected requests: called with an `Accounting`, returns a `Response`.
+
+    A response names the time at which a request would be accepted, the policies, and the reason, as a line of text or a
+    problem document.
+    `domains` gives the policies to name; a domain that is not among them is named without its policies. `status` is
+    503 or 429. `buckets` gives the `DDoS-Bucket-With` of a domain by its name; the domains in `opted_out` send
+    `Exponential-Throttling: disable`. Responses are kept and returned again: they must not be changed. Raises
+    `ConfigurationError` for another status, or a bucket that is not a path.
+    """
+
+    def __init__(
+        self,
+        domains: Iterable[Domain] = (),
+        *,
+        status: int = 503,
+        buckets: Mapping[str, str] | None = None,
+        opted_out: Iterable[str] = (),
+    ) -> None:
+        if status not in _STATUSES:
+            raise ConfigurationError(f"rejection status {status} does not ask the client to come back; use 503 or 429")
+        self._domains = {domain.name: domain for domain in domains}
+        self._status = status
+        self._buckets = dict(buckets or {})
+        self._opted_out = frozenset(opted_out)
+        for name, bucket in self._buckets.items():
+            # anti-ddos-throttling.txt: an agent ignores a bucket that does not begin with a slash.
+            if not (bucket.startswith("/") and bucket.isascii() and bucket.isprintable()):
+                raise ConfigurationError(f"bucket {bucket!r} of domain {name!r} is not a path; try '/api/'")
+        self._prefers_problem = remembered(prefers_problem)
+        self._rendered = lru_cache(_MAX_RENDERED)(self._render)
+
+    @classmethod
+    def of(
+        cls,
+        gatekeeper: Gatekeeper,
+        *,
+        status: int = 503,
+        buckets: Mapping[str, str] | None = None,
+        opted_out: Iterable[str] = (),
+    ) -> "Rejections":
+        """Write the rejections of `gatekeeper`, whose domains are known where its master is embedded."""
+        domains = gatekeeper.master.domains.values() if gatekeeper.master is not None else ()
+        return cls(domains, status=status, buckets=buckets, opted_out=opted_out)
+
+    def __call__(self, accounting: Accounting, *, now: float, accept: bytes | None = None) -> Response:
+        """Answer the rejected request of `accounting` at the instant `now`, in a form that `accept` prefers.
+
+        Seconds round up; for a release of `NEVER` the fields that name a time are absent.
+        """
+        return self._rendered(accounting.domain, _seconds(accounting, now), self._prefers_problem(accept))
+
+    def _render(self, name: str, seconds: int | None, is_problem: bool) -> Response:  # noqa: FBT001 - a key of the cache
+        domain = self._domains.get(name) or Domain(name)
+        when = "not at any time now known" if seconds is None else f"in {seconds} s"
+        detail = f"Requests for {name!r} come faster than its rule allows; this one would be accepted {when}."
+        members: dict[str, Any] = {"type": _QUOTA_EXCEEDED if domain.rules else "about:blank"}
+        if domain.rules:
+            members["violated-policies"] = [to_text(name)]
+        response = document(self._status, ("Too many requests", detail), members, is_problem=is_problem)
+        if seconds is not None:
+            response.fields.append((b"retry-after", b"%d" % seconds))
+        if domain.rules:
+            response.fields.append((b"ratelimit-policy", ratelimit_policy(domain)))
+        response.fields.append((b"ratelimit", ratelimit(name, seconds)))
+        if bucket := self._buckets.get(name):
+            response.fields.append((b"ddos-bucket-with", bucket.encode("utf-8", "replace")))
+        if name in self._opted_out:
+            response.fields.append((b"exponential-throttling", b"disable"))
+        return response
+
+
+def _seconds(accounting: Accounting, now: float) -> int | None:
+    """Return the seconds to wait, rounded up; None for a release that is never."""
+    return None if accounting.release == NEVER else max(1, whole_seconds(accounting.release - now))
+
+
+def ratelimit_policy(domain: Domain) -> bytes:
+    """Write the value of `RateLimit-Policy`: one item per rule, with quota `q` and window `w` in whole seconds.
+
+    The first rule's policy has the domain's name, each other one the name, a slash and its number from 2 on: a policy
+    is known by its name, so names in one list must differ. `w` is rounded up, since it must be positive and whole.
+    """
+    items = []
+    for number, rule in enumerate(domain.rules, start=1):
+        name = domain.name if number == 1 else f"{domain.name}/{number}"
+        window = max(1, math.ceil(rule.exact_interval * rule.burst))
+        items.append(sf_string(name) + parameter(b"q", rule.burst) + parameter(b"w", window))
+    return b", ".join(items)
+
+
+def ratelimit(name: str, seconds: int | None) -> bytes:
+    """Write the value of `RateLimit` for a held identifier: nothing available for `seconds`, if they are known.
+
+    One item speaks for the whole domain: a gatekeeper knows the hold, not which of several rules made it.
+    """
+    item = sf_string(name) + parameter(b"r", 0)
+    return item if seconds is None else item + parameter(b"t", seconds)

@@ -1,7 +1,7 @@
 import pytest
 
 from headgate.errors import ConfigurationError
-from headgate.link.address import endpoints
+from headgate.link.sockets import endpoints
 
 
 @pytest.mark.parametrize(

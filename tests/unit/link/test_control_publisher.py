@@ -4,8 +4,8 @@ import pytest
 import zmq
 
 from headgate.limit import Domain, Master, Rule
-from headgate.link.control_publisher import RESEND_EVERY, ControlPublisher
-from headgate.link.counters import MasterCounters
+from headgate.link.accounting_receiver import MasterCounters
+from headgate.link.master import RESEND_EVERY, ControlPublisher
 from headgate.release import NEVER, Status
 
 NOW = 1_700_000_000.0

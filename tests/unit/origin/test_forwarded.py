@@ -1,6 +1,6 @@
 import pytest
 
-from headgate.origin.forwarded import MAX_VALUE_SIZE, address_in, forwarded_hops, x_forwarded_for_hops
+from headgate.origin.request_info import MAX_VALUE_SIZE, address_in, forwarded_hops, x_forwarded_for_hops
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 from headgate.errors import ConfigurationError
 from headgate.limit import Accounting, Domain, Gatekeeper, Rule
 from headgate.origin import Rejections, Response
-from headgate.origin.rejection import ratelimit, ratelimit_policy
+from headgate.origin.response import ratelimit, ratelimit_policy
 from headgate.release import NEVER, Status
 
 NOW = 1_700_000_000.25

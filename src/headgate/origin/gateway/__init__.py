@@ -2,11 +2,13 @@
 
 What is ambiguous is not forwarded: `headgate.http.h1` reads heads and bodies strictly. From the client to the origin
 the parts are `server`, `client_connection`, `exchange` and `upstream`; each knows only those after it, and reports to
-those before it through the protocols in `interfaces`.
+those before it through a protocol of its own:
+
+    client connection  ⇄  exchange  ⇄  upstream connection
+       (Downstream)                      (ResponseHandler)
 """
 
 from headgate.origin.gateway.policy import Policy, Reject
-from headgate.origin.gateway.server import Gateway
-from headgate.origin.gateway.tls import TlsKeys
+from headgate.origin.gateway.server import Gateway, TlsKeys
 
 __all__ = ["Gateway", "Policy", "Reject", "TlsKeys"]

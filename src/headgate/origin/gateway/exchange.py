@@ -11,8 +11,7 @@ from headgate.errors import ProtocolError
 from headgate.http.h1 import BodyReader, ChunkedBody, LengthBody, RequestHead, ResponseHead, UnboundedBody
 from headgate.origin.gateway.context import GatewayContext
 from headgate.origin.gateway.forwarding import forwarded_response_lines
-from headgate.origin.gateway.interfaces import Downstream
-from headgate.origin.gateway.responses import date_line
+from headgate.origin.gateway.responses import Downstream, date_line
 from headgate.origin.gateway.states import EXCHANGE_TRANSITIONS, ExchangeEvent, ExchangeState
 from headgate.origin.gateway.upstream import UpstreamConnection
 

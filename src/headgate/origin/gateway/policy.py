@@ -1,4 +1,4 @@
-"""What a gateway decides by, and the decision on one request."""
+"""What a gateway decides by, the decision on one request, and the timer of a delayed one."""
 
 import asyncio
 import time
@@ -104,3 +104,33 @@ def classify(request: RequestHead, client: ClientView) -> tuple[str | None, byte
     if domain is None:
         return None, b""
     return domain, policy.identify(info) if identifier is None else identifier
+
+
+class Delay:
+    """Calls `release` when the time of a delayed request has come; begins at once."""
+
+    __slots__ = ("_accounting", "_deadline", "_gatekeeper", "_release", "_timer")
+
+    def __init__(self, accounting: Accounting, gatekeeper: Gatekeeper, release: Callable[[], None]) -> None:
+        self._accounting = accounting
+        self._gatekeeper = gatekeeper
+        self._release = release
+        # The monotonic clock: a wall clock that is set back must not prolong the wait.
+        self._deadline = time.monotonic() + accounting.wait
+        self._timer = self._wait(accounting.wait)
+
+    def cancel(self) -> None:
+        """End the wait early and free the request's place: its client has left."""
+        self._timer.cancel()
+        self._gatekeeper.leave(self._accounting)
+
+    def _wait(self, seconds: float) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(seconds, self._on_timer)
+
+    def _on_timer(self) -> None:
+        """Release, but never early: loops round their timers, and some down."""
+        left = self._deadline - time.monotonic()
+        if left > 0:
+            self._timer = self._wait(left)
+        else:
+            self._release()

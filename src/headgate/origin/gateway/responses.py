@@ -1,13 +1,18 @@
-"""Responses that the gateway makes itself, as bytes."""
+"""Responses that the gateway makes itself: problems, the traffic advice, and content from files."""
 
+import asyncio
+import os
 import time
 from collections.abc import Callable
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
+from typing import Protocol
 
 from headgate.advice import PATH
+from headgate.errors import ProtocolError
 from headgate.http.h1 import RequestHead
+from headgate.origin.file_slice import BodySource, FileSlice
 from headgate.origin.response import PROBLEM, Response, problem
 
 Respond = Callable[[RequestHead], Response | None]
@@ -91,3 +96,172 @@ def _status_line(status: int) -> bytes:
 def _date_line(second: int) -> bytes:
     """Write it once a second."""
     return b"Date: %b\r\n" % formatdate(second, usegmt=True).encode()
+
+
+PIECE_SIZE = 131_072
+"""Bytes read at once: more than a transport holds before it pauses its writer."""
+MAX_PER_TURN = 1 << 20
+"""Bytes handed to the system before other connections get their turn."""
+
+
+class Downstream(Protocol):
+    """The client's connection, as an exchange or a file response uses it."""
+
+    def renew_deadline(self) -> None:
+        """Set the deadline anew: something moved."""
+
+    def write(self, data: bytes) -> None:
+        """Send bytes of a response."""
+
+    def complete(self, *, keep: bool, unread: bool = False) -> None:
+        """Go on after a whole response.
+
+        The connection ends unless `keep`; `unread` means that the request's body has not been read to its end.
+        """
+
+    def respond_with(self, message: bytes) -> None:
+        """Send a whole response and go on; the connection is kept, and the request had no body."""
+
+    def fail(self, request: RequestHead, error: ProtocolError, *, unread: bool) -> None:
+        """Answer for the origin, of whose response nothing has been sent."""
+
+    def refuse_body(self, error: ProtocolError, *, begun: bool) -> None:
+        """Answer a request whose body is malformed; just close where the response has `begun`."""
+
+    def abort(self, *, reset: bool = False) -> None:
+        """Close at once; with a `reset` for clients to whom the connection's end would be the body's end."""
+
+    def pause_request(self) -> None:
+        """Read no more of the request's body: the origin is slow."""
+
+    def resume_request(self) -> None:
+        """Read the request's body again."""
+
+    def become_tunnel(self, upstream: "Upstream", greeting: bytes) -> None:
+        """Join both connections to a tunnel; `greeting` is the first that the client receives."""
+
+
+class Upstream(Protocol):
+    """The connection to the origin, as a tunnel takes it over."""
+
+    def release_transport(self) -> asyncio.Transport:
+        """Give the connection away; returns its transport."""
+
+
+class FileResponse:
+    """Takes the place of an `Exchange` in a client's connection, with content from a file instead of the origin.
+
+    It calls `os.sendfile` whenever the transport's buffer is empty, rather than the loop's method of that name: uvloop
+    has none, and asyncio's does not report a client that reads slowly. What the socket does not take at once is read,
+    given to the transport and waited for like everything else that is sent.
+    The connection is closed before the content's end when the file has changed meanwhile; after it, unless `keep`.
+    `unread` means that the request has a body that is not read.
+    """
+
+    __slots__ = (
+        "_client", "_descriptor", "_keep", "_offset", "_paused", "_scheduled", "_source", "_transport", "_unread",
+    )  # fmt: skip
+
+    begun = True
+    takes_body = False
+    waits_for_client = False
+
+    def __init__(
+        self, client: Downstream, transport: asyncio.Transport, source: BodySource, *, keep: bool, unread: bool
+    ) -> None:
+        self._client = client
+        self._transport = transport
+        self._source = source
+        self._keep = keep
+        self._unread = unread
+        self._offset = 0
+        self._paused = self._scheduled = False
+        sock = transport.get_extra_info("socket")
+        is_plain = sock is not None and transport.get_extra_info("ssl_object") is None
+        can_copy = is_plain and hasattr(os, "sendfile") and isinstance(source, FileSlice)
+        self._descriptor: Callable[[], int] | None = sock.fileno if can_copy else None
+
+    # What the connection calls.
+
+    def start(self) -> None:
+        """Begin, once the head has been given to the transport."""
+        if self._descriptor is not None:
+            # Paused whenever anything is buffered, and resumed when nothing is: then the file can go straight to the
+            # socket. TLS has its own idea of what is buffered, and keeps its limits.
+            self._transport.set_write_buffer_limits(high=0)
+        self._schedule()
+
+    def feed(self, data: bytes) -> bytes:
+        """Take nothing: no byte from the client belongs to this."""
+        return data
+
+    def pause_response(self) -> None:
+        """Wait: the client reads slowly."""
+        self._paused = True
+
+    def resume_response(self) -> None:
+        """Go on, but not at once: asyncio cannot bear that a transport is closed while it reports that it is empty."""
+        self._paused = False
+        self._schedule()
+
+    def drain(self) -> None:
+        """Do nothing: the connection looks whether the gateway stops when this is done."""
+
+    def abandon(self) -> None:
+        """Send no more: the client has left."""
+        self._paused = True
+
+    def time_out(self) -> None:
+        """Close: nothing moves any more."""
+        self._client.abort()
+
+    # The turns.
+
+    def _schedule(self) -> None:
+        if not self._scheduled and not self._paused:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._scheduled = False
+        self._send_more()
+
+    def _send_more(self) -> None:
+        """Send as much as the system takes now; then schedule the next turn, unless the client reads slowly."""
+        if self._paused or self._transport.is_closing():
+            return
+        self._client.renew_deadline()
+        if self._offset >= self._source.length:
+            self._transport.set_write_buffer_limits()
+            self._client.complete(keep=self._keep, unread=self._unread)
+            return
+        try:
+            self._offset += self._sendfile() or self._read_and_write()
+        except OSError:
+            self._client.abort()
+            return
+        self._schedule()
+
+    def _sendfile(self) -> int:
+        """Have the system copy; returns how much, 0 where it takes nothing or cannot."""
+        # The last piece is always read: a file that has changed must not be sent to its end as if it had not.
+        source = self._source
+        left = min(source.length - self._offset - PIECE_SIZE, MAX_PER_TURN)
+        if self._descriptor is None or left <= 0 or self._transport.get_write_buffer_size():
+            return 0
+        assert isinstance(source, FileSlice)
+        if not source.file.is_unchanged():
+            raise OSError("the file has changed")
+        try:
+            return os.sendfile(self._descriptor(), source.file.fileno(), source.offset + self._offset, left)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            # This file system cannot; or the client has left, which the transport notices by itself.
+            self._descriptor = None
+            return 0
+
+    def _read_and_write(self) -> int:
+        length = min(self._source.length - self._offset, PIECE_SIZE)
+        self._transport.write(self._source.read(self._offset, self._offset + length))
+        return length

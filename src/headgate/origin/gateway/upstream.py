@@ -5,19 +5,19 @@ gateway's coarse clock (`UpstreamPool.now`, moved on by the gateway's tick).
 """
 
 import asyncio
-from typing import cast
+from typing import Protocol, cast
 
 from headgate.errors import ProtocolError
 from headgate.http.h1 import (
     BodyReader,
     ChunkedBody,
+    ResponseHead,
     UnboundedBody,
     check_response_start,
     parse_response_head,
     parse_usual_response_head,
 )
 from headgate.origin.gateway.forwarding import forwarded_trailers
-from headgate.origin.gateway.interfaces import ResponseHandler
 from headgate.origin.gateway.states import UPSTREAM_TRANSITIONS, UpstreamEvent, UpstreamState
 
 MAX_IDLE_CONNECTIONS = 512
@@ -25,6 +25,46 @@ IDLE_TIMEOUT = 4.0
 """Seconds; common origins close idle connections after 5 and more."""
 MAX_UNREPEATABLE_IDLE = 1.0
 """Seconds a connection may have been idle to be given a request that must not be sent twice."""
+
+
+class ResponseHandler(Protocol):
+    """An exchange, as the connection to the origin reports to it."""
+
+    relays_whole: bool
+    """Whether a usual response that arrives in one piece may be passed on as it is."""
+
+    def relay_whole(self, message: bytes) -> None:
+        """Pass on a whole response; the connection has been given back to the pool."""
+
+    def interim_head(self, head: ResponseHead) -> list[bytes]:
+        """Return what to send of a 1xx response."""
+
+    def final_head(self, head: ResponseHead) -> tuple[bytes, BodyReader]:
+        """Begin the final response: returns what to send as its head, and what reads its body."""
+
+    def relay(self, pieces: list[bytes]) -> None:
+        """Send pieces of the response."""
+
+    def end(self, *, reusable: bool) -> None:
+        """All of the response has been sent; `reusable` is whether the origin keeps the connection."""
+
+    def lost(self, *, unanswered: bool) -> None:
+        """The origin closed before a final response began; `unanswered`: without having sent a byte."""
+
+    def fail(self, status: int, reason: str) -> None:
+        """The response cannot be passed on, and nothing of it has been."""
+
+    def truncated(self) -> None:
+        """The response broke off."""
+
+    def switch(self, head: ResponseHead, rest: bytes) -> None:
+        """The origin switches protocols, and has sent `rest` already; raises `ProtocolError` if it was not asked to."""
+
+    def pause_request(self) -> None:
+        """The origin reads slowly."""
+
+    def resume_request(self) -> None:
+        """The origin reads again."""
 
 
 class UpstreamPool:

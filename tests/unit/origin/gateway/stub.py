@@ -8,8 +8,7 @@ from headgate.http.h1 import RequestLimits
 from headgate.limit import Domain, Gatekeeper
 from headgate.origin import Rejections, Route, Routes, client_address
 from headgate.origin.gateway import Policy
-from headgate.origin.gateway.connection_registry import ConnectionRegistry
-from headgate.origin.gateway.context import GatewayContext
+from headgate.origin.gateway.context import ConnectionRegistry, GatewayContext
 from headgate.origin.gateway.upstream import UpstreamPool
 
 

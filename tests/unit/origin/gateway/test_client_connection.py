@@ -19,8 +19,8 @@ from headgate.origin.gateway.client_connection import (
     MAX_REQUESTS_PER_TURN,
     ClientConnection,
 )
-from headgate.origin.gateway.file_response import FileResponse
 from headgate.origin.gateway.policy import Policy
+from headgate.origin.gateway.responses import FileResponse
 from headgate.origin.gateway.states import CLIENT_TRANSITIONS, ClientEvent, ClientState, GatewayState
 from headgate.origin.gateway.upstream import UpstreamConnection
 from headgate.origin.response import Response, problem

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from headgate.origin.gateway.connection_registry import ClientCounts, ConnectionRegistry
+from headgate.origin.gateway.context import ClientCounts, ConnectionRegistry
 from headgate.origin.gateway.forwarding import ClientInfo
 from tests.unit.origin.gateway.stub import StubTransport
 

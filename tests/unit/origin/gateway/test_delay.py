@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 from headgate.limit import Accounting, DelayUntil, Gatekeeper
-from headgate.origin.gateway.delay import Delay
+from headgate.origin.gateway.policy import Delay
 from headgate.release import Status
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headgate.origin.file_slice import FileSlice, OpenFile
-from headgate.origin.gateway.file_response import FileResponse
+from headgate.origin.gateway.responses import FileResponse
 
 CONTENT = b"".join(b"%07d\n" % number for number in range(100_000))
 

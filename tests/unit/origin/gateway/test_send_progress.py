@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from headgate.origin.gateway.send_progress import send_progress
+from headgate.origin.gateway.flow_control import send_progress
 
 
 class Transport(asyncio.Transport):

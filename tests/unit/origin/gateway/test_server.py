@@ -10,7 +10,7 @@ from headgate.errors import ConfigurationError
 from headgate.limit import Gatekeeper
 from headgate.origin import Rejections, Routes, client_address
 from headgate.origin.gateway import Gateway
-from headgate.origin.gateway.connection_registry import ConnectionRegistry
+from headgate.origin.gateway.context import ConnectionRegistry
 from headgate.origin.gateway.states import GatewayState
 
 
