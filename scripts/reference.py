@@ -19,7 +19,7 @@ from prometheus_client.core import Metric
 from headgate.cli.program import program
 from headgate.config import Configuration
 from headgate.config.schema import field_docs
-from headgate.observe import metrics as gate
+from headgate.observe import state as gate
 from headgate.observe.state import DomainState, State
 from headgate.proxy.counters import Counts
 from headgate.runtime.prefetch_proxy.metrics import proxy_metrics

@@ -1,6 +1,8 @@
-"""What can be seen from outside: states, metrics, and the admin application that shows them."""
+"""What can be seen from outside: the state of a gate, its metrics, and the admin application that shows them.
 
-from headgate.observe.metrics import Collect, Metrics, gate_metrics
-from headgate.observe.state import DomainState, HeldIdentifier, State, merge_states
+The admin application is imported from `headgate.observe.admin`: it needs Starlette.
+"""
 
-__all__ = ["Collect", "DomainState", "HeldIdentifier", "Metrics", "State", "gate_metrics", "merge_states"]
+from headgate.observe.state import DomainState, HeldIdentifier, State, gate_metrics, merge_states
+
+__all__ = ["DomainState", "HeldIdentifier", "State", "gate_metrics", "merge_states"]

@@ -7,11 +7,15 @@ rebinding) reads nothing here.
 
 import ipaddress
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from http import HTTPStatus
-from typing import Final, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, exposition
+from prometheus_client.core import Metric
+from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client.registry import Collector
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -20,8 +24,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
-
-from headgate.observe.metrics import Collect, Metrics
 
 _State = TypeVar("_State")
 _State_co = TypeVar("_State_co", covariant=True)
@@ -36,6 +38,10 @@ _MESSAGES: Final = {
 }
 
 
+Collect: TypeAlias = Callable[[_State], Iterable[Metric]]
+"""Makes metrics of a state."""
+
+
 class ReadState(Protocol[_State_co]):
     """Reads the state of a server."""
 
@@ -45,6 +51,40 @@ class ReadState(Protocol[_State_co]):
 
 Readiness = Callable[[], str]
 """Returns why requests are not accepted; empty when they are."""
+
+
+class Metrics(Generic[_State]):
+    """Writes the metrics that `collect` makes of a state, and those of the process."""
+
+    def __init__(self, collect: Collect[_State]) -> None:
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._states = _States(collect)
+        self._registry.register(self._states)
+        ProcessCollector(registry=self._registry)
+        PlatformCollector(registry=self._registry)
+        GCCollector(registry=self._registry)
+
+    def write(self, state: _State, accept: str = "") -> tuple[bytes, str]:
+        """Return the metrics of `state` in the format that `accept` asks for, and their media type.
+
+        OpenMetrics, unless only the older format is accepted.
+        """
+        self._states.state = state
+        if "text/plain" in accept and "application/openmetrics-text" not in accept:
+            return exposition.generate_latest(self._registry), exposition.CONTENT_TYPE_LATEST
+        text: bytes = openmetrics.generate_latest(self._registry)  # type: ignore[no-untyped-call]  # theirs has none
+        return text, openmetrics.CONTENT_TYPE_LATEST
+
+
+class _States(Collector, Generic[_State]):
+    """Collects the metrics of `state`."""
+
+    def __init__(self, collect: Collect[_State]) -> None:
+        self.state: _State | None = None
+        self._collect = collect
+
+    def collect(self) -> Iterable[Metric]:
+        return () if self.state is None else self._collect(self.state)
 
 
 def admin_application(

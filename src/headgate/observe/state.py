@@ -1,17 +1,43 @@
-"""The state of a gate as a value: read in one step, summed over workers, written as JSON.
+"""The state of a gate: read in one step, summed over workers, written as JSON or as metrics.
 
-This file does not know how a state is shown. Totals only grow; holds are those at the time of reading.
+Totals only grow; holds are those at the time of reading. No label of a metric names an identifier: untrusted input
+chooses those, and their number is unbounded.
 """
 
 import hashlib
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from heapq import nlargest
 
 import msgspec
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 _MOST_HELD = 10
 _DIGITS = 16
+_OUTCOMES = ("accepted", "delayed", "rejected")
+_HELP = {
+    "accounting_ahead": "Accounting from gatekeepers whose clock is more than a second ahead of the master's.",
+    "clock_steps": "Times the clock of this machine was set back by more than two seconds.",
+    "gateway_crowded": "Connections answered 503: connection limit reached.",
+    "gateway_crowded_client": "Connections answered 503: connection limit of their client address reached.",
+    "gateway_lifeboat": "Rejected requests answered from a bundle instead.",
+    "gateway_refused": "Requests refused as malformed HTTP.",
+    "gateway_retried": "Requests sent to the origin a second time: its idle connection had closed.",
+    "gateway_slow": "Requests answered 504: origin timeout.",
+    "gateway_truncated": "Responses of the origin that ended before they were complete.",
+    "gateway_unreachable": "Requests answered 502: origin unreachable.",
+    "histories_evicted": "Histories evicted from the master's full table.",
+    "holds_evicted": "Holds evicted from the gatekeeper's full table.",
+    "holds_shortened": "Holds longer than the rules allow, shortened: the clock may be behind the master's.",
+    "link_batches": "Batches of accounting sent to a master.",
+    "link_controls": "Control messages obeyed.",
+    "link_dropped": "Accounting dropped: the queue to the master was full.",
+    "link_malformed": "Malformed control messages dropped.",
+    "link_sent": "Accounting sent to a master.",
+    "link_too_long": "Accounting dropped: identifier over 255 bytes.",
+    "link_unheard": "Accounting dropped: no master was connected.",
+    "shadowed": "Release times computed for domains in shadow mode, and not published.",
+}
 
 
 class HeldIdentifier(msgspec.Struct, frozen=True):
@@ -107,3 +133,21 @@ def _merged_domain(same: list[DomainState]) -> DomainState:
 
 def _release(held: HeldIdentifier) -> float:
     return held.release
+
+
+def gate_metrics(state: State) -> Iterator[Metric]:
+    """Make the metrics of a gate."""
+    requests = CounterMetricFamily("headgate_requests", "Requests by domain and outcome.", labels=["domain", "outcome"])
+    for domain in state.domains:
+        for outcome in _OUTCOMES:
+            requests.add_metric([_valid_text(domain.name), outcome], getattr(domain, outcome))
+    yield requests
+    yield GaugeMetricFamily("headgate_delayed_requests", "Requests that are delayed now.", state.delayed_now)
+    yield GaugeMetricFamily("headgate_connections", "Open connections of clients.", state.connections)
+    yield GaugeMetricFamily("headgate_workers", "Processes that accept connections.", state.workers)
+    for name, count in sorted(state.counters.items()):
+        yield CounterMetricFamily(f"headgate_{name}", _HELP.get(name, name.replace("_", " ")), count)
+
+
+def _valid_text(name: str) -> str:
+    return name.encode("utf-8", "replace").decode()

@@ -8,12 +8,11 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from headgate.config import Address
-from headgate.observe import Collect
 from headgate.runtime.listen import listen_error
 from headgate.runtime.stderr import write_line
 
 if TYPE_CHECKING:
-    from headgate.observe.admin import ReadState
+    from headgate.observe.admin import Collect, ReadState
 
 
 _MAX_CONNECTIONS: Final = 64
@@ -30,7 +29,7 @@ async def start_admin(
     *,
     state: "ReadState[_State]",
     unready: Callable[[], str],
-    collect: Collect[_State],
+    collect: "Collect[_State]",
     to_json: Callable[[_State], object] | None = None,
 ) -> list[Address]:
     """Serve the admin application at `address` until `closing` ends; returns the numeric addresses bound.

@@ -3,8 +3,8 @@ import socket
 import pytest
 import zmq
 
-from headgate.errors import LinkError
-from headgate.link.sockets import bind_pair, connect_pair, file_descriptor, open_socket
+from headgate.errors import ConfigurationError, LinkError
+from headgate.link.sockets import bind_pair, connect_pair, endpoints, file_descriptor, open_socket
 
 
 @pytest.fixture
@@ -78,3 +78,58 @@ def test_what_cannot_be_bound_is_one_sentence(pair_of, address):
         bind_pair(*pair_of(), address)
     assert "\n" not in str(told.value)
     assert address.partition(":0")[0].removeprefix("tcp://") in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("address", "accounting", "control"),
+    [
+        ("127.0.0.1", "tcp://127.0.0.1:10004", "tcp://127.0.0.1:10005"),
+        ("127.0.0.1:9000", "tcp://127.0.0.1:9000", "tcp://127.0.0.1:9001"),
+        ("tcp://master.example", "tcp://master.example:10004", "tcp://master.example:10005"),
+        ("tcp://master.example:7", "tcp://master.example:7", "tcp://master.example:8"),
+        ("tcp://*:10004", "tcp://*:10004", "tcp://*:10005"),
+        ("tcp://127.0.0.1:0", "tcp://127.0.0.1:0", "tcp://127.0.0.1:0"),
+        ("tcp://127.0.0.1:65534", "tcp://127.0.0.1:65534", "tcp://127.0.0.1:65535"),
+        ("[::1]:9000", "tcp://[::1]:9000", "tcp://[::1]:9001"),
+        ("tcp://[2001:db8::7]", "tcp://[2001:db8::7]:10004", "tcp://[2001:db8::7]:10005"),
+        ("tcp://[fe80::1%eth0]:7", "tcp://[fe80::1%eth0]:7", "tcp://[fe80::1%eth0]:8"),
+        ("::1", "tcp://[::1]:10004", "tcp://[::1]:10005"),
+        ("ipc:///run/headgate.sock", "ipc:///run/headgate.sock", "ipc:///run/headgate.sock.control"),
+        ("ipc://@headgate", "ipc://@headgate", "ipc://@headgate.control"),
+        ("inproc://bus", "inproc://bus", "inproc://bus.control"),
+    ],
+)
+def test_one_address_names_both_sockets(address, accounting, control):
+    assert endpoints(address) == (accounting, control)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "",
+        " ",
+        "127.0.0.1:",
+        ":10004",
+        "127.0.0.1:65535",
+        "127.0.0.1:99999",
+        "127.0.0.1:-1",
+        "tcp://",
+        "tcp://a b",
+        "tcp://host:1:2",
+        "tcp://a..b:1",
+        "x" * 64 + ":1",
+        "tcp://host/path",
+        "udp://127.0.0.1:1",
+        "http://127.0.0.1:1",
+        "ipc://",
+        "inproc://",
+        "[::1",
+        "tcp://eth0;127.0.0.1:5555",
+    ],
+)
+def test_what_is_no_address_is_quoted_beside_one_that_works(address):
+    with pytest.raises(
+        ConfigurationError, match=r"invalid master address .*; expected one such as 'tcp://127\.0\.0\.1:10004'"
+    ) as told:
+        endpoints(address)
+    assert repr(address) in str(told.value)

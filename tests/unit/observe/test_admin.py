@@ -6,9 +6,12 @@ from contextlib import AsyncExitStack
 
 import pytest
 from msgspec.structs import replace
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from prometheus_client.parser import text_string_to_metric_families as older_families
 
 from headgate.config import Address
 from headgate.observe import DomainState, HeldIdentifier, State, gate_metrics
+from headgate.observe.admin import Metrics
 from headgate.runtime.admin_server import start_admin
 
 STATE = State((DomainState("default", ("1/s burst 1",), accepted=1, held=(HeldIdentifier(r"\xff", 2.0, 1.0),)),))
@@ -154,3 +157,57 @@ def test_loopback_listener_answers_only_loopback_names(host, expected):
 def test_other_listener_answers_any_name():
     (response,) = responses(get("/livez", host="gate.example"), host="0.0.0.0")
     assert status(response) == 200
+
+
+GATE_STATE = State(
+    (
+        DomainState("default", accepted=3, delayed=2, rejected=1, held=(HeldIdentifier("192.0.2.1", 1.0, 1.0),)),
+        DomainState('odd "name"\n\\', accepted=9),
+    ),
+    delayed_now=2,
+    connections=5,
+    workers=2,
+    counters={"link_sent": 7},
+)
+
+
+def samples(families):
+    return {
+        (sample.name, *sorted(sample.labels.items())): sample.value for family in families for sample in family.samples
+    }
+
+
+@pytest.mark.parametrize("accept", ["", "*/*", "application/openmetrics-text; version=1.0.0,text/plain;q=0.5"])
+def test_openmetrics_is_the_default(accept):
+    text, kind = Metrics(gate_metrics).write(GATE_STATE, accept)
+    assert kind.startswith("application/openmetrics-text")
+    found = samples(text_string_to_metric_families(text.decode()))
+    labels = (("domain", "default"), ("outcome", "delayed"))
+    assert found["headgate_requests_total", *labels] == 2
+    assert found["headgate_requests_total", ("domain", 'odd "name"\n\\'), ("outcome", "accepted")] == 9
+    assert found["headgate_delayed_requests",] == 2
+    assert found["headgate_link_sent_total",] == 7
+    assert found["headgate_workers",] == 2
+    assert any(name[0] == "process_resident_memory_bytes" for name in found)
+
+
+def test_the_older_format_where_only_that_is_asked_for():
+    text, kind = Metrics(gate_metrics).write(GATE_STATE, "text/plain;version=0.0.4")
+    assert kind.startswith("text/plain")
+    assert (
+        samples(older_families(text.decode()))[
+            "headgate_requests_total", ("domain", "default"), ("outcome", "rejected")
+        ]
+        == 1
+    )
+
+
+def test_no_identifier_is_named():
+    assert b"192.0.2.1" not in Metrics(gate_metrics).write(GATE_STATE)[0]
+
+
+def test_each_scrape_reads_anew_and_registries_do_not_meet():
+    metrics = Metrics(gate_metrics)
+    assert b"} 3.0\n" in metrics.write(GATE_STATE)[0]
+    assert b"} 3.0\n" not in metrics.write(State())[0]
+    assert b"} 3.0\n" in Metrics(gate_metrics).write(GATE_STATE)[0]

@@ -1,6 +1,12 @@
 import json
 
-from headgate.origin.response import prefers_problem, problem, remembered
+import pytest
+
+from headgate.errors import ConfigurationError
+from headgate.limit import Accounting, Domain, Gatekeeper, Rule
+from headgate.origin import Rejections, Response
+from headgate.origin.response import prefers_problem, problem, ratelimit, ratelimit_policy, remembered
+from headgate.release import NEVER, Status
 
 
 def test_a_problem_is_a_line_of_text_or_a_document():
@@ -29,3 +35,172 @@ def test_only_short_values_of_accept_are_remembered():
     for accept in (None, b"application/json", b"application/json" + b" " * 300):
         assert remembering(accept) is remembering(accept) is prefers_problem(accept)
     assert [len(accept or b"") for accept in asked] == [0, 16, 316, 316]
+
+
+NOW = 1_700_000_000.25
+
+
+def rejected(wait: float, domain: str = "api") -> Accounting:
+    return Accounting(domain, Status.REJECTED, b"alice", NOW, NOW + wait)
+
+
+def api(*rules: str, name: str = "api") -> Domain:
+    return Domain(name, tuple(Rule.parse(rule) for rule in rules))
+
+
+def field(response: Response, name: bytes) -> bytes | None:
+    values = [value for field_name, value in response.fields if field_name == name]
+    assert len(values) < 2
+    return values[0] if values else None
+
+
+@pytest.mark.parametrize(
+    ("wait", "seconds"), [(6.0, b"6"), (6.001, b"7"), (5.5, b"6"), (0.01, b"1"), (0.0, b"1"), (3600.0, b"3600")]
+)
+def test_the_seconds_round_up_and_retry_after_is_not_before_the_window_ends(wait, seconds):
+    """ "the Retry-After field value SHOULD NOT reference a point in time earlier than the end of the effective window"
+    (draft-ietf-httpapi-ratelimit-headers, section 6)."""
+    response = Rejections([api("10/s burst 20")])(rejected(wait), now=NOW)
+    assert field(response, b"retry-after") == seconds
+    assert field(response, b"ratelimit") == b'"api";r=0;t=' + seconds
+
+
+def test_the_seconds_are_counted_from_now():
+    response = Rejections([api("10/s")])(rejected(9.0), now=NOW + 4.0)
+    assert field(response, b"retry-after") == b"5"
+
+
+def test_a_release_of_never_names_no_time():
+    response = Rejections([api("10/s")])(Accounting("api", Status.REJECTED, b"a", NOW, NEVER), now=NOW)
+    assert field(response, b"retry-after") is None
+    assert field(response, b"ratelimit") == b'"api";r=0'
+    assert b"not at any time" in response.body
+
+
+@pytest.mark.parametrize(
+    ("rules", "value"),
+    [
+        (["10/s burst 20"], b'"api";q=20;w=2'),
+        (["10/s burst 15"], b'"api";q=15;w=2'),
+        (["1000/s burst 1"], b'"api";q=1;w=1'),
+        (["600 per 10min"], b'"api";q=600;w=600'),
+        (["3/10s burst 3"], b'"api";q=3;w=10'),
+        (["10/s burst 20", "1000/h burst 50"], b'"api";q=20;w=2, "api/2";q=50;w=180'),
+        (["1/s", "1/s", "1/s"], b'"api";q=1;w=1, "api/2";q=1;w=1, "api/3";q=1;w=1'),
+    ],
+)
+def test_each_rule_is_a_policy_with_a_name_of_its_own(rules, value):
+    """ "The time window MUST be a non-negative, non-zero, Integer value" (section 3.1.3)."""
+    assert ratelimit_policy(api(*rules)) == value
+
+
+def test_names_are_strings_of_structured_fields():
+    assert ratelimit_policy(api("1/s", name='a"b\\é')) == b'"a\\"b\\\\%C3%A9";q=1;w=1'
+    assert ratelimit("\udcff", 3) == b'"?";r=0;t=3'
+
+
+def test_a_domain_without_rules_has_no_policy():
+    response = Rejections([Domain("api")])(rejected(6.0), now=NOW, accept=b"application/problem+json")
+    assert field(response, b"ratelimit-policy") is None
+    assert field(response, b"ratelimit") == b'"api";r=0;t=6'
+    assert json.loads(response.body)["type"] == "about:blank"
+
+
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        (None, b"text/plain; charset=utf-8"),
+        (b"*/*", b"text/plain; charset=utf-8"),
+        (b"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", b"text/plain; charset=utf-8"),
+        (b"application/problem+json", b"application/problem+json"),
+        (b"application/json", b"application/problem+json"),
+        (b"application/json, text/plain, */*", b"text/plain; charset=utf-8"),
+        (b"application/json, */*;q=0.5", b"application/problem+json"),
+        (b"application/json, application/problem+json;q=0", b"text/plain; charset=utf-8"),
+        (b"text/plain;q=0.5, application/problem+json;q=0.4", b"text/plain; charset=utf-8"),
+    ],
+)
+def test_the_body_is_text_or_a_problem_document_by_accept(accept, kind):
+    response = Rejections([api("10/s")])(rejected(6.0), now=NOW, accept=accept)
+    assert field(response, b"content-type") == kind
+    assert field(response, b"content-length") == str(len(response.body)).encode()
+    assert field(response, b"cache-control") == b"no-store"
+
+
+def test_the_problem_document_names_the_policy_and_the_status():
+    response = Rejections([api("10/s")], status=429)(rejected(6.0), now=NOW, accept=b"application/problem+json")
+    content = json.loads(response.body)
+    assert response.status == content["status"] == 429
+    assert content["type"] == "https://iana.org/assignments/http-problem-types#quota-exceeded"
+    assert content["violated-policies"] == ["api"]
+    assert "in 6 s" in content["detail"]
+
+
+def test_the_text_is_one_short_line():
+    body = Rejections([api("10/s")])(rejected(6.0), now=NOW).body
+    assert body.endswith(b"in 6 s.\n")
+    assert body.count(b"\n") == 1
+
+
+@pytest.mark.parametrize("accept", [None, b"application/problem+json"])
+def test_a_name_that_utf_8_cannot_encode_is_escaped(accept):
+    response = Rejections([api("1/s", name="\udcff")])(rejected(6.0, "\udcff"), now=NOW, accept=accept)
+    assert b"udcff" in response.body
+    assert field(response, b"ratelimit") == b'"?";r=0;t=6'
+
+
+def test_throttling_fields_are_sent_where_configured():
+    plain = Rejections([api("10/s")])(rejected(6.0), now=NOW)
+    assert field(plain, b"ddos-bucket-with") is field(plain, b"exponential-throttling") is None
+    configured = Rejections([api("10/s")], buckets={"api": "/api/"}, opted_out=["api"])(rejected(6.0), now=NOW)
+    assert field(configured, b"ddos-bucket-with") == b"/api/"
+    assert field(configured, b"exponential-throttling") == b"disable"
+
+
+def test_rejections_know_the_domains_of_an_embedded_master():
+    rejections = Rejections.of(
+        Gatekeeper.embedded([api("10/s")]), status=429, buckets={"api": "/api"}, opted_out=["api"]
+    )
+    response = rejections(rejected(6.0), now=NOW)
+    assert response.status == 429
+    assert field(response, b"ratelimit-policy") == b'"api";q=10;w=1'
+    assert field(response, b"ddos-bucket-with") == b"/api"
+    assert field(response, b"exponential-throttling") == b"disable"
+    other = rejections(rejected(6.0, "other"), now=NOW)
+    assert field(other, b"ratelimit-policy") is field(other, b"ddos-bucket-with") is None
+
+
+def test_rejections_without_a_master_name_no_policy():
+    response = Rejections.of(Gatekeeper())(rejected(6.0), now=NOW)
+    assert response.status == 503
+    assert field(response, b"ratelimit-policy") is None
+
+
+@pytest.mark.parametrize("bucket", ["api", "", "/a\r\nX: y", "/é"])
+def test_an_invalid_bucket_is_refused(bucket):
+    with pytest.raises(ConfigurationError, match="is not a path"):
+        Rejections(buckets={"api": bucket})
+
+
+@pytest.mark.parametrize("status", [200, 403, 500])
+def test_a_status_other_than_503_and_429_is_refused(status):
+    with pytest.raises(ConfigurationError, match="use 503 or 429"):
+        Rejections(status=status)
+
+
+def test_equal_rejections_are_rendered_once():
+    rejections = Rejections([api("10/s")])
+    first = rejections(rejected(6.0), now=NOW, accept=b"text/html")
+    assert rejections(rejected(9.5), now=NOW + 3.6, accept=b"*/*") is first
+    for other in (
+        rejections(rejected(7.0), now=NOW),
+        rejections(rejected(6.0, "other"), now=NOW),
+        rejections(rejected(6.0), now=NOW, accept=b"application/json"),
+    ):
+        assert other is not first
+
+
+def test_a_long_accept_is_negotiated_and_not_remembered():
+    rejections = Rejections([api("10/s")])
+    accept = b"application/problem+json, " + b"x/y;q=0.1, " * 100
+    assert field(rejections(rejected(6.0), now=NOW, accept=accept), b"content-type") == b"application/problem+json"

@@ -1,7 +1,11 @@
+import asyncio
+
 import pytest
 
+from headgate.origin.gateway.context import ClientCounts, ConnectionRegistry
+from headgate.origin.gateway.forwarding import ClientInfo
 from headgate.origin.gateway.states import GATEWAY_TRANSITIONS, GatewayEvent, GatewayState
-from tests.unit.origin.gateway.stub import make_context
+from tests.unit.origin.gateway.stub import StubTransport, make_context
 
 
 @pytest.mark.parametrize("event", list(GatewayEvent))
@@ -24,3 +28,97 @@ def test_events_are_counted_and_reported() -> None:
     context.note("refused")
     context.note("refused")
     assert context.counts == {"refused": 2}
+
+
+class Connection:
+    """As much of a client's connection as the registry uses."""
+
+    def __init__(self) -> None:
+        self.client = b""
+        self.deadline = 0.0
+
+    def expire(self) -> None: ...
+
+    def drain(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+
+def client(address: str = "192.0.2.1", *, trusted: bool = False) -> ClientInfo:
+    return ClientInfo(address, trusted=trusted, tls=False)
+
+
+def test_each_client_is_counted_up_to_its_limit() -> None:
+    counts = ClientCounts(2)
+    first, second = counts.enter("192.0.2.1"), counts.enter("192.0.2.1")
+    assert first
+    assert first == second
+    assert counts.enter("192.0.2.1") == b""
+    assert counts.enter("192.0.2.2")
+    counts.leave(first)
+    assert counts.enter("192.0.2.1") == first
+    assert counts.enter("192.0.2.1") == b""
+
+
+def test_ipv6_addresses_count_by_network_and_mapped_ones_as_ipv4() -> None:
+    counts = ClientCounts(1)
+    assert counts.enter("2001:db8::1")
+    assert counts.enter("2001:db8::ffff:2") == b""
+    assert counts.enter("2001:db8:0:1::1")
+    assert counts.enter("192.0.2.1")
+    assert counts.enter("::ffff:192.0.2.1") == b""
+
+
+def test_a_client_without_connections_takes_no_memory() -> None:
+    counts = ClientCounts(0)
+    entered = [counts.enter(f"192.0.2.{number % 100}") for number in range(300)]
+    assert all(entered)
+    for one in entered:
+        counts.leave(one)
+        counts.leave(b"")
+    assert counts._open == {}
+
+
+def test_a_connection_over_a_limit_is_not_registered() -> None:
+    registry = ConnectionRegistry(limit=3, client_limit=2)
+    assert [registry.enter(Connection(), client()) for _ in range(3)] == ["", "", "crowded_client"]
+    assert registry.enter(Connection(), client("192.0.2.2")) == ""
+    assert registry.enter(Connection(), client("192.0.2.3")) == "crowded"
+    assert len(registry.connections) == 3
+
+
+@pytest.mark.parametrize("info", [client("", trusted=False), client(trusted=True)])
+def test_unix_sockets_and_trusted_proxies_have_no_limit_of_their_own(info: ClientInfo) -> None:
+    registry = ConnectionRegistry(limit=9, client_limit=1)
+    assert [registry.enter(Connection(), info) for _ in range(3)] == ["", "", ""]
+
+
+def test_a_tunnel_is_counted_under_its_client_until_it_is_closed() -> None:
+    registry, connection = ConnectionRegistry(limit=2, client_limit=1), Connection()
+    assert registry.enter(connection, client()) == ""
+    tunnel = registry.open_tunnel(connection, StubTransport(), StubTransport())
+    registry.leave(connection)  # as the connection's transport closes later
+    assert (registry.connections, registry.tunnels) == (set(), {tunnel})
+    tunnel.client_end.connection_lost(None)
+    assert registry.enter(Connection(), client()) == "crowded_client"
+    tunnel.origin_end.connection_lost(None)
+    assert registry.tunnels == set()
+    assert registry.enter(Connection(), client()) == ""
+
+
+def test_emptied_waits_for_connections_and_tunnels() -> None:
+    async def check() -> None:
+        registry, connection = ConnectionRegistry(limit=2, client_limit=0), Connection()
+        await registry.emptied()
+        registry.enter(connection, client())
+        waiting = asyncio.ensure_future(registry.emptied())
+        await asyncio.sleep(0)
+        tunnel = registry.open_tunnel(connection, StubTransport(), StubTransport())
+        registry.leave(connection)
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        tunnel.client_end.connection_lost(None)
+        tunnel.origin_end.connection_lost(None)
+        await waiting
+
+    asyncio.run(check())

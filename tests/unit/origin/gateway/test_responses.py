@@ -1,12 +1,19 @@
 """Responses that the gateway makes itself."""
 
+import asyncio
 import json
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headgate.http.h1 import RequestHead, RequestLimits, parse_request_head
+from headgate.origin.file_slice import FileSlice, OpenFile
 from headgate.origin.gateway import responses
 from headgate.origin.gateway.responses import (
+    FileResponse,
     advice_response,
     crowded_response,
     date_line,
@@ -87,3 +94,190 @@ def test_advice_is_published_at_its_path_alone(target: bytes, method: bytes, ans
     found = with_advice(advice, lambda _: other)(request(target, method))
     assert found is {"advice": advice, "other": other}[answered]
     assert with_advice(advice, None)(request(b"/")) is None
+
+
+CONTENT = b"".join(b"%07d\n" % number for number in range(100_000))
+
+
+class Transport:
+    """A transport without a socket: takes everything, and pauses its writer when `slow`."""
+
+    def __init__(self) -> None:
+        self.written = b""
+        self.largest = 0
+        self.buffered = 0
+        self.slow = False
+        self.closing = False
+        self.paused: Callable[[], None] = lambda: None
+        self.limits: list[int | None] = []
+        self.extra: dict[str, Any] = {}
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+        self.largest = max(self.largest, len(data))
+        if self.slow:
+            self.buffered = len(data)
+            self.paused()
+
+    def get_write_buffer_size(self) -> int:
+        return self.buffered
+
+    def get_extra_info(self, name: str) -> Any:
+        return self.extra.get(name)
+
+    def set_write_buffer_limits(self, high: int | None = None) -> None:
+        self.limits.append(high)
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+
+class Client:
+    """The client's connection, as far as a file response calls it."""
+
+    def __init__(self) -> None:
+        self.renewed = 0
+        self.completed: list[tuple[bool, bool]] = []
+        self.aborted = 0
+
+    def renew_deadline(self) -> None:
+        self.renewed += 1
+
+    def complete(self, *, keep: bool, unread: bool) -> None:
+        self.completed.append((keep, unread))
+
+    def abort(self) -> None:
+        self.aborted += 1
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "file"
+    path.write_bytes(CONTENT)
+    return path
+
+
+def make(path: Path, transport: Any, client: Any, *, keep: bool = True, unread: bool = False) -> FileResponse:
+    source = FileSlice(OpenFile(path), 100, len(CONTENT) - 100)
+    return FileResponse(client, transport, source, keep=keep, unread=unread)
+
+
+async def turns(count: int = 100) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("unread", [False, True])
+def test_the_whole_slice_is_sent_in_pieces(path: Path, unread: bool) -> None:
+    async def check() -> None:
+        transport, client = Transport(), Client()
+        make(path, transport, client, unread=unread).start()
+        assert transport.written == b""  # not before others had a turn
+        await turns()
+        assert transport.written == CONTENT[100:]
+        assert transport.largest == 131_072
+        assert client.completed == [(True, unread)]
+        assert client.renewed == -(-len(CONTENT) // 131_072) + 1
+
+    asyncio.run(check())
+
+
+def test_the_system_copies_to_a_plain_socket_all_but_the_last_piece(path: Path) -> None:
+    async def check(limits: list[int | None], read: bytes, **extra: object) -> None:
+        transport, client = Transport(), Client()
+        near, far = socket.socketpair()
+        with near, far:
+            far.setblocking(False)
+            near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * len(CONTENT))
+            transport.extra = {"socket": near, **extra}
+            make(path, transport, client).start()
+            await turns()
+            assert client.completed == [(True, False)]
+            assert transport.written == read
+            if read != CONTENT[100:]:
+                assert far.recv(len(CONTENT), socket.MSG_WAITALL) == CONTENT[100 : -len(read)]
+        # Paused whenever anything is buffered, so that what comes next can go the same way.
+        assert transport.limits == limits
+
+    asyncio.run(check([0, None], CONTENT[-131_072:]))
+    asyncio.run(check([None], CONTENT[100:], ssl_object=object()))
+
+
+def test_a_slow_client_is_waited_for_and_each_piece_renews_the_deadline(path: Path) -> None:
+    async def check() -> None:
+        transport, client = Transport(), Client()
+        response = make(path, transport, client)
+        transport.slow, transport.paused = True, response.pause_response
+        response.start()
+        steps = 0
+        while not client.completed:
+            await turns()
+            assert len(transport.written) <= (steps + 1) * 131_072
+            assert client.renewed == steps + 1
+            steps += 1
+            transport.buffered = 0
+            response.resume_response()
+            assert len(transport.written) <= steps * 131_072  # not within the call, which asyncio does not allow
+            await asyncio.sleep(0)
+        assert transport.written == CONTENT[100:]
+
+    asyncio.run(check())
+
+
+def test_nothing_is_sent_once_abandoned_or_closing(path: Path) -> None:
+    async def check() -> None:
+        for leave in (lambda one, _: one.abandon(), lambda _, transport: setattr(transport, "closing", True)):
+            transport, client = Transport(), Client()
+            response = make(path, transport, client)
+            response.start()
+            await asyncio.sleep(0)
+            leave(response, transport)
+            sent = len(transport.written)
+            await turns()
+            assert len(transport.written) == sent
+            assert client.completed == []
+
+    asyncio.run(check())
+
+
+def test_a_file_that_changes_aborts_the_connection(path: Path) -> None:
+    async def check() -> None:
+        transport, client = Transport(), Client()
+        response = make(path, transport, client)
+        transport.slow, transport.paused = True, response.pause_response
+        response.start()
+        await turns()
+        path.write_bytes(CONTENT + b"more")  # noqa: ASYNC240 - a test may wait for its disk
+        transport.buffered = 0
+        response.resume_response()
+        await turns()
+        assert (client.aborted, client.completed) == (1, [])
+        assert len(transport.written) == 131_072
+
+    asyncio.run(check())
+
+
+def test_a_file_that_has_changed_is_not_copied_to_the_socket(path: Path) -> None:
+    async def check() -> None:
+        transport, client = Transport(), Client()
+        near, far = socket.socketpair()
+        with near, far:
+            far.setblocking(False)
+            transport.extra = {"socket": near}
+            response = make(path, transport, client)
+            path.write_bytes(CONTENT + b"more")  # noqa: ASYNC240 - a test may wait for its disk
+            response.start()
+            await turns()
+            assert client.aborted == 1
+            with pytest.raises(BlockingIOError):
+                far.recv(1)
+
+    asyncio.run(check())
+
+
+def test_a_timeout_aborts_the_connection(path: Path) -> None:
+    client = Client()
+    response = make(path, Transport(), client)
+    response.time_out()
+    assert client.aborted == 1
+    assert response.feed(b"x") == b"x"

@@ -6,7 +6,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from headgate.advice.decision import Advice
 from headgate.advice.parser import UNREACHABLE, AdviceEntry
-from headgate.observe import Metrics
+from headgate.observe.admin import Metrics
 from headgate.proxy.counters import Counts
 from headgate.proxy.refusal import REFUSALS
 from headgate.runtime.prefetch_proxy.messages import WorkerState
