@@ -22,8 +22,7 @@ from headgate.config.schema import field_docs
 from headgate.observe import state as gate
 from headgate.observe.state import DomainState, State
 from headgate.proxy.counters import Counts
-from headgate.runtime.prefetch_proxy.metrics import proxy_metrics
-from headgate.runtime.prefetch_proxy.state import ProxyState
+from headgate.runtime.prefetch_proxy.state import ProxyState, proxy_metrics
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 _NOTE = "This page is generated: change the code, then run `make reference`.\n"

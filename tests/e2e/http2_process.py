@@ -6,7 +6,7 @@ import sys
 
 from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect
 from headgate.proxy.http2 import Http2
-from headgate.proxy.net.tls import server_context
+from headgate.proxy.net.sockets import server_context
 from headgate.proxy.refusal import Refusal
 from headgate.proxy.server import TunnelServer
 from headgate.proxy.services import Timeouts

@@ -13,7 +13,7 @@ from typing import Self
 import pytest
 
 from headgate.proxy.connect import TunnelLimits
-from headgate.proxy.http1.connection import Http1Connection
+from headgate.proxy.http1 import Http1Connection
 from headgate.proxy.server import TunnelServer
 from tests.e2e.tunnels import (
     Deciding,

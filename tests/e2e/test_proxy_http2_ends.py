@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from hyperframe.frame import GoAwayFrame, SettingsFrame, WindowUpdateFrame
 
-from headgate.proxy.page import Page
+from headgate.proxy.pages import Page
 from headgate.proxy.services import Timeouts
 from tests.e2e.http2_client import WIDEST, bounded, http2_at
 from tests.e2e.tunnels import Deciding, target_running, trusting

@@ -10,7 +10,7 @@ from hyperframe.frame import SettingsFrame, WindowUpdateFrame
 
 from headgate.proxy.connect import TunnelLimits
 from headgate.proxy.http2.connection import Http2Connection
-from headgate.proxy.http2.flow_control import MAX_STREAM_WINDOW
+from headgate.proxy.http2.limits import MAX_STREAM_WINDOW
 from tests.e2e.http2_client import WIDEST, http2_at
 from tests.e2e.tunnels import Deciding, Target, target_running, trusting, until
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.proxy.http1.connection import Http1Connection
+from headgate.proxy.http1 import Http1Connection
 from headgate.proxy.server import TunnelServer
 from headgate.proxy.services import Timeouts
 from tests.e2e.tunnels import (
@@ -267,7 +267,7 @@ def test_connections_above_the_limit_do_not_count(shell: Shell, run: Callable) -
 
 
 def test_a_lack_of_descriptors_is_survived(run: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.proxy.net.listener._PAUSE", 0.05)
+    monkeypatch.setattr("headgate.proxy.listener._PAUSE", 0.05)
 
     async def check() -> None:
         async with target_running() as port, proxy_running() as server:

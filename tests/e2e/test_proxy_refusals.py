@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from headgate.proxy.connect import RefusedConnect
-from headgate.proxy.http1.connection import Http1Connection
-from headgate.proxy.page import Page
+from headgate.proxy.http1 import Http1Connection
+from headgate.proxy.pages import Page
 from tests.e2e.scripted import until
 from tests.e2e.tunnels import Deciding, Shell, client_at, keys, proxy_running, target_running, trusting
 

@@ -25,7 +25,7 @@ from tests.e2e import programs
 WORKER = """\
 import asyncio, sys, time
 from headgate.proxy.admission.replay_store import SharedReplayStore, TokenCheck
-from headgate.proxy.admission.redis_replay_store import RedisReplayStore
+from headgate.proxy.admission.replay_store import RedisReplayStore
 from headgate.token import Valid, read_keys
 
 async def work(keys, place):

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import trustme
 
 from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect, TunnelLimits
-from headgate.proxy.net.tls import server_context
+from headgate.proxy.net.sockets import server_context
 from headgate.proxy.server import TunnelServer
 from tests.e2e.scripted import PATIENCE, until
 

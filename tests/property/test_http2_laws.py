@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.proxy.http2.buffers import DataBuffer
-from headgate.proxy.http2.flow_control import INITIAL_WINDOW, MAX_CONNECTION_WINDOW, ReceiveWindow
 from headgate.proxy.http2.frames import (
     CONTINUATION,
     DATA,
@@ -27,6 +26,7 @@ from headgate.proxy.http2.frames import (
     header,
     settings,
 )
+from headgate.proxy.http2.limits import INITIAL_WINDOW, MAX_CONNECTION_WINDOW, ReceiveWindow
 from tests.e2e.http2_attacks import connect, literal
 from tests.e2e.http2_client import bounded
 from tests.e2e.tunnels import target_running, until

@@ -9,11 +9,10 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from headgate.http.origin import serialised_origin
-from headgate.proxy.admission.authority import parse_authority
+from headgate.proxy.admission.authority import HostRules, parse_authority
 from headgate.proxy.admission.destinations import GLOBAL_UNICAST, SPECIAL, AddressRules, special_purpose
-from headgate.proxy.admission.hosts import HostRules
 from headgate.proxy.admission.resolver import Overrides, Resolver
-from headgate.proxy.net.endpoint import Address, Endpoint, Network
+from headgate.proxy.net.sockets import Address, Endpoint, Network
 from headgate.proxy.refusal import Refusal
 
 PORT = 8443

@@ -15,14 +15,12 @@ from typing import Final
 
 from headgate.proxy.admission.clients import client_of
 from headgate.proxy.connect import AcceptedConnect, Decide, RefuseEarly
-from headgate.proxy.handshake import Handshake
-from headgate.proxy.http1.connection import Http1Connection
+from headgate.proxy.http1 import Http1Connection
+from headgate.proxy.listener import Handshake, Listener
 from headgate.proxy.net.dial import Connector
-from headgate.proxy.net.listener import Listener
-from headgate.proxy.net.loop_state import LoopState
-from headgate.proxy.net.poller import READ, new_poller
+from headgate.proxy.net.poller import READ, LoopState, new_poller
 from headgate.proxy.net.sockets import listening_sockets
-from headgate.proxy.page import Page
+from headgate.proxy.pages import Page
 from headgate.proxy.services import Connection, ConnectionFactory, Timeouts
 from headgate.proxy.tunnel import Tunnels
 

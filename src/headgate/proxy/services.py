@@ -7,9 +7,8 @@ from typing import Protocol
 import msgspec
 
 from headgate.proxy.connect import AcceptedConnect, Decide, RefuseEarly
-from headgate.proxy.net.loop_state import LoopState
-from headgate.proxy.net.poller import Pollable
-from headgate.proxy.page import Page
+from headgate.proxy.net.poller import LoopState, Pollable
+from headgate.proxy.pages import Page
 
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,8 +16,7 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from headgate.proxy.connect import AcceptedConnect, CloseReason
-from headgate.proxy.net.loop_state import COPY_SIZE, MAX_BUFFERED, TLS_RECORD_SIZE, LoopState
-from headgate.proxy.net.poller import READ, WRITE
+from headgate.proxy.net.poller import COPY_SIZE, MAX_BUFFERED, READ, TLS_RECORD_SIZE, WRITE, LoopState
 from headgate.proxy.net.sockets import WOULD_BLOCK, reset
 
 _SMALL_COPY_SIZE: Final = 1 << 14

@@ -3,7 +3,7 @@
 from typing import Any
 
 from headgate.proxy.connect import Decide, RefusedConnect
-from headgate.proxy.net.loop_state import LoopState
+from headgate.proxy.net.poller import LoopState
 from headgate.proxy.services import Timeouts
 
 

@@ -7,9 +7,8 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from headgate.proxy.admission.authority import parse_authority
+from headgate.proxy.admission.authority import HostRules, parse_authority
 from headgate.proxy.admission.destinations import AddressRules
-from headgate.proxy.admission.hosts import HostRules
 from headgate.proxy.admission.resolver import Overrides, Resolver
 from headgate.proxy.net.dns import SystemLookup
 from headgate.proxy.refusal import Refusal

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from headgate.proxy.connect import AcceptedConnect, TunnelLimits
-from headgate.proxy.net.loop_state import LoopState
-from headgate.proxy.net.poller import READ, Pollable
+from headgate.proxy.net.poller import READ, LoopState, Pollable
 from headgate.proxy.tunnel import Tunnel, Tunnels
 
 

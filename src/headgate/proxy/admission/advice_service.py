@@ -25,7 +25,7 @@ from headgate.fetch.fetcher import Streams, exchange
 from headgate.proxy.admission.authority import Authority
 from headgate.proxy.counters import Counts, add_count
 from headgate.proxy.net.dial import MAX_ATTEMPTS, dial, interleaved
-from headgate.proxy.net.endpoint import Address, Endpoint
+from headgate.proxy.net.sockets import Address, Endpoint
 from headgate.proxy.refusal import Refusal
 
 _MAX_ORIGINS: Final = 20_000

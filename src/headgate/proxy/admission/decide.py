@@ -14,12 +14,11 @@ import msgspec
 
 from headgate.advice.decision import Advice, permits, sticky_draw
 from headgate.advice.parser import UNREACHABLE
-from headgate.proxy.admission.authority import Authority, parse_authority
+from headgate.proxy.admission.authority import Authority, HostRules, parse_authority
 from headgate.proxy.admission.clients import Clients, client_of
-from headgate.proxy.admission.hosts import HostRules
 from headgate.proxy.admission.replay_store import TokenCheck
 from headgate.proxy.admission.resolver import Resolver
-from headgate.proxy.admission.tunnel_slots import TunnelSlots
+from headgate.proxy.admission.shared_memory import TunnelSlots
 from headgate.proxy.connect import (
     AcceptedConnect,
     CloseReason,
@@ -30,7 +29,7 @@ from headgate.proxy.connect import (
 )
 from headgate.proxy.counters import ACCEPTED, Counts
 from headgate.proxy.net.dial import CONNECT_TIMEOUT, Connect, dial
-from headgate.proxy.net.endpoint import Endpoint
+from headgate.proxy.net.sockets import Endpoint
 from headgate.proxy.refusal import DEFAULT_RETRY_AFTER, Refusal
 from headgate.token import Valid
 from headgate.token.signed_token import bearer_token

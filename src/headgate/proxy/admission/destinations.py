@@ -14,7 +14,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_net
 from typing import Final
 
 from headgate.errors import ConfigurationError
-from headgate.proxy.net.endpoint import Address, Network
+from headgate.proxy.net.sockets import Address, Network
 
 GLOBAL_UNICAST: Final = IPv6Network("2000::/3")
 """All global unicast addresses of IPv6 that IANA assigns."""

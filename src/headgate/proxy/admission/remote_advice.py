@@ -19,7 +19,7 @@ from headgate.advice.fetching import TIMEOUT
 from headgate.advice.freshness import MAX_FRESHNESS
 from headgate.proxy.admission.authority import Authority, parse_authority
 from headgate.proxy.admission.decide import AdviceSource
-from headgate.proxy.net.endpoint import Endpoint
+from headgate.proxy.net.sockets import Endpoint
 from headgate.proxy.refusal import SPECIFIC_ERRORS, ProxyErrorType, Reason, Refusal
 
 REPLY_TIMEOUT: Final = 2 * TIMEOUT

@@ -12,7 +12,7 @@ from typing import Final
 from headgate.errors import ConfigurationError
 from headgate.proxy.admission.authority import Authority, parse_host
 from headgate.proxy.admission.destinations import AddressRules
-from headgate.proxy.net.endpoint import Address, Endpoint
+from headgate.proxy.net.sockets import Address, Endpoint
 from headgate.proxy.refusal import Refusal
 
 ANY_NAME: Final = "*"

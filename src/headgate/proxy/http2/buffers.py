@@ -3,9 +3,9 @@
 import socket
 from typing import Final
 
-from headgate.proxy.http2.flow_control import MAX_CONNECTION_WINDOW
 from headgate.proxy.http2.frames import DATA, HEADER_SIZE, MAX_PAYLOAD_SIZE, header
-from headgate.proxy.net.loop_state import TLS_RECORD_SIZE, LoopState
+from headgate.proxy.http2.limits import MAX_CONNECTION_WINDOW
+from headgate.proxy.net.poller import TLS_RECORD_SIZE, LoopState
 from headgate.proxy.net.sockets import WOULD_BLOCK
 
 READ_SIZE: Final = 1 << 18

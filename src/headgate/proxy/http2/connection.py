@@ -25,15 +25,12 @@ from headgate.proxy.http2.events import (
     StreamReset,
     WindowIncreased,
 )
-from headgate.proxy.http2.flow_control import INITIAL_WINDOW
 from headgate.proxy.http2.frames import ErrorCode, Http2Error
-from headgate.proxy.http2.page_stream import PageStream
+from headgate.proxy.http2.limits import INITIAL_WINDOW
 from headgate.proxy.http2.states import TRANSITIONS, ConnectionEvent, ConnectionState
-from headgate.proxy.http2.stream import ConnectionStream, TunnelStream
-from headgate.proxy.net.loop_state import MAX_BUFFERED, TLS_RECORD_SIZE
-from headgate.proxy.net.poller import READ, WRITE
-from headgate.proxy.net.sockets import WOULD_BLOCK
-from headgate.proxy.net.tls import record_overhead, shutdown_write
+from headgate.proxy.http2.stream import ConnectionStream, PageStream, TunnelStream
+from headgate.proxy.net.poller import MAX_BUFFERED, READ, TLS_RECORD_SIZE, WRITE
+from headgate.proxy.net.sockets import WOULD_BLOCK, record_overhead, shutdown_write
 from headgate.proxy.services import Services
 
 _MAX_READS: Final = 64

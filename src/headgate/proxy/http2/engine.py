@@ -14,7 +14,6 @@ from typing import Final
 from hpack import Decoder, Encoder, HPACKError, OversizedHeaderListError
 
 from headgate.proxy.http2 import frames
-from headgate.proxy.http2.abuse_limits import AbuseKind, AbuseLimiter
 from headgate.proxy.http2.events import (
     DataReceived,
     Event,
@@ -24,15 +23,17 @@ from headgate.proxy.http2.events import (
     StreamReset,
     WindowIncreased,
 )
-from headgate.proxy.http2.flow_control import (
+from headgate.proxy.http2.frames import ACK, DATA, END_HEADERS, END_STREAM, ErrorCode, Frame, FrameParser, Http2Error
+from headgate.proxy.http2.limits import (
     INITIAL_WINDOW,
     MAX_CONNECTION_WINDOW,
     MAX_STREAM_WINDOW,
     MAX_WINDOW,
+    AbuseKind,
+    AbuseLimiter,
     ReceiveWindow,
     increased,
 )
-from headgate.proxy.http2.frames import ACK, DATA, END_HEADERS, END_STREAM, ErrorCode, Frame, FrameParser, Http2Error
 
 MAX_STREAMS: Final = 256
 """Concurrent streams of one connection."""

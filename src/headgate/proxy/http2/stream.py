@@ -1,9 +1,10 @@
-"""One tunnel of an HTTP/2 connection: a CONNECT request that is decided on, then a relay to its target.
+"""The streams of an HTTP/2 connection: a `TunnelStream` relays, a `PageStream` sends a published page.
 
-What the client sends is written to the target at the end of the turn in which it arrived, in one call; only what the
-system does not take is copied and buffered, and until it is written the client's window stays as it is. The target is
-read while the client's windows are open and nothing waits to be sent to the client. The end of one direction is passed
-on after its last byte, and the other direction goes on; a lost connection becomes a reset (RFC 9113, 8.5).
+A tunnel is a CONNECT request that is decided on, then a relay to its target. What the client sends is written to the
+target at the end of the turn in which it arrived, in one call; only what the system does not take is copied and
+buffered, and until it is written the client's window stays as it is. The target is read while the client's windows are
+open and nothing waits to be sent to the client. The end of one direction is passed on after its last byte, and the
+other direction goes on; a lost connection becomes a reset (RFC 9113, 8.5).
 """
 
 import asyncio
@@ -14,10 +15,9 @@ from typing import Any, Final, Protocol
 
 from headgate.proxy.connect import AcceptedConnect, CloseReason, TunnelLimits
 from headgate.proxy.http2.buffers import READ_SIZE, DataBuffer
-from headgate.proxy.http2.flow_control import MAX_STREAM_WINDOW
-from headgate.proxy.http2.frames import ErrorCode
-from headgate.proxy.net.loop_state import MAX_BUFFERED, TLS_RECORD_SIZE, LoopState
-from headgate.proxy.net.poller import READ, WRITE
+from headgate.proxy.http2.frames import DATA, MAX_PAYLOAD_SIZE, ErrorCode, header
+from headgate.proxy.http2.limits import MAX_STREAM_WINDOW
+from headgate.proxy.net.poller import MAX_BUFFERED, READ, TLS_RECORD_SIZE, WRITE, LoopState
 from headgate.proxy.net.sockets import reset
 
 _MAX_PIECES: Final = 64
@@ -325,3 +325,43 @@ class TunnelStream:
             self._state.poller.register(self._descriptor, events, self)
             self._registered = True
         self._events = events
+
+
+class PageStream:
+    """Sends `body` to a client that has ended its direction; closes after `idle` seconds without progress."""
+
+    __slots__ = ("_idle", "_rest", "_sink", "_state", "closed", "deadline", "stream_id")
+
+    is_tunnel: Final = False
+
+    def __init__(self, sink: StreamSink, stream_id: int, body: bytes, *, state: LoopState, idle: float) -> None:
+        self._sink = sink
+        self._state = state
+        self._idle = idle
+        self._rest = memoryview(body)
+        self.stream_id = stream_id
+        self.closed = False
+        self.deadline = state.now + idle
+
+    def resume(self) -> None:
+        """Send what there is room for; after the last of it the stream is closed."""
+        while self._rest and (room := min(self._sink.capacity(self), MAX_PAYLOAD_SIZE)) > 0:
+            piece, self._rest = self._rest[:room], self._rest[room:]
+            frame = header(len(piece), DATA, 0, self.stream_id) + piece
+            self._sink.send_data(self.stream_id, memoryview(frame), len(piece))
+            self.deadline = self._state.now + self._idle
+        if not self._rest and not self.closed:
+            self._sink.end_stream(self.stream_id)
+            self.close("ended")
+
+    send_more = resume
+
+    def expire(self, now: float) -> None:  # noqa: ARG002 - as every `ConnectionStream`
+        """Close: the client does not read."""
+        self.close("idle")
+
+    def close(self, reason: CloseReason, code: ErrorCode | None = None) -> None:  # noqa: ARG002 - as every `ConnectionStream`
+        """Close the stream."""
+        if not self.closed:
+            self.closed = True
+            self._sink.stream_closed(self, ErrorCode.CANCEL if code is None else code)

@@ -13,9 +13,8 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final
 
-from headgate.proxy.net.endpoint import Endpoint
 from headgate.proxy.net.poller import WRITE, Poller
-from headgate.proxy.net.sockets import receive_buffer_size
+from headgate.proxy.net.sockets import Endpoint, receive_buffer_size
 from headgate.proxy.refusal import EXHAUSTED, ProxyErrorType, Refusal
 
 CONNECT_TIMEOUT: Final = 10.0

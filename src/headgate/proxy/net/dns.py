@@ -16,7 +16,7 @@ from contextlib import ExitStack, suppress
 from ipaddress import ip_address
 from typing import Any, Final, TypeAlias
 
-from headgate.proxy.net.endpoint import Address
+from headgate.proxy.net.sockets import Address
 from headgate.proxy.refusal import EXHAUSTED, Refusal
 
 LOOKUP_TIMEOUT: Final = 6.0

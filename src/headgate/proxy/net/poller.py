@@ -4,11 +4,13 @@ An event loop's own `add_reader` keeps several objects per socket and schedules 
 costs a dictionary entry per socket and a call per event, on any event loop. It is level-triggered: an event may come
 late or twice, so the callee reads until the system has nothing, and an event for a reused descriptor does no harm.
 Without epoll, `LoopPoller` does the same with the event loop's own functions.
+
+`LoopState` has the poller and what else all connections and tunnels of one event loop share.
 """
 
 import asyncio
 import select
-from typing import Protocol
+from typing import Final, Protocol
 
 READ = 1
 """There is something to read, including an end or an error."""
@@ -170,3 +172,26 @@ class LoopPoller:
 def _report(loop: asyncio.AbstractEventLoop, pollable: Pollable, error: Exception) -> None:
     """Report a defect of ours as the loop itself would; the other sockets are still served."""
     loop.call_exception_handler({"message": f"{type(pollable).__name__} failed", "exception": error})
+
+
+COPY_SIZE: Final = 1 << 18
+"""Bytes copied at once through the shared read buffer."""
+TLS_RECORD_SIZE: Final = 1 << 14
+"""Bytes in a TLS record at most. Reads inside TLS are never smaller: no poller reports what OpenSSL keeps back."""
+MAX_BUFFERED: Final = 1 << 25
+"""Bytes buffered in all tunnels together above which less is read at once."""
+
+
+class LoopState:
+    """The poller, the coarse clock, the read buffer, and the number of bytes that wait in memory."""
+
+    __slots__ = ("buffer", "buffered", "now", "poller")
+
+    def __init__(self, poller: Poller, *, now: float) -> None:
+        self.poller = poller
+        self.now = now
+        """A coarse clock that the server advances: reading the system's at every event costs more than it is worth."""
+        self.buffer = memoryview(bytearray(COPY_SIZE))
+        """Holds what was read until it is written; valid until the next read of any connection."""
+        self.buffered = 0
+        """Bytes that wait in memory to be written, in all tunnels together."""

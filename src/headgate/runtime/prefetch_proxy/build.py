@@ -1,32 +1,40 @@
-"""Builds the parts of a proxy from the table [proxy]. Opens no socket; reads files."""
+"""Builds the parts of a proxy from the table [proxy], and a self-signed certificate. Opens no socket."""
 
+import ipaddress
 import math
+import os
 import ssl
-from collections.abc import Callable, Iterable
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from headgate.advice import AgentIdentity
 from headgate.advice.identity import EVERY_AGENT, PREFETCH_PROXY
 from headgate.config.proxy import Proxy
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, MissingExtra
 from headgate.fetch.fetcher import PROTOCOL, default_context
 from headgate.limit import Rule
+from headgate.proxy.admission.authority import HostRules
 from headgate.proxy.admission.clients import Clients
 from headgate.proxy.admission.destinations import AddressRules, parse_network
-from headgate.proxy.admission.hosts import HostRules
-from headgate.proxy.admission.redis_replay_store import RedisReplayStore
+from headgate.proxy.admission.replay_store import RedisReplayStore
 from headgate.proxy.admission.resolver import Overrides, Resolver
 from headgate.proxy.connect import TunnelLimits
-from headgate.proxy.geofeed import MAX_SIZE, MEDIA_TYPE, check_geofeed
 from headgate.proxy.net.dns import SystemLookup
-from headgate.proxy.net.sockets import is_local_address
-from headgate.proxy.net.tls import server_context
-from headgate.proxy.page import Page
+from headgate.proxy.net.sockets import is_local_address, server_context
+from headgate.proxy.pages import GEOFEED_MEDIA_TYPE, MAX_GEOFEED_SIZE, Page, check_geofeed
 from headgate.proxy.services import ConnectionFactory
 from headgate.token import Checker, Key, read_keys
 from headgate.token.key_file import MAX_KEY_FILE_SIZE
+
+if TYPE_CHECKING:
+    from cryptography.x509 import GeneralName
+
 
 _Made = TypeVar("_Made")
 
@@ -132,12 +140,12 @@ def read_published_pages(proxy: Proxy) -> dict[str, Page]:
     """Read the published pages, by path."""
     if not proxy.geofeed:
         return {}
-    content = _read(proxy.geofeed, MAX_SIZE)
+    content = _read(proxy.geofeed, MAX_GEOFEED_SIZE)
     try:
         check_geofeed(content)
     except ConfigurationError as error:
         raise ConfigurationError(f"{proxy.geofeed}: {error}") from None
-    return {proxy.geofeed_path: Page(MEDIA_TYPE, content)}
+    return {proxy.geofeed_path: Page(GEOFEED_MEDIA_TYPE, content)}
 
 
 def _read(file: str, most: int) -> bytes:
@@ -155,3 +163,60 @@ def _parse(name: str, parse: Callable[..., _Made], *given: Any, **named: Any) ->
         return parse(*given, **named)
     except ConfigurationError as error:
         raise ConfigurationError(f"proxy.{name}: {error}") from None
+
+
+_VALID_DAYS: Final = 30
+
+
+@contextmanager
+def self_signed(host: str) -> Iterator[tuple[str, str]]:
+    """Give the PEM files of a certificate and its ECDSA P-256 key while inside; `host` is one more name in it.
+
+    Raises `MissingExtra` without the package cryptography.
+    """
+    if find_spec("cryptography") is None:
+        raise MissingExtra("sign", "a self-signed certificate")
+    with tempfile.TemporaryDirectory(prefix="headgate-") as folder:
+        cert, key = Path(folder) / "cert.pem", Path(folder) / "key.pem"
+        certificate, secret = _new_certificate(host)
+        key.touch(mode=0o600)
+        key.write_bytes(secret)
+        cert.write_bytes(certificate)
+        yield os.fspath(cert), os.fspath(key)
+
+
+def _new_certificate(host: str) -> tuple[bytes, bytes]:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "headgate proxy, for trying it out")])
+    now = datetime.now(UTC)
+    names = [_general_name(text) for text in dict.fromkeys(["localhost", "127.0.0.1", "::1", host])]
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(days=_VALID_DAYS))
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return certificate.public_bytes(Encoding.PEM), secret
+
+
+def _general_name(text: str) -> "GeneralName":
+    from cryptography import x509
+
+    try:
+        return x509.IPAddress(ipaddress.ip_address(text))
+    except ValueError:
+        return x509.DNSName(text.encode("idna").decode("ascii"))

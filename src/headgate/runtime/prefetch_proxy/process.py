@@ -1,23 +1,30 @@
-"""One prefetch proxy in one process: decision, tunnel server and log built together, reloaded and drained.
+"""One process of a prefetch proxy: decision, tunnel server and log built together, reloaded and drained.
 
-It is a proxy of its own, or one worker of several.
+It is a proxy of its own, or one worker of several: then this is the main module of the process.
 """
 
 import asyncio
 import gc
 import ssl
-from contextlib import AsyncExitStack
+import sys
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, ExitStack, contextmanager
+from typing import Any
 
 import msgspec
 
+from headgate.config import Address
+from headgate.config.proxy import Proxy
 from headgate.proxy.admission.decide import Admission, AdviceSource, ProxyPolicy
-from headgate.proxy.admission.redis_replay_store import RedisReplayStore
-from headgate.proxy.admission.replay_store import ReplayStore, SharedReplayStore, TokenCheck
-from headgate.proxy.admission.tunnel_slots import TunnelSlots
+from headgate.proxy.admission.remote_advice import AdviceQuery, AdviceReply, RemoteAdvice
+from headgate.proxy.admission.replay_store import RedisReplayStore, ReplayStore, SharedReplayStore, TokenCheck
+from headgate.proxy.admission.shared_memory import TunnelSlots
+from headgate.proxy.counters import Counts
 from headgate.proxy.log import DecisionLog, LogWriter
 from headgate.proxy.net.dns import SystemLookup
 from headgate.proxy.server import TunnelServer
 from headgate.runtime.backend import Backend
+from headgate.runtime.ipc import Configure, Ready, Shutdown, StartFailed, StateQuery, StateReport
 from headgate.runtime.listen import listen_error
 from headgate.runtime.prefetch_proxy.build import (
     build_clients,
@@ -29,7 +36,42 @@ from headgate.runtime.prefetch_proxy.build import (
     read_published_pages,
     read_token_keys,
 )
-from headgate.runtime.prefetch_proxy.messages import ProxyConfiguration, WorkerState
+from headgate.runtime.worker_main import Send, run_worker
+
+
+class ProxyConfiguration(msgspec.Struct, frozen=True, kw_only=True):
+    """The configuration of one process of a proxy. All but `worker` is the same for all of them."""
+
+    settings: Proxy
+    addresses: tuple[Address, ...]
+    """Numeric addresses to listen at; reserved, and shared with other processes."""
+    admin: tuple[Address, ...]
+    """Numeric addresses of the admin listener."""
+    files: tuple[str, str] | None
+    """The certificate and its key; None in plaintext."""
+    key: bytes
+    """The key of the draws that stay the same for a client and an origin."""
+    slots: int
+    """Descriptor of the table of open tunnels, owned by the process that gets it."""
+    tokens: int | None
+    """Descriptor of the table of used tokens, likewise; None without tokens, or where Redis keeps them."""
+    worker: int = 0
+    """The number of the worker, from 0."""
+
+
+class WorkerState(msgspec.Struct, frozen=True):
+    """The state of one process that accepts connections, or the sum of several."""
+
+    counts: Counts
+    """What it has counted; without advice fetches, where another process fetches advice."""
+    dropped: int = 0
+    """Log lines dropped."""
+    cut: int = 0
+    """Tunnels closed at its end before they had ended."""
+
+
+FromSupervisor = Configure[ProxyConfiguration] | StateQuery | Shutdown | AdviceReply
+FromWorker = Ready | StartFailed | StateReport[WorkerState] | AdviceQuery
 
 
 class ProxyProcess(Backend):
@@ -121,3 +163,42 @@ class ProxyProcess(Backend):
         tokens = TokenCheck(keys, once)
         self._closing.push_async_callback(tokens.close)
         return tokens
+
+
+@contextmanager
+def open_log() -> Iterator[LogWriter]:
+    """Give the log while inside, with exceptions of the event loop written to it. Logging never waits for stderr."""
+    log = LogWriter()
+
+    def log_exception(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        log.say(f"headgate: internal error: {context.get('message')}: {context.get('exception')!r}")
+
+    asyncio.get_running_loop().set_exception_handler(log_exception)
+    try:
+        yield log
+    finally:
+        log.close()
+
+
+def main() -> int:
+    """Run a proxy until its supervisor, or a SIGTERM, stops it."""
+    with ExitStack() as closing:
+        return run_worker(FromSupervisor, lambda configuration, send: _ProxyWorker(configuration, send, closing))
+
+
+class _ProxyWorker(ProxyProcess):
+    """One proxy of several, which gets advice from the supervisor."""
+
+    def __init__(self, configuration: ProxyConfiguration, send: Send, closing: ExitStack) -> None:
+        self._remote_advice = RemoteAdvice(send)
+        super().__init__(configuration, self._remote_advice, closing.enter_context(open_log()))
+
+    def on_message(self, message: Any) -> None:
+        if isinstance(message, AdviceReply):
+            self._remote_advice.receive(message)
+        else:
+            self._remote_advice.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,31 +1,115 @@
-"""The prefetch proxy as a server: log, certificate, advice, admin listener, and one process or several workers."""
+"""The prefetch proxy as a server: log, certificate, advice, admin listener, and one process or several workers.
+
+Several workers share the listening addresses. Their supervisor fetches advice for all of them, and relays no tunnel.
+"""
 
 import asyncio
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from ipaddress import ip_address
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
+
+import msgspec
 
 from headgate.config import Address
 from headgate.config.proxy import Proxy
 from headgate.errors import ConfigurationError
 from headgate.proxy.admission.advice_service import AdviceService
+from headgate.proxy.admission.remote_advice import AdviceQuery, answer_query
 from headgate.proxy.admission.replay_store import create_replay_table
-from headgate.proxy.admission.tunnel_slots import create_slots
+from headgate.proxy.admission.shared_memory import TunnelSlots, create_slots
 from headgate.proxy.counters import Counts, merged
-from headgate.proxy.log import TrafficSummary
+from headgate.proxy.log import LogWriter, TrafficSummary
 from headgate.runtime.admin_server import start_admin
+from headgate.runtime.backend import Backend
+from headgate.runtime.ipc import Configure
 from headgate.runtime.lifecycle import Lifecycle, Server, run_server
 from headgate.runtime.listen import reserve_addresses
-from headgate.runtime.prefetch_proxy.build import advice_tls_context, check_proxy
-from headgate.runtime.prefetch_proxy.certificate import self_signed
-from headgate.runtime.prefetch_proxy.log_setup import open_log
-from headgate.runtime.prefetch_proxy.messages import ProxyConfiguration
-from headgate.runtime.prefetch_proxy.metrics import proxy_metrics
-from headgate.runtime.prefetch_proxy.process import ProxyProcess
-from headgate.runtime.prefetch_proxy.state import ProxyState, state_to_json
-from headgate.runtime.prefetch_proxy.workers import ProxyWorkers
+from headgate.runtime.prefetch_proxy.build import advice_tls_context, check_proxy, listener_tls_context, self_signed
+from headgate.runtime.prefetch_proxy.process import FromWorker, ProxyConfiguration, ProxyProcess, WorkerState, open_log
+from headgate.runtime.prefetch_proxy.state import ProxyState, proxy_metrics, state_to_json
+from headgate.runtime.supervisor import Supervisor, WorkerProcess
+
+_MAX_ORIGINS: Final = 1_000
+"""Origins whose counts are kept of workers that have ended."""
+
+
+class ProxyWorkers(Backend):
+    """The workers of a proxy, with the advice that they ask for."""
+
+    module: str = "headgate.runtime.prefetch_proxy.process"
+    message_type: Any = FromWorker
+    initial_state: WorkerState = WorkerState(Counts())
+
+    def __init__(self, configuration: ProxyConfiguration, advice: AdviceService, log: LogWriter) -> None:
+        settings = configuration.settings
+        self._configuration = configuration
+        self._advice = advice
+        self._log = log
+        self._ended = self.initial_state
+        self._slots = TunnelSlots(settings.max_tunnels, configuration.slots)
+        inherited = [one for one in (configuration.slots, configuration.tokens) if one is not None]
+        self._supervisor = Supervisor(self, settings.workers, loop=settings.loop, descriptors=inherited, log=log.say)
+        self._replies: set[asyncio.Task[None]] = set()
+
+    @property
+    def drain_timeout(self) -> float:
+        return self._configuration.settings.drain
+
+    async def start(self) -> None:
+        await self._supervisor.start()
+
+    def unready(self) -> str:
+        return self._supervisor.unready()
+
+    async def state(self, *, whole: bool) -> WorkerState:  # noqa: ARG002  # nothing of it takes long
+        """Return the sum of all workers' states, of those that have ended, and of this process's dropped lines."""
+        states = [*await self._supervisor.states(whole=True), self._ended]
+        dropped = self._log.dropped + sum(state.dropped for state in states)
+        counts = merged([state.counts for state in states])
+        return WorkerState(counts, dropped, cut=sum(state.cut for state in states))
+
+    async def reload(self, configuration: None) -> None:  # noqa: ARG002  # only files are read again
+        check_proxy(self._configuration.settings)
+        if self._configuration.files is not None:
+            # Also of a self-signed certificate: the certificate authority of clients is read with it.
+            listener_tls_context(self._configuration.settings, *self._configuration.files)
+        self._supervisor.reload()
+
+    async def drain(self, seconds: float) -> None:
+        await self._supervisor.stop(seconds)
+
+    async def close(self) -> None:
+        await self.drain(0)
+        for task in self._replies:
+            task.cancel()
+
+    def configuration(self, number: int) -> Configure[ProxyConfiguration]:
+        """Return the configuration of a worker."""
+        return Configure(msgspec.structs.replace(self._configuration, worker=number))
+
+    def on_worker_message(self, worker: WorkerProcess[WorkerState], message: Any) -> None:
+        """Reply to a worker that needs an origin's advice."""
+        assert isinstance(message, AdviceQuery)
+        task = asyncio.ensure_future(self._reply(worker, message))
+        self._replies.add(task)
+        task.add_done_callback(self._replies.discard)
+
+    def on_worker_exit(self, worker: WorkerProcess[WorkerState]) -> None:
+        """Keep the totals of a worker that has ended, and release its tunnel slots."""
+        self._slots.reclaim(worker.number)
+        ended, last = self._ended, worker.last_state
+        counts = merged([ended.counts, last.counts])
+        counts.tunnels = 0
+        counts.origins = dict(list(counts.origins.items())[-_MAX_ORIGINS:])
+        self._ended = WorkerState(counts, ended.dropped + last.dropped, ended.cut + last.cut)
+
+    async def _reply(self, worker: WorkerProcess[WorkerState], query: AdviceQuery) -> None:
+        with suppress(asyncio.CancelledError):  # the proxy stops
+            worker.channel.send(await answer_query(query, self._advice))
+
 
 ReadProxy: TypeAlias = Callable[[], tuple[Proxy, str | None]]
 """Reads the table [proxy], at the start and at each reload; also returns the name of its file, if there is one."""

@@ -14,7 +14,7 @@ from headgate.proxy.admission import advice_service as module
 from headgate.proxy.admission.advice_service import AdviceService
 from headgate.proxy.admission.authority import parse_authority
 from headgate.proxy.counters import Counts
-from headgate.proxy.net.endpoint import Endpoint
+from headgate.proxy.net.sockets import Endpoint
 from headgate.proxy.refusal import Refusal
 
 AUTHORITY = trustme.CA()

@@ -12,7 +12,7 @@ from headgate.proxy.admission.destinations import (
     possible_destinations,
     special_purpose,
 )
-from headgate.proxy.net.endpoint import Address, Endpoint
+from headgate.proxy.net.sockets import Address, Endpoint
 
 PORT = 8443
 

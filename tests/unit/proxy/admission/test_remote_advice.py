@@ -10,7 +10,7 @@ from headgate.advice.decision import Advice
 from headgate.advice.parser import UNREACHABLE, AdviceEntry
 from headgate.proxy.admission.authority import parse_authority
 from headgate.proxy.admission.remote_advice import AdviceQuery, AdviceReply, RemoteAdvice, answer_query
-from headgate.proxy.net.endpoint import Endpoint
+from headgate.proxy.net.sockets import Endpoint
 from headgate.proxy.refusal import Refusal
 
 NOW = 1_000_000.0

@@ -1,20 +1,24 @@
-"""Tokens are consumed once, over all workers."""
+"""Tokens are consumed once: over all workers, and over all proxies that share a Redis."""
 
 import asyncio
 import fcntl
 import os
+import signal
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 import pytest
+from redis.asyncio import Redis
 
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, MissingExtra
+from headgate.proxy.admission import replay_store as module
 from headgate.proxy.admission import shared_memory as memory
 from headgate.proxy.admission.authority import parse_authority
-from headgate.proxy.admission.replay_store import SharedReplayStore, TokenCheck, create_replay_table
+from headgate.proxy.admission.replay_store import RedisReplayStore, SharedReplayStore, TokenCheck, create_replay_table
 from headgate.token import Valid, mint
 from headgate.token.key import HmacKey
+from tests import servers
 
 NOW = 1_700_000_000.0
 ORIGIN = "https://a.example"
@@ -196,3 +200,319 @@ def test_the_lock_is_released_after_each_use(descriptor, fresh):
     subprocess.run([sys.executable, "-c", script, str(descriptor)], pass_fds=[descriptor], check=True)
     fcntl.lockf(descriptor, fcntl.LOCK_UN)
     asyncio.run(once.close())
+
+
+PATIENCE = 20.0  # seconds; only ever reached by a failing test
+
+needs_redis = pytest.mark.needs("redis-server")
+
+
+@pytest.fixture
+def url(redis_server):
+    return f"redis://127.0.0.1:{redis_server.port}/0"
+
+
+@asynccontextmanager
+async def remembering(url, **settings):
+    once = RedisReplayStore(url, **settings)
+    try:
+        yield once
+    finally:
+        await once.close()
+
+
+def run(coroutine):
+    return asyncio.run(asyncio.wait_for(coroutine, PATIENCE))
+
+
+async def until(once, token, answer):
+    """Use a token until the answer is this one."""
+    for _ in range(1_000):
+        if await once.consume(token, now=NOW) == answer:
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError(f"never {answer}")
+
+
+@needs_redis
+def test_a_token_is_new_once_over_all_proxies(url, fresh):
+    async def scenario():
+        token = fresh(NOW + 60)
+        async with remembering(url) as here, remembering(url) as there:
+            assert await here.consume(token, now=NOW) is None
+            assert await there.consume(token, now=NOW) == "token_replayed"
+            assert await here.consume(token, now=NOW + 59) == "token_replayed"
+            assert await there.consume(fresh(NOW + 60), now=NOW) is None
+
+    run(scenario())
+
+
+@needs_redis
+def test_one_of_many_concurrent_uses_succeeds(url, fresh):
+    async def scenario():
+        tokens = [fresh(NOW + 60) for _ in range(20)]
+        async with remembering(url, timeout=PATIENCE) as here, remembering(url, timeout=PATIENCE) as there:
+            asked = [once.consume(token, now=NOW) for token in tokens for once in (here, there) for _ in range(5)]
+            answers = await asyncio.gather(*asked)
+        assert answers.count(None) == 20
+        assert answers.count("token_replayed") == 180
+
+    run(scenario())
+
+
+@needs_redis
+def test_the_name_expires_after_the_token(url, fresh):
+    async def scenario():
+        token = fresh(NOW + 90)
+        async with remembering(url) as once, Redis.from_url(url) as client:
+            assert await once.consume(token, now=NOW) is None
+            (name,) = await client.keys()
+            assert name == b"headgate:token:a2V5IDEyMzQBAAAAAAAAAAAAAAAAAAAA"
+            assert await client.get(name) == b""
+            # A minute more than it is good for by this clock: another proxy's may be behind.
+            assert 140_000 < await client.pttl(name) <= 150_000
+
+    run(scenario())
+
+
+@needs_redis
+def test_names_have_the_prefix(url, fresh):
+    async def scenario():
+        token = fresh(NOW + 60)
+        async with remembering(url, prefix="one:") as one, remembering(url, prefix="other:") as other:
+            assert await one.consume(token, now=NOW) is None
+            assert await other.consume(token, now=NOW) is None
+
+    run(scenario())
+
+
+def test_an_unreachable_redis_refuses_and_is_not_asked_again_at_once(fresh, monkeypatch):
+    asked = []
+    monkeypatch.setattr(RedisReplayStore, "_consume", counted(RedisReplayStore._consume, asked))
+
+    async def scenario():
+        async with remembering(f"redis://127.0.0.1:{servers.free_port()}") as once:
+            assert await once.consume(fresh(NOW + 60), now=NOW) == "tokens"
+            assert await once.consume(fresh(NOW + 60), now=NOW) == "tokens"
+            assert len(asked) == 1
+            once._retry_at = 0.0
+            assert await once.consume(fresh(NOW + 60), now=NOW) == "tokens"
+            assert len(asked) == 2
+
+    run(scenario())
+
+
+def counted(ask, calls):
+    async def counting(*arguments):
+        calls.append(arguments)
+        return await ask(*arguments)
+
+    return counting
+
+
+@needs_redis
+def test_a_redis_that_comes_back_is_asked_again(tmp_path, fresh, monkeypatch):
+    monkeypatch.setattr(module, "_RETRY_AFTER", 0.0)
+
+    async def scenario():
+        with servers.redis(tmp_path) as server:
+            once = RedisReplayStore(f"redis://127.0.0.1:{server.port}")
+            assert await once.consume(fresh(NOW + 60), now=NOW) is None
+        assert await once.consume(fresh(NOW + 60), now=NOW) == "tokens"
+        command = [
+            servers.find_program("redis-server"),
+            "--bind",
+            "127.0.0.1",
+            "--port",
+            str(server.port),
+            "--save",
+            "",
+        ]
+        with servers.started([*command, "--dir", str(tmp_path)], server.port, tmp_path):
+            await until(once, fresh(NOW + 60), None)
+            await once.close()
+
+    run(scenario())
+
+
+@needs_redis
+def test_a_closed_idle_connection_is_replaced(url, fresh):
+    async def scenario():
+        async with remembering(url) as once, Redis.from_url(url) as client:
+            # Two at once have a connection each.
+            assert await asyncio.gather(*(once.consume(fresh(NOW + 60), now=NOW) for _ in range(2))) == [None, None]
+            assert len(await client.client_list()) == 3
+            await client.client_kill_filter(_type="normal", skipme=True)
+            assert len(await client.client_list()) == 1
+            assert await asyncio.gather(*(once.consume(fresh(NOW + 60), now=NOW) for _ in range(2))) == [None, None]
+
+    run(scenario())
+
+
+@needs_redis
+def test_a_hanging_redis_times_out_and_late_replies_are_dropped(redis_server, url, fresh, monkeypatch):
+    monkeypatch.setattr(module, "_RETRY_AFTER", 0.0)
+
+    async def scenario():
+        used = fresh(NOW + 60)
+        late = [fresh(NOW + 60) for _ in range(4)]
+        async with remembering(url, timeout=0.2) as once:
+            assert await once.consume(used, now=NOW) is None
+            os.kill(redis_server.process.pid, signal.SIGSTOP)
+            try:
+                assert await asyncio.gather(*(once.consume(token, now=NOW) for token in late)) == ["tokens"] * 4
+            finally:
+                os.kill(redis_server.process.pid, signal.SIGCONT)
+            await until(once, used, "token_replayed")
+            for _ in range(50):
+                answers = await asyncio.gather(once.consume(fresh(NOW + 60), now=NOW), once.consume(used, now=NOW))
+                assert answers == [None, "token_replayed"]
+
+    run(scenario())
+
+
+@needs_redis
+def test_a_full_redis_refuses(url, fresh, monkeypatch):
+    monkeypatch.setattr(module, "_RETRY_AFTER", 0.0)
+
+    async def scenario():
+        async with remembering(url) as once, Redis.from_url(url) as client:
+            await client.config_set("maxmemory", 1)
+            assert await once.consume(fresh(NOW + 60), now=NOW) == "tokens"
+            await client.config_set("maxmemory", 0)
+            assert await once.consume(fresh(NOW + 60), now=NOW) is None
+
+    run(scenario())
+
+
+@needs_redis
+def test_a_cancelled_request_still_consumes_the_token(redis_server, url, fresh):
+    async def scenario():
+        first, gone = fresh(NOW + 60), fresh(NOW + 60)
+        async with remembering(url, timeout=PATIENCE) as once:
+            assert await once.consume(first, now=NOW) is None
+            os.kill(redis_server.process.pid, signal.SIGSTOP)
+            try:
+                going = asyncio.ensure_future(once.consume(gone, now=NOW))
+                await asyncio.sleep(0.05)
+                going.cancel()
+                await asyncio.wait([going])
+            finally:
+                os.kill(redis_server.process.pid, signal.SIGCONT)
+            assert going.cancelled()
+            assert [await once.consume(token, now=NOW) for token in (gone, fresh(NOW + 60))] == ["token_replayed", None]
+            async with Redis.from_url(url) as client:
+                # This one, the first, and the second that was opened while the first still waited for its answer; and
+                # the check whether the server listens.
+                assert (await client.info("stats"))["total_connections_received"] <= 4
+                assert len(await client.client_list()) == 3
+
+    run(scenario())
+
+
+@needs_redis
+def test_close_waits_for_pending_requests(url, fresh):
+    async def scenario():
+        token = fresh(NOW + 60)
+        once = RedisReplayStore(url)
+        going = asyncio.ensure_future(once.consume(token, now=NOW))
+        await asyncio.sleep(0)
+        going.cancel()
+        await once.close()
+        assert once._pending == set()
+        async with remembering(url) as later:
+            assert await later.consume(token, now=NOW) == "token_replayed"
+
+    run(scenario())
+
+
+class Relay:
+    """A relay before Redis: `answer` maps each reply to what is sent back; None closes the connection."""
+
+    def __init__(self, port, answer):
+        self.port, self.answer = port, answer
+        self.asked = b""
+        self.serving = []
+
+    async def serve(self, reader, writer):
+        self.serving.append(asyncio.current_task())
+        back, there = await asyncio.open_connection("127.0.0.1", self.port)
+        try:
+            with suppress(ConnectionError):  # the client may reset its connection when its timeout is over
+                while asked := await reader.read(65_536):
+                    self.asked += asked
+                    there.write(asked)
+                    said = await self.answer(asked, await back.read(65_536))
+                    if said is None:
+                        break
+                    writer.write(said)
+        finally:
+            for end in (there, writer):
+                end.close()
+                with suppress(ConnectionError):
+                    await end.wait_closed()
+
+
+@asynccontextmanager
+async def relay(port, answer):
+    """Run a relay; yields it, and its URL."""
+    standing = Relay(port, answer)
+    async with await asyncio.start_server(standing.serve, "127.0.0.1", 0) as server:
+        yield standing, f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    await asyncio.gather(*standing.serving)
+
+
+@needs_redis
+def test_a_lost_reply_is_not_retried(redis_server, fresh):
+    async def scenario():
+        async def cut(asked, said):
+            return None if b"SET\r\n" in asked else said
+
+        async with relay(redis_server.port, cut) as (standing, url), remembering(url) as once:
+            # Redis has it: asked again, it would say that the token was shown before.
+            assert await once.consume(fresh(NOW + 60), now=NOW) == "tokens"
+            assert standing.asked.count(b"headgate:token:") == 1
+
+    run(scenario())
+
+
+@needs_redis
+def test_the_timeout_includes_connecting(redis_server, fresh):
+    async def scenario():
+        async def slow(asked, said):
+            await asyncio.sleep(0.15)
+            return said
+
+        # To choose the database comes before the question, and each is answered in time.
+        async with relay(redis_server.port, slow) as (_, url), remembering(f"{url}/1", timeout=0.2) as once:
+            assert await once.consume(fresh(NOW + 60), now=NOW) == "tokens"
+
+    run(scenario())
+
+
+def test_the_protocol_version_is_fixed():
+    with pytest.raises(ConfigurationError, match="protocol 2 of Redis; leave protocol out"):
+        RedisReplayStore("redis://127.0.0.1:6379/0?protocol=3")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "127.0.0.1:6379",
+        "http://127.0.0.1:6379",
+        "redis://127.0.0.1:port",
+        "redis://127.0.0.1:6379/0?no_option=1",
+        "rediss://127.0.0.1:6379/0?ssl_cert_reqs=sometimes",
+    ],
+)
+def test_invalid_urls_are_errors(url):
+    with pytest.raises(ConfigurationError, match="try redis://") as caught:
+        RedisReplayStore(url)
+    assert caught.value.__suppress_context__  # there may be a password in what was wrong
+
+
+def test_a_missing_redis_package_is_an_error(monkeypatch):
+    monkeypatch.setitem(sys.modules, "redis", None)
+    with pytest.raises(MissingExtra, match="extra 'redis'"):
+        RedisReplayStore("redis://127.0.0.1:6379")

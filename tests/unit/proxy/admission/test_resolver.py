@@ -10,7 +10,7 @@ from headgate.errors import ConfigurationError
 from headgate.proxy.admission.authority import parse_authority
 from headgate.proxy.admission.destinations import AddressRules, parse_network
 from headgate.proxy.admission.resolver import Overrides, Resolver
-from headgate.proxy.net.endpoint import Address
+from headgate.proxy.net.sockets import Address
 from headgate.proxy.refusal import Refusal
 
 PORT = 8443

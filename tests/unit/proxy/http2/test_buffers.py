@@ -8,9 +8,9 @@ import time
 import pytest
 
 from headgate.proxy.http2.buffers import READ_SIZE, SendBuffer, SharedBuffers
-from headgate.proxy.http2.flow_control import MAX_CONNECTION_WINDOW
 from headgate.proxy.http2.frames import MAX_PAYLOAD_SIZE
-from headgate.proxy.net.loop_state import TLS_RECORD_SIZE, LoopState
+from headgate.proxy.http2.limits import MAX_CONNECTION_WINDOW
+from headgate.proxy.net.poller import TLS_RECORD_SIZE, LoopState
 
 
 class Slow:

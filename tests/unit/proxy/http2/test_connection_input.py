@@ -15,8 +15,8 @@ from hyperframe.frame import (
     WindowUpdateFrame,
 )
 
-from headgate.proxy.http2.flow_control import INITIAL_WINDOW, MAX_CONNECTION_WINDOW
-from headgate.proxy.net.loop_state import MAX_BUFFERED
+from headgate.proxy.http2.limits import INITIAL_WINDOW, MAX_CONNECTION_WINDOW
+from headgate.proxy.net.poller import MAX_BUFFERED
 from tests.e2e.http2_attacks import ATTACKS, PREFACE
 from tests.e2e.http2_client import WIDEST, bounded
 from tests.e2e.tunnels import Deciding, Target, target_running, until

@@ -27,8 +27,8 @@ from headgate.proxy.http2.events import (
     StreamReset,
     WindowIncreased,
 )
-from headgate.proxy.http2.flow_control import INITIAL_WINDOW, MAX_WINDOW
 from headgate.proxy.http2.frames import ErrorCode, Http2Error
+from headgate.proxy.http2.limits import INITIAL_WINDOW, MAX_WINDOW
 
 CONNECT = [(":method", "CONNECT"), (":authority", "a:443")]
 FIELDS = [(name.encode(), value.encode()) for name, value in CONNECT]

@@ -1,15 +1,20 @@
+import importlib.util
 import math
 import ssl
 from ipaddress import ip_address
+from pathlib import Path
 
 import pytest
 import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1
 
 from headgate.config.proxy import Proxy
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, MissingExtra
 from headgate.proxy.admission.authority import parse_authority
 from headgate.proxy.connect import TunnelLimits
 from headgate.proxy.net.dns import SystemLookup
+from headgate.runtime.prefetch_proxy import build as module
 from headgate.runtime.prefetch_proxy.build import (
     advice_tls_context,
     build_host_rules,
@@ -19,6 +24,7 @@ from headgate.runtime.prefetch_proxy.build import (
     check_proxy,
     read_published_pages,
     read_token_keys,
+    self_signed,
 )
 from headgate.token import new_key
 from headgate.token.key_file import write_keys
@@ -129,3 +135,39 @@ def test_http2_is_a_protocol_where_alpn_offers_it():
     assert list(build_protocols(Proxy())) == ["h2"]
     assert build_protocols(Proxy(alpn=("http/1.1",))) == {}
     assert build_protocols(Proxy(plaintext=True)) == {}
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [
+        ("0.0.0.0", "0.0.0.0"),
+        ("2001:db8::1", "2001:db8::1"),
+        ("proxy.example.org", "proxy.example.org"),
+        ("münchen.example", "xn--mnchen-3ya.example"),
+        ("localhost", "localhost"),
+    ],
+)
+def test_certificate_has_local_names_and_one_more_and_is_deleted(host, name):
+    with self_signed(host) as (cert, key):
+        assert Path(key).stat().st_mode & 0o777 == 0o600
+        assert Path(key).parent.stat().st_mode & 0o777 == 0o700
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key)
+        made = x509.load_pem_x509_certificate(Path(cert).read_bytes())
+        names = made.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        assert isinstance(made.public_key().curve, SECP256R1)
+    found = [str(one.value) for one in names]
+    assert name in found
+    assert {"localhost", "127.0.0.1", "::1"} <= set(found)
+    assert len(found) == len(set(found))
+    assert not Path(key).parent.exists()
+
+
+def test_each_certificate_is_new():
+    with self_signed("a") as (cert, _), self_signed("a") as (other, _):
+        assert Path(cert).read_bytes() != Path(other).read_bytes()
+
+
+def test_without_cryptography_the_extra_is_named(monkeypatch):
+    monkeypatch.setattr(module, "find_spec", lambda name: None if name == "cryptography" else importlib.util.find_spec)
+    with pytest.raises(MissingExtra, match=r"\.\[sign\]"), self_signed("a"):
+        pass

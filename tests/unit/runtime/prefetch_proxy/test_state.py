@@ -9,9 +9,8 @@ from headgate.advice.parser import UNREACHABLE, AdviceEntry
 from headgate.observe.admin import Metrics
 from headgate.proxy.counters import Counts
 from headgate.proxy.refusal import REFUSALS
-from headgate.runtime.prefetch_proxy.messages import WorkerState
-from headgate.runtime.prefetch_proxy.metrics import proxy_metrics
-from headgate.runtime.prefetch_proxy.state import ProxyState, state_to_json
+from headgate.runtime.prefetch_proxy.process import WorkerState
+from headgate.runtime.prefetch_proxy.state import ProxyState, proxy_metrics, state_to_json
 
 NOW = 1_000_000.0
 A, B = "https://a.example", "https://b.example"

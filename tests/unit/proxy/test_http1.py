@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect
-from headgate.proxy.http1.connection import (
+from headgate.proxy.http1 import (
     TRANSITIONS,
     ConnectionEvent,
     ConnectionState,

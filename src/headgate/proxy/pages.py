@@ -1,7 +1,7 @@
-"""Geofeeds (RFC 8805): the locations of a proxy's addresses, checked before they are published.
+"""What the proxy publishes at a path of its own URL: a page, the same for every client, such as its geofeed.
 
-A line is a prefix and, optionally, a country, a region, a city and a postal code, separated by commas. Consumers
-discard invalid lines silently; so here they are errors.
+A geofeed (RFC 8805) has the locations of a proxy's addresses. A line is a prefix and, optionally, a country, a region,
+a city and a postal code, separated by commas. Consumers discard invalid lines silently; so here they are errors.
 """
 
 import csv
@@ -11,10 +11,35 @@ from typing import Final
 
 from headgate.errors import ConfigurationError
 
-MEDIA_TYPE: Final = "text/csv; charset=utf-8"
+
+class Page:
+    """A body and its media type."""
+
+    __slots__ = ("_last_message", "_message", "body", "fields")
+
+    def __init__(self, media_type: str, body: bytes) -> None:
+        self.body: Final = body
+        self.fields: Final = (("content-type", media_type), ("content-length", str(len(body))))
+        """The fields of a response, names in lower case."""
+        self._message = self._head(is_last=False) + body
+        self._last_message = self._head(is_last=True) + body
+
+    def message(self, *, is_last: bool, with_body: bool = True) -> memoryview:
+        """Return the HTTP/1.1 message: with `Connection: close` if it `is_last`, without the body for HEAD."""
+        message = memoryview(self._last_message if is_last else self._message)
+        return message if with_body else message[: len(message) - len(self.body)]
+
+    def _head(self, *, is_last: bool) -> bytes:
+        lines = ["HTTP/1.1 200 OK", *(f"{name}: {value}" for name, value in self.fields)]
+        if is_last:
+            lines.append("connection: close")
+        return "\r\n".join([*lines, "\r\n"]).encode("latin-1")
+
+
+GEOFEED_MEDIA_TYPE: Final = "text/csv; charset=utf-8"
 """Media type of a geofeed."""
 
-MAX_SIZE: Final = 1 << 20
+MAX_GEOFEED_SIZE: Final = 1 << 20
 """Bytes of the largest geofeed."""
 
 _country = re.compile(r"[A-Za-z]{2}").fullmatch  # 2.1.1.2: ISO 3166-1 alpha 2, in either case
@@ -23,8 +48,8 @@ _region = re.compile(r"([A-Za-z]{2})-[A-Za-z0-9]{1,3}").fullmatch  # 2.1.1.3: IS
 
 def check_geofeed(content: bytes) -> int:
     """Return the number of entries, at least one; raises `ConfigurationError` that names the invalid line."""
-    if len(content) > MAX_SIZE:
-        raise ConfigurationError(f"the geofeed is larger than {MAX_SIZE} bytes")
+    if len(content) > MAX_GEOFEED_SIZE:
+        raise ConfigurationError(f"the geofeed is larger than {MAX_GEOFEED_SIZE} bytes")
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -9,8 +9,7 @@ import sys
 import pytest
 
 from headgate.proxy.admission import shared_memory as memory
-from headgate.proxy.admission.shared_memory import locked
-from headgate.proxy.admission.tunnel_slots import TunnelSlots, create_slots
+from headgate.proxy.admission.shared_memory import TunnelSlots, create_slots, locked
 
 
 @pytest.fixture
@@ -83,7 +82,7 @@ def test_slots_of_an_ended_worker_are_reclaimed(slots):
 
 _GRASPING = """
 import asyncio, sys
-from headgate.proxy.admission.tunnel_slots import TunnelSlots
+from headgate.proxy.admission.shared_memory import TunnelSlots
 
 async def main():
     slots = TunnelSlots(100, int(sys.argv[1]), worker=int(sys.argv[2]))

@@ -17,8 +17,7 @@ from headgate.errors import ProtocolError
 from headgate.http.h1.request import RequestBuffer, RequestHead, RequestLimits, parse_request_head
 from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect
 from headgate.proxy.net.poller import READ, WRITE
-from headgate.proxy.net.sockets import WOULD_BLOCK, reset
-from headgate.proxy.net.tls import record_overhead, shutdown_write
+from headgate.proxy.net.sockets import WOULD_BLOCK, record_overhead, reset, shutdown_write
 from headgate.proxy.services import Services
 
 _ESTABLISHED: Final = b"HTTP/1.1 200 Connection established\r\n\r\n"

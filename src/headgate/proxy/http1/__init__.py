@@ -1,3 +1,0 @@
-"""CONNECT requests in HTTP/1.1."""
-
-__all__: list[str] = []
