@@ -3,12 +3,9 @@
 httpx2, or httpx, is imported when a client is made or passed.
 """
 
-from headgate.agent.bundle.asgi_client import asgi_client
-from headgate.agent.bundle.collection import Collection, collect
-from headgate.agent.bundle.exchange_builder import Limits
+from headgate.agent.bundle.collection import Collection, Limits, asgi_client, collect, read_url_list
 from headgate.agent.bundle.ranges import AsyncRangeBundle, RangeBundle, StreamedResponse
 from headgate.agent.bundle.transport import AsyncBundleTransport, BundleTransport
-from headgate.agent.bundle.url_list import read_url_list
 
 __all__ = [
     "AsyncBundleTransport",

@@ -1,21 +1,47 @@
-"""Fetch a list of URLs politely: one after another, each when a `Courtesy` allows it, within limits."""
+"""Collect responses for a bundle: fetch a list of URLs one after another, within limits, or call an ASGI application.
 
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
-from typing import Final, Self
+A `Courtesy` decides when each request is sent.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
+from contextlib import ExitStack, contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final, Self, TypeAlias
+
+from msgspec import Struct
 
 from headgate.advice import AgentIdentity
-from headgate.agent.bundle.exchange_builder import REDIRECTS, ExchangeBuilder, Limits, TooMuch
-from headgate.agent.bundle.fetcher import TIMEOUT, USER_AGENT, Fetcher, Reply
+from headgate.agent.bundle.fetcher import Fetcher, Reply
 from headgate.agent.courtesy import Courtesy
 from headgate.agent.fetch import in_thread
-from headgate.agent.transports.httpx_library import Client
+from headgate.agent.transports.httpx_library import Client, default_library
+from headgate.bundle.files.payloads import Spool, SpooledPayload
 from headgate.bundle.model import Exchange
-from headgate.bundle.sources.selection import MessageCallback, SkipExchange, ignore_message, normalize_http_url
-from headgate.errors import FetchError, MissingExtra, NoContact
+from headgate.bundle.sources.codings import DECODERS, DecodingError, decode_chunks
+from headgate.bundle.sources.selection import (
+    MessageCallback,
+    SkipExchange,
+    check_status,
+    filter_headers,
+    ignore_message,
+    normalize_http_url,
+    with_content_encoding,
+    with_content_type,
+)
+from headgate.errors import ConfigurationError, FetchError, MissingExtra, NoContact
+from headgate.fetch.pace import TIMEOUT, USER_AGENT
 from headgate.http.retry_after import retry_after
 from headgate.http.url import resolve
 
+_Message: TypeAlias = MutableMapping[str, Any]
+_Receive: TypeAlias = Callable[[], Awaitable[_Message]]
+_Send: TypeAlias = Callable[[_Message], Awaitable[None]]
+App: TypeAlias = Callable[[_Message, _Receive, _Send], Awaitable[None]]
+
+REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_IN_MEMORY: Final = 1 << 20
+"""Bytes of a body above which it is kept on disk."""
 _MAX_REDIRECTS: Final = 10
 _RETRIES: Final = 2
 _MAX_DELAY: Final = 60.0
@@ -23,6 +49,162 @@ _MAX_DELAY: Final = 60.0
 _BRAND: Final = "headgate"
 _BUSY: Final = frozenset({429, 503})
 _MAX_SHOWN: Final = 200
+"""Maximum characters of a URL or line in a message."""
+
+
+@contextmanager
+def asgi_client(app: App) -> Iterator[Client]:
+    """Start an ASGI application, and shut it down when the block ends; return a client whose requests it answers.
+
+    For `collect(urls, client=client, courtesy=Courtesy())`. The application is called for every URL, whatever its
+    host. An exception in it is a response with status 500. Raises `FetchError` where its startup or shutdown fails,
+    and `MissingExtra` without httpx2.
+    """
+    default_library("calling an ASGI application")
+    from starlette.testclient import TestClient
+
+    client = TestClient(_with_lifespan(app), raise_server_exceptions=False, headers={"user-agent": USER_AGENT})
+    try:
+        client.__enter__()
+    except Exception as error:
+        raise FetchError(f"the application's startup failed: {type(error).__name__}: {error}") from error
+    try:
+        yield client
+    finally:
+        try:
+            client.__exit__()
+        except Exception as error:
+            raise FetchError(f"the application's shutdown failed: {type(error).__name__}: {error}") from error
+
+
+def _with_lifespan(app: App) -> App:
+    """Return the application with a lifespan: one that raises or returns without a message does not support it."""
+
+    async def call(scope: _Message, receive: _Receive, send: _Send) -> None:
+        if scope["type"] != "lifespan":
+            await app(scope, receive, send)
+            return
+        is_supported = False
+
+        async def watch(message: _Message) -> None:
+            nonlocal is_supported
+            is_supported = True
+            await send(message)
+
+        try:
+            await app(scope, receive, watch)
+        except Exception:
+            if is_supported:
+                raise
+        if not is_supported:
+            await send({"type": "lifespan.startup.complete"})
+            while (await receive())["type"] != "lifespan.shutdown":
+                pass
+            await send({"type": "lifespan.shutdown.complete"})
+
+    return call
+
+
+def read_url_list(path: Path) -> list[str]:
+    """Read the URLs in a file, in normal form, in the order they first appear.
+
+    Fragments are dropped. Raises `ConfigurationError` for a line that is not an http or https URL, and for a file that
+    cannot be read or has no URL.
+    """
+    urls: dict[str, None] = {}
+    try:
+        lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").splitlines()
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot read {path}: {error.strerror}; expected a file with one URL per line"
+        ) from None
+    for number, line in enumerate(lines, start=1):
+        try:
+            text = line.decode().strip()
+            if text and not text.startswith("#"):
+                urls.setdefault(normalize_http_url(text))
+        except (UnicodeDecodeError, SkipExchange) as error:
+            why = error if isinstance(error, SkipExchange) else "not UTF-8"
+            shown = line[:_MAX_SHOWN].decode("utf-8", "replace")
+            raise ConfigurationError(
+                f"{path}, line {number}: {shown!r}: {why}; expected a URL such as https://example.com/"
+            ) from None
+    if not urls:
+        raise ConfigurationError(f"{path} has no URL in it; expected one per line")
+    return list(urls)
+
+
+class TooMuch(FetchError):
+    """The responses together exceed the limit."""
+
+
+class Limits(Struct, frozen=True):
+    """Limits on what is collected."""
+
+    max_body: int = 256 << 20
+    """Bytes of one body, as sent and decoded; a longer one is left out."""
+    max_total: int = 4 << 30
+    """Bytes of all bodies; more is an error, since the rest would be missing."""
+
+
+class ExchangeBuilder:
+    """Builds exchanges; large bodies are kept in one temporary file."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._spool = Spool()
+        self._total = 0
+
+    def build(self, url: str, status: int, fields: Iterable[tuple[str, str]], chunks: Iterable[bytes]) -> Exchange:
+        """Build the exchange of a response to a plain GET.
+
+        Raises `SkipExchange` for one that a bundle should not hold, and `TooMuch` where all exceed the limit.
+        """
+        check_status(status)
+        if status == 206:
+            raise SkipExchange("a part of the resource")
+        if status >= 400:
+            raise SkipExchange(f"answered {status}")
+        headers = filter_headers(fields)
+        codings = [word.strip().lower() for word in headers.get("content-encoding", "").split(",")]
+        codings = [coding for coding in codings if coding]
+        if codings and all(coding in DECODERS for coding in codings):
+            # Readers of the bundle may not support a coding that was not requested.
+            chunks = self._within_limit(chunks)  # an endless body may decode to nothing
+            for coding in reversed(codings):
+                chunks = decode_chunks(chunks, coding)
+            headers = with_content_encoding(headers, None)
+        try:
+            payload = self._keep(self._bounded(chunks))
+        except DecodingError as error:
+            raise SkipExchange(str(error)) from None
+        return Exchange(url, status, with_content_type(headers), payload)
+
+    def _keep(self, chunks: Iterator[bytes]) -> bytes | SpooledPayload:
+        parts, size = [], 0
+        for chunk in chunks:
+            parts.append(chunk)
+            size += len(chunk)
+            if size > _IN_MEMORY:
+                return self._spool.append(chain(parts, chunks))
+        return b"".join(parts)
+
+    def _within_limit(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        size = 0
+        for chunk in chunks:
+            size += len(chunk)
+            if size > self._limits.max_body:
+                raise SkipExchange(f"a body of more than {self._limits.max_body} bytes")
+            yield chunk
+
+    def _bounded(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        size = 0
+        for chunk in self._within_limit(chunks):
+            size += len(chunk)
+            if self._total + size > self._limits.max_total:
+                raise TooMuch(f"all bodies together exceed the limit of {self._limits.max_total} bytes")
+            yield chunk
+        self._total += size
 
 
 def collect(

@@ -1,26 +1,35 @@
-"""Send GETs one after another, with limits on how long a response may take and how slow it may be.
+"""Send GETs one after another, with limits on duration and size, and decide when a failed fetch may be repeated.
 
 `Fetcher` is for a synchronous client, `AsyncFetcher` for an asynchronous one. Errors of either library are raised as
-`FetchError`.
+`FetchError`. A `Download` keeps a body that arrives in a temporary file, which is mapped when it is complete.
 """
 
+import math
+import mmap
+import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, closing, contextmanager
 from functools import partial
 from types import ModuleType
-from typing import Any
+from typing import Any, BinaryIO, Final, Self
 
 from headgate.advice.fetching import AdviceRequest, AdviceResponse
-from headgate.agent.bundle.range_protocol import Fields
+from headgate.agent.bundle.range_protocol import UNCODED, Fields, check_served, check_uncoded, unexpected_status
 from headgate.agent.fetch.httpx import fetch_through
 from headgate.agent.transports.httpx_library import AsyncClient, Client, Response, default_library, library_of
 from headgate.errors import FetchError, NoContact
 from headgate.fetch.call_thread import CallThread
-from headgate.fetch.pace import MIN_RATE, TIMEOUT, USER_AGENT, Pace
-
-__all__ = ["MIN_RATE", "TIMEOUT", "USER_AGENT", "AsyncFetcher", "AsyncReply", "Fetcher", "Reply", "as_fetch_error"]
+from headgate.fetch.pace import TIMEOUT, USER_AGENT, Pace
+from headgate.http.retry_after import retry_after as parse_retry_after
+from headgate.release import ASAP
+from headgate.throttle import Policy
 
 _PURPOSE = "fetching over HTTP"
+
+MAX_BYTES = 1 << 30
+"""Default maximum of the bytes of a bundle that are kept."""
+_POLICY: Final = Policy(num_errors_to_ignore=0)
+"""The throttle's backoff without ignored failures: a fetch that failed may have transferred a gigabyte."""
 
 
 class Reply:
@@ -172,3 +181,97 @@ def _refuse_downgrade(url: str, response: Any) -> None:
     hops = [*response.history, response]
     if url[:6].lower() == "https:" and any(str(hop.url)[:5] == "http:" for hop in hops):
         raise FetchError(f"{url}: redirected from https to http; request that URL itself to allow it")
+
+
+class Download:
+    """A file that grows; a context manager, after which it is gone unless it was mapped."""
+
+    def __init__(self, url: str, fields: Fields, *, max_bytes: int) -> None:
+        self._url = url
+        self._max_bytes = max_bytes
+        self._received = 0
+        stated = fields.get("content-length", "")
+        if stated.isascii() and stated.isdigit() and int(stated[:20]) > max_bytes:
+            raise self._too_long()
+        self._file: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115 - this is the context manager
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def add(self, chunk: bytes) -> None:
+        """Append a chunk; raises `FetchError` where that exceeds the limit."""
+        self._received += len(chunk)
+        if self._received > self._max_bytes:
+            raise self._too_long()
+        self._file.write(chunk)
+
+    def mapped(self) -> mmap.mmap | bytes:
+        """Return the bytes; their disk space is free again when they are no longer used."""
+        self._file.flush()
+        return mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ) if self._received else b""
+
+    def _too_long(self) -> FetchError:
+        return FetchError(f"{self._url}: longer than the limit of {self._max_bytes} bytes (max_bytes)")
+
+
+def download_bundle(url: str, *, require_nosniff: bool = True) -> tuple[str, mmap.mmap | bytes]:
+    """Fetch the bundle at a URL; return where it is after redirects, and its bytes. Raises `FetchError`."""
+    with closing(Fetcher()) as fetcher, fetcher.get(url, UNCODED) as reply:
+        check_reply(reply.url, reply.status, reply.fields, require_nosniff=require_nosniff)
+        with Download(reply.url, reply.fields, max_bytes=MAX_BYTES) as download:
+            for chunk in reply.chunks():
+                download.add(chunk)
+            return reply.url, download.mapped()
+
+
+def check_reply(url: str, status: int, fields: Fields, *, require_nosniff: bool) -> None:
+    """Refuse a response that is not a whole bundle, served as one; raises `FetchError`."""
+    if status != 200:
+        raise unexpected_status(url, status, fields)
+    check_served(url, fields, require_nosniff=require_nosniff)
+    check_uncoded(url, fields)
+
+
+class FetchBackoff:
+    """The state of one URL: how often fetching it failed, with which error, and how long it is held.
+
+    After a failure the URL is held for the throttle's backoff, and for the server's Retry-After if that is longer.
+    """
+
+    def __init__(self) -> None:
+        self._failures = 0
+        self._failed_at = ASAP
+        self._pause = 0.0
+        self._why = ""
+
+    def check(self, *, now: float) -> None:
+        """Raise `FetchError`, with the last failure, while the URL is held."""
+        left = self._left(now)
+        if left > 0:
+            when = f"it may be fetched again in {left:.1f} s" if left < math.inf else "it is not fetched again"
+            raise FetchError(f"{self._why}; {when}")
+
+    def failed(self, why: str, retry_after: str, *, sent: float, now: float, draw: float) -> None:
+        """Record the failure of a request `sent` at that time, and its response's Retry-After, empty without one.
+
+        `draw` is from [0, 1), for the jitter. Parallel requests count as one failure.
+        """
+        if sent >= self._failed_at:
+            self._failures += 1
+        wanted = parse_retry_after(retry_after, now=now) - now
+        self._pause = max(_POLICY.delay(self._failures, draw), wanted, self._left(now))
+        self._failed_at = now
+        self._why = why
+
+    def succeeded(self) -> None:
+        """Record a successful fetch."""
+        self._failures = max(0, self._failures - 1)
+
+    def _left(self, now: float) -> float:
+        """Return the seconds until it may be fetched."""
+        # If the clock is set back, the pause begins anew, so it is never longer than intended.
+        self._failed_at = min(self._failed_at, now)
+        return self._failed_at + self._pause - now

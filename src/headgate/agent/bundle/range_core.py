@@ -10,8 +10,7 @@ from typing import Final, TypeVar
 
 from msgspec import Struct
 
-from headgate.agent.bundle.download import Download
-from headgate.agent.bundle.fetcher import Reply
+from headgate.agent.bundle.fetcher import Download, Reply
 from headgate.agent.bundle.range_protocol import LengthChecked, RangeRequest, Resource
 from headgate.agent.bundle.session import NEXT_CHUNK, Body, Send, Work
 from headgate.bundle.api import open_bundle

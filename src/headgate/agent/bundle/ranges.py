@@ -11,8 +11,7 @@ from typing import Generic, Self, TypeVar
 
 from msgspec import Struct
 
-from headgate.agent.bundle.download import MAX_BYTES
-from headgate.agent.bundle.fetcher import TIMEOUT, AsyncFetcher, Fetcher
+from headgate.agent.bundle.fetcher import MAX_BYTES, AsyncFetcher, Fetcher
 from headgate.agent.bundle.range_core import OpenOptions, RangeCore
 from headgate.agent.bundle.session import AsyncSession, Session
 from headgate.agent.transports.httpx_library import AsyncClient, Client
@@ -20,6 +19,7 @@ from headgate.bundle.format.integrity_block import IntegrityBlock
 from headgate.bundle.model import NOSNIFF, Headers, Location, Metadata, Profile, Response, ResponseHead
 from headgate.bundle.reading.lookup import locate, select_location
 from headgate.bundle.reading.stream import MAX_METADATA_SIZE
+from headgate.fetch.pace import TIMEOUT
 
 _Chunks = TypeVar("_Chunks")
 

@@ -1,6 +1,6 @@
 """Transports for httpx2 and httpx that answer requests out of a bundle, and send the others on.
 
-`cached_response` decides which requests a bundle may answer. A response out of it needs no connection and has the field
+`transport_core` decides which requests a bundle may answer. A response out of it needs no connection and has the field
 `Headgate-Source: bundle`. Every other request goes to the inner transport, also where the bundle's response is
 malformed.
 """
@@ -13,8 +13,7 @@ from contextlib import AsyncExitStack, ExitStack
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from headgate.agent.bundle.download import MAX_BYTES
-from headgate.agent.bundle.fetcher import TIMEOUT, USER_AGENT, AsyncFetcher, Fetcher
+from headgate.agent.bundle.fetcher import MAX_BYTES, AsyncFetcher, Fetcher
 from headgate.agent.bundle.ranges import AsyncRangeBundle, RangeBundle
 from headgate.agent.bundle.session import AsyncSession, Session
 from headgate.agent.bundle.transport_core import (
@@ -31,6 +30,7 @@ from headgate.bundle.model import Profile
 from headgate.bundle.reading.reader import Bundle
 from headgate.bundle.sources.selection import MessageCallback, ignore_message
 from headgate.errors import ConfigurationError
+from headgate.fetch.pace import TIMEOUT, USER_AGENT
 
 if TYPE_CHECKING:
     from httpx2 import AsyncBaseTransport, BaseTransport

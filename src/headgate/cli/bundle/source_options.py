@@ -80,7 +80,7 @@ class BundleSource(NamedTuple):
         """
         if not self.is_url:
             return (sys.stdin.buffer.read() if self.file == "-" else Path(self.file)), self.base_url
-        from headgate.agent.bundle.download import download_bundle
+        from headgate.agent.bundle.fetcher import download_bundle
 
         url, content = download_bundle(self.file, require_nosniff=self.profile == "strict")
         return content, self.base_url or url

@@ -1,4 +1,4 @@
-"""headgate.agent.bundle.asgi_client."""
+"""headgate.agent.bundle.collection: calling an ASGI application."""
 
 from contextlib import asynccontextmanager
 

@@ -1,6 +1,6 @@
 import pytest
 
-from headgate.agent.bundle.cached_response import make_response, parse_request
+from headgate.agent.bundle.transport_core import make_response, parse_request
 
 PAGE = {
     "content-type": "text/html",

@@ -6,11 +6,11 @@ import pytest
 
 from headgate.agent import Courtesy
 from headgate.agent.bundle import Limits, collect
-from headgate.agent.bundle.fetcher import USER_AGENT
 from headgate.agent.httpx import Transport
 from headgate.bundle.files.payloads import SpooledPayload
 from headgate.bundle.model import Exchange
 from headgate.errors import FetchError
+from headgate.fetch.pace import USER_AGENT
 
 HTML = {"Content-Type": "text/html"}
 

@@ -2,7 +2,7 @@ import mmap
 
 import pytest
 
-from headgate.agent.bundle.download import Download
+from headgate.agent.bundle.fetcher import Download
 from headgate.errors import FetchError
 
 URL = "https://a.example/x.wbn"

@@ -1,6 +1,6 @@
 import pytest
 
-from headgate.agent.bundle.fetch_backoff import FetchBackoff
+from headgate.agent.bundle.fetcher import FetchBackoff
 from headgate.errors import FetchError
 
 NOW = 1_800_000_000.0

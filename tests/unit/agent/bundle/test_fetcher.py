@@ -4,8 +4,9 @@ import threading
 import httpx2
 import pytest
 
-from headgate.agent.bundle.fetcher import MIN_RATE, AsyncFetcher, Fetcher
+from headgate.agent.bundle.fetcher import AsyncFetcher, Fetcher
 from headgate.errors import FetchError
+from headgate.fetch.pace import MIN_RATE
 
 URL = "https://a.example/"
 
