@@ -5,7 +5,7 @@ from pathlib import PurePosixPath, PureWindowsPath
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.cli.bundle.file_names import FileNames
+from headgate.cli.bundle.extract import FileNames
 
 SEGMENTS = st.sampled_from(
     [

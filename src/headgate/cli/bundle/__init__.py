@@ -1,4 +1,4 @@
-"""`headgate bundle`: read, make, change, sign and serve bundles. One module per command, imported when it is used.
+"""`headgate bundle`: read, make, change, sign and serve bundles. A command's module is imported when it is used.
 
 `get` from a bundle of hundreds of megabytes is fast and small, so a command imports only what it needs.
 """
@@ -13,17 +13,17 @@ from headgate.cli.program import Program
 __all__ = ["bundle"]
 
 _COMMANDS = {
-    "info": ("info:info", "Show version, URLs and sections of a bundle."),
-    "list": ("listing:list_responses", "List every response: URL, status, headers, location."),
+    "info": ("inspection:info", "Show version, URLs and sections of a bundle."),
+    "list": ("inspection:list_responses", "List every response: URL, status, headers, location."),
     "get": ("get:get", "Get one response from a bundle."),
     "extract": ("extract:extract", "Extract every payload to a file, the rest to JSON."),
     "create": ("create:create", "Make a bundle of a directory, HAR, URLs, ASGI app or WARC."),
     "convert": ("convert:convert", "Write a bundle in another version of the format."),
     "rebase": ("convert:rebase", "Move a bundle to another origin."),
-    "lint": ("lint:lint", "Check every part of a bundle: errors and warnings."),
-    "sign": ("sign:sign", "Sign the responses, or the file as a whole."),
-    "integrity": ("integrity:integrity", "Add, remove or show the integrity block of a file."),
-    "verify": ("verify:verify", "Verify the signatures of a bundle."),
+    "lint": ("inspection:lint", "Check every part of a bundle: errors and warnings."),
+    "sign": ("signing:sign", "Sign the responses, or the file as a whole."),
+    "integrity": ("signing:integrity", "Add, remove or show the integrity block of a file."),
+    "verify": ("signing:verify", "Verify the signatures of a bundle."),
     "serve": ("serve:serve", "Serve a bundle, or the site inside it, over HTTP."),
 }
 

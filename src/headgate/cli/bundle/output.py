@@ -1,17 +1,29 @@
-"""Output files, progress, and payloads of any size."""
+"""What the commands that read or write a bundle share: errors, output files, progress, and all responses in order."""
 
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from headgate.cli.output import progress
+from headgate.cli.output import exit_with_failure, print_json, printable, progress
+from headgate.errors import BundleError, HeadgateError, ResponseError
 
 if TYPE_CHECKING:
+    from headgate.bundle import Bundle, Location, Response, StoredExchange
     from headgate.bundle.files.atomic_file import Progress, Target
     from headgate.bundle.reading.mi_decoding import DecodedResponse
+
+_PIECE_SIZE = 1 << 20
+_STEPS = 1_000
+_Output = TypeVar("_Output", str, bytes)
+_OUTPUT_PER_BYTE = 16
+_MIN_OUTPUT = 64 * 1024 * 1024
+_RESPONSES_IN_MEMORY = 128
+"""Responses after which the memory of a mapped file is released."""
+_EXTRA_HEADERS_SIZE = 64 * 1024 * 1024
+"""Bytes of headers that may be read beyond the size of the bundle: only overlapping responses have so many."""
 
 
 def _output(help_text: str) -> Callable[..., Any]:
@@ -20,9 +32,6 @@ def _output(help_text: str) -> Callable[..., Any]:
 
 NEW_OUT = _output("Output file; - for standard output.")
 OUT = _output("Output file, may be FILE itself; - for standard output.")
-
-_PIECE_SIZE = 1 << 20
-_STEPS = 1_000
 
 
 def output_target(out: str) -> "Target":
@@ -73,3 +82,99 @@ def content_pieces(response: "DecodedResponse") -> Iterator[memoryview]:
     for start in range(0, response.length, _PIECE_SIZE):
         yield from response.pieces(start, start + _PIECE_SIZE)
         release_pages(response.payload)
+
+
+class OutputLimit:
+    """Limits the output about the responses of one bundle.
+
+    Any number of URLs may share a response, whose headers may have half a megabyte and are printed for each: a small
+    file could fill any disk.
+    """
+
+    def __init__(self, size: int) -> None:
+        """Set the limit for a bundle of `size` bytes."""
+        self._limit = _OUTPUT_PER_BYTE * size + _MIN_OUTPUT
+        self._left = self._limit
+
+    def take(self, output: _Output) -> _Output:
+        """Return the output that is about to be written; raises `HeadgateError` where it exceeds the limit."""
+        self._left -= len(output)
+        if self._left < 0:
+            raise HeadgateError(
+                f"output limit of {self._limit} bytes reached: many URLs share long headers; "
+                "the other responses are not listed, use get for single ones"
+            )
+        return output
+
+
+def error_fields(error: BundleError) -> dict[str, Any]:
+    """Return the fields of an error that `--json` prints."""
+    return {
+        "error": error.kind,
+        "message": error.reason,
+        "step": error.step,
+        "offset": error.offset,
+        "fallback_url": error.fallback_url,
+    }
+
+
+@contextmanager
+def bundle_errors(file: str, *, as_json: bool = False) -> Iterator[None]:
+    """Print a `BundleError` raised inside in one sentence, or as JSON on stdout; exit code 1."""
+    try:
+        yield
+    except BundleError as error:
+        if not as_json:
+            raise HeadgateError(f"{printable(file)}: {printable(str(error))}") from None
+        print_json(error_fields(error))
+        exit_with_failure()
+
+
+def count_responses(bundle: "Bundle") -> int:
+    """Return how many responses `iterate_responses` yields: one for each URL and variant key."""
+    from headgate.bundle import VariantSet
+
+    requests = bundle.metadata.requests.values()
+    return sum(len(found.locations) if isinstance(found, VariantSet) else 1 for found in requests)
+
+
+def iterate_responses(bundle: "Bundle") -> "Iterator[StoredExchange]":
+    """Yield every response, or the error of one that is malformed.
+
+    A response that several keys share is loaded once. Raises `HeadgateError` where responses overlap so much that
+    reading all their headers would take time out of proportion to the bundle.
+    """
+    from headgate.bundle import StoredExchange
+    from headgate.bundle.files.byte_source import release_pages
+
+    left = bundle.size + _EXTRA_HEADERS_SIZE
+    last: Location | None = None
+    response: Response | ResponseError
+    for number, (url, key, location) in enumerate(bundle.locations(), 1):
+        if location != last:
+            last, response = location, _load(bundle, location)
+            left -= _headers_size(location, response)
+            if left < 0:
+                raise HeadgateError(
+                    "the responses overlap: reading the headers of all of them would take too long, so the others are "
+                    "left out; use get for single ones"
+                )
+        yield StoredExchange(url, key, location, response)
+        if not number % _RESPONSES_IN_MEMORY:
+            release_pages(bundle.raw)
+
+
+def _headers_size(location: "Location", response: "Response | ResponseError") -> int:
+    """Return how many bytes before the payload were read, at most."""
+    from headgate.bundle.format.constants import MAX_HEADERS_SIZE
+
+    if isinstance(response, ResponseError):
+        return min(location.length, MAX_HEADERS_SIZE)
+    return location.length - len(response.payload)
+
+
+def _load(bundle: "Bundle", location: "Location") -> "Response | ResponseError":
+    try:
+        return bundle.load(location)
+    except ResponseError as error:
+        return error

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headgate.cli.bundle.error_output import bundle_errors
+from headgate.cli.bundle.output import bundle_errors
 from headgate.cli.bundle.source_options import PROFILE
 from headgate.cli.output import report_read_errors
 from headgate.cli.params import ADDRESS

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from headgate.cli.bundle.error_output import bundle_errors
+from headgate.cli.bundle.output import bundle_errors
 from headgate.cli.output import printable, report_read_errors
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@ import string
 
 import pytest
 
-from headgate.cli.bundle.file_names import FileNames
+from headgate.cli.bundle.extract import FileNames
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from headgate.bundle import open_bundle
-from headgate.cli.bundle import listing
+from headgate.cli.bundle import inspection
 from tests.malformed import parts
 
 BASE = "https://example.com/"
@@ -52,8 +52,8 @@ def test_every_field_of_a_line(run, site):
 @pytest.mark.parametrize("flags", [(), ("--json",)])
 def test_a_line_with_a_digest_is_printed_before_the_next_is_computed(run, site, monkeypatch, flags):
     sizes = []
-    printed = listing.print_in_batches
-    monkeypatch.setattr(listing, "print_in_batches", lambda *given, **how: (sizes.append(how), printed(*given, **how)))
+    printed = inspection.print_in_batches
+    monkeypatch.setattr(inspection, "print_in_batches", lambda *given, **how: (sizes.append(how), printed(*given, **how)))
     assert run("list", site, *flags).code == run("list", site, "--digest", *flags).code == 0
     assert sizes == [{}, {"size": 0}]
 

@@ -1,7 +1,7 @@
 import click
 import pytest
 
-from headgate.cli.bundle.timestamps import TIMESTAMP
+from headgate.cli.bundle.signing import TIMESTAMP
 
 BASE = 1_700_000_000
 

@@ -1,4 +1,7 @@
-"""`headgate bundle list`: one line for each response, printed as it is read."""
+"""`headgate bundle info`, `list` and `lint`: print what is in a bundle, and what is wrong with it.
+
+`list` prints the line of a response as soon as it is read.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -6,9 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from headgate.cli.bundle.error_output import OutputLimit, error_fields
-from headgate.cli.bundle.output import payload_pieces
-from headgate.cli.bundle.responses import iterate_responses
+from headgate.cli.bundle.output import OutputLimit, error_fields, iterate_responses, payload_pieces
 from headgate.cli.bundle.source_options import BundleSource, with_source
 from headgate.cli.output import (
     exit_with_failure,
@@ -17,18 +18,85 @@ from headgate.cli.output import (
     json_line,
     print_bytes,
     print_in_batches,
+    print_json,
     printable,
+    report_read_errors,
     style,
 )
 from headgate.errors import ResponseError
 
 if TYPE_CHECKING:
-    from headgate.bundle.model import Location, StoredExchange
-
+    from headgate.agent.bundle import RangeBundle
+    from headgate.bundle.lint import Finding
+    from headgate.bundle.model import Location, Metadata, StoredExchange
+    from headgate.bundle.reading.reader import Bundle
 
 _DIGEST_WIDTH = 64
-
 _Hasher: TypeAlias = "Callable[[Location, memoryview], str]"
+
+
+@click.command(short_help="Show version, URLs and sections of a bundle.")
+@with_source
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def info(*, source: BundleSource, as_json: bool) -> None:
+    """Show version, URLs and sections of a bundle.
+
+    Responses are not read, so this also works for a bundle that is cut inside them. Of a bundle at a URL only the
+    metadata is fetched, with range requests.
+
+    \b
+    headgate bundle info site.wbn
+    headgate bundle info --json --profile compat site.wbn
+    headgate bundle info --from-end installer.exe
+    headgate bundle info https://example.com/site.wbn
+    """
+    with source.opened_by_ranges(as_json=as_json) as bundle:
+        if as_json:
+            print_json(_info_fields(bundle.metadata))
+        else:
+            click.echo("\n".join(_info_lines(source.name, bundle)))
+
+
+def _info_fields(metadata: "Metadata") -> dict[str, Any]:
+    return {
+        "version": metadata.version,
+        "primary_url": metadata.primary_url,
+        "manifest_url": metadata.manifest_url,
+        "requests": len(metadata.requests),
+        "sections": [
+            {"name": section.name, "offset": section.offset, "length": section.length} for section in metadata.sections
+        ],
+        "length": metadata.length,
+        "authorities": len(metadata.authorities),
+        "vouched_subsets": len(metadata.vouched_subsets),
+    }
+
+
+def _info_lines(name: str, bundle: "Bundle | RangeBundle") -> list[str]:
+    """Return the result as text."""
+    metadata = bundle.metadata
+    lines = [style(f"{name}: a {metadata.version} bundle of {format_size(metadata.length)}", bold=True)]
+    block = bundle.integrity_block.length if bundle.integrity_block else 0
+    missing = metadata.length - bundle.size
+    rows = [
+        ("primary URL", metadata.primary_url or "none"),
+        ("manifest URL", metadata.manifest_url or "none"),
+        ("requests", str(len(metadata.requests))),
+        ("authorities", str(len(metadata.authorities))),
+        ("vouched subsets", str(len(metadata.vouched_subsets))),
+        ("integrity block", f"{block} bytes, before the bundle" if block else "none"),
+        *([("missing", f"{missing} bytes at the end")] if missing > 0 else []),
+    ]
+    lines += [f"{what:<16} {printable(value)}" for what, value in rows]
+    names = [printable(section.name) for section in metadata.sections]
+    name_width, number_width = max(7, *map(len, names)), max(6, len(str(metadata.length)))
+    lines += [
+        "",
+        style(f"{'section':<{name_width}}  {'offset':>{number_width}}  {'length':>{number_width}}", bold=True),
+    ]
+    for label, section in zip(names, metadata.sections, strict=True):
+        lines.append(f"{label:<{name_width}}  {section.offset:>{number_width}}  {section.length:>{number_width}}")
+    return lines
 
 
 @click.command("list", short_help="List every response: URL, status, headers, location.")
@@ -139,3 +207,48 @@ def _row(status: str, size: str, media_type: str, target: str, digest: str | Non
     """Return a row of the table; columns have fixed widths, since rows are printed as they are read."""
     first = "" if digest is None else f"{digest:<{_DIGEST_WIDTH}}  "
     return f"{first}{status:>7}  {size:>9}  {media_type:<28}  {target}"
+
+
+@click.command(short_help="Check every part of a bundle: errors and warnings.")
+@with_source
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def lint(*, source: BundleSource, as_json: bool) -> None:
+    """Check every part of a bundle: errors and warnings.
+
+    An error is what readers refuse: the first in each part, which are the preamble, the section lengths, each section
+    and each response. A warning is what is allowed but unwise; with --profile compat also what that profile accepts.
+    The exit code is 1 if there is an error.
+
+    \b
+    headgate bundle lint site.wbn
+    headgate bundle lint --json site.wbn | jq -r '.errors[].code'
+    """
+    from headgate.bundle.lint import lint as linted
+
+    file = source.file
+    with report_read_errors(file):
+        content, base_url = source.read()
+        report = linted(content, profile=source.profile, from_end=source.from_end, base_url=base_url)
+    if as_json:
+        print_json(
+            {"errors": [*map(_finding_fields, report.errors)], "warnings": [*map(_finding_fields, report.warnings)]}
+        )
+    else:
+        lines = [_finding_line(file, finding, style("error", fg="red", bold=True)) for finding in report.errors]
+        lines += [_finding_line(file, finding, style("warning", fg="yellow", bold=True)) for finding in report.warnings]
+        click.echo("".join(f"{line}\n" for line in lines), nl=False)
+        counts = f"{format_count(len(report.errors), 'error')}, {format_count(len(report.warnings), 'warning')}"
+        click.echo(f"{source.name}: {counts}", err=True)
+    if report.errors:
+        exit_with_failure()
+
+
+def _finding_fields(finding: "Finding") -> dict[str, Any]:
+    return {"code": finding.code, "message": finding.message, "step": finding.step, "offset": finding.offset}
+
+
+def _finding_line(file: str, finding: "Finding", kind: str) -> str:
+    """Return a finding in the form of compilers, which editors recognize."""
+    place = "" if finding.offset is None else f":{finding.offset}"
+    step = f" ({finding.step})" if finding.step else ""
+    return f"{printable(file)}{place}: {kind}: {printable(finding.message)}{step} [{finding.code}]"

@@ -1,0 +1,354 @@
+"""`headgate bundle sign`, `integrity` and `verify`: signatures over responses, and over a file as a whole."""
+
+import re
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from headgate.cli.bundle.output import OUT, output_target, progress_bar
+from headgate.cli.bundle.source_options import BundleSource, with_source
+from headgate.cli.output import (
+    exit_with_failure,
+    format_count,
+    json_line,
+    print_json,
+    printable,
+    progress,
+    report_read_errors,
+    style,
+)
+from headgate.errors import HeadgateError
+
+if TYPE_CHECKING:
+    from headgate.bundle.format.integrity_block import IntegrityBlock
+    from headgate.bundle.signing import Verification
+
+
+KEY: Callable[..., Any] = click.option(
+    "--key", metavar="K", help="The private key, PEM: Ed25519 or P-256 for an integrity block, else P-256."
+)
+
+_RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(?:\.\d+)?(?:[Zz]|[+-]\d\d:\d\d)", re.ASCII)
+_LATER = re.compile(r"([+-]\d{1,9})([smhdw])", re.ASCII)
+_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_BLOCK_OUT: Callable[..., Any] = click.option(
+    "-o",
+    "--output",
+    "out",
+    metavar="OUT",
+    help="Output file, - for standard output.  [default: FILE is rewritten]",
+)
+
+
+def read_secret(file: str) -> bytes:
+    """Read a key or certificates; raises `ConfigurationError` for a file that cannot be read."""
+    with report_read_errors(file):
+        return Path(file).read_bytes()
+
+
+def passphrase_of(file: str) -> Callable[[], bytes] | None:
+    """Return a prompt for the passphrase of an encrypted key; None without a terminal."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return None
+    return lambda: str(click.prompt(f"passphrase of {file}", hide_input=True, err=True)).encode()
+
+
+class Timestamp(NamedTuple):
+    """A time, absolute or relative."""
+
+    seconds: int
+    """Since 1970, or from another time."""
+    relative: bool
+
+    def after(self, base: int) -> int:
+        """Return the time in seconds since 1970; a relative one counts from `base`."""
+        return base + self.seconds if self.relative else self.seconds
+
+
+class _TimestampType(click.ParamType[Timestamp]):
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Timestamp:
+        """Read RFC 3339 or +7d; a fraction of a second is dropped."""
+        found = _parse_time(str(value))
+        if found is None:
+            self.fail(f"invalid time {value!r}; expected 2030-01-31T12:00:00Z, or +7d (s, m, h, d, w)", param, ctx)
+        return found
+
+
+def _parse_time(text: str) -> Timestamp | None:
+    if later := _LATER.fullmatch(text):
+        return Timestamp(int(later[1]) * _UNITS[later[2]], relative=True)
+    if not _RFC_3339.fullmatch(text):
+        return None
+    try:
+        return Timestamp(int(datetime.fromisoformat(text.upper()).timestamp()), relative=False)
+    except (ValueError, OverflowError):
+        return None
+
+
+TIMESTAMP = _TimestampType()
+"""RFC 3339, or +7d."""
+
+
+@click.group(short_help="Add, remove or show the integrity block of a file.")
+def integrity() -> None:
+    """Add, remove or show the integrity block: signatures over a whole file."""
+
+
+@integrity.command()
+@with_source
+@KEY
+@_BLOCK_OUT
+def add(*, source: BundleSource, key: str | None, out: str | None) -> None:
+    """Add a signature to the integrity block, or a block if there is none.
+
+    Signatures by other keys stay, one by this key is replaced. The web bundle id of a new block is derived from its
+    first key.
+
+    \b
+    openssl genpkey -algorithm ed25519 -out key.pem
+    headgate bundle integrity add app.wbn --key key.pem -o app.swbn
+    """
+    if key is None:
+        raise click.UsageError("missing option '--key', the private key to sign with")
+    add_block(source, key, _block_output(source, out))
+
+
+def add_block(source: BundleSource, key: str, out: str) -> None:
+    """Write `source` to `out` with a signature by the key in the file `key` in its integrity block."""
+    from headgate.bundle.signing import add_integrity
+
+    with source.opened() as bundle, progress_bar("signing", bundle.raw) as progress:
+        secret, passphrase = read_secret(key), passphrase_of(key)
+        name = add_integrity(bundle, output_target(out), key=secret, passphrase=passphrase, progress=progress)
+    click.echo(f"{printable(out)}: signed as web bundle {name}", err=True)
+
+
+@integrity.command()
+@with_source
+@KEY
+@_BLOCK_OUT
+def remove(*, source: BundleSource, key: str | None, out: str | None) -> None:
+    """Remove the integrity block or, with --key, only the signature by that key.
+
+    The signature by the key of the web bundle id must be the last to be removed: the others need it to be valid.
+
+    \b
+    headgate bundle integrity remove app.swbn -o app.wbn
+    """
+    from headgate.bundle.signing import remove_integrity
+
+    target = output_target(_block_output(source, out))
+    with source.opened() as bundle, progress_bar("writing", bundle.raw) as progress:
+        secret, passphrase = (read_secret(key), passphrase_of(key)) if key is not None else (None, None)
+        remove_integrity(bundle, target, key=secret, passphrase=passphrase, progress=progress)
+
+
+@integrity.command()
+@with_source
+@KEY
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("-o", "--output", "out", metavar="OUT", default="-", help="Output file.  [default: standard output]")
+def show(*, source: BundleSource, key: str | None, as_json: bool, out: str) -> None:
+    """Show the web bundle id, and the id of each key that signed. Nothing is verified.
+
+    With --key, also show the id of that key, and whether it is one of them. Without a block, the exit code is 1.
+
+    \b
+    headgate bundle integrity show app.swbn
+    """
+    target = output_target(out)
+    with source.opened(as_json=as_json) as bundle:
+        block = bundle.integrity_block
+        if block is None:
+            raise HeadgateError(f"{source.name} has no integrity block; add one with: headgate bundle integrity add")
+        fields = _block_fields(block, key)
+    text = json_line(fields) if as_json else _block_lines(fields)
+    if out == "-":
+        click.echo(text, nl=False)
+        return
+    from headgate.bundle.files.atomic_file import open_output
+
+    content = text.encode() if isinstance(text, str) else text
+    with open_output(target, len(content)) as output:
+        output.put(content)
+
+
+def _block_output(source: BundleSource, out: str | None) -> str:
+    """Return the output: `out` or, without it, the file that was read if it holds a bundle alone."""
+    if out is None and source.is_url:
+        raise click.UsageError("missing option '-o'; a bundle at a URL cannot be rewritten")
+    if out is None and source.from_end:
+        raise click.UsageError("missing option '-o'; rewriting FILE would lose the data before the bundle")
+    return source.file if out is None else out
+
+
+def _block_lines(fields: dict[str, Any]) -> str:
+    """Return the fields as text."""
+    width = max(map(len, fields))
+    lines = [(name.replace("_", " "), value) for name, value in fields.items() if name != "signatures"]
+    lines += [("signed by", value or "an unknown kind of key") for value in fields["signatures"]]
+    return "".join(f"{name:<{width}}  {printable(str(value))}\n" for name, value in lines)
+
+
+def _block_fields(block: "IntegrityBlock", key: str | None) -> dict[str, Any]:
+    from headgate.bundle.signing import key_ids
+
+    ids = key_ids(block)
+    fields: dict[str, Any] = {"web_bundle_id": block.web_bundle_id, "version": block.version, "length": block.length}
+    if key is not None:
+        from headgate.bundle.signing.keys import read_private_key, web_bundle_id
+
+        own = web_bundle_id(read_private_key(read_secret(key), passphrase=passphrase_of(key)).public_key())
+        fields |= {"key": own, "signed_by_key": own in ids}
+    return fields | {"signatures": list(ids)}
+
+
+_WEEK = Timestamp(7 * 86_400, relative=True)
+_NOW = Timestamp(0, relative=True)
+
+
+@click.command(short_help="Sign the responses, or the file as a whole.")
+@with_source
+@click.option("--certificate", metavar="C", help="The key's certificate chain: PEM, or application/cert-chain+cbor.")
+@KEY
+@click.option("--validity-url", metavar="U", help="Where readers look for a newer signature.")
+@click.option("--date", type=TIMESTAMP, metavar="D", help="Valid from this time: RFC 3339, or +1h.  [default: now]")
+@click.option(
+    "--expires",
+    type=TIMESTAMP,
+    metavar="D",
+    help="Valid until this time: RFC 3339, or +7d from the date.  [default: +7d]",
+)
+@click.option("--integrity-block", "whole", is_flag=True, help="Sign the file as a whole instead, with --key alone.")
+@OUT
+def sign(
+    *,
+    source: BundleSource,
+    certificate: str | None,
+    key: str | None,
+    validity_url: str | None,
+    date: Timestamp | None,
+    expires: Timestamp | None,
+    whole: bool,
+    out: str,
+) -> None:
+    """Sign the responses in a bundle, or the file as a whole.
+
+    With --certificate, a signature is added over every response whose host the certificate names, valid for seven days
+    at most, where the certificate is trusted. With --integrity-block, a block before the bundle signs all of its bytes,
+    and the web bundle id is derived from the key: for Isolated Web Apps (.swbn).
+
+    \b
+    headgate bundle sign site.wbn --certificate chain.pem --key key.pem \\
+        --validity-url https://example.com/site.validity --expires +3d -o signed.wbn
+    headgate bundle sign app.wbn --integrity-block --key ed25519.pem -o app.swbn
+    """
+    if key is None:
+        raise click.UsageError("missing option '--key', the private key to sign with")
+    if whole:
+        _refuse_flags(certificate, validity_url, date, expires)
+        add_block(source, key, out)
+        return
+    if certificate is None or validity_url is None:
+        missing = "--certificate" if certificate is None else "--validity-url"
+        raise click.UsageError(f"missing option '{missing}'; --integrity-block signs the file as a whole without it")
+    begins = (date or _NOW).after(int(time.time()))
+    ends = (expires or _WEEK).after(begins)
+    from headgate.bundle.signing import sign_bundle
+
+    with source.opened() as bundle, progress_bar("signing", bundle.raw) as progress:
+        urls = sign_bundle(
+            bundle,
+            output_target(out),
+            certificate=read_secret(certificate),
+            key=read_secret(key),
+            validity_url=validity_url,
+            date=begins,
+            expires=ends,
+            passphrase=passphrase_of(key),
+            progress=progress,
+        )
+    click.echo(f"{printable(out)}: {format_count(len(urls), 'URL')} signed until {_rfc_3339(ends)}", err=True)
+
+
+def _refuse_flags(*flags: object) -> None:
+    if any(flag is not None for flag in flags):
+        raise click.UsageError("--integrity-block excludes --certificate, --validity-url, --date and --expires")
+
+
+def _rfc_3339(seconds: int) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+@click.command(short_help="Verify the signatures of a bundle.")
+@with_source
+@click.option(
+    "--trust",
+    metavar="C",
+    help="PEM: trusted root certificates, or the signing certificates themselves, such as a self-signed one. Without "
+    "it no certificate is trusted.",
+)
+@click.option("--any-certificate", is_flag=True, help="Accept every certificate, self-signed ones too.")
+@click.option("--web-bundle-id", metavar="ID", help="The web bundle id that the integrity block must have.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def verify(
+    *, source: BundleSource, trust: str | None, any_certificate: bool, web_bundle_id: str | None, as_json: bool
+) -> None:
+    """Verify the signatures of a bundle: those of its integrity block, and those over its responses.
+
+    Exit code 0: there is at least one signature, and every one is valid. A signature over responses needs a
+    trusted root (--trust), and is untrusted without. An integrity block needs none: it is valid if the key that the web
+    bundle id is derived from signed the whole file; --web-bundle-id checks that this is the id you expect.
+    Removed signatures cannot be detected.
+
+    \b
+    headgate bundle verify app.swbn --web-bundle-id 4tkrnsmftl4ggvvdkfth3piainqragus2qbhf7rlz2a3wo3rh4wqaaic
+    headgate bundle verify signed.wbn --trust roots.pem --json
+    """
+    if trust is not None and any_certificate:
+        raise click.UsageError("--trust and --any-certificate exclude each other; give one of them")
+    roots = read_secret(trust) if trust is not None else None
+    from headgate.bundle.signing import verify_bundle
+
+    with source.opened(as_json=as_json) as bundle, progress("verifying", None):
+        found = verify_bundle(
+            bundle, now=time.time(), trust=roots, any_certificate=any_certificate, web_bundle_id=web_bundle_id
+        )
+    if as_json:
+        print_json(_verification_fields(found))
+    else:
+        click.echo("\n".join(_verification_lines(source.name, found)))
+    if found.result == "untrusted" and roots is None and not as_json:
+        click.echo("headgate: --trust C names trusted roots, and --any-certificate accepts every certificate", err=True)
+    if not found.valid:
+        exit_with_failure()
+
+
+def _verification_fields(found: "Verification") -> dict[str, Any]:
+    import msgspec
+
+    fields: dict[str, Any] = msgspec.to_builtins(found)
+    return {"result": found.result, **fields}
+
+
+def _verification_lines(name: str, found: "Verification") -> list[str]:
+    """Return the result as text."""
+    if not found.signatures:
+        return [style(f"{name}: not signed", fg="red", bold=True)]
+    result = style(found.result.replace("-", " "), fg="green" if found.valid else "red", bold=True)
+    lines = [f"{name}: {result}"]
+    if found.web_bundle_id is not None:
+        lines.append(f"web bundle id: {printable(found.web_bundle_id)}")
+    for signature in found.signatures:
+        scope = f" over {format_count(len(signature.urls), 'URL')}" if signature.urls else ""
+        reason = f": {printable(signature.reason)}" if signature.reason else ""
+        lines.append(f"{signature.kind}{scope}: {'valid' if signature.valid else 'not valid'}{reason}")
+    unchecked = dict.fromkeys(sentence for signature in found.signatures for sentence in signature.unchecked)
+    return lines + [f"not checked: {sentence}" for sentence in unchecked]
