@@ -53,7 +53,12 @@ def test_every_field_of_a_line(run, site):
 def test_a_line_with_a_digest_is_printed_before_the_next_is_computed(run, site, monkeypatch, flags):
     sizes = []
     printed = inspection.print_in_batches
-    monkeypatch.setattr(inspection, "print_in_batches", lambda *given, **how: (sizes.append(how), printed(*given, **how)))
+
+    def print_and_record(*given, **how):
+        sizes.append(how)
+        printed(*given, **how)
+
+    monkeypatch.setattr(inspection, "print_in_batches", print_and_record)
     assert run("list", site, *flags).code == run("list", site, "--digest", *flags).code == 0
     assert sizes == [{}, {"size": 0}]
 
