@@ -2,12 +2,13 @@ import pytest
 import zmq
 
 from headgate.limit import Domain, Master, Rule
-from headgate.link.accounting_receiver import AccountingReceiver, MasterCounters, domains_by_frame
+from headgate.link.accounting_receiver import AccountingReceiver, MasterCounters, domains_by_frame, split_messages
 from headgate.link.batch import BATCH, batch_topic, encode_batch
 
 NOW = 1_700_000_000.0
 MS = b"1700000000000"
 WHOLE = [b"api\0", b"ACCEPTED", b"id", MS, b"", b""]
+TOPICS = {b"api\0", b"api"}
 COUNTED = ("too_short", "unknown_status", "bad_timestamp", "bad_record", "bad_batch", "too_long", "excess_frames")
 
 
@@ -210,3 +211,23 @@ def test_a_bare_name_that_looks_like_another_frame_is_read_all_the_same(pair):
         ("123", "ACCEPTED", "api"), 2
     )
     assert b"123" not in domains_by_frame(world.master.domains)
+
+
+@pytest.mark.parametrize("size", range(1, 6))
+@pytest.mark.parametrize("times", [1, 3])
+def test_what_is_too_short_costs_no_frame_of_the_next(size, times):
+    short = WHOLE[:size]
+    assert list(split_messages(short * times + WHOLE, TOPICS))[-1] == WHOLE
+
+
+def test_a_message_for_an_unknown_domain_is_seen_by_its_nul():
+    unknown = [b"other\0", *WHOLE[1:]]
+    assert list(split_messages([*WHOLE[:4], *unknown], TOPICS)) == [WHOLE[:4], unknown]
+
+
+@pytest.mark.parametrize("frame", [b"ACCEPTED", b"api\0", b"api"])
+@pytest.mark.parametrize("at", [2, 5, 6])
+def test_identifiers_and_log_info_that_look_like_other_frames_stay(frame, at):
+    message = [*WHOLE, b"more"]
+    message[at] = frame
+    assert list(split_messages(message, TOPICS)) == [message]
