@@ -48,7 +48,7 @@ def config() -> None:
 @CONFIG
 def check(named: str | None, file: str | None) -> None:
     """Check FILE: print the first error, or that the file is valid."""
-    from headgate.config.proxy import Proxy
+    from headgate.config.tree import Proxy
     from headgate.runtime.gate.build import check_composition, log_warnings
 
     tree, name = configuration(_one_name(named, file))

@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from headgate.cli.params import Parsed, number
-from headgate.config.schema import field_docs
+from headgate.config.file import field_docs
 from headgate.config.section import Format, Section
 from headgate.errors import ConfigurationError
 

@@ -11,7 +11,7 @@ from headgate.cli.options import config_options, given
 from headgate.cli.output import exit_with_failure, format_count, printable, style
 from headgate.cli.params import Parsed
 from headgate.config import Address, check
-from headgate.config.proxy import Proxy
+from headgate.config.tree import Proxy
 from headgate.errors import ConfigurationError
 
 _PROTOCOLS: Final = ("h2", "http/1.1")

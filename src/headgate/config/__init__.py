@@ -4,12 +4,10 @@ Only this package reads TOML. The tree holds plain values as the operator wrote 
 builds listeners, gatekeepers and routes from them.
 """
 
-from headgate.config.address import Address
-from headgate.config.reader import parse, read
-from headgate.config.schema import schema
+from headgate.config.file import parse, read, schema, show
+from headgate.config.section import Address
 from headgate.config.tree import BundleSection, Bus, Configuration, DomainSection, Gate
 from headgate.config.validation import check
-from headgate.config.writer import show
 
 __all__ = [
     "Address",

@@ -10,7 +10,6 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from headgate.advice import Entry
-from headgate.config.proxy import Proxy
 from headgate.config.section import (
     Count,
     File,
@@ -23,6 +22,7 @@ from headgate.config.section import (
     SecondsOrZero,
     Section,
 )
+from headgate.config.tree import Proxy
 from headgate.limit import Domain, Rule
 from headgate.limit.history import AlgorithmName
 

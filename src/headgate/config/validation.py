@@ -9,10 +9,8 @@ from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
 
-from headgate.config.address import Address
-from headgate.config.proxy import Proxy
-from headgate.config.section import Format
-from headgate.config.tree import Configuration
+from headgate.config.section import Address, Format
+from headgate.config.tree import Configuration, Proxy
 from headgate.errors import ConfigurationError
 
 _LOCATION = re.compile(r" - at `\$\.?(?P<path>.*)`$")

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from headgate.config.schema import field_docs
+from headgate.config.file import field_docs
 from headgate.config.tree import Configuration
 
 

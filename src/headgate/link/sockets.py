@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import zmq
 
-from headgate.config.address import is_host
+from headgate.config.section import is_host
 from headgate.errors import ConfigurationError, LinkError
 
 DEFAULT_PORT = 10004

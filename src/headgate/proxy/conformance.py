@@ -7,7 +7,7 @@ decide whether a proxy conforms.
 from collections.abc import Callable, Iterable
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from headgate.config.proxy import Proxy
+from headgate.config.tree import Proxy
 
 Level: TypeAlias = Literal["MUST", "STEP", "SHOULD", "RECOMMENDED"]
 """The level of a requirement; STEP is one of the steps of the draft's protocol."""

@@ -14,10 +14,8 @@ from headgate.origin.bundle import BundleServer, ReloadingBundle
 from headgate.origin.bundle.server import METHODS
 from headgate.origin.gateway import Gateway
 from headgate.origin.response import Response
-from headgate.runtime.backend import Backend
-from headgate.runtime.lifecycle import Lifecycle, Server, run_server
+from headgate.runtime.lifecycle import Backend, Lifecycle, Server, run_server, write_line
 from headgate.runtime.listen import listen_error
-from headgate.runtime.stderr import write_line
 
 _CHECK_INTERVAL: Final = 1.0
 _DRAIN_TIMEOUT: Final = 30.0

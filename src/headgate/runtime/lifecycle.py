@@ -1,21 +1,20 @@
-"""The life-cycle of every server process: start, ready, reload, drain, stop.
+"""The life-cycle of every server process: start, ready, reload, drain, stop; its event loop, and its lines on stderr.
 
 `Lifecycle.TRANSITIONS` is the whole rule. Events come from signals (`run_server`), from the supervisor of a worker
 (`worker_main`), and from the server's own operations when they end. This file does not know what a server serves.
 """
 
 import asyncio
+import resource
 import signal
+import sys
 from collections.abc import Callable, Coroutine
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from enum import Enum, auto
 from typing import Any, Final
 
 from headgate.config.tree import Loop
-from headgate.errors import HeadgateError
-from headgate.runtime.backend import Backend
-from headgate.runtime.event_loop import run
-from headgate.runtime.stderr import write_line
+from headgate.errors import HeadgateError, MissingExtra
 
 
 class Phase(Enum):
@@ -46,6 +45,47 @@ _UNREADY: Final = {
     Phase.STOPPING: "draining",
     Phase.STOPPED: "draining",
 }
+
+
+class Backend:
+    """One backend, driven by a `Server`. The defaults are those of a backend that has nothing to do."""
+
+    @property
+    def drain_timeout(self) -> float:
+        """Seconds that requests under way may take after a stop."""
+        return 0.0
+
+    async def start(self) -> None:
+        """Accept clients. Raises `ConfigurationError` when that is not possible."""
+        raise NotImplementedError
+
+    def unready(self) -> str:
+        """Return why no client is accepted although it has started; empty when they are."""
+        return ""
+
+    async def state(self, *, whole: bool) -> Any:
+        """Return the state; parts that take long, and that no metric needs, only if `whole`."""
+        raise NotImplementedError
+
+    async def reload(self, configuration: Any) -> None:
+        """Put another configuration in force. Raises, and leaves all as it is, for an invalid one."""
+        raise NotImplementedError
+
+    async def drain(self, seconds: float) -> None:
+        """Accept no more clients, and return when those that are served are done, or after `seconds`.
+
+        A second call, with 0, while the first one waits makes both return.
+        """
+
+    async def close(self) -> None:
+        """Close all connections, and release everything, however far the start came."""
+
+    def on_message(self, message: Any) -> None:
+        """Handle a supervisor's message of a kind that not every worker has; None when the supervisor is gone."""
+
+    def log(self, message: str) -> None:
+        """Write a message for the operator."""
+        write_line(message)
 
 
 class Server:
@@ -224,4 +264,43 @@ def run_server(server: Server, *, loop: Loop = "auto") -> int:
         await lifecycle.run()
         return 0
 
-    return run(main, loop=loop)
+    return run_event_loop(main, loop=loop)
+
+
+def run_event_loop(main: Callable[[], Coroutine[Any, Any, int]], *, loop: Loop = "auto") -> int:
+    """Run the coroutine that `main` returns; `auto` is uvloop where it is installed, else asyncio's own loop.
+
+    Before that, the limit of open files is raised for this process and those that it starts. Raises `MissingExtra`
+    when `loop` is "uvloop" and uvloop is not installed.
+    """
+    _raise_file_limit()
+    with asyncio.Runner(loop_factory=_loop_factory(loop)) as runner:
+        return runner.run(main())
+
+
+def _raise_file_limit() -> None:
+    """Raise the soft limit of open files, which is often 1024, to the hard one: a proxied connection takes two."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):  # some systems report a hard limit that they do not grant
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _loop_factory(loop: Loop) -> Callable[[], asyncio.AbstractEventLoop] | None:
+    if loop == "asyncio":
+        return None
+    try:
+        import uvloop
+    except ImportError:
+        if loop == "uvloop":
+            raise MissingExtra("uvloop", "gate.loop = 'uvloop'") from None
+        return None
+    return uvloop.new_event_loop
+
+
+def write_line(text: str) -> None:
+    """Write one line to stderr at once; a closed stderr is ignored."""
+    try:
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
+    except OSError:
+        return

@@ -14,10 +14,8 @@ import msgspec
 
 from headgate.config.tree import Loop
 from headgate.errors import HeadgateError
-from headgate.runtime.backend import Backend
-from headgate.runtime.event_loop import run
 from headgate.runtime.ipc import Channel, Configure, Ready, Shutdown, StartFailed, StateQuery, StateReport
-from headgate.runtime.lifecycle import Lifecycle, Server
+from headgate.runtime.lifecycle import Backend, Lifecycle, Server, run_event_loop
 
 _ORPHAN_DRAIN: Final = 5.0
 """Seconds that requests under way get when the supervisor is gone."""
@@ -43,7 +41,7 @@ def run_worker(message_type: Any, make: Callable[[Any, Send], Backend]) -> int:
         finally:
             await channel.close()
 
-    return run(main, loop=cast(Loop, loop))
+    return run_event_loop(main, loop=cast("Loop", loop))
 
 
 async def _serve(channel: Channel, make: Callable[[Any, Send], Backend]) -> int:

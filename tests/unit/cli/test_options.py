@@ -7,7 +7,7 @@ from headgate.cli.master import master
 from headgate.cli.options import config_options, given
 from headgate.cli.proxy import proxy
 from headgate.cli.serve import serve
-from headgate.config.proxy import Proxy
+from headgate.config.tree import Proxy
 
 SERVE = "config demo origin listen admin rule identify max-delay response-timeout master accounting workers cert key"
 MASTER = "config listen domain algorithm json"

@@ -1,7 +1,7 @@
 import pytest
 
 from headgate.cli.proxy import ProxyOptions, require_listener
-from headgate.config.proxy import Proxy
+from headgate.config.tree import Proxy
 from headgate.errors import ConfigurationError
 
 FILE = """

@@ -3,8 +3,7 @@ from hypothesis import strategies as st
 
 from headgate.advice import Entry
 from headgate.config import Configuration, parse, show
-from headgate.config.proxy import Proxy
-from headgate.config.tree import BundleSection, Bus, DomainSection, Gate, Timeouts
+from headgate.config.tree import BundleSection, Bus, DomainSection, Gate, Proxy, Timeouts
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 NAME = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=20)

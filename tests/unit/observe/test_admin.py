@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families as older_fam
 from headgate.config import Address
 from headgate.observe import DomainState, HeldIdentifier, State, gate_metrics
 from headgate.observe.admin import Metrics
-from headgate.runtime.admin_server import start_admin
+from headgate.runtime.asgi_server import start_admin
 
 STATE = State((DomainState("default", ("1/s burst 1",), accepted=1, held=(HeldIdentifier(r"\xff", 2.0, 1.0),)),))
 

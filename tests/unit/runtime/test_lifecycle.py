@@ -1,12 +1,13 @@
 """Each row of the table of transitions, with a server that records its calls."""
 
 import asyncio
+import sys
 
 import pytest
+import uvloop
 
-from headgate.errors import ConfigurationError
-from headgate.runtime.backend import Backend
-from headgate.runtime.lifecycle import Event, Lifecycle, Phase, Server
+from headgate.errors import ConfigurationError, MissingExtra
+from headgate.runtime.lifecycle import Backend, Event, Lifecycle, Phase, Server, run_event_loop
 
 STARTING, READY, RELOADING = Phase.STARTING, Phase.READY, Phase.RELOADING
 DRAINING, STOPPING, STOPPED = Phase.DRAINING, Phase.STOPPING, Phase.STOPPED
@@ -301,3 +302,32 @@ def test_failed_reload_is_logged_and_the_server_stays_ready(error, message):
     server = run(steps, reload_error=error)
     assert server.messages == [message] * 2
     assert server.names == ["start", "announce", "reload", "reload", "drain", "close"]
+
+
+LOOPS = {"auto": uvloop.Loop, "uvloop": uvloop.Loop, "asyncio": asyncio.SelectorEventLoop}
+
+
+async def on(kind):
+    return 0 if isinstance(asyncio.get_running_loop(), kind) else 1
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_loop_is_the_configured_one(loop):
+    assert run_event_loop(lambda: on(LOOPS[loop]), loop=loop) == 0
+
+
+class TestWithoutUvloop:
+    @pytest.fixture(autouse=True)
+    def _without(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "uvloop", None)
+
+    def test_auto_is_asyncio(self):
+        assert run_event_loop(lambda: on(asyncio.SelectorEventLoop)) == 0
+
+    def test_uvloop_by_name_is_refused_with_the_extra_to_install(self):
+        with pytest.raises(MissingExtra) as caught:
+            run_event_loop(lambda: on(asyncio.SelectorEventLoop), loop="uvloop")
+        assert str(caught.value) == (
+            "gate.loop = 'uvloop' needs the extra 'uvloop'; "
+            "install it in a checkout of headgate: pip install '.[uvloop]'"
+        )

@@ -5,8 +5,8 @@ import socket
 
 from headgate.errors import ConfigurationError
 from headgate.runtime import worker_main
-from headgate.runtime.backend import Backend
 from headgate.runtime.ipc import Channel, Configure, Ready, Shutdown, StartFailed, StateQuery, StateReport
+from headgate.runtime.lifecycle import Backend
 
 TO_WORKER = Configure[str] | StateQuery | Shutdown | Ready  # Ready stands for a message of one kind of worker
 FROM_WORKER = Ready | StartFailed | StateReport[list[str]]

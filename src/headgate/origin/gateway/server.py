@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from urllib.parse import urlsplit
 
-from headgate.config.address import is_host
+from headgate.config.section import is_host
 from headgate.config.tree import Bounds, Timeouts
 from headgate.errors import ConfigurationError
 from headgate.http.h1 import RequestLimits

@@ -1,4 +1,7 @@
-"""Builds the parts of a gate from its configuration. Opens no socket."""
+"""Build the parts of a gate from its configuration, and load its bundles. Opens no socket.
+
+The modules that read bundles are imported when there is one.
+"""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
@@ -6,21 +9,20 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec.structs import replace
 
 from headgate import advice
-from headgate.config import Configuration, DomainSection
-from headgate.errors import ConfigurationError
+from headgate.config import BundleSection, Configuration, DomainSection
+from headgate.errors import BundleError, ConfigurationError
 from headgate.limit import Domain, Gatekeeper, Master
 from headgate.limit.gatekeeper import MAX_HOLD, Account, longest_hold, spacing
 from headgate.origin import Identify, Rejections, Route, Routes, parse_identify
 from headgate.origin.gateway import Gateway, TlsKeys
-from headgate.runtime.gate.bundle_loader import load_bundles
+from headgate.origin.routes import plain_path
 
 if TYPE_CHECKING:
-    from headgate.origin.bundle import GateBundles
+    from headgate.origin.bundle import GateBundles, ReloadingBundle
 
 
 CATCH_ALL = "default"
 """The name of the domain that takes all requests, where rules are given without a domain."""
-
 _RESTART_KEYS = ("listen", "origin", "admin", "workers", "master", "accounting", "loop", "tls", "timeouts", "bounds")
 """Keys of the gate that only a restart can change."""
 
@@ -67,14 +69,6 @@ def check_composition(tree: Configuration) -> None:
     build_gateway(tree, composed, build_gatekeeper(tree, composed.domains, None))
     if tree.gate.tls.cert:
         TlsKeys(tree.gate.tls.cert, tree.gate.tls.key)
-
-
-def log_warnings(tree: Configuration, log: Callable[[str], None]) -> None:
-    """Log a warning for each domain whose rules need much memory."""
-    for section in tree.domain:
-        sentence = section.domain().warning
-        if sentence:
-            log(f"headgate: warning: {sentence}")
 
 
 def require_gate(tree: Configuration) -> None:
@@ -149,3 +143,79 @@ def restart_keys(old: Configuration, new: Configuration) -> list[str]:
 def keep_restart_keys(old: Configuration, new: Configuration) -> Configuration:
     """Return the new configuration with the old values of the keys that only a restart can change."""
     return replace(new, gate=replace(new.gate, **{name: getattr(old.gate, name) for name in _RESTART_KEYS}))
+
+
+def load_bundles(
+    tree: Configuration, old: "GateBundles | None" = None, *, complain: Callable[[str], None] = lambda _message: None
+) -> "GateBundles | None":
+    """Load the bundles of `tree`, except files that `old` has loaded and that are unchanged; None without bundles.
+
+    `complain` is called when the file of one is later replaced by an invalid one. Raises `ConfigurationError` for an
+    invalid bundle, and for a section that has no effect.
+    """
+    if not tree.bundle:
+        return None
+    from headgate.origin.bundle import GateBundles, Lifeboat
+
+    known = {(one.path, one.profile): one for one in (old.bundles if old is not None else ()) if one.is_current}
+    published: dict[bytes, ReloadingBundle] = {}
+    lifeboats = []
+    for index, section in enumerate(tree.bundle):
+        where = f"bundle[{index}]"
+        _check(section, where)
+        bundle = known.get((section.file, section.profile)) or _load(section, where, complain)
+        if section.path.encode() in published:
+            raise ConfigurationError(f"{where}.path: {section.path!r} is taken; each bundle has its own path")
+        if section.path:
+            published[section.path.encode()] = bundle
+        if section.lifeboat:
+            lifeboats.append(Lifeboat(bundle, section.hosts))
+    return GateBundles(published, lifeboats)
+
+
+def _check(section: BundleSection, where: str) -> None:
+    path = section.path
+    plain = plain_path(path.encode("utf-8", "replace")).decode("utf-8", "replace")
+    if path and (path != plain or path[0] != "/" or "?" in path or "#" in path):
+        instead = "/" + plain.partition("?")[0].partition("#")[0].lstrip("/")
+        raise ConfigurationError(f"{where}.path: {path!r} is not a path in decoded and normal form; try {instead!r}")
+    if not path and not section.lifeboat:
+        raise ConfigurationError(f"{where}: it has no effect; add a path to publish it at, or lifeboat = true")
+    if section.hosts and not section.lifeboat:
+        raise ConfigurationError(f"{where}.hosts: hosts are for a lifeboat; add lifeboat = true")
+    for host in section.hosts:
+        if not host or any(character in host for character in "/@?#, ") or not host.isascii():
+            raise ConfigurationError(f"{where}.hosts: {host!r} is not a host; try 'www.example.org', or '*' for all")
+
+
+def _load(section: BundleSection, where: str, complain: Callable[[str], None]) -> "ReloadingBundle":
+    from headgate.origin.bundle import ReloadingBundle
+
+    try:
+        return ReloadingBundle(section.file, profile=section.profile, complain=complain)
+    except (BundleError, OSError) as error:
+        raise ConfigurationError(f"{where}.file: {_explain(error, section.file, section.profile)}") from None
+
+
+def _explain(error: BundleError | OSError, path: str, profile: str) -> str:
+    """Return why the file at `path` cannot be served, and what to do about it."""
+    if isinstance(error, OSError):
+        return f"{path}: {error.strerror.lower() if error.strerror else error}; name a readable file"
+    message = f"{path} is not a valid bundle: {error.reason} at byte {error.offset} ({error.step})"
+    if profile == "strict" and error.kind == "format":
+        from headgate.origin.bundle import BundleSnapshot
+
+        try:
+            BundleSnapshot(path, profile="compat")
+        except (BundleError, OSError):
+            return message
+        return f"{message}; profile compat accepts it, as it accepts what the published tools write"
+    return message
+
+
+def log_warnings(tree: Configuration, log: Callable[[str], None]) -> None:
+    """Log a warning for each domain whose rules need much memory."""
+    for section in tree.domain:
+        sentence = section.domain().warning
+        if sentence:
+            log(f"headgate: warning: {sentence}")

@@ -1,10 +1,11 @@
 """One gate in one process: gateway, gatekeeper and link built together, watched, reloaded and drained.
 
-It is a gate of its own, or one worker of several.
+It is a gate of its own, or one worker of several: `python -m headgate.runtime.gate.process` runs a worker.
 """
 
 import asyncio
 import gc
+import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -18,7 +19,6 @@ from headgate.link import GatekeeperLink
 from headgate.observe import DomainState, HeldIdentifier, State
 from headgate.observe.state import identifier_digest, identifier_text
 from headgate.origin.gateway import TlsKeys
-from headgate.runtime.backend import Backend
 from headgate.runtime.gate.build import (
     Composition,
     build_gatekeeper,
@@ -26,11 +26,13 @@ from headgate.runtime.gate.build import (
     compose,
     domains_with_kept_holds,
     keep_restart_keys,
+    load_bundles,
     require_gate,
 )
-from headgate.runtime.gate.bundle_loader import load_bundles
+from headgate.runtime.ipc import Configure, Shutdown, StateQuery
+from headgate.runtime.lifecycle import Backend, write_line
 from headgate.runtime.listen import listen_error
-from headgate.runtime.stderr import write_line
+from headgate.runtime.worker_main import run_worker
 
 _FORGET_INTERVAL: Final = 0.1
 _BUNDLE_CHECK_INTERVAL: Final = 1.0
@@ -231,3 +233,14 @@ def master_counters(master: Master) -> dict[str, int]:
 
 def _log(message: str) -> None:
     write_line(f"headgate: {message}")
+
+
+def run_gate_worker() -> int:
+    """Run one worker until its supervisor, or a SIGTERM, stops it; returns the exit code."""
+    return run_worker(
+        Configure[GateConfiguration] | StateQuery | Shutdown, lambda configuration, _send: GateProcess(configuration)
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(run_gate_worker())

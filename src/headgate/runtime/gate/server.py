@@ -1,19 +1,38 @@
-"""The gate as a server: configuration, admin listener, demonstration, and one process or several workers."""
+"""The gate as a server: configuration, admin listener, demonstration, and one process or several.
 
+Several workers share the listening address and, unless it is elsewhere, the one master of their supervisor, which
+forwards no request. The bus to that master is a socket in a private directory, which is removed at the end.
+"""
+
+import asyncio
+import tempfile
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
 from headgate.config import Address, Configuration
 from headgate.errors import ConfigurationError
-from headgate.observe import gate_metrics
-from headgate.runtime.admin_server import start_admin
-from headgate.runtime.gate.build import log_warnings, restart_keys
-from headgate.runtime.gate.process import GateConfiguration, GateProcess
-from headgate.runtime.gate.workers import GateWorkers
-from headgate.runtime.lifecycle import Lifecycle, Server, run_server
+from headgate.limit import Master
+from headgate.link import MasterLink
+from headgate.observe import State, gate_metrics, merge_states
+from headgate.runtime.gate.build import (
+    build_master,
+    check_composition,
+    compose,
+    keep_restart_keys,
+    log_warnings,
+    require_gate,
+    restart_keys,
+)
+from headgate.runtime.gate.process import GateConfiguration, GateProcess, master_counters
+from headgate.runtime.ipc import Configure, Ready, StartFailed, StateReport
+from headgate.runtime.lifecycle import Backend, Lifecycle, Server, run_server
 from headgate.runtime.listen import reserve_addresses
+from headgate.runtime.supervisor import Supervisor, WorkerProcess
 
 
 @dataclass(frozen=True)
@@ -64,6 +83,8 @@ class _GateServer(Server):
 
     async def _start_admin(self, lifecycle: Lifecycle) -> None:
         """Open the admin listener; without one where the default address is in use, as by another gate."""
+        from headgate.runtime.asgi_server import start_admin
+
         configured = self._tree.gate.admin
         state, unready = self.backend.state, lifecycle.unready
         try:
@@ -102,3 +123,86 @@ class _GateServer(Server):
 
     def _with_demo_origin(self, tree: Configuration) -> Configuration:
         return replace(tree, gate=replace(tree.gate, origin=self._demo_origin)) if self._demo_origin else tree
+
+
+class GateWorkers(Backend):
+    """The workers, and the master that they share unless it is elsewhere.
+
+    Raises `ConfigurationError` for a configuration that cannot be served.
+    """
+
+    module: str = "headgate.runtime.gate.process"
+    message_type: Any = Ready | StartFailed | StateReport[State]
+    initial_state: State = State(workers=0)
+
+    def __init__(self, configuration: GateConfiguration) -> None:
+        tree = configuration.tree
+        require_gate(tree)
+        check_composition(tree)
+        self._configuration = configuration
+        self._closing = ExitStack()
+        self._ended = self.initial_state
+        self._supervisor = Supervisor(self, tree.gate.workers, loop=tree.gate.loop)
+        self._link: MasterLink | None = None
+
+    @property
+    def drain_timeout(self) -> float:
+        return self._configuration.tree.gate.drain
+
+    async def start(self) -> None:
+        if self._configuration.tree.gate.master == "embedded":
+            folder = self._closing.enter_context(tempfile.TemporaryDirectory(prefix="headgate-"))
+            self._configuration = replace(self._configuration, bus=f"ipc://{Path(folder) / 'bus'}")
+            self._link = MasterLink(_new_master(self._configuration.tree), self._configuration.bus)
+            self._closing.callback(self._link.close)
+            self._link.start(asyncio.get_running_loop())
+        await self._supervisor.start()
+
+    def unready(self) -> str:
+        return self._supervisor.unready()
+
+    async def state(self, *, whole: bool) -> State:
+        """Return the sum of all workers' states, with the totals of those that have ended."""
+        states = await self._supervisor.states(whole=whole)
+        total = merge_states([self._ended, *states])
+        counters = dict(total.counters)
+        if self._link is not None:
+            counters |= master_counters(self._link.master)
+        return replace(total, master=self._configuration.tree.gate.master, counters=counters)
+
+    async def reload(self, configuration: GateConfiguration) -> None:
+        tree = keep_restart_keys(self._configuration.tree, configuration.tree)
+        require_gate(tree)
+        # In a thread: bundles are read whole, and the master that the workers share runs in this loop.
+        await asyncio.to_thread(check_composition, tree)
+        self._configuration = replace(self._configuration, tree=tree)
+        if self._link is not None:
+            master = _new_master(tree)
+            master.adopt(self._link.master)
+            self._link.set_master(master)
+        self._supervisor.reload()
+
+    async def drain(self, seconds: float) -> None:
+        await self._supervisor.stop(seconds)
+
+    async def close(self) -> None:
+        await self._supervisor.stop(0)
+        self._closing.close()
+
+    def configuration(self, number: int) -> Configure[GateConfiguration]:  # noqa: ARG002  # they all get the same
+        """Return the configuration of a worker."""
+        return Configure(self._configuration)
+
+    def on_worker_message(self, worker: WorkerProcess[State], message: Any) -> None:
+        """Ignore it: a gate's workers send nothing else."""
+
+    def on_worker_exit(self, worker: WorkerProcess[State]) -> None:
+        """Keep the totals of a worker that has ended."""
+        last = worker.last_state
+        domains = tuple(replace(domain, held=()) for domain in last.domains)
+        ended = replace(last, domains=domains, delayed_now=0, connections=0, workers=0)
+        self._ended = merge_states([self._ended, ended])
+
+
+def _new_master(tree: Configuration) -> Master:
+    return build_master(tree, compose(tree).domains)

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from headgate.config import Address
-from headgate.config.proxy import Proxy
+from headgate.config.tree import Proxy
 from headgate.proxy.admission.decide import Admission, AdviceSource, ProxyPolicy
 from headgate.proxy.admission.remote_advice import AdviceQuery, AdviceReply, RemoteAdvice
 from headgate.proxy.admission.replay_store import RedisReplayStore, ReplayStore, SharedReplayStore, TokenCheck
@@ -23,8 +23,8 @@ from headgate.proxy.counters import Counts
 from headgate.proxy.log import DecisionLog, LogWriter
 from headgate.proxy.net.dns import SystemLookup
 from headgate.proxy.server import TunnelServer
-from headgate.runtime.backend import Backend
 from headgate.runtime.ipc import Configure, Ready, Shutdown, StartFailed, StateQuery, StateReport
+from headgate.runtime.lifecycle import Backend
 from headgate.runtime.listen import listen_error
 from headgate.runtime.prefetch_proxy.build import (
     build_clients,

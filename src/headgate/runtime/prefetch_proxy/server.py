@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from headgate.config import Address
-from headgate.config.proxy import Proxy
+from headgate.config.tree import Proxy
 from headgate.errors import ConfigurationError
 from headgate.proxy.admission.advice_service import AdviceService
 from headgate.proxy.admission.remote_advice import AdviceQuery, answer_query
@@ -22,10 +22,8 @@ from headgate.proxy.admission.replay_store import create_replay_table
 from headgate.proxy.admission.shared_memory import TunnelSlots, create_slots
 from headgate.proxy.counters import Counts, merged
 from headgate.proxy.log import LogWriter, TrafficSummary
-from headgate.runtime.admin_server import start_admin
-from headgate.runtime.backend import Backend
 from headgate.runtime.ipc import Configure
-from headgate.runtime.lifecycle import Lifecycle, Server, run_server
+from headgate.runtime.lifecycle import Backend, Lifecycle, Server, run_server
 from headgate.runtime.listen import reserve_addresses
 from headgate.runtime.prefetch_proxy.build import advice_tls_context, check_proxy, listener_tls_context, self_signed
 from headgate.runtime.prefetch_proxy.process import FromWorker, ProxyConfiguration, ProxyProcess, WorkerState, open_log
@@ -153,6 +151,8 @@ class _ProxyServer(Server):
         self.closing.callback(self._advice.close)
         self._lifecycle = lifecycle
         if settings.admin:
+            from headgate.runtime.asgi_server import start_admin
+
             self._admin = await start_admin(
                 Address.parse(settings.admin),
                 self.closing,

@@ -1,16 +1,19 @@
-"""A gate's server in this process: its admin listener, what it reports, and its reloads."""
+"""A gate's server in this process: its admin listener, what it reports, its reloads; and those of its supervisor."""
 
 import asyncio
 import gc
+import threading
 
 import pytest
 from msgspec.structs import replace
 
 from headgate.errors import ConfigurationError
+from headgate.observe import DomainState, State
+from headgate.runtime import asgi_server
 from headgate.runtime.gate import server as module
-from headgate.runtime.gate.server import GateOptions
+from headgate.runtime.gate.server import GateOptions, GateWorkers
 from headgate.runtime.lifecycle import Lifecycle, Phase
-from tests.unit.runtime.gate.test_process import tree
+from tests.unit.runtime.gate.test_process import configuration, record_threads, tree
 
 
 def options(*trees, **more):
@@ -59,7 +62,7 @@ def _admin_address_in_use(monkeypatch):
     async def refuse(*_arguments, **_keywords):
         raise ConfigurationError("127.0.0.1:8090 is taken")
 
-    monkeypatch.setattr(module, "start_admin", refuse)
+    monkeypatch.setattr(asgi_server, "start_admin", refuse)
 
 
 def test_ready_line_is_last_and_has_the_address_only():
@@ -95,3 +98,29 @@ def test_reload_names_the_file_and_the_keys_that_need_a_restart():
 def test_invalid_reload_is_logged():
     messages = run(options(configured(), configured(identify="header:")), reload)
     assert messages[-1].endswith("; the configuration in force stays as it is")
+
+
+def test_reload_checks_bundles_in_a_thread(monkeypatch):
+    workers = GateWorkers(configuration(tree()))
+    threads = record_threads(monkeypatch, module, "check_composition")
+    asyncio.run(workers.reload(configuration(tree("2/s"))))
+    assert len(threads) == 1
+    assert threads[0] is not threading.main_thread()
+    assert workers.configuration(0).configuration.tree.domain[0].rules == ("2/s",)
+
+
+def test_keys_that_need_a_restart_are_kept():
+    workers = GateWorkers(configuration(tree()))
+    asyncio.run(workers.reload(configuration(tree(more="workers = 3"))))
+    assert workers.configuration(0).configuration.tree.gate.workers == 1
+
+
+def test_totals_of_a_worker_that_has_ended_are_kept():
+    class Ended:
+        last_state = State((DomainState("a", accepted=2),), delayed_now=1, connections=3)
+
+    workers = GateWorkers(configuration(tree()))
+    workers.on_worker_exit(Ended)
+    workers.on_worker_exit(Ended)
+    state = asyncio.run(workers.state(whole=False))
+    assert (state.domains[0].accepted, state.delayed_now, state.connections, state.workers) == (4, 0, 0, 0)
