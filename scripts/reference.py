@@ -14,11 +14,11 @@ from typing import Any, Literal, get_args, get_origin
 
 import click
 import msgspec
-from headgate.config.file import field_docs
 from prometheus_client.core import Metric
 
 from headgate.cli.program import program
 from headgate.config import Configuration
+from headgate.config.file import field_docs
 from headgate.observe import state as gate
 from headgate.observe.state import DomainState, State
 from headgate.proxy.counters import Counts

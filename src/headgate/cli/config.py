@@ -48,8 +48,9 @@ def config() -> None:
 @CONFIG
 def check(named: str | None, file: str | None) -> None:
     """Check FILE: print the first error, or that the file is valid."""
+    from headgate.config import log_warnings
     from headgate.config.tree import Proxy
-    from headgate.runtime.gate.build import check_composition, log_warnings
+    from headgate.runtime.gate.build import check_composition
 
     tree, name = configuration(_one_name(named, file))
     if name is None:

@@ -7,7 +7,7 @@ builds listeners, gatekeepers and routes from them.
 from headgate.config.file import parse, read, schema, show
 from headgate.config.section import Address
 from headgate.config.tree import BundleSection, Bus, Configuration, DomainSection, Gate
-from headgate.config.validation import check
+from headgate.config.validation import check, log_warnings
 
 __all__ = [
     "Address",
@@ -17,6 +17,7 @@ __all__ = [
     "DomainSection",
     "Gate",
     "check",
+    "log_warnings",
     "parse",
     "read",
     "schema",

@@ -1,19 +1,59 @@
-"""The base of every table of the file, and the value types that several tables use.
+"""The base of every table of the file, and the value types that several tables use, addresses among them.
 
 A value type carries three things beside its Python type: the limits that msgspec checks (`Meta`), the word for it in
-the help of a command (`Format.metavar`), and the function that checks its text (`Format.parse`).
+the help of a command (`Format.metavar`), and the function that checks its text (`Format.parse`). This module opens no
+socket: whether an address is available is known only when it is bound.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from msgspec import Meta, Struct
 
-from headgate.config.section import Address
+from headgate.errors import ConfigurationError
 from headgate.limit import Rule
 
+_ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%a-z]+\]|[^\s:\[\]/@?#]*):(?P<port>[0-9]{1,5})")
 _RULE = r"^\s*[0-9]+\s*(/|[pP][eE][rR])\s*[0-9]*\s*[A-Za-z]+(\s*[bB][uU][rR][sS][tT]\s*[0-9]+)?\s*$"
+
+
+class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A table of the file; an unknown key in it is an error."""
+
+
+class Address(NamedTuple):
+    """A host and a port; port 0 asks the system for a free port."""
+
+    host: str
+    """A name or an address, without brackets; never empty."""
+    port: int
+    """0 to 65535."""
+
+    @classmethod
+    def parse(cls, text: str) -> "Address":
+        """Parse ``127.0.0.1:8080``, ``[::1]:8080`` or ``localhost:0``; an empty host means every IPv4 address.
+
+        Raises `ConfigurationError` with the text and an example of a valid address.
+        """
+        match = _ADDRESS.fullmatch(text.strip())
+        if match is None or int(match["port"]) > 65_535 or not is_host(match["host"]):
+            raise ConfigurationError(f"invalid address {text!r}; expected HOST:PORT, such as '127.0.0.1:8080'")
+        host = match["host"].removeprefix("[").removesuffix("]")
+        return cls(host or "0.0.0.0", int(match["port"]))
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def is_host(text: str) -> bool:
+    """Return whether `text` can be a host name: resolvers reject names with an empty or too long label."""
+    try:
+        text.encode("idna")
+    except UnicodeError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -32,34 +72,23 @@ def _parse_optional_address(text: str) -> Address | None:
 
 Loop = Literal["auto", "uvloop", "asyncio"]
 """Names of event loops."""
-
 Seconds = Annotated[float, Meta(ge=0.001, le=86_400), Format("SECONDS")]
 """A duration of at most a day, and more than zero."""
-
 SecondsOrZero = Annotated[float, Meta(ge=0, le=86_400), Format("SECONDS")]
 """A duration of at most a day; zero has a meaning of its own."""
-
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 """A number of things; the maximum is the largest integer that every JSON reader represents exactly."""
-
 File = Annotated[str, Format("FILE")]
 """The path of a file."""
-
 Listen = Annotated[
     str, Meta(examples=["127.0.0.1:8080", "[::1]:8080", "0.0.0.0:0"]), Format("HOST:PORT", Address.parse)
 ]
 """An address to listen at."""
-
 ListenOrNone = Annotated[str, Meta(examples=["127.0.0.1:8090"]), Format("HOST:PORT", _parse_optional_address)]
 """An address to listen at, or empty for none."""
-
 RuleText = Annotated[
     str,
     Meta(extra_json_schema={"pattern": _RULE}, examples=["10/s burst 20", "600 per 10min", "1000/h burst 50"]),
     Format("RULE", Rule.parse),
 ]
 """A rule."""
-
-
-class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A table of the file; an unknown key in it is an error."""

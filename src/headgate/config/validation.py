@@ -55,6 +55,13 @@ def check(tree: Configuration) -> None:
     _check_proxy(tree.proxy)
 
 
+def log_warnings(tree: Configuration, log: Callable[[str], None]) -> None:
+    """Log a warning for each domain whose rules need much memory."""
+    for section in tree.domain:
+        if sentence := section.domain().warning:
+            log(f"headgate: warning: {sentence}")
+
+
 def _texts(table: msgspec.Struct, path: str) -> Iterator[tuple[str, Callable[[str], object], str]]:
     """Yield each text that a `Format` checks: its path, the parser, and the text."""
     for field in msgspec.structs.fields(table):

@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, suppress
 from enum import Enum, auto
 from typing import Any, Final
 
-from headgate.config.tree import Loop
+from headgate.config.section import Loop
 from headgate.errors import HeadgateError, MissingExtra
 
 

@@ -9,10 +9,9 @@ from typing import Final
 
 import msgspec
 
-from headgate.config import Configuration
+from headgate.config import Configuration, log_warnings
 from headgate.limit import Master
 from headgate.link import MasterLink
-from headgate.runtime.gate.build import log_warnings
 from headgate.runtime.lifecycle import Lifecycle, Server, run_server
 
 _REPORT_INTERVAL: Final = 1.0

@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
-from headgate.config.tree import Loop
+from headgate.config.section import Loop
 from headgate.errors import ConfigurationError
 from headgate.runtime.ipc import Channel, Ready, Shutdown, StartFailed, StateQuery, StateReport
 from headgate.runtime.lifecycle import write_line

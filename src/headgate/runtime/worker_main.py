@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from headgate.config.tree import Loop
+from headgate.config.section import Loop
 from headgate.errors import HeadgateError
 from headgate.runtime.ipc import Channel, Configure, Ready, Shutdown, StartFailed, StateQuery, StateReport
 from headgate.runtime.lifecycle import Backend, Lifecycle, Server, run_event_loop

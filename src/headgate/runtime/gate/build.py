@@ -211,11 +211,3 @@ def _explain(error: BundleError | OSError, path: str, profile: str) -> str:
             return message
         return f"{message}; profile compat accepts it, as it accepts what the published tools write"
     return message
-
-
-def log_warnings(tree: Configuration, log: Callable[[str], None]) -> None:
-    """Log a warning for each domain whose rules need much memory."""
-    for section in tree.domain:
-        sentence = section.domain().warning
-        if sentence:
-            log(f"headgate: warning: {sentence}")

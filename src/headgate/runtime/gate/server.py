@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from headgate.config import Address, Configuration
+from headgate.config import Address, Configuration, log_warnings
 from headgate.errors import ConfigurationError
 from headgate.limit import Master
 from headgate.link import MasterLink
@@ -24,7 +24,6 @@ from headgate.runtime.gate.build import (
     check_composition,
     compose,
     keep_restart_keys,
-    log_warnings,
     require_gate,
     restart_keys,
 )

@@ -14,7 +14,6 @@ from headgate.runtime.gate.build import (
     compose,
     domains_with_kept_holds,
     load_bundles,
-    log_warnings,
     require_gate,
     restart_keys,
 )
@@ -145,16 +144,6 @@ def test_holds_of_a_domain_without_requests_are_kept():
     old.obey(DelayUntil("a", b"x", 9.0))
     new.adopt(old, ["a"])
     assert new.held("a", b"x", now=1.0) == 9.0
-
-
-LONG_LOG = '[[domain]]\nname = "{}"\nrules = ["{}"]\nalgorithm = "log"\n'
-
-
-def test_warning_is_logged_for_each_domain_with_a_long_log():
-    lines = []
-    log_warnings(parse(LONG_LOG.format("a", "20000/h") + LONG_LOG.format("b", "1/s")), lines.append)
-    assert len(lines) == 1
-    assert "'a'" in lines[0]
 
 
 def test_keys_that_need_a_restart():

@@ -1,78 +1,7 @@
 import pytest
 
-from headgate.config import parse, read
+from headgate.config import log_warnings, parse
 from headgate.errors import ConfigurationError
-
-FULL = """
-[gate]
-listen = "0.0.0.0:80"
-origin = "http://127.0.0.1:8000"
-max_delay = 3
-trusted_proxies = ["10.0.0.0/8", "unix"]
-[gate.timeouts]
-response = 2.5
-[[domain]]
-name = "prefetch"
-rules = ["1/s burst 2"]
-header = "Sec-Purpose"
-value = "prefetch"
-[[domain]]
-name = "default"
-rules = ["10/s burst 20", "1000/h"]
-mode = "shadow"
-[[advice]]
-user_agent = "prefetch-proxy"
-fraction = 0.5
-[master]
-listen = "127.0.0.1:0"
-"""
-
-
-def test_reads_a_file_into_the_tree(tmp_path):
-    path = tmp_path / "headgate.toml"
-    path.write_text(FULL)
-    tree = read(path)
-    assert tree.gate.max_delay == 3.0
-    assert tree.gate.timeouts.response == 2.5
-    assert tree.gate.timeouts.idle == 60.0
-    assert [section.name for section in tree.domain] == ["prefetch", "default"]
-    assert [str(rule) for rule in tree.domain[1].domain().rules] == ["10/s burst 20", "1000/h burst 1000"]
-    assert tree.domain[1].domain().mode == "shadow"
-    assert tree.advice[0].fraction == 0.5
-
-
-def test_a_byte_order_mark_is_no_part_of_the_text():
-    assert parse("\ufeff" + FULL) == parse(FULL)
-
-
-def test_an_empty_file_is_all_defaults():
-    tree = parse("")
-    assert tree.gate.listen == "127.0.0.1:8080"
-    assert tree.gate.max_delay == 5.0
-    assert tree.gate.max_delayed == 1024
-    assert tree.domain == ()
-
-
-@pytest.mark.parametrize(
-    ("text", "path", "hint"),
-    [
-        ('[gate]\nlisen = "a:1"', "gate.lisen", "'listen'"),
-        ("[gate]\nmax-delay = 1", "gate.max-delay", "'max_delay'"),
-        ("[gate.timeout]\nidle = 1", "gate.timeout", "'timeouts'"),
-        ("[gate.timeouts]\nresponce = 1", "gate.timeouts.responce", "'response'"),
-        ('[[domain]]\nname = "a"\nrule = ["1/s"]', "domain[0].rule", "'rules'"),
-        ('[[advice]]\nuser_agent = "a"\nfractoin = 1', "advice[0].fractoin", "'fraction'"),
-        ("[zzzzzz]", "zzzzzz", "gate, domain, advice, master"),
-        ('origin = "http://127.0.0.1:8000"', "origin", "it belongs under [gate]"),
-        ('[gate]\nrules = ["1/s"]', "gate.rules", "it belongs under [[domain]]"),
-        ("[master]\nworkers = 2", "master.workers", "it belongs under [gate] or [proxy]"),
-    ],
-)
-def test_an_unknown_key_names_the_file_the_key_and_the_nearest(text, path, hint):
-    with pytest.raises(ConfigurationError) as caught:
-        parse(text, name="some.toml")
-    assert str(caught.value).startswith(f"some.toml: {path}: unknown key; ")
-    assert hint in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -125,12 +54,11 @@ def test_a_wrong_value_is_one_sentence_with_file_and_path(text, path, words):
     assert "\n" not in said
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path):
-    with pytest.raises(ConfigurationError, match=r"none\.toml: No such file"):
-        read(tmp_path / "none.toml")
-    with pytest.raises(ConfigurationError, match="directory"):
-        read(tmp_path)
-    latin = tmp_path / "latin.toml"
-    latin.write_bytes(b"# \xe9")
-    with pytest.raises(ConfigurationError, match="byte 2 is not UTF-8"):
-        read(latin)
+LONG_LOG = '[[domain]]\nname = "{}"\nrules = ["{}"]\nalgorithm = "log"\n'
+
+
+def test_warning_is_logged_for_each_domain_with_a_long_log():
+    lines = []
+    log_warnings(parse(LONG_LOG.format("a", "20000/h") + LONG_LOG.format("b", "1/s")), lines.append)
+    assert len(lines) == 1
+    assert "'a'" in lines[0]

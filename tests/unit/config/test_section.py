@@ -14,7 +14,7 @@ from headgate.errors import ConfigurationError
         (" 127.0.0.1:80 ", "127.0.0.1", 80, "127.0.0.1:80"),
     ],
 )
-def test_reads_and_writes(text, host, port, written):
+def test_an_address_is_parsed_and_written(text, host, port, written):
     address = Address.parse(text)
     assert (address.host, address.port, str(address)) == (host, port, written)
     assert Address.parse(str(address)) == address
@@ -24,7 +24,7 @@ def test_reads_and_writes(text, host, port, written):
     "text",
     ["", "8080", "127.0.0.1", "a:65536", "::1:80", "a:-1", "a:b", "http://a:1", "a b:1", "a..b:1", "x" * 64 + ":1"],
 )
-def test_refuses_and_quotes(text):
+def test_an_invalid_address_is_quoted_in_the_error(text):
     with pytest.raises(ConfigurationError) as caught:
         Address.parse(text)
     assert repr(text) in str(caught.value)

@@ -1,0 +1,160 @@
+"""The file `headgate.toml`: read into a configuration tree, written from one, and described by a JSON Schema.
+
+Every error of the reader is one `ConfigurationError` that names the file, the dotted path of the key, and what is
+expected.
+"""
+
+import ast
+import difflib
+import inspect
+import json
+import textwrap
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+import msgspec
+
+from headgate.config.tree import Configuration
+from headgate.config.validation import check, convert
+from headgate.errors import ConfigurationError
+
+
+def read(path: str | Path) -> Configuration:
+    """Read the file at `path`; raises `ConfigurationError`, which names the file."""
+    try:
+        text = Path(path).read_bytes().decode("utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"{path}: {error.strerror or error}; name a readable file with --config") from None
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path}: byte {error.start} is not UTF-8; TOML files are UTF-8") from None
+    return parse(text, name=str(path))
+
+
+def parse(text: str, *, name: str = "headgate.toml") -> Configuration:
+    """Parse the text of a file; errors call the file `name`."""
+    try:
+        # Editors on Windows put a byte order mark before the text; TOML 1.1 allows one.
+        document = tomllib.loads(text.removeprefix("\ufeff"))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"{name}: not TOML: {error}") from None
+    except RecursionError:
+        raise ConfigurationError(f"{name}: not TOML: nested too deeply") from None
+    for path, key, valid in _unknown(document, Configuration, ""):
+        raise ConfigurationError(f"{name}: {path}: unknown key; {_suggestion(key, valid)}")
+    try:
+        tree = convert(document)
+        check(tree)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{name}: {error}") from None
+    return tree
+
+
+def _unknown(value: object, kind: Any, path: str) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield each unknown key: its path, its name, and the keys that its table can have."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        if isinstance(value, dict):
+            fields = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
+            for key, member in value.items():
+                where = f"{path}.{key}" if path else key
+                if key in fields:
+                    yield from _unknown(member, fields[key], where)
+                else:
+                    yield where, key, list(fields)
+    elif get_origin(kind) is tuple and isinstance(value, list):
+        for index, member in enumerate(value):
+            yield from _unknown(member, get_args(kind)[0], f"{path}[{index}]")
+
+
+def _suggestion(key: str, valid: list[str]) -> str:
+    if headings := _headings(key):
+        return f"it belongs under {' or '.join(headings)}"
+    near = difflib.get_close_matches(key.lower().replace("-", "_"), valid, n=1, cutoff=0.5)
+    return f"did you mean {near[0]!r}?" if near else f"the keys are {', '.join(valid)}"
+
+
+def _headings(key: str) -> list[str]:
+    """Return the headings of the tables that have a key of this name, as written in TOML."""
+    found = []
+    for section in msgspec.structs.fields(Configuration):
+        is_list = get_origin(section.type) is tuple
+        kind = get_args(section.type)[0] if is_list else section.type
+        if key in {field.encode_name for field in msgspec.structs.fields(kind)}:
+            found.append(f"[[{section.name}]]" if is_list else f"[{section.name}]")
+    return found
+
+
+def show(tree: Configuration) -> str:
+    """Write `tree` as a whole file: every key with its value, below its documentation."""
+    lines = _table("", tree)
+    kept = [line for line, before in zip(lines, ["", *lines], strict=False) if line or before]
+    return "\n".join(kept).strip() + "\n"
+
+
+def _table(path: str, table: msgspec.Struct) -> list[str]:
+    """Write a table: its plain keys first, then the tables inside it, as TOML requires."""
+    docs = field_docs(type(table))
+    plain: list[str] = []
+    inner: list[str] = []
+    for name in table.__struct_fields__:
+        value = getattr(table, name)
+        where = f"{path}.{name}" if path else name
+        if isinstance(value, msgspec.Struct):
+            inner += ["", *_comment(docs[name]), f"[{where}]", *_table(where, value)]
+        elif _is_tables(table, name):
+            inner += ["", *_comment(docs[name])] if value else []
+            for member in value:
+                inner += [f"[[{where}]]", *_table(where, member), ""]
+        else:
+            plain += [*_comment(docs[name]), f"{name} = {_literal(value)}"]
+    return plain + inner
+
+
+def _is_tables(table: msgspec.Struct, name: str) -> bool:
+    return isinstance(table, Configuration) and name in {"domain", "advice", "bundle"}
+
+
+def _comment(words: str) -> list[str]:
+    return [f"# {line}" for line in words.splitlines()]
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, str):
+        # TOML has JSON's escapes; it requires one more character to be escaped, DEL.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_literal, value))}]"
+    return repr(value)
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema (2020-12) of `headgate.toml`."""
+    written: dict[str, Any] = msgspec.json.schema(Configuration)
+    for kind in _structs(Configuration):
+        properties = written["$defs"][kind.__name__]["properties"]
+        for name, words in field_docs(kind).items():
+            properties[name] = {"description": words} | properties[name]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "headgate.toml"} | written
+
+
+@cache
+def field_docs(kind: type[msgspec.Struct]) -> dict[str, str]:
+    """Return the docstring of each field of `kind`, in order. They are read from the source: Python drops them."""
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    assert isinstance(tree, ast.ClassDef)
+    docs = {}
+    for field, after in zip(tree.body, tree.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(after, ast.Expr):
+            docs[field.target.id] = inspect.cleandoc(str(ast.literal_eval(after.value)))
+    return docs
+
+
+def _structs(kind: Any) -> list[type[msgspec.Struct]]:
+    """Return the tables that `kind` consists of, itself included."""
+    if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
+        return [found for argument in get_args(kind) for found in _structs(argument)]
+    return [kind, *(found for field in msgspec.structs.fields(kind) for found in _structs(field.type))]

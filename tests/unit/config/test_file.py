@@ -1,0 +1,166 @@
+import re
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.advice import Entry
+from headgate.config import Configuration, parse, read, schema, show
+from headgate.config.tree import BundleSection, Bus, DomainSection, Gate, Proxy, Timeouts
+from headgate.errors import ConfigurationError
+
+FULL = """
+[gate]
+listen = "0.0.0.0:80"
+origin = "http://127.0.0.1:8000"
+max_delay = 3
+trusted_proxies = ["10.0.0.0/8", "unix"]
+[gate.timeouts]
+response = 2.5
+[[domain]]
+name = "prefetch"
+rules = ["1/s burst 2"]
+header = "Sec-Purpose"
+value = "prefetch"
+[[domain]]
+name = "default"
+rules = ["10/s burst 20", "1000/h"]
+mode = "shadow"
+[[advice]]
+user_agent = "prefetch-proxy"
+fraction = 0.5
+[master]
+listen = "127.0.0.1:0"
+"""
+
+
+def test_reads_a_file_into_the_tree(tmp_path):
+    path = tmp_path / "headgate.toml"
+    path.write_text(FULL)
+    tree = read(path)
+    assert tree.gate.max_delay == 3.0
+    assert tree.gate.timeouts.response == 2.5
+    assert tree.gate.timeouts.idle == 60.0
+    assert [section.name for section in tree.domain] == ["prefetch", "default"]
+    assert [str(rule) for rule in tree.domain[1].domain().rules] == ["10/s burst 20", "1000/h burst 1000"]
+    assert tree.domain[1].domain().mode == "shadow"
+    assert tree.advice[0].fraction == 0.5
+
+
+def test_a_byte_order_mark_is_removed():
+    assert parse("\ufeff" + FULL) == parse(FULL)
+
+
+def test_an_empty_file_is_all_defaults():
+    tree = parse("")
+    assert tree.gate.listen == "127.0.0.1:8080"
+    assert tree.gate.max_delay == 5.0
+    assert tree.gate.max_delayed == 1024
+    assert tree.domain == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "hint"),
+    [
+        ('[gate]\nlisen = "a:1"', "gate.lisen", "'listen'"),
+        ("[gate]\nmax-delay = 1", "gate.max-delay", "'max_delay'"),
+        ("[gate.timeout]\nidle = 1", "gate.timeout", "'timeouts'"),
+        ("[gate.timeouts]\nresponce = 1", "gate.timeouts.responce", "'response'"),
+        ('[[domain]]\nname = "a"\nrule = ["1/s"]', "domain[0].rule", "'rules'"),
+        ('[[advice]]\nuser_agent = "a"\nfractoin = 1', "advice[0].fractoin", "'fraction'"),
+        ("[zzzzzz]", "zzzzzz", "gate, domain, advice, master"),
+        ('origin = "http://127.0.0.1:8000"', "origin", "it belongs under [gate]"),
+        ('[gate]\nrules = ["1/s"]', "gate.rules", "it belongs under [[domain]]"),
+        ("[master]\nworkers = 2", "master.workers", "it belongs under [gate] or [proxy]"),
+    ],
+)
+def test_an_unknown_key_names_the_file_the_key_and_the_nearest(text, path, hint):
+    with pytest.raises(ConfigurationError) as caught:
+        parse(text, name="some.toml")
+    assert str(caught.value).startswith(f"some.toml: {path}: unknown key; ")
+    assert hint in str(caught.value)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    with pytest.raises(ConfigurationError, match=r"none\.toml: No such file"):
+        read(tmp_path / "none.toml")
+    with pytest.raises(ConfigurationError, match="directory"):
+        read(tmp_path)
+    latin = tmp_path / "latin.toml"
+    latin.write_bytes(b"# \xe9")
+    with pytest.raises(ConfigurationError, match="byte 2 is not UTF-8"):
+        read(latin)
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+NAME = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=20)
+SECONDS = st.floats(min_value=0.001, max_value=86_400)
+DOMAIN = st.builds(
+    DomainSection,
+    name=NAME,
+    rules=st.lists(st.sampled_from(["10/s burst 20", "1/h"]), max_size=3).map(tuple),
+    header=TEXT,
+    value=TEXT,
+    exempt=st.lists(TEXT.filter(lambda text: "/" not in text), max_size=2).map(tuple),
+    exponential_throttling=st.booleans(),
+)
+TREE = st.builds(
+    Configuration,
+    gate=st.builds(Gate, max_delay=SECONDS, origin=TEXT, timeouts=st.builds(Timeouts, idle=SECONDS)),
+    domain=st.lists(DOMAIN, max_size=3, unique_by=lambda section: section.name).map(tuple),
+    advice=st.lists(st.builds(Entry, user_agent=NAME.filter(str.strip), disallow=st.booleans()), max_size=2).map(tuple),
+    master=st.just(Bus()),
+    bundle=st.lists(
+        st.builds(
+            BundleSection,
+            file=TEXT,
+            path=TEXT,
+            lifeboat=st.booleans(),
+            hosts=st.lists(TEXT, max_size=2).map(tuple),
+            profile=st.sampled_from(["strict", "compat"]),
+        ),
+        max_size=2,
+    ).map(tuple),
+    proxy=st.builds(
+        Proxy,
+        brand=TEXT,
+        self_signed=st.booleans(),
+        alpn=st.sampled_from([("h2",), ("http/1.1", "h2")]),
+        allow_ports=st.lists(st.integers(1, 65_535), max_size=2).map(tuple),
+        resolve=st.lists(TEXT, max_size=2).map(tuple),
+        idle=SECONDS,
+    ),
+)
+
+
+@given(TREE)
+def test_written_tree_parses_to_the_same_tree(tree):
+    assert parse(show(tree)) == tree
+
+
+def test_each_key_follows_its_documentation():
+    text = show(Configuration())
+    assert '# Address that clients connect to; port 0 takes a free port.\nlisten = "127.0.0.1:8080"\n' in text
+    assert "[gate.timeouts]" in text
+
+
+def test_every_key_of_every_table_is_described():
+    for table in schema()["$defs"].values():
+        assert table["additionalProperties"] is False
+        for name, key in table["properties"].items():
+            assert key.get("description"), name
+
+
+def test_a_rule_is_a_text_with_a_pattern():
+    rule = schema()["$defs"]["DomainSection"]["properties"]["rules"]["items"]
+    for text in ("10/s burst 20", "600 per 10min", "1000/h burst 50", "1 per 500ms burst 3"):
+        assert re.search(rule["pattern"], text)
+    assert not re.search(rule["pattern"], "ten per second")
+
+
+def test_the_schema_has_the_defaults():
+    written = msgspec.json.decode(msgspec.json.encode(schema()))
+    gate = written["$defs"]["Gate"]["properties"]
+    assert gate["listen"]["default"] == Configuration().gate.listen
+    assert set(gate) == set(Configuration().gate.__struct_fields__)
