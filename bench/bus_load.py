@@ -12,7 +12,7 @@ import sys
 import time
 
 from headgate.limit import Accounting, Domain, Rule
-from headgate.limit.wire import encode_accounting
+from headgate.limit.messages import encode_accounting
 from headgate.link.batch import MAX_RECORDS, batch_topic, encode_batch, to_record
 from headgate.release import Status
 

@@ -11,7 +11,7 @@ import zmq
 
 from headgate.errors import ConfigurationError, WireError
 from headgate.limit import Accounting, DelayUntil, Domain, Gatekeeper, Master, Rule
-from headgate.limit.wire import decode_accounting, decode_control, encode_accounting, encode_control
+from headgate.limit.messages import decode_accounting, decode_control, encode_accounting, encode_control
 from headgate.link import GatekeeperLink, MasterLink, endpoints
 from headgate.origin.asgi import GatekeeperMiddleware
 from headgate.release import Status

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from headgate.errors import WireError
 from headgate.limit import Accounting, DelayUntil, Domain, Gatekeeper, Master, Rule
-from headgate.limit.wire import decode_accounting, decode_control, encode_accounting, encode_control
+from headgate.limit.messages import decode_accounting, decode_control, encode_accounting, encode_control
 from headgate.link.accounting_receiver import AccountingReceiver, MasterCounters
 from headgate.link.batch import BATCH, MAX_RECORDS, batch_topic, decode_batch, encode_batch, to_record
 from headgate.link.subscriptions import Subscriptions

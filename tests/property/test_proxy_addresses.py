@@ -8,7 +8,7 @@ from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_netw
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from headgate.http.origin import serialised_origin
+from headgate.http.url import serialised_origin
 from headgate.proxy.admission.authority import HostRules, parse_authority
 from headgate.proxy.admission.destinations import GLOBAL_UNICAST, SPECIAL, AddressRules, special_purpose
 from headgate.proxy.admission.resolver import Overrides, Resolver

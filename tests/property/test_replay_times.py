@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from headgate.cli.replay import Replay
 from headgate.cli.request_log import RequestLog
 from headgate.limit import Domain, Gatekeeper, Master, Rule
-from headgate.limit.history import ALGORITHMS
-from headgate.limit.offline import OfflineGate, Verdicts
+from headgate.limit.history import ALGORITHMS, OfflineGate, Verdicts
 from headgate.release import Status
 from tests.property.exact_limit import ExactRule, gate
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headgate.proxy.admission.replay_store import SharedReplayStore, TokenCheck, create_replay_table
 from headgate.token import Checker, ReplayTable, Valid, mint, new_key, read_keys
-from headgate.token.key_file import write_keys
+from headgate.token.keys import write_keys
 from headgate.token.replay_table import table_size
 from headgate.token.rules import script_text, speculation_rules
 

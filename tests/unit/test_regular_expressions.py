@@ -23,10 +23,9 @@ import pytest
 import headgate
 from headgate.bundle.variants import parse_variants
 from headgate.errors import HeadgateError
-from headgate.http.accept import parse_weights
 from headgate.http.fields import split_list
 from headgate.http.h1 import ChunkedBody, RequestLimits, parse_request_head, parse_response_head
-from headgate.http.media_type import extract_essence
+from headgate.http.media_type import extract_essence, parse_weights
 from headgate.limit import Rule
 from headgate.origin.request_info import forwarded_hops, x_forwarded_for_hops
 from headgate.origin.routes import plain_path

@@ -32,7 +32,7 @@ from headgate.advice.freshness import MAX_FRESHNESS, MAX_STALENESS, UNREACHABLE_
 from headgate.advice.identity import AgentIdentity
 from headgate.advice.parser import UNREACHABLE
 from headgate.errors import ConfigurationError
-from headgate.http.origin import serialised_origin
+from headgate.http.url import serialised_origin
 from headgate.release import ASAP, NEVER
 
 REPORT_TIMEOUT: Final = TIMEOUT + 1.0

@@ -16,7 +16,7 @@ from headgate.advice.parser import UNREACHABLE, AdviceEntry, AdviceResult, decod
 from headgate.advice.publisher import MEDIA_TYPE, PATH
 from headgate.http.fields import Pairs, lines_of
 from headgate.http.media_type import extract_essence
-from headgate.http.origin import is_potentially_trustworthy, serialised_origin
+from headgate.http.url import is_potentially_trustworthy, serialised_origin
 
 MAX_BODY_BYTES: Final = 512 * 1024
 """Of a body, behind its content coding. One that is longer did not arrive whole."""

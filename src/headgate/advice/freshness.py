@@ -11,10 +11,9 @@ from headgate.advice.decision import Advice
 from headgate.advice.fetching import AdviceResponse, needs_body
 from headgate.advice.parser import UNREACHABLE, AdviceEntry, AdviceResult
 from headgate.http.conditional import ENTITY_TAG
-from headgate.http.date import parse_http_date
+from headgate.http.date import parse_http_date, retry_after
 from headgate.http.fields import Pairs, lines_of
 from headgate.http.freshness import Freshness, freshness
-from headgate.http.retry_after import retry_after
 from headgate.release import ASAP
 
 MIN_FRESHNESS: Final = 600.0

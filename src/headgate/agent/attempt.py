@@ -29,9 +29,8 @@ from headgate.agent.retry_pause import TOO_MANY_REQUESTS, retry_pause
 from headgate.agent.state import CourtesyState, Holder
 from headgate.agent.wait import FetchWait, Pause, Wait
 from headgate.errors import NoContact
-from headgate.http.origin import serialised_origin
-from headgate.http.retry_after import retry_after
-from headgate.http.url import parse_url, resolve, without_fragment
+from headgate.http.date import retry_after
+from headgate.http.url import parse_url, resolve, serialised_origin, without_fragment
 from headgate.release import ASAP, Status, judge
 from headgate.throttle.fields import Headers, pairs_of
 from headgate.throttle.target import Target

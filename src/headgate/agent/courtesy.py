@@ -21,7 +21,7 @@ from headgate.agent.fetch.start import StartFetch, in_thread
 from headgate.agent.state import CourtesyState, Settings
 from headgate.agent.wait import FetchWait
 from headgate.errors import ConfigurationError, NoContact
-from headgate.http.origin import serialised_origin
+from headgate.http.url import serialised_origin
 from headgate.throttle import Explanation, Policy, Throttle
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ one (`*/*`, `text/*`, `en`, `*`) does not bring back. Members of equal weight ar
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
-from headgate.http.accept import parse_weights
+from headgate.http.media_type import parse_weights
 
 Sorter: TypeAlias = Callable[[Sequence[str]], list[str]]
 

@@ -87,7 +87,7 @@ def _web_url(url: str) -> str:
 
 def _with_scheme(text: str) -> str:
     """Return the URL that a host or a path below it stands for, or an example where there is none."""
-    from headgate.http.origin import host_of, is_localhost, serialised_origin
+    from headgate.http.url import host_of, is_localhost, serialised_origin
 
     url = f"https://{text}"
     origin = serialised_origin(url)
@@ -208,7 +208,7 @@ class _Journal:
 
     def learned(self, courtesy: "Courtesy", url: str) -> None:
         """Report the advice of a URL's origin, the first time that it is known, and what the throttle holds."""
-        from headgate.http.origin import serialised_origin
+        from headgate.http.url import serialised_origin
 
         origin = serialised_origin(url) or url
         advice = courtesy.known_advice(url)

@@ -21,7 +21,7 @@ from headgate.agent.urllib import Handler
 from headgate.errors import FetchError, NoContact
 from headgate.fetch.call_thread import CallThread
 from headgate.fetch.pace import TIMEOUT, Pace
-from headgate.http.origin import serialised_origin
+from headgate.http.url import serialised_origin
 
 if TYPE_CHECKING:
     from ssl import SSLContext

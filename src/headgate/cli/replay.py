@@ -18,8 +18,7 @@ from headgate.cli.output import Advance, decode_with_escapes, exit_with_failure,
 from headgate.cli.params import SECONDS
 from headgate.cli.request_log import RequestLog
 from headgate.limit import Domain, Rule
-from headgate.limit.history import ALGORITHMS, AlgorithmName
-from headgate.limit.offline import OfflineGate
+from headgate.limit.history import ALGORITHMS, AlgorithmName, OfflineGate
 
 _UNITS = 1_000
 """Units of time per second of a replayed log."""

@@ -16,7 +16,7 @@ from headgate.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from headgate.token import Key
-    from headgate.token.key import Algorithm
+    from headgate.token.keys import Algorithm
 
 
 _KEY_FILE: Final = "key.json"
@@ -115,7 +115,7 @@ def new_key(*, out: str, algorithm: "Algorithm", public: str | None, max_ttl: in
     headgate token new-key --algorithm ed25519 -o site.json --public proxy.json
     """
     from headgate.token import new_key as make_key
-    from headgate.token.key_file import write_keys
+    from headgate.token.keys import write_keys
 
     key = make_key(algorithm, entropy=os.urandom, max_ttl=max_ttl)
     files = [(out, write_keys([key]), _PRIVATE_MODE)]
@@ -231,7 +231,7 @@ def check(*, token: str, file: str, origin: str | None, is_json: bool) -> None:
 
 
 def _read_keys(file: str) -> "tuple[Key, ...]":
-    from headgate.token.key_file import MAX_KEY_FILE_SIZE, read_keys
+    from headgate.token.keys import MAX_KEY_FILE_SIZE, read_keys
 
     name = printable(file)
     with report_read_errors(file):

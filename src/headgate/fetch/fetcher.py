@@ -30,7 +30,7 @@ from headgate.advice.fetching import (
 from headgate.errors import FetchError
 from headgate.fetch.local_errors import is_local
 from headgate.http.fields import Pairs
-from headgate.http.origin import is_localhost
+from headgate.http.url import is_localhost
 
 PROTOCOL: Final = "http/1.1"
 """The protocol that is spoken, by its name in TLS (ALPN)."""

@@ -4,8 +4,8 @@
 All of it is pure. Functions that parse field values never raise.
 """
 
-from headgate.http.accept import negotiate, quality
+from headgate.http.date import whole_seconds
 from headgate.http.fields import is_token, parameter, sf_integer, sf_string
-from headgate.http.retry_after import whole_seconds
+from headgate.http.media_type import negotiate, quality
 
 __all__ = ["is_token", "negotiate", "parameter", "quality", "sf_integer", "sf_string", "whole_seconds"]

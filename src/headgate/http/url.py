@@ -1,4 +1,4 @@
-"""URLs in the normal form of the WHATWG's parser, by which a bundle is looked up (3.3 step 6, 3.3.1).
+"""URLs in the normal form of the WHATWG's parser, and their origins as text (html.spec.whatwg.org, "origin").
 
 can_ada is that parser. Nearly every URL in a bundle is in normal form already, and matches one regular expression.
 What it matches, the parser leaves unchanged (a property test compares them); what it does not match, such as a host in
@@ -75,3 +75,46 @@ def without_fragment(url: str) -> str:
     """Return a URL in normal form without its fragment, and in normal form again."""
     # An opaque path cannot end in spaces once nothing follows it; nowhere else does a normal form have any.
     return url.partition("#")[0].rstrip(" ")
+
+
+_origin = re.compile(r"([a-z]++)://(\[[0-9a-f:]++\]|[^:]++)(?::[0-9]++)?").fullmatch
+_loopback = re.compile(r"127\.[0-9]++\.[0-9]++\.[0-9]++|\[::1\]").fullmatch
+
+
+def serialised_origin(url: str) -> str | None:
+    """Return the origin of a URL, `https://example.com:8443`; None for an invalid URL and for an opaque origin.
+
+    The host is normalized by the WHATWG's parser: `127.1` becomes `127.0.0.1`.
+    """
+    try:
+        origin: str = can_ada.parse(url).origin
+    except (ValueError, TypeError):  # a failure of the parser; a lone surrogate
+        return None
+    return None if origin == "null" else origin
+
+
+def is_potentially_trustworthy(origin: str) -> bool:
+    """Return whether responses of an origin from `serialised_origin` are protected against changes on the way.
+
+    Those under TLS are, and those of this machine: loopback addresses, `localhost` and its subdomains.
+    """
+    match = _origin(origin)
+    if match is None:
+        return False
+    scheme, host = match.groups()
+    return scheme in {"https", "wss"} or is_localhost(host)
+
+
+def is_localhost(host: str) -> bool:
+    """Return whether a normalized host is this machine: loopback, `localhost` or a subdomain of it."""
+    if _loopback(host):
+        return True
+    name = host.removesuffix(".")
+    return name == "localhost" or name.endswith(".localhost")
+
+
+def host_of(origin: str) -> str:
+    """Return the host of an origin from `serialised_origin`: no scheme, no port, IPv6 addresses in brackets."""
+    start = origin.index("//") + 2
+    end = origin.find(":", origin.find("]", start) + 1 or start)
+    return origin[start:] if end < 0 else origin[start:end]

@@ -4,10 +4,10 @@ This package uses no socket, event loop, clock, thread, log or environment. A `G
 `Master` computes release times; the gatekeeper sends `Accounting`, and the master answers with `DelayUntil`.
 """
 
-from headgate.limit.accounting import Accounting, DelayUntil
 from headgate.limit.domain import Domain
 from headgate.limit.gatekeeper import Gatekeeper
 from headgate.limit.master import Master
+from headgate.limit.messages import Accounting, DelayUntil
 from headgate.limit.rule import Rule
 
 __all__ = ["Accounting", "DelayUntil", "Domain", "Gatekeeper", "Master", "Rule"]

@@ -7,15 +7,46 @@ Fault-Tolerance).
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from heapq import nlargest
+from heapq import heappop, heappush, nlargest
 
-from headgate.limit.accounting import Accounting, DelayUntil, Totals
 from headgate.limit.clock import TOLERANCE, SteadyClock
 from headgate.limit.domain import Domain
 from headgate.limit.master import Master
-from headgate.limit.slots import DelaySlots
+from headgate.limit.messages import Accounting, DelayUntil, Totals
 from headgate.limit.table import SHARDS, Table, Tables
 from headgate.release import ASAP, NEVER, Status, advance, judge
+
+
+class DelaySlots:
+    """Counts the slots in use by release time; all times are of one clock."""
+
+    __slots__ = ("_counts", "_releases", "taken")
+
+    def __init__(self) -> None:
+        self.taken = 0
+        """The number of delayed requests, as of the last call of `free`."""
+        self._counts: dict[float, int] = {}
+        self._releases: list[float] = []
+
+    def take(self, release: float) -> None:
+        """Take a slot until `release`."""
+        if release not in self._counts:
+            heappush(self._releases, release)
+        self._counts[release] = self._counts.get(release, 0) + 1
+        self.taken += 1
+
+    def leave(self, release: float) -> None:
+        """Free a slot that was taken until `release`; does nothing after that time."""
+        if self._counts.get(release, 0) > 0:
+            self._counts[release] -= 1
+            self.taken -= 1
+
+    def free(self, now: float) -> None:
+        """Free the slots whose release time has come."""
+        releases = self._releases
+        while releases and releases[0] <= now:
+            self.taken -= self._counts.pop(heappop(releases))
+
 
 # Bound once: an attribute of an Enum costs a fifth of a decision.
 _ACCEPTED, _DELAYED, _REJECTED = Status.ACCEPTED, Status.DELAYED, Status.REJECTED

@@ -9,10 +9,10 @@ import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 
-from headgate.limit.accounting import Accounting, DelayUntil, Totals
 from headgate.limit.clock import SteadyClock
 from headgate.limit.domain import Domain
 from headgate.limit.history import ALGORITHMS, PUBLISHED, new_history
+from headgate.limit.messages import Accounting, DelayUntil, Totals
 from headgate.limit.table import SHARDS, Table, Tables
 from headgate.release import ASAP, Status
 

@@ -1,7 +1,7 @@
 """The bus: ZeroMQ sockets between gatekeepers and masters (smockron.txt, Protocol).
 
-`GatekeeperLink` and `MasterLink` carry the values of `headgate.limit` as the frames of `headgate.limit.wire`, or many
-at once as `headgate.link.batch` has them. What they decide nothing of, the cores do.
+`GatekeeperLink` and `MasterLink` carry the messages of `headgate.limit.messages`, one at a time or many in a batch
+(`headgate.link.batch`). They decide nothing: the cores do.
 """
 
 from headgate.link.gatekeeper import GatekeeperLink

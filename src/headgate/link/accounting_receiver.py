@@ -16,7 +16,7 @@ import zmq
 
 from headgate.errors import WireError
 from headgate.limit.master import Master
-from headgate.limit.wire import MAX_CONTROL_FRAME, STATUSES, decode_accounting, domain_of, topic
+from headgate.limit.messages import MAX_CONTROL_FRAME, STATUSES, decode_accounting, domain_of, topic
 from headgate.link.batch import BATCH, STATUS_OF, decode_batch
 from headgate.link.sockets import NOBLOCK, Socket
 from headgate.release import Status

@@ -12,8 +12,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from headgate.errors import WireError
-from headgate.limit.accounting import Accounting
-from headgate.limit.wire import to_milliseconds, topic
+from headgate.limit.messages import Accounting, to_milliseconds, topic
 from headgate.release import Status
 
 BATCH = b"\0headgate.batch.1\0"

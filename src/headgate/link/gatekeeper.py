@@ -18,8 +18,7 @@ import msgspec
 import zmq
 
 from headgate.errors import WireError
-from headgate.limit.accounting import Accounting, DelayUntil
-from headgate.limit.wire import MAX_CONTROL_FRAME, decode_control, encode_accounting, topic
+from headgate.limit.messages import MAX_CONTROL_FRAME, Accounting, DelayUntil, decode_control, encode_accounting, topic
 from headgate.link.batch import MAX_LOGINFO_SIZE, MAX_RECORDS, AccountingRecord, batch_topic, encode_batch, to_record
 from headgate.link.sockets import NOBLOCK, SNDMORE, close_sockets, connect_pair, file_descriptor, open_socket
 from headgate.link.subscriptions import AccountingMode, Subscriptions

@@ -13,9 +13,8 @@ from contextlib import suppress
 
 import zmq
 
-from headgate.limit.accounting import DelayUntil
 from headgate.limit.master import Master
-from headgate.limit.wire import to_milliseconds, topic
+from headgate.limit.messages import DelayUntil, to_milliseconds, topic
 from headgate.link.accounting_receiver import AccountingReceiver, MasterCounters
 from headgate.link.batch import BATCH
 from headgate.link.sockets import NOBLOCK, SNDMORE, Socket, bind_pair, close_sockets, file_descriptor, open_socket

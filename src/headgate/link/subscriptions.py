@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from headgate.errors import ConfigurationError
-from headgate.limit.wire import topic
+from headgate.limit.messages import topic
 from headgate.link.batch import BATCH, batch_topic
 
 AccountingMode = Literal["auto", "frames", "batch"]

@@ -5,8 +5,7 @@ counts every response and returns when a URL may be asked again, by the backoff 
 why.
 """
 
-from headgate.throttle.explanation import Explanation
 from headgate.throttle.policy import Policy
-from headgate.throttle.throttle import Throttle
+from headgate.throttle.throttle import Explanation, Throttle
 
 __all__ = ["Explanation", "Policy", "Throttle"]

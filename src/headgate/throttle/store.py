@@ -11,8 +11,22 @@ from typing import Final, Protocol, TypeAlias
 import msgspec
 
 from headgate.errors import ConfigurationError
-from headgate.throttle.change import Change, Cleared, ClockSetBack, Declared, Dropped, Response, applied
-from headgate.throttle.entry import BUCKET, BUDGET, KINDS, OPT_OUT, TARGET, Entry, Key
+from headgate.throttle.entry import (
+    BUCKET,
+    BUDGET,
+    KINDS,
+    OPT_OUT,
+    TARGET,
+    Change,
+    Cleared,
+    ClockSetBack,
+    Declared,
+    Dropped,
+    Entry,
+    Key,
+    Response,
+    applied,
+)
 from headgate.throttle.policy import Policy
 from headgate.throttle.target import Target, path_matches
 

@@ -1,26 +1,77 @@
-"""The throttle: when may this URL be asked again?
+"""The throttle: when may this URL be requested again?
 
-This file knows nothing of HTTP libraries, sockets or clocks, and nothing in it waits or locks: it counts every
-response and returns release times (anti-ddos-throttling.txt, sections 4 and 5). What it knows is in a `Store`. Instants
-are seconds since 1970.
+It counts every response and returns release times (anti-ddos-throttling.txt, sections 4 and 5), and an `Explanation` of
+each. It knows neither HTTP libraries, sockets nor clocks, and never waits or locks; its entries are in a `Store`.
+Instants are seconds since 1970.
 """
 
 import math
 import random  # noqa: TID251 - only passed on, as the default of `draw`
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Literal, TypeAlias
+
+import msgspec
 
 from headgate.errors import ConfigurationError
-from headgate.http.origin import host_of, is_localhost, serialised_origin
-from headgate.http.retry_after import retry_after
-from headgate.release import ASAP
-from headgate.throttle.change import OptedOut, Outcome, Response, RetryTokens
-from headgate.throttle.entry import BUCKET, BUDGET, OPT_OUT, Entry, Key
-from headgate.throttle.explanation import Explanation, Reason
+from headgate.http.date import retry_after
+from headgate.http.url import host_of, is_localhost, serialised_origin
+from headgate.release import ASAP, NEVER
+from headgate.throttle.entry import BUCKET, BUDGET, OPT_OUT, Entry, Key, OptedOut, Outcome, Response, RetryTokens
 from headgate.throttle.fields import Headers, ThrottleFields, parse_fields
 from headgate.throttle.policy import Policy
 from headgate.throttle.store import MemoryStore, Store
 from headgate.throttle.target import MAX_BUCKET_PATH, Target, parse_target, path_matches
+
+Reason: TypeAlias = Literal["free", "backoff", "retry-after", "opted out", "localhost", "user gesture", "no target"]
+"""What decides: nothing holds the URL; its backoff or its `Retry-After` does; or whatever lets it through is named."""
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """What a throttle knows of one URL at one instant; instants are seconds since 1970."""
+
+    url: str
+    now: float
+    target: str | None = None
+    """The throttling target, or the bucket that holds it with a `*` behind its path; None for a URL that is not http or
+    https."""
+    bucket: str | None = None
+    """The path of that bucket; None outside of any."""
+    failures: int = 0
+    """The failure count of the target, or of the bucket."""
+    backoff: float = ASAP
+    """The horizon of the backoff; `ASAP` where there is none, as for a host that opted out."""
+    retry_after: float = ASAP
+    """The horizon of `Retry-After`."""
+    held: bool = False
+    """Whether a request sent now would be held."""
+    reason: Reason = "free"
+    """Why, or why not."""
+
+    @property
+    def release(self) -> float:
+        """The later of the two horizons: when the target is released, whatever lets a request through before."""
+        return max(self.backoff, self.retry_after)
+
+    def __str__(self) -> str:
+        what = self.url if self.target is None else self.target
+        return f"{what}: {'held' if self.held else 'free'}, {_BECAUSE[self.reason].format(*self._words())}"
+
+    def _words(self) -> tuple[str, str]:
+        times = "one failure" if self.failures == 1 else f"{self.failures or 'no'} failures"
+        left = "for good" if self.release == NEVER else f"for {self.release - self.now:.3f} s more"
+        return left, times
+
+
+_BECAUSE: dict[Reason, str] = {
+    "free": "nothing holds it, after {1}",
+    "backoff": "{0}: the backoff after {1}",
+    "retry-after": "{0}: its Retry-After",
+    "opted out": "its host opted out of throttling",
+    "localhost": "this machine is never held",
+    "user gesture": "a user has just asked; else held {0}",
+    "no target": "no http or https URL",
+}
+
 
 GESTURE: Final = 3.5
 """Seconds after a user gesture in which nothing is held (section 4).

@@ -6,8 +6,7 @@ This package is pure and apart from the proxy, because both the site and the pro
 writes the speculation rules that carry tokens.
 """
 
-from headgate.token.key import Key
-from headgate.token.key_file import new_key, read_keys
+from headgate.token.keys import Key, new_key, read_keys
 from headgate.token.replay_table import ReplayTable
 from headgate.token.signed_token import Checker, Reason, Valid, mint
 

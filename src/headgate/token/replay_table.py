@@ -7,7 +7,7 @@ never that the token is new. Numbers are in the machine's byte order, so a table
 
 from typing import Final, Literal
 
-from headgate.token.key import KEY_ID_SIZE
+from headgate.token.keys import KEY_ID_SIZE
 from headgate.token.signed_token import TOKEN_ID_SIZE, Valid
 
 MAX_TOKENS: Final = 200_000

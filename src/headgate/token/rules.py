@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from headgate.errors import ConfigurationError
-from headgate.http.origin import serialised_origin
-from headgate.http.url import has_credentials, parse_url
-from headgate.token.key import Key
+from headgate.http.url import has_credentials, parse_url, serialised_origin
+from headgate.token.keys import Key
 from headgate.token.signed_token import mint, target_origin
 
 _ANONYMOUS: Final = "anonymous-client-ip-when-cross-origin"

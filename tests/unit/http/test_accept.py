@@ -1,5 +1,5 @@
 from headgate.http import negotiate, quality
-from headgate.http.accept import parse_weights
+from headgate.http.media_type import parse_weights
 
 TEXT, PROBLEM = b"text/plain", b"application/problem+json"
 

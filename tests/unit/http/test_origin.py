@@ -1,4 +1,4 @@
-from headgate.http.origin import host_of, is_localhost, is_potentially_trustworthy, serialised_origin
+from headgate.http.url import host_of, is_localhost, is_potentially_trustworthy, serialised_origin
 
 ORIGINS = [
     ("https://example.com", "https://example.com"),

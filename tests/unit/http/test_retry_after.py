@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.http.retry_after import retry_after, whole_seconds
+from headgate.http.date import retry_after, whole_seconds
 from headgate.release import ASAP, NEVER
 
 NOW = 784_111_777.25

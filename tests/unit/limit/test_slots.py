@@ -1,4 +1,4 @@
-from headgate.limit.slots import DelaySlots
+from headgate.limit.gatekeeper import DelaySlots
 
 
 def test_those_who_wait_for_one_instant_leave_one_by_one():

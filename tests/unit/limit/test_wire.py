@@ -5,7 +5,7 @@ import pytest
 
 from headgate.errors import WireError
 from headgate.limit import Accounting, DelayUntil
-from headgate.limit.wire import (
+from headgate.limit.messages import (
     decode_accounting,
     decode_control,
     encode_accounting,

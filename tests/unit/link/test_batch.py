@@ -3,7 +3,7 @@ import pytest
 
 from headgate.errors import WireError
 from headgate.limit import Accounting
-from headgate.limit.wire import topic
+from headgate.limit.messages import topic
 from headgate.link.batch import (
     BATCH,
     MAX_LOGINFO_SIZE,

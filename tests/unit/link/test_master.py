@@ -8,7 +8,7 @@ import zmq
 
 from headgate.errors import LinkError
 from headgate.limit import Domain, Master, Rule
-from headgate.limit.wire import topic
+from headgate.limit.messages import topic
 from headgate.link import MasterLink
 from headgate.link.accounting_receiver import MasterCounters
 from headgate.link.batch import BATCH

@@ -2,18 +2,23 @@ import pytest
 
 from headgate.release import ASAP
 from headgate.throttle import Policy
-from headgate.throttle.change import (
+from headgate.throttle.entry import (
+    BUCKET,
+    BUDGET,
+    OPT_OUT,
+    TARGET,
     Cleared,
     ClockSetBack,
     Declared,
     Dropped,
+    Entry,
+    Key,
     OptedOut,
     Outcome,
     Response,
     RetryTokens,
     applied,
 )
-from headgate.throttle.entry import BUCKET, BUDGET, OPT_OUT, TARGET, Entry, Key
 
 ORIGIN = "http://www.example.com"
 KEY = Key(TARGET, ORIGIN, "/a")

@@ -4,8 +4,19 @@ import pytest
 
 from headgate.errors import ConfigurationError
 from headgate.throttle import Policy
-from headgate.throttle.change import ClockSetBack, OptedOut, Outcome, Response, RetryTokens
-from headgate.throttle.entry import BUCKET, BUDGET, OPT_OUT, TARGET, Entry, Key
+from headgate.throttle.entry import (
+    BUCKET,
+    BUDGET,
+    OPT_OUT,
+    TARGET,
+    ClockSetBack,
+    Entry,
+    Key,
+    OptedOut,
+    Outcome,
+    Response,
+    RetryTokens,
+)
 from headgate.throttle.store import MAX_BUCKETS, MemoryStore
 from headgate.throttle.target import Target, parse_target
 

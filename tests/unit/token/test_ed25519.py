@@ -1,8 +1,7 @@
 import pytest
 
 from headgate.errors import ConfigurationError
-from headgate.token.ed25519 import Ed25519Key
-from headgate.token.key import decode_base64url, encode_base64url
+from headgate.token.keys import Ed25519Key, decode_base64url, encode_base64url
 
 # RFC 8037, appendix A.
 D = "nWGxne_9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A"

@@ -5,7 +5,7 @@ from hashlib import sha256
 import pytest
 
 from headgate.errors import ConfigurationError
-from headgate.token.key import HmacKey, decode_base64url, encode_base64url
+from headgate.token.keys import HmacKey, decode_base64url, encode_base64url
 
 SECRET = bytes(range(32))
 

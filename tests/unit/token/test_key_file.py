@@ -6,7 +6,7 @@ import pytest
 
 from headgate.errors import ConfigurationError, MissingExtra
 from headgate.token import new_key, read_keys
-from headgate.token.key_file import write_keys
+from headgate.token.keys import write_keys
 
 # RFC 7515, appendix A.1, and RFC 8037, appendix A.
 OCT = {

@@ -5,8 +5,7 @@ import pytest
 
 from headgate.errors import ConfigurationError
 from headgate.token import Checker, Valid, mint, new_key, read_keys, signed_token
-from headgate.token.key import HmacKey, encode_base64url
-from headgate.token.key_file import write_keys
+from headgate.token.keys import HmacKey, encode_base64url, write_keys
 from headgate.token.signed_token import (
     MAX_TOKEN_LENGTH,
     TokenHeader,

@@ -31,7 +31,7 @@ from headgate.bundle.sources.selection import (
 )
 from headgate.errors import ConfigurationError, FetchError, MissingExtra, NoContact
 from headgate.fetch.pace import TIMEOUT, USER_AGENT
-from headgate.http.retry_after import retry_after
+from headgate.http.date import retry_after
 from headgate.http.url import resolve
 
 _Message: TypeAlias = MutableMapping[str, Any]

@@ -20,7 +20,7 @@ from headgate.agent.transports.httpx_library import AsyncClient, Client, Respons
 from headgate.errors import FetchError, NoContact
 from headgate.fetch.call_thread import CallThread
 from headgate.fetch.pace import TIMEOUT, USER_AGENT, Pace
-from headgate.http.retry_after import retry_after as parse_retry_after
+from headgate.http.date import retry_after as parse_retry_after
 from headgate.release import ASAP
 from headgate.throttle import Policy
 

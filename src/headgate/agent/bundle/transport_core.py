@@ -26,9 +26,9 @@ from headgate.bundle.reading.mi_decoding import DecodedResponse, OpenedBundle, d
 from headgate.bundle.reading.reader import Bundle
 from headgate.bundle.sources.selection import MessageCallback
 from headgate.errors import ConfigurationError, FetchError, NoContact, NotInBundle, ResponseError
-from headgate.http.accept import parse_weights
 from headgate.http.conditional import Outcome, Validators, evaluate
 from headgate.http.date import parse_http_date
+from headgate.http.media_type import parse_weights
 from headgate.http.url import parse_url
 
 SOURCE: Final = ("headgate-source", "bundle")

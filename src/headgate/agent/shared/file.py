@@ -16,8 +16,7 @@ from typing import Final, NamedTuple
 
 from headgate.agent.shared.database import open_database
 from headgate.release import NEVER
-from headgate.throttle.change import Change, applied
-from headgate.throttle.entry import BUCKET, BUDGET, KINDS, OPT_OUT, TARGET, Entry, Key
+from headgate.throttle.entry import BUCKET, BUDGET, KINDS, OPT_OUT, TARGET, Change, Entry, Key, applied
 from headgate.throttle.policy import Policy
 from headgate.throttle.target import path_matches
 

@@ -23,8 +23,7 @@ from headgate.agent.shared.database import describe_error, is_locked
 from headgate.agent.shared.file import News, ThrottleFile
 from headgate.agent.shared.fork_hooks import FORK_HOOKS
 from headgate.errors import ConfigurationError
-from headgate.throttle.change import Change, Response
-from headgate.throttle.entry import BUCKET, OPT_OUT, TARGET, Entry, Key
+from headgate.throttle.entry import BUCKET, OPT_OUT, TARGET, Change, Entry, Key, Response
 from headgate.throttle.policy import Policy
 from headgate.throttle.store import Counters, MemoryStore
 from headgate.throttle.target import Target

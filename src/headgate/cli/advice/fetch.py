@@ -42,7 +42,7 @@ def _fetched(origin: str, identity: "AgentIdentity", tls: Any) -> dict[str, Any]
     from headgate.advice.fetching import advice_request, interpret_fully
     from headgate.advice.freshness import fresh_for
     from headgate.fetch.fetcher import fetch_advice
-    from headgate.http.origin import serialised_origin
+    from headgate.http.url import serialised_origin
 
     found: dict[str, Any] = {"origin": serialised_origin(origin), "url": None, "result": None, "fresh_for": None}
     request = advice_request(origin, identity)

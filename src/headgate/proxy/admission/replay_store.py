@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from headgate.errors import ConfigurationError, MissingExtra
 from headgate.proxy.admission.shared_memory import LockTimeout, create_shared_memory, locked
 from headgate.token import Checker, Key, Reason, ReplayTable, Valid
-from headgate.token.key import encode_base64url
+from headgate.token.keys import encode_base64url
 from headgate.token.replay_table import MAX_TOKENS, table_size
 from headgate.token.signed_token import MAX_CLOCK_DIFFERENCE
 

@@ -30,7 +30,7 @@ from headgate.proxy.net.sockets import is_local_address, server_context
 from headgate.proxy.pages import GEOFEED_MEDIA_TYPE, MAX_GEOFEED_SIZE, Page, check_geofeed
 from headgate.proxy.services import ConnectionFactory
 from headgate.token import Checker, Key, read_keys
-from headgate.token.key_file import MAX_KEY_FILE_SIZE
+from headgate.token.keys import MAX_KEY_FILE_SIZE
 
 if TYPE_CHECKING:
     from cryptography.x509 import GeneralName

@@ -9,8 +9,20 @@ from headgate.agent.shared.file import News, ThrottleFile
 from headgate.errors import ConfigurationError
 from headgate.release import NEVER
 from headgate.throttle import Policy
-from headgate.throttle.change import Cleared, Declared, OptedOut, Outcome, Response, RetryTokens
-from headgate.throttle.entry import BUCKET, BUDGET, OPT_OUT, TARGET, Entry, Key
+from headgate.throttle.entry import (
+    BUCKET,
+    BUDGET,
+    OPT_OUT,
+    TARGET,
+    Cleared,
+    Declared,
+    Entry,
+    Key,
+    OptedOut,
+    Outcome,
+    Response,
+    RetryTokens,
+)
 
 ORIGIN = "http://www.example.com"
 NOW = 1_000.0

@@ -15,8 +15,7 @@ from headgate.agent.shared import store as module
 from headgate.agent.shared.store import SqliteStore
 from headgate.errors import ConfigurationError
 from headgate.throttle import Policy
-from headgate.throttle.change import OptedOut, Outcome, Response
-from headgate.throttle.entry import OPT_OUT, Key
+from headgate.throttle.entry import OPT_OUT, Key, OptedOut, Outcome, Response
 from headgate.throttle.target import Target
 
 ORIGIN = "http://www.example.com"
@@ -466,7 +465,7 @@ FORKING = """
 import os, sys
 from headgate.agent.shared import file, store
 from headgate.throttle import Policy
-from headgate.throttle.change import Outcome, Response
+from headgate.throttle.entry import Outcome, Response
 from headgate.throttle.target import Target
 
 A = Target("http://www.example.com", "/a")

@@ -6,7 +6,7 @@ from ipaddress import ip_address
 import pytest
 
 from headgate.errors import ConfigurationError
-from headgate.http.origin import serialised_origin
+from headgate.http.url import serialised_origin
 from headgate.proxy.admission.authority import Authority, HostRules, parse_authority, parse_host
 
 

@@ -17,7 +17,7 @@ from headgate.proxy.admission import shared_memory as memory
 from headgate.proxy.admission.authority import parse_authority
 from headgate.proxy.admission.replay_store import RedisReplayStore, SharedReplayStore, TokenCheck, create_replay_table
 from headgate.token import Valid, mint
-from headgate.token.key import HmacKey
+from headgate.token.keys import HmacKey
 from tests import servers
 
 NOW = 1_700_000_000.0

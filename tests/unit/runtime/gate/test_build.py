@@ -4,8 +4,8 @@ import pytest
 
 from headgate.config import parse
 from headgate.errors import ConfigurationError
-from headgate.limit.accounting import DelayUntil
 from headgate.limit.gatekeeper import MAX_HOLD
+from headgate.limit.messages import DelayUntil
 from headgate.origin import RequestInfo
 from headgate.release import Status
 from headgate.runtime.gate.build import (

@@ -27,7 +27,7 @@ from headgate.runtime.prefetch_proxy.build import (
     self_signed,
 )
 from headgate.token import new_key
-from headgate.token.key_file import write_keys
+from headgate.token.keys import write_keys
 
 
 @pytest.fixture
