@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from headgate.bundle import open_bundle
-from headgate.bundle.reading.lookup import locate
+from headgate.bundle.reader import locate
 from headgate.bundle.signing import sign_bundle
 
 NOW = datetime(2026, 1, 10, tzinfo=UTC).timestamp()

@@ -9,8 +9,8 @@ from headgate.agent.bundle import BundleTransport
 from headgate.bundle import BundleError, BundleWriter, FormatError, VersionError, open_bundle, parse_metadata
 from headgate.bundle.format.cbor import CborError, Items, head, read_head
 from headgate.bundle.model import Location, VariantSet
-from headgate.bundle.reading.stream import HeadEvent, MetadataEvent, PayloadEvent, StreamReader
-from headgate.bundle.writing.untrusted import SniffingRules
+from headgate.bundle.stream import HeadEvent, MetadataEvent, PayloadEvent, StreamReader
+from headgate.bundle.url_rules import SniffingRules
 from headgate.errors import ConfigurationError, HeadgateError, ResponseError
 from headgate.origin.bundle import BundleApp
 from tests.malformed.parts import (

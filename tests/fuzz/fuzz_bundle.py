@@ -12,7 +12,7 @@ from pathlib import Path
 import atheris
 
 with atheris.instrument_imports(include=["headgate"]):
-    import headgate.bundle.reading.stream  # noqa: F401 - imports the reader too, so that both are instrumented
+    import headgate.bundle.stream  # noqa: F401 - imports the reader too, so that both are instrumented
 
 from tests.malformed import CASES
 from tests.malformed.agreement import check_agreement

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from headgate.bundle import Bundle, open_bundle, parse_metadata
 from headgate.bundle.model import Metadata, Profile
-from headgate.bundle.reading.stream import EndEvent, ErrorEvent, HeadEvent, MetadataEvent, PayloadEvent, read_stream
+from headgate.bundle.stream import EndEvent, ErrorEvent, HeadEvent, MetadataEvent, PayloadEvent, read_stream
 from headgate.errors import BundleError, ResponseError
 
 Keys = tuple[str, str | None]

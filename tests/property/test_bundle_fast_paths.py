@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.bundle.format import header_decoder, index
+from headgate.bundle.format import headers, sections
 from headgate.bundle.format.cbor import CborError, encode
-from headgate.bundle.format.section_url import SectionError
+from headgate.bundle.format.sections import SectionError
 from headgate.bundle.model import Section
 from tests.malformed.parts import array, entry, text, uint
 
@@ -50,10 +50,10 @@ def changed(draw, sources):
 
 @given(changed(MAPS))
 def test_short_header_maps(source):
-    short = header_decoder._decode_short_map(source)
+    short = headers._decode_short_map(source)
     if short is not None:
-        headers, pseudos = header_decoder._decode_any_map(source)
-        assert (list(headers.items()), pseudos) == (list(short[0].items()), short[1])
+        fields, pseudos = headers._decode_any_map(source)
+        assert (list(fields.items()), pseudos) == (list(short[0].items()), short[1])
 
 
 URLS = st.one_of(
@@ -63,8 +63,8 @@ URLS = st.one_of(
                      "https://other.example.com/some/path/1", "https://a@test.example.com/aaaaa",
                      "https://test.example.com:443/some/path/1", "urn:uuid:429fcc4e-0696-4bad-b099-ee9175f023ae", ""]),
 )  # fmt: skip
-RULES = index.IndexRules(Section("responses", 100, 70_000), has_variants=True, base_url=None)
-B2 = index.IndexRules(Section("responses", 100, 70_000), has_variants=False, base_url=None)
+RULES = sections.IndexRules(Section("responses", 100, 70_000), has_variants=True, base_url=None)
+B2 = sections.IndexRules(Section("responses", 100, 70_000), has_variants=False, base_url=None)
 
 
 @given(
@@ -85,12 +85,12 @@ def test_common_index_entries(entries, rules, more):
 
 
 def outcome(source, rules, *, fast):
-    fast_path = index._read_common_entries
+    fast_path = sections._read_common_entries
     if not fast:
-        index._read_common_entries = lambda *_: False
+        sections._read_common_entries = lambda *_: False
     try:
-        return index.read_index(source, rules)
+        return sections.read_index(source, rules)
     except (CborError, SectionError) as error:
         return error.reason, error.step, error.offset
     finally:
-        index._read_common_entries = fast_path
+        sections._read_common_entries = fast_path

@@ -7,8 +7,8 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from headgate.bundle.model import Location, VariantSet
-from headgate.bundle.negotiation import MECHANISMS
 from headgate.bundle.variants import (
+    MECHANISMS,
     Axis,
     count_keys,
     measure_keys,

@@ -10,7 +10,7 @@ from headgate.bundle.api import open_bundle, parse_metadata
 from headgate.bundle.conversion import convert, rebase
 from headgate.bundle.files.writer import BundleWriter
 from headgate.bundle.format.cbor import encode
-from headgate.bundle.writing.untrusted import SniffingRules
+from headgate.bundle.url_rules import SniffingRules
 from headgate.errors import ConfigurationError, FormatError, HeadgateError
 from headgate.http.url import parse_url
 from tests.cbor_values import decode

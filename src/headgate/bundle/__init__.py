@@ -7,9 +7,9 @@
 - `headgate.bundle.lint`: what is wrong or unwise in a bundle
 - `headgate.bundle.signing`: sign and verify
 
-Below these, `model`, `variants` and `negotiation` are the value types and the choice among several responses, `format`,
-`reading` and `writing` turn bytes into values and back by the document's steps, and `files` opens files. All but the
-last are pure.
+Below these, `model` has the value types, `variants` chooses among several responses for a URL, and `format` turns bytes
+into values and back by the document's steps. `reader` and `stream` read whole bundles, `layout` and `url_rules` make
+the parts of new ones. `files` opens files; the others are pure.
 """
 
 import importlib
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
         StoredExchange,
         VariantSet,
     )
-    from headgate.bundle.reading.reader import Bundle
-    from headgate.bundle.reading.stream import (
+    from headgate.bundle.reader import Bundle
+    from headgate.bundle.stream import (
         EndEvent,
         ErrorEvent,
         HeadEvent,
@@ -83,8 +83,8 @@ _NAMES = {
     "conversion": "convert rebase",
     "files.writer": "BundleWriter",
     "model": "Exchange Headers Location Metadata Response ResponseHead Section StoredExchange VariantSet",
-    "reading.reader": "Bundle",
-    "reading.stream": "EndEvent ErrorEvent HeadEvent MetadataEvent PayloadEvent StreamEvent StreamReader aread_stream "
+    "reader": "Bundle",
+    "stream": "EndEvent ErrorEvent HeadEvent MetadataEvent PayloadEvent StreamEvent StreamReader aread_stream "
     "read_stream",
 }
 _MODULES = {name: f"headgate.bundle.{module}" for module, names in _NAMES.items() for name in names.split()}

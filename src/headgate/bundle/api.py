@@ -8,7 +8,7 @@ from headgate.bundle.files.writer import BundleWriter
 from headgate.bundle.format.incremental import drive, reads_from
 from headgate.bundle.format.metadata import metadata_parser
 from headgate.bundle.model import Exchange, Metadata, Profile, Version
-from headgate.bundle.reading.reader import Bundle
+from headgate.bundle.reader import Bundle
 
 
 def open_bundle(

@@ -14,16 +14,14 @@ from msgspec import Struct
 from headgate.bundle.files.atomic_file import Progress, Target, check_target
 from headgate.bundle.files.payloads import COPY_SIZE, SizedChunks
 from headgate.bundle.files.writer import Responses
-from headgate.bundle.format.constants import known_sections
-from headgate.bundle.format.header_encoder import encode_stored_headers, join_header_map
+from headgate.bundle.format.headers import encode_stored_headers, join_header_map
+from headgate.bundle.format.metadata import known_sections
 from headgate.bundle.format.sections import read_critical
+from headgate.bundle.layout import BundleSpec, VariantEntry, build_sections
 from headgate.bundle.model import Location, Metadata, Section, Version
-from headgate.bundle.reading.overlap import reject_overlapping_responses
-from headgate.bundle.reading.reader import Bundle
+from headgate.bundle.reader import Bundle, reject_overlapping_responses
+from headgate.bundle.url_rules import UrlRules
 from headgate.bundle.variants import parse_variants, variant_keys
-from headgate.bundle.writing.layout import BundleSpec, VariantEntry
-from headgate.bundle.writing.sections import build_sections
-from headgate.bundle.writing.url_rules import UrlRules
 from headgate.errors import ConfigurationError, HeadgateError
 from headgate.http.url import parse_url, resolve, without_fragment
 

@@ -59,7 +59,7 @@ def _parse_rule(text: str) -> str:
 
 def _parse_field(text: str) -> tuple[str, str]:
     """Parse 'Name: value' to the name in lower case and the value."""
-    from headgate.bundle.format.header_decoder import is_field_name, is_field_value
+    from headgate.bundle.format.headers import is_field_name, is_field_value
 
     name, colon, content = text.partition(":")
     name, content = name.strip(" \t").lower(), content.strip(" \t")

@@ -1,4 +1,4 @@
-"""Bundles in another version of the format and for another origin; what they hold is what it was."""
+"""headgate.bundle.conversion: a bundle in another version of the format, or for another origin."""
 
 import io
 import os

@@ -14,14 +14,12 @@ from headgate.agent.bundle.fetcher import Download, Reply
 from headgate.agent.bundle.range_protocol import LengthChecked, RangeRequest, Resource
 from headgate.agent.bundle.session import NEXT_CHUNK, Body, Send, Work
 from headgate.bundle.api import open_bundle
-from headgate.bundle.format.constants import TRAILER_SIZE
 from headgate.bundle.format.incremental import Bytes, Parser, ReadRequest, drive
 from headgate.bundle.format.integrity_block import IntegrityBlock, integrity_block_parser
-from headgate.bundle.format.metadata import metadata_parser
-from headgate.bundle.format.preamble import trailer_parser
+from headgate.bundle.format.metadata import TRAILER_SIZE, metadata_parser, trailer_parser
 from headgate.bundle.format.response import FIRST_READ_SIZE, decode_response_head
 from headgate.bundle.model import Location, Metadata, Profile, Response, ResponseHead
-from headgate.bundle.reading.reader import Bundle
+from headgate.bundle.reader import Bundle
 from headgate.errors import BundleError, FetchError, ResponseError
 
 _Result = TypeVar("_Result")

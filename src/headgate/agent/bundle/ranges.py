@@ -17,8 +17,8 @@ from headgate.agent.bundle.session import AsyncSession, Session
 from headgate.agent.transports.httpx_library import AsyncClient, Client
 from headgate.bundle.format.integrity_block import IntegrityBlock
 from headgate.bundle.model import NOSNIFF, Headers, Location, Metadata, Profile, Response, ResponseHead
-from headgate.bundle.reading.lookup import locate, select_location
-from headgate.bundle.reading.stream import MAX_METADATA_SIZE
+from headgate.bundle.reader import locate, select_location
+from headgate.bundle.stream import MAX_METADATA_SIZE
 from headgate.fetch.pace import TIMEOUT
 
 _Chunks = TypeVar("_Chunks")

@@ -27,7 +27,7 @@ from headgate.agent.bundle.transport_core import (
 from headgate.agent.transports.httpx_library import library_of
 from headgate.bundle.files.byte_source import Source
 from headgate.bundle.model import Profile
-from headgate.bundle.reading.reader import Bundle
+from headgate.bundle.reader import Bundle
 from headgate.bundle.sources.selection import MessageCallback, ignore_message
 from headgate.errors import ConfigurationError
 from headgate.fetch.pace import TIMEOUT, USER_AGENT

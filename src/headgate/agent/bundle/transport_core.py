@@ -20,10 +20,9 @@ from headgate.agent.bundle.session import NEXT_CHUNK, Send, Work
 from headgate.agent.transports.httpx_library import Request, byte_stream, library_of
 from headgate.bundle.api import open_bundle
 from headgate.bundle.files.byte_source import Source
+from headgate.bundle.format.merkle_integrity import DecodedResponse, OpenedBundle, decode_response, has_mi_coding
 from headgate.bundle.model import NOSNIFF, Headers, Location, Metadata, Profile, Response
-from headgate.bundle.reading.lookup import select_location
-from headgate.bundle.reading.mi_decoding import DecodedResponse, OpenedBundle, decode_response, has_mi_coding
-from headgate.bundle.reading.reader import Bundle
+from headgate.bundle.reader import Bundle, select_location
 from headgate.bundle.sources.selection import MessageCallback
 from headgate.errors import ConfigurationError, FetchError, NoContact, NotInBundle, ResponseError
 from headgate.http.conditional import Outcome, Validators, evaluate

@@ -13,7 +13,7 @@ from typing import Self
 from headgate.bundle.files.atomic_file import Progress, Target, check_target, open_output
 from headgate.bundle.files.payloads import PreparedPayload, Spool, payload_chunks, prepare_payload
 from headgate.bundle.format.cbor import BYTES, data, head
-from headgate.bundle.format.header_encoder import (
+from headgate.bundle.format.headers import (
     CONTENT_TYPE,
     Encoded,
     HeaderEncoder,
@@ -21,12 +21,18 @@ from headgate.bundle.format.header_encoder import (
     join_header_map,
     stored_headers,
 )
+from headgate.bundle.format.metadata import VERSION_BYTES, known_sections
+from headgate.bundle.layout import (
+    BundleSpec,
+    IndexBuilder,
+    VariantEntry,
+    VariantKeys,
+    build_sections,
+    lay_out,
+    parse_axes,
+)
 from headgate.bundle.model import Exchange, Payload, Version
-from headgate.bundle.writing.index_builder import IndexBuilder, VariantKeys, parse_axes
-from headgate.bundle.writing.layout import VERSIONS, BundleSpec, VariantEntry, lay_out
-from headgate.bundle.writing.sections import KNOWN, build_sections
-from headgate.bundle.writing.untrusted import SniffingRules
-from headgate.bundle.writing.url_rules import UrlRules
+from headgate.bundle.url_rules import SniffingRules, UrlRules
 from headgate.errors import ConfigurationError
 
 
@@ -196,7 +202,7 @@ class BundleWriter:
                 "empty responses without a Content-Type, which strict readers refuse (3.4 step 9): "
                 f"{len(self._untyped)}, the first is {self._untyped[0]}"
             )
-        unknown = [name for name in self._critical if name not in KNOWN]
+        unknown = [name for name in self._critical if name not in known_sections(self._spec.version)]
         if unknown:
             found.append(f"only readers that know {', '.join(unknown)} accept the bundle: critical (3.3.4)")
         return found
@@ -268,8 +274,8 @@ class BundleWriter:
 
 
 def _check_form(version: Version, primary_url: str | None, manifest_url: str | None, *, relative_urls: bool) -> None:
-    if version not in VERSIONS:
-        raise ConfigurationError(f"unknown version {version!r}; expected one of {', '.join(VERSIONS)}")
+    if version not in VERSION_BYTES:
+        raise ConfigurationError(f"unknown version {version!r}; expected one of {', '.join(VERSION_BYTES)}")
     if primary_url is None and version != "b2":
         raise ConfigurationError(f"a {version} bundle needs a primary URL; set primary_url, or write b2")
     if manifest_url is None and version != "b2":

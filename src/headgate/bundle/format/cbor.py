@@ -26,6 +26,8 @@ _WIDTHS = {24: 1, 25: 2, 26: 4, 27: 8}
 """Bytes of argument that follow the first byte, by its low five bits."""
 _SHORTEST = {1: 24, 2: 1 << 8, 4: 1 << 16, 8: 1 << 32}
 """The minimum argument for each width."""
+LONGEST_HEAD: Final = 9
+"""Bytes of the longest head of a CBOR item."""
 MAX_NESTING: Final = 1 << 17
 """Levels of an item that is read over: each takes about 100 bytes of memory for one byte of input."""
 _FLOATS = {25: ">e", 26: ">f", 27: ">d"}

@@ -2,9 +2,8 @@
 
 from typing import Final
 
-from headgate.bundle.format.cbor import BYTES, CborError, head_size, read_head
-from headgate.bundle.format.constants import LONGEST_HEAD, MAX_HEADERS_SIZE
-from headgate.bundle.format.header_decoder import FieldError, decode_headers
+from headgate.bundle.format.cbor import BYTES, LONGEST_HEAD, CborError, head_size, read_head
+from headgate.bundle.format.headers import MAX_HEADERS_SIZE, FieldError, decode_headers
 from headgate.bundle.format.incremental import Parser, ReadRequest
 from headgate.bundle.model import Location, Profile, ResponseHead
 from headgate.errors import ResponseError

@@ -1,10 +1,113 @@
-"""The small sections: manifest, primary, critical and signatures (3.3.2 to 3.3.4; `primary` is b2's)."""
+"""The contents of each section: index, manifest, critical, signatures, and b2's primary (3.3.1 to 3.3.4).
 
+`read_index` follows the document's steps, entry by entry. The entries that nearly every index consists of, a URL in
+normal form with one location, are read all at once by `_read_common_entries`, which takes nothing else. A property test
+holds that both return the same.
+"""
+
+import re
+from array import array
 from collections.abc import Collection
+from operator import add
+from typing import Final
 
-from headgate.bundle.format.cbor import BYTES, CborError, Items
-from headgate.bundle.format.section_url import SectionError, any_url, section_url
-from headgate.bundle.model import VouchedSubset
+from msgspec import Struct
+
+from headgate.bundle.format.cbor import ARRAY, BYTES, MAP, CborError, Items
+from headgate.bundle.model import Location, Section, VariantSet, VouchedSubset
+from headgate.bundle.variants import MAX_KEY_TEXT, MAX_KEYS, MAX_TOTAL_KEYS, count_keys, measure_keys, parse_variants
+from headgate.errors import ConfigurationError
+from headgate.http.url import has_credentials, has_fragment, is_normal, parse_url, resolve
+
+Index = dict[str, Location | VariantSet]
+
+KEEP_RELATIVE: Final = ""
+"""The base URL where none is known: relative URLs are kept as they are."""
+_ANY_BASE: Final = "https://somewhere.invalid/"
+_UINT: Final = rb"([\x00-\x17]|\x18[\x18-\xff]|\x19(?!\x00)..|\x1a(?!\x00\x00)....|\x1b(?!\x00{4}).{8})"
+_SINGLE_LOCATION: Final = {
+    True: re.compile(rb"\x83\x40" + _UINT + _UINT, re.DOTALL),
+    False: re.compile(rb"\x82" + _UINT + _UINT, re.DOTALL),
+}
+"""One location in its only encoding, after an empty Variants value or, in b2, alone."""
+_ARGUMENT_BITS: Final = (0, 0xFF, 0xFF, 0xFFFF, 0, 0xFFFF_FFFF, 0, 0, 0, 0xFFFF_FFFF_FFFF_FFFF)
+"""From the size of an integer's item to the bits that are its argument."""
+_MIN_COMMON_URL: Final = 24
+_COMMON_TEXT: Final = 0x78
+"""The head of a text of 24 to 255 bytes, before the byte with its length; heads of shorter texts are lower."""
+
+
+class SectionError(Exception):
+    """An error in a section: the reason, the step, and the byte of the section."""
+
+    def __init__(self, reason: str, step: str, offset: int) -> None:
+        super().__init__(reason, step, offset)
+        self.reason = reason
+        self.step = step
+        self.offset = offset
+
+
+class IndexRules(Struct, frozen=True):
+    """What reading an index takes besides its bytes."""
+
+    responses: Section
+    has_variants: bool
+    """b1 and draft-01: an entry begins with a Variants value. In b2 it is a location alone."""
+    base_url: str | None
+    """What relative URLs are resolved against (b2): None allows none, `KEEP_RELATIVE` leaves them as they are."""
+
+
+def check_base_url(base_url: str | None) -> None:
+    """Raise `ConfigurationError` for a base URL that relative URLs cannot be resolved against; None is valid."""
+    if base_url is not None and resolve("a", base_url) is None:
+        raise ConfigurationError(f"base_url {base_url[:200]!r} is not an absolute URL such as https://example.com/")
+
+
+def read_index(source: bytes, rules: IndexRules) -> Index:
+    """Parse the index section; raises `CborError` and `SectionError`, with offsets from the section's first byte."""
+    items = Items(source)
+    requests: Index = {}
+    key = b""
+    tried_common = False
+    variant_keys = 0
+    for left in range(items.head(MAP), 0, -1):
+        start = items.position
+        # Keys are sorted by length, so the entries from the first key of 24 bytes on are nearly all of them.
+        if not tried_common and source[start : start + 1] == b"\x78":
+            tried_common = True
+            if _read_common_entries(items, rules, requests, left):
+                break
+        key = items.key(items.text, key)[1]
+        items.position = start
+        variant_keys += read_entry(items, rules, requests)
+        if variant_keys > MAX_TOTAL_KEYS:
+            # A limit of ours, like those for one URL.
+            raise SectionError(f"more than {MAX_TOTAL_KEYS} variant keys in all", "3.3.1 step 4.4.2", start)
+    items.end()
+    return requests
+
+
+def read_entry(items: Items, rules: IndexRules, requests: Index) -> int:
+    """Read one entry by the document's steps, and return the number of its variant keys.
+
+    Raises `SectionError` only once the whole entry has been taken.
+    """
+    start = items.position
+    text = items.text()
+    variants, locations = _read_value(items, rules)
+    # 3.3.1 step 4.1 and 4.2: parsed with no base URL; neither fragment nor credentials.
+    url = section_url(text, rules.base_url, "3.3.1 step 4.2", start)
+    if url in requests:
+        # The document asserts that this cannot be; two keys that are one URL once parsed make it so.
+        raise SectionError(f"the URL {url[:200]} appears twice", "3.3.1 step 4.3.2", start)
+    if not variants:
+        # 3.3.1 step 4.3.1: without a Variants value there is one location and no more.
+        if len(locations) != 1:
+            raise SectionError(f"{len(locations)} locations without a Variants value", "3.3.1 step 4.3.1", start)
+        requests[url] = _in_stream(locations[0], rules, start)
+        return 0
+    requests[url] = _variant_set(variants, locations, rules, start)
+    return len(locations)
 
 
 def read_manifest(source: bytes, base_url: str | None) -> str:
@@ -39,6 +142,31 @@ def read_signatures(source: bytes) -> tuple[tuple[bytes, ...], tuple[VouchedSubs
     vouched_subsets = tuple(_vouched_subset(items) for _ in range(items.array()))
     items.end()
     return authorities, vouched_subsets
+
+
+def section_url(text: str, base_url: str | None, step: str, offset: int) -> str:
+    """Parse a URL that has neither fragment nor credentials; `base_url` is as `any_url` has it."""
+    url = any_url(text, base_url, step, offset)
+    absolute = url if base_url is None else resolve(url, _ANY_BASE) or url
+    if has_fragment(absolute):
+        raise SectionError(f"the URL {text[:200]!r} has a fragment", step, offset)
+    if has_credentials(absolute):
+        raise SectionError(f"the URL {text[:200]!r} has credentials", step, offset)
+    return url
+
+
+def any_url(text: str, base_url: str | None, step: str, offset: int) -> str:
+    """Parse a URL, resolved against `base_url`: None allows no relative URL, `KEEP_RELATIVE` keeps it."""
+    if base_url:
+        url = resolve(text, base_url)
+    else:
+        url = parse_url(text)
+        if url is None and base_url == KEEP_RELATIVE and resolve(text, _ANY_BASE) is not None:
+            url = text
+    if url is None:
+        fault = "is not an absolute URL" if base_url is None else "is not a URL"
+        raise SectionError(f"the URL {text[:200]!r} {fault}", step, offset)
+    return url
 
 
 def _lone_text(source: bytes) -> str:
@@ -78,3 +206,84 @@ def _vouched_subset(items: Items) -> VouchedSubset:
     if authority < 0 or sig is None or signed is None:
         raise CborError("a vouched subset lacks one of authority, sig and signed", "3.5.1 step 5", start)
     return VouchedSubset(authority, sig, signed)
+
+
+def _read_common_entries(items: Items, rules: IndexRules, requests: Index, count: int) -> bool:
+    """Read the last `count` entries at once and return True; return False, having read none, if one is not common.
+
+    Common is a URL in normal form of 24 to 255 bytes, in order, with one location.
+    """
+    pieces = _SINGLE_LOCATION[rules.has_variants].split(items.source[items.position :])
+    keys, offsets, lengths, end = pieces[:-1:3], pieces[1::3], pieces[2::3], pieces[-1]
+    if end or len(keys) != count:
+        return False
+    try:
+        urls = [key[2:].decode("ascii") for key in keys]
+    except UnicodeDecodeError:
+        return False
+    # A key of less than two bytes gives an empty URL, which is too short.
+    url_lengths = list(map(len, urls))
+    if min(url_lengths) < _MIN_COMMON_URL or [key[1] for key in keys] != url_lengths:
+        return False
+    if keys[-1][0] != _COMMON_TEXT or sorted(keys) != keys or not all(map(is_normal, urls)):
+        return False
+    from_bytes = int.from_bytes
+    starts = [from_bytes(item) & _ARGUMENT_BITS[len(item)] for item in offsets]
+    sizes = [from_bytes(item) & _ARGUMENT_BITS[len(item)] for item in lengths]
+    if max(map(add, starts, sizes)) > rules.responses.length:
+        return False
+    first = rules.responses.offset
+    found = {url: Location(first + start, size) for url, start, size in zip(urls, starts, sizes, strict=True)}
+    if len(found) != count or not found.keys().isdisjoint(requests):
+        return False
+    requests.update(found)
+    items.position = len(items.source)
+    return True
+
+
+def _read_value(items: Items, rules: IndexRules) -> tuple[bytes, list[tuple[int, int]]]:
+    """Take what the CDDL's `index` has for a value: Variants value and pairs of integers; in b2 one pair alone."""
+    start = items.position
+    count = items.head(ARRAY)
+    variants = b""
+    if rules.has_variants:
+        if count < 3 or not count % 2:
+            mixed = ", the form of b2" if count == 2 else ""
+            fault = f"an index entry has {count} items{mixed}; expected a Variants value and pairs"
+            raise CborError(fault, "3.5.1 step 5", start)
+        variants = items.data()
+    elif count != 2:
+        mixed = ", the form of b1" if count > 2 and items.peek() == BYTES else ""
+        raise CborError(f"an index entry has {count} items{mixed}; expected 2", "3.5.1 step 5", start)
+    return variants, [(items.uint(), items.uint()) for _ in range(count // 2)]
+
+
+def _variant_set(value: bytes, locations: list[tuple[int, int]], rules: IndexRules, start: int) -> VariantSet:
+    text = value.decode("latin-1")
+    axes = parse_variants(text)
+    if axes is None:
+        raise SectionError(f"{text[:200]!r} is not a valid Variants value", "3.3.1 step 4.4.1", start)
+    count = count_keys(axes)
+    if count > MAX_KEYS:
+        # A limit of ours: the document sets none, and a few hundred bytes can claim any number.
+        raise SectionError(f"{count} variant keys; the limit is {MAX_KEYS}", "3.3.1 step 4.4.2", start)
+    if len(locations) != count:
+        raise SectionError(f"{len(locations)} locations for {count} variant keys", "3.3.1 step 4.4.3", start)
+    size = measure_keys(axes)
+    if size > MAX_KEY_TEXT:
+        # A limit of ours: each key repeats its values, so a hundred kilobytes can claim a gigabyte of keys.
+        raise SectionError(f"variant keys of {size} characters; the limit is {MAX_KEY_TEXT}", "3.3.1 step 4.4.2", start)
+    places = array("Q")
+    for location in locations:
+        found = _in_stream(location, rules, start)
+        places.extend((found.offset, found.length))
+    return VariantSet(text, places)
+
+
+def _in_stream(location: tuple[int, int], rules: IndexRules, start: int) -> Location:
+    """MakeRelativeToStream (3.3.1 step 3)."""
+    offset, length = location
+    if offset + length > rules.responses.length:
+        fault = f"a response at {offset} of {length} bytes ends beyond its section of {rules.responses.length} bytes"
+        raise SectionError(fault, "3.3.1 step 3.1", start)
+    return Location(rules.responses.offset + offset, length)

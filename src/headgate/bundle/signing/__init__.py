@@ -13,9 +13,9 @@ from headgate.bundle.files.atomic_file import Progress, Target, check_target, op
 from headgate.bundle.files.payloads import SizedChunks
 from headgate.bundle.files.writer import Responses
 from headgate.bundle.format.integrity_block import IntegrityBlock
-from headgate.bundle.reading.reader import Bundle
+from headgate.bundle.layout import BundleSpec
+from headgate.bundle.reader import Bundle
 from headgate.bundle.signing.report import Kind, Reason, Signature, Verification
-from headgate.bundle.writing.layout import BundleSpec
 from headgate.errors import ConfigurationError, HeadgateError, MissingExtra
 
 if TYPE_CHECKING:
@@ -59,8 +59,8 @@ def verify_bundle(
     if block is None and not bundle.metadata.vouched_subsets:
         return Verification(valid=False, web_bundle_id=None, signatures=())
     _need_cryptography("verifying a bundle")
-    from headgate.bundle.signing.certificates import read_certificate_chain
     from headgate.bundle.signing.integrity import verify_block
+    from headgate.bundle.signing.keys import read_certificate_chain
     from headgate.bundle.signing.subset_verifier import verify_subsets
 
     roots = () if trust is None else read_certificate_chain(trust)
@@ -102,8 +102,7 @@ def sign_bundle(
     """
     _need_cryptography("signing a bundle")
     check_target(target)
-    from headgate.bundle.signing.certificates import read_certificate_chain
-    from headgate.bundle.signing.keys import read_private_key
+    from headgate.bundle.signing.keys import read_certificate_chain, read_private_key
     from headgate.bundle.signing.subset_signer import SigningRequest, sign_subset
 
     private_key = read_private_key(key, passphrase=passphrase)

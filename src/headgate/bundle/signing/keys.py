@@ -1,9 +1,13 @@
-"""Keys: read from PEM, and sign and verify with each kind."""
+"""Keys and certificates: read them from PEM or `application/cert-chain+cbor`, sign, verify, and list named hosts."""
 
 import base64
-from collections.abc import Callable
+import ipaddress
+import warnings
+from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
+from urllib.parse import urlsplit
 
+from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ec import (
     ECDSA,
@@ -14,10 +18,15 @@ from cryptography.hazmat.primitives.asymmetric.ec import (
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+from cryptography.utils import CryptographyDeprecationWarning
+from cryptography.x509.oid import NameOID
+from msgspec import Struct
 
+from headgate.bundle.format import cbor
 from headgate.errors import ConfigurationError
 
 PrivateKey: TypeAlias = Ed25519PrivateKey | EllipticCurvePrivateKey
+
 PublicKey: TypeAlias = Ed25519PublicKey | EllipticCurvePublicKey
 
 _ED25519: Final = "ed25519PublicKey"
@@ -25,9 +34,9 @@ _P256: Final = "ecdsaP256SHA256PublicKey"
 
 KEY_LENGTHS: Final = {_ED25519: 32, _P256: 33}
 """From the attribute of an integrity signature to the bytes of its public key; a P-256 point is compressed."""
-
 _ID_SUFFIXES: Final = {_ED25519: b"\0\1\2", _P256: b"\0\2\2"}
 """The end of a web bundle id, by the kind of key (Isolated Web Apps, Scheme)."""
+_MAGIC: Final = "📜⛓"
 
 
 def read_private_key(content: bytes, *, passphrase: Callable[[], bytes] | None = None) -> PrivateKey:
@@ -116,3 +125,142 @@ def _described(key: object) -> str:
         return f"on the curve {key.curve.name}"
     name = type(key).__name__.removesuffix("PrivateKey").strip("_")
     return f"of the kind {name}" if name else "of another kind"
+
+
+class CertificateNames(Struct, frozen=True):
+    """The names in a certificate."""
+
+    hosts: frozenset[str]
+    """In lower case; `*.example.com` matches one label."""
+    addresses: frozenset[str]
+
+    def cover(self, host: str) -> bool:
+        """Return whether they include a host, in normal form and without brackets."""
+        parent = host.partition(".")[2]
+        return host in self.hosts or host in self.addresses or (bool(parent) and f"*.{parent}" in self.hosts)
+
+
+def names_of(certificate: x509.Certificate) -> CertificateNames:
+    """Return the subject's alternative names; without any, its common name (RFC 6125, as a last resort).
+
+    Malformed extensions raise errors of the library.
+    """
+    try:
+        extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        common = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        return CertificateNames(frozenset(str(name.value).lower() for name in common), frozenset())
+    hosts = frozenset(name.lower() for name in extension.get_values_for_type(x509.DNSName))
+    addresses = frozenset(str(address) for address in extension.get_values_for_type(x509.IPAddress))
+    return CertificateNames(hosts, addresses)
+
+
+def host_of(url: str) -> str:
+    """Return the host of a URL in normal form, without the brackets of an IPv6 address; "" without a host."""
+    try:
+        host = urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        return host.removesuffix(".")
+
+
+class AugmentedCertificate(Struct, frozen=True):
+    """A certificate with its OCSP response and SCT."""
+
+    certificate: x509.Certificate
+    names: CertificateNames
+    item: bytes
+    """Its CBOR bytes, whatever else its map holds."""
+    der: bytes
+    """The certificate, as it is in the bundle."""
+    ocsp: bytes | None = None
+    sct: bytes | None = None
+
+
+def read_certificate_chain(content: bytes) -> tuple[AugmentedCertificate, ...]:
+    """Read a chain, the signing certificate first, from PEM or cert-chain+cbor.
+
+    Raises `ConfigurationError` for anything else.
+    """
+    if b"-----BEGIN" in content:
+        return _read_pem(content)
+    try:
+        return _read_cbor(cbor.Items(content))
+    except cbor.CborError as error:
+        fault = f"{error.reason} at byte {error.offset}"
+        raise ConfigurationError(f"the certificates are neither PEM nor application/cert-chain+cbor: {fault}") from None
+
+
+def write_chain(chain: Iterable[AugmentedCertificate]) -> bytes:
+    """Write a chain as `application/cert-chain+cbor`."""
+    return cbor.array([cbor.text(_MAGIC), *(augmented.item for augmented in chain)])
+
+
+def write_augmented(der: bytes, *, ocsp: bytes | None = None, sct: bytes | None = None) -> bytes:
+    """Write an augmented-certificate item."""
+    entries = {"cert": der, "ocsp": ocsp, "sct": sct}
+    return cbor.encode({name: value for name, value in entries.items() if value is not None})
+
+
+def read_augmented(items: cbor.Items) -> AugmentedCertificate:
+    """Read one augmented-certificate item; raises `CborError`."""
+    start = items.position
+    found: dict[str, bytes] = {}
+    for key in items.entries(items.text):
+        if key in ("cert", "ocsp", "sct"):
+            found[key] = items.data()
+        else:
+            items.any()
+    if "cert" not in found:
+        raise cbor.CborError("a certificate's map has no cert", "3.5.1 step 5", start)
+    certificate, names = _load(found["cert"], start)
+    item = items.source[start : items.position]
+    return AugmentedCertificate(certificate, names, item, found["cert"], found.get("ocsp"), found.get("sct"))
+
+
+def _load(der: bytes, start: int) -> tuple[x509.Certificate, CertificateNames]:
+    try:
+        with warnings.catch_warnings():
+            # What RFC 5280 forbids and the library accepts with a warning is refused.
+            warnings.simplefilter("error", CryptographyDeprecationWarning)
+            certificate = x509.load_der_x509_certificate(der)
+            return certificate, names_of(certificate)
+    except Exception as error:
+        # For malformed certificates the library raises errors without a common base.
+        raise cbor.CborError(f"the certificate cannot be read: {error}", "", start) from None
+
+
+def _read_cbor(items: cbor.Items) -> tuple[AugmentedCertificate, ...]:
+    count = items.array()
+    start = items.position
+    if items.text() != _MAGIC:
+        raise cbor.CborError(f"it does not begin with {_MAGIC}", "", start)
+    if count < 2:
+        raise cbor.CborError("it has no certificate", "", 0)
+    chain = []
+    for index in range(count - 1):
+        start = items.position
+        chain.append(read_augmented(items))
+        if index and chain[-1].ocsp is not None:
+            # "Subsequent certificates MUST NOT have an ocsp value."
+            raise cbor.CborError(f"certificate {index} has an OCSP response, which is for the first alone", "", start)
+    items.end()
+    return tuple(chain)
+
+
+def _read_pem(content: bytes) -> tuple[AugmentedCertificate, ...]:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CryptographyDeprecationWarning)
+            certificates = x509.load_pem_x509_certificates(content)
+    except ValueError:
+        kind = "a private key" if b"PRIVATE KEY-----" in content else "PEM"
+        raise ConfigurationError(f"the certificates are {kind} without a certificate that can be read") from None
+    items = [write_augmented(certificate.public_bytes(Encoding.DER)) for certificate in certificates]
+    try:
+        return tuple(read_augmented(cbor.Items(item)) for item in items)
+    except cbor.CborError as error:
+        raise ConfigurationError(f"among the certificates, {error.reason}") from None

@@ -1,4 +1,4 @@
-"""The signed-subset rule (3.3.3): which responses a signature covers, and which bytes are signed."""
+"""What a signature over responses covers: the signed-subset item (3.3.3), and the responses as they are stored."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -6,10 +6,15 @@ from typing import Final
 from msgspec import Struct
 
 from headgate.bundle.format import cbor
+from headgate.bundle.format.cbor import read_head
+from headgate.bundle.format.incremental import drive, reads_from
+from headgate.bundle.format.response import response_parser
+from headgate.bundle.model import Location
+from headgate.bundle.reader import Bundle
+from headgate.errors import ResponseError
 
 MAX_LIFETIME: Final = 7 * 24 * 60 * 60
 """Seconds from date to expires (signed exchanges, signature validity): "more than 7 days" is invalid."""
-
 _CONTEXT: Final = b" " * 64 + b"Web Package 1 b1\0"
 """Precedes the signed bytes: the reference implementation's context for b1, padded as in TLS 1.3."""
 
@@ -105,3 +110,44 @@ def _read_hashes(items: cbor.Items) -> dict[str, SubsetEntry]:
 
 def _parts(integrity: ResourceIntegrity) -> tuple[bytes, str]:
     return integrity.header_sha256, integrity.payload_integrity_header
+
+
+class RawResponse(Struct, frozen=True):
+    """One response of a bundle."""
+
+    status: int
+    headers: dict[str, str]
+    header_map: memoryview
+    """The bytes that the headers were read from: what `header-sha256` is over."""
+    payload: memoryview
+
+
+class RawResponses:
+    """Loads responses of one bundle, by their location."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        self._raw = bundle.raw
+        self._start = bundle.start
+        self._fallback_url = bundle.metadata.primary_url
+
+    def load(self, location: Location) -> RawResponse:
+        """Load a response that can be read at all; raises `ResponseError`.
+
+        Profile compat is used: a signature is valid or not whatever else readers require of a response.
+        """
+        raw = self._raw
+        try:
+            head = drive(response_parser(location, profile="compat", fallback_url=self._fallback_url), reads_from(raw))
+        except ResponseError as error:
+            error.offset += self._start
+            raise
+        start, length = head.payload.offset, head.payload.length
+        if start + length > len(raw):
+            cut = f"the payload of {length} bytes is cut"
+            raise ResponseError(cut, step="3.4 step 12", offset=start + self._start, fallback_url=self._fallback_url)
+        # 3.4 step 2 and 3: 0x82, and the head of the header map's byte string
+        _, header_length, begin = read_head(raw[location.offset + 1 : location.offset + 10])
+        begin += location.offset + 1
+        return RawResponse(
+            head.status, head.stored_headers, raw[begin : begin + header_length], raw[start : start + length]
+        )

@@ -11,16 +11,16 @@ from typing import Final
 from msgspec import Struct
 
 from headgate.bundle.format import cbor, merkle_integrity
-from headgate.bundle.format.header_encoder import encode_stored_headers, join_header_map
+from headgate.bundle.format.headers import encode_stored_headers, join_header_map
+from headgate.bundle.layout import VariantEntry
 from headgate.bundle.model import Location, Metadata, VariantSet
-from headgate.bundle.reading.overlap import reject_overlapping_responses
-from headgate.bundle.reading.reader import Bundle
+from headgate.bundle.reader import Bundle, reject_overlapping_responses
 from headgate.bundle.signing import keys
-from headgate.bundle.signing.certificate_names import CertificateNames, host_of
-from headgate.bundle.signing.certificates import AugmentedCertificate
-from headgate.bundle.signing.raw_response import RawResponse, RawResponses
+from headgate.bundle.signing.keys import AugmentedCertificate, CertificateNames, host_of
 from headgate.bundle.signing.signed_subset import (
     MAX_LIFETIME,
+    RawResponse,
+    RawResponses,
     ResourceIntegrity,
     SignedSubset,
     SubsetEntry,
@@ -28,7 +28,6 @@ from headgate.bundle.signing.signed_subset import (
     write_subset,
 )
 from headgate.bundle.variants import parse_variants, variant_keys
-from headgate.bundle.writing.layout import VariantEntry
 from headgate.errors import ConfigurationError, HeadgateError
 from headgate.http.url import has_fragment, parse_url
 

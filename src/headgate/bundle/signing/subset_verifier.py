@@ -15,15 +15,13 @@ from msgspec import Struct
 
 from headgate.bundle.format import cbor, merkle_integrity
 from headgate.bundle.model import Location, VariantSet, VouchedSubset
-from headgate.bundle.reading.overlap import reject_overlapping_responses
-from headgate.bundle.reading.reader import Bundle
+from headgate.bundle.reader import Bundle, reject_overlapping_responses
 from headgate.bundle.signing import keys
-from headgate.bundle.signing.certificate_names import host_of
-from headgate.bundle.signing.certificates import AugmentedCertificate, read_augmented
-from headgate.bundle.signing.raw_response import RawResponses
+from headgate.bundle.signing.keys import AugmentedCertificate, host_of, read_augmented
 from headgate.bundle.signing.report import Reason, Signature
 from headgate.bundle.signing.signed_subset import (
     MAX_LIFETIME,
+    RawResponses,
     ResourceIntegrity,
     SignedSubset,
     SubsetEntry,

@@ -24,9 +24,9 @@ from headgate.cli.output import Advance, exit_with_failure, format_count, format
 from headgate.errors import ConfigurationError, ResponseError
 
 if TYPE_CHECKING:
+    from headgate.bundle.format.merkle_integrity import DecodedResponse
     from headgate.bundle.model import Location, StoredExchange
-    from headgate.bundle.reading.mi_decoding import DecodedResponse
-    from headgate.bundle.reading.reader import Bundle
+    from headgate.bundle.reader import Bundle
 
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9!$&'()+,\-.=@_~%]")
@@ -131,7 +131,7 @@ def extract(*, source: BundleSource, out: str) -> None:
     headgate bundle extract site.wbn -o site
     jq -r '.[] | [.status, .url, .file] | @tsv' site/exchanges.json
     """
-    from headgate.bundle.reading.overlap import reject_overlapping_responses
+    from headgate.bundle.reader import reject_overlapping_responses
 
     with source.opened() as bundle:
         reject_overlapping_responses(bundle)
@@ -183,7 +183,7 @@ class _Extraction:
     def _extract(self, found: "StoredExchange") -> dict[str, Any]:
         """Write a payload; return what the entries of its URLs have in common."""
         from headgate.bundle.files.byte_source import release_pages
-        from headgate.bundle.reading.mi_decoding import decode_response
+        from headgate.bundle.format.merkle_integrity import decode_response
 
         try:
             if isinstance(found.response, ResponseError):

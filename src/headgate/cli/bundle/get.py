@@ -15,9 +15,9 @@ from headgate.errors import HeadgateError, NotInBundle
 
 if TYPE_CHECKING:
     from headgate.agent.bundle import RangeBundle
+    from headgate.bundle.format.merkle_integrity import DecodedResponse
     from headgate.bundle.model import Location
-    from headgate.bundle.reading.mi_decoding import DecodedResponse
-    from headgate.bundle.reading.reader import Bundle
+    from headgate.bundle.reader import Bundle
 
 
 _MAX_SIMILAR = 3
@@ -57,7 +57,7 @@ def get(
     headgate bundle get https://example.com/site.wbn /logo.png -o logo.png
     """
     from headgate.bundle.files.byte_source import release_pages
-    from headgate.bundle.reading.mi_decoding import decode_response
+    from headgate.bundle.format.merkle_integrity import decode_response
 
     output_target(out or "-")
     with source.opened_by_ranges() as bundle:
@@ -87,7 +87,7 @@ def _locate(
 ) -> "Location":
     """Return the location of the requested response; raises `NotInBundle`."""
     from headgate.bundle.model import VariantSet
-    from headgate.bundle.reading.lookup import locate, select_location
+    from headgate.bundle.reader import locate, select_location
 
     metadata = bundle.metadata
     if variant_key is not None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from headgate.agent.bundle import RangeBundle
     from headgate.bundle.lint import Finding
     from headgate.bundle.model import Location, Metadata, StoredExchange
-    from headgate.bundle.reading.reader import Bundle
+    from headgate.bundle.reader import Bundle
 
 _DIGEST_WIDTH = 64
 _Hasher: TypeAlias = "Callable[[Location, memoryview], str]"
@@ -116,7 +116,7 @@ def list_responses(*, source: BundleSource, as_json: bool, digest: bool) -> None
     batch = {"size": 0} if digest else {}  # a digest may take a while, so each line is printed at once
     with source.opened(as_json=as_json) as bundle:
         if digest:
-            from headgate.bundle.reading.overlap import reject_overlapping_responses
+            from headgate.bundle.reader import reject_overlapping_responses
 
             reject_overlapping_responses(bundle)
         listing = _Listing(iterate_responses(bundle), OutputLimit(bundle.size), _hasher() if digest else None)

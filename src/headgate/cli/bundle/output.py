@@ -13,7 +13,7 @@ from headgate.errors import BundleError, HeadgateError, ResponseError
 if TYPE_CHECKING:
     from headgate.bundle import Bundle, Location, Response, StoredExchange
     from headgate.bundle.files.atomic_file import Progress, Target
-    from headgate.bundle.reading.mi_decoding import DecodedResponse
+    from headgate.bundle.format.merkle_integrity import DecodedResponse
 
 _PIECE_SIZE = 1 << 20
 _STEPS = 1_000
@@ -166,7 +166,7 @@ def iterate_responses(bundle: "Bundle") -> "Iterator[StoredExchange]":
 
 def _headers_size(location: "Location", response: "Response | ResponseError") -> int:
     """Return how many bytes before the payload were read, at most."""
-    from headgate.bundle.format.constants import MAX_HEADERS_SIZE
+    from headgate.bundle.format.headers import MAX_HEADERS_SIZE
 
     if isinstance(response, ResponseError):
         return min(location.length, MAX_HEADERS_SIZE)

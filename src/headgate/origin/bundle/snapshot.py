@@ -20,10 +20,9 @@ from msgspec import Struct
 
 from headgate.bundle.api import open_bundle
 from headgate.bundle.format.incremental import Parser
-from headgate.bundle.format.merkle_integrity import PayloadLayout
+from headgate.bundle.format.merkle_integrity import DecodedContent, PayloadLayout, mi_decoding_parser
 from headgate.bundle.format.response import response_parser
 from headgate.bundle.model import Location, Profile, ResponseHead, VariantSet
-from headgate.bundle.reading.mi_decoding import DecodedContent, mi_decoding_parser
 from headgate.errors import BundleError, ResponseError
 from headgate.http.conditional import Validators
 from headgate.origin.bundle.representation import NOSNIFF, Representation

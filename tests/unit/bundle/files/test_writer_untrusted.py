@@ -6,7 +6,7 @@ import pytest
 
 from headgate.bundle.api import open_bundle
 from headgate.bundle.files.writer import BundleWriter
-from headgate.bundle.writing.untrusted import SniffingRules
+from headgate.bundle.url_rules import SniffingRules
 from headgate.errors import ConfigurationError
 
 PAGE = "https://example.com/"

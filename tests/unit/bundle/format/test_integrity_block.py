@@ -1,4 +1,4 @@
-"""The integrity block as it stands in a file that wbn-sign made, and blocks that are none."""
+"""headgate.bundle.format.integrity_block: the block of a file by wbn-sign, and malformed blocks."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Bundles signed by hand, from the facts of the format alone, so that a signer's mistake is not its verifier's too."""
+"""Bundles signed by hand, from the facts of the format alone: the verifier's tests do not depend on the signer."""
 
 import base64
 import hashlib
@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from headgate.bundle.api import open_bundle
 from headgate.bundle.files.writer import BundleWriter
 from headgate.bundle.format import cbor
-from headgate.bundle.reading.reader import Bundle
+from headgate.bundle.reader import Bundle
 from tests import signers
 
 URL = "https://example.com/"

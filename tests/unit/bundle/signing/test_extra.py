@@ -1,4 +1,4 @@
-"""Whoever does not sign needs no cryptography: its absence is told of when somebody does."""
+"""Only signing and verifying need cryptography; without it they name the extra to install."""
 
 import io
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headgate.bundle.api import open_bundle
-from headgate.bundle.reading.reader import Bundle
+from headgate.bundle.reader import Bundle
 from headgate.bundle.signing import add_integrity, key_ids, remove_integrity, sign_bundle, verify_bundle
 from headgate.errors import MissingExtra
 

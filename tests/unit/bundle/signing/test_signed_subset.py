@@ -1,4 +1,4 @@
-"""The signed message is pinned by the reference's own test, whose signer only hashes what it is to sign."""
+"""headgate.bundle.signing.signed_subset: the signed message is compared with the reference signer's own test."""
 
 import hashlib
 from collections.abc import Mapping

@@ -8,13 +8,12 @@ import pytest
 from headgate.bundle.api import open_bundle
 from headgate.bundle.files.writer import BundleWriter
 from headgate.bundle.format import cbor
+from headgate.bundle.format.merkle_integrity import decode_response
 from headgate.bundle.model import Location
-from headgate.bundle.reading.lookup import locate
-from headgate.bundle.reading.mi_decoding import decode_response
-from headgate.bundle.reading.reader import Bundle
+from headgate.bundle.reader import Bundle, locate
 from headgate.bundle.signing import sign_bundle, verify_bundle
-from headgate.bundle.signing.certificates import read_certificate_chain, write_chain
-from headgate.bundle.signing.raw_response import RawResponses
+from headgate.bundle.signing.keys import read_certificate_chain, write_chain
+from headgate.bundle.signing.signed_subset import RawResponses
 from headgate.errors import ConfigurationError, HeadgateError, ResponseError
 from tests import signers
 from tests.malformed import parts

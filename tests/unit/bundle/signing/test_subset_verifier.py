@@ -1,4 +1,4 @@
-"""Every way in which a vouched subset can be wrong, each by its own name; what is forged is properly signed."""
+"""headgate.bundle.signing.subset_verifier: every reason why a vouched subset is invalid."""
 
 import hashlib
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from headgate.bundle.api import open_bundle
 from headgate.bundle.format import cbor
-from headgate.bundle.reading.reader import Bundle
-from headgate.bundle.signing.certificates import read_certificate_chain
+from headgate.bundle.reader import Bundle
+from headgate.bundle.signing.keys import read_certificate_chain
 from headgate.bundle.signing.report import Reason, Signature
 from headgate.bundle.signing.subset_verifier import verify_subsets
 from tests import signers

@@ -1,7 +1,7 @@
 import pytest
 
 from headgate.bundle import open_bundle
-from headgate.bundle.reading.reader import Bundle
+from headgate.bundle.reader import Bundle
 from headgate.cli.bundle.output import iterate_responses
 from headgate.errors import HeadgateError, ResponseError
 from tests.malformed import parts

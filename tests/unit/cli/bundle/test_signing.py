@@ -98,7 +98,7 @@ def test_dates(run, site, keys, tmp_path, flags, reason):
 
 
 def test_the_certificate_may_be_in_cbor(run, site, keys, tmp_path):
-    from headgate.bundle.signing.certificates import read_certificate_chain, write_chain
+    from headgate.bundle.signing.keys import read_certificate_chain, write_chain
 
     chain = read_certificate_chain((keys / "chain.pem").read_bytes())
     (keys / "chain.pem").write_bytes(write_chain(chain))

@@ -1,17 +1,17 @@
 """Open bundles: load any response of a bundle in a file or in memory.
 
 Bytes are read when they are needed, so one response of a large bundle costs that response alone. Bundles that are still
-arriving are read by `headgate.bundle.reading.stream`.
+arriving are read by `headgate.bundle.stream`.
 """
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from types import TracebackType
 from typing import Self, TypeVar
 
 from headgate.bundle.format.incremental import ByteSource, Parser, drive
 from headgate.bundle.format.integrity_block import IntegrityBlock, integrity_block_parser
-from headgate.bundle.format.metadata import metadata_parser
-from headgate.bundle.format.preamble import trailer_parser
+from headgate.bundle.format.metadata import metadata_parser, trailer_parser
 from headgate.bundle.format.response import FIRST_READ_SIZE, decode_response_head
 from headgate.bundle.model import (
     Location,
@@ -23,10 +23,12 @@ from headgate.bundle.model import (
     VariantSet,
     Version,
 )
-from headgate.bundle.reading.lookup import find, locate, select_location
-from headgate.errors import ResponseError
+from headgate.bundle.variants import parse_variants, select_key
+from headgate.errors import HeadgateError, NotInBundle, ResponseError
+from headgate.http.url import parse_url, without_fragment
 
 _Result = TypeVar("_Result")
+_MAX_KEYS_NAMED = 12
 
 
 class Bundle:
@@ -183,3 +185,68 @@ class Bundle:
 def _first_offset(entry: tuple[str, Location | VariantSet]) -> int:
     found = entry[1]
     return found.offset if isinstance(found, Location) else min(found.places[::2])
+
+
+def locate(metadata: Metadata, url: str, variant_key: str | None = None) -> Location:
+    """Return the location for `url` and, where it has variants, for `variant_key` (`gzip;en`); raises `NotInBundle`."""
+    found = _find(metadata, url)
+    if isinstance(found, Location):
+        if variant_key is not None:
+            raise NotInBundle(f"{url} has no variants; leave out the variant key {variant_key!r}")
+        return found
+    location = found.locations.get(variant_key or "")
+    if location is None:
+        fault = f"has no variant {variant_key!r}" if variant_key else "has variants"
+        raise NotInBundle(f"{url} {fault}; name one of {_keys(found)}, or select one by request headers")
+    return location
+
+
+def select_location(metadata: Metadata, url: str, request_headers: Mapping[str, str]) -> Location:
+    """Return the location that fits a request best (HTTP Representation Variants, draft-05, section 4).
+
+    Raises `NotInBundle` where the URL is not there or no variant is acceptable.
+    """
+    found = _find(metadata, url)
+    if isinstance(found, Location):
+        return found
+    key = select_key(parse_variants(found.variants) or (), request_headers)
+    if key is None:
+        raise NotInBundle(f"{url} has no variant that the request accepts, only {_keys(found)}")
+    return found.locations[key]
+
+
+def find(metadata: Metadata, url: str) -> Location | VariantSet | None:
+    """Return what the bundle has for a URL in any form, with or without fragment; None if nothing."""
+    found = metadata.requests.get(url)
+    if found is None:
+        normal = parse_url(url)
+        found = metadata.requests.get(without_fragment(normal)) if normal else None
+    return found
+
+
+def _find(metadata: Metadata, url: str) -> Location | VariantSet:
+    found = find(metadata, url)
+    if found is None:
+        raise NotInBundle(f"{url[:200]} is not in the bundle")
+    return found
+
+
+def _keys(found: VariantSet) -> str:
+    return ", ".join(islice(found.locations, _MAX_KEYS_NAMED))
+
+
+def reject_overlapping_responses(bundle: Bundle) -> None:
+    """Raise `HeadgateError` for a bundle whose responses together are longer than itself.
+
+    Only responses that are complete count.
+    """
+    size = bundle.size
+    locations: set[Location] = set()
+    for found in bundle.metadata.requests.values():
+        locations.update(found.locations.in_order() if isinstance(found, VariantSet) else (found,))
+    total = sum(one.length for one in locations if one.offset + one.length <= size)
+    if total > size:
+        raise HeadgateError(
+            f"the responses overlap: {total} bytes in a bundle of {size}; refusing to copy all of them, use get for "
+            "single ones"
+        )

@@ -1,23 +1,39 @@
-"""Read a bundle part by part with the strict parsers, and collect one error for each part that they refuse."""
+"""Check a bundle: what readers refuse, and what is allowed but unwise.
+
+Each part (preamble, section lengths, each section, each response) is read by the readers' own strict parser and gives
+one error at most, so an error in one part does not hide those in others.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple, TypeVar
 
+from headgate.bundle import lint_findings
 from headgate.bundle.files.byte_source import Source, open_source, release_pages
-from headgate.bundle.format.constants import TRAILER_SIZE, known_sections
 from headgate.bundle.format.incremental import ByteSource, Parser, drive
 from headgate.bundle.format.integrity_block import integrity_block_parser
-from headgate.bundle.format.metadata import MetadataBuilder, section_parser
-from headgate.bundle.format.preamble import Preamble, preamble_parser, section_table_parser, trailer_parser
+from headgate.bundle.format.metadata import (
+    TRAILER_SIZE,
+    MetadataBuilder,
+    Preamble,
+    known_sections,
+    preamble_parser,
+    section_parser,
+    section_table_parser,
+    trailer_parser,
+)
 from headgate.bundle.format.response import response_parser
-from headgate.bundle.lint import warnings
-from headgate.bundle.lint.findings import Finding, Findings, Report
+from headgate.bundle.lint_findings import Finding, Findings, Report
 from headgate.bundle.model import Location, Metadata, Profile, ResponseHead, Section, VariantSet
 from headgate.errors import BundleError
 from headgate.http.url import parse_url
 
-_Result = TypeVar("_Result")
+__all__ = [
+    "Finding",
+    "Report",
+    "lint",
+]
 
+_Result = TypeVar("_Result")
 _MAX_READS_PER_BYTE: Final = 8
 """How often each byte may be read on average: more than a bundle needs whose responses do not overlap."""
 _MIN_READ_LIMIT: Final = 1 << 20
@@ -78,16 +94,16 @@ class _Linter:
         preamble = self._parse(preamble_parser())
         if preamble is None:
             return
-        self._warn(warnings.on_preamble(preamble))
+        self._warn(lint_findings.on_preamble(preamble))
         sections = self._parse(section_table_parser(preamble))
         if sections is None:
             return
-        self._warn(warnings.on_sections(preamble.version, sections[:-1]))
+        self._warn(lint_findings.on_sections(preamble.version, sections[:-1]))
         metadata = self._metadata(preamble, sections)
         if metadata is not None:
             self._responses(metadata)
         end = sections[-1].offset + sections[-1].length
-        self._warn(warnings.on_trailer(self._read(end, TRAILER_SIZE), end, self._source.size - start))
+        self._warn(lint_findings.on_trailer(self._read(end, TRAILER_SIZE), end, self._source.size - start))
 
     def _metadata(self, preamble: Preamble, sections: tuple[Section, ...]) -> Metadata | None:
         """Check the sections; return the metadata where the index is right."""
@@ -126,10 +142,10 @@ class _Linter:
             fault = f"the manifest {manifest_url} is not in the bundle"
             self._findings.error(Finding("manifest-not-in-bundle", fault, "3.3.2", offsets["manifest"]))
         if metadata.version != "b2" or "primary" in names or "primary" not in offsets:
-            self._warn(warnings.on_urls(metadata.primary_url, metadata.requests))
+            self._warn(lint_findings.on_urls(metadata.primary_url, metadata.requests))
         for name, url in (("primary", metadata.primary_url), ("manifest", manifest_url)):
             if url is not None and parse_url(url) is None:
-                self._findings.warning(warnings.relative_url(url, offsets[name]))
+                self._findings.warning(lint_findings.relative_url(url, offsets[name]))
 
     def _responses(self, metadata: Metadata) -> None:
         """Check each response once."""
@@ -145,12 +161,14 @@ class _Linter:
             head = self._response(listed)
             if head is not None:
                 at = head.payload.offset
-                self._warn(warnings.on_variants(head.stored_headers, at, listed.subject, listed.variants, listed.key))
+                self._warn(
+                    lint_findings.on_variants(head.stored_headers, at, listed.subject, listed.variants, listed.key)
+                )
         section = metadata.sections[-1]
         if unchecked:
             fault = f"responses overlap; {unchecked} of them were not checked, to limit the time that it takes"
             self._findings.error(Finding("unchecked", fault, None, section.offset))
-        self._warn(warnings.on_layout(self._read(section.offset, TRAILER_SIZE), section, used))
+        self._warn(lint_findings.on_layout(self._read(section.offset, TRAILER_SIZE), section, used))
 
     def _response(self, listed: _Listed) -> ResponseHead | None:
         location, subject = listed.location, listed.subject
@@ -163,9 +181,9 @@ class _Linter:
             self._findings.error(Finding("response-cut", fault, "3.4 step 12", begin))
         if "content-type" not in head.stored_headers:  # which compat accepts where the payload is empty
             self._findings.warning(Finding("content-type-missing", f"{subject}{_NO_TYPE}", "3.4 step 9", begin))
-        self._warn(warnings.on_headers(head.stored_headers, begin, length, subject))
-        first = self._read(begin, min(length, warnings.SNIFFED_SIZE))
-        self._warn(warnings.on_payload(head.stored_headers, begin, first, subject))
+        self._warn(lint_findings.on_headers(head.stored_headers, begin, length, subject))
+        first = self._read(begin, min(length, lint_findings.SNIFFED_SIZE))
+        self._warn(lint_findings.on_payload(head.stored_headers, begin, first, subject))
         return head
 
     def _parse(self, parser: Parser[_Result], *, subject: str = "") -> _Result | None:

@@ -1,11 +1,13 @@
-"""headgate.bundle.lint.linter: which errors a bundle has."""
+"""headgate.bundle.lint: which errors a bundle has."""
 
 import mmap
 
 import pytest
 
+import headgate.bundle.lint as linting
+from headgate.bundle import lint_findings
 from headgate.bundle.files import byte_source
-from headgate.bundle.lint import findings, lint, linter
+from headgate.bundle.lint import lint
 from tests.malformed import CASES
 from tests.malformed.parts import (
     LOCATIONS,
@@ -116,7 +118,7 @@ class TestErrors:
 
 class TestLimits:
     def test_findings_of_one_code_are_counted_beyond_the_limit(self, monkeypatch):
-        monkeypatch.setattr(findings, "MAX_PER_CODE", 5)
+        monkeypatch.setattr(lint_findings, "MAX_PER_CODE", 5)
         for count, listed in ((5, 5), (8, 6)):
             broken = [RESPONSES[0].replace(b"200", b"2xx")] * count
             places = [(1 + len(RESPONSES[0]) * number, len(RESPONSES[0])) for number in range(count)]
@@ -128,7 +130,7 @@ class TestLimits:
 
     def test_overlapping_responses_are_read_a_limited_number_of_times(self, monkeypatch):
         """Each location has the same kilobytes of headers and another length."""
-        monkeypatch.setattr(linter, "_MIN_READ_LIMIT", 0)
+        monkeypatch.setattr(linting, "_MIN_READ_LIMIT", 0)
         long = response(header_map({b":status": b"200", b"content-type": b"a/b", b"x": b"y" * 60_000}))
         entries = {f"https://a/{number}": entry((4, len(long) - number)) for number in range(200)}
         bundle = Parts().having(
@@ -136,8 +138,8 @@ class TestLimits:
             responses=head(4, 2, 2) + b"\0" + long + RESPONSES[1],
         )
         read = []
-        plain = linter._Linter._read
-        monkeypatch.setattr(linter._Linter, "_read", lambda *asked: read.append(len(found := plain(*asked))) or found)
+        plain = linting._Linter._read
+        monkeypatch.setattr(linting._Linter, "_read", lambda *asked: read.append(len(found := plain(*asked))) or found)
         report = lint(bundle.written())
         assert report.errors[-1].code == "unchecked"
         assert sum(read) < 10 * len(bundle.written())
@@ -160,5 +162,5 @@ class TestLimits:
 
         monkeypatch.setattr(byte_source, "_MappedFile", Counting)
         assert lint(path).errors == []
-        assert len(released) >= count // linter._READS_IN_MEMORY
+        assert len(released) >= count // linting._READS_IN_MEMORY
         assert set(released) == {(mmap.MADV_DONTNEED,)}

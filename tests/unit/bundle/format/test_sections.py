@@ -1,12 +1,11 @@
-"""headgate.bundle.format.index."""
+"""headgate.bundle.format.sections."""
 
 import sys
 
 import pytest
 
 from headgate.bundle.format.cbor import CborError
-from headgate.bundle.format.index import IndexRules, read_index
-from headgate.bundle.format.section_url import SectionError
+from headgate.bundle.format.sections import IndexRules, SectionError, read_index
 from headgate.bundle.model import Location, Section, VariantSet
 from tests.malformed.parts import array, data, entry, index, text, uint
 
@@ -149,7 +148,7 @@ class TestVariants:
         assert found[f"{URLS[0]}199"].locations[f"v99;{'b' * 100}"] == Location(1_000, 0)
 
     def test_variant_keys_are_bounded_in_all(self, monkeypatch):
-        monkeypatch.setattr("headgate.bundle.format.index.MAX_TOTAL_KEYS", 8)
+        monkeypatch.setattr("headgate.bundle.format.sections.MAX_TOTAL_KEYS", 8)
         entries = {url: entry(*[(0, 1)] * 4, variants=self.VALUE) for url in URLS[:3]} | {URLS[3]: entry((0, 1))}
         assert read_index(index({url: entries[url] for url in (URLS[0], URLS[1], URLS[3])}), RULES)
         with pytest.raises(SectionError, match="more than 8 variant keys in all") as caught:

@@ -1,15 +1,19 @@
-"""headgate.bundle.reading.reader, and holder and lookup behind it."""
+"""headgate.bundle.reader."""
 
+import array as arrays
 import io
 import mmap
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from headgate.bundle import Bundle, BundleWriter, FormatError, VersionError, open_bundle, parse_metadata
-from headgate.bundle.model import Location
-from headgate.errors import ConfigurationError, NotInBundle, ResponseError
+from headgate.bundle.model import Location, Metadata, Section, VariantSet
+from headgate.bundle.reader import locate, reject_overlapping_responses, select_location
+from headgate.errors import ConfigurationError, HeadgateError, NotInBundle, ResponseError
+from tests.malformed import parts
 from tests.malformed.parts import (
     LOCATIONS,
     MANIFEST,
@@ -316,3 +320,90 @@ def test_a_wrong_base_url_is_the_callers_fault_and_not_the_bundles(base_url):
     for read in (open_bundle, parse_metadata):
         with pytest.raises(ConfigurationError, match=rf"base_url {base_url!r} .* such as https://example.com/"):
             read(target.getvalue(), base_url=base_url)
+
+
+SITE = "https://site.example"
+PAGE = arrays.array("Q", [10, 1, 20, 1, 30, 1, 30, 1])
+METADATA = Metadata(
+    "b1",
+    f"{SITE}/",
+    None,
+    {
+        f"{SITE}/": Location(0, 5),
+        f"{SITE}/page": VariantSet("Accept-Encoding;gzip;identity, Accept-Language;en;fr", PAGE),
+    },
+    (Section("responses", 0, 40),),
+)
+
+
+@pytest.mark.parametrize("url", [f"{SITE}/", SITE, f"{SITE}:443/x/../#part", "HTTPS://Site.Example/"])
+def test_a_url_is_found_in_any_form_and_without_its_fragment(url):
+    assert locate(METADATA, url) == Location(0, 5)
+    assert select_location(METADATA, url, {"accept": "text/html"}) == Location(0, 5)
+
+
+@pytest.mark.parametrize("key", ["gzip;fr", "gzip; fr", '"gzip";fr', "gzip ;fr"])
+def test_a_key_is_found_however_it_is_written(key):
+    assert locate(METADATA, f"{SITE}/page", key) == Location(20, 1)
+
+
+@pytest.mark.parametrize(
+    ("url", "key", "why"),
+    [
+        (f"{SITE}/other", None, "is not in the bundle"),
+        ("no URL", None, "is not in the bundle"),
+        (f"{SITE}/", "gzip;en", "has no variants; leave out the variant key 'gzip;en'"),
+        (f"{SITE}/page", None, "has variants; name one of gzip;en, gzip;fr, identity;en, identity;fr, or select one"),
+        (f"{SITE}/page", "br;en", "has no variant 'br;en'; name one of"),
+        (f"{SITE}/page", "gzip, br", "has no variant"),
+    ],
+)
+def test_what_is_not_there_is_said_with_what_is(url, key, why):
+    with pytest.raises(NotInBundle) as missing:
+        locate(METADATA, url, key)
+    assert why in str(missing.value)
+
+
+def test_a_variant_is_selected_by_the_request():
+    headers = {"accept-encoding": "gzip", "accept-language": "fr"}
+    assert select_location(METADATA, f"{SITE}/page", headers) == Location(20, 1)
+    with pytest.raises(NotInBundle):
+        select_location(METADATA, f"{SITE}/other", headers)
+
+
+def test_a_bundle_whose_responses_lie_apart_is_taken_whole() -> None:
+    with open_bundle(parts.Bundle().written()) as bundle:
+        reject_overlapping_responses(bundle)
+
+
+def test_responses_inside_one_another_are_longer_than_their_bundle() -> None:
+    with (
+        open_bundle(parts.nested(3).written()) as bundle,
+        pytest.raises(HeadgateError, match=r"3\d\d\d bytes in"),
+    ):
+        reject_overlapping_responses(bundle)
+
+
+def test_a_response_that_keys_share_is_one() -> None:
+    entries = {f"{parts.PRIMARY}{number}": parts.entry(parts.LOCATIONS[0]) for number in range(100)}
+    entries[parts.MANIFEST] = parts.entry(parts.LOCATIONS[1])
+    with open_bundle(parts.Bundle().having(index=parts.index(entries)).written()) as bundle:
+        reject_overlapping_responses(bundle)
+
+
+def test_what_was_cut_off_counts_for_nothing() -> None:
+    long = parts.response(payload=bytes(100_000))
+    whole = parts.Bundle().answering(long).written()
+    for end in (len(whole), len(whole) - 10, len(whole) - 100_000):
+        with open_bundle(whole[:end]) as bundle:
+            reject_overlapping_responses(bundle)
+
+
+def test_a_claim_beyond_the_end_hides_nothing() -> None:
+    made = parts.nested(50)
+    claimed = {name: len(content) for name, content in made.sections.items()} | {"responses": 2**40}
+    lengths = parts.array(*(item for name, size in claimed.items() for item in (parts.text(name), parts.uint(size))))
+    with open_bundle(replace(made, lengths=lengths).written()) as bundle:
+        assert bundle.metadata.length > 2**40
+        with pytest.raises(HeadgateError, match="the responses overlap"):
+            reject_overlapping_responses(bundle)

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
-from headgate.bundle.format.constants import LONGEST_HEAD
+from headgate.bundle.format.cbor import LONGEST_HEAD
 from headgate.bundle.format.incremental import Bytes, Parser, shifted
 from headgate.bundle.format.integrity_block import integrity_block_parser
 from headgate.bundle.format.metadata import metadata_parser

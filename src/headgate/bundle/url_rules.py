@@ -1,8 +1,8 @@
-"""Rules for a bundle that untrusted requests may direct (5.2, strategy 3).
+"""The URLs of a new bundle, and the rules for one that untrusted requests may direct (5.2, strategy 3).
 
 A plugin may look for code anywhere near the beginning of a file, whatever its type. URLs and Variants values are at the
 beginning of a bundle, and lengths and counts are written as bytes, so a request that controls them could write code
-there. These rules prevent that.
+there. `SniffingRules` prevent that.
 
 Which URLs, items and headers come from the request is not known here. So every URL is encoded; every item counts,
 except those with `dynamic=False`; and a header counts as a reflection if it contains the value of one of the request's
@@ -18,9 +18,11 @@ from msgspec import Struct
 
 from headgate.bundle.variants import Axis
 from headgate.errors import ConfigurationError
+from headgate.http.url import has_credentials, has_fragment, parse_url, resolve, without_fragment
 
 MAX_ALLOWED: Final = 23
 """5.2: "Keep the set of allowed request header fields smaller than 24 elements"; an element is a name with a value."""
+
 MAX_ITEMS: Final = 11
 """5.2: "Restrict the number of items a request can direct the server to include in a bundle to less than 12"."""
 
@@ -31,15 +33,16 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType({
     "cache-control": ("max-age=0", "no-cache"),
 })  # fmt: skip
 """The request header fields that are allowed unless the caller says otherwise."""
-
 _MIN_REFLECTED: Final = 4
 """Bytes of the shortest text that plugins look for, `%PDF`: reflecting a shorter text is harmless."""
 _BROWSERS_OWN: Final = re.compile(r"host|connection|sec-.*|proxy-.*")
 """Request fields that pages cannot set."""
-
 _IPV6: Final = re.compile(r"[a-z][a-z0-9+.\-]*://\[[0-9a-f:.]+\]")
+
 # Above 0x7E, or neither a URL code point nor the "%" of an encoded byte.
 _ENCODED: Final = re.compile(r"%(?![0-9A-Fa-f]{2})|[^A-Za-z0-9!$&'()*+,\-./:;=?@_~%]")
+_ANY_BASE: Final = "https://bundle.invalid/1/2/3/4/"
+"""Relative URLs are checked against this base where the primary URL is not absolute."""
 
 
 class SniffingRules(Struct, frozen=True):
@@ -99,3 +102,44 @@ class SniffingRules(Struct, frozen=True):
 
 def _percent_encoded(char: re.Match[str]) -> str:
     return "".join(f"%{byte:02X}" for byte in char[0].encode())
+
+
+class UrlRules:
+    """Normalizes and checks URLs."""
+
+    def __init__(self, rules: SniffingRules | None, *, relative: bool, primary_url: str | None = None) -> None:
+        """Relative URLs are resolved against `primary_url` where that is absolute, as readers do."""
+        self._rules = rules
+        self._relative = relative
+        self._base = parse_url(primary_url or "") or _ANY_BASE
+
+    def primary(self, url: str) -> str:
+        """Return the primary URL as stored; unless requests are untrusted it may have a fragment (3.3 step 6)."""
+        normal = parse_url(url)
+        if normal is None or self._rules is not None or not has_fragment(normal):
+            return self.stored(url)
+        self.stored(without_fragment(normal))
+        return normal
+
+    def stored(self, url: str) -> str:
+        """Return `url` in the WHATWG parser's form, or a relative one as it is, where that is allowed.
+
+        Raises `ConfigurationError` as 3.3.1 step 4.2 refuses: when it "is a failure, its fragment is not null, or it
+        includes credentials".
+        """
+        stored = parse_url(url)
+        whole = stored
+        if stored is None and self._relative:
+            stored, whole = url, resolve(url, self._base)
+        if stored is None or whole is None:
+            raise ConfigurationError(f"{url[:200]!r} is not an absolute URL; expected one such as https://example.com/")
+        if has_credentials(whole):  # which are secret, so the message leaves them out
+            raise ConfigurationError(f"the URL of {whole.rpartition('@')[2][:200]} has credentials; leave them out")
+        if has_fragment(whole):
+            raise ConfigurationError(f"the URL {url[:200]} has a fragment; leave out the # and what follows it")
+        return stored if self._rules is None else self._rules.url(stored)
+
+    def lookup_key(self, stored: str) -> str:
+        """Return what is equal for stored URLs that readers treat as one, wherever the bundle is."""
+        whole = (resolve(stored, self._base) or stored) if self._relative else stored
+        return without_fragment(whole) if has_fragment(whole) else whole

@@ -1,4 +1,4 @@
-"""headgate.bundle.reading.stream."""
+"""headgate.bundle.stream."""
 
 import asyncio
 from itertools import pairwise
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.bundle import FormatError, open_bundle, parse_metadata
-from headgate.bundle.reading.stream import (
+from headgate.bundle.stream import (
     TRANSITIONS,
     EndEvent,
     ErrorEvent,
@@ -243,6 +243,6 @@ class TestAsyncio:
         assert summary(asyncio.run(collected())) == summary(read_stream([GOOD]))
 
     def test_integrity_block_is_skipped(self, request):
-        signed = (request.path.parents[3] / "vectors" / "bundle" / "small_b2_signed.swbn").read_bytes()
-        bare = (request.path.parents[3] / "vectors" / "bundle" / "small_b2.wbn").read_bytes()
+        signed = (request.path.parents[2] / "vectors" / "bundle" / "small_b2_signed.swbn").read_bytes()
+        bare = (request.path.parents[2] / "vectors" / "bundle" / "small_b2.wbn").read_bytes()
         assert summary(read_stream([signed], profile="compat")) == summary(read_stream([bare], profile="compat"))

@@ -1,4 +1,4 @@
-"""headgate.bundle.lint.warnings."""
+"""headgate.bundle.lint_findings."""
 
 from headgate.bundle.lint import lint
 from tests.malformed.parts import (
