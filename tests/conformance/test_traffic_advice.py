@@ -30,7 +30,7 @@ from headgate.origin.gateway.responses import advice_response, with_advice
 from headgate.release import ASAP
 from headgate.throttle import Policy, Throttle
 from tests.conformance.advised_proxy import advising, run
-from tests.unit.agent.fetch import scripted
+from tests.unit.agent import scripted
 
 IDENTITY = AgentIdentity(["ExampleProxy", "prefetch-proxy", "*"])
 ORIGIN = "https://example.com"

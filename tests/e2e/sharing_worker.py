@@ -10,7 +10,7 @@ from urllib.error import HTTPError
 from urllib.request import ProxyHandler, build_opener
 
 from headgate.agent import Courtesy, SharedThrottle
-from headgate.agent.shared import file
+from headgate.agent import shared_file as file
 from headgate.agent.urllib import Handler, Held
 from headgate.throttle import Policy
 

@@ -25,13 +25,11 @@ import requests
 import trustme
 import yarl
 
-from headgate.agent import Courtesy, NoContact
+from headgate.agent import Courtesy, NoContact, advice_client, httpx_library, transport
+from headgate.agent import aiohttp as client_aiohttp
+from headgate.agent import requests as client_requests
+from headgate.agent import urllib as client_urllib
 from headgate.agent.aiohttp import Middleware
-from headgate.agent.fetch import advice_client
-from headgate.agent.fetch import aiohttp as client_aiohttp
-from headgate.agent.fetch import httpx as client_httpx
-from headgate.agent.fetch import requests as client_requests
-from headgate.agent.fetch import urllib as client_urllib
 from headgate.agent.httpx import AsyncTransport, Transport
 from headgate.agent.requests import Adapter
 from headgate.agent.urllib import Handler
@@ -40,6 +38,8 @@ from tests.e2e.polite_origin import ADVICE, Answer, Origin, running
 
 HOST = "only-behind-the-proxy.example"
 URL = f"https://{HOST}/"
+TIMED = (transport, httpx_library, client_aiohttp, client_requests, client_urllib)
+"""The modules that have the time limit of a fetch."""
 DISALLOWED = '[{"user_agent":"ExampleBot","disallow":true}]'
 
 
@@ -292,8 +292,8 @@ def holes() -> Iterator[list[str]]:
 def test_advice_is_obeyed_although_other_origins_do_not_answer(holes, ask_all, at_once, monkeypatch):
     """However many fetches hang: an origin that disallows traffic is not sent a request, though others are in line."""
     monkeypatch.setattr(advice_client, "MAX_FETCHES", at_once)
-    monkeypatch.setattr(client_httpx, "TIMEOUT", 1.0)
-    monkeypatch.setattr(client_aiohttp, "TIMEOUT", 1.0)
+    for module in TIMED:
+        monkeypatch.setattr(module, "TIMEOUT", 1.0)
     with running() as origin:
         origin.advise(DISALLOWED)
         outcomes = ask_all([*holes, f"{origin.url}/"], Courtesy("ExampleBot", max_delay=2.5))
@@ -353,7 +353,7 @@ DRIPS = 100
 
 @pytest.mark.parametrize("ask", PLAINLY.values(), ids=PLAINLY)
 def test_a_fetch_of_advice_sent_byte_by_byte_times_out(ask, monkeypatch):
-    for module in (client_aiohttp, client_httpx, client_requests, client_urllib):
+    for module in TIMED:
         monkeypatch.setattr(module, "TIMEOUT", 0.5)
     dripped = []
 
@@ -371,9 +371,9 @@ def test_a_fetch_of_advice_sent_byte_by_byte_times_out(ask, monkeypatch):
 
 def ask_by_a_full_httpx(origin: Origin, courtesy: Courtesy) -> None:
     limits = httpx2.Limits(max_connections=1)
-    transport = httpx2.HTTPTransport(limits=limits)
-    with transport, httpx2.Client(transport=transport) as other, other.stream("GET", f"{origin.url}/kept"):
-        httpx2.Client(transport=Transport(courtesy, transport)).get(f"{origin.url}/")
+    full = httpx2.HTTPTransport(limits=limits)
+    with full, httpx2.Client(transport=full) as other, other.stream("GET", f"{origin.url}/kept"):
+        httpx2.Client(transport=Transport(courtesy, full)).get(f"{origin.url}/")
 
 
 def ask_by_a_full_aiohttp(origin: Origin, courtesy: Courtesy) -> None:
@@ -395,7 +395,7 @@ def ask_by_a_full_aiohttp(origin: Origin, courtesy: Courtesy) -> None:
 @pytest.mark.parametrize("ask", [ask_by_a_full_httpx, ask_by_a_full_aiohttp])
 def test_a_full_connection_pool_does_not_make_the_origin_unreachable(ask, monkeypatch):
     monkeypatch.setattr(client_aiohttp, "TIMEOUT", 0.2)
-    monkeypatch.setattr(client_httpx, "_POOL_TIMEOUT", 0.2)
+    monkeypatch.setattr(httpx_library, "_POOL_TIMEOUT", 0.2)
     with running() as origin:
         origin.advise(DISALLOWED)
         origin.say("/kept", Answer(200, {}, iter([bytes(1 << 20)] * 64)))

@@ -16,10 +16,8 @@ import httpx2
 import pytest
 import trustme
 
-from headgate.agent import Courtesy, NoContact
-from headgate.agent.fetch import httpx as client_httpx
-from headgate.agent.httpx import AsyncTransport, Transport
-from headgate.agent.transports.httpx import _held_in
+from headgate.agent import Courtesy, NoContact, httpx_library, transport
+from headgate.agent.httpx import AsyncTransport, Transport, _held_in
 from tests import servers
 from tests.e2e import polite_laws
 from tests.e2e.polite_laws import SOON, courtesy, frozen, in_threads, tls_origin
@@ -335,7 +333,8 @@ def test_unreachable_advice_holds_only_for_its_retry_after(origin, library):
 
 
 def test_requests_are_permitted_after_advice_times_out(origin, monkeypatch):
-    monkeypatch.setattr(client_httpx, "TIMEOUT", 0.3)
+    for module in (transport, httpx_library):
+        monkeypatch.setattr(module, "TIMEOUT", 0.3)
     may_end = threading.Event()
 
     def slowly():

@@ -23,10 +23,10 @@ import httpx2
 import pytest
 
 from headgate.agent import Courtesy, SharedThrottle
+from headgate.agent import shared_file as file_module
+from headgate.agent import shared_store as store_module
 from headgate.agent.aiohttp import Middleware
 from headgate.agent.httpx import AsyncTransport
-from headgate.agent.shared import file as file_module
-from headgate.agent.shared import store as store_module
 from headgate.errors import NoContact
 from headgate.throttle import Policy
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.agent import SharedThrottle
-from headgate.agent.shared import store
+from headgate.agent import shared_store as store
 from headgate.throttle import Policy, Throttle
 
 TIMEOUT = 60.0  # seconds; only ever reached by a failing test

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import headgate
-from headgate.agent.transports.httpx import _Held
+from headgate.agent.httpx import _Held
 from headgate.errors import FormatError, HeadgateError
 
 SAMPLES = {"status": 429, "code": importlib.import_module("h2.errors").ErrorCodes.PROTOCOL_ERROR, "offset": 17,

@@ -4,18 +4,19 @@
 httpx2 as well), `aiohttp`, `requests` and `urllib`. `NoContact` is raised for a request that is held. `SharedThrottle`
 is a throttle that several processes have in common. `bundle` answers requests out of bundles.
 
-Inside: `courtesy` is the facade; `attempt` is one request, and `state` what requests share; `transports` fit them into
-the libraries; `fetch` gets traffic advice through the libraries' own clients; `shared` is the throttle in a file.
+Inside: `courtesy` is the facade; `attempt` is one request, and `state` what requests share; `transport` is what the
+transports share. `advice_client` decides which origin is asked for advice when. `shared_throttle` stands on
+`shared_store`, `shared_file` and `shared_database`.
 """
 
 from typing import TYPE_CHECKING
 
 from headgate.agent.courtesy import Courtesy
-from headgate.agent.events import Hold, Retry
+from headgate.agent.state import Hold, Retry
 from headgate.errors import NoContact
 
 if TYPE_CHECKING:
-    from headgate.agent.shared.throttle import SharedThrottle
+    from headgate.agent.shared_throttle import SharedThrottle
 
 __all__ = ["Courtesy", "Hold", "NoContact", "Retry", "SharedThrottle"]
 
@@ -23,7 +24,7 @@ __all__ = ["Courtesy", "Hold", "NoContact", "Retry", "SharedThrottle"]
 def __getattr__(name: str) -> object:
     """Import what needs SQLite when it is asked for."""
     if name == "SharedThrottle":
-        from headgate.agent.shared.throttle import SharedThrottle
+        from headgate.agent.shared_throttle import SharedThrottle
 
         return SharedThrottle
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

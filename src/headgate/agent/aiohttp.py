@@ -1,5 +1,154 @@
-"""A polite client middleware for aiohttp."""
+"""A polite client middleware for aiohttp.
 
-from headgate.agent.transports.aiohttp import Held, Middleware
+A session passes each hop of a redirect through its middlewares as a request of its own, and what it sends again since a
+connection proved dead. Nothing of a response's body is read here, unless its request is sent again.
+"""
+
+import asyncio
+from functools import partial
+from typing import Any
+
+from headgate.advice.fetching import TIMEOUT, AdviceRequest, AdviceResponse
+from headgate.agent.advice_client import in_task
+from headgate.agent.courtesy import Courtesy
+from headgate.agent.transport import MAX_READ_SIZE, READ_TIMEOUT, AdviceReception
+from headgate.errors import MissingExtra, NoContact
+
+try:
+    import aiohttp
+    import yarl
+except ImportError:
+    raise MissingExtra("aiohttp", "headgate.agent.aiohttp") from None
 
 __all__ = ["Held", "Middleware"]
+
+
+class Held(NoContact, aiohttp.ClientError):
+    """A request was held, and not sent."""
+
+
+class Middleware:
+    """For `ClientSession(middlewares=[Middleware(courtesy)])`, last among others, so that it sees what they send.
+
+    A request that is held raises `Held`, which is both `NoContact` and `aiohttp.ClientError`, and is not sent.
+    What it waits for is part of its total timeout, and of no other.
+
+    Requests given a middleware of their own that is `interactive`, as in `session.get(url, middlewares=[...])`, are
+    ones that a user waits for. One is sent again only if its body was given whole: as bytes, text, a form of texts or
+    JSON; and not if it asks the server to continue. A session with a cache, such as aiohttp-client-cache's, has it in
+    front of this.
+    """
+
+    def __init__(self, courtesy: Courtesy, *, interactive: bool = False) -> None:
+        self._courtesy = courtesy
+        self._interactive = interactive
+
+    async def __call__(
+        self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        """Send a request as soon as it may go; raises `Held` where that is too late."""
+        attempt = self._courtesy.attempt(
+            request.method,
+            str(request.url),
+            interactive=self._interactive,
+            repeatable=_is_repeatable(request),
+            refusal=Held,
+            start_fetch=None if not self._courtesy.fetches_advice else in_task(partial(fetch_beside, request)),
+        )
+        while True:
+            while (wait := attempt.wait()) is not None:
+                await wait.settle()
+            with attempt:
+                response = await handler(request)
+            try:
+                if getattr(response, "from_cache", False) or attempt.received(response.status, response.headers):
+                    return response
+            except BaseException:
+                response.close()
+                raise
+            await _let_go(response)
+
+
+def _is_repeatable(request: aiohttp.ClientRequest) -> bool:
+    # The client has waited once for "100 Continue", and would wait for it again in vain.
+    return isinstance(request.body, bytes | aiohttp.BytesPayload) and "Expect" not in request.headers
+
+
+async def _let_go(response: aiohttp.ClientResponse) -> None:
+    """Release a response; its connection serves again if there was not much left on it."""
+    left = MAX_READ_SIZE
+    try:
+        async with asyncio.timeout(READ_TIMEOUT):
+            while left > 0 and not response.content.at_eof():
+                left -= len(await response.content.readany())
+    except (aiohttp.ClientError, TimeoutError):
+        pass  # an error in it is not the next response's
+    finally:
+        response.release()
+
+
+class _Queue(aiohttp.TraceConfig):
+    """Records whether the fetch waits for a free connection of the connector."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_queued = False
+        self.on_connection_queued_start.append(self._begin)
+        self.on_connection_queued_end.append(self._end)
+
+    async def _begin(self, *_: object) -> None:
+        self.is_queued = True
+
+    async def _end(self, *_: object) -> None:
+        self.is_queued = False
+
+
+async def fetch_beside(sent: aiohttp.ClientRequest, request: AdviceRequest) -> AdviceResponse:
+    """Fetch advice over the connection settings of a request that is to be sent; raises what failed locally.
+
+    In a session of its own on the same connector: without the user's cookies, headers, credentials and middlewares.
+    """
+    connector = sent.session.connector
+    if connector is None:
+        raise RuntimeError("the session is closed")
+    reception = AdviceReception()
+    queue = _Queue()
+    try:
+        async with (
+            aiohttp.ClientSession(
+                connector=connector,
+                connector_owner=False,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+                timeout=aiohttp.ClientTimeout(total=TIMEOUT),
+                trace_configs=[queue],
+            ) as session,
+            session.get(
+                yarl.URL(request.url, encoded=True),
+                headers=dict(request.fields),
+                allow_redirects=False,
+                **_connection_of(sent),
+            ) as response,
+        ):
+            return await reception.receive_async(response.status, _fields(response), response.content.iter_any())
+    except (aiohttp.ClientError, TimeoutError) as error:
+        # aiohttp raises this very class, and not one derived from it, where the connector is closed.
+        is_closed = connector.closed or type(error) is aiohttp.ClientConnectionError
+        return reception.failed(error, is_ours=queue.is_queued or is_closed or _is_of_proxy(error))
+
+
+def _is_of_proxy(error: Exception) -> bool:
+    """Return whether the client's proxy is the cause; with 5xx it says that it cannot reach the origin."""
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        return error.status < 500
+    return isinstance(error, aiohttp.ClientProxyConnectionError)
+
+
+def _connection_of(sent: aiohttp.ClientRequest) -> dict[str, Any]:
+    """Return the settings of a request that are about the connection it goes over."""
+    names = ("proxy", "proxy_auth", "proxy_headers", "server_hostname", "ssl")
+    return {name: getattr(sent, name) for name in names}
+
+
+def _fields(response: aiohttp.ClientResponse) -> list[tuple[str, str]]:
+    return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in response.raw_headers]

@@ -22,12 +22,9 @@ from urllib.parse import unquote
 import msgspec
 
 from headgate.advice.decision import Advice
-from headgate.agent.events import Hold, Retry
-from headgate.agent.fetch.advice_client import PendingAdvice
-from headgate.agent.fetch.start import StartFetch
-from headgate.agent.retry_pause import TOO_MANY_REQUESTS, retry_pause
-from headgate.agent.state import CourtesyState, Holder
-from headgate.agent.wait import FetchWait, Pause, Wait
+from headgate.agent.advice_client import PendingAdvice, StartFetch
+from headgate.agent.state import CourtesyState, Hold, Holder, Retry
+from headgate.agent.wait import TOO_MANY_REQUESTS, FetchWait, Pause, Wait, retry_pause
 from headgate.errors import NoContact
 from headgate.http.date import retry_after
 from headgate.http.url import parse_url, resolve, serialised_origin, without_fragment

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Final, Self
 from headgate.advice import AgentIdentity
 from headgate.advice.decision import Advice
 from headgate.advice.fetching import AdviceRequest, AdviceResponse
+from headgate.agent.advice_client import StartFetch, in_thread
 from headgate.agent.attempt import Attempt, advice_holder, carried_over
-from headgate.agent.events import Hold, Retry
-from headgate.agent.fetch.start import StartFetch, in_thread
-from headgate.agent.state import CourtesyState, Settings
+from headgate.agent.state import CourtesyState, Hold, Retry, Settings
 from headgate.agent.wait import FetchWait
 from headgate.errors import ConfigurationError, NoContact
 from headgate.http.url import serialised_origin

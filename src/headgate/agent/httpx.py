@@ -1,6 +1,269 @@
-"""A polite transport for httpx2 and httpx, and clients that have it already."""
+"""Polite transports for httpx2 and httpx, and clients that have one already.
 
-from headgate.agent.transports.httpx import AsyncTransport, Transport
-from headgate.agent.transports.httpx_clients import AsyncClient, Client
+A client gives its transport one request at a time: each hop of a redirect, and each step of an authentication, comes
+here as a request of its own. Nothing of a response's body is read here, unless its request is sent again.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import aclosing, closing, suppress
+from functools import cache, partial
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Self
+
+from headgate.agent import httpx_library
+from headgate.agent.advice_client import StartFetch, in_task, in_thread
+from headgate.agent.attempt import Attempt
+from headgate.agent.courtesy import Courtesy
+from headgate.agent.httpx_library import ADVICE_EXTENSION, fetch_through, fetch_through_async, library_of
+from headgate.agent.transport import MAX_READ_SIZE, READ_TIMEOUT, is_interactive
+from headgate.errors import NoContact
 
 __all__ = ["AsyncClient", "AsyncTransport", "Client", "Transport"]
+
+if TYPE_CHECKING:
+    from httpx2 import AsyncBaseTransport, BaseTransport
+else:
+    # Clients of either library take any object that has the methods.
+    AsyncBaseTransport = BaseTransport = object
+
+
+class _Polite:
+    """What both transports are made of."""
+
+    _own_transport: str
+    """The library's class of the transport that sends where none is given."""
+
+    def __init__(self, courtesy: Courtesy, inner: Any = None) -> None:
+        self._courtesy = courtesy
+        self._inner = inner
+        self._start_fetch: StartFetch | None = None
+        self._is_closed = False
+        self._lock = threading.Lock()
+
+    def _sender(self, request: Any) -> Any:
+        """Return the transport that sends."""
+        with self._lock:
+            if self._inner is None:
+                self._inner = getattr(library_of(request), self._own_transport)()
+            return self._inner
+
+    def _attempt(self, request: Any) -> Attempt:
+        options = request.extensions.get("headgate")
+        return self._courtesy.attempt(
+            request.method,
+            str(request.url),
+            interactive=options is not None and is_interactive(options),
+            # Of an iterator or a file nothing may be left, and of other kinds of bodies nothing is known.
+            repeatable=self._courtesy.retry > 0 and isinstance(request.stream, library_of(request).ByteStream),
+            start_fetch=self._advice_fetch(request) if self._courtesy.fetches_advice else None,
+        )
+
+    def _advice_fetch(self, request: Any) -> StartFetch:
+        """Return what fetches advice through the transport that sends."""
+        if self._start_fetch is None:
+            is_closed = partial(getattr, self, "_is_closed")
+            self._start_fetch = self._make_fetch(
+                self._sender(request), library=library_of(request), is_closed=is_closed
+            )
+        return self._start_fetch
+
+    def _make_fetch(self, inner: Any, **options: Any) -> StartFetch:
+        raise NotImplementedError
+
+
+class Transport(_Polite, BaseTransport):
+    """For `httpx2.Client(transport=Transport(courtesy))`, and the same with httpx.
+
+    `inner` is the transport that sends, by default the library's own; what a client would pass to that, pass to it:
+    `Transport(courtesy, httpx2.HTTPTransport(http2=True))`, and so with `verify`, `limits` and `proxy`. A client with a
+    transport of its own looks for no proxy in the environment; `headgate.agent.httpx.Client` does. Put a bundle, and a
+    cache such as hishel's, in front of this; responses that a cache behind it had stored are not counted.
+
+    A request that is held raises what is both `NoContact` and the library's `TransportError`, and is not sent. The time
+    for which it waits does not count for its timeouts. With `extensions={"headgate": {"interactive": True}}` it is one
+    that a user waits for. One is sent again only if its body was given whole: as bytes, text, a form or JSON.
+    """
+
+    _own_transport = "HTTPTransport"
+
+    def __enter__(self) -> Self:
+        if self._inner is not None:
+            self._inner.__enter__()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._is_closed = True
+        if self._inner is not None:
+            self._inner.__exit__(*raised)
+
+    def close(self) -> None:
+        """Close the transport that sends."""
+        self._is_closed = True
+        if self._inner is not None:
+            self._inner.close()
+
+    def handle_request(self, request: Any) -> Any:
+        """Send a request as soon as it may go; raises `NoContact` where that is too late."""
+        inner = self._inner or self._sender(request)
+        if ADVICE_EXTENSION in request.extensions:  # what a request waits for does not wait
+            return inner.handle_request(request)
+        attempt = self._attempt(request)
+        while True:
+            try:
+                while (wait := attempt.wait()) is not None:
+                    wait.block()
+            except NoContact as held:
+                raise _held(held, request) from None
+            with attempt:
+                response = inner.handle_request(request)
+            try:
+                if _is_last(attempt, response):
+                    return response
+            except BaseException:
+                response.close()
+                raise
+            with suppress(Exception), closing(response):  # an error in it is not the next response's
+                if _is_short(response):
+                    deadline = time.monotonic() + READ_TIMEOUT
+                    for _ in response.stream:
+                        if time.monotonic() > deadline:
+                            break
+
+    def _make_fetch(self, inner: Any, **options: Any) -> StartFetch:
+        return in_thread(partial(fetch_through, inner, **options))
+
+
+class AsyncTransport(_Polite, AsyncBaseTransport):
+    """`Transport` for `httpx2.AsyncClient`, and the same with httpx; under asyncio, and under trio."""
+
+    _own_transport = "AsyncHTTPTransport"
+
+    async def __aenter__(self) -> Self:
+        if self._inner is not None:
+            await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        self._is_closed = True
+        if self._inner is not None:
+            await self._inner.__aexit__(*raised)
+
+    async def aclose(self) -> None:
+        """Close the transport that sends."""
+        self._is_closed = True
+        if self._inner is not None:
+            await self._inner.aclose()
+
+    async def handle_async_request(self, request: Any) -> Any:
+        """Send a request as soon as it may go; raises `NoContact` where that is too late."""
+        inner = self._inner or self._sender(request)
+        if ADVICE_EXTENSION in request.extensions:  # what a request waits for does not wait
+            return await inner.handle_async_request(request)
+        attempt = self._attempt(request)
+        while True:
+            try:
+                while (wait := attempt.wait()) is not None:
+                    await wait.settle()
+            except NoContact as held:
+                raise _held(held, request) from None
+            with attempt:
+                response = await inner.handle_async_request(request)
+            try:
+                if _is_last(attempt, response):
+                    return response
+            except BaseException:
+                await response.aclose()
+                raise
+            with suppress(Exception):  # an error in it is not the next response's
+                async with aclosing(response):
+                    if _is_short(response):
+                        await _read(response)
+
+    def _make_fetch(self, inner: Any, **options: Any) -> StartFetch:
+        return in_task(partial(fetch_through_async, inner, **options))
+
+
+def _is_last(attempt: Attempt, response: Any) -> bool:
+    had = response.extensions
+    # What hishel, from its version 1.0 and before, marks stored responses with; it may have revalidated them.
+    if "hishel_from_cache" in had or "from_cache" in had:
+        is_stored = had.get("hishel_from_cache") or had.get("from_cache")
+        if is_stored and not (had.get("hishel_revalidated") or had.get("revalidated")):
+            return True
+    return attempt.received(response.status_code, response.headers.raw)
+
+
+def _is_short(response: Any) -> bool:
+    # By its Content-Length: asynchronous iterators of a body that is not read to its end cannot all be closed here.
+    length = response.headers.get("content-length", "")
+    return length.isdecimal() and int(length) <= MAX_READ_SIZE
+
+
+async def _read(response: Any) -> None:
+    import anyio
+
+    with anyio.move_on_after(READ_TIMEOUT):
+        async for _ in response.stream:
+            pass
+
+
+class _Held(NoContact):
+    """What is raised, but for the library's own error, which is added when it is known which library it is."""
+
+    request: Any = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (library_of(self).__name__, *self.args), self.__dict__
+
+
+def _held(held: NoContact, request: Any) -> Any:
+    """Return what is raised for a request in the place of a plain `NoContact`."""
+    error = _held_in(library_of(request))(*held.args)
+    error.request = request
+    return error
+
+
+@cache
+def _held_in(library: ModuleType) -> type[_Held]:
+    return type("Held", (_Held, library.TransportError), {"__module__": __name__})
+
+
+def _restore(name: str, *args: Any) -> NoContact:
+    return _held_in(import_module(name))(*args)
+
+
+def Client(  # noqa: N802 - used like the library's class
+    courtesy: Courtesy | Iterable[str] | None = None, **options: Any
+) -> httpx_library.Client:
+    """Make an `httpx2.Client`, or `httpx.Client`, whose requests go through `courtesy`.
+
+    In its place, an identity such as `"ExampleBot"` stands for `Courtesy("ExampleBot")`, and None for `Courtesy()`. The
+    `options` are those of the client: `verify`, `proxy`, `mounts`, `timeout` and so on. It also uses the proxies that
+    the environment names, as the library does.
+    """
+    library = httpx_library.default_library("headgate.agent.httpx.Client")
+    client: httpx_library.Client = _with_transports(library.Client(**options), courtesy, Transport)
+    return client
+
+
+def AsyncClient(  # noqa: N802 - used like the library's class
+    courtesy: Courtesy | Iterable[str] | None = None, **options: Any
+) -> httpx_library.AsyncClient:
+    """Make the same for asyncio and trio."""
+    library = httpx_library.default_library("headgate.agent.httpx.AsyncClient")
+    client: httpx_library.AsyncClient = _with_transports(library.AsyncClient(**options), courtesy, AsyncTransport)
+    return client
+
+
+def _with_transports(
+    client: Any, courtesy: Courtesy | Iterable[str] | None, polite: Callable[[Courtesy, Any], Any]
+) -> Any:
+    """Put a polite transport in front of each one that a client has made of its options and the environment."""
+    shared = courtesy if isinstance(courtesy, Courtesy) else Courtesy(courtesy)
+    # A client that is given a transport reads no proxies from the environment; and what it has made is private.
+    mounts = {pattern: inner and polite(shared, inner) for pattern, inner in client._mounts.items()}  # noqa: SLF001 - as said
+    client._transport, client._mounts = polite(shared, client._transport), mounts  # noqa: SLF001 - as said
+    return client

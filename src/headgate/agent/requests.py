@@ -1,5 +1,135 @@
-"""A polite adapter for requests."""
+"""A polite adapter for requests.
 
-from headgate.agent.transports.requests import Adapter, Held
+A session gives its adapter one request at a time: each hop of a redirect comes here as a request of its own. Nothing
+of a response's body is read here, unless its request is sent again.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
+from functools import partial
+from typing import Any, Final
+
+from headgate.advice.fetching import TIMEOUT, AdviceRequest, AdviceResponse
+from headgate.agent.advice_client import in_thread
+from headgate.agent.courtesy import Courtesy
+from headgate.agent.transport import MAX_READ_SIZE, READ_TIMEOUT, AdviceReception, chunks_of, is_interactive
+from headgate.errors import ConfigurationError, MissingExtra, NoContact
+from headgate.fetch.local_errors import is_refused_by_proxy
+
+try:
+    import requests
+    import urllib3
+    from requests.adapters import BaseAdapter, HTTPAdapter
+except ImportError:
+    raise MissingExtra("requests", "headgate.agent.requests") from None
 
 __all__ = ["Adapter", "Held"]
+
+_OPTIONS: Final = ("stream", "timeout", "verify", "cert", "proxies")
+"""What an adapter is also given with a request, in this order or by name."""
+
+
+class Held(NoContact, requests.ConnectionError):
+    """A request was held, and not sent; `request` is that request."""
+
+    request: requests.PreparedRequest | None = None
+    response: None = None
+
+
+class Adapter(HTTPAdapter):
+    """For `session.mount("https://", Adapter(courtesy))`, and the same for `"http://"`.
+
+    `inner` is the adapter that sends. Without one it is this one itself, which takes all that an `HTTPAdapter` takes;
+    of its `max_retries` those for the sake of a status are the courtesy's instead, and `ConfigurationError` is raised
+    for a `status_forcelist`. A request that is held raises `Held`, which is both `NoContact` and
+    `requests.ConnectionError`, and is not sent. The time for which it waits does not count for its timeouts.
+
+    A request whose attribute `headgate` is `{"interactive": True}`, set on what `session.prepare_request` gives, is one
+    that a user waits for. One is sent again only if its body is bytes or text. A cache is best in front of this, as
+    that of requests-cache is; or let a class derive from CacheControl's adapter and from this one, in this order, and
+    give it the `courtesy` by name. Responses from a cache of the inner adapter are not counted.
+    """
+
+    __attrs__ = [*HTTPAdapter.__attrs__, "_courtesy", "_inner"]  # noqa: RUF012 - as requests has it: what is pickled
+
+    def __init__(self, courtesy: Courtesy, inner: BaseAdapter | None = None, **options: Any) -> None:
+        if inner is not None and options:
+            raise ConfigurationError(f"{', '.join(options)}: the inner adapter is the one that sends; give it that")
+        self._courtesy = courtesy
+        self._inner = inner
+        super().__init__(**options)
+        if self.max_retries.status_forcelist:
+            raise ConfigurationError("max_retries: a retry for a status has to be asked for; try Courtesy(retry=3)")
+        # Else a number of connections to try is also one of times to ask a server again that said when to.
+        self.max_retries = self.max_retries.new(respect_retry_after_header=False)
+
+    def send(self, request: requests.PreparedRequest, *args: Any, **options: Any) -> requests.Response:
+        """Send a request as soon as it may go; raises `Held` where that is too late."""
+        forward = super().send if self._inner is None else self._inner.send
+        start_fetch = None
+        if self._courtesy.fetches_advice:
+            given = {**dict(zip(_OPTIONS, args, strict=False)), **options}
+            start_fetch = in_thread(partial(fetch_with, forward, options=given))
+        attempt = self._courtesy.attempt(
+            request.method or "GET",
+            request.url or "",
+            interactive=is_interactive(getattr(request, "headgate", None)),
+            repeatable=request.body is None or isinstance(request.body, bytes | str),
+            refusal=Held,
+            start_fetch=start_fetch,
+        )
+        while True:
+            try:
+                while (wait := attempt.wait()) is not None:
+                    wait.block()
+            except Held as held:
+                held.request = request
+                raise
+            with attempt:
+                response = forward(request, *args, **options)
+            try:
+                if getattr(response, "from_cache", False) or attempt.received(response.status_code, _fields(response)):
+                    return response
+            except BaseException:
+                response.close()
+                raise
+            with closing(response), suppress(Exception):  # an error in it is not the next response's
+                _read(response.raw)
+
+    def close(self) -> None:
+        """Close the connections, and the adapter that sends."""
+        super().close()
+        if self._inner is not None:
+            self._inner.close()
+
+
+def _read(raw: Any) -> None:
+    """Read a body as far as it is worth it."""
+    read = getattr(raw, "read1", raw.read)  # which waits for no more than there is
+    left, deadline = MAX_READ_SIZE, time.monotonic() + READ_TIMEOUT
+    while left > 0 and time.monotonic() <= deadline and (chunk := read(left, decode_content=False)):
+        left -= len(chunk)
+
+
+def _fields(response: requests.Response) -> list[tuple[str, str]]:
+    # Line by line: to the session, lines of one name are one.
+    return list(getattr(response.raw, "headers", response.headers).items())
+
+
+def fetch_with(
+    send: Callable[..., requests.Response], request: AdviceRequest, *, options: Mapping[str, Any]
+) -> AdviceResponse:
+    """Fetch advice with `send`, an adapter's, and its options for proxies and TLS; raises what failed locally.
+
+    Cookies, credentials, `.netrc` and redirects are the session's part: none of them is in the request.
+    """
+    message = requests.PreparedRequest()
+    message.prepare("GET", request.url, headers=dict(request.fields))
+    reception = AdviceReception()
+    try:
+        with closing(send(message, **{**options, "stream": True, "timeout": TIMEOUT})) as response:
+            return reception.receive(response.status_code, _fields(response), chunks_of(response.raw))
+    except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
+        of_proxy = isinstance(error, requests.exceptions.ProxyError) and is_refused_by_proxy(error)
+        return reception.failed(error, is_ours=of_proxy)

@@ -14,15 +14,41 @@ from headgate.advice import AgentIdentity
 from headgate.advice.cache import REPORT_TIMEOUT
 from headgate.advice.decision import Advice
 from headgate.advice.parser import UNREACHABLE
-from headgate.agent.events import Hold, Retry
-from headgate.agent.fetch.advice_client import AdviceClient, PendingAdvice
-from headgate.agent.fetch.start import StartFetch
-from headgate.agent.shared.fork_hooks import FORK_HOOKS
+from headgate.agent.advice_client import AdviceClient, PendingAdvice, StartFetch
+from headgate.agent.fork_hooks import FORK_HOOKS
 from headgate.errors import ConfigurationError
 from headgate.release import NEVER
 from headgate.throttle import Explanation, Throttle
 from headgate.throttle.fields import Headers
 from headgate.throttle.target import Target
+
+
+class Hold(NamedTuple):
+    """A request is held: it waits, or `NoContact` is raised. Instants are seconds since 1970."""
+
+    url: str
+    reason: str
+    """As in `NoContact`: "backoff", "retry-after", "retry_budget", or "advice_…"."""
+    target: str
+    """What is held: a throttling target, a bucket with `*` behind its path, or an origin."""
+    release_time: float
+    """When the request may go at the earliest."""
+    now: float
+    delay: float
+    """Seconds that the request waits now; 0 where `NoContact` is raised."""
+
+
+class Retry(NamedTuple):
+    """A request is going to be sent again."""
+
+    url: str
+    status: int
+    """The status of the response that is the reason."""
+    number: int
+    """1 for the first retry of a request."""
+    delay: float
+    """Seconds until it is sent, if nothing else holds it then."""
+
 
 _FORK_TIMEOUT: Final = 5.0
 """Seconds that a fork waits for a request that uses the throttle; more only where the thread that forks holds it."""

@@ -1,5 +1,122 @@
-"""A polite handler for openers of the standard library's `urllib.request`."""
+"""A polite handler for openers of the standard library's `urllib.request`.
 
-from headgate.agent.transports.urllib import Handler, Held
+It comes after the handlers of proxies and before those that open connections. Each hop of a redirect and each step of
+an authentication is a request of its own to an opener, and comes here. Exceptions for a status of 400 and more are
+raised later, so every response is seen here.
+"""
+
+import http.client
+import socket
+from collections.abc import Iterable
+from contextlib import closing
+from typing import Any
+from urllib.error import URLError
+from urllib.request import BaseHandler, Request
+
+from headgate.advice.fetching import TIMEOUT, AdviceRequest, AdviceResponse
+from headgate.agent.advice_client import in_thread
+from headgate.agent.courtesy import Courtesy
+from headgate.agent.transport import AdviceReception, chunks_of, is_interactive
+from headgate.errors import NoContact
+from headgate.fetch.local_errors import is_refused_by_proxy
 
 __all__ = ["Handler", "Held"]
+
+
+class AdviceMessage(Request):  # noqa: S310 - its URLs are http or https, by the core
+    """The request for advice: a type of its own, so that a handler of ours lets it through."""
+
+
+class Held(NoContact, URLError):  # type: ignore[misc]  # an URLError's reason may be an exception; ours is always a text
+    """A request was held, and not sent."""
+
+
+class Handler(BaseHandler):
+    """For `urllib.request.build_opener(Handler(courtesy))`, alone or among other handlers in any order.
+
+    Those that send, such as an `HTTPSHandler` with a TLS context of one's own, are asked behind this one, if their
+    `handler_order` is above its own, as it is by default; a handler that answers requests itself, such as a cache,
+    belongs below it, and its responses are not counted. A request that is held raises `Held`, which is both
+    `NoContact` and `URLError`, and is not sent. The time for which it waits does not count for its timeout.
+
+    A `Request` whose attribute `headgate` is `{"interactive": True}` is one that a user waits for. One is sent again
+    only if its data are bytes. An opener shares no handlers with another.
+    """
+
+    handler_order = 490
+    """Its place: proxies have 100, and handlers that open connections 500."""
+
+    def __init__(self, courtesy: Courtesy) -> None:
+        self._courtesy = courtesy
+        self._start_fetch = in_thread(lambda advice: fetch_with(self.parent, advice))
+
+    def http_open(self, request: Request) -> Any:
+        """Open a request as soon as it may go; raises `Held` where that is too late."""
+        if isinstance(request, AdviceMessage):
+            return None  # a proxy's handler had the opener open it
+        attempt = self._courtesy.attempt(
+            request.get_method(),
+            request.full_url,  # also that of a request which a proxy is sent
+            interactive=is_interactive(getattr(request, "headgate", None)),
+            repeatable=request.data is None or isinstance(request.data, bytes),
+            refusal=Held,
+            start_fetch=None if not self._courtesy.fetches_advice else self._start_fetch,
+        )
+        while True:
+            while (wait := attempt.wait()) is not None:
+                wait.block()
+            with attempt:
+                response = _first_response(self._openers_behind(request), request)
+            if response is None or getattr(response, "from_cache", False):
+                return response
+            try:
+                if attempt.received(response.status, response.headers.items()):
+                    return response
+            except BaseException:
+                response.close()
+                raise
+            response.close()
+
+    https_open = http_open
+
+    def _openers_behind(self, request: Request) -> list[Any]:
+        """Return the handlers that the opener would ask after this one."""
+        opener: Any = self.parent
+        handlers: list[Any] = opener.handle_open[request.type]
+        return handlers[handlers.index(self) + 1 :]
+
+
+def fetch_with(opener: Any, request: AdviceRequest) -> AdviceResponse:
+    """Fetch advice with the handlers of an opener that connect, so with its proxy and TLS; raises what failed locally.
+
+    The opener itself would add cookies and its own headers, log in, and follow redirects: all that is left out here.
+    """
+    message = AdviceMessage(request.url, headers=dict(request.fields))
+    message.timeout = TIMEOUT
+    host = message.host
+    reception = AdviceReception()
+    try:
+        response = _first_response(opener.handle_open[message.type], message)
+        if response is None:
+            raise RuntimeError(f"no handler of the opener opens {message.type} URLs")
+        with closing(response):
+            return reception.receive(response.status, response.headers.items(), chunks_of(response))
+    except (OSError, http.client.HTTPException) as error:
+        # A handler has put the proxy in the place of the host.
+        return reception.failed(error, is_ours=message.host != host and _is_of_proxy(error))
+
+
+def _first_response(handlers: Iterable[Any], request: Request) -> Any:
+    """Ask handlers in their order, as an opener does; None where none of them answers."""
+    for handler in handlers:
+        response = getattr(handler, f"{request.type}_open")(request)
+        if response is not None:
+            return response
+    return None
+
+
+def _is_of_proxy(error: Exception) -> bool:
+    reason = getattr(error, "reason", error)
+    if isinstance(reason, ConnectionRefusedError | socket.gaierror):
+        return True
+    return "Tunnel connection failed" in str(reason) and is_refused_by_proxy(reason)

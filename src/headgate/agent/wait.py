@@ -1,6 +1,7 @@
 """What a held request waits for, and both ways to wait for it: in a thread, and in an event loop.
 
-An attempt decides what to wait for and not how; a transport decides how and not why.
+An attempt decides what to wait for and not how; a transport decides how and not why. How long the pause before an
+automatic retry is, `retry_pause` says.
 """
 
 import time
@@ -10,6 +11,16 @@ from typing import Final, Protocol
 
 _LONGEST: Final = 3600.0
 """Seconds slept at once: what is longer is slept piece by piece, and looked at anew in between."""
+
+
+TOO_MANY_REQUESTS: Final = 429
+
+_FIRST: Final = 0.5
+"""Seconds: the shortest pause before the first retry; the longest is twice that."""
+_FIRST_AFTER_429: Final = 1.0
+"""The same, where the server says that the requests are too many."""
+_MAX_DOUBLINGS: Final = 10
+"""After so many retries the pauses grow no more: they are 8 to 17 minutes long then, and twice that after 429."""
 
 
 class Wait(Protocol):
@@ -95,3 +106,14 @@ def in_asyncio() -> bool:
     except RuntimeError:
         return False
     return True
+
+
+def retry_pause(status: int, *, retries: int, draw: float) -> float:
+    """Return the seconds between a response with this status and the next retry, after so many `retries` before.
+
+    0.5 to 1 for the first retry, 1 to 2 after 429, and twice as long for each further one. `draw` is from [0, 1), so
+    that clients which failed together do not come back together. The throttle's own holds are for new requests: a
+    request that is repeated at once multiplies the load of a server that has just said that it has too much.
+    """
+    first = _FIRST_AFTER_429 if status == TOO_MANY_REQUESTS else _FIRST
+    return first * (1.0 + draw) * 2.0 ** min(retries, _MAX_DOUBLINGS)

@@ -16,11 +16,9 @@ from urllib.request import AbstractHTTPHandler, HTTPHandler, HTTPSHandler, Opene
 
 from headgate.agent import Courtesy
 from headgate.agent.attempt import REDIRECTS, redirect_target
-from headgate.agent.fetch.urllib import AdviceMessage
-from headgate.agent.urllib import Handler
+from headgate.agent.urllib import AdviceMessage, Handler
 from headgate.errors import FetchError, NoContact
-from headgate.fetch.call_thread import CallThread
-from headgate.fetch.pace import TIMEOUT, Pace
+from headgate.fetch.pace import TIMEOUT, CallThread, Pace
 from headgate.http.url import serialised_origin
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
-"""Fetching traffic advice over a connection of our own, for agents without an HTTP client and for the prefetch proxy.
+"""Fetching over connections of our own, and what decides how long fetches may take and why they failed.
 
-`fetcher` makes one GET on asyncio and h11. `call_thread` limits the wait for blocking calls, `pace` how slowly a body
-may arrive. `local_errors` tells failures of this machine from failures of an origin.
+`fetcher` fetches traffic advice, for agents without an HTTP client and for the prefetch proxy: one GET on asyncio and
+h11. `pace` limits the time for a response. `local_errors` tells failures of this machine from failures of an origin.
 """
 
 __all__: list[str] = []

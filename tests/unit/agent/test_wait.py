@@ -8,7 +8,7 @@ from concurrent.futures import Future
 import pytest
 import trio
 
-from headgate.agent.wait import FetchWait, Pause
+from headgate.agent.wait import FetchWait, Pause, retry_pause
 
 
 def test_a_pause_is_as_long_as_it_says_in_a_thread_and_in_a_loop():
@@ -124,3 +124,23 @@ def test_a_fetch_that_finishes_after_trio_ended_disturbs_nothing(caplog):
     trio.run(FetchWait(finished, 0.01).settle)
     finished.set_result(None)
     assert caplog.records == []
+
+
+@pytest.mark.parametrize("status", [500, 503, 509])
+@pytest.mark.parametrize(
+    ("retries", "shortest", "longest"), [(0, 0.5, 1.0), (1, 1.0, 2.0), (2, 2.0, 4.0), (10, 512.0, 1024.0)]
+)
+def test_a_pause_is_half_a_second_to_one_and_doubles(status, retries, shortest, longest):
+    assert retry_pause(status, retries=retries, draw=0.0) == shortest
+    assert retry_pause(status, retries=retries, draw=0.5) == (shortest + longest) / 2
+    assert shortest < retry_pause(status, retries=retries, draw=0.999) < longest
+
+
+def test_it_is_at_least_a_second_after_429_and_has_jitter_there_too():
+    assert [retry_pause(429, retries=retries, draw=0.0) for retries in range(3)] == [1.0, 2.0, 4.0]
+    assert [retry_pause(429, retries=retries, draw=0.5) for retries in range(3)] == [1.5, 3.0, 6.0]
+
+
+@pytest.mark.parametrize("retries", [11, 5_000])
+def test_it_grows_no_more_after_ten_doublings(retries):
+    assert retry_pause(503, retries=retries, draw=0.0) == 512.0

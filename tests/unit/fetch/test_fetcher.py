@@ -25,7 +25,7 @@ from headgate.advice.parser import UNREACHABLE
 from headgate.errors import FetchError
 from headgate.fetch import fetcher
 from headgate.fetch.fetcher import fetch_advice
-from tests.unit.agent.fetch import scripted
+from tests.unit.agent import scripted
 
 IDENTITY = AgentIdentity(["ExampleProxy", "prefetch-proxy", "*"])
 HALF = b'[{"user_agent":"*","fraction":0.5}]'

@@ -12,10 +12,10 @@ from typing import Any, Final, Self, TypeAlias
 from msgspec import Struct
 
 from headgate.advice import AgentIdentity
+from headgate.agent.advice_client import in_thread
 from headgate.agent.bundle.fetcher import Fetcher, Reply
 from headgate.agent.courtesy import Courtesy
-from headgate.agent.fetch import in_thread
-from headgate.agent.transports.httpx_library import Client, default_library
+from headgate.agent.httpx_library import Client, default_library
 from headgate.bundle.files.payloads import Spool, SpooledPayload
 from headgate.bundle.model import Exchange
 from headgate.bundle.sources.codings import DECODERS, DecodingError, decode_chunks

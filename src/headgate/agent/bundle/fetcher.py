@@ -15,11 +15,9 @@ from typing import Any, BinaryIO, Final, Self
 
 from headgate.advice.fetching import AdviceRequest, AdviceResponse
 from headgate.agent.bundle.range_protocol import UNCODED, Fields, check_served, check_uncoded, unexpected_status
-from headgate.agent.fetch.httpx import fetch_through
-from headgate.agent.transports.httpx_library import AsyncClient, Client, Response, default_library, library_of
+from headgate.agent.httpx_library import AsyncClient, Client, Response, default_library, fetch_through, library_of
 from headgate.errors import FetchError, NoContact
-from headgate.fetch.call_thread import CallThread
-from headgate.fetch.pace import TIMEOUT, USER_AGENT, Pace
+from headgate.fetch.pace import TIMEOUT, USER_AGENT, CallThread, Pace
 from headgate.http.date import retry_after as parse_retry_after
 from headgate.release import ASAP
 from headgate.throttle import Policy

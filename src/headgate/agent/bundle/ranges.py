@@ -14,7 +14,7 @@ from msgspec import Struct
 from headgate.agent.bundle.fetcher import MAX_BYTES, AsyncFetcher, Fetcher
 from headgate.agent.bundle.range_core import OpenOptions, RangeCore
 from headgate.agent.bundle.session import AsyncSession, Session
-from headgate.agent.transports.httpx_library import AsyncClient, Client
+from headgate.agent.httpx_library import AsyncClient, Client
 from headgate.bundle.format.integrity_block import IntegrityBlock
 from headgate.bundle.model import NOSNIFF, Headers, Location, Metadata, Profile, Response, ResponseHead
 from headgate.bundle.reader import locate, select_location

@@ -24,7 +24,7 @@ from headgate.agent.bundle.transport_core import (
     library_response,
     not_stored,
 )
-from headgate.agent.transports.httpx_library import library_of
+from headgate.agent.httpx_library import library_of
 from headgate.bundle.files.byte_source import Source
 from headgate.bundle.model import Profile
 from headgate.bundle.reader import Bundle

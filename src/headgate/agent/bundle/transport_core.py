@@ -17,7 +17,7 @@ from headgate.agent.bundle.range_core import CHUNK_SIZE, BegunResponse
 from headgate.agent.bundle.range_protocol import UNCODED
 from headgate.agent.bundle.ranges import RemoteBundle
 from headgate.agent.bundle.session import NEXT_CHUNK, Send, Work
-from headgate.agent.transports.httpx_library import Request, byte_stream, library_of
+from headgate.agent.httpx_library import Request, byte_stream, library_of
 from headgate.bundle.api import open_bundle
 from headgate.bundle.files.byte_source import Source
 from headgate.bundle.format.merkle_integrity import DecodedResponse, OpenedBundle, decode_response, has_mi_coding

@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable
 from typing import Self
 
-from headgate.agent.shared.store import SqliteStore
+from headgate.agent.shared_store import SqliteStore
 from headgate.throttle import Policy, Throttle
 
 

@@ -1,11 +1,11 @@
 import subprocess
 import sys
 
-from headgate.agent.shared.fork_hooks import FORK_HOOKS
+from headgate.agent.fork_hooks import FORK_HOOKS
 
 SCRIPT = """
 import os, signal, sys
-from headgate.agent.shared.fork_hooks import FORK_HOOKS
+from headgate.agent.fork_hooks import FORK_HOOKS
 
 class Watcher:
     def __init__(self):

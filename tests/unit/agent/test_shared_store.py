@@ -10,9 +10,9 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from headgate.agent.shared import file as file_module
-from headgate.agent.shared import store as module
-from headgate.agent.shared.store import SqliteStore
+from headgate.agent import shared_file as file_module
+from headgate.agent import shared_store as module
+from headgate.agent.shared_store import SqliteStore
 from headgate.errors import ConfigurationError
 from headgate.throttle import Policy
 from headgate.throttle.entry import OPT_OUT, Key, OptedOut, Outcome, Response
@@ -463,7 +463,7 @@ class TestClosing:
 
 FORKING = """
 import os, sys
-from headgate.agent.shared import file, store
+from headgate.agent import shared_file as file, shared_store as store
 from headgate.throttle import Policy
 from headgate.throttle.entry import Outcome, Response
 from headgate.throttle.target import Target

@@ -1,16 +1,21 @@
 """httpx2 and classic httpx: two libraries with one interface, distinguished by the objects that they pass.
 
 Nothing here is imported before it is needed, so either library alone is enough. A client takes only responses made of
-its own library's classes; so whatever answers a request asks the request which library that is.
+its own library's classes; so whatever answers a request asks the request which library that is. Advice is fetched
+through a transport of either: cookies, credentials and redirects are the client's part, so the request has none.
 """
 
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import aclosing, closing
 from functools import cache
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from headgate.advice.fetching import TIMEOUT, AdviceRequest, AdviceResponse
+from headgate.agent.transport import AdviceReception
 from headgate.errors import ConfigurationError, MissingExtra
+from headgate.fetch.local_errors import is_refused_by_proxy
 
 if TYPE_CHECKING:
     import httpx
@@ -24,7 +29,13 @@ else:
     Client = AsyncClient = Request = Response = Any
 
 
-_NAMES = ("httpx2", "httpx")
+_NAMES: Final = ("httpx2", "httpx")
+
+ADVICE_EXTENSION: Final = "headgate_advice"
+"""The extension of a request for advice, for transports that treat it in another way."""
+
+_POOL_TIMEOUT: Final = TIMEOUT / 2
+"""Seconds to wait for a free connection: less than the whole, so that a full pool is not taken for a silent origin."""
 
 
 def library_of(thing: object) -> ModuleType:
@@ -92,3 +103,46 @@ class Body:
             closing = self._close()
             assert closing is not None
             await closing
+
+
+def fetch_through(
+    transport: Any, request: AdviceRequest, *, library: ModuleType, is_closed: Callable[[], bool]
+) -> AdviceResponse:
+    """Fetch advice with a transport of `library`, so with its proxy and TLS settings; raises what failed locally."""
+    reception = AdviceReception()
+    try:
+        with closing(transport.handle_request(_message(request, library))) as response:
+            return reception.receive(response.status_code, _fields(response), response.stream)
+    except library.TransportError as error:
+        return reception.failed(error, is_ours=is_closed() or _is_ours(error, library))
+
+
+async def fetch_through_async(
+    transport: Any, request: AdviceRequest, *, library: ModuleType, is_closed: Callable[[], bool]
+) -> AdviceResponse:
+    """Do the same with an asynchronous transport."""
+    import anyio
+
+    reception = AdviceReception()
+    try:
+        with anyio.fail_after(TIMEOUT):
+            async with aclosing(await transport.handle_async_request(_message(request, library))) as response:
+                return await reception.receive_async(response.status_code, _fields(response), response.stream)
+    except (library.TransportError, TimeoutError) as error:
+        return reception.failed(error, is_ours=is_closed() or _is_ours(error, library))
+
+
+def _is_ours(error: Exception, library: ModuleType) -> bool:
+    """Return whether a fetch failed because of the client or its proxy, which with 5xx means the origin."""
+    ours = (library.PoolTimeout, library.UnsupportedProtocol, library.LocalProtocolError)
+    return isinstance(error, ours) or (isinstance(error, library.ProxyError) and is_refused_by_proxy(error))
+
+
+def _message(request: AdviceRequest, library: ModuleType) -> Any:
+    timeout = library.Timeout(TIMEOUT, pool=_POOL_TIMEOUT).as_dict()
+    extensions = {"timeout": timeout, ADVICE_EXTENSION: True}
+    return library.Request("GET", request.url, headers=list(request.fields), extensions=extensions)
+
+
+def _fields(response: Any) -> list[tuple[str, str]]:
+    return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in response.headers.raw]

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from headgate.agent.transports.options import is_interactive
+from headgate.agent.transport import is_interactive
 from headgate.errors import ConfigurationError
 
 

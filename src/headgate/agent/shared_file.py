@@ -14,7 +14,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from headgate.agent.shared.database import open_database
+from headgate.agent.shared_database import open_database
 from headgate.release import NEVER
 from headgate.throttle.entry import BUCKET, BUDGET, KINDS, OPT_OUT, TARGET, Change, Entry, Key, applied
 from headgate.throttle.policy import Policy

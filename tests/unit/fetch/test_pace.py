@@ -4,7 +4,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from headgate.fetch.call_thread import CallThread
+from headgate.fetch.pace import CallThread
 
 WORD = ContextVar("WORD", default="")
 

@@ -3,9 +3,9 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from headgate.agent.shared import file as module
-from headgate.agent.shared.database import open_database
-from headgate.agent.shared.file import News, ThrottleFile
+from headgate.agent import shared_file as module
+from headgate.agent.shared_database import open_database
+from headgate.agent.shared_file import News, ThrottleFile
 from headgate.errors import ConfigurationError
 from headgate.release import NEVER
 from headgate.throttle import Policy

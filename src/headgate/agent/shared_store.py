@@ -19,9 +19,9 @@ from typing import Final
 
 import msgspec
 
-from headgate.agent.shared.database import describe_error, is_locked
-from headgate.agent.shared.file import News, ThrottleFile
-from headgate.agent.shared.fork_hooks import FORK_HOOKS
+from headgate.agent.fork_hooks import FORK_HOOKS
+from headgate.agent.shared_database import describe_error, is_locked
+from headgate.agent.shared_file import News, ThrottleFile
 from headgate.errors import ConfigurationError
 from headgate.throttle.entry import BUCKET, OPT_OUT, TARGET, Change, Entry, Key, Response
 from headgate.throttle.policy import Policy

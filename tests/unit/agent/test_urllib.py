@@ -14,7 +14,7 @@ from headgate.agent import Courtesy, NoContact
 from headgate.agent.urllib import Handler, Held
 from headgate.errors import ConfigurationError
 from headgate.throttle import Policy, Throttle
-from tests.unit.agent.transports.addresses import TARGETS
+from tests.unit.agent.addresses import TARGETS
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
 

@@ -17,7 +17,7 @@ from headgate.agent import Courtesy, NoContact
 from headgate.agent.requests import Adapter, Held
 from headgate.errors import ConfigurationError, MissingExtra
 from headgate.throttle import Policy, Throttle
-from tests.unit.agent.transports.addresses import TARGETS
+from tests.unit.agent.addresses import TARGETS
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
 
@@ -203,7 +203,6 @@ def test_a_url_is_the_target_it_is_in_every_library(url, target):
 
 def test_without_the_library_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "requests", None)
-    for name in ("headgate.agent.requests", "headgate.agent.transports.requests"):
-        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "headgate.agent.requests")
     with pytest.raises(MissingExtra, match=r"install it in a checkout of headgate: pip install '\.\[requests\]'"):
         importlib.import_module("headgate.agent.requests")

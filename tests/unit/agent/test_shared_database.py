@@ -5,8 +5,8 @@ from contextlib import closing
 
 import pytest
 
-from headgate.agent.shared import database
-from headgate.agent.shared.database import SCHEMA_VERSION, describe_error, is_locked, open_database
+from headgate.agent import shared_database as database
+from headgate.agent.shared_database import SCHEMA_VERSION, describe_error, is_locked, open_database
 from headgate.errors import ConfigurationError
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from headgate import agent
 from headgate.agent import Courtesy, SharedThrottle
-from headgate.agent.shared import file as file_module
+from headgate.agent import shared_file as file_module
 from headgate.errors import ConfigurationError
 from headgate.release import ASAP
 from headgate.throttle import Policy, Throttle

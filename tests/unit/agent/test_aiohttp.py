@@ -16,7 +16,7 @@ from headgate.agent import Courtesy, NoContact
 from headgate.agent.aiohttp import Held, Middleware
 from headgate.errors import MissingExtra
 from headgate.throttle import Policy, Throttle
-from tests.unit.agent.transports.addresses import TARGETS
+from tests.unit.agent.addresses import TARGETS
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
 
@@ -214,7 +214,6 @@ def test_a_url_is_the_target_it_is_in_every_library(url, target):
 
 def test_without_the_library_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "aiohttp", None)
-    for name in ("headgate.agent.aiohttp", "headgate.agent.transports.aiohttp"):
-        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "headgate.agent.aiohttp")
     with pytest.raises(MissingExtra, match=r"install it in a checkout of headgate: pip install '\.\[aiohttp\]'"):
         importlib.import_module("headgate.agent.aiohttp")

@@ -4,7 +4,7 @@ import httpx
 import httpx2
 import pytest
 
-from headgate.agent.transports.httpx_library import byte_stream, default_library, library_of
+from headgate.agent.httpx_library import byte_stream, default_library, library_of
 from headgate.errors import ConfigurationError, MissingExtra
 
 LIBRARIES = [httpx2, httpx]
