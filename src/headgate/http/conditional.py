@@ -1,4 +1,4 @@
-"""Preconditions and ranges of requests (RFC 9110, 13 and 14): field values in, a status and two offsets out."""
+"""Preconditions and ranges of requests (RFC 9110, 13 and 14), evaluated for a stored response."""
 
 import re
 from collections.abc import Iterable
@@ -12,6 +12,13 @@ ENTITY_TAG = re.compile(rb'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*+"')
 _CONDITIONAL_FIELDS = frozenset({
     b"if-match", b"if-none-match", b"if-modified-since", b"if-unmodified-since", b"if-range", b"range",
 })  # fmt: skip
+_STATUSES_WITH_PRECONDITIONS = frozenset({200, 203})
+"""13.2.1: preconditions apply only where the response without them is a success; these have all of the content."""
+_FIELDS_OF_304 = frozenset({
+    b"cache-control", b"content-location", b"date", b"etag", b"expires", b"vary", b"x-content-type-options",
+    b"headgate-source",
+})  # fmt: skip
+"""15.4.5: what a 304 must repeat of the 200; other fields describe content that is not sent."""
 _RANGE = re.compile(rb"([0-9]*+)-([0-9]*+)")
 _MAX_OFFSET = 1 << 62
 
@@ -31,6 +38,53 @@ class Outcome(NamedTuple):
     status: int
     start: int
     stop: int
+
+
+class ConditionalResponse(NamedTuple):
+    """A response to a request with preconditions and ranges: of the content, the bytes from `start` to before `stop`.
+
+    412 and 416 have only the fields that the status requires.
+    """
+
+    status: int
+    fields: list[tuple[bytes, bytes]]
+    start: int
+    stop: int
+
+
+def allows_preconditions(status: int) -> bool:
+    """Return whether preconditions and ranges apply to a stored response with this status."""
+    return status in _STATUSES_WITH_PRECONDITIONS
+
+
+def apply_preconditions(
+    method: bytes,
+    request_fields: Iterable[tuple[bytes, bytes]],
+    stored: tuple[int, Iterable[tuple[bytes, bytes]]],
+    validators: Validators,
+    length: int,
+) -> ConditionalResponse:
+    """Return the response to a GET or HEAD, from the `stored` status and fields, without Content-Length.
+
+    `length` is that of the stored content. Names of fields are in lower case.
+    """
+    status, fields = stored
+    kept = list(fields)
+    outcome = Outcome(200, 0, length)
+    if allows_preconditions(status):
+        outcome = evaluate(method, request_fields, validators, length)
+    start, stop = outcome.start, outcome.stop
+    if outcome.status == 304:
+        return ConditionalResponse(304, [field for field in kept if field[0] in _FIELDS_OF_304], 0, 0)
+    if outcome.status == 412:
+        return ConditionalResponse(412, [], 0, 0)
+    if outcome.status == 416:
+        return ConditionalResponse(416, [(b"content-range", b"bytes */%d" % length)], 0, 0)
+    if outcome.status == 206:
+        status = 206
+        kept.append((b"content-range", b"bytes %d-%d/%d" % (start, stop - 1, length)))
+    kept.append((b"content-length", b"%d" % (stop - start)))
+    return ConditionalResponse(status, kept, start, stop)
 
 
 def evaluate(method: bytes, fields: Iterable[tuple[bytes, bytes]], validators: Validators, length: int) -> Outcome:

@@ -25,12 +25,12 @@ from headgate.bundle.model import NOSNIFF, Headers, Location, Metadata, Profile,
 from headgate.bundle.reader import Bundle, select_location
 from headgate.bundle.sources.selection import MessageCallback
 from headgate.errors import ConfigurationError, FetchError, NoContact, NotInBundle, ResponseError
-from headgate.http.conditional import Outcome, Validators, evaluate
+from headgate.http.conditional import ConditionalResponse, Validators, apply_preconditions
 from headgate.http.date import parse_http_date
 from headgate.http.media_type import parse_weights
 from headgate.http.url import parse_url
 
-SOURCE: Final = ("headgate-source", "bundle")
+SOURCE: Final = (b"headgate-source", b"bundle")
 """The field that a response out of a bundle has, at either end of a connection."""
 
 _METHODS: Final = frozenset({"GET", "HEAD"})
@@ -39,14 +39,11 @@ _ORIGIN_ONLY: Final = ("if-match", "if-unmodified-since")
 _FRESHER: Final = frozenset({"no-cache", "no-store", "max-age", "min-fresh"})
 """Request directives (RFC 9111, 5.2.1) that require the origin, or an age, which bundles do not record."""
 _OF_THE_CONNECTION: Final = frozenset({
-    "connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
+    b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade",
+    b"content-length", SOURCE[0],
 })  # fmt: skip
-_OF_304: Final = frozenset({
-    "cache-control", "content-location", "date", "etag", "expires", "vary", "x-content-type-options", "headgate-source",
-})  # fmt: skip
-"""What a 304 repeats of the response (RFC 9110, 15.4.5)."""
+_OF_416: Final = frozenset({b"x-content-type-options", SOURCE[0]})
 _WITHOUT_CONTENT: Final = frozenset({204, 205, 304})
-_WITH_PRECONDITIONS: Final = frozenset({200, 203})
 
 _WEB_URL: Final = re.compile(r"https?://", re.IGNORECASE)
 _ANY: Final = "*"
@@ -60,15 +57,6 @@ class CacheRequest(Struct, frozen=True):
     """Names in lower case."""
     only_stored: bool
     """`only-if-cached`: do not use the network (RFC 9111, 5.2.1.7)."""
-
-
-class CachedResponse(Struct, frozen=True):
-    """A response out of a bundle: of the payload, the bytes from `start` to before `stop`."""
-
-    status: int
-    headers: tuple[tuple[str, str], ...]
-    start: int
-    stop: int
 
 
 def parse_request(method: str, headers: Mapping[str, str]) -> CacheRequest | None:
@@ -87,40 +75,33 @@ def parse_request(method: str, headers: Mapping[str, str]) -> CacheRequest | Non
     return CacheRequest(method, headers, "only-if-cached" in directives)
 
 
-def make_response(request: CacheRequest, status: int, headers: Mapping[str, str], length: int) -> CachedResponse | None:
+def make_response(
+    request: CacheRequest, status: int, headers: Mapping[str, str], length: int
+) -> ConditionalResponse | None:
     """Return the response to a request from a stored one with a payload of `length` bytes.
 
     `headers` include nosniff. None where the request does not accept the stored content coding.
     """
     if not _is_decodable(headers.get("content-encoding"), request.headers.get("accept-encoding")):
         return None
-    shown = {name: value for name, value in headers.items() if name not in _OF_THE_CONNECTION}
-    shown[SOURCE[0]] = SOURCE[1]
-    shown.pop("content-length", None)
+    fields = [(name, value) for name, value in _encoded(headers) if name not in _OF_THE_CONNECTION]
+    fields.append(SOURCE)
     if status < 200 or status in _WITHOUT_CONTENT:
-        return CachedResponse(status, tuple(shown.items()), 0, 0)
-    outcome = Outcome(status, 0, length)
-    if status in _WITH_PRECONDITIONS:
-        outcome = _evaluated(request, headers, length)
-    if outcome.status == 304:
-        return CachedResponse(304, tuple((name, value) for name, value in shown.items() if name in _OF_304), 0, 0)
-    if outcome.status == 416:
-        shown = {name: shown[name] for name in ("x-content-type-options", SOURCE[0]) if name in shown}
-        shown["content-range"] = f"bytes */{length}"
-    elif outcome.status == 206:
-        shown["content-range"] = f"bytes {outcome.start}-{outcome.stop - 1}/{length}"
-    shown["content-length"] = str(outcome.stop - outcome.start)
-    stop = outcome.start if request.method == "HEAD" else outcome.stop
-    return CachedResponse(
-        status if outcome.status == 200 else outcome.status, tuple(shown.items()), outcome.start, stop
+        return ConditionalResponse(status, fields, 0, 0)
+    validators = Validators(
+        headers.get("etag", "").encode("latin-1"), parse_http_date(headers.get("last-modified", "").encode("latin-1"))
     )
+    found = apply_preconditions(
+        request.method.encode(), _encoded(request.headers), (status, fields), validators, length
+    )
+    if found.status == 416:
+        fields = [field for field in fields if field[0] in _OF_416] + found.fields + [(b"content-length", b"0")]
+        return found._replace(fields=fields)
+    return found._replace(stop=found.start) if request.method == "HEAD" else found
 
 
-def _evaluated(request: CacheRequest, headers: Mapping[str, str], length: int) -> Outcome:
-    fields = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in request.headers.items()]
-    modified = parse_http_date(headers.get("last-modified", "").encode("latin-1"))
-    validators = Validators(headers.get("etag", "").encode("latin-1"), modified)
-    return evaluate(request.method.encode(), fields, validators, length)
+def _encoded(headers: Mapping[str, str]) -> Iterator[tuple[bytes, bytes]]:
+    return ((name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers.items())
 
 
 def _directives(value: str) -> frozenset[str]:
@@ -149,7 +130,7 @@ class BundleRequest(Struct, frozen=True):
 class StreamedAnswer(Struct, frozen=True):
     """A response whose payload is still to come."""
 
-    response: CachedResponse
+    response: ConditionalResponse
     begun: BegunResponse
 
 
@@ -309,12 +290,14 @@ class TransportCore:
 
 
 def library_response(
-    request: BundleRequest, found: CachedResponse, chunks: Iterator[bytes] | AsyncIterator[bytes], close: Any = None
+    request: BundleRequest,
+    found: ConditionalResponse,
+    chunks: Iterator[bytes] | AsyncIterator[bytes],
+    close: Any = None,
 ) -> Any:
     """Return a response of the request's library; `close` is called when it is closed."""
-    fields = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in found.headers]
     body = byte_stream(request.library)(chunks, close)
-    return request.library.Response(found.status, headers=fields, stream=body)
+    return request.library.Response(found.status, headers=found.fields, stream=body)
 
 
 def not_stored(request: BundleRequest) -> Any:

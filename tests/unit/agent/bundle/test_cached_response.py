@@ -17,7 +17,10 @@ def answer(method="GET", *, status=200, stored=PAGE, length=LENGTH, **fields):
     request = parse_request(method, {name.replace("_", "-"): value for name, value in fields.items()})
     assert request is not None
     found = make_response(request, status, stored, length)
-    return found and (found.status, dict(found.headers), found.start, found.stop)
+    if found is None:
+        return None
+    headers = {name.decode(): value.decode("latin-1") for name, value in found.fields}
+    return found.status, headers, found.start, found.stop
 
 
 @pytest.mark.parametrize(
