@@ -16,6 +16,7 @@ from headgate.bundle.format.metadata import TRAILER_SIZE, Preamble, known_sectio
 from headgate.bundle.model import Location, Section, Version
 from headgate.bundle.variants import parse_key, parse_variants, write_key
 from headgate.errors import BundleError
+from headgate.http.fields import TOKEN
 from headgate.http.url import parse_url
 
 MIXUP: Final = "b1-b2-mixup"
@@ -115,9 +116,8 @@ def _code(step: str, kind: str) -> str:
     return next((_CODES[inner] for inner in reversed(step.split(", ")) if inner in _CODES), kind)
 
 
-_NAME: Final = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
 _QUOTED: Final = r'"(?:[^"\\]|\\.)*+"'
-_media_type = re.compile(rf"{_NAME}/{_NAME}(?:[ \t]*+;(?:[ \t]*+{_NAME}=(?:{_NAME}|{_QUOTED}))?+)*+[ \t]*+").fullmatch
+_media_type = re.compile(rf"{TOKEN}/{TOKEN}(?:[ \t]*+;(?:[ \t]*+{TOKEN}=(?:{TOKEN}|{_QUOTED}))?+)*+[ \t]*+").fullmatch
 """RFC 9110, section 8.3.1."""
 _PERCENT_ENCODED = re.compile(r"%([0-9A-Fa-f]{2})")
 _MARKUP = re.compile(rb"\s*<(?:!doctype\s+html|html|head|script|iframe|body|svg|a\s|div|table|!--)", re.IGNORECASE)

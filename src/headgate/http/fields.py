@@ -17,6 +17,9 @@ MAX_INTEGER: Final = 999_999_999_999_999
 TOKEN: Final = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"  # noqa: S105  # a pattern, not a password
 """Pattern of a token, such as a field name or a method (RFC 9110, section 5.6.2)."""
 
+LOWER_CASE_TOKEN: Final = TOKEN.replace("A-Z", "")
+"""Pattern of a field name where upper case is not allowed, as in HTTP/2 and bundles."""
+
 _TOKEN: Final = re.compile(TOKEN)
 # Fetch, "collect an HTTP quoted string": it ends at the first quote without a backslash before it, or with the text.
 _QUOTED: Final = r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)'

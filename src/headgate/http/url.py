@@ -28,11 +28,7 @@ The groups are the URL without its query, its origin, and its path.
 """
 
 _credentials = re.compile(r"[^:/?#]++://[^/?#]*@").match
-
-
-def is_normal(text: str) -> bool:
-    """Return whether `text` matches `normal`."""
-    return normal(text) is not None
+_loopback = re.compile(r"127\.[0-9]++\.[0-9]++\.[0-9]++|\[::1\]").fullmatch
 
 
 def parse_url(text: str) -> str | None:
@@ -77,10 +73,6 @@ def without_fragment(url: str) -> str:
     return url.partition("#")[0].rstrip(" ")
 
 
-_origin = re.compile(r"([a-z]++)://(\[[0-9a-f:]++\]|[^:]++)(?::[0-9]++)?").fullmatch
-_loopback = re.compile(r"127\.[0-9]++\.[0-9]++\.[0-9]++|\[::1\]").fullmatch
-
-
 def serialised_origin(url: str) -> str | None:
     """Return the origin of a URL, `https://example.com:8443`; None for an invalid URL and for an opaque origin.
 
@@ -94,15 +86,11 @@ def serialised_origin(url: str) -> str | None:
 
 
 def is_potentially_trustworthy(origin: str) -> bool:
-    """Return whether responses of an origin from `serialised_origin` are protected against changes on the way.
+    """Return whether responses of an origin from `serialised_origin` are protected against changes in transit.
 
-    Those under TLS are, and those of this machine: loopback addresses, `localhost` and its subdomains.
+    They are with TLS, and from this machine: loopback addresses, `localhost` and its subdomains (Secure Contexts, 3.1).
     """
-    match = _origin(origin)
-    if match is None:
-        return False
-    scheme, host = match.groups()
-    return scheme in {"https", "wss"} or is_localhost(host)
+    return origin.startswith(("https://", "wss://")) or is_localhost(host_of(origin))
 
 
 def is_localhost(host: str) -> bool:

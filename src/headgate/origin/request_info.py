@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from headgate.http.fields import TOKEN
+
 
 class RequestInfo(msgspec.Struct):
     """A request's head: bytes as they came, field names in lower case."""
@@ -53,7 +55,7 @@ MAX_VALUE_SIZE = 8192
 
 # RFC 7239, section 4: forwarded-pair = token "=" ( token / quoted-string ), pairs joined by ";", elements by ",".
 # Every repetition is possessive: what it has taken is never given back, so that matching takes linear time.
-_TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
+_TOKEN = TOKEN.encode()
 _QUOTED = rb'"(?:[\t \x21\x23-\x5B\x5D-\x7E\x80-\xFF]++|\\[\t \x21-\x7E\x80-\xFF])*+"'
 _STEP = re.compile(rb"[ \t]*+(?:(" + _TOKEN + rb")=(" + _TOKEN + rb"|" + _QUOTED + rb"))?+[ \t]*+([;,]|\Z)")
 _ESCAPED = re.compile(rb"\\(.)", re.DOTALL)

@@ -1,4 +1,15 @@
-from headgate.http.url import has_credentials, has_fragment, is_normal, parse_url, resolve, without_fragment
+from headgate.http.url import (
+    has_credentials,
+    has_fragment,
+    host_of,
+    is_localhost,
+    is_potentially_trustworthy,
+    normal,
+    parse_url,
+    resolve,
+    serialised_origin,
+    without_fragment,
+)
 
 NORMAL_URLS = [
     "https://example.com/",
@@ -14,7 +25,7 @@ NORMAL_URLS = [
 def test_normal_url_is_returned_unchanged():
     for url in NORMAL_URLS:
         assert parse_url(url) is url
-        assert is_normal(url)
+        assert normal(url)
 
 
 URLS = [
@@ -38,7 +49,7 @@ URLS = [
 ]
 
 
-def test_url_is_normalized():
+def test_url_normalized():
     for text, url in URLS:
         assert parse_url(text) == url, text[:40]
         assert parse_url(url) == url, text[:40]
@@ -126,3 +137,94 @@ def test_credentials_are_a_username_or_a_password():
         url = parse_url(text)
         assert url is not None
         assert has_credentials(url) is expected, text
+
+
+ORIGINS = [
+    ("https://example.com", "https://example.com"),
+    ("HTTPS://u:p@Example.COM:443/a?b#c", "https://example.com"),
+    ("https://example.com:8443/", "https://example.com:8443"),
+    ("http://example.com:443", "http://example.com:443"),
+    ("http://127.1:8000/x", "http://127.0.0.1:8000"),
+    ("http://0x7f.1", "http://127.0.0.1"),
+    ("http://2130706433", "http://127.0.0.1"),
+    ("http://[0:0::1]:80", "http://[::1]"),
+    ("https://m\u00fcnchen.de", "https://xn--mnchen-3ya.de"),
+    ("https:\\\\a\\b", "https://a"),
+    ("wss://a/", "wss://a"),
+    ("ftp://a/", "ftp://a"),
+    ("blob:https://a.example/5ee5", "https://a.example"),
+    ("file:///etc/hosts", None),
+    ("data:text/plain,a", None),
+    ("urn:a", None),
+    ("null", None),
+    ("", None),
+    ("example.com", None),
+    ("https://", None),
+    ("https://a b/", None),
+    ("https://a:99999", None),
+    ("https://\ud800", None),
+]
+
+
+def test_serialised_origin():
+    for url, origin in ORIGINS:
+        assert serialised_origin(url) == origin, url
+        if origin is not None:
+            assert serialised_origin(origin) == origin
+
+
+TRUSTWORTHY = [
+    ("https://example.com", True),
+    ("https://203.0.113.1:8443", True),
+    ("wss://example.com", True),
+    ("http://127.0.0.1", True),
+    ("http://127.255.255.255:81", True),
+    ("http://127.1", True),
+    ("http://0x7f.1", True),
+    ("http://127.0.0.1.", True),
+    ("http://[::1]:8000", True),
+    ("http://localhost", True),
+    ("http://LOCALHOST:8000", True),
+    ("http://localhost.", True),
+    ("http://a.b.localhost", True),
+    ("http://a.localhost.", True),
+    ("http://example.com", False),
+    ("http://126.0.0.1", False),
+    ("http://128.0.0.1", False),
+    ("http://127.example", False),
+    ("http://127.0.0.1.example", False),
+    ("http://[::2]", False),
+    ("http://[::]", False),
+    ("http://[::ffff:127.0.0.1]", False),
+    ("http://0.0.0.0", False),
+    ("http://notlocalhost", False),
+    ("http://localhost.example", False),
+    ("http://localhost..", False),
+    ("ftp://example.com", False),
+    ("ftp://localhost", True),
+]
+
+
+def test_trustworthy_origins_use_tls_or_are_local():
+    for url, expected in TRUSTWORTHY:
+        origin = serialised_origin(url)
+        assert origin is not None
+        assert is_potentially_trustworthy(origin) is expected, url
+
+
+HOSTS = [
+    ("http://www.example.com/", "www.example.com"),
+    ("https://WWW.example.com:8443/a:b", "www.example.com"),
+    ("http://[::1]:8080/", "[::1]"),
+    ("http://[2001:db8::1]/", "[2001:db8::1]"),
+    ("http://0x7f.1:1/", "127.0.0.1"),
+    ("ws://a:81", "a"),
+]
+
+
+def test_host_of_an_origin():
+    for url, host in HOSTS:
+        origin = serialised_origin(url)
+        assert origin is not None
+        assert host_of(origin) == host, url
+        assert is_localhost(host) is (host in {"[::1]", "127.0.0.1"})

@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 
 from headgate.bundle.format.cbor import MAP, Items, data, head, read_head
 from headgate.errors import ConfigurationError
+from headgate.http.fields import LOWER_CASE_TOKEN
 
 Headers: TypeAlias = Mapping[str, str] | Iterable[tuple[str, str]]
 """Names in any case, values as Latin-1; pairs where a name may come more than once."""
@@ -25,9 +26,8 @@ MAX_HEADERS_SIZE: Final = 524_288
 CONTENT_TYPE: Final = data(b"content-type")
 
 _STATUS: Final = data(b":status")
-_FIELD_NAME: Final = r"[!#$%&'*+\-.^_`|~0-9a-z]+"
-_NAME: Final = re.compile(_FIELD_NAME.encode())
-_ENCODED_NAME: Final = re.compile(rf"(?:[\x41-\x57]|\x58[\x18-\xff])({_FIELD_NAME})")
+_NAME: Final = re.compile(LOWER_CASE_TOKEN.encode())
+_ENCODED_NAME: Final = re.compile(rf"(?:[\x41-\x57]|\x58[\x18-\xff])({LOWER_CASE_TOKEN})")
 """A name of less than 256 bytes, with the head of its byte string, as Latin-1."""
 _LINE_BREAKS: Final = re.compile(rb"[\x00\r\n]")
 _WHITESPACE: Final = b"\t\n\r "

@@ -17,7 +17,7 @@ from headgate.bundle.format.cbor import ARRAY, BYTES, MAP, CborError, Items
 from headgate.bundle.model import Location, Section, VariantSet, VouchedSubset
 from headgate.bundle.variants import MAX_KEY_TEXT, MAX_KEYS, MAX_TOTAL_KEYS, count_keys, measure_keys, parse_variants
 from headgate.errors import ConfigurationError
-from headgate.http.url import has_credentials, has_fragment, is_normal, parse_url, resolve
+from headgate.http.url import has_credentials, has_fragment, normal, parse_url, resolve
 
 Index = dict[str, Location | VariantSet]
 
@@ -225,7 +225,7 @@ def _read_common_entries(items: Items, rules: IndexRules, requests: Index, count
     url_lengths = list(map(len, urls))
     if min(url_lengths) < _MIN_COMMON_URL or [key[1] for key in keys] != url_lengths:
         return False
-    if keys[-1][0] != _COMMON_TEXT or sorted(keys) != keys or not all(map(is_normal, urls)):
+    if keys[-1][0] != _COMMON_TEXT or sorted(keys) != keys or not all(map(normal, urls)):
         return False
     from_bytes = int.from_bytes
     starts = [from_bytes(item) & _ARGUMENT_BITS[len(item)] for item in offsets]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 from headgate.bundle.model import Exchange
-from headgate.http import is_token
+from headgate.http.fields import TOKEN, is_token
 from headgate.http.url import has_credentials, parse_url, without_fragment
 
 MessageCallback: TypeAlias = Callable[[str], None]
@@ -41,7 +41,7 @@ _OF_THE_BYTES = ("content-digest", "content-md5", "digest", "repr-digest")
 _SINGLE = frozenset({"content-location", "content-type", "date", "etag", "expires", "last-modified", "location"})
 """Fields with a single value, of which the last counts; values of others are joined."""
 _UNTYPED = "application/octet-stream"
-_MEDIA_TYPE = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+/[!#$%&'*+\-.^_`|~0-9A-Za-z]+\s*(?:;.*)?")
+_MEDIA_TYPE = re.compile(rf"{TOKEN}/{TOKEN}\s*+(?:;.*)?")
 _CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]+")
 _WORDS = re.compile(r"\+(?:json|xml)|(?:java|ecma)script|/(?:json|xml)")
 """In a media type other than text/* that contains text."""

@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 
 from headgate.errors import ProtocolError
+from headgate.http import fields
 
-TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
-"""9110 5.6.2."""
+TOKEN = fields.TOKEN.encode()
 
 FIELD_VALUE = rb"[\t\x20-\x7e\x80-\xff]*+"
 """9110 5.5: field-vchar, SP, HTAB and obs-text; neither NUL nor any other control byte, and so no obs-fold."""

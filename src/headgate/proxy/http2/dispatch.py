@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from headgate.errors import HeadgateError
+from headgate.http.fields import LOWER_CASE_TOKEN
 from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect
 from headgate.proxy.http2.buffers import DataBuffer
 from headgate.proxy.http2.engine import MAX_HEAD_SIZE, Http2Engine
@@ -21,7 +22,7 @@ from headgate.proxy.http2.stream import PageStream, StreamSink, TunnelStream
 from headgate.proxy.net.sockets import reset
 from headgate.proxy.services import Services
 
-_name = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]++").fullmatch  # 8.2.1: no upper case
+_name = re.compile(LOWER_CASE_TOKEN.encode()).fullmatch  # 8.2.1: no upper case
 # 9110 5.5, and 8.2.1: no whitespace at either end.
 _value = re.compile(rb"(?:[!-~\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*+(?<![\t ]))?)?").fullmatch
 _visible = re.compile(rb"[!-~]++").fullmatch
