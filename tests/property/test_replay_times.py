@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from headgate.cli.access_log import RequestLog
 from headgate.cli.replay import Replay
-from headgate.cli.request_log import RequestLog
 from headgate.limit import Domain, Gatekeeper, Master, Rule
 from headgate.limit.history import ALGORITHMS, OfflineGate, Verdicts
 from headgate.release import Status

@@ -1,12 +1,23 @@
-"""`headgate config`: check a configuration file, show the effective configuration, print the schema."""
+"""`headgate config`, and the options with which other commands read the configuration file and override its keys.
 
-from collections.abc import Callable
+An option that is generated from a table takes its name, type, limits and default from a field, and its help from the
+first sentence of the docstring of the field, so that each key is described once. An option that is not given has the
+value None, so that the value of the file remains.
+"""
+
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import click
+import msgspec
 
 from headgate.cli.output import format_count
+from headgate.cli.params import Parsed, number
+from headgate.cli.program import CommandGroup
+from headgate.config.file import field_docs
+from headgate.config.section import Format, Section
 from headgate.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -15,35 +26,23 @@ if TYPE_CHECKING:
 
 DEFAULT_FILE = "headgate.toml"
 """The file that is read by default, if it is in the working directory."""
-
+_FIRST_SENTENCE = re.compile(r".*?[.](?=\s|$)", re.DOTALL)
+_LARGE = 2**53
 CONFIG: Callable[..., Any] = click.option(
     "--config",
     "file",
     metavar="FILE",
     help=f"Configuration file; by default {DEFAULT_FILE} in the working directory, if it exists.",
 )
-
 _FILE: Callable[..., Any] = click.argument("named", metavar="[FILE]", required=False)
 
 
-def configuration(file: str | None) -> "tuple[Configuration, str | None]":
-    """Read the named file, or the default file if it exists; return the tree and the name of the file."""
-    from headgate.config import Configuration, read
-
-    if file is None and not Path(DEFAULT_FILE).is_file():
-        return Configuration(), None
-    name = file if file is not None else DEFAULT_FILE
-    if not name:
-        raise ConfigurationError("--config: empty file name; give a file name, or leave the option out")
-    return read(name), name
-
-
-@click.group(short_help="Check, show or describe a configuration file.")
+@click.group(cls=CommandGroup, short_help="Check, show or describe a configuration file.")
 def config() -> None:
     """Check, show or describe a configuration file."""
 
 
-@config.command()
+@config.command(short_help="Check a file.")
 @_FILE
 @CONFIG
 def check(named: str | None, file: str | None) -> None:
@@ -67,7 +66,7 @@ def check(named: str | None, file: str | None) -> None:
     click.echo(f"{name}: valid, {format_count(len(tree.domain), 'domain')}")
 
 
-@config.command()
+@config.command(short_help="Print the effective configuration with its documentation.")
 @_FILE
 @CONFIG
 def show(named: str | None, file: str | None) -> None:
@@ -76,13 +75,6 @@ def show(named: str | None, file: str | None) -> None:
 
     tree, _ = configuration(_one_name(named, file))
     click.echo(written(tree), nl=False)
-
-
-def _one_name(named: str | None, file: str | None) -> str | None:
-    """Return the file name, which may be given with or without `--config`."""
-    if named is not None and file is not None:
-        raise click.UsageError(f"two files are given, {named!r} and {file!r}; give only one")
-    return file if named is None else named
 
 
 @config.command()
@@ -94,3 +86,132 @@ def schema(file: str | None) -> None:  # noqa: ARG001  # as its help says
     from headgate.config import schema as described
 
     click.echo(json.dumps(described(), indent=2, default=list))
+
+
+def _one_name(named: str | None, file: str | None) -> str | None:
+    """Return the file name, which may be given with or without `--config`."""
+    if named is not None and file is not None:
+        raise click.UsageError(f"two files are given, {named!r} and {file!r}; give only one")
+    return file if named is None else named
+
+
+def configuration(file: str | None) -> "tuple[Configuration, str | None]":
+    """Read the named file, or the default file if it exists; return the tree and the name of the file."""
+    from headgate.config import Configuration, read
+
+    if file is None and not Path(DEFAULT_FILE).is_file():
+        return Configuration(), None
+    name = file if file is not None else DEFAULT_FILE
+    if not name:
+        raise ConfigurationError("--config: empty file name; give a file name, or leave the option out")
+    return read(name), name
+
+
+def config_options(
+    table: type[Section], names: Sequence[str] = (), **types: click.ParamType[Any]
+) -> Callable[..., Any]:
+    """Return a decorator that adds an option for each of the keys `names`, in this order; by default for all keys.
+
+    `types` replaces the types of options, by the names of their keys.
+    """
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for name in reversed(names or table.__struct_fields__):
+            command = config_option(table, name, type_=types.get(name))(command)
+        return command
+
+    return decorate
+
+
+def config_option(
+    table: type[Section],
+    name: str,
+    *declarations: str,
+    type_: click.ParamType[Any] | None = None,
+    default: bool = True,
+) -> Callable[..., Any]:
+    """Return a decorator that adds the option for one key; `declarations` replace its flag and parameter name.
+
+    A list is an option that can be repeated, named in the singular; its help says so. `default` tells whether the help
+    names the default of the key.
+    """
+    field = next(field for field in msgspec.structs.fields(table) if field.name == name)
+    kind, extras = _unwrap(field.type)
+    is_list = get_origin(kind) is tuple and not (type_ and "," in type_.name)
+    if is_list:
+        kind, extras = _unwrap(get_args(kind)[0])
+    text = _help(table, name, field.default if default else "", is_list=is_list)
+    if kind is bool:
+        return click.option(*_declarations(name, declarations, is_list=False), is_flag=True, default=None, help=text)
+    return click.option(
+        *_declarations(name, declarations, is_list=is_list),
+        type=type_ or _param_type(kind, extras),
+        metavar=_metavar(kind, extras),
+        multiple=is_list,
+        help=text,
+    )
+
+
+def given(flags: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that were given on the command line, by the names of their keys."""
+    return {name: value for name, value in flags.items() if value is not None and value != ()}
+
+
+def _unwrap(kind: Any) -> tuple[Any, tuple[Any, ...]]:
+    if get_origin(kind) is Annotated:
+        kind, *extras = get_args(kind)
+        return kind, tuple(extras)
+    return kind, ()
+
+
+def _declarations(name: str, declarations: Sequence[str], *, is_list: bool) -> Sequence[str]:
+    if declarations:
+        return declarations
+    singular = re.sub(r"(?<=ss)es$|(?<!s)s$", "", name) if is_list else name
+    return f"--{singular.replace('_', '-')}", name
+
+
+def _help(table: type[Section], name: str, default: Any, *, is_list: bool) -> str:
+    found = _FIRST_SENTENCE.match(field_docs(table)[name])
+    assert found is not None
+    sentence = " ".join(found[0].split())
+    if is_list:
+        return f"{sentence.removesuffix('.')}; repeatable."
+    if isinstance(default, tuple):
+        default = ",".join(map(str, default))
+    shown = f"{default:g}" if isinstance(default, float) else default
+    return sentence if default == "" or default is False else f"{sentence}  [default: {shown}]"
+
+
+def _metavar(kind: Any, extras: tuple[Any, ...]) -> str | None:
+    if get_origin(kind) is Literal:
+        return None
+    metavar = next((extra.metavar for extra in extras if isinstance(extra, Format)), None)
+    return metavar or ("N" if kind is int else None)
+
+
+def _param_type(kind: Any, extras: tuple[Any, ...]) -> click.ParamType[Any]:
+    limits = next((extra for extra in extras if isinstance(extra, msgspec.Meta)), msgspec.Meta())
+    if get_origin(kind) is Literal:
+        return click.Choice(get_args(kind))
+    if kind is int:
+        maximum = int(limits.le or _LARGE)
+        return click.IntRange(int(limits.ge or 0), maximum if maximum < _LARGE else None)
+    if kind is float:
+        assert limits.ge is not None
+        assert limits.le is not None
+        return Parsed("number", number("a number", limits.ge, limits.le))
+    parse = next((extra.parse for extra in extras if isinstance(extra, Format)), None)
+    return click.STRING if parse is None else Parsed("text", _text_parser(parse))
+
+
+def _text_parser(parse: Callable[[str], object]) -> Callable[[str], str]:
+    """Return a function that checks a text with `parse` and returns the text itself."""
+
+    def checked(text: str) -> str:
+        if not text:
+            raise ConfigurationError("empty; give a value, or leave the option out")
+        parse(text)
+        return text
+
+    return checked

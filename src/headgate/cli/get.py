@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headgate.cli.advice.options import CA, as_json, identity, trusted
 from headgate.cli.bundle.output import output_target
 from headgate.cli.output import exit_with_failure, print_json, printable
-from headgate.cli.params import header_option
+from headgate.cli.params import CA, header_option, identity_option, tls_context
 from headgate.errors import ConfigurationError, FetchError, HeadgateError, NoContact
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ _MIN_REPORTED_WAIT = 0.05
 @click.command(short_help="One polite fetch.")
 @click.argument("url", metavar="URL")
 @header_option("Request header; repeatable.")
-@identity(default=None)
+@identity_option(default=None)
 @CA
 @click.option(
     "--max-delay",
@@ -112,7 +111,7 @@ def _fetch(
     from headgate.cli.polite_fetch import PoliteFetch
     from headgate.fetch.pace import USER_AGENT
 
-    tls = trusted(ca)
+    tls = tls_context(ca)
     agent = USER_AGENT if identity is None else f"{identity.brand} {USER_AGENT}"
     with Courtesy(identity, max_delay=max_delay, retry=retry, tls=tls) as courtesy:
         fetch = PoliteFetch(courtesy, tls=tls, observe=partial(journal.attempt, courtesy))
@@ -208,6 +207,7 @@ class _Journal:
 
     def learned(self, courtesy: "Courtesy", url: str) -> None:
         """Report the advice of a URL's origin, the first time that it is known, and what the throttle holds."""
+        from headgate.advice.parser import result_to_json
         from headgate.http.url import serialised_origin
 
         origin = serialised_origin(url) or url
@@ -215,7 +215,7 @@ class _Journal:
         if advice is not None and origin not in self.record["advice"]:
             fresh_for = advice.fresh_until - time.time()
             seconds = fresh_for if math.isfinite(fresh_for) else None
-            known = {"result": as_json(advice.result), "reason": advice.reason, "fresh_for": seconds}
+            known = {"result": result_to_json(advice.result), "reason": advice.reason, "fresh_for": seconds}
             self.record["advice"][origin] = known
             self._say(f"{origin}: {advice.reason}" + ("" if seconds is None else f"; ask again in {seconds:.0f} s"))
             self._latest = time.monotonic()

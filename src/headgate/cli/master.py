@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headgate.cli.config import CONFIG, configuration
-from headgate.cli.options import config_option
+from headgate.cli.config import CONFIG, config_option, configuration
 from headgate.cli.params import Parsed
 from headgate.config import Bus, DomainSection, check
 from headgate.errors import ConfigurationError

@@ -2,13 +2,19 @@
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import click
 
 from headgate.errors import ConfigurationError
 
+if TYPE_CHECKING:
+    from headgate.advice import AgentIdentity
+
 T = TypeVar("T")
+
+_BRAND = "headgate"
+"""The brand name of this program, unless another is given."""
 
 
 class Parsed(click.ParamType[T], Generic[T]):
@@ -97,3 +103,54 @@ def join_fields(given: Iterable[tuple[str, str]]) -> dict[str, str]:
     for name, value in given:
         found[name] = f"{found[name]}, {value}" if name in found else value
     return found
+
+
+class _Identity(click.ParamType["AgentIdentity"]):
+    name = "identity"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> "AgentIdentity":
+        """Parse one name, or several separated by commas."""
+        from headgate.advice import AgentIdentity
+        from headgate.advice.identity import EVERY_AGENT
+
+        if isinstance(value, AgentIdentity):
+            return value
+        names = [name.strip() for name in value.split(",")]
+        if names == [EVERY_AGENT]:
+            names = [_BRAND]
+        try:
+            return AgentIdentity(names if len(names) > 1 else names[0])
+        except ConfigurationError as error:
+            self.fail(str(error), param, ctx)
+
+
+def identity_option(*, default: str | None = "*", purpose: str = "") -> Callable[..., Any]:
+    """Return the option --identity: the names of the agent, and their `purpose` if they are not for all requests."""
+    default_text = "" if default is None and not purpose else " Default: *, every agent."
+    return click.option(
+        "--identity",
+        type=_Identity(),
+        metavar="NAME",
+        default=default,
+        help=f"{purpose}Agent names, the most specific first and * last, such as "
+        f"'ExampleProxy,prefetch-proxy,*'.{default_text}",
+    )
+
+
+CA: Callable[..., Any] = click.option(
+    "--ca", metavar="FILE", help="CA certificates, PEM, to trust instead of the system's."
+)
+"""CA certificates to trust."""
+
+
+def tls_context(ca: str | None) -> Any:
+    """Return the TLS context for --ca, None without it; raises `ConfigurationError` for an invalid file."""
+    if ca is None:
+        return None
+    import ssl
+
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigurationError(f"--ca {ca}: {reason}; name a PEM file of certificates") from None

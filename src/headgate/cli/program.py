@@ -44,14 +44,33 @@ _INTERRUPTED = 130
 _CLOSED_PIPE = 141
 
 
-class Program(click.Group):
+class CommandGroup(click.Group):
+    """Lists its commands in the order they are defined; the error for an unknown name has the nearest one."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
+        """Return the names, the most used first."""
+        return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command by the first argument; raise `UsageError` with the nearest name if it is unknown."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise click.UsageError(f"no such command {args[0]!r}{hint}", ctx) from None
+
+
+class Program(CommandGroup):
     """A group that knows its commands by name and summary, and imports a command when it is called."""
 
     sentences: ClassVar[Mapping[str, str]] = _COMMANDS
     """The summary of each command."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
-        """List the names, the most used first."""
+        """Return the names, the most used first."""
         return list(self.sentences)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  # click's
@@ -63,17 +82,6 @@ class Program(click.Group):
         assert isinstance(command, click.Command)
         _reject_empty_values(command)
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command by the first argument; raise `UsageError` with the nearest name if it is unknown."""
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError:
-            near = difflib.get_close_matches(args[0], self.sentences, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise click.UsageError(f"no such command {args[0]!r}{hint}", ctx) from None
 
     def find(self, name: str) -> tuple[str, str]:
         """Return the module of a known command, and its name there."""

@@ -6,8 +6,7 @@ from typing import Any, Final
 
 import click
 
-from headgate.cli.config import CONFIG, configuration
-from headgate.cli.options import config_options, given
+from headgate.cli.config import CONFIG, config_options, configuration, given
 from headgate.cli.output import exit_with_failure, format_count, printable, style
 from headgate.cli.params import Parsed
 from headgate.config import Address, check

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headgate.cli.config import CONFIG, configuration
-from headgate.cli.options import config_option, config_options, given
+from headgate.cli.config import CONFIG, config_option, config_options, configuration, given
 from headgate.cli.params import RULE
 from headgate.config import DomainSection, Gate, check
 from headgate.config.tree import Timeouts, Tls

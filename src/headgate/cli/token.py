@@ -2,16 +2,16 @@
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from headgate.cli.output import exit_with_failure, print_bytes, print_json, printable, report_read_errors
 from headgate.cli.params import SECONDS
-from headgate.cli.program import Program
+from headgate.cli.program import CommandGroup
 from headgate.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -31,20 +31,7 @@ _EXPLANATIONS: Final = {
 }
 
 
-class _TokenCommands(Program):
-    sentences: ClassVar[Mapping[str, str]] = {
-        "new-key": "Create a key that mints and checks tokens.",
-        "mint": "Print new tokens, one a line.",
-        "rules": "Print a page's speculation rules with a token for each URL.",
-        "check": "Print whether a proxy would accept a token.",
-    }
-
-    def find(self, name: str) -> tuple[str, str]:
-        """Return the module and the attribute of a command."""
-        return __name__, name.replace("-", "_")
-
-
-@click.group(cls=_TokenCommands, epilog="Start with: headgate token new-key -o key.json")
+@click.group(cls=CommandGroup, epilog="Start with: headgate token new-key -o key.json")
 def token() -> None:
     """Make keys and tokens for a prefetch proxy, and the speculation rules that carry them.
 
@@ -76,7 +63,7 @@ _ttl_option: Callable[..., Any] = click.option(
 _json_option: Callable[..., Any] = click.option("--json", "is_json", is_flag=True, help="Print one JSON object.")
 
 
-@click.command("new-key")
+@token.command("new-key", short_help="Create a key that mints and checks tokens.")
 @click.option(
     "-o",
     "--output",
@@ -128,7 +115,7 @@ def new_key(*, out: str, algorithm: "Algorithm", public: str | None, max_ttl: in
     click.echo(f"{printable(out)}: {algorithm} key, keep it secret; {checks} (headgate proxy --token-key)", err=True)
 
 
-@click.command()
+@token.command(short_help="Print new tokens, one a line.")
 @_key_option
 @click.option(
     "--count", type=click.IntRange(1, _MAX_COUNT), metavar="N", default=1, show_default=True, help="Number of tokens."
@@ -160,7 +147,7 @@ def mint(*, file: str, count: int, ttl: float | None, origin: str | None, is_jso
         click.echo(text)
 
 
-@click.command()
+@token.command(short_help="Print a page's speculation rules with a token for each URL.")
 @click.argument("urls", metavar="URL…", nargs=-1, required=True)
 @_key_option
 @click.option("--proxy", metavar="P", required=True, help="The proxy: an https origin of the same site as the page.")
@@ -195,7 +182,7 @@ def rules(*, urls: tuple[str, ...], file: str, proxy: str, ttl: float | None, bi
     click.echo(script_text(written))
 
 
-@click.command()
+@token.command(short_help="Print whether a proxy would accept a token.")
 @click.argument("token", metavar="TOKEN|-")
 @_key_option
 @click.option("--origin", metavar="O", help="The https origin of the CONNECT; required by a token for one origin.")

@@ -1,6 +1,16 @@
-"""`headgate config`: a file is named as the first argument, or with --config."""
+"""`headgate config`: a file is named as the first argument, or with --config.
 
+Options that are generated from the configuration.
+"""
+
+import click
 import pytest
+
+from headgate.cli.config import config_options, given
+from headgate.cli.master import master
+from headgate.cli.proxy import proxy
+from headgate.cli.serve import serve
+from headgate.config.tree import Proxy
 
 FILE = '[gate]\norigin = "http://127.0.0.1:8000"\n[[domain]]\nname = "a"\nrules = ["1/s"]\n'
 
@@ -27,3 +37,100 @@ def test_check_without_a_file_says_how_to_name_one(headgate, file):
     ran = headgate("config", "check")
     assert (ran.code, ran.out) == (2, b"")
     assert ran.err == "headgate: headgate.toml does not exist here; name a file: headgate config check FILE\n"
+
+
+SERVE = "config demo origin listen admin rule identify max-delay response-timeout master accounting workers cert key"
+MASTER = "config listen domain algorithm json"
+PROXY = """config listen cert key self-signed plaintext insecure alpn brand admin workers token-key token-store
+    client-ca client-rate client-tunnels client-connections max-connections max-tunnels allow-port allow-host deny-host
+    allow-address resolve advice-ca unreachable unreachable-hold idle max-seconds max-bytes byte-ratio drain log
+    log-client geofeed geofeed-path conformance"""
+
+
+@pytest.mark.parametrize(("command", "flags"), [(serve, SERVE), (master, MASTER), (proxy, PROXY)])
+def test_commands_have_these_flags(command, flags):
+    found = {name for option in command.params for name in option.opts}
+    assert found == {f"--{flag}" for flag in flags.split()}
+
+
+@click.command()
+@config_options(Proxy)
+def keys(**flags):
+    """Print the options that were given."""
+    click.echo(repr(given(flags)))
+
+
+def run(capsys, *arguments):
+    keys.main(arguments, standalone_mode=False)
+    return capsys.readouterr().out.strip()
+
+
+def test_options_that_are_not_given_leave_the_file_in_force(capsys):
+    assert run(capsys) == "{}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "values"),
+    [
+        (["--listen", "[::]:1"], {"listen": "[::]:1"}),
+        (["--self-signed"], {"self_signed": True}),
+        (["--allow-port", "1", "--allow-port", "2"], {"allow_ports": (1, 2)}),
+        (["--allow-address", "10.0.0.0/8"], {"allow_addresses": ("10.0.0.0/8",)}),
+        (["--resolve", "*=127.0.0.1"], {"resolve": ("*=127.0.0.1",)}),
+        (["--unreachable", "permit", "--idle", "2.5"], {"unreachable": "permit", "idle": 2.5}),
+        (["--client-rate", "off"], {"client_rate": "off"}),
+        (["--client-connections", "0"], {"client_connections": 0}),
+    ],
+)
+def test_values_have_the_types_of_their_keys(capsys, arguments, values):
+    assert run(capsys, *arguments) == repr(values)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--listen", "here"], "expected HOST:PORT"),
+        (["--listen", ""], "empty; give a value"),
+        (["--admin", ""], "empty; give a value"),
+        (["--client-rate", "often"], "'often'"),
+        (["--workers", "0"], "1<=x<=256"),
+        (["--allow-port", "65536"], "1<=x<=65535"),
+        (["--max-bytes", "-1"], "x>=0"),
+        (["--idle", "0"], "must be a number from 0.001 to 86,400, got '0'"),
+        (["--idle", "nan"], "got 'nan'"),
+        (["--unreachable", "ignore"], "'hold', 'permit'"),
+    ],
+)
+def test_values_out_of_their_keys_limits_are_wrong_use(capsys, arguments, message):
+    with pytest.raises(click.UsageError) as caught:
+        run(capsys, *arguments)
+    assert message in caught.value.format_message()
+
+
+def test_help_is_the_first_sentence_of_the_docstring_with_the_default():
+    helps = {option.name: option.help for option in keys.params}
+    assert helps["geofeed"] == "Geofeed to publish (RFC 8805): the locations of the proxy's addresses."
+    assert helps["unreachable_hold"].endswith("unless a Retry-After says otherwise.  [default: 60]")
+    assert helps["allow_hosts"] == "Allow only this host and its subdomains; repeatable."
+    assert helps["listen"].endswith("on IPv4 and IPv6.  [default: 127.0.0.1:8443]")
+    assert helps["admin"] == "Address that serves /livez, /readyz, /metrics and /api/state."
+    assert helps["max_bytes"].endswith("[default: 0]")
+    assert helps["log_client"] == "Include client addresses in the log."
+
+
+LONG_LOG = '[[domain]]\nname = "a"\nrules = ["{rule}"]\nalgorithm = "{algorithm}"\n'
+
+
+@pytest.mark.parametrize(
+    ("rule", "algorithm", "lines"), [("9/s", "log", 0), ("20000/h", "log", 1), ("20000/h", "gcra", 0)]
+)
+def test_config_check_warns_and_takes_the_file(headgate, tmp_path, rule, algorithm, lines):
+    file = tmp_path / "headgate.toml"
+    file.write_text(LONG_LOG.format(rule=rule, algorithm=algorithm))
+    ran = headgate("config", "check", "--config", file)
+    assert (ran.code, ran.out) == (0, f"{file}: valid, 1 domain\n".encode())
+    assert len(ran.err.splitlines()) == lines
+    if lines:
+        assert ran.err.startswith(
+            "headgate: warning: domain 'a': the algorithm log stores 20000 timestamps of each client"
+        )

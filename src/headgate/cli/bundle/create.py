@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from headgate.cli.advice.options import identity
 from headgate.cli.bundle.convert import print_warnings
 from headgate.cli.bundle.output import NEW_OUT, output_target, progress_bar
 from headgate.cli.bundle.source_options import absolute
 from headgate.cli.output import exit_with_failure, format_count, format_size, printable, progress
-from headgate.cli.params import header_option, join_fields
+from headgate.cli.params import header_option, identity_option, join_fields
 from headgate.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ class _Codings(click.ParamType[tuple[str, ...]]):
     metavar="C",
     help="Add variants in these codings: gzip,br,zstd; not in b2.",
 )
-@identity(default=None, purpose="With --urls: ")
+@identity_option(default=None, purpose="With --urls: ")
 @NEW_OUT
 @click.argument("words", nargs=-1, metavar="")
 def create(

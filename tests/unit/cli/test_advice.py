@@ -8,11 +8,97 @@ import time
 from base64 import b64decode
 from contextlib import contextmanager, suppress
 from email.utils import formatdate
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-CASES = json.loads((Path(__file__).parents[3] / "vectors" / "advice" / "fetch.json").read_text())["cases"]
+from headgate.cli.advice import advice
+
+FLAGS = {
+    "parse": ["--identity"],
+    "fetch": ["--identity", "--ca", "--json"],
+    "check": ["--content-type", "--ca", "--json"],
+}
+
+
+def test_the_group_names_every_command_and_where_to_start(run):
+    told = run("--help")
+    assert (told.code, told.err) == (0, "")
+    assert list(advice.list_commands(None)) == list(FLAGS)
+    for name in FLAGS:
+        assert f"\n  {name} " in told.out.decode()
+    assert "Start with: headgate advice fetch" in told.out.decode()
+
+
+@pytest.mark.parametrize("command", FLAGS)
+def test_a_command_says_its_flags_and_shows_examples(run, command):
+    told = run(command, "--help")
+    assert (told.code, told.err) == (0, "")
+    text = told.out.decode()
+    assert text.startswith(f"Usage: headgate advice {command} ")
+    assert [flag for flag in FLAGS[command] if flag not in text.replace(",", " ").split()] == []
+    assert text.count(f"headgate advice {command} ") >= 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "Usage: headgate advice"),
+        (["nope"], "no such command"),
+        (["parse", "--identity", "A\nB"], "contains a control character"),
+        (["parse", "--identity", "Example,Bot"], "must be a brand name, other names if any"),
+        (["parse", "--identity", ""], "contains an empty name"),
+        (["parse", "--identity", "A,,*"], "contains an empty name"),
+        (["parse", "--identity", "A,*", "/nowhere/at.all"], "/nowhere/at.all: No such file or directory"),
+        (["parse", "--identity", "A,*", "/"], "/: Is a directory"),
+        (["fetch", "--identity", "A,*"], "missing argument 'ORIGIN'"),
+        (
+            ["fetch", "https://localhost", "--identity", "A,*", "--ca", "/nowhere/at.all"],
+            "--ca /nowhere/at.all: No such",
+        ),
+        (["check"], "missing argument"),
+        (["check", "example.com"], "example.com: no such file; for an origin pass its URL, https://example.com"),
+        (["check", "https://localhost", "--content-type", "a/b"], "--content-type is for a FILE"),
+        (["check", "http://example.com"], "advice is fetched only from https origins"),
+    ],
+)
+def test_wrong_use_is_exit_2(run, words, said):
+    told = run(*words)
+    assert (told.code, told.out) == (2, b"")
+    assert said in told.err
+
+
+PARSE_CASES = json.loads((Path(__file__).parents[2] / "vectors" / "advice" / "parse.json").read_text())["cases"]
+
+
+@pytest.mark.parametrize("case", PARSE_CASES, ids=lambda case: case["name"])
+def test_parse_vectors(run, case):
+    body = b"".join(b64decode(part) * times for part, times in case["body"])
+    told = run("parse", "-", "--identity", ",".join(case["identity"]), stdin=body)
+    assert (told.code, told.err) == (0, "")
+    assert told.json == case["expected"]
+    assert told.out.count(b"\n") == 1
+    assert b"-0" not in told.out
+
+
+def test_a_file_is_read_as_standard_input_is(run, tmp_path):
+    file = tmp_path / "advice.json"
+    file.write_bytes(b'[{"user_agent":"Ex\xc3\xa4mple","fraction":0.25}]')
+    assert run("parse", file, "--identity", " Exämple , *").json == {"disallowed": False, "fraction": 0.25}
+    assert run("parse", "--identity", "Exämple,*", stdin=file.read_bytes()).json["fraction"] == 0.25
+    assert run("parse", file, "--identity", "Other,*").out == b"null\n"
+
+
+def test_a_document_without_end_is_refused_and_a_long_one_read(run):
+    long = b'[{"user_agent":"*","fraction":0.5}' + b" " * (1 << 20) + b"]"
+    assert run("parse", "-", "--identity", "A,*", stdin=long).json == {"disallowed": False, "fraction": 0.5}
+    told = run("parse", "-", "--identity", "A,*", stdin=bytes((16 << 20) + 1))
+    assert (told.code, told.out) == (2, b"")
+    assert told.err == "headgate: -: longer than 16 MiB, the limit for traffic advice\n"
+
+
+FETCH_CASES = json.loads((Path(__file__).parents[2] / "vectors" / "advice" / "fetch.json").read_text())["cases"]
 IDENTITY = "ExampleProxy,prefetch-proxy,*"
 TYPE = [["Content-Type", "application/trafficadvice+json"]]
 HALF = b'[{"user_agent":"*","fraction":0.5}]'
@@ -69,8 +155,8 @@ def origin():
         yield origin
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
-def test_vectors(run, origin, case):
+@pytest.mark.parametrize("case", FETCH_CASES, ids=lambda case: case["name"])
+def test_fetch_vectors(run, origin, case):
     with listening() as trap:
 
         def filled(value):
@@ -173,3 +259,65 @@ def test_without_an_identity_it_is_what_every_agent_is_advised(run, origin):
 def test_an_origin_without_a_scheme_is_an_https_origin(run):
     told = run("fetch", "127.0.0.1:1", "--json")
     assert (told.json["origin"], told.json["result"]) == ("https://127.0.0.1:1", "unreachable")
+
+
+@pytest.mark.parametrize(
+    ("document", "told"),
+    [
+        ([{"user_agent": "*", "disallow": True}], {"disallowed": True, "fraction": 1}),
+        ([{"user_agent": "prefetch-proxy", "fraction": 0.5}], {"disallowed": False, "fraction": 0.5}),
+    ],
+)
+def test_a_clean_document(run, tmp_path, document, told):
+    file = tmp_path / "advice.json"
+    file.write_text(json.dumps(document))
+    for arguments in ((), ("--content-type", "application/trafficadvice+json")):
+        report = run("check", file, "--json", *arguments)
+        assert (report.code, report.err) == (0, "")
+        assert report.json == {"conforming": told, "deployed": told, "findings": []}
+    text = run("check", "-", stdin=file.read_bytes())
+    assert text.code == 0
+    assert text.err == "-: 0 findings\n"
+    assert text.out.count(b"\n") == 2
+
+
+def test_findings_are_exit_1_and_say_code_severity_and_message(run):
+    document = b'[{"user_agent":"prefetch-proxy","google_prefetch_proxy_eap":{"fraction":0.5}}]'
+    report = run("check", "-", "--json", stdin=document)
+    assert report.code == 1
+    assert report.json["conforming"] == {"disallowed": False, "fraction": 1}
+    assert report.json["deployed"] == {"disallowed": False, "fraction": 0.5}
+    assert [finding["code"] for finding in report.json["findings"]] == ["early_access_only", "readers_differ"]
+    assert {tuple(finding) for finding in report.json["findings"]} == {("code", "severity", "message")}
+    text = run("check", "-", stdin=document)
+    assert (text.code, text.err) == (1, "-: 2 findings\n")
+    lines = text.out.decode().splitlines()
+    assert lines[:2] == [
+        "agents that follow the document: a fraction of 1",
+        "the largest deployed proxy: a fraction of 0.5",
+    ]
+    assert lines[2].startswith("-: warning: entry 1: ")
+    assert lines[2].endswith(" [early_access_only]")
+
+
+def test_fields_of_a_file_are_looked_at_only_where_they_are_named(run):
+    document = b'[{"user_agent":"*","disallow":true}]'
+    assert run("check", "-", stdin=document).code == 0
+    report = run("check", "-", "--content-type", "application/json", "--json", stdin=document)
+    assert report.code == 1
+    assert [finding["code"] for finding in report.json["findings"]] == ["media_type"]
+    assert (report.json["conforming"], report.json["deployed"]) == (None, None)
+
+
+def test_what_is_disallowed_or_nothing_is_told_in_words(run):
+    assert (
+        b"the largest deployed proxy: traffic is disallowed"
+        in run("check", "-", stdin=b'[{"user_agent":"*","disallow":true}]').out
+    )
+    assert b"agents that follow the document: no advice" in run("check", "-", stdin=b"{}").out
+
+
+@pytest.fixture
+def run(headgate):
+    """Run `headgate advice`."""
+    return partial(headgate, "advice")
