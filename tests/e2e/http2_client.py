@@ -9,6 +9,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from hpack import Decoder, Encoder
@@ -23,7 +24,8 @@ from hyperframe.frame import (
     WindowUpdateFrame,
 )
 
-from headgate.proxy.http2 import Http2
+from headgate.proxy.http2.buffers import SharedBuffers
+from headgate.proxy.http2.connection import Http2Connection
 from headgate.proxy.server import TunnelServer
 from tests.e2e.scripted import PATIENCE
 from tests.e2e.tunnels import Deciding, proxy_running, trusting
@@ -286,7 +288,9 @@ async def http2_running(
 ) -> AsyncIterator[tuple[TunnelServer, Http2Client]]:
     """Run a proxy, and connect a client to it."""
     async with (
-        proxy_running(deciding, tls=listener, protocols={"h2": Http2()}, **settings) as server,
+        proxy_running(
+            deciding, tls=listener, protocols={"h2": partial(Http2Connection, buffers=SharedBuffers())}, **settings
+        ) as server,
         http2_at(server.addresses[0], trusting(), **(client or {})) as one,
     ):
         yield server, one

@@ -3,9 +3,11 @@
 import asyncio
 import socket
 import sys
+from functools import partial
 
 from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect
-from headgate.proxy.http2 import Http2
+from headgate.proxy.http2.buffers import SharedBuffers
+from headgate.proxy.http2.connection import Http2Connection
 from headgate.proxy.net.sockets import server_context
 from headgate.proxy.refusal import Refusal
 from headgate.proxy.server import TunnelServer
@@ -32,7 +34,7 @@ async def main(port: int, cert: str, key: str) -> None:
     server = TunnelServer(
         decide,
         lambda reason, _peer: Refusal(reason).refused,
-        protocols={"h2": Http2()},
+        protocols={"h2": partial(Http2Connection, buffers=SharedBuffers())},
         timeouts=Timeouts(head=1.0, linger=1.0),
     )
     await server.start("127.0.0.1", port, tls=server_context(cert, key))

@@ -21,6 +21,8 @@ from headgate.proxy.http2.frames import (
     RST_STREAM,
     SETTINGS,
     WINDOW_UPDATE,
+    DataReceived,
+    Frame,
     FrameParser,
     Http2Error,
     header,
@@ -64,20 +66,32 @@ every = st.one_of(
 streams = st.lists(every, max_size=30).map(b"".join)
 
 
-def found(raw: bytes, cuts: list[int]) -> tuple[list[tuple[int, ...]], str]:
-    """All that comes of the bytes, pieces of DATA put together, and how it ends."""
-    scanner, whole = FrameParser(), []
+Found = tuple[int | str | bytes | bool, ...]
+
+
+def found(raw: bytes, cuts: list[int]) -> tuple[list[Found], str]:
+    """Return all frames in the bytes, consecutive DATA of one stream as one, and how they end."""
+    parser, whole = FrameParser(), []
     ends = sorted({cut % (len(raw) + 1) for cut in cuts} | {0, len(raw)})
     try:
         for start, end in itertools.pairwise(ends):
-            for frame in scanner.parse(memoryview(raw)[start:end]):
-                if whole and not whole[-1][-1]:
-                    whole[-1] = (*whole[-1][:4], whole[-1][4] + bytes(frame.payload), frame.is_last)
-                else:
-                    whole.append((*frame[:4], bytes(frame.payload), frame.is_last))
+            for frame in parser.parse(memoryview(raw)[start:end]):
+                add(whole, frame)
     except Http2Error as violation:
         return whole, str(violation)
-    return whole, "amid" if scanner.incomplete else ""
+    return whole, "incomplete" if parser.incomplete else ""
+
+
+def add(whole: list[Found], frame: Frame | DataReceived) -> None:
+    """Add a frame, or DATA to the DATA before it."""
+    if isinstance(frame, Frame):
+        whole.append(tuple(frame))
+        return
+    payload, length = b"".join(frame.pieces), frame.length
+    if whole and whole[-1][:2] == ("DATA", frame.stream_id) and not whole[-1][-1]:
+        *_, before, counted, _ = whole.pop()
+        payload, length = before + payload, counted + length
+    whole.append(("DATA", frame.stream_id, payload, length, frame.is_last))
 
 
 @given(streams, st.lists(st.integers(0, 10_000), max_size=20))
@@ -98,9 +112,10 @@ def test_what_is_framed_is_found_again(count: int, stream: int) -> None:
     for slot in buffer.slots(count):
         slot[:] = payload[position : position + len(slot)]
         position += len(slot)
-    pieces, end = found(SETTLED + bytes(buffer.frames(position, stream)), [])
-    assert b"".join(piece[4] for piece in pieces) == payload[:position]
-    assert end == ""
+    assert found(SETTLED + bytes(buffer.frames(position, stream)), []) == (
+        [(SETTINGS, 0, 0, b""), ("DATA", stream, payload[:position], position, False)],
+        "",
+    )
 
 
 @given(st.lists(st.tuples(st.integers(1, 40_000), st.integers(0, 40_000), st.integers(-10, 1 << 20)), max_size=200))

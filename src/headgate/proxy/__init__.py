@@ -6,5 +6,3 @@ requests from them.
 connects to the target. `tunnel` relays the bytes of HTTP/1.1 tunnels, `http2.stream` those of HTTP/2. `net` has the
 sockets, the poller, TLS, DNS and dialing. `refusal` has every reason for a refusal, with its status and fields.
 """
-
-__all__: list[str] = []

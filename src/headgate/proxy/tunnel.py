@@ -13,14 +13,11 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Callable
-from typing import Final, cast
+from typing import cast
 
 from headgate.proxy.connect import AcceptedConnect, CloseReason
 from headgate.proxy.net.poller import COPY_SIZE, MAX_BUFFERED, READ, TLS_RECORD_SIZE, WRITE, LoopState
 from headgate.proxy.net.sockets import WOULD_BLOCK, reset
-
-_SMALL_COPY_SIZE: Final = 1 << 14
-"""Bytes copied at once while too much is buffered in all tunnels together."""
 
 
 class Tunnels:
@@ -221,7 +218,7 @@ class TunnelEnd:
         """Pass one piece on; returns its length, 0 if there was none or the tunnel is closed."""
         other, tunnel = self.other, self.tunnel
         state = tunnel.state
-        size = COPY_SIZE if state.buffered < MAX_BUFFERED else _SMALL_COPY_SIZE
+        size = COPY_SIZE if state.buffered < MAX_BUFFERED else TLS_RECORD_SIZE
         if tunnel.counts_bytes:
             size = tunnel.read_size(size)
         try:

@@ -4,5 +4,3 @@
 `shared_memory` (how many), `replay_store` (is the token new), `resolver` and `destinations` (at which address),
 `advice_service` and `remote_advice` (does the origin want it).
 """
-
-__all__: list[str] = []

@@ -1,15 +1,18 @@
 """Buffers of HTTP/2 connections: what is read, DATA frames built in place, and what the system did not take yet."""
 
 import socket
+import ssl
 from typing import Final
 
-from headgate.proxy.http2.frames import DATA, HEADER_SIZE, MAX_PAYLOAD_SIZE, header
+from headgate.proxy.http2.frames import HEADER_SIZE, MAX_PAYLOAD_SIZE, write_data_header
 from headgate.proxy.http2.limits import MAX_CONNECTION_WINDOW
 from headgate.proxy.net.poller import TLS_RECORD_SIZE, LoopState
 from headgate.proxy.net.sockets import WOULD_BLOCK
 
 READ_SIZE: Final = 1 << 18
 """Bytes read from one connection before others have their turn."""
+_MAX_READS: Final = 64
+"""Reads from one connection before others have their turn: each returns one TLS record, however little is in it."""
 _SEND_SIZE: Final = 1 << 16
 """Bytes given to the system at once: of these, TLS reports only whether all were sent."""
 _MAX_WINDOW_GROWTH: Final = 1 << 25
@@ -39,7 +42,7 @@ class DataBuffer:
         memory, position, left = self._memory, 0, count
         while left:
             size = min(left, MAX_PAYLOAD_SIZE)
-            memory[position : position + HEADER_SIZE] = header(size, DATA, 0, stream_id)
+            write_data_header(memory, position, size, stream_id)
             position += HEADER_SIZE + size
             left -= size
         return memory[:position]
@@ -60,6 +63,28 @@ class SharedBuffers:
     def allowed_growth(self) -> int:
         """Bytes by which the window of a connection may grow."""
         return min(MAX_CONNECTION_WINDOW, _MAX_WINDOW_GROWTH - self.window_growth)
+
+
+def read_available(sock: socket.socket, memory: memoryview, size: int) -> tuple[int, bool, bool]:
+    """Read what there is, until it is `size` bytes or a little more.
+
+    Returns the number of bytes, whether the client has ended, and whether TLS cannot read before it has written. Raises
+    `OSError`.
+    """
+    count = 0
+    try:
+        for _ in range(_MAX_READS):
+            got = sock.recv_into(memory[count : size + TLS_RECORD_SIZE])
+            count += got
+            if not got:
+                return count, True, False
+            if count >= size:
+                break
+    except ssl.SSLWantWriteError:
+        return count, False, True
+    except WOULD_BLOCK:
+        pass
+    return count, False, False
 
 
 class SendBuffer:

@@ -7,17 +7,17 @@ The shutdown is announced with a GOAWAY of the largest stream identifier (RFC 91
 client sent before it read that are refused by the decision; the answer to the PING says that all of them have arrived.
 """
 
-import contextlib
 import math
 import socket
-import ssl
 from typing import Final
 
-from headgate.proxy.http2.buffers import READ_SIZE, SendBuffer, SharedBuffers
+from headgate.proxy.http2.buffers import READ_SIZE, SendBuffer, SharedBuffers, read_available
 from headgate.proxy.http2.dispatch import RequestDispatcher
 from headgate.proxy.http2.engine import Http2Engine
 from headgate.proxy.http2.events import (
-    DataReceived,
+    TRANSITIONS,
+    ConnectionEvent,
+    ConnectionState,
     Event,
     GoawayReceived,
     PingAnswered,
@@ -25,18 +25,13 @@ from headgate.proxy.http2.events import (
     StreamReset,
     WindowIncreased,
 )
-from headgate.proxy.http2.frames import ErrorCode, Http2Error
+from headgate.proxy.http2.frames import DataReceived, ErrorCode, Http2Error
 from headgate.proxy.http2.limits import INITIAL_WINDOW
-from headgate.proxy.http2.states import TRANSITIONS, ConnectionEvent, ConnectionState
 from headgate.proxy.http2.stream import ConnectionStream, PageStream, TunnelStream
 from headgate.proxy.net.poller import MAX_BUFFERED, READ, TLS_RECORD_SIZE, WRITE
-from headgate.proxy.net.sockets import WOULD_BLOCK, record_overhead, shutdown_write
+from headgate.proxy.net.sockets import WOULD_BLOCK, limit_unsent, record_overhead, shutdown_write
 from headgate.proxy.services import Services
 
-_MAX_READS: Final = 64
-"""Reads in one turn: each returns one TLS record, however little is in it."""
-_MAX_UNSENT: Final = 1 << 18
-"""Bytes that the system may have queued: everything behind them is delayed by as much."""
 _MAX_CONTROL_SIZE: Final = 1 << 16
 """Bytes of frames queued for a client that does not read."""
 _HELD_ASIDE: Final = 1 << 20
@@ -44,19 +39,6 @@ _HELD_ASIDE: Final = 1 << 20
 _ROUND_TRIP: Final = 1.0
 """Seconds until everything has arrived that a client sent before it read of the shutdown."""
 _PROBE: Final = b"headgate"
-
-
-class Http2:
-    """Creates the HTTP/2 connections of one event loop; see `ConnectionFactory`."""
-
-    def __init__(self) -> None:
-        self._buffers = SharedBuffers()
-
-    def __call__(
-        self, services: Services, sock: socket.socket, peer: tuple[str, int], *, surplus: bool
-    ) -> "Http2Connection":
-        """Create one."""
-        return Http2Connection(services, sock, peer, buffers=self._buffers, surplus=surplus)
 
 
 class Http2Connection:
@@ -84,13 +66,7 @@ class Http2Connection:
         self._buffers = buffers
         self._engine = Http2Engine()
         self._dispatcher = RequestDispatcher(
-            self,
-            self._engine,
-            services,
-            data=buffers.data,
-            peer=peer,
-            overhead=record_overhead(sock),
-            surplus=surplus,
+            self, self._engine, services, data=buffers.data, peer=peer, overhead=record_overhead(sock), surplus=surplus
         )
         self._send_buffer = SendBuffer(sock, self._loop_state, self._engine.output)
         self.state = ConnectionState.OPEN
@@ -108,9 +84,7 @@ class Http2Connection:
         self._incomplete_until = math.inf
         self._idle_until = self.deadline = self._loop_state.now + services.timeouts.idle
         self._wait_for(READ | WRITE)  # the first turn sends the settings
-        if hasattr(socket, "TCP_NOTSENT_LOWAT"):
-            with contextlib.suppress(OSError):  # not TCP
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _MAX_UNSENT)
+        limit_unsent(sock)
         if services.draining:
             self._announce_shutdown()  # it started during the handshake
 
@@ -264,28 +238,20 @@ class Http2Connection:
 
     def _read(self) -> None:
         """Read, handle events, and write what arrived for tunnels. Raises `Http2Error`."""
-        data, count, ended = self._buffers.input, 0, False
         try:
-            for _ in range(_MAX_READS):
-                got = self._socket.recv_into(data[count : self._read_size + TLS_RECORD_SIZE])
-                count += got
-                ended = not got
-                if ended or count >= self._read_size:
-                    break
-        except ssl.SSLWantWriteError:
+            count, ended, needs_write = read_available(self._socket, self._buffers.input, self._read_size)
+        except OSError:
+            self._lost()
+            return
+        if needs_write:
             if self._read_needs_write:
                 self._lost()  # an error, or an end, that is reported in no other way
                 return
             # The client renews its keys and reads no answer to that: its input would be reported again and again.
             self._read_needs_write = True
             self._wait_for(WRITE)
-        except WOULD_BLOCK:
-            pass
-        except OSError:
-            self._lost()
-            return
         if count:
-            payload = self._handle(data[:count])
+            payload = self._handle(self._buffers.input[:count])
             # Many small frames take long to handle: a client that sends those has shorter turns.
             self._read_size = min(READ_SIZE, 2 * self._read_size) if payload * 2 > count else TLS_RECORD_SIZE
             self._watch_incomplete_input()
@@ -297,13 +263,11 @@ class Http2Connection:
         payload, streams, touched = 0, self._streams, self._touched
         for event in self._engine.receive(data, now=self._loop_state.now):
             if type(event) is DataReceived:
-                stream_id, piece, is_last = event
-                payload += len(piece)
-                stream = streams.get(stream_id)
+                payload += sum(map(len, event.pieces))
+                stream = streams.get(event.stream_id)
                 if type(stream) is TunnelStream:
-                    if piece:
-                        stream.add(piece)
-                    stream.client_ended = is_last
+                    stream.add(event.pieces)
+                    stream.client_ended = event.is_last
                     touched.add(stream)
                 continue
             self._other_received(event)

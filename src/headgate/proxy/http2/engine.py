@@ -15,7 +15,6 @@ from hpack import Decoder, Encoder, HPACKError, OversizedHeaderListError
 
 from headgate.proxy.http2 import frames
 from headgate.proxy.http2.events import (
-    DataReceived,
     Event,
     GoawayReceived,
     PingAnswered,
@@ -23,7 +22,17 @@ from headgate.proxy.http2.events import (
     StreamReset,
     WindowIncreased,
 )
-from headgate.proxy.http2.frames import ACK, DATA, END_HEADERS, END_STREAM, ErrorCode, Frame, FrameParser, Http2Error
+from headgate.proxy.http2.frames import (
+    ACK,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    DataReceived,
+    ErrorCode,
+    Frame,
+    FrameParser,
+    Http2Error,
+)
 from headgate.proxy.http2.limits import (
     INITIAL_WINDOW,
     MAX_CONNECTION_WINDOW,
@@ -123,7 +132,7 @@ class Http2Engine:
         """Yield what received bytes mean. Iterate to the end, or abandon the connection. Raises `Http2Error`."""
         self._now = now
         for frame in self._parser.parse(data):
-            event = self._data_received(frame) if frame.type == DATA else self._other_received(frame)
+            event = self._data_received(frame) if isinstance(frame, DataReceived) else self._other_received(frame)
             if event is not None:
                 yield event
 
@@ -147,35 +156,34 @@ class Http2Engine:
                 self._count("idle frames")
                 return None
 
-    def _data_received(self, frame: Frame) -> Event | None:
-        if frame.length and not self.receive_window.receive(frame.length):
+    def _data_received(self, data: DataReceived) -> Event | None:
+        if not self.receive_window.receive(data.length):
             raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, "more DATA than the connection's window allows")
-        stream = self.streams.get(frame.stream)
+        stream = self.streams.get(data.stream_id)
         if stream is None or stream.client_ended:
-            return self._late_data_received(frame.stream, stream)
-        if frame.length and not stream.receive_window.receive(frame.length):
-            return self._fail_stream(frame.stream, ErrorCode.FLOW_CONTROL_ERROR)
-        payload, is_last = frame.payload, frame.is_last and bool(frame.flags & END_STREAM)
-        if payload:
+            return self._late_data_received(data, stream)
+        if not stream.receive_window.receive(data.length):
+            return self._fail_stream(data.stream_id, ErrorCode.FLOW_CONTROL_ERROR)
+        if data.pieces:
             stream.was_used = True
-        elif not is_last:
+        elif not data.is_last:
             self._count("empty DATA")
-        stream.client_ended = is_last
-        return DataReceived(frame.stream, payload, is_last)
+        stream.client_ended = data.is_last
+        return data
 
-    def _late_data_received(self, stream_id: int, stream: Stream | None) -> Event | None:
+    def _late_data_received(self, data: DataReceived, stream: Stream | None) -> Event | None:
         if stream is not None:  # 5.1, half-closed (remote)
-            return self._fail_stream(stream_id, ErrorCode.STREAM_CLOSED)
-        self._check_opened(stream_id, "DATA")
-        self._count("late DATA")
+            return self._fail_stream(data.stream_id, ErrorCode.STREAM_CLOSED)
+        self._check_opened(data.stream_id, "DATA")
+        self._count("late DATA", max(1, len(data.pieces)))
         return None
 
     def _headers_received(self, frame: Frame) -> Event | None:
-        size = frames.HEADER_SIZE + frame.length
+        size = frames.HEADER_SIZE + len(frame.payload)
         self._count("head bytes", size)
         self._head_size += size
         if frame.type == frames.HEADERS:
-            self._block = _block_fragment(frame)
+            self._block = frames.block_fragment(frame)
             self._block_flags = frame.flags
         else:
             self._block += frame.payload
@@ -264,7 +272,7 @@ class Http2Engine:
         return None
 
     def _goaway_received(self, frame: Frame) -> Event:
-        if frame.length < 8:
+        if len(frame.payload) < 8:
             raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "GOAWAY is too short")
         self._count("idle frames")
         return GoawayReceived()
@@ -387,18 +395,3 @@ class Http2Engine:
         self._reset_streams[stream_id] = None
         if len(self._reset_streams) > _MAX_RESET_STREAMS:
             del self._reset_streams[next(iter(self._reset_streams))]
-
-
-def _block_fragment(frame: Frame) -> bytes:
-    """Return the field block fragment of a HEADERS frame (6.2), without padding and priority."""
-    start, end = 0, frame.length
-    if frame.flags & frames.PADDED:
-        if not end:
-            raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "a padded frame without Pad Length")
-        start, end = 1, end - frame.payload[0]
-    if frame.flags & frames.PRIORITY_FLAG:
-        start += 5
-    if start > end:
-        code = ErrorCode.FRAME_SIZE_ERROR if start > frame.length else ErrorCode.PROTOCOL_ERROR
-        raise Http2Error(code, "a HEADERS frame is shorter than its padding and priority")
-    return bytes(frame.payload[start:end])

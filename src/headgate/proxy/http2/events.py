@@ -1,7 +1,15 @@
-"""What received frames mean: the events of an `Http2Engine`."""
+"""The events of an `Http2Engine`, which say what received frames mean, and the states of an `Http2Connection`.
 
+States: OPEN; DRAINING after the proxy has announced its shutdown, while tunnels go on and new requests are refused;
+CLOSING while the final GOAWAY is sent; LINGERING while input is discarded, so that the GOAWAY is not lost to a reset;
+CLOSED.
+"""
+
+import enum
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
+
+from headgate.proxy.http2.frames import DataReceived
 
 
 class RequestReceived(NamedTuple):
@@ -11,16 +19,6 @@ class RequestReceived(NamedTuple):
     fields: Sequence[tuple[bytes, bytes]]
     head_size: int
     """Bytes of its frames."""
-    is_last: bool
-    """Whether the client has ended its direction."""
-
-
-class DataReceived(NamedTuple):
-    """A slice of DATA; also padding alone, or the end alone."""
-
-    stream_id: int
-    data: memoryview | bytes
-    """Valid until the buffer that was received is used again."""
     is_last: bool
     """Whether the client has ended its direction."""
 
@@ -48,3 +46,36 @@ class GoawayReceived(NamedTuple):
 
 
 Event: TypeAlias = RequestReceived | DataReceived | StreamReset | WindowIncreased | PingAnswered | GoawayReceived
+
+
+class ConnectionState(enum.Enum):
+    """States of a connection."""
+
+    OPEN = enum.auto()
+    DRAINING = enum.auto()
+    CLOSING = enum.auto()
+    LINGERING = enum.auto()
+    CLOSED = enum.auto()
+
+
+class ConnectionEvent(enum.Enum):
+    """What changes the state."""
+
+    DRAIN = "the proxy shuts down"
+    CLOSE = "nothing is left to do, or a connection error"
+    FLUSHED = "the final GOAWAY is sent"
+    LOST = "the client's socket is closed or broken, or the time is over"
+
+
+_S, _E = ConnectionState, ConnectionEvent
+TRANSITIONS: Final = {
+    (_S.OPEN, _E.DRAIN): _S.DRAINING,
+    (_S.OPEN, _E.CLOSE): _S.CLOSING,
+    (_S.OPEN, _E.LOST): _S.CLOSED,
+    (_S.DRAINING, _E.CLOSE): _S.CLOSING,
+    (_S.DRAINING, _E.LOST): _S.CLOSED,
+    (_S.CLOSING, _E.FLUSHED): _S.LINGERING,
+    (_S.CLOSING, _E.LOST): _S.CLOSED,
+    (_S.LINGERING, _E.LOST): _S.CLOSED,
+}
+"""The state after an event. An event that is not listed for a state does nothing."""

@@ -1,13 +1,14 @@
 """HTTP/2 frames (RFC 9113, section 4): parsing and writing.
 
 Nothing is collected that need not be. The payload of DATA is returned as it arrives, in slices of the buffer that it
-was read into, without padding; frames of unknown types are skipped; every other frame is small, or an error, and
-returned whole. A header block is returned frame by frame, and nothing can come in between.
+was read into, without padding, and consecutive frames of one stream together: tunnels bring many of them in one read.
+Frames of unknown types are skipped. Every other frame is small, or an error, and returned whole. A header block is
+returned frame by frame, and nothing can come in between.
 """
 
 import enum
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from headgate.errors import HeadgateError
@@ -70,17 +71,25 @@ class Http2Error(HeadgateError):
 
 
 class Frame(NamedTuple):
-    """A frame, or a slice of a DATA frame."""
+    """A frame that is not DATA."""
 
     type: int
     flags: int
     stream: int
+    payload: bytes
+    """All of it; empty if the type is unknown."""
+
+
+class DataReceived(NamedTuple):
+    """DATA of one stream: consecutive frames, slices of them, padding alone, or the end alone."""
+
+    stream_id: int
+    pieces: Sequence[memoryview]
+    """The payload without padding; valid until the buffer that it was received in is used again."""
     length: int
-    """Bytes of the whole payload with padding; 0 with every slice of a DATA frame but the first."""
-    payload: memoryview | bytes
-    """A slice of DATA without padding, valid until the buffer is used again; else all of it."""
-    is_last: bool = True
-    """Whether this ends the frame's payload."""
+    """Bytes of the payload of all frames that begin here, with padding, for flow control."""
+    is_last: bool
+    """Whether the client has ended its direction."""
 
 
 class FrameParser:
@@ -115,7 +124,7 @@ class FrameParser:
         self._expects_pad_size = False  # whether the next byte is a Pad Length
         self._type = self._flags = self._stream = self._length = 0
         self._block = self._block_size = self._block_frames = 0
-        self._frames = 0  # whose header was parsed
+        self._frames = 0  # that may have been incomplete
         self.has_settings = False
         """Whether preface and SETTINGS have arrived, which come first (3.4)."""
 
@@ -126,16 +135,13 @@ class FrameParser:
             return 1 + self._frames + bool(self._header)
         return 0
 
-    def parse(self, piece: memoryview) -> Iterator[Frame]:
-        """Yield the frames, and the slices of DATA, in these bytes. Iterate to the end, or abandon the connection."""
+    def parse(self, piece: memoryview) -> Iterator[Frame | DataReceived]:
+        """Yield the frames in these bytes. Iterate to the end, or abandon the connection."""
         position, end = 0, len(piece)
         while position < end:
             if self._data_left:
-                stop = min(end, position + self._data_left)
-                self._data_left -= stop - position
-                length, self._length = self._length, 0
-                yield Frame(DATA, self._flags, self._stream, length, piece[position:stop], not self._data_left)
-                position = stop
+                position, data = self._take_data(piece, position)
+                yield data
             elif self._skip_left:
                 taken = min(end - position, self._skip_left)
                 self._skip_left -= taken
@@ -153,6 +159,29 @@ class FrameParser:
                 frame = self._begin(*fields) if fields is not None else None
                 if frame is not None:
                     yield frame
+
+    def _take_data(self, piece: memoryview, position: int) -> tuple[int, DataReceived]:
+        """Return where the DATA of one stream ends that begins at `position`, and the DATA."""
+        stream, flags, left, end = self._stream, self._flags, self._data_left, len(piece)
+        length, self._length = self._length, 0
+        slices = []
+        while True:
+            stop = min(end, position + left)
+            slices.append(piece[position:stop])
+            left -= stop - position
+            position = stop
+            if left or flags or position + HEADER_SIZE >= end:
+                break
+            high, low, kind, flags, following = _HEADER.unpack_from(piece, position)
+            size = high << 8 | low
+            if kind != DATA or following != stream or flags & ~END_STREAM or not 0 < size <= MAX_DATA_SIZE:
+                break  # not more of the same: it is checked like every other header
+            self._flags = flags
+            length += size
+            left = size
+            position += HEADER_SIZE
+        self._data_left = left
+        return position, DataReceived(stream, slices, length, not left and bool(self._flags & END_STREAM))
 
     def _match_preface(self, piece: bytes) -> int:
         if not self._preface.startswith(piece):
@@ -173,7 +202,7 @@ class FrameParser:
         self._header = bytearray()
         return stop, fields
 
-    def _begin(self, high: int, low: int, kind: int, flags: int, stream: int) -> Frame | None:
+    def _begin(self, high: int, low: int, kind: int, flags: int, stream: int) -> Frame | DataReceived | None:
         """Begin a frame; returns it if its payload is empty."""
         length = high << 8 | low
         stream &= MAX_STREAM_ID
@@ -186,15 +215,15 @@ class FrameParser:
             elif length:
                 self._data_left = length
             else:
-                return Frame(DATA, flags, stream, 0, b"")
+                return DataReceived(stream, (), 0, bool(flags & END_STREAM))
             return None
         if kind > CONTINUATION:
             self._skip_left = length
-            return Frame(kind, flags, stream, length, b"")
+            return Frame(kind, flags, stream, b"")
         self._body_left = length
-        return None if length else Frame(kind, flags, stream, 0, b"")
+        return None if length else Frame(kind, flags, stream, b"")
 
-    def _collect(self, piece: memoryview) -> Frame | None:
+    def _collect(self, piece: memoryview) -> Frame | DataReceived | None:
         """Collect more of a frame that is returned whole, or the one byte of Pad Length."""
         if self._expects_pad_size:
             self._expects_pad_size = False
@@ -202,14 +231,16 @@ class FrameParser:
             self._data_left = self._length - 1 - self._skip_left
             if self._data_left < 0:  # 6.1
                 raise Http2Error(ErrorCode.PROTOCOL_ERROR, "the padding is larger than the frame")
-            return None if self._data_left else Frame(DATA, self._flags, self._stream, self._length, b"")
+            if self._data_left:
+                return None
+            return DataReceived(self._stream, (), self._length, bool(self._flags & END_STREAM))
         self._body_left -= len(piece)
         if self._body_left:
             self._body += piece
             return None
         payload = bytes(self._body) + piece if self._body else bytes(piece)
         self._body.clear()
-        return Frame(self._type, self._flags, self._stream, len(payload), payload)
+        return Frame(self._type, self._flags, self._stream, payload)
 
     def _check(self, kind: int, flags: int, stream: int, length: int) -> None:
         """Reject a frame by its header alone."""
@@ -247,9 +278,29 @@ class FrameParser:
         self._block = 0 if flags & END_HEADERS else stream
 
 
+def block_fragment(frame: Frame) -> bytes:
+    """Return the field block fragment of a HEADERS frame (6.2), without padding and priority."""
+    start, end = 0, len(frame.payload)
+    if frame.flags & PADDED:
+        if not end:
+            raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "a padded frame without Pad Length")
+        start, end = 1, end - frame.payload[0]
+    if frame.flags & PRIORITY_FLAG:
+        start += 5
+    if start > end:
+        code = ErrorCode.FRAME_SIZE_ERROR if start > len(frame.payload) else ErrorCode.PROTOCOL_ERROR
+        raise Http2Error(code, "a HEADERS frame is shorter than its padding and priority")
+    return frame.payload[start:end]
+
+
 def header(length: int, kind: int, flags: int, stream: int) -> bytes:
     """Return the header of a frame."""
     return _HEADER.pack(length >> 8, length & 0xFF, kind, flags, stream)
+
+
+def write_data_header(memory: memoryview, position: int, length: int, stream: int) -> None:
+    """Write the header of a DATA frame in place."""
+    _HEADER.pack_into(memory, position, length >> 8, length & 0xFF, DATA, 0, stream)
 
 
 def window_update(stream: int, increment: int) -> bytes:

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import math
 import socket
+from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 from headgate.proxy.connect import AcceptedConnect, CloseReason, TunnelLimits
@@ -101,7 +102,7 @@ class TunnelStream:
         self.deadline = math.inf
         """When to call `expire`, on the coarse clock; a decision has timeouts of its own."""
         self.received = self.sent = 0
-        self._pieces: list[memoryview | bytes] = []  # received in this turn
+        self._pieces: list[memoryview] = []  # received in this turn
         self._unsent = bytearray()  # received in earlier turns
         self._socket: socket.socket | None = None
         self._limits = TunnelLimits()
@@ -138,16 +139,17 @@ class TunnelStream:
                 self._handle_unrequested()
         self._sink.finish_turn()
 
-    def add(self, piece: memoryview | bytes) -> None:
-        """Add a slice of DATA, which `deliver` has to write before the buffer is used again."""
-        self._pieces.append(piece)
+    def add(self, pieces: Sequence[memoryview]) -> None:
+        """Add slices of DATA, which `deliver` has to write before the buffer is used again."""
+        self._pieces += pieces
 
     def deliver(self) -> None:
         """Write what arrived in this turn to the target, and the end."""
         if self.closed:
             return  # it ended in this turn; 9113 5.1: no frame may be sent on it any more
         pieces, self._pieces = self._pieces, []
-        if pieces and not (self._may_pass(sent=sum(map(len, pieces))) and self._write(pieces)):
+        size = sum(map(len, pieces))
+        if size and not (self._may_pass(sent=size) and self._write(pieces, size)):
             return
         if self.client_ended:
             self._end_target()
@@ -234,12 +236,12 @@ class TunnelStream:
 
     # From the client to the target.
 
-    def _write(self, pieces: list[memoryview | bytes]) -> bool:
-        """Write pieces, or buffer them; returns whether the tunnel is still open."""
+    def _write(self, pieces: list[memoryview], size: int) -> bool:
+        """Write pieces of `size` bytes, or buffer them; returns whether the tunnel is still open."""
         written = 0
         if self._socket is not None and not self._unsent:
             if len(pieces) > _MAX_PIECES:
-                pieces = [b"".join(pieces)]
+                pieces = [memoryview(b"".join(pieces))]
             try:
                 written = self._socket.send(pieces[0]) if len(pieces) == 1 else self._socket.sendmsg(pieces)
             except BlockingIOError:
@@ -247,13 +249,11 @@ class TunnelStream:
             except OSError:
                 self.close("target_gone")
                 return False
-        before = len(self._unsent)
-        for piece in pieces:
-            if written < len(piece):
-                self._unsent += piece[written:] if written else piece
-            written = max(0, written - len(piece))
-        if len(self._unsent) > before:
-            self._count_held(len(self._unsent) - before)
+        if written < size:
+            self._count_held(size - written)
+            for piece in pieces:
+                self._unsent += piece[written:]
+                written = max(0, written - len(piece))
             if self._socket is not None:
                 self._wait_for(self._events | WRITE)
         return True

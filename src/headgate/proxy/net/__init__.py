@@ -1,3 +1,1 @@
 """Sockets, TLS, name lookup and connecting: what the proxy needs of the operating system."""
-
-__all__: list[str] = []

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from importlib.util import find_spec
 from ipaddress import ip_address
 from pathlib import Path
@@ -117,9 +118,10 @@ def build_protocols(proxy: Proxy) -> dict[str, ConnectionFactory]:
     """Return the protocols beside HTTP/1.1."""
     if proxy.plaintext or "h2" not in proxy.alpn:
         return {}
-    from headgate.proxy.http2 import Http2
+    from headgate.proxy.http2.buffers import SharedBuffers
+    from headgate.proxy.http2.connection import Http2Connection
 
-    return {"h2": Http2()}
+    return {"h2": partial(Http2Connection, buffers=SharedBuffers())}
 
 
 def read_token_keys(proxy: Proxy) -> tuple[Key, ...]:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from headgate.proxy.http2 import Http2
+from headgate.proxy.http2.buffers import SharedBuffers
 from headgate.proxy.http2.connection import Http2Connection
 from headgate.proxy.net.poller import READ
 from headgate.proxy.server import TunnelServer
@@ -58,7 +58,7 @@ async def connected(
     ours, theirs = socket.socketpair()
     ours.settimeout(0)
     server.loop_state.poller.register(ours.fileno(), READ, Unexpected())
-    near = Http2()(server, ours, PEER, surplus=surplus)
+    near = Http2Connection(server, ours, PEER, buffers=SharedBuffers(), surplus=surplus)
     server.connections.add(near)
     server.loop_state.poller.hand_over(ours.fileno(), near)
     try:

@@ -19,7 +19,6 @@ from hyperframe.frame import Frame as TheirFrame
 from headgate.proxy.http2 import frames
 from headgate.proxy.http2.engine import MAX_STREAMS, Http2Engine
 from headgate.proxy.http2.events import (
-    DataReceived,
     Event,
     GoawayReceived,
     PingAnswered,
@@ -27,7 +26,7 @@ from headgate.proxy.http2.events import (
     StreamReset,
     WindowIncreased,
 )
-from headgate.proxy.http2.frames import ErrorCode, Http2Error
+from headgate.proxy.http2.frames import DataReceived, ErrorCode, Http2Error
 from headgate.proxy.http2.limits import INITIAL_WINDOW, MAX_WINDOW
 
 CONNECT = [(":method", "CONNECT"), (":authority", "a:443")]
@@ -99,7 +98,8 @@ def test_a_head_may_come_in_several_frames_with_padding_and_priority(engine: Htt
 def test_a_tunnel_ends_in_each_direction_apart(engine: Http2Engine) -> None:
     receive(engine, head(1))
     engine.respond(1, 200, (), is_last=False)
-    assert receive(engine, DataFrame(1, data=b"x", flags=["END_STREAM"])) == [DataReceived(1, b"x", is_last=True)]
+    [data] = receive(engine, DataFrame(1, data=b"x", flags=["END_STREAM"]))
+    assert data == DataReceived(1, [memoryview(b"x")], 1, is_last=True)
     engine.end_stream(1)
     engine.end_stream(1)
     opened, end = sent(engine)

@@ -7,7 +7,6 @@ from hyperframe.frame import (
     AltSvcFrame,
     ContinuationFrame,
     DataFrame,
-    Frame,
     GoAwayFrame,
     HeadersFrame,
     PingFrame,
@@ -16,10 +15,11 @@ from hyperframe.frame import (
     SettingsFrame,
     WindowUpdateFrame,
 )
+from hyperframe.frame import Frame as TheirFrame
 
 from headgate.proxy.http2 import frames
 from headgate.proxy.http2.buffers import DataBuffer
-from headgate.proxy.http2.frames import ErrorCode, FrameParser, Http2Error
+from headgate.proxy.http2.frames import DataReceived, ErrorCode, Frame, FrameParser, Http2Error
 
 SETTLED = frames.PREFACE + SettingsFrame(0).serialize()
 STRANGE = b"\0\0\x03\xbe\0\0\0\0\x03xyz"
@@ -36,23 +36,34 @@ WHOLE = [
 ]
 
 
-def scanned(raw: bytes, *, scanner: FrameParser | None = None, step: int = 0) -> list[tuple[int, ...]]:
-    """All that comes of these bytes, pieces of one frame put together: type, flags, stream, length, payload, last."""
-    found: list[list] = []
-    scanner = scanner or FrameParser()
+Found = Frame | DataReceived
+
+
+def parsed(raw: bytes, *, step: int = 0) -> list[Found]:
+    """Return all frames in these bytes, received `step` at a time; consecutive DATA of one stream as one."""
+    found: list[Found] = []
+    parser = FrameParser()
     for start in range(0, len(raw), step or len(raw)):
-        for frame in scanner.parse(memoryview(raw[start : start + (step or len(raw))])):
-            if found and not found[-1][5]:
-                assert frame.length == 0
-                found[-1][4] += bytes(frame.payload)
-                found[-1][5] = frame.is_last
+        for frame in parser.parse(memoryview(raw[start : start + (step or len(raw))])):
+            last = found[-1] if found else None
+            if not isinstance(frame, DataReceived):
+                found.append(frame)
+            elif isinstance(last, DataReceived) and not last.is_last and last.stream_id == frame.stream_id:
+                found[-1] = joined(last, frame)
             else:
-                found.append([*frame[:4], bytes(frame.payload), frame.is_last])
-    return [tuple(each) for each in found]
+                found.append(joined(frame))
+    return found
 
 
-def after_settings(raw: bytes, *, step: int = 0) -> list[tuple[int, ...]]:
-    return scanned(SETTLED + raw, step=step)[1:]
+def joined(*slices: DataReceived) -> DataReceived:
+    """Return consecutive DATA as one value, with one piece."""
+    payload = b"".join(piece for one in slices for piece in one.pieces)
+    length = sum(one.length for one in slices)
+    return DataReceived(slices[0].stream_id, (memoryview(payload),), length, slices[-1].is_last)
+
+
+def after_settings(raw: bytes, *, step: int = 0) -> list[Found]:
+    return parsed(SETTLED + raw, step=step)[1:]
 
 
 STEPS = (0, 1, 2, 9, 10)
@@ -62,7 +73,7 @@ STEPS = (0, 1, 2, 9, 10)
 def test_frames_are_parsed_however_they_are_split() -> None:
     for frame, step in product(WHOLE, STEPS):
         raw = frame.serialize()
-        expected = (raw[3], raw[4], frame.stream_id, len(raw) - 9, raw[9:], True)
+        expected = Frame(raw[3], raw[4], frame.stream_id, raw[9:])
         assert after_settings(raw + raw, step=step) == [expected, expected], (frame, step)
 
 
@@ -74,28 +85,59 @@ def test_padding_of_data_is_removed_and_counted() -> None:
             frame.flags.add("PADDED")
             frame.pad_length = padding
         raw = frame.serialize()
-        expected = (frames.DATA, raw[4], 5, len(raw) - 9, payload[:count], True)
+        expected = DataReceived(5, (memoryview(payload[:count]),), len(raw) - 9, is_last=True)
         assert after_settings(raw + raw, step=step) == [expected, expected], (count, padding, step)
 
 
+def data_in(raw: bytes) -> list[tuple[int, list[bytes], int, bool]]:
+    """Return the DATA in frames that are received at once after the settings."""
+    parser = FrameParser()
+    list(parser.parse(memoryview(SETTLED)))
+    found = [one for one in parser.parse(memoryview(raw)) if isinstance(one, DataReceived)]
+    return [(one.stream_id, [bytes(piece) for piece in one.pieces], one.length, one.is_last) for one in found]
+
+
+def test_consecutive_data_of_one_stream_is_returned_at_once() -> None:
+    first, second, other = DataFrame(1, data=b"ab"), DataFrame(1, data=b"cde"), DataFrame(3, data=b"f")
+    last = DataFrame(1, data=b"g", flags=["END_STREAM"])
+    raw = b"".join(frame.serialize() for frame in (first, second, other, second, last))
+    assert data_in(raw) == [(1, [b"ab", b"cde"], 5, False), (3, [b"f"], 1, False), (1, [b"cde", b"g"], 4, True)]
+    for missing in (10, 5, 1):  # the last frame, half its header, its payload
+        assert data_in(raw[:-missing])[-1] == (1, [b"cde"], 3, False), missing
+
+
+def test_frames_that_differ_are_not_joined() -> None:
+    data = DataFrame(1, data=b"a")
+    others = {
+        "empty": DataFrame(1),
+        "padded": DataFrame(1, data=b"b", pad_length=1, flags=["PADDED"]),
+        "after the end": DataFrame(1, data=b"b"),
+        "of another type": WindowUpdateFrame(1, window_increment=5),
+    }
+    for name, other in others.items():
+        first = DataFrame(1, data=b"a", flags=["END_STREAM"]) if name == "after the end" else data
+        found = data_in(first.serialize() + other.serialize() + data.serialize())
+        assert found[0] == (1, [b"a"], 1, name == "after the end"), name
+        assert found[-1][1][-1:] == [b"a"], name
+
+
 def test_data_is_returned_before_its_frame_is_complete() -> None:
-    scanner = FrameParser()
-    list(scanner.parse(memoryview(SETTLED)))
+    parser = FrameParser()
+    list(parser.parse(memoryview(SETTLED)))
     raw = DataFrame(1, data=b"abcdef", flags=["END_STREAM"]).serialize()
-    [first] = scanner.parse(memoryview(raw[:12]))
-    assert (first.length, bytes(first.payload), first.is_last) == (6, b"abc", False)
-    assert not scanner.incomplete  # the rest is skipped
-    [second] = scanner.parse(memoryview(raw[12:]))
-    assert (second.length, bytes(second.payload), second.is_last, second.flags) == (0, b"def", True, 1)
+    assert list(parser.parse(memoryview(raw[:12]))) == [DataReceived(1, [memoryview(b"abc")], 6, is_last=False)]
+    assert not parser.incomplete  # the rest is skipped
+    assert list(parser.parse(memoryview(raw[12:]))) == [DataReceived(1, [memoryview(b"def")], 0, is_last=True)]
 
 
 def test_data_is_not_copied() -> None:
-    scanner = FrameParser()
-    list(scanner.parse(memoryview(SETTLED)))
+    parser = FrameParser()
+    list(parser.parse(memoryview(SETTLED)))
     raw = bytearray(DataFrame(1, data=b"abc").serialize())
-    [frame] = scanner.parse(memoryview(raw))
+    [data] = parser.parse(memoryview(raw))
+    assert isinstance(data, DataReceived)
     raw[-1:] = b"d"
-    assert bytes(frame.payload) == b"abd"
+    assert bytes(data.pieces[0]) == b"abd"
 
 
 @pytest.mark.parametrize("step", [0, 1, 7])
@@ -103,7 +145,7 @@ def test_frames_of_unknown_types_are_skipped(step: int) -> None:
     strange = frames.header(100_000, 0xBE, 0, 3) + b"x" * 100_000
     known = AltSvcFrame(0, origin=b"a", field=b"b").serialize()
     found = after_settings(strange + known + PingFrame(0, opaque_data=b"12345678").serialize(), step=step)
-    assert [(each[0], each[4]) for each in found] == [(0xBE, b""), (0x0A, b""), (frames.PING, b"12345678")]
+    assert found == [Frame(0xBE, 0, 3, b""), Frame(0x0A, 0, 0, b""), Frame(frames.PING, 0, 0, b"12345678")]
 
 
 @pytest.mark.parametrize(
@@ -121,9 +163,9 @@ def test_frames_of_unknown_types_are_skipped(step: int) -> None:
     ],
 )
 def test_incomplete_input_is_known(raw: bytes, incomplete: bool) -> None:
-    scanner = FrameParser()
-    list(scanner.parse(memoryview(raw)))
-    assert bool(scanner.incomplete) is incomplete
+    parser = FrameParser()
+    list(parser.parse(memoryview(raw)))
+    assert bool(parser.incomplete) is incomplete
 
 
 BLOCK = HeadersFrame(1, data=b"a").serialize()
@@ -141,6 +183,7 @@ WRONG = [
     (SETTLED + b"\0\0\0\0\x08\0\0\0\x01", ErrorCode.FRAME_SIZE_ERROR),  # padded DATA without a byte
     (SETTLED + b"\0\0\x03\0\x08\0\0\0\x01\x03ab", ErrorCode.PROTOCOL_ERROR),  # padding longer than the frame
     (SETTLED + b"\x04\0\x01\0\0\0\0\0\x01", ErrorCode.FRAME_SIZE_ERROR),  # DATA that is too long
+    (SETTLED + DataFrame(1, data=b"a").serialize() + b"\x04\0\x01\0\0\0\0\0\x01x", ErrorCode.FRAME_SIZE_ERROR),
     (SETTLED + b"\xff\xff\xff\xbe\0\0\0\0\x01", ErrorCode.FRAME_SIZE_ERROR),
     (SETTLED + b"\0\x80\x01\x07\0\0\0\0\0", ErrorCode.ENHANCE_YOUR_CALM),  # GOAWAY of 32 KiB and one
     (SETTLED + b"\0\x01\x86\x04\0\0\0\0\0", ErrorCode.ENHANCE_YOUR_CALM),  # 65 settings
@@ -162,7 +205,7 @@ WRONG = [
 def test_invalid_frames_are_connection_errors() -> None:
     for (raw, code), step in product(WRONG, (0, 1)):
         with pytest.raises(Http2Error) as found:
-            scanned(raw, step=step)
+            parsed(raw, step=step)
         assert found.value.code is code, (raw, step)
 
 
@@ -175,8 +218,7 @@ def test_the_largest_header_block_is_accepted() -> None:
 
 
 def test_the_reserved_bit_of_a_stream_is_ignored() -> None:
-    [found] = after_settings(b"\0\0\x01\0\0\x80\0\0\x07x")
-    assert found[2] == 7
+    assert after_settings(b"\0\0\x01\0\0\x80\0\0\x07x") == [DataReceived(7, (memoryview(b"x"),), 1, is_last=False)]
 
 
 @pytest.mark.parametrize(
@@ -190,7 +232,7 @@ def test_the_reserved_bit_of_a_stream_is_ignored() -> None:
         (frames.header(70_000, frames.DATA, 1, 9), DataFrame(9, data=bytes(70_000), flags=["END_STREAM"])),
     ],
 )
-def test_frames_are_written_as_by_hyperframe(ours: bytes, theirs: Frame) -> None:
+def test_frames_are_written_as_by_hyperframe(ours: bytes, theirs: TheirFrame) -> None:
     assert theirs.serialize().startswith(ours)
 
 
@@ -203,10 +245,9 @@ def test_payload_is_framed_in_place(count: int) -> None:
         position += len(slot)
     assert position == count
     raw = bytes(buffer.frames(count, 9))
-    found = after_settings(raw)
-    assert b"".join(each[4] for each in found) == payload
-    assert {each[2] for each in found} == {9}
-    assert max(each[3] for each in found) <= frames.MAX_PAYLOAD_SIZE
+    [(stream, pieces, length, is_last)] = data_in(raw)
+    assert (stream, b"".join(pieces), length, is_last) == (9, payload, count, False)
+    assert max(map(len, pieces)) <= frames.MAX_PAYLOAD_SIZE
 
 
 def test_slots_are_limited_by_the_buffer() -> None:

@@ -9,8 +9,8 @@ from hyperframe.frame import DataFrame, HeadersFrame, SettingsFrame
 from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect
 from headgate.proxy.http2.buffers import SharedBuffers
 from headgate.proxy.http2.connection import Http2Connection
+from headgate.proxy.http2.events import TRANSITIONS, ConnectionEvent, ConnectionState
 from headgate.proxy.http2.frames import PREFACE, ErrorCode
-from headgate.proxy.http2.states import TRANSITIONS, ConnectionEvent, ConnectionState
 from headgate.proxy.net.poller import READ, WRITE
 from tests.unit.proxy.stubs import StubServices, StubSocket
 
