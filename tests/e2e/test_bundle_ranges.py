@@ -192,9 +192,9 @@ def test_a_body_sent_byte_by_byte_times_out(reading):
         reading.open(server.url, timeout=0.2)
 
 
-def test_a_head_sent_byte_by_byte_times_out():
+def test_a_head_sent_byte_by_byte_times_out(reading):
     with serving(dripping("head")) as server, pytest.raises(FetchError, match="TimeoutError"):
-        Reading(httpx2, is_async=True).open(server.url, timeout=0.2)
+        reading.open(server.url, timeout=0.2)
 
 
 def test_a_silent_server_times_out(reading):

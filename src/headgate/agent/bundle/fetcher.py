@@ -7,7 +7,7 @@
 import math
 import mmap
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, closing, contextmanager
 from functools import partial
 from types import ModuleType
@@ -74,12 +74,17 @@ class AsyncReply(Reply):
 
 
 class Fetcher:
-    """Sends GETs through a client, or through its own, which sends `user_agent`, if none is given."""
+    """Sends GETs through a client, or through its own, which sends `user_agent`, if none is given.
+
+    After a timeout its own client is replaced: closing it ends the blocked call at the next byte from the server. A
+    client that was given cannot be closed, so its thread goes on until the head ends or the server closes.
+    """
 
     def __init__(self, client: Client | None = None, *, timeout: float = TIMEOUT, user_agent: str = USER_AGENT) -> None:
         self._library = default_library(_PURPOSE) if client is None else library_of(client)
         self._own = client is None
-        self._client: Any = client or self._library.Client(headers={"User-Agent": user_agent.encode()})
+        self._user_agent = user_agent
+        self._client: Any = client or self._new_client()
         self._timeout = timeout
 
     @contextmanager
@@ -90,8 +95,7 @@ class Fetcher:
             with as_fetch_error(url, self._library):
                 request = self._client.build_request("GET", url, headers=fields, timeout=self._timeout)
                 send = partial(self._client.send, request, stream=True, follow_redirects=follow)
-                # A head that comes byte by byte never exceeds the time for one byte.
-                response = thread.call(send, 2 * self._timeout)
+                response = self._call(thread, send)
             try:
                 _refuse_downgrade(url, response)
                 yield Reply(response, pace, thread)
@@ -109,6 +113,19 @@ class Fetcher:
         """Close the client, if it was made here."""
         if self._own:
             self._client.close()
+
+    def _call(self, thread: CallThread, send: Callable[[], Any]) -> Any:
+        try:
+            # A head that comes byte by byte never exceeds the time for one byte.
+            return thread.call(send, 2 * self._timeout)
+        except TimeoutError:
+            if self._own:
+                self._client.close()
+                self._client = self._new_client()
+            raise
+
+    def _new_client(self) -> Any:
+        return self._library.Client(headers={"User-Agent": self._user_agent.encode()})
 
 
 class _AdviceTransport:

@@ -81,7 +81,7 @@ def _info_lines(name: str, bundle: "Bundle | RangeBundle") -> list[str]:
     rows = [
         ("primary URL", metadata.primary_url or "none"),
         ("manifest URL", metadata.manifest_url or "none"),
-        ("requests", str(len(metadata.requests))),
+        ("URLs", str(len(metadata.requests))),
         ("authorities", str(len(metadata.authorities))),
         ("vouched subsets", str(len(metadata.vouched_subsets))),
         ("integrity block", f"{block} bytes, before the bundle" if block else "none"),

@@ -1,5 +1,8 @@
 import asyncio
+import socket
 import threading
+import time
+from contextlib import closing, suppress
 
 import httpx2
 import pytest
@@ -9,6 +12,7 @@ from headgate.errors import FetchError
 from headgate.fetch.pace import MIN_RATE
 
 URL = "https://a.example/"
+PATIENCE = 60.0
 
 
 class Clock:
@@ -89,6 +93,32 @@ def test_the_time_that_the_reader_takes_is_not_the_servers(clock, is_async):
     assert read(body(clock, 0.001), is_async=is_async, pause=pause) == 100_000
 
 
+class DrippingServer:
+    """Answers every connection with a head that does not end, a byte at a time, until the client closes it."""
+
+    def __enter__(self):
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        threading.Thread(target=self._accept, daemon=True).start()
+        return f"http://127.0.0.1:{self._listener.getsockname()[1]}/"
+
+    def __exit__(self, *_):
+        self._listener.close()
+
+    def _accept(self):
+        with suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                threading.Thread(target=self._drip, args=(connection,), daemon=True).start()
+
+    def _drip(self, connection):
+        with suppress(OSError), connection:
+            connection.recv(65_536)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+            while True:
+                time.sleep(0.01)
+                connection.sendall(b"a")
+
+
 def hanging():
     """Give an event that a network waits for, and no longer than a test may take."""
     released = threading.Event()
@@ -122,6 +152,18 @@ def test_a_head_that_does_not_end_is_given_up():
         fetched_in_sync(httpx2.MockTransport(network))
     assert not late
     released.set()
+
+
+def test_timeout_of_its_own_client_ends_the_blocked_thread():
+    before = set(threading.enumerate())
+    with DrippingServer() as url, closing(Fetcher(timeout=0.05)) as fetcher:
+        with pytest.raises(FetchError, match="TimeoutError"), fetcher.get(url, {}):
+            pass
+        (blocked,) = (thread for thread in set(threading.enumerate()) - before if thread.name == "headgate-fetch")
+        blocked.join(PATIENCE)
+        assert not blocked.is_alive()
+        with pytest.raises(FetchError, match="TimeoutError"), fetcher.get(url, {}):
+            pass  # the client that replaced it sends requests too
 
 
 def test_a_chunk_that_does_not_end_is_given_up():

@@ -32,7 +32,7 @@ def test_people_get_sentences(run, make):
     lines = told.out.decode().splitlines()
     assert lines[0] == f"{site}: a b1 bundle of 2.2 kB"
     assert ["primary", "URL", BASE] in [line.split() for line in lines]
-    assert ["requests", "1"] in [line.split() for line in lines]
+    assert ["URLs", "1"] in [line.split() for line in lines]
     assert not any(line.startswith("missing") for line in lines)
 
 
