@@ -97,7 +97,9 @@ def _fetch(origin: str, identity: "AgentIdentity", tls: Any) -> dict[str, Any]:
 
 @advice.command(short_help="Print errors and warnings for a document or an origin.")
 @click.argument("what", metavar="FILE|-|ORIGIN")
-@click.option("--content-type", metavar="T", help="Content-Type that FILE is served with; not checked without.")
+@click.option(
+    "--content-type", metavar="TYPE", help="Content-Type that FILE is served with; by default it is not checked."
+)
 @CA
 @click.option("--json", "is_json", is_flag=True, help="Print one JSON object.")
 def check(*, what: str, content_type: str | None, ca: str | None, is_json: bool) -> None:

@@ -5,10 +5,11 @@ first sentence of the docstring of the field, so that each key is described once
 value None, so that the value of the file remains.
 """
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import click
 import msgspec
@@ -16,17 +17,16 @@ import msgspec
 from headgate.cli.output import format_count
 from headgate.cli.params import Parsed, number
 from headgate.cli.program import CommandGroup
+from headgate.config import Configuration, check, log_warnings, read, schema, show
 from headgate.config.file import field_docs
 from headgate.config.section import Format, Section
+from headgate.config.tree import Proxy
 from headgate.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from headgate.config import Configuration
-
 
 DEFAULT_FILE = "headgate.toml"
 """The file that is read by default, if it is in the working directory."""
 _FIRST_SENTENCE = re.compile(r".*?[.](?=\s|$)", re.DOTALL)
+_KEY = re.compile(r"`(\w+)`")
 _LARGE = 2**53
 CONFIG: Callable[..., Any] = click.option(
     "--config",
@@ -42,13 +42,11 @@ def config() -> None:
     """Check, show or describe a configuration file."""
 
 
-@config.command(short_help="Check a file.")
+@config.command("check", short_help="Check a file.")
 @_FILE
 @CONFIG
-def check(named: str | None, file: str | None) -> None:
+def check_file(named: str | None, file: str | None) -> None:
     """Check FILE: print the first error, or that the file is valid."""
-    from headgate.config import log_warnings
-    from headgate.config.tree import Proxy
     from headgate.runtime.gate.build import check_composition
 
     tree, name = configuration(_one_name(named, file))
@@ -66,26 +64,20 @@ def check(named: str | None, file: str | None) -> None:
     click.echo(f"{name}: valid, {format_count(len(tree.domain), 'domain')}")
 
 
-@config.command(short_help="Print the effective configuration with its documentation.")
+@config.command("show", short_help="Print the effective configuration with its documentation.")
 @_FILE
 @CONFIG
-def show(named: str | None, file: str | None) -> None:
+def show_file(named: str | None, file: str | None) -> None:
     """Print the effective configuration: the keys of FILE and the defaults of all others, with their documentation."""
-    from headgate.config import show as written
-
     tree, _ = configuration(_one_name(named, file))
-    click.echo(written(tree), nl=False)
+    click.echo(show(tree), nl=False)
 
 
-@config.command()
+@config.command("schema")
 @click.option("--config", "file", metavar="FILE", help="Ignored; the schema is the same for every file.")
-def schema(file: str | None) -> None:  # noqa: ARG001  # as its help says
+def print_schema(file: str | None) -> None:  # noqa: ARG001  # as its help says
     """Print the JSON Schema of the file."""
-    import json
-
-    from headgate.config import schema as described
-
-    click.echo(json.dumps(described(), indent=2, default=list))
+    click.echo(json.dumps(schema(), indent=2, default=list))
 
 
 def _one_name(named: str | None, file: str | None) -> str | None:
@@ -95,10 +87,8 @@ def _one_name(named: str | None, file: str | None) -> str | None:
     return file if named is None else named
 
 
-def configuration(file: str | None) -> "tuple[Configuration, str | None]":
+def configuration(file: str | None) -> tuple[Configuration, str | None]:
     """Read the named file, or the default file if it exists; return the tree and the name of the file."""
-    from headgate.config import Configuration, read
-
     if file is None and not Path(DEFAULT_FILE).is_file():
         return Configuration(), None
     name = file if file is not None else DEFAULT_FILE
@@ -157,6 +147,30 @@ def given(flags: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in flags.items() if value is not None and value != ()}
 
 
+def check_flags(tree: Configuration, file: str | None, table: type[Section]) -> None:
+    """Check a tree that flags for the keys of `table` have changed; without a file, errors name the flags.
+
+    Raises `ConfigurationError`.
+    """
+    try:
+        check(tree)
+    except ConfigurationError as error:
+        raise ConfigurationError(str(error) if file else name_flags(table, str(error))) from None
+
+
+def name_flags(table: type[Section], text: str) -> str:
+    """Replace each key of `table` that stands in backquotes by its flag: --token-key for `token_keys`."""
+
+    def flag(match: re.Match[str]) -> str:
+        field = next((field for field in msgspec.structs.fields(table) if field.name == match[1]), None)
+        if field is None:
+            return match[0]
+        kind, _ = _unwrap(field.type)
+        return _declarations(match[1], (), is_list=get_origin(kind) is tuple)[0]
+
+    return _KEY.sub(flag, text)
+
+
 def _unwrap(kind: Any) -> tuple[Any, tuple[Any, ...]]:
     if get_origin(kind) is Annotated:
         kind, *extras = get_args(kind)
@@ -174,7 +188,7 @@ def _declarations(name: str, declarations: Sequence[str], *, is_list: bool) -> S
 def _help(table: type[Section], name: str, default: Any, *, is_list: bool) -> str:
     found = _FIRST_SENTENCE.match(field_docs(table)[name])
     assert found is not None
-    sentence = " ".join(found[0].split())
+    sentence = name_flags(table, " ".join(found[0].split()))
     if is_list:
         return f"{sentence.removesuffix('.')}; repeatable."
     if isinstance(default, tuple):

@@ -35,15 +35,15 @@ _MIN_REPORTED_WAIT = 0.05
 @click.option(
     "--max-delay",
     type=float,
-    metavar="S",
+    metavar="SECONDS",
     help="Maximum wait in seconds for advice and holds.  [default: 6 for advice, 0 for holds; 5 for both with --retry]",
 )
-@click.option("--retry", type=int, metavar="N", default=0, help="Maximum number of retries.")
+@click.option("--retry", type=int, metavar="N", default=0, help="Maximum number of retries.  [default: 0]")
 @click.option(
-    "-o", "--output", "out", metavar="OUT", default="", help="Output file for the body.  [default: standard output]"
+    "-o", "--output", "out", metavar="FILE", default="", help="Output file for the body.  [default: standard output]"
 )
 @click.option("--explain", is_flag=True, help="Print each request, response and wait on stderr, with the reason.")
-@click.option("--json", "is_json", is_flag=True, help="Print one JSON object; the body is written only to OUT.")
+@click.option("--json", "is_json", is_flag=True, help="Print one JSON object; the body is written only to --output.")
 def get(*, url: str, out: str, explain: bool, is_json: bool, **asked: Any) -> None:
     """Fetch URL as a polite agent does, and print the body.
 

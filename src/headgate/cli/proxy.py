@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import click
 
-from headgate.cli.config import CONFIG, config_options, configuration, given
+from headgate.cli.config import CONFIG, check_flags, config_options, configuration, given
 from headgate.cli.output import exit_with_failure, format_count, printable, style
 from headgate.cli.params import Parsed
-from headgate.config import Address, check
+from headgate.config import Address
 from headgate.config.tree import Proxy
 from headgate.errors import ConfigurationError
 
@@ -41,7 +41,7 @@ class ProxyOptions:
         for key in _LISTENERS.keys() & self.flags.keys():
             replaced |= _LISTENERS[key]
         proxy = replace(tree.proxy, **(replaced | self.flags))
-        check(replace(tree, proxy=proxy))
+        check_flags(replace(tree, proxy=proxy), name, Proxy)
         if not _has_listener(proxy) and _is_loopback(proxy.listen):
             proxy = replace(proxy, self_signed=True)
         return proxy, name

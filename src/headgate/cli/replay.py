@@ -131,8 +131,10 @@ def _throttle_options(command: Callable[..., None]) -> Callable[..., None]:
             type=Parsed("number", _parse_draw),
             help="Result of every random draw, 0 or more and less than 1; random by default.",
         ),
-        click.option("--jitter", type=float, metavar="X", help="Jitter factor; by default that of the policy."),
-        click.option("--policy", type=click.Choice(list(_POLICIES)), default="draft", help="Backoff policy."),
+        click.option("--jitter", type=float, metavar="FACTOR", help="Jitter factor; by default that of the policy."),
+        click.option(
+            "--policy", type=click.Choice(list(_POLICIES)), default="draft", show_default=True, help="Backoff policy."
+        ),
         click.option("--throttle", is_flag=True, help="Apply an agent's throttle instead of a rule."),
     ):
         command = option(command)

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headgate.cli.config import CONFIG, config_option, config_options, configuration, given
+from headgate.cli.config import CONFIG, check_flags, config_option, config_options, configuration, given
 from headgate.cli.params import RULE
-from headgate.config import DomainSection, Gate, check
+from headgate.config import DomainSection, Gate
 from headgate.config.tree import Timeouts, Tls
 from headgate.errors import ConfigurationError
 
@@ -53,7 +53,7 @@ class ServeOptions:
         tree = replace(tree, gate=replace(tree.gate, timeouts=timeouts, tls=tls, **self.gate))
         if self.rules:
             tree = replace(tree, domain=_with_rules(tree.domain, self.rules))
-        check(tree)
+        check_flags(tree, name, Tls)
         return tree, name
 
 

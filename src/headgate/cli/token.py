@@ -49,7 +49,7 @@ def token() -> None:
 _key_option: Callable[..., Any] = click.option(
     "--key",
     "file",
-    metavar="F",
+    metavar="FILE",
     default=_KEY_FILE,
     show_default=True,
     help="Key file, as written by new-key; - reads standard input.",
@@ -57,7 +57,7 @@ _key_option: Callable[..., Any] = click.option(
 _ttl_option: Callable[..., Any] = click.option(
     "--ttl",
     type=SECONDS,
-    metavar="S",
+    metavar="SECONDS",
     help=f"Seconds until the tokens expire.  [default: {_DEFAULT_TTL}, or the key's max_ttl if lower]",
 )
 _json_option: Callable[..., Any] = click.option("--json", "is_json", is_flag=True, help="Print one JSON object.")
@@ -68,7 +68,7 @@ _json_option: Callable[..., Any] = click.option("--json", "is_json", is_flag=Tru
     "-o",
     "--output",
     "out",
-    metavar="F",
+    metavar="FILE",
     default=_KEY_FILE,
     show_default=True,
     help="Key file to create; - writes standard output.",
@@ -80,11 +80,13 @@ _json_option: Callable[..., Any] = click.option("--json", "is_json", is_flag=Tru
     show_default=True,
     help="Signature algorithm.",
 )
-@click.option("--public", metavar="P", help="With ed25519: also create this file, which checks tokens but cannot mint.")
+@click.option(
+    "--public", metavar="FILE", help="With ed25519: also create this file, which checks tokens but cannot mint."
+)
 @click.option(
     "--max-ttl",
     type=int,
-    metavar="S",
+    metavar="SECONDS",
     default=86_400,
     show_default=True,
     help="Maximum lifetime of a token in seconds.",
@@ -121,7 +123,7 @@ def new_key(*, out: str, algorithm: "Algorithm", public: str | None, max_ttl: in
     "--count", type=click.IntRange(1, _MAX_COUNT), metavar="N", default=1, show_default=True, help="Number of tokens."
 )
 @_ttl_option
-@click.option("--origin", metavar="O", help="Restrict the tokens to a CONNECT to this https origin.")
+@click.option("--origin", metavar="ORIGIN", help="Restrict the tokens to a CONNECT to this https origin.")
 @_json_option
 def mint(*, file: str, count: int, ttl: float | None, origin: str | None, is_json: bool) -> None:
     """Mint tokens with the first key of the file that can mint; each token can be used once.
@@ -150,10 +152,10 @@ def mint(*, file: str, count: int, ttl: float | None, origin: str | None, is_jso
 @token.command(short_help="Print a page's speculation rules with a token for each URL.")
 @click.argument("urls", metavar="URL…", nargs=-1, required=True)
 @_key_option
-@click.option("--proxy", metavar="P", required=True, help="The proxy: an https origin of the same site as the page.")
+@click.option("--proxy", metavar="URL", required=True, help="The proxy: an https origin of the same site as the page.")
 @_ttl_option
 @click.option("--bind", is_flag=True, help="Restrict each token to its URL's origin; writes one rule for each origin.")
-@click.option("--no-fallback", is_flag=True, help="Forbid browsers to use their own proxy if this one fails.")
+@click.option("--no-fallback", is_flag=True, help="Forbid browsers from using their own proxy if this one fails.")
 def rules(*, urls: tuple[str, ...], file: str, proxy: str, ttl: float | None, bind: bool, no_fallback: bool) -> None:
     """Print speculation rules that prefetch these URLs through the site's own proxy, with one token for each URL.
 
@@ -185,7 +187,7 @@ def rules(*, urls: tuple[str, ...], file: str, proxy: str, ttl: float | None, bi
 @token.command(short_help="Print whether a proxy would accept a token.")
 @click.argument("token", metavar="TOKEN|-")
 @_key_option
-@click.option("--origin", metavar="O", help="The https origin of the CONNECT; required by a token for one origin.")
+@click.option("--origin", metavar="ORIGIN", help="The https origin of the CONNECT; required by a token for one origin.")
 @_json_option
 def check(*, token: str, file: str, origin: str | None, is_json: bool) -> None:
     """Check a token as a proxy with this key does, and print "valid" or the proxy's reason for refusing it.

@@ -2,7 +2,8 @@
 
 The values are frozen and plain, as in TOML, so that the tree can be written out and read back unchanged. The docstring
 of each field documents its key: `headgate config schema` and `headgate config show` print it whole, `--help` prints its
-first sentence for the flag of the same name. Durations are float seconds. An empty text means "not set".
+first sentence for the flag of the same name, with --cert for `cert` in backquotes. Durations are float seconds. An
+empty text means "not set".
 """
 
 from typing import Annotated, Literal
@@ -36,10 +37,10 @@ def _parse_rate(text: str) -> Rule | None:
 
 
 class Tls(Section, frozen=True):
-    """TLS for the gate's listener; set both files or neither."""
+    """TLS of the gate's listener; set both files or neither."""
 
     cert: File = ""
-    """TLS certificate chain, PEM; needs key. SIGHUP reloads it."""
+    """TLS certificate chain, PEM; needs `key`. SIGHUP reloads it."""
     key: File = ""
     """Private key of the certificate, PEM. SIGHUP reloads it."""
 
@@ -201,27 +202,27 @@ class Bus(Section, frozen=True):
 class Proxy(Section, frozen=True):
     """The prefetch proxy: a CONNECT proxy that fetches the traffic advice of an origin before it connects to it.
 
-    Set one of three: cert and key, self_signed, or plaintext. On loopback, self_signed is the default.
+    Set one of three: `cert` and `key`, `self_signed`, or `plaintext`. On loopback, `self_signed` is the default.
     """
 
     listen: Listen = "127.0.0.1:8443"
     """Address that clients connect to; [::] listens on IPv6 only, * on IPv4 and IPv6. Port 0 takes a free port."""
     cert: File = ""
-    """TLS certificate chain, PEM; needs key. SIGHUP reloads it."""
+    """TLS certificate chain, PEM; needs `key`. SIGHUP reloads it."""
     key: File = ""
     """Private key of the certificate, PEM. SIGHUP reloads it."""
     self_signed: bool = False
     """Create a self-signed certificate at each start, for tests; the default on loopback."""
     plaintext: bool = False
-    """Disable TLS and serve HTTP/1.1 only; beyond loopback this also needs insecure."""
+    """Disable TLS and serve HTTP/1.1 only; beyond loopback this also needs `insecure`."""
     insecure: bool = False
-    """Allow plaintext beyond loopback, where others on the network can read which hosts are requested."""
+    """Allow `plaintext` beyond loopback, where others on the network can read which hosts are requested."""
     brand: Annotated[str, Format("NAME")] = "headgate"
     """Product name matched against traffic advice, before "prefetch-proxy" and "*"; also the User-Agent."""
     admin: ListenOrNone = ""
     """Address that serves /livez, /readyz, /metrics and /api/state. Empty disables it."""
     workers: Annotated[int, Meta(ge=1, le=256)] = 1
-    """Worker processes; per-client limits apply per worker. The listener, max_tunnels, the advice cache and the used
+    """Worker processes; per-client limits apply per worker. The listener, `max_tunnels`, the advice cache and the used
     tokens are shared."""
     alpn: Annotated[tuple[Literal["h2", "http/1.1"], ...], Meta(min_length=1), Format("h2,http/1.1")] = (
         "h2",
@@ -251,7 +252,7 @@ class Proxy(Section, frozen=True):
     allow_hosts: tuple[_Host, ...] = ()
     """Allow only this host and its subdomains. Empty allows every host."""
     deny_hosts: tuple[_Host, ...] = ()
-    """Refuse this host and its subdomains. Takes precedence over allow_hosts."""
+    """Refuse this host and its subdomains. Takes precedence over `allow_hosts`."""
     allow_addresses: tuple[Annotated[str, Format("CIDR")], ...] = ()
     """Allow tunnels to this address or CIDR although it is not globally reachable. The proxy's own listeners
     remain refused."""

@@ -42,7 +42,7 @@ def check(tree: Configuration) -> None:
         _check_text(path, parse, text)
     _check_text("gate.master", _check_master, tree.gate.master)
     if bool(tree.gate.tls.cert) != bool(tree.gate.tls.key):
-        raise ConfigurationError("gate.tls: a certificate needs its key; set both cert and key")
+        raise ConfigurationError("gate.tls: a certificate needs its key; set both `cert` and `key`")
     _check_text("master.listen", _check_bus, tree.master.listen)
     names: set[str] = set()
     for index, section in enumerate(tree.domain):
@@ -94,14 +94,14 @@ def _check_text(path: str, parse: Callable[..., object], *text: str) -> None:
 
 def _check_proxy(proxy: Proxy) -> None:
     if bool(proxy.cert) != bool(proxy.key):
-        raise ConfigurationError("proxy: a certificate needs its key; set both cert and key")
-    modes = [name for name in ("cert", "self_signed", "plaintext") if getattr(proxy, name)]
+        raise ConfigurationError("proxy: a certificate needs its key; set both `cert` and `key`")
+    modes = [f"`{name}`" for name in ("cert", "self_signed", "plaintext") if getattr(proxy, name)]
     if len(modes) > 1:
         raise ConfigurationError(f"proxy: {' and '.join(modes)} exclude each other; set only one of them")
     if proxy.client_ca and proxy.plaintext:
-        raise ConfigurationError("proxy: client_ca needs TLS, which plaintext disables; set only one of them")
+        raise ConfigurationError("proxy: `client_ca` needs TLS, which `plaintext` disables; set only one of them")
     if proxy.token_store and not proxy.token_keys:
-        raise ConfigurationError("proxy.token_store: tokens are not required without a key; set token_keys too")
+        raise ConfigurationError("proxy.token_store: tokens are not required without a key; set `token_keys` too")
     if _PATH.fullmatch(proxy.geofeed_path) is None:
         raise ConfigurationError(
             f"proxy.geofeed_path: invalid path {proxy.geofeed_path!r}; expected one such as '/geofeed.csv'"

@@ -6,7 +6,7 @@ Options that are generated from the configuration.
 import click
 import pytest
 
-from headgate.cli.config import config_options, given
+from headgate.cli.config import config_options, given, name_flags
 from headgate.cli.master import master
 from headgate.cli.proxy import proxy
 from headgate.cli.serve import serve
@@ -116,6 +116,17 @@ def test_help_is_the_first_sentence_of_the_docstring_with_the_default():
     assert helps["admin"] == "Address that serves /livez, /readyz, /metrics and /api/state."
     assert helps["max_bytes"].endswith("[default: 0]")
     assert helps["log_client"] == "Include client addresses in the log."
+
+
+def test_help_and_errors_name_other_keys_by_their_flags(headgate, tmp_path, monkeypatch):
+    helps = {option.name: option.help for option in keys.params}
+    assert helps["cert"] == "TLS certificate chain, PEM; needs --key."
+    assert helps["plaintext"].endswith("beyond loopback this also needs --insecure.")
+    assert name_flags(Proxy, "set `token_keys`, not `ssh`") == "set --token-key, not `ssh`"
+    monkeypatch.chdir(tmp_path)
+    assert "proxy: a certificate needs its key; set both --cert and --key" in headgate("proxy", "--cert", "a.pem").err
+    (tmp_path / "headgate.toml").write_text('[gate.tls]\ncert = "a.pem"\n')
+    assert "gate.tls: a certificate needs its key; set both `cert` and `key`" in headgate("config", "check").err
 
 
 LONG_LOG = '[[domain]]\nname = "a"\nrules = ["{rule}"]\nalgorithm = "{algorithm}"\n'
