@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from headgate.advice import MEDIA_TYPE, PATH, AdviceCache, AgentIdentity, Entry, document, parse_advice, permits
-from headgate.advice.cache import Fetch, Wait
+from headgate.advice.cache import Fetch, FetchPending
 from headgate.advice.decision import DRAW_PERIOD, Advice, sticky_draw
 from headgate.advice.fetching import (
     NETWORK_ERROR,
@@ -236,7 +236,7 @@ class TestFetching:
         """3. Let fetchController be null."""
         cache = AdviceCache(IDENTITY)
         assert cache.known(ORIGIN, now=NOW) is None
-        assert [type(cache.ask(ORIGIN, now=NOW)) for _ in range(3)] == [Fetch, Wait, Wait]
+        assert [type(cache.ask(ORIGIN, now=NOW)) for _ in range(3)] == [Fetch, FetchPending, FetchPending]
 
     def test_step_4_1(self):
         """4. Let processResponse be the following steps, given response response: 1. If response's type is "error",
@@ -256,7 +256,7 @@ class TestFetching:
         kinds = {}
         for status in range(1_000):
             reason = interpret_fully(response(status), IDENTITY).reason
-            kind = "error" if reason == "no response came" else "redirect" if "redirect" in reason else "basic"
+            kind = "error" if reason == "no response received" else "redirect" if "redirect" in reason else "basic"
             kinds.setdefault(kind, []).append(status)
         assert (kinds["error"], kinds["redirect"]) == ([0], [301, 302, 303, 307, 308])
 
@@ -465,7 +465,7 @@ class TestInterpretation:
         cache = AdviceCache(IDENTITY)
         fetch = cache.ask(ORIGIN, now=NOW)
         assert isinstance(fetch, Fetch)
-        assert isinstance(cache.ask(ORIGIN, now=NOW), Wait)
+        assert isinstance(cache.ask(ORIGIN, now=NOW), FetchPending)
         cache.received(fetch, response(fields=[("Cache-Control", "max-age=3600"), ("ETag", '"a"')]), now=NOW)
         assert cache.ask(ORIGIN, now=NOW + 3599).result == AdviceEntry(fraction=0.5)
         again = cache.ask(ORIGIN, now=NOW + 3600)

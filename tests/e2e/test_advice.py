@@ -94,7 +94,7 @@ def test_commands_end_although_a_name_server_hangs(command):
     told = json.loads(done.stdout)
     assert (done.returncode, done.stderr) == (1, b"")
     if command == "fetch":
-        assert (told["result"], told["reason"]) == ("unreachable", "no response came: not within 0.2 s")
+        assert (told["result"], told["reason"]) == ("unreachable", "no response received: not within 0.2 s")
     else:
         assert [finding["code"] for finding in told["findings"]] == ["unreachable"]
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from headgate.advice import MEDIA_TYPE, AdviceCache, AgentIdentity, Entry, document, parse_advice, permits
-from headgate.advice.cache import REPORT_TIMEOUT, Fetch, Wait
+from headgate.advice.cache import REPORT_TIMEOUT, Fetch, FetchPending
 from headgate.advice.decision import Advice, sticky_draw
 from headgate.advice.fetching import NETWORK_ERROR, AdviceResponse, interpret, interpret_fully, needs_body
 from headgate.advice.freshness import MAX_FRESHNESS, MIN_FRESHNESS, fresh_for
@@ -233,7 +233,7 @@ class Cache(RuleBasedStateMachine):
             if self.cache.evicted == 0:
                 assert not in_flight
             self.flights.append(answer)
-        elif isinstance(answer, Wait):
+        elif isinstance(answer, FetchPending):
             assert self.now < answer.until <= self.now + REPORT_TIMEOUT
         else:
             assert self.now < answer.fresh_until <= self.now + MAX_FRESHNESS
@@ -261,8 +261,11 @@ class Cache(RuleBasedStateMachine):
     @rule(drawn=st.data())
     def fail(self, drawn: st.DataObject) -> None:
         fetch = self.flights.pop(drawn.draw(st.integers(0, len(self.flights) - 1)))
+        evicted = self.cache.evicted
         before = self.cache.known(fetch.origin, now=self.now)
         known = self.cache.received(fetch, NETWORK_ERROR, now=self.now)
+        if self.cache.evicted > evicted:
+            self.settled.clear()
         if before is None:
             self.settled.pop(fetch.origin, None)
         else:

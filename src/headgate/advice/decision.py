@@ -15,65 +15,65 @@ from headgate.advice.parser import UNREACHABLE, AdviceEntry, AdviceResult
 from headgate.release import ASAP
 
 DRAW_PERIOD: Final = 600.0
-"""Seconds for which a sticky draw is the same."""
+"""Seconds for which a sticky draw stays the same."""
 
 _STEPS: Final = 1 << 53
 
 
 def permits(entry: AdviceEntry, draw: float) -> bool:
-    """Return whether an entry lets the traffic through for which the number `draw`, from 0 to 1, was drawn.
+    """Return whether an entry permits traffic for which the number `draw`, from 0 to 1, was drawn.
 
-    Draw once for each connection and keep the number: "This process should not be repeated as part of automatic
-    retry logic" (section 7).
+    Draw once for each connection and keep the number for its retries: "This process should not be repeated as part of
+    automatic retry logic" (section 7).
     """
     # 7 step 2: "If r is less than or equal to the result's fraction, then the traffic is permitted by the fraction."
     return not entry.disallowed and draw <= entry.fraction
 
 
 def sticky_draw(key: bytes, client: bytes, origin: str, *, now: float) -> float:
-    """Return the number drawn for a client and an origin: the same until `now` is in another `DRAW_PERIOD`.
+    """Return the number drawn for a client and an origin, the same for all `now` in one `DRAW_PERIOD`.
 
-    It is uniform over all who ask, more than 0 and at most 1, so that a fraction of 0 permits nothing. `key` is secret
-    and random, of 16 bytes or more, and shared by all processes that draw alike, whose clocks agree.
+    It is uniform over clients and origins, above 0 and at most 1, so that a fraction of 0 permits nothing. `key` has at
+    least 16 secret random bytes. Processes with the same key and synchronous clocks draw the same numbers.
     """
     period = math.floor(now / DRAW_PERIOD)
-    said = [client, origin.encode("utf-8", "surrogatepass"), str(period).encode()]
-    # Each part with its length, so that no two triples are one text.
-    message = b"".join(len(part).to_bytes(8, "big") + part for part in said)
+    parts = [client, origin.encode("utf-8", "surrogatepass"), str(period).encode()]
+    # Each part follows its length, so that different parts never make the same message.
+    message = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
     digest = hmac.new(key, message, hashlib.sha256).digest()
     return ((int.from_bytes(digest[:8], "big") >> 11) + 1) / _STEPS
 
 
 class Advice(msgspec.Struct, frozen=True):
-    """What is known of the advice of one origin."""
+    """The advice of one origin, as far as it is known."""
 
     origin: str
-    """Its serialisation."""
+    """The serialised origin."""
 
     result: AdviceResult
-    """What the last fetch resulted in."""
+    """The result of the last fetch."""
 
     reason: str
-    """Why it is that."""
+    """The reason for the result, a sentence without a full stop."""
 
     fresh_until: float
-    """When the origin is to be asked again; `NEVER` for one that may not be asked."""
+    """When to fetch again; `NEVER` for an origin that must not be asked."""
 
     hold_until: float = ASAP
-    """The release time that an origin which was not reached gave with its Retry-After."""
+    """The release time by the Retry-After of an unreachable origin."""
 
-    last: AdviceEntry | None = None
-    """Of an origin that was not reached: what it advised before, up to 48 hours after that was no longer fresh."""
+    previous: AdviceEntry | None = None
+    """The entry before the origin became unreachable; it applies for up to 48 hours after its freshness."""
 
     @property
     def entry(self) -> AdviceEntry | None:
-        """The entry to go by: an origin too busy to say that it wants no traffic still wants none."""
-        return self.last if self.result is UNREACHABLE else self.result
+        """The entry that applies: that of the result, or the previous one of an unreachable origin."""
+        return self.previous if self.result is UNREACHABLE else self.result
 
     def release_time(self, draw: float) -> float:
-        """Return the release time of the traffic that this number, from 0 to 1, was drawn for; `ASAP` where it may go.
+        """Return the release time of traffic for which `draw`, from 0 to 1, was drawn; `ASAP` if it is permitted.
 
-        Traffic that is refused may try again, with the same number, when the origin has been asked again.
+        Refused traffic may be tried again, with the same draw, once the advice has been fetched again.
         """
         entry = self.entry
         refused = entry is not None and not permits(entry, draw)

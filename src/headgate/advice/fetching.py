@@ -19,10 +19,10 @@ from headgate.http.media_type import extract_essence
 from headgate.http.url import is_potentially_trustworthy, serialised_origin
 
 MAX_BODY_BYTES: Final = 512 * 1024
-"""Of a body, behind its content coding. One that is longer did not arrive whole."""
+"""Maximum bytes of a body, before and after decoding. A longer one counts as incomplete."""
 
 TIMEOUT: Final = 5.0
-"""Seconds that a fetch may take, from the first name that is resolved to the last byte of the body."""
+"""Maximum seconds of a fetch, from the name resolution to the last byte of the body."""
 
 _LONGEST: Final = 100
 _UNREACHABLE_STATUSES: Final = frozenset({429, 503})
@@ -34,35 +34,35 @@ class AdviceRequest(msgspec.Struct, frozen=True):
     """The one request of a fetch: a GET without a body, without credentials, whose redirects are not followed."""
 
     url: str
-    """Where to: what `traffic_advice_url` gave."""
+    """The traffic advice URL."""
 
     fields: tuple[tuple[str, str], ...]
-    """All that is to be sent, except for what HTTP itself asks of a request, such as Host."""
+    """All fields to send, except those that HTTP requires, such as Host."""
 
     @property
     def is_conditional(self) -> bool:
-        """Whether a 304 is an answer to it."""
+        """Whether the response may be a 304."""
         return any(name.startswith("If-") for name, _ in self.fields)
 
 
 class AdviceResponse(NamedTuple):
-    """What came of a request."""
+    """The response to a request, or why there is none."""
 
     status: int
-    """The status code; 0 where no whole head of a response came."""
+    """The status code; 0 without a complete response head."""
 
     fields: Pairs
-    """The fields of the head, one character for a byte."""
+    """The fields of the head, one character per byte."""
 
     body: bytes | None
-    """The body without its content coding; None where it was not read, or did not arrive whole."""
+    """The decoded body; None if it was not read, or is incomplete."""
 
     failure: str = ""
-    """What went wrong on the way, for people."""
+    """What failed, for logs and reports."""
 
 
 class Interpretation(NamedTuple):
-    """A result, and why it is that."""
+    """A result and its reason."""
 
     result: AdviceResult
     reason: str
@@ -70,19 +70,19 @@ class Interpretation(NamedTuple):
 
 
 def too_late(seconds: float = TIMEOUT) -> str:
-    """Say that a fetch took too long."""
+    """Return the `failure` of a fetch that took too long."""
     return f"not within {seconds:g} s"
 
 
 NETWORK_ERROR: Final = AdviceResponse(0, (), None)
-"""What came of a request that was refused, reset, answered in no HTTP, or not within the time."""
+"""The response if the connection failed, the response was not HTTP, or the time was over."""
 
 
 def traffic_advice_url(origin: str) -> str | None:
-    """Return the traffic advice URL for an origin; None where it has none, and may not be asked.
+    """Return the traffic advice URL of an origin; None for an origin without one, which must not be asked.
 
-    `origin` is any URL, of which its origin alone counts: only an HTTP(S) one has traffic advice, and only where
-    it cannot be changed on the way, which means https, or this machine.
+    `origin` may be any URL; only its origin is used. It must be an http or https origin whose responses cannot be
+    changed in transit: https, or this machine.
     """
     serialised = serialised_origin(origin)
     if serialised is None:
@@ -95,51 +95,51 @@ def traffic_advice_url(origin: str) -> str | None:
 
 
 def advice_request(origin: str, identity: Iterable[str]) -> AdviceRequest | None:
-    """Return the request to make for the traffic advice of an origin; None where it may not be asked.
+    """Return the request for the traffic advice of an origin; None for an origin that must not be asked.
 
-    It is small, so that it cannot be used to amplify an attack (section 8.3), and identifies only the agent itself.
+    It is small, so that it cannot amplify an attack (section 8.3), and identifies only the agent itself.
     """
     url = traffic_advice_url(origin)
     if url is None:
         return None
-    # Field values are bytes; a brand name that is not ASCII is sent in UTF-8, one character for a byte.
+    # Field values are bytes; a brand name that is not ASCII is sent in UTF-8, one character per byte.
     brand = AgentIdentity(identity).brand.strip().encode("utf-8", "replace").decode("latin-1")
-    # A document this short is not worth a coding, and what is not encoded cannot be a bomb.
+    # The document is too short to be worth a coding, and an unencoded body cannot be a decompression bomb.
     return AdviceRequest(url, (("Accept", MEDIA_TYPE), ("Accept-Encoding", "identity"), ("User-Agent", brand)))
 
 
 def needs_body(status: int, fields: Pairs) -> bool:
-    """Return whether the body is worth reading, or the head alone settles the result and the fetch can end."""
+    """Return whether the body decides the result; otherwise the fetch ends after the head."""
     return _by_head(status, fields) is None
 
 
 def interpret(response: AdviceResponse, identity: Iterable[str]) -> AdviceResult:
-    """Return the traffic advice result of a response for the agent of this `identity`."""
+    """Return the traffic advice result of a response for the agent with this `identity`."""
     return interpret_fully(response, identity).result
 
 
 def interpret_fully(response: AdviceResponse, identity: Iterable[str]) -> Interpretation:
-    """Return the same, and the reason. The comments number the steps of processResponseEndOfBody."""
+    """Return the result and its reason. The comments number the steps of processResponseEndOfBody."""
     early = _by_head(response.status, response.fields)
     if early is not None:
-        return early if response.status else Interpretation(early.result, _because(early.reason, response.failure))
+        return early if response.status else Interpretation(early.result, _join(early.reason, response.failure))
     body = response.body
     if body is None:
-        return Interpretation(None, _because("the body did not arrive whole", response.failure))  # 1
+        return Interpretation(None, _join("the body is incomplete", response.failure))  # 1
     if len(body) > MAX_BODY_BYTES:
         return Interpretation(None, f"the body is longer than {MAX_BODY_BYTES} bytes")
     result = parse_advice_bytes(body, identity)  # 2, 3
-    return Interpretation(result, _lack(body) if result is None else _said(result))
+    return Interpretation(result, _missing_advice_reason(body) if result is None else _describe(result))
 
 
 def _by_head(status: int, fields: Pairs) -> Interpretation | None:
-    """Return what the head alone settles; None where the body decides. The comments number processResponse's steps."""
+    """Return the result if the head decides it, otherwise None. The comments number the steps of processResponse."""
     if status == 0:
-        return Interpretation(UNREACHABLE, "no response came")  # 1
+        return Interpretation(UNREACHABLE, "no response received")  # 1
     if status in _REDIRECT_STATUSES:
         return Interpretation(None, f"status {status} is a redirect, and redirects are not followed")  # 2
     if status in _UNREACHABLE_STATUSES:
-        return Interpretation(UNREACHABLE, f"status {status}: the server cannot say now")  # 4
+        return Interpretation(UNREACHABLE, f"status {status}: the server is unavailable")  # 4
     if not 200 <= status <= 299:
         return Interpretation(None, f"status {status} is not an ok status")  # 5
     if status in _NULL_BODY_STATUSES:
@@ -152,19 +152,19 @@ def _by_head(status: int, fields: Pairs) -> Interpretation | None:
     return None
 
 
-def _because(reason: str, failure: str) -> str:
-    # A library's message may quote the server at any length.
+def _join(reason: str, failure: str) -> str:
+    # The message of a library may quote any amount of the response.
     return f"{reason}: {failure[:_LONGEST]}" if failure else reason
 
 
-def _said(entry: AdviceEntry) -> str:
+def _describe(entry: AdviceEntry) -> str:
     if entry.disallowed:
         return "traffic is disallowed"
     return "all traffic is wanted" if entry.wants_all else f"a fraction of {entry.fraction:g} is wanted"
 
 
-def _lack(body: bytes) -> str:
-    """Return why a document has no advice for this agent."""
+def _missing_advice_reason(body: bytes) -> str:
+    """Return the reason why a document does not contain advice for this agent."""
     try:
         parsed = parse_json(decode_utf8(body))
     except ValueError:
@@ -172,11 +172,11 @@ def _lack(body: bytes) -> str:
     return "no entry is for this agent" if isinstance(parsed, list) else "the document is not a list"
 
 
-_GZIP: Final = 16 + zlib.MAX_WBITS  # what zlib calls the format with gzip's head and trailer
+_GZIP: Final = 16 + zlib.MAX_WBITS  # zlib's code for the gzip format
 
 
 class ResponseCollector:
-    """Collects one response: first `head`, then each piece with `add`, at the end `whole` or `broken`.
+    """Collects one response from any HTTP client: call `head`, then `add` for each piece, then `whole` or `broken`.
 
     `wanted` decides by status and fields whether the body is read.
     """
@@ -192,17 +192,17 @@ class ResponseCollector:
         return self._response.status != NETWORK_ERROR.status
 
     def head(self, status: int, fields: Pairs) -> bool:
-        """Take the status and the fields, one character for a byte; return whether the body is to be read."""
+        """Take the status and the fields, one character per byte; return whether to read the body."""
         self._response = AdviceResponse(status, fields, None)
         return self._wanted(status, fields)
 
     def add(self, chunk: bytes) -> bool:
-        """Take the next bytes of the body, with its content coding; return whether to read on."""
+        """Take the next encoded bytes of the body; return whether to read on."""
         self._body += chunk
         return len(self._body) <= MAX_BODY_BYTES
 
     def whole(self) -> AdviceResponse:
-        """Return the response after its body has ended or became too long; one that is not intact has no body."""
+        """Return the response once its body has ended or is too long; without the body if that is not intact."""
         if len(self._body) > MAX_BODY_BYTES:
             return self.broken(_TOO_LONG)
         if not _is_complete(len(self._body), self._response.fields):
@@ -213,7 +213,7 @@ class ResponseCollector:
             return self.broken(str(error))
 
     def broken(self, failure: str = "") -> AdviceResponse:
-        """Return what was received without a body: the head alone, or `NETWORK_ERROR`."""
+        """Return the head that was received, without a body, or `NETWORK_ERROR`."""
         return self._response._replace(failure=failure)
 
 
@@ -221,15 +221,15 @@ _TOO_LONG: Final = f"the body is longer than {MAX_BODY_BYTES} bytes"
 
 
 def _is_complete(length: int, fields: Pairs) -> bool:
-    """Return whether a body has its Content-Length: some clients do not say when a connection ended before."""
+    """Return whether a body has its Content-Length: some clients do not report a connection that ended early."""
     lengths = lines_of(fields, "content-length")
     return bool(lines_of(fields, "transfer-encoding")) or not lengths or lengths[0].strip() == str(length)
 
 
 def _decoded(body: bytes, fields: Pairs) -> bytes:
-    """Undo the content coding gzip, which some servers use unasked; raises `ValueError` or `zlib.error`.
+    """Decode gzip, which some servers use without being asked; raises `ValueError` or `zlib.error`.
 
-    An unknown coding is left, as the Fetch standard does.
+    An unknown coding is left as it is, as the Fetch standard says.
     """
     codings = [line.strip(" \t").lower() for line in lines_of(fields, "content-encoding")]
     if codings not in (["gzip"], ["x-gzip"]):

@@ -17,16 +17,16 @@ from headgate.http.freshness import Freshness, freshness
 from headgate.release import ASAP
 
 MIN_FRESHNESS: Final = 600.0
-"""Seconds that a result other than `UNREACHABLE` stays fresh, whatever its response says: "10 minutes is suggested"."""
+"""Minimum freshness in seconds of a result other than `UNREACHABLE`: "10 minutes is suggested"."""
 
 MAX_FRESHNESS: Final = 172_800.0
-"""Seconds that any result stays fresh at most: "48 hours is suggested"."""
+"""Maximum freshness in seconds of any result: "48 hours is suggested"."""
 
 DEFAULT_FRESHNESS: Final = 1_800.0
-"""Seconds, where the response says nothing of its freshness: "30 minutes may be appropriate"."""
+"""Freshness in seconds without a lifetime in the response: "30 minutes may be appropriate"."""
 
 UNREACHABLE_FOR: Final = 60.0
-"""Seconds before an origin that was not reached is asked again, where it did not say when."""
+"""Seconds before an unreachable origin without Retry-After is asked again."""
 
 _MIN_UNREACHABLE_FOR: Final = 1.0
 
@@ -34,95 +34,93 @@ _MIN_UNREACHABLE_FOR: Final = 1.0
 def fresh_for(
     response: AdviceResponse, result: AdviceResult, *, now: float, unreachable_for: float = UNREACHABLE_FOR
 ) -> float:
-    """Return the seconds for which `result`, what a response that came at `now` meant, stays fresh.
+    """Return the seconds for which the `result` of a response received at `now` stays fresh.
 
-    That of `UNREACHABLE` is its Retry-After, from a second to 48 hours, else `unreachable_for`.
+    For `UNREACHABLE` it is the Retry-After, from one second to 48 hours, or else `unreachable_for`.
     """
     if result is UNREACHABLE:
         release = retry_release(response.fields, now=now)
         return unreachable_for if release == ASAP else min(max(release - now, _MIN_UNREACHABLE_FOR), MAX_FRESHNESS)
-    return clamped(freshness(response.fields, now=now))
+    return _remaining(freshness(response.fields, now=now))
 
 
-def clamped(said: Freshness) -> float:
-    """Return the seconds that are left of a lifetime, by the suggested minimum, maximum and default."""
-    if said.lifetime is None:
+def _remaining(given: Freshness) -> float:
+    """Return the seconds left of a lifetime, with the suggested minimum, maximum and default."""
+    if given.lifetime is None:
         return DEFAULT_FRESHNESS
-    # The age counts against the lifetime, not against the minimum.
-    return max(min(said.lifetime, MAX_FRESHNESS) - said.age, MIN_FRESHNESS)
+    # The age reduces the lifetime, not the minimum.
+    return max(min(given.lifetime, MAX_FRESHNESS) - given.age, MIN_FRESHNESS)
 
 
 def retry_release(fields: Pairs, *, now: float) -> float:
-    """Return the latest release time that the lines of Retry-After ask for; `ASAP` where they ask for nothing."""
+    """Return the latest release time among the lines of Retry-After; `ASAP` without a valid one."""
     return max((retry_after(line, now=now) for line in lines_of(fields, "retry-after")), default=ASAP)
 
 
 MAX_STALENESS: Final = MAX_FRESHNESS
-"""Seconds that advice is kept once it is no longer fresh."""
+"""Seconds for which advice is stored after its freshness."""
 
-_LONGEST_TAG: Final = 256
-_MOST_KEPT: Final = 1_024
-"""Characters of fields that are kept for an origin: five times what is usual, and too few to fill memory with."""
-_KEPT: Final = frozenset({"cache-control", "date", "etag", "expires", "last-modified"})
+_MAX_TAG_SIZE: Final = 256
+_MAX_FIELDS_SIZE: Final = 1_024
+"""Maximum characters of the fields stored for one origin: five times the usual size."""
+_STORED_FIELDS: Final = frozenset({"cache-control", "date", "etag", "expires", "last-modified"})
 
 
-class Stored(NamedTuple):
-    """Advice, and what of its response's fields is needed to renew it."""
+class StoredAdvice(NamedTuple):
+    """Advice, and the fields of its response that are needed to renew it."""
 
     advice: Advice
     fields: Pairs
 
     @classmethod
     def of(cls, advice: Advice, response: AdviceResponse, *, now: float) -> Self | None:
-        """Keep `advice`, which a response of `now` gave; None where it is not to be kept.
+        """Return what to store of a response received at `now`; None if it must not be stored.
 
-        Only advice from a complete body is kept: a 304 does not confirm a body that was cut.
+        Only advice from a complete body is stored: a 304 cannot confirm an incomplete one.
         """
         if response.body is None or not needs_body(response.status, response.fields):
             return None
-        fields = _kept(response.fields)
+        fields = _fields_to_store(response.fields)
         if fields is None or not freshness(fields, now=now).allows_storing:
             return None
         return cls(advice, fields)
 
     def renewed(self, fields: Pairs, *, now: float) -> Self:
-        """Return what is stored after a response of `now`, with these fields, said that it is unchanged (4.3.4)."""
+        """Return what to store after a 304 with these fields, received at `now` (4.3.4)."""
         given = {name.lower() for name, _ in fields}
-        # 3.2: each field that is given replaces those of its name.
+        # 3.2: each field of the 304 replaces the stored fields of its name.
         fields = [*(pair for pair in self.fields if pair[0] not in given), *fields]
-        fresh_until = now + clamped(freshness(fields, now=now))
+        fresh_until = now + _remaining(freshness(fields, now=now))
         advice = Advice(self.advice.origin, self.advice.result, self.advice.reason, fresh_until)
-        return type(self)(advice, _kept(fields) or self.fields)
+        return type(self)(advice, _fields_to_store(fields) or self.fields)
 
     @property
     def kept_until(self) -> float:
-        """The instant from which it is of no use any more."""
+        """The instant from which it is not used any more."""
         return self.advice.fresh_until + MAX_STALENESS
 
     @property
     def last_known(self) -> AdviceEntry | None:
-        """What is still advised while the origin cannot be asked, though not fresh; None where its fields forbid it."""
-        entry = self.advice.entry
-        # Neither directive that asks for more is given by a date, so any instant will do.
-        return entry if freshness(self.fields, now=0.0).allows_stale else None
+        """The entry that applies, although stale, while the origin is unreachable; None if its fields forbid that."""
+        # Only directives decide, no date does, so `now` does not matter.
+        return self.advice.entry if freshness(self.fields, now=0.0).allows_stale else None
 
     @property
     def validators(self) -> tuple[tuple[str, str], ...]:
-        """The fields that make a request conditional on a change (4.3.1); empty where those of the response are
-        malformed.
+        """The fields of a conditional request (4.3.1).
 
-        Nor are they long: section 8.3 of traffic-advice.txt asks for small requests.
+        Malformed validators are left out, and long ones: section 8.3 of traffic-advice.txt requires small requests.
         """
         fields = []
         tags, dates = lines_of(self.fields, "etag"), lines_of(self.fields, "last-modified")
-        if tags and len(tags[0]) <= _LONGEST_TAG and ENTITY_TAG.fullmatch(tags[0].encode("latin-1", "replace")):
+        if tags and len(tags[0]) <= _MAX_TAG_SIZE and ENTITY_TAG.fullmatch(tags[0].encode("latin-1", "replace")):
             fields.append(("If-None-Match", tags[0]))
         if dates and parse_http_date(dates[0].encode("latin-1", "replace")) is not None:
             fields.append(("If-Modified-Since", dates[0]))
         return tuple(fields)
 
 
-def _kept(fields: Pairs) -> Pairs | None:
-    """Return what is needed of a response's fields, names in lower case; None where that is too much."""
-    kept = [(name.lower(), value) for name, value in fields if name.lower() in _KEPT]
-    return kept if sum(len(name) + len(value) for name, value in kept) <= _MOST_KEPT else None
+def _fields_to_store(fields: Pairs) -> Pairs | None:
+    """Return the fields to store, with names in lower case; None if they are too long."""
+    kept = [(name.lower(), value) for name, value in fields if name.lower() in _STORED_FIELDS]
+    return kept if sum(len(name) + len(value) for name, value in kept) <= _MAX_FIELDS_SIZE else None

@@ -1,4 +1,4 @@
-"""The names of an agent, from its own to the one of every agent (traffic-advice.txt, sections 3 and 4)."""
+"""The names of an agent, from its own to that of every agent (traffic-advice.txt, sections 3 and 4)."""
 
 from collections.abc import Iterable
 from typing import Final, Self
@@ -6,24 +6,24 @@ from typing import Final, Self
 from headgate.errors import ConfigurationError
 
 PREFETCH_PROXY: Final = "prefetch-proxy"
-"""What a proxy server that serves nothing but prefetch traffic is also called (section 4, item 2)."""
+"""Name of every proxy server that serves prefetch traffic only (section 4, item 2)."""
 
 EVERY_AGENT: Final = "*"
-"""What every agent is also called (section 4, item 3)."""
+"""Name of every agent (section 4, item 3)."""
 
 
 class AgentIdentity(tuple[str, ...]):
-    """The names an agent goes by, the most specific first: `AgentIdentity(["ExampleBot", "prefetch-proxy", "*"])`.
+    """The names of an agent, the most specific first: `AgentIdentity(["ExampleBot", "prefetch-proxy", "*"])`.
 
-    One text is a brand name: `AgentIdentity("ExampleBot")` is `AgentIdentity(["ExampleBot", "*"])`. Raises
-    `ConfigurationError` for names that make no identity: "It must contain at least two elements, and the last must be
-    "*"" (section 3). No name may contain what cannot be sent in a field of HTTP.
+    A single text is a brand name: `AgentIdentity("ExampleBot")` is `AgentIdentity(["ExampleBot", "*"])`. "It must
+    contain at least two elements, and the last must be "*"" (section 3); otherwise, and for a name that cannot be sent
+    in an HTTP field, `ConfigurationError` is raised.
     """
 
     __slots__ = ()
 
     def __new__(cls, names: Iterable[str]) -> Self:
-        """Check the names, and keep them."""
+        """Check the names."""
         if isinstance(names, cls):
             return names
         if isinstance(names, str):
@@ -54,7 +54,7 @@ class AgentIdentity(tuple[str, ...]):
 
     @property
     def brand(self) -> str:
-        """The name that is this agent's alone."""
+        """The name of this agent only."""
         return self[0]
 
 

@@ -17,20 +17,17 @@ from headgate.advice.identity import AgentIdentity
 
 
 class AdviceEntry(msgspec.Struct, frozen=True):
-    """A traffic advice entry: what an origin advises the agent that read it.
-
-    Not to be taken for `Entry`, which is what an operator writes, for any agent.
-    """
+    """A traffic advice entry, as one agent reads it; `Entry` is what an operator writes, for any agent."""
 
     disallowed: bool = False
-    """Whether traffic is discouraged at this time, altogether."""
+    """Whether all traffic is discouraged at this time."""
 
     fraction: float = 1.0
-    """How much of the possible traffic is wanted, from 0 to 1, and never -0."""
+    """The part of the possible traffic that is wanted, from 0 to 1; never -0."""
 
     @property
     def wants_all(self) -> bool:
-        """Whether nothing is asked of the agent: it is as welcome as can be."""
+        """Whether the origin wants all traffic."""
         return not self.disallowed and self.fraction >= 1
 
 
@@ -55,7 +52,7 @@ def result_to_json(result: AdviceResult) -> dict[str, bool | float] | str | None
 
 
 MAX_DEPTH: Final = 128
-"""How deep lists and maps may be nested. JavaScript has none such; a traffic advice document is two deep."""
+"""Maximum nesting of lists and maps. JavaScript has no maximum; a traffic advice document has two levels."""
 
 BOM: Final = b"\xef\xbb\xbf"
 """The byte order mark, in UTF-8."""
@@ -74,11 +71,10 @@ def decode_utf8(data: bytes) -> str:
 def parse_json(text: str) -> Any:
     """Parse as the Infra standard's "parse a JSON string to an Infra value", which is JavaScript's `JSON.parse`.
 
-    Maps are dicts, in which the last of equal keys won; every number is a float, the nearest there is, infinity
-    included; a lone surrogate that was escaped stays one. Raises `ValueError` for invalid JSON, and for JSON that is
-    nested too deep.
+    Of equal keys in a map the last counts. Every number is the nearest float, which may be infinity. An escaped lone
+    surrogate is kept. Raises `ValueError` for invalid JSON, and for JSON nested deeper than `MAX_DEPTH`.
     """
-    # Python's stack is what bounds its parser; so none of it is used before the depth is known to be harmless.
+    # Python's parser recurses, so the depth is checked first.
     if text.count("[") + text.count("{") > MAX_DEPTH and _is_too_deep(text):
         raise ValueError(f"nested deeper than {MAX_DEPTH} lists and maps")
     return _decode(text)
@@ -88,13 +84,12 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
 
 
-# Python reads `NaN` and `Infinity`, and integers as its own, up to so many digits.
+# Python also reads `NaN` and `Infinity`, and limits the digits of an integer.
 _decode = json.JSONDecoder(parse_int=float, parse_constant=_refuse).decode
 
 
 def _is_too_deep(text: str) -> bool:
-    """Return whether more brackets are open at once than may be, up to where the text stops being JSON at the
-    latest."""
+    """Return whether more than `MAX_DEPTH` brackets are open at once; in invalid JSON, up to the error at least."""
     depth = 0
     for lexeme in _lexemes(text):
         first = lexeme[0][0]
@@ -108,11 +103,11 @@ def _is_too_deep(text: str) -> bool:
 
 
 def parse_advice(text: str, identity: Iterable[str]) -> AdviceEntry | None:
-    """Return the entry of the document that is for the agent of this `identity`; None where there is none.
+    """Return the document's entry for the agent with this `identity`; None without one, and for an invalid document.
 
-    No text raises an error; `ConfigurationError` is raised for names that make no `AgentIdentity`. The numbers are
-    those of section 6's steps.
+    Raises `ConfigurationError` for an invalid `identity` only.
     """
+    # The numbers are those of the steps of section 6.
     identity = AgentIdentity(identity)
     try:
         parsed = parse_json(text)
@@ -135,10 +130,10 @@ def parse_advice(text: str, identity: Iterable[str]) -> AdviceEntry | None:
     fraction = best_match.get("fraction")
     if type(fraction) is not float or not 0 <= fraction <= 1:  # `true` is a boolean
         fraction = 1.0  # 8, 8.2
-    # -0 is 0, and would print as another.
+    # abs() turns -0 into 0.
     return AdviceEntry(best_match.get("disallow") is True, abs(fraction))
 
 
 def parse_advice_bytes(data: bytes, identity: Iterable[str]) -> AdviceEntry | None:
-    """Return the same of a document as it arrives: in UTF-8 (section 5, processResponseEndOfBody steps 2 and 3)."""
+    """Parse a document in UTF-8, as it is received (section 5, processResponseEndOfBody steps 2 and 3)."""
     return parse_advice(decode_utf8(data), identity)

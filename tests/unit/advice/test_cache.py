@@ -3,7 +3,7 @@
 import pytest
 
 from headgate.advice import MEDIA_TYPE, AdviceCache, AgentIdentity
-from headgate.advice.cache import REPORT_TIMEOUT, Fetch, Wait
+from headgate.advice.cache import REPORT_TIMEOUT, Fetch, FetchPending
 from headgate.advice.decision import Advice
 from headgate.advice.fetching import NETWORK_ERROR, AdviceResponse
 from headgate.advice.parser import UNREACHABLE, AdviceEntry
@@ -42,14 +42,14 @@ class TestSingleFlight:
         answers = [cache.ask(ORIGIN, now=NOW) for _ in range(100)]
         fetches = [answer for answer in answers if isinstance(answer, Fetch)]
         assert len(fetches) == 1
-        assert answers[1:] == [Wait(NOW + REPORT_TIMEOUT)] * 99
+        assert answers[1:] == [FetchPending(NOW + REPORT_TIMEOUT)] * 99
         known = cache.received(fetches[0], response(), now=NOW + 1)
         assert [cache.ask(ORIGIN, now=NOW + 1) for _ in range(100)] == [known] * 100
 
     def test_of_a_hundred_who_ask_of_what_is_stale_one_fetches(self, cache: AdviceCache) -> None:
         fetched(cache, response())
         answers = [cache.ask(ORIGIN, now=NOW + HOUR) for _ in range(100)]
-        assert [type(answer) for answer in answers] == [Fetch] + [Wait] * 99
+        assert [type(answer) for answer in answers] == [Fetch] + [FetchPending] * 99
 
     def test_each_origin_has_a_flight_of_its_own(self, cache: AdviceCache) -> None:
         origins = [ORIGIN, "https://example.com:8443", "http://localhost", "https://www.example.com"]
@@ -59,7 +59,7 @@ class TestSingleFlight:
         # Every fetch reports in time, whatever the origin does: what is missing is its reporter.
         first = cache.ask(ORIGIN, now=NOW)
         assert isinstance(first, Fetch)
-        assert cache.ask(ORIGIN, now=NOW + REPORT_TIMEOUT - 0.001) == Wait(NOW + REPORT_TIMEOUT)
+        assert cache.ask(ORIGIN, now=NOW + REPORT_TIMEOUT - 0.001) == FetchPending(NOW + REPORT_TIMEOUT)
         assert cache.known(ORIGIN, now=NOW + REPORT_TIMEOUT) is None
         second = cache.ask(ORIGIN, now=NOW + REPORT_TIMEOUT)
         assert isinstance(second, Fetch)
@@ -106,7 +106,7 @@ class TestSingleFlight:
         second = cache.ask(ORIGIN, now=NOW + 100)
         assert isinstance(second, Fetch)
         cache.received(first, NETWORK_ERROR, now=NOW + 101)
-        assert cache.ask(ORIGIN, now=NOW + 101) == Wait(second.give_up)
+        assert cache.ask(ORIGIN, now=NOW + 101) == FetchPending(second.give_up)
 
     def test_an_abandoned_fetch_is_the_next_one_s_to_make(self, cache: AdviceCache) -> None:
         fetch = cache.ask(ORIGIN, now=NOW)
@@ -115,14 +115,14 @@ class TestSingleFlight:
         again = cache.ask(ORIGIN, now=NOW + 1)
         assert isinstance(again, Fetch)
         cache.abandoned(fetch)  # the one before, once more
-        assert isinstance(cache.ask(ORIGIN, now=NOW + 2), Wait)
+        assert isinstance(cache.ask(ORIGIN, now=NOW + 2), FetchPending)
         cache.abandoned(Fetch("https://example.org", fetch.request, NOW))
 
     def test_a_fetch_that_was_abandoned_may_have_to_wait_for_its_repetition(self, cache: AdviceCache) -> None:
         fetch = cache.ask(ORIGIN, now=NOW)
         assert isinstance(fetch, Fetch)
         cache.abandoned(fetch, retry_at=NOW + 1)
-        assert cache.ask(ORIGIN, now=NOW + 0.5) == Wait(NOW + 1)
+        assert cache.ask(ORIGIN, now=NOW + 0.5) == FetchPending(NOW + 1)
         assert cache.known(ORIGIN, now=NOW + 0.5) is None
         assert isinstance(cache.ask(ORIGIN, now=NOW + 1), Fetch)
 
@@ -254,29 +254,29 @@ class TestLastAdvice:
         stale = NOW + 1800
         for now in (stale, stale + 60, stale + 172_800 - 0.001):
             known = fetched(cache, NETWORK_ERROR, now=now)
-            assert (known.result, known.last) == (UNREACHABLE, AdviceEntry(disallowed=True))
+            assert (known.result, known.previous) == (UNREACHABLE, AdviceEntry(disallowed=True))
             assert known.release_time(0.0) == known.fresh_until == now + 60
         known = fetched(cache, NETWORK_ERROR, now=stale + 172_800 + 60)
-        assert (known.result, known.last, known.release_time(1.0)) == (UNREACHABLE, None, ASAP)
+        assert (known.result, known.previous, known.release_time(1.0)) == (UNREACHABLE, None, ASAP)
 
     def test_it_does_not_stand_longer_because_a_report_was_late(self, cache: AdviceCache) -> None:
         fetched(cache, response(DISALLOWED))
         fetch = cache.ask(ORIGIN, now=NOW + 1800 + 172_799)
         assert isinstance(fetch, Fetch)
-        assert cache.received(fetch, NETWORK_ERROR, now=NOW + 1800 + 172_801).last is None
+        assert cache.received(fetch, NETWORK_ERROR, now=NOW + 1800 + 172_801).previous is None
 
     def test_a_clock_that_was_set_back_lets_it_stand_no_longer(self, cache: AdviceCache) -> None:
         fetched(cache, response(DISALLOWED))
-        assert fetched(cache, NETWORK_ERROR, now=NOW - 400_000).last is None
+        assert fetched(cache, NETWORK_ERROR, now=NOW - 400_000).previous is None
 
     @pytest.mark.parametrize("directive", ["no-store", "must-revalidate", "private"])
     def test_an_origin_can_forbid_it(self, cache: AdviceCache, directive: str) -> None:
         fetched(cache, response(DISALLOWED, ("Cache-Control", directive)))
-        assert fetched(cache, NETWORK_ERROR, now=NOW + HOUR).last is None
+        assert fetched(cache, NETWORK_ERROR, now=NOW + HOUR).previous is None
 
     def test_no_advice_is_no_last_advice(self, cache: AdviceCache) -> None:
         fetched(cache, response(b"[]"))
-        assert fetched(cache, NETWORK_ERROR, now=NOW + HOUR).last is None
+        assert fetched(cache, NETWORK_ERROR, now=NOW + HOUR).previous is None
 
 
 class TestOrigins:
@@ -287,7 +287,7 @@ class TestOrigins:
         known = cache.ask(origin, now=NOW)
         assert isinstance(known, Advice)
         assert (known.result, known.fresh_until, known.release_time(1.0)) == (None, NEVER, ASAP)
-        assert known.reason == "the origin may not be asked"
+        assert known.reason == "the origin must not be asked"
         assert cache.origins == 0
 
     def test_an_origin_longer_than_any_name_is_not_kept(self, cache: AdviceCache) -> None:
@@ -301,7 +301,7 @@ class TestOrigins:
     def test_an_origin_is_one_however_it_is_written(self, cache: AdviceCache) -> None:
         assert isinstance(cache.ask("http://127.1:8000/a", now=NOW), Fetch)
         for other in ("http://127.0.0.1:8000", "HTTP://0x7f.1:8000/b?c", "http://u:p@127.0.1:8000"):
-            assert isinstance(cache.ask(other, now=NOW), Wait)
+            assert isinstance(cache.ask(other, now=NOW), FetchPending)
         assert cache.origins == 1
 
     def test_there_are_never_more_than_may_be_and_those_asked_about_last_stay(self) -> None:
@@ -312,7 +312,7 @@ class TestOrigins:
         cache.ask("https://3.example", now=NOW)
         assert (cache.origins, cache.evicted) == (3, 1)
         kinds = [type(cache.ask(f"https://{number}.example", now=NOW)) for number in (0, 2, 3)]
-        assert kinds == [Wait, Wait, Wait]
+        assert kinds == [FetchPending, FetchPending, FetchPending]
         assert isinstance(cache.ask("https://1.example", now=NOW), Fetch)
 
     def test_each_report_drops_two_origins_that_are_of_no_more_use(self) -> None:

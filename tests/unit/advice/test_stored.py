@@ -5,7 +5,7 @@ import pytest
 from headgate.advice import MEDIA_TYPE
 from headgate.advice.decision import Advice
 from headgate.advice.fetching import AdviceResponse
-from headgate.advice.freshness import MAX_STALENESS, Stored
+from headgate.advice.freshness import MAX_STALENESS, StoredAdvice
 from headgate.advice.parser import AdviceEntry
 
 NOW = 784_111_777.0
@@ -13,9 +13,9 @@ DATE, LATER = "Sun, 06 Nov 1994 08:49:37 GMT", "Sun, 06 Nov 1994 09:49:37 GMT"
 ADVICE = Advice("https://example.com", AdviceEntry(fraction=0.5), "", NOW + 1800)
 
 
-def stored(*fields: tuple[str, str], status: int = 200, body: bytes | None = b"[]") -> Stored | None:
+def stored(*fields: tuple[str, str], status: int = 200, body: bytes | None = b"[]") -> StoredAdvice | None:
     response = AdviceResponse(status, [("Content-Type", MEDIA_TYPE), *fields], body)
-    return Stored.of(ADVICE, response, now=NOW)
+    return StoredAdvice.of(ADVICE, response, now=NOW)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_no_stranger_fills_memory() -> None:
 
 def test_another_media_type_is_not_kept() -> None:
     response = AdviceResponse(200, [("Content-Type", "text/html"), ("ETag", '"a"')], b"[]")
-    assert Stored.of(ADVICE, response, now=NOW) is None
+    assert StoredAdvice.of(ADVICE, response, now=NOW) is None
 
 
 @pytest.mark.parametrize("directive", ["no-store", "private"])

@@ -289,7 +289,7 @@ def test_a_thread_that_the_origin_keeps_is_its_fault_and_is_not_joined_by_anothe
     try:
         for now in (NOW + REPORT_TIMEOUT, NOW + REPORT_TIMEOUT + 60):
             advice = known(asking, now=now)
-            assert (advice.result, advice.reason) == (UNREACHABLE, "no response came: not within 5 s")
+            assert (advice.result, advice.reason) == (UNREACHABLE, "no response received: not within 5 s")
         assert len(post.started) == 1
     finally:
         over.set()

@@ -206,7 +206,7 @@ def test_an_unreachable_origin_says_when_to_come_back(run, origin):
     told = run("fetch", origin.url, "--identity", IDENTITY, "--json")
     assert (told.code, told.json["result"], told.json["fresh_for"]) == (1, "unreachable", 120)
     said = run("fetch", origin.url, "--identity", IDENTITY)
-    assert said.out.decode() == f"{origin.url}: status 503: the server cannot say now; ask again in 120 s\n"
+    assert said.out.decode() == f"{origin.url}: status 503: the server is unavailable; ask again in 120 s\n"
 
 
 def test_without_json_it_is_a_sentence(run, origin):
