@@ -69,9 +69,7 @@ _ROUNDING_ERROR = 0.001
 
 def to_milliseconds(instant: float) -> int:
     """Convert `instant`, finite seconds, to whole milliseconds, rounded up except for floating-point error."""
-    milliseconds = instant * 1_000.0
-    nearest = round(milliseconds)
-    return nearest if abs(milliseconds - nearest) <= _ROUNDING_ERROR else math.ceil(milliseconds)
+    return math.ceil(instant * 1_000.0 - _ROUNDING_ERROR)
 
 
 def from_milliseconds(frame: bytes) -> float:

@@ -20,8 +20,16 @@ import zmq
 from headgate.errors import WireError
 from headgate.limit.messages import MAX_CONTROL_FRAME, Accounting, DelayUntil, decode_control, encode_accounting, topic
 from headgate.link.batch import MAX_LOGINFO_SIZE, MAX_RECORDS, AccountingRecord, batch_topic, encode_batch, to_record
-from headgate.link.sockets import NOBLOCK, SNDMORE, close_sockets, connect_pair, file_descriptor, open_socket
-from headgate.link.subscriptions import AccountingMode, Subscriptions
+from headgate.link.sockets import (
+    NOBLOCK,
+    SNDMORE,
+    close_sockets,
+    connect_pair,
+    file_descriptor,
+    has_message,
+    open_socket,
+)
+from headgate.link.subscriptions import AccountingMode, Encoding, Subscriptions
 
 
 class GatekeeperCounters(msgspec.Struct):
@@ -150,7 +158,8 @@ class GatekeeperLink:
         self._loop = loop
         for socket in (self._accounting, self._control):
             loop.add_reader(file_descriptor(socket), self._wake)
-        self._flush_and_receive()
+        self._wake()
+        self._flush_and_check()
 
     def start_thread(self) -> None:
         """Serve from a new thread until `close`; `account` may then be called from any thread."""
@@ -169,14 +178,14 @@ class GatekeeperLink:
         assert self._loop is not None
         if self._alarm is not None:
             self._alarm.cancel()
-        self._alarm = self._loop.call_later(seconds, self._flush_and_receive)
+        self._alarm = self._loop.call_later(seconds, self._flush_and_check)
 
-    def _flush_and_receive(self) -> None:
+    def _flush_and_check(self) -> None:
         self._alarm = None
-        self._receive_subscriptions(_MAX_MESSAGES)
         self._flush()
         self._asleep = True
-        self._wake()  # sending may have consumed the event of a subscription
+        if has_message(self._accounting):  # sending may have consumed the event of a subscription
+            self._wake()
 
     def _wake(self) -> None:
         """Run one turn in the event loop, and schedule the next if messages are waiting."""
@@ -233,25 +242,28 @@ class GatekeeperLink:
 
     def _flush(self) -> None:
         """Send all queued verdicts, each in the encoding of its domain."""
-        waiting, counters = self._waiting, self.counters
-        batches: dict[str, list[AccountingRecord]] = {}
+        waiting, encodings = self._waiting, self._subscriptions.encodings
+        batches: dict[str, list[AccountingRecord]] = {name: [] for name, how in encodings.items() if how == "batch"}
         for _ in range(len(waiting)):
             accounting = waiting.popleft()
-            encoding = self._subscriptions.encodings.get(accounting.domain, "unheard")
-            if encoding == "unheard":
-                counters.unheard += 1
-            elif len(accounting.identifier) > MAX_CONTROL_FRAME:
-                counters.too_long += 1
-            elif encoding == "frames":
-                *frames, loginfo = encode_accounting(accounting)
-                self._send([*frames, loginfo[:MAX_LOGINFO_SIZE]], records=1)
-            else:
-                records = batches.setdefault(accounting.domain, [])
+            records = batches.get(accounting.domain)
+            if records is not None and len(accounting.identifier) <= MAX_CONTROL_FRAME:
                 records.append(to_record(accounting))
-                if len(records) == MAX_RECORDS:
-                    self._send_batch(accounting.domain, batches.pop(accounting.domain))
+            else:
+                self._send_frames(accounting, encodings.get(accounting.domain, "unheard"))
         for domain, records in batches.items():
-            self._send_batch(domain, records)
+            for start in range(0, len(records), MAX_RECORDS):
+                self._send_batch(domain, records[start : start + MAX_RECORDS])
+
+    def _send_frames(self, accounting: Accounting, encoding: Encoding) -> None:
+        """Send a verdict as frames, or count why it is not sent."""
+        if encoding == "unheard":
+            self.counters.unheard += 1
+        elif len(accounting.identifier) > MAX_CONTROL_FRAME:
+            self.counters.too_long += 1
+        else:
+            *frames, loginfo = encode_accounting(accounting)
+            self._send([*frames, loginfo[:MAX_LOGINFO_SIZE]], records=1)
 
     def _send_batch(self, domain: str, records: list[AccountingRecord]) -> None:
         self.counters.batches += self._send([batch_topic(domain), encode_batch(records)], records=len(records))
@@ -271,6 +283,8 @@ class GatekeeperLink:
 
     def _receive_subscriptions(self, limit: int) -> bool:
         """Receive up to `limit` subscriptions; return whether more may be waiting."""
+        if not has_message(self._accounting):
+            return False
         try:
             for _ in range(limit):
                 self._subscriptions.update(self._accounting.recv(NOBLOCK))
@@ -286,6 +300,8 @@ class GatekeeperLink:
 
     def _receive_controls(self, limit: int) -> bool:
         """Receive up to `limit` controls; return whether more may be waiting."""
+        if not has_message(self._control):
+            return False
         try:
             for _ in range(limit):
                 frames: list[bytes] = []
