@@ -19,7 +19,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from headgate.bundle.api import open_bundle
-from headgate.bundle.format.incremental import Parser
+from headgate.bundle.format.incremental import Parser, drive
 from headgate.bundle.format.merkle_integrity import DecodedContent, PayloadLayout, mi_decoding_parser
 from headgate.bundle.format.response import response_parser
 from headgate.bundle.model import Location, Profile, ResponseHead, VariantSet
@@ -164,19 +164,11 @@ class BundleSnapshot:
             yield from found.locations.in_order() if isinstance(found, VariantSet) else (found,)
 
     def _run(self, parser: Parser[_Result]) -> _Result:
-        """Drive a parser; offsets in its refusals are then those of the file."""
-        try:
-            need = next(parser)
-            while True:
-                offset = self._start + need.offset
-                length = max(0, min(need.length, self.file.size - offset))
-                need = parser.send(self.file.read(offset, length))
-        except StopIteration as done:
-            result: _Result = done.value
-            return result
-        except BundleError as error:
-            error.offset += self._start
-            raise
+        """Run a parser on the bundle; offsets in its errors are those of the file."""
+        return drive(parser, self._read, self._start)
+
+    def _read(self, offset: int, length: int) -> bytes:
+        return self.file.read(offset, max(0, min(length, self.file.size - offset)))
 
 
 class ReloadingBundle:
