@@ -1,15 +1,19 @@
 import gzip
 import zlib
+from contextlib import asynccontextmanager
 from importlib import import_module
 
 import pytest
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
 
 from headgate.agent import Courtesy
-from headgate.agent.bundle import Limits, collect
+from headgate.agent.bundle import Limits, asgi_client, collect, read_url_list
 from headgate.agent.httpx import Transport
+from headgate.bundle import Exchange
 from headgate.bundle.files.payloads import SpooledPayload
-from headgate.bundle.model import Exchange
-from headgate.errors import FetchError
+from headgate.errors import ConfigurationError, FetchError
 from headgate.fetch.pace import USER_AGENT
 
 HTML = {"Content-Type": "text/html"}
@@ -347,3 +351,149 @@ def test_who_asks_says_so_and_keeps_no_cookies(library, monkeypatch):
     list(collect(["https://a.example/1"], identity="ÉxampleBot", courtesy=Courtesy()))
     assert seen == [(f"ÉxampleBot {USER_AGENT}", None)]
     assert USER_AGENT.startswith("headgate/")
+
+
+SITE = "https://app.example"
+TEXT = "text/plain; charset=utf-8"
+
+
+class Site:
+    """A Starlette application, and the events of its lifespan."""
+
+    def __init__(self, *, fails=""):
+        self.events = []
+
+        @asynccontextmanager
+        async def lifespan(app):
+            if fails == "startup":
+                raise ValueError("no database")
+            self.events.append("started")
+            yield {"name": "shared"}
+            self.events.append("stopped")
+            if fails == "shutdown":
+                raise ValueError("no database")
+
+        def fail(request):
+            raise ValueError("no such row")
+
+        routes = [
+            Route("/", lambda request: PlainTextResponse(f"{request.state.name} at {request.url}")),
+            Route("/\xfc", lambda request: PlainTextResponse(request.query_params["q"])),
+            Route("/moved", lambda request: RedirectResponse("/", 301)),
+            Route("/raises", fail),
+            Route("/cookie", lambda request: Response(b"x", headers={"Set-Cookie": "a=b"})),
+        ]
+        self.app = Starlette(routes=routes, lifespan=lifespan)
+
+
+def collected(site, *paths, tell=lambda _: None):
+    with asgi_client(site.app) as client:
+        return list(collect([SITE + path for path in paths], client=client, courtesy=Courtesy(), tell=tell))
+
+
+def test_responses_are_collected_between_startup_and_shutdown():
+    site = Site()
+    assert collected(site, "/moved", "/%C3%BC?q=%C3%A9", "/cookie") == [
+        Exchange(f"{SITE}/moved", 301, {"content-type": "application/octet-stream", "location": "/"}, b""),
+        Exchange(f"{SITE}/", 200, {"content-type": TEXT}, b"shared at https://app.example/"),
+        Exchange(f"{SITE}/%C3%BC?q=%C3%A9", 200, {"content-type": TEXT}, "\xe9".encode()),
+        Exchange(f"{SITE}/cookie", 200, {"content-type": "application/octet-stream"}, b"x"),
+    ]
+    assert site.events == ["started", "stopped"]
+
+
+def test_errors_of_the_application_are_left_out():
+    messages = []
+    site = Site()
+    assert len(collected(site, "/", "/raises", "/missing", tell=messages.append)) == 1
+    assert messages == [
+        f"left out {SITE}/raises: answered 500",
+        f"left out {SITE}/missing: answered 404",
+    ]
+
+
+def test_only_the_urls_are_requested():
+    """No request for traffic advice."""
+    app = Plain()
+    with asgi_client(app) as client:
+        assert len(list(collect([f"{SITE}/page"], client=client, courtesy=Courtesy()))) == 1
+    assert app.paths == ["/page"]
+
+
+def test_applications_without_lifespan():
+    for error in (None, ValueError("only HTTP"), KeyError("path")):
+        with asgi_client(Plain(error)) as client:
+            assert client.get(f"{SITE}/page").content == b"x"
+
+
+class Plain:
+    """An application without lifespan: called with one, it returns or raises."""
+
+    def __init__(self, error=None):
+        self.paths = []
+        self.error = error
+
+    async def __call__(self, scope, receive, send):
+        if scope["type"] == "http":
+            self.paths.append(scope["path"])
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/html")]})
+            await send({"type": "http.response.body", "body": b"x"})
+        elif self.error is not None:
+            raise self.error
+
+
+def test_failures_of_startup_and_shutdown_are_raised():
+    for phase in ("startup", "shutdown"):
+        with pytest.raises(FetchError, match=f"the application's {phase} failed: ValueError: no database"):
+            collected(Site(fails=phase), "/")
+
+
+def listed(tmp_path, content):
+    path = tmp_path / "urls.txt"
+    path.write_bytes(content)
+    return read_url_list(path)
+
+
+def test_lines_comments_and_what_is_there_twice(tmp_path):
+    content = b"""\xef\xbb\xbfhttps://a.example
+# a comment
+   https://b.example/x#part\r
+
+\thttps://a.example/ \n  # another
+HTTPS://A.EXAMPLE:443/./
+https://b.example/x
+https://a.example/%41?q=\xc3\xa9
+"""
+    assert listed(tmp_path, content) == [
+        "https://a.example/",
+        "https://b.example/x",
+        "https://a.example/%41?q=%C3%A9",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (b"a.example", "not a URL"),
+        (b"ftp://a.example/", "not http or https"),
+        (b"https://me:secret@a.example/", "a user name or a password"),
+        (b"https://a.example:99999/", "not a URL"),
+        (b"https://a.example/\xff", "not UTF-8"),
+        (b"x" * 5000, "not a URL"),
+    ],
+)
+def test_invalid_line_is_named(tmp_path, line, why):
+    with pytest.raises(ConfigurationError, match=rf"urls\.txt, line 3: .*{why}") as refused:
+        listed(tmp_path, b"https://a.example/\n\n" + line)
+    assert len(str(refused.value)) < 400
+
+
+@pytest.mark.parametrize("content", [b"", b"# nothing\n\n"])
+def test_an_empty_list_is_an_error(tmp_path, content):
+    with pytest.raises(ConfigurationError, match="has no URL in it"):
+        listed(tmp_path, content)
+
+
+def test_a_file_that_cannot_be_read_is_an_error(tmp_path):
+    with pytest.raises(ConfigurationError, match=r"cannot read .*: No such file"):
+        read_url_list(tmp_path / "missing")

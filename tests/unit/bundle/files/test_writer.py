@@ -1,6 +1,8 @@
-"""Bundles as bundled-exchanges-01 wants them, written and read again by the strict reader."""
-
+import gc
 import io
+import os
+import threading
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,8 @@ from headgate.bundle.api import open_bundle
 from headgate.bundle.files.writer import BundleWriter
 from headgate.bundle.format.cbor import encode
 from headgate.bundle.model import Exchange, Location
-from headgate.errors import ConfigurationError, ResponseError
+from headgate.bundle.url_rules import SniffingRules
+from headgate.errors import ConfigurationError, HeadgateError, ResponseError
 
 VECTORS = Path(__file__).parents[3] / "vectors" / "bundle"
 PAGE, MANIFEST = "https://example.com/", "https://example.com/manifest.webmanifest"
@@ -323,3 +326,176 @@ def test_relative_urls_are_relative_to_an_absolute_primary_url(primary, url, fau
     writer.add(primary, headers=HTML)
     with pytest.raises(ConfigurationError, match=fault):
         writer.add(url, headers=HTML)
+
+
+def drain(descriptor):
+    with os.fdopen(descriptor, "rb") as pipe:
+        return pipe.read()
+
+
+@pytest.mark.parametrize("kind", ["bytes", "path", "chunks", "promise"])
+def test_payloads_of_every_kind_are_the_same_bytes(tmp_path, kind):
+    content = os.urandom(700_000)
+    (tmp_path / "payload").write_bytes(content)
+    parts = [content[start : start + 100_000] for start in range(0, len(content), 100_000)]
+    exchange = {
+        "bytes": {"payload": content},
+        "path": {"payload": tmp_path / "payload"},
+        "chunks": {"payload": iter(parts)},
+        "promise": {"payload": iter(parts), "length": len(content)},
+    }[kind]
+    target = io.BytesIO()
+    with begun(target) as writer:
+        writer.add(PAGE, headers=TEXT, **exchange)
+        writer.add(MANIFEST, headers=TEXT, payload=b"{}")
+    with open_bundle(target.getvalue(), profile="compat") as opened:
+        assert bytes(opened.response(PAGE).payload) == content
+        assert bytes(opened.response(MANIFEST).payload) == b"{}"
+
+
+@pytest.mark.parametrize("change", [b"", b"short", b"much too long"])
+def test_changed_file_writes_no_bundle(tmp_path, change):
+    source, target = tmp_path / "page.html", tmp_path / "out.wbn"
+    target.write_bytes(b"before")
+    source.write_bytes(b"as long")
+    writer = begun(target)
+    writer.add(PAGE, headers=HTML, payload=source)
+    source.write_bytes(change)
+    with pytest.raises(HeadgateError, match="had 7 bytes when it was added"):
+        writer.close()
+    assert target.read_bytes() == b"before"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.wbn", "page.html"]
+
+
+def test_wrong_length_writes_no_bundle(tmp_path):
+    writer = begun(tmp_path / "out.wbn")
+    writer.add(PAGE, headers=HTML, payload=iter([b"abc"]), length=4)
+    with pytest.raises(HeadgateError, match="end 1 bytes short of the 4 announced"):
+        writer.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def add_and_fail(writer):
+    with writer:
+        writer.add(PAGE)
+        raise ZeroDivisionError
+
+
+def test_an_exception_in_the_block_writes_nothing(tmp_path):
+    stream = io.BytesIO()
+    for target in (tmp_path / "out.wbn", stream):
+        writer = begun(target)
+        with pytest.raises(ZeroDivisionError):
+            add_and_fail(writer)
+    assert list(tmp_path.iterdir()) == []
+    assert stream.getvalue() == b""
+    writer.close()  # which has nothing left to do
+    assert stream.getvalue() == b""
+
+
+def test_a_pipe_gets_it_in_order():
+    """2.2: "ends before the first response": what comes first says where everything will be."""
+    reading, writing = os.pipe()
+    received = []
+    reader = threading.Thread(target=lambda: received.append(drain(reading)))
+    reader.start()
+    with os.fdopen(writing, "wb", buffering=0) as pipe, begun(pipe, manifest_url=MANIFEST) as writer:
+        writer.add(PAGE, headers=HTML, payload=bytes(1_000_000))
+        writer.add(MANIFEST, headers=TEXT, payload=iter([b"{}"]))
+    reader.join()
+    with open_bundle(received[0]) as bundle:
+        assert bytes(bundle.response(PAGE).payload) == bytes(1_000_000)
+        assert bytes(bundle.response(MANIFEST).payload) == b"{}"
+
+
+def test_what_is_kept_of_an_exchange_does_not_grow_with_its_payload(tmp_path):
+    path = tmp_path / "payload"
+    path.write_bytes(bytes(2_000_000))
+    gc.collect()
+    tracemalloc.start()
+    try:
+        with begun("/dev/null") as writer:
+            for number in range(100):
+                writer.add(f"{PAGE}file/{number}", headers=TEXT, payload=path)
+                writer.add(f"{PAGE}part/{number}", headers=TEXT, payload=(bytes(100_000) for _ in range(10)))
+            writer.add(PAGE, headers=TEXT)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 2_000_000, "300 MB were written"
+
+
+def test_ten_thousand_exchanges_are_cheap_to_keep():
+    gc.collect()
+    tracemalloc.start()
+    try:
+        writer = begun("/dev/null")
+        for number in range(10_000):
+            writer.add(f"{PAGE}{number:05}", headers={**TEXT, "etag": f'"{number}"'}, payload=b"")
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept / 10_000 < 500, "bytes for each"
+
+
+def written_untrusted(*exchanges, manifest_url=None, primary_url=PAGE, **rules):
+    """Write exchanges, each a URL and the arguments of `add`, in checked mode; the first is the default manifest."""
+    target = io.BytesIO()
+    options = {"version": "b1", "primary_url": primary_url, "manifest_url": manifest_url or exchanges[0][0]}
+    with BundleWriter(target, **options, untrusted=SniffingRules(**rules) if rules else True) as writer:
+        for url, more in exchanges:
+            writer.add(url, **more)
+    return target.getvalue()
+
+
+def test_untrusted_urls_are_encoded():
+    """5.2, strategy 3.1."""
+    bundle = written_untrusted(
+        ("https://example.com/<b>|é", {"headers": TEXT}),
+        primary_url="https://example.com/?[<%PDF>]",
+        manifest_url="https://example.com/<b>|é",
+    )
+    with open_bundle(bundle) as opened:
+        assert opened.metadata.primary_url == "https://example.com/?%5B%3C%PDF%3E%5D".replace("%PDF", "%25PDF")
+        assert opened.metadata.manifest_url == "https://example.com/%3Cb%3E%7C%C3%A9"
+        assert list(opened.metadata.requests) == ["https://example.com/%3Cb%3E%7C%C3%A9"]
+    assert not set(b"<>|[]") & set(bundle.partition(b"text/plain")[0])
+
+
+def test_untrusted_requests_add_fewer_than_twelve_items():
+    """5.2, strategy 3.3."""
+    eleven = [(f"{PAGE}{number}", {}) for number in range(11)]
+    fixed = [(f"{PAGE}fixed/{number}", {"dynamic": False}) for number in range(50)]
+    written_untrusted(*eleven)
+    written_untrusted(*fixed, *eleven)
+    written_untrusted(*eleven, *fixed)
+    with pytest.raises(ConfigurationError, match="12 items"):
+        written_untrusted(*eleven, (PAGE, {}))
+    shared = {"variants": "Accept-Encoding;gzip;br", "variant_key": ["gzip", "br"]}
+    with pytest.raises(ConfigurationError, match="12 items"):
+        written_untrusted(*eleven[:10], (PAGE, shared))
+
+
+def test_untrusted_requests_use_allowed_headers_only():
+    """5.2, strategy 3.2."""
+    with pytest.raises(ConfigurationError, match="Accept-Language: en is not an allowed"):
+        written_untrusted((PAGE, {"variants": "Accept-Language;en", "variant_key": "en"}))
+    exchange = (PAGE, {"variants": "Accept-Language;en", "variant_key": "en"})
+    written_untrusted(exchange, allowed={"accept-language": ("en",)})
+
+
+def test_request_headers_are_not_reflected():
+    """5.2, strategy 3.4."""
+    asked = {"Referer": "https://evil.example/%PDF"}
+    with pytest.raises(ConfigurationError, match=f"^{PAGE}: the response header link holds the request's referer"):
+        written_untrusted((PAGE, {"headers": {"Link": "<https://evil.example/%PDF>"}}), request_headers=asked)
+    written_untrusted((PAGE, {"headers": {"Link": "<https://example.com/>"}}), request_headers=asked)
+
+
+def test_without_the_mode_nothing_is_encoded_or_counted():
+    target = io.BytesIO()
+    with BundleWriter(target) as writer:
+        for number in range(12):
+            writer.add(f"{PAGE}[{number}]")
+    with open_bundle(target.getvalue()) as bundle:
+        assert f"{PAGE}[11]" in bundle.metadata.requests

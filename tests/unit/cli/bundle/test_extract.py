@@ -1,7 +1,12 @@
+import gzip
 import json
+import string
 
 import pytest
 
+from headgate.bundle import open_bundle
+from headgate.cli.bundle.extract import FileNames
+from tests import signers
 from tests.malformed import parts
 
 BASE = "https://example.com/"
@@ -179,3 +184,201 @@ def test_responses_inside_one_another_do_not_fill_the_disk(run, tmp_path):
     assert "the responses overlap" in told.err
     assert not (tmp_path / "out").exists()
     assert run("get", path, f"{parts.PRIMARY}0").out == b"x" * 1_000
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("https://example.com/", "example.com/index.html"),
+        ("https://example.com/a/b.css", "example.com/a/b.css"),
+        ("https://example.com/a/", "example.com/a/index.html"),
+        ("https://example.com:8443/a", "example.com%3A8443/a"),
+        ("https://example.com/f.html?v=0&w=/x", "example.com/f.html%3Fv=0&w=%2Fx"),
+        ("https://example.com/?q", "example.com/index.html%3Fq"),
+        ("https://example.com/a//b", "example.com/a/_/b"),
+        ("https://example.com/a%2Fb", "example.com/a%2Fb"),
+        ("https://example.com/a\\b", "example.com/a%5Cb"),
+        ("https://example.com/a:b", "example.com/a%3Ab"),
+        ("https://example.com/nul\0byte", "example.com/nul%00byte"),
+        ("https://example.com/caf\u00e9", "example.com/caf%C3%A9"),
+        ("https://[::1]/x", "%5B%3A%3A1%5D/x"),
+        ("urn:uuid:0f6e", "urn/uuid%3A0f6e"),
+        ("data:../../../etc/passwd", "data/%2E%2E/%2E%2E/%2E%2E/etc/passwd"),
+        ("foo://../x", "%2E%2E/x"),
+        ("foo:///etc/passwd", "foo/etc/passwd"),
+        ("foo:/C:/x", "foo/C%3A/x"),
+        ("foo:.", "foo/%2E"),
+        ("https://example.com/a.../b. ", "example.com/a%2E%2E%2E/b.%20"),
+        ("https://example.com/CON/nul.txt", "example.com/%43ON/%6Eul.txt"),
+        ("https://example.com/.htaccess", "example.com/.htaccess"),
+    ],
+)
+def test_a_name_is_readable_and_is_one_name_on_every_system(url, name):
+    assert FileNames().name(url) == name
+
+
+def given(*urls):
+    names = FileNames()
+    return [names.name(url).removeprefix("h/") for url in urls]
+
+
+def test_equal_names_get_numbers():
+    assert given("http://h/a.png", "https://h/a.png", "http://h/A.PNG") == ["a.png", "a~2.png", "A~3.PNG"]
+    assert given("http://h/a~2.png", "http://h/a.png", "https://h/a.png") == ["a~2.png", "a.png", "a~3.png"]
+
+
+def test_a_file_where_another_url_needs_a_directory_and_the_other_way_round():
+    assert given("http://h/a", "http://h/a/b", "http://h/a/c") == ["a", "a~2/b", "a~2/c"]
+    assert given("http://h/a/b", "http://h/a", "http://h/a/b/c") == ["a/b", "a~2", "a/b~2/c"]
+
+
+def test_directories_that_a_system_may_take_for_one():
+    assert given("http://h/A/x", "http://h/a/x", "http://h/A/y") == ["A/x", "a~2/x", "A/y"]
+
+
+def test_a_directory_url_and_its_index():
+    assert given("http://h/a/", "http://h/a/index.html") == ["a/index.html", "a/index~2.html"]
+
+
+def test_variants_have_their_keys_in_their_names():
+    names = FileNames()
+    keys = ["gzip;en", 'br;"x y"', "gzip;EN", "."]
+    assert [names.name("http://h/a.html", key) for key in keys] == [
+        "h/a~gzip_en.html",
+        "h/a~br__x_y_.html",
+        "h/a~gzip_EN~2.html",
+        "h/a~_.html",
+    ]
+
+
+def test_what_is_too_long_ends_in_a_digest_and_stays_apart():
+    long = "http://h/" + "x" * 5_000
+    first, second = given(long, long + "y")
+    assert first != second
+    assert all(len(name) < 200 for name in (first, second))
+    assert given("http://h/" + "d/" * 5_000) != given("http://h/" + "d/" * 5_001)
+    assert all(len(name) < 900 for name in given("http://h/" + "d/" * 5_000, "http://h/" + "dd/" * 250))
+    key = FileNames().name("http://h/a", "k" * 5_000)
+    assert len(key) < 200
+
+
+def test_ten_thousand_equal_names_get_numbers():
+    letters = string.ascii_lowercase[:14]
+    names = FileNames()
+    found = {
+        names.name("http://h/" + "".join(c.upper() if number >> i & 1 else c for i, c in enumerate(letters))).lower()
+        for number in range(1 << 14)
+    }
+    assert len(found) == 1 << 14
+
+
+LONG = b"".join(b"%07d\n" % number for number in range(3_000))
+ZIPPED = gzip.compress(LONG, mtime=0)
+STEP = "draft-thomson-http-mice-03, 2.2"
+
+
+@pytest.fixture
+def plain(make):
+    return make({
+        BASE: {"payload": LONG, "headers": {"content-type": "text/plain", "etag": '"one"'}},
+        BASE + "zipped": {"payload": ZIPPED, "headers": {"content-type": "text/plain", "content-encoding": "gzip"}},
+        BASE + "page": [
+            {"payload": key.encode(), "variant_key": key, "variants": "Accept-Language;en;fr"} for key in ("en", "fr")
+        ],
+        BASE + "empty": b"",
+    })  # fmt: skip
+
+
+@pytest.fixture
+def signed(plain, tmp_path):
+    path = tmp_path / "signed.wbn"
+    path.write_bytes(signers.vouched(plain.read_bytes()))
+    return path
+
+
+@pytest.fixture
+def broken(signed, tmp_path):
+    """Two responses were changed: one in its last record, the other is all one record."""
+    path = tmp_path / "broken.wbn"
+    path.write_bytes(signers.tampered(signers.tampered(signed.read_bytes(), BASE), BASE + "page", "fr"))
+    return path
+
+
+WANTED = [(BASE,), (BASE + "zipped",), (BASE + "empty",), (BASE + "page", "-H", "Accept-Language: fr"),
+          (BASE + "page", "--variant-key", "en"), (BASE + "page",)]  # fmt: skip
+
+
+@pytest.mark.parametrize("wanted", WANTED)
+def test_get_gives_what_it_was_before_it_was_signed(run, plain, signed, wanted, tmp_path):
+    assert run("get", signed, *wanted) == run("get", plain, *wanted)
+    assert run("get", signed, *wanted, "--headers") == run("get", plain, *wanted, "--headers")
+    assert run("get", signed, *wanted, "-o", tmp_path / "out").code == 0
+    assert (tmp_path / "out").read_bytes() == run("get", plain, *wanted).out
+
+
+def test_get_gives_nothing_of_what_was_changed(run, broken, tmp_path):
+    got = run("get", broken, BASE, "--headers")
+    assert (got.code, got.out) == (1, b"")
+    assert got.err.startswith(f"headgate: {broken}: record 5 is not what its digest says at byte ")
+    assert got.err.endswith(f" ({STEP}); try {BASE} instead\n")
+    out = tmp_path / "out"
+    assert run("get", broken, BASE, "-o", out).code == 1
+    assert not out.exists()
+    assert run("get", broken, BASE + "page", "--variant-key", "fr").code == 1
+    assert run("get", broken, BASE + "page", "--variant-key", "en").out == b"en"
+    assert run("get", broken, BASE + "zipped").out == ZIPPED
+
+
+def entries_of(directory):
+    return json.loads((directory / "exchanges.json").read_text())
+
+
+def test_extract_writes_what_it_was_before_it_was_signed(run, plain, signed, tmp_path):
+    before, after = tmp_path / "before", tmp_path / "after"
+    assert run("extract", signed, "-o", after).code == 0
+    said = run("extract", plain, "-o", before).err
+    assert run("extract", signed, "-o", tmp_path / "again").err == said.replace("before", "again")
+    assert entries_of(after) == entries_of(before)
+    for entry in entries_of(before):
+        assert (after / entry["file"]).read_bytes() == (before / entry["file"]).read_bytes()
+
+
+def test_extract_tells_of_what_was_changed_and_goes_on(run, broken, tmp_path):
+    out = tmp_path / "out"
+    got = run("extract", broken, "-o", out)
+    assert got.code == 1
+    assert "2 responses refused" in got.err
+    entries = {(entry["url"], entry["variant_key"]): entry for entry in entries_of(out)}
+    for key, number in [((BASE, None), 5), ((BASE + "page", "fr"), 0)]:
+        entry = entries.pop(key)
+        assert (entry["error"], entry["step"]) == ("response", STEP)
+        assert entry["message"] == f"record {number} is not what its digest says"
+        assert "file" not in entry
+    assert {(out / entry["file"]).read_bytes() for entry in entries.values()} == {ZIPPED, b"en", b""}
+    assert len([path for path in (out / "files").rglob("*") if path.is_file()]) == len(entries)
+
+
+def test_what_is_stored_is_listed_and_kept(run, signed, broken, tmp_path):
+    with open_bundle(signed) as bundle:
+        stored = bundle.response(BASE)
+    listed = next(line for line in run("list", signed, "--json").objects if line["url"] == BASE)
+    assert listed["headers"] == stored.stored_headers
+    assert listed["headers"]["content-encoding"] == "mi-sha256-03"
+    assert listed["payload_length"] == len(stored.payload) > len(LONG)
+    assert run("list", broken).code == 0
+    out = tmp_path / "converted.wbn"
+    assert run("convert", broken, "--version", "draft-01", "-o", out).code == 0
+    with open_bundle(broken) as bundle, open_bundle(out) as converted:
+        assert converted.response(BASE).payload == bundle.response(BASE).payload
+
+
+def test_many_keys_of_one_location_are_refused_each(run, make, tmp_path):
+    plain = make({BASE: {"payload": b"both", "variants": "Accept-Language;en;fr", "variant_key": ["en", "fr"]}})
+    path = tmp_path / "shared.wbn"
+    with open_bundle(plain) as bundle:
+        keys = list(bundle.metadata.requests[BASE].locations)
+    path.write_bytes(signers.tampered(signers.vouched(plain.read_bytes()), BASE, keys[0]))
+    run("extract", path, "-o", tmp_path / "out")
+    entries = entries_of(tmp_path / "out")
+    assert [entry["variant_key"] for entry in entries] == keys
+    assert all(entry["error"] == "response" for entry in entries)

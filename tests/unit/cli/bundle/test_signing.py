@@ -1,12 +1,14 @@
-"""sign, integrity and verify: what is signed holds, and stops holding when anything changes."""
+"""sign, integrity and verify: signatures are valid until anything that they cover changes."""
 
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import click
 import pytest
 
 from headgate.bundle import open_bundle
+from headgate.cli.bundle.signing import TIMESTAMP
 from tests import signers
 
 BASE = "https://example.com/"
@@ -360,3 +362,36 @@ def test_a_signature_that_no_reader_would_take_is_not_made(run, site, keys, tmp_
     told = vouch(run, site, keys, "-o", tmp_path / "o", "--expires", "+8d")
     assert (told.code, told.err.count("\n")) == (2, 1)
     assert not (tmp_path / "o").exists()
+
+
+NOW = 1_700_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("2023-11-14T22:13:20Z", NOW),
+        ("2023-11-14t22:13:20z", NOW),
+        ("2023-11-14 22:13:20+00:00", NOW),
+        ("2023-11-14T23:13:20.999+01:00", NOW),
+        ("1969-12-31T23:59:59Z", -1),
+        ("+7d", NOW + 7 * 86_400),
+        ("+12h", NOW + 43_200),
+        ("+30m", NOW + 1_800),
+        ("-1h", NOW - 3_600),
+        ("+1w", NOW + 604_800),
+        ("+90s", NOW + 90),
+    ],
+)
+def test_a_moment(text, seconds):
+    assert TIMESTAMP.convert(text, None, None).after(NOW) == seconds
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "7d", "+7", "+7y", "+1.5d", "+ 7d", "2023-11-14", "2023-11-14T22:13:20", "2023-13-14T22:13:20Z", "tomorrow",
+     "2023-11-14T22:13:60Z", "2023-W46-2T22:13:20Z", "+99999999999d", "٢٠٢٣-11-14T22:13:20Z"],
+)  # fmt: skip
+def test_invalid_times_are_refused_with_an_example(text):
+    with pytest.raises(click.BadParameter, match=r"expected 2030-01-31T12:00:00Z, or \+7d"):
+        TIMESTAMP.convert(text, None, None)

@@ -1,11 +1,22 @@
+import asyncio
+import gzip
+import hashlib
 import os
+import shutil
+import threading
+from pathlib import Path
 
 import pytest
 
-from headgate.errors import FormatError, VersionError
+from headgate.errors import FormatError, ResponseError, VersionError
 from headgate.http.date import parse_http_date
-from headgate.origin.bundle.snapshot import BundleSnapshot
-from tests import webbundles
+from headgate.http.h1 import RequestLimits, parse_request_head
+from headgate.origin.bundle import BundleApp, BundleServer, BundleSnapshot, GateBundles, Lifeboat, ReloadingBundle
+from headgate.origin.bundle import snapshot as snapshot_module
+from headgate.origin.bundle.representation import SMALL
+from headgate.origin.bundle.snapshot import MiContent
+from tests import signers, webbundles
+from tests.webbundles import BIG, HTML, PAGE
 
 
 @pytest.mark.parametrize(("version", "v"), [("b1", b"b1"), ("b2", b"b2"), ("draft-01", b"1")])
@@ -70,3 +81,452 @@ def test_an_integrity_block_is_part_of_the_file_and_not_of_its_responses(bundle,
     location = snapshot.metadata.requests["https://site.example/"]
     _, content = snapshot.content(location, snapshot.head(location))
     assert content.read() == b"home"
+
+
+SHORT = BIG[:SMALL]
+LONG = BIG[: 2 * SMALL + 1]
+ZIPPED = gzip.compress(LONG, mtime=0)
+BASE = "https://site.example"
+
+
+@pytest.fixture
+def signed(bundle):
+    """Write a bundle, sign it, change a byte of the payloads at `changed`; give its path."""
+
+    def write(*exchanges, changed=()):
+        path = bundle(*(exchanges or SITE))
+        content = signers.vouched(path.read_bytes(), "site.example")
+        for url in changed:
+            content = signers.tampered(content, BASE + url)
+        path.write_bytes(content)
+        return path
+
+    return write
+
+
+def variant(key):
+    variants = {"variants": "Accept-Language;en;fr", "variant_key": key}
+    return {"url": "/page", "payload": key.encode(), "headers": HTML | {"etag": '"p"'}, **variants}
+
+
+SITE = (
+    {"url": "/", "payload": PAGE, "headers": HTML | {"etag": '"home"'}},
+    {"url": "/short", "payload": SHORT},
+    {"url": "/long", "payload": LONG, "headers": HTML | {"etag": '"long"', "content-length": str(len(LONG))}},
+    {"url": "/big", "payload": BIG},
+    {"url": "/zipped", "payload": ZIPPED, "headers": HTML | {"content-encoding": "gzip"}},
+    {"url": "/empty", "payload": b"", "headers": HTML},
+    {"url": "/gone", "status": 410, "payload": b"gone"},
+    {"url": "/nothing", "status": 204, "payload": b""},
+    variant("en"),
+    variant("fr"),
+)
+
+
+def front(path):
+    return BundleServer(ReloadingBundle(path), unpack=True)
+
+
+def ask(path, target, *fields, method=b"GET"):
+    return front(path).answer(method, b"127.0.0.1", target, list(fields))
+
+
+def request(target, *lines, method=b"GET"):
+    head = b"%b %b HTTP/1.1\r\nHost: site.example\r\n%b\r\n" % (
+        method,
+        target,
+        b"".join(one + b"\r\n" for one in lines),
+    )
+    return parse_request_head(head, RequestLimits())
+
+
+def body(response):
+    return response.source.read() if response.source is not None else response.body
+
+
+TARGETS = [b"/", b"/short", b"/long", b"/big", b"/zipped", b"/empty", b"/gone", b"/nothing", b"/page"]
+ASKED = [(), ((b"range", b"bytes=4090-4100"),), ((b"range", b"bytes=-70000"),), ((b"range", b"bytes=9999999-"),),
+         ((b"if-none-match", b'"home", "long"'),), ((b"accept-language", b"fr"),)]  # fmt: skip
+
+
+@pytest.mark.parametrize("method", [b"GET", b"HEAD"])
+@pytest.mark.parametrize("fields", ASKED)
+def test_a_signed_site_is_served_as_it_was_before(bundle, signed, method, fields):
+    plain, coded = front(bundle(*SITE, name="plain.wbn")), front(signed())
+    for target in TARGETS:
+        before, after = (one.answer(method, b"127.0.0.1", target, list(fields)) for one in (plain, coded))
+        # What has no tag of its own has one by file and place.
+        tags = [dict(one.fields).pop(b"etag", b"").rpartition(b"-")[0] for one in (before, after)]
+        assert all(tags) or tags == [b"", b""]
+        heads = [[one for one in found.fields if not (all(tags) and one[0] == b"etag")] for found in (before, after)]
+        assert (after.status, heads[1]) == (before.status, heads[0]), target
+        assert body(after) == body(before)
+
+
+def test_any_part_of_what_is_sent_from_the_file_is_right(signed):
+    found = ask(signed(), b"/long").source
+    assert isinstance(found, MiContent)
+    for start, stop in [(0, 1), (4095, 4097), (4096, 8192), (1, len(LONG)), (len(LONG), len(LONG)), (9, 9)]:
+        assert found.read(start, stop) == LONG[start:stop]
+        assert found.cut(start, stop).read() == LONG[start:stop]
+        assert found.cut(start, stop).length == stop - start
+    inner = found.cut(10, 70_000).cut(5, 60_000)
+    assert inner.read() == LONG[15:60_010]
+    assert inner.read(4000, 5000) == LONG[4015:5015]
+
+
+def test_a_range_of_what_was_long_is_a_range_of_what_it_was(signed):
+    path = signed()
+    part = ask(path, b"/big", (b"range", b"bytes=1000000-3000000"))
+    assert (part.status, dict(part.fields)[b"content-range"]) == (206, b"bytes 1000000-3000000/%d" % len(BIG))
+    assert body(part) == BIG[1_000_000:3_000_001]
+
+
+@pytest.mark.parametrize("url", ["/", "/long", "/big", "/gone"])
+def test_what_was_changed_is_refused(signed, url):
+    path = signed(changed=[url])
+    site = front(path)
+    for fields in ([], [(b"range", b"bytes=0-1")]):
+        for method in (b"GET", b"HEAD"):
+            refused = site.answer(method, b"127.0.0.1", url.encode(), fields)
+            assert refused.status == 502
+            assert b"is not what its digest says at byte" in refused.body
+    assert ask(path, b"/short").body == SHORT
+
+
+def test_a_lifeboat_takes_a_signed_site_as_it_was_before(signed):
+    shelf = GateBundles({}, [Lifeboat(ReloadingBundle(signed(changed=["/short", "/big"])))])
+    rescued = shelf.rescue(request(b"/"))
+    assert (rescued.status, rescued.body) == (200, PAGE)
+    fields = dict(rescued.fields)
+    assert fields[b"etag"] == b'"home"'
+    assert b"content-encoding" not in fields
+    assert b"digest" not in fields
+    assert body(shelf.rescue(request(b"/long"))) == LONG
+    assert shelf.rescue(request(b"/short")) is None
+    assert shelf.rescue(request(b"/big")) is None
+
+
+def test_a_server_of_asgi_gets_the_content_in_pieces(signed):
+    app = BundleApp(signed(), unpack=True)
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    async def receive():
+        return await asyncio.Event().wait()
+
+    extensions = {"http.response.zerocopysend": {}, "http.response.pathsend": {}}
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/big",
+        "headers": [],
+        "query_string": b"",
+        "extensions": extensions,
+    }
+    asyncio.run(app(scope, receive, send))
+    assert dict(sent[0]["headers"])[b"content-length"] == b"%d" % len(BIG)
+    assert b"".join(message["body"] for message in sent[1:]) == BIG
+    assert len(sent) > 10
+
+
+def test_what_is_long_is_checked_before_anybody_asks_and_once(signed, monkeypatch):
+    site = front(signed(changed=["/big"]))
+    path = signed()
+    fine = front(path)
+
+    def never(*_):
+        raise AssertionError("hashed while somebody waits")
+
+    monkeypatch.setattr(hashlib, "sha256", never)
+    for _ in range(3):
+        assert site.answer(b"GET", b"a", b"/big", []).status == 502
+        assert body(fine.answer(b"GET", b"a", b"/big", [])) == BIG
+    with pytest.raises(AssertionError):
+        fine.answer(b"GET", b"a", b"/long", [])
+
+
+def test_responses_inside_one_another_are_not_read_for_ever(signed):
+    """Preparing reads no more than the file has, whatever its index says."""
+    snapshot = BundleSnapshot(signed())
+    asked = []
+    original = snapshot.head
+
+    def head(location):
+        asked.append(location)
+        return original(location)
+
+    place = snapshot.metadata.requests[BASE + "/big"]
+    for number in range(50):
+        snapshot.metadata.requests[f"{BASE}/{number}"] = type(place)(place.offset - number, place.length)
+    snapshot.head = head
+    snapshot.prepare()
+    assert sum(location.length for location in asked) <= snapshot.file.size
+
+
+def test_a_refusal_says_where_in_the_file(signed, tmp_path):
+    plain = signed(changed=["/"]).read_bytes()
+    block = bytes.fromhex("8448f09f968bf09f93a644326200 00a16b77656242756e646c654964") + b"\x61x" + b"\x80"
+    path = tmp_path / "signed.swbn"
+    path.write_bytes(block + plain)
+    snapshot = BundleSnapshot(path)
+    location = snapshot.metadata.requests[BASE + "/"]
+    with pytest.raises(ResponseError) as caught:
+        snapshot.content(location, snapshot.head(location))
+    assert path.read_bytes()[caught.value.offset :].startswith(PAGE[:-1])
+
+
+def test_overwritten_file_is_not_served(signed):
+    path = signed()
+    site = front(path)
+    with path.open("ab") as file:
+        file.write(b"x")
+    assert site.answer(b"GET", b"a", b"/long", []).status == 503
+
+
+@pytest.fixture
+def complaints():
+    return []
+
+
+def replace(path, content):
+    other = path.with_suffix(".new")
+    other.write_bytes(content)
+    other.rename(path)
+
+
+def renewed(publication):
+    asyncio.run(publication.renew(at_once=True))
+    return publication.snapshot
+
+
+def test_another_file_at_the_path_is_another_snapshot(bundle, complaints):
+    path = bundle({"url": "/", "payload": b"one"})
+    publication = ReloadingBundle(path, complain=complaints.append)
+    first = publication.snapshot
+    assert renewed(publication) is first
+    assert publication.is_current
+    replace(path, bundle({"url": "/", "payload": b"two"}, name="two.wbn").read_bytes())
+    assert not publication.is_current
+    second = renewed(publication)
+    assert second is not first
+    assert second.digest != first.digest
+    assert first.file.is_unchanged()
+    assert publication.is_current
+    assert complaints == []
+
+
+def test_invalid_bundle_is_reported_once_and_not_served(bundle, complaints):
+    path = bundle()
+    good = path.read_bytes()
+    publication = ReloadingBundle(path, complain=complaints.append)
+    first = publication.snapshot
+    for content in (b"no bundle", b"no bundle", b"nothing either"):
+        replace(path, content)
+        assert renewed(publication) is first
+        assert renewed(publication) is first
+    path.unlink()
+    assert renewed(publication) is first
+    assert not publication.is_current
+    assert len(complaints) == 3
+    assert all(complaint.endswith("; the bundle loaded before is still served") for complaint in complaints)
+    assert complaints[0].startswith(str(path))
+    replace(path, good)
+    assert renewed(publication) is not first
+    assert publication.is_current
+
+
+def test_a_file_that_is_still_being_written_waits(bundle, complaints):
+    path = bundle({"url": "/", "payload": b"x" * 5000})
+    whole = path.read_bytes()
+    publication = ReloadingBundle(path, complain=complaints.append)
+    first = publication.snapshot
+    replace(path, whole[:-1000])
+    assert renewed(publication) is first
+    assert "ends before the bundle does" in complaints[0]
+    replace(path, whole)
+    assert renewed(publication) is not first
+
+
+def test_a_cut_file_is_followed_by_another_where_there_was_nothing_better(bundle):
+    path = bundle({"url": "/", "payload": b"x" * 5000})
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1000])
+    publication = ReloadingBundle(path)
+    first = publication.snapshot
+    replace(path, whole[:-500])
+    assert renewed(publication) is not first
+
+
+def test_it_looks_once_a_second_and_not_twice_at_once(bundle, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("headgate.origin.bundle.snapshot.time.monotonic", lambda: now[0])
+    path = bundle()
+    publication = ReloadingBundle(path)
+    looks = []
+    monkeypatch.setattr("headgate.origin.bundle.snapshot.file_state", lambda path: looks.append(now[0]))
+    for now[0] in (100.0, 100.5, 100.9, 101.0, 101.5, 102.5):
+        asyncio.run(publication.renew())
+    # The first look finds no state there and opens the file: 100.0, 101.0 and 102.5 are looks.
+    assert looks == [100.0, 101.0, 102.5]
+
+
+@pytest.fixture
+def opening(monkeypatch):
+    """Hold every opening of a file until `release` is set; `begun` counts them."""
+
+    class Opening:
+        def __init__(self):
+            self.begun = 0
+            self.threads = []
+            self.started, self.release = threading.Event(), threading.Event()
+
+        def __call__(self, path, profile):
+            self.begun += 1
+            self.threads.append(threading.current_thread())
+            self.started.set()
+            assert self.release.wait(30)
+            return opened(path, profile)
+
+        async def begins(self):
+            assert await asyncio.to_thread(self.started.wait, 30)
+
+    opened = snapshot_module._open
+    held = Opening()
+    monkeypatch.setattr(snapshot_module, "_open", held)
+    yield held
+    held.release.set()
+
+
+@pytest.fixture
+def replaced(bundle):
+    """Give a publication whose file has been replaced."""
+    publication = ReloadingBundle(bundle({"url": "/", "payload": b"one"}))
+    replace(Path(publication.absolute), bundle({"url": "/", "payload": b"two"}, name="two.wbn").read_bytes())
+    return publication
+
+
+def test_a_cancelled_wait_ends_neither_the_load_nor_the_next_one(replaced, opening):
+    async def cancel_one():
+        first = replaced.snapshot
+        waiting = asyncio.create_task(replaced.renew(at_once=True))
+        await opening.begins()
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert replaced.snapshot is first
+        opening.release.set()
+        await replaced.renew(at_once=True)
+        assert replaced.snapshot is not first
+
+    asyncio.run(cancel_one())
+    assert opening.begun == 1
+
+
+def test_a_load_that_is_cancelled_itself_is_begun_again(replaced, opening):
+    """As when the loop that a load was begun in ends: the next to look may be in another."""
+
+    async def begin():
+        replaced.check(at_once=True)
+        await opening.begins()
+        opening.release.set()
+
+    first = replaced.snapshot
+    asyncio.run(begin())
+    if replaced.snapshot is first:  # else the thread was quicker than the end of the loop
+        assert renewed(replaced) is not first
+
+
+def test_the_end_of_a_loop_does_not_wait_for_a_load(replaced, opening):
+    """Hashing a large file takes long, and a server that is asked to end has nothing to serve it to."""
+
+    async def begin():
+        replaced.check(at_once=True)
+        await opening.begins()
+
+    ending = threading.Thread(target=asyncio.run, args=[begin()], daemon=True)
+    ending.start()
+    ending.join(10)
+    assert not ending.is_alive()
+    assert [thread.daemon for thread in opening.threads] == [True]  # nor does the end of the process
+
+
+def test_a_load_whose_loop_was_closed_under_it_is_begun_again(replaced, opening):
+    async def begin():
+        replaced.check(at_once=True)
+        await opening.begins()
+
+    first = replaced.snapshot
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(begin())
+    loop.close()  # unlike asyncio.run, this cancels nothing: the task of the load never ends
+    opening.release.set()
+    assert renewed(replaced) is not first
+
+
+def test_looking_waits_for_nothing_and_loads_once(replaced, opening):
+    async def look():
+        first = replaced.snapshot
+        for _ in range(10):
+            replaced.check(at_once=True)
+            await asyncio.sleep(0)
+        await opening.begins()
+        assert replaced.snapshot is first
+        opening.release.set()
+        await replaced.renew()
+        assert replaced.snapshot is not first
+
+    asyncio.run(look())
+    assert opening.begun == 1
+
+
+@pytest.mark.parametrize("error", [OSError(24, "Too many open files"), MemoryError(), RuntimeError("no thread")])
+def test_what_only_this_machine_lacked_is_tried_again(replaced, complaints, monkeypatch, error):
+    replaced._complain = complaints.append
+    first = replaced.snapshot
+
+    def fail(path, profile):
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(snapshot_module, "_open", fail)
+        assert renewed(replaced) is first
+        assert renewed(replaced) is first
+    assert len(complaints) == 1
+    assert renewed(replaced) is not first
+
+
+def test_a_file_replaced_between_the_look_and_its_opening_is_read_once(replaced, bundle, monkeypatch):
+    again = bundle({"url": "/", "payload": b"three"}, name="three.wbn")
+
+    def opened_late(path, profile, opened=snapshot_module._open):
+        again.rename(path)
+        return opened(path, profile)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(snapshot_module, "_open", opened_late)
+        third = renewed(replaced)
+    assert replaced.is_current
+    assert renewed(replaced) is third
+
+
+def test_a_path_keeps_its_meaning_when_the_program_goes_elsewhere(bundle, tmp_path, monkeypatch):
+    path = bundle()
+    monkeypatch.chdir(tmp_path)
+    publication = ReloadingBundle(path.name)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    first = publication.snapshot
+    shutil.copy(path, tmp_path / "copy")
+    (tmp_path / "copy").rename(path)
+    assert renewed(publication) is not first
+
+
+def test_missing_file_is_refused(tmp_path):
+    (tmp_path / "x").write_bytes(b"x")
+    with pytest.raises(FormatError):
+        ReloadingBundle(tmp_path / "x")
+    with pytest.raises(FileNotFoundError):
+        ReloadingBundle(tmp_path / "none")

@@ -1,0 +1,303 @@
+import hashlib
+import os
+import pty
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from headgate.bundle import open_bundle
+from headgate.cli.bundle import inspection
+from tests.malformed import parts
+
+BASE = "https://example.com/"
+
+
+def test_exactly_the_documented_fields(run, make):
+    site = make({BASE: b"home", BASE + "x": b"other"}, sections={"extra": b"\x01"})
+    fields = run("info", site, "--json").json
+    assert list(fields) == [
+        "version", "primary_url", "manifest_url", "requests", "sections", "length", "authorities", "vouched_subsets",
+    ]  # fmt: skip
+    assert (fields["primary_url"], fields["manifest_url"], fields["requests"]) == (BASE, BASE, 2)
+    assert [section["name"] for section in fields["sections"]] == ["manifest", "extra", "index", "responses"]
+    assert fields["length"] == site.stat().st_size
+    extra = fields["sections"][1]
+    assert site.read_bytes()[extra["offset"] : extra["offset"] + extra["length"]] == b"\x01"
+
+
+@pytest.mark.parametrize("version", ["b1", "b2", "draft-01"])
+def test_the_version(run, make, version):
+    assert run("info", make({BASE: b""}, version=version), "--json").json["version"] == version
+
+
+def test_people_get_sentences(run, make):
+    site = make({BASE: b"x" * 2_000})
+    told = run("info", site)
+    assert told.code == 0
+    lines = told.out.decode().splitlines()
+    assert lines[0] == f"{site}: a b1 bundle of 2.2 kB"
+    assert ["primary", "URL", BASE] in [line.split() for line in lines]
+    assert ["URLs", "1"] in [line.split() for line in lines]
+    assert not any(line.startswith("missing") for line in lines)
+
+
+def test_a_bundle_that_is_cut_says_how_much_is_missing(run, make):
+    site = make({BASE: b"x" * 2_000})
+    site.write_bytes(site.read_bytes()[:-1_500])
+    told = run("info", site)
+    assert told.code == 0
+    assert "missing          1500 bytes at the end" in told.out.decode()
+    assert run("info", site, "--json").code == 0
+
+
+def test_a_length_beyond_64_bits_is_a_number_all_the_same(run, tmp_path):
+    # The last section may claim any length: nothing is read of it, and nothing is allocated for it.
+    good = parts.Bundle()
+    claimed = {name: len(content) for name, content in good.sections.items()} | {"responses": (1 << 64) - 1}
+    items = (item for name, length in claimed.items() for item in (parts.text(name), parts.uint(length)))
+    path = tmp_path / "claims.wbn"
+    path.write_bytes(replace(good, lengths=parts.array(*items)).written())
+    told = run("info", path, "--json")
+    assert told.code == 0
+    assert told.json["length"] > 1 << 64
+    assert "18446744073709551615" in run("info", path).out.decode()
+
+
+def test_relative_urls_stand_as_they_are_or_have_a_base(run, make):
+    site = make({"/": b"home", "/x": b"other"}, version="b2", primary_url=None, relative_urls=True)
+    assert [line["url"] for line in run("list", site, "--json").objects] == ["/", "/x"]
+    lines = run("list", site, "--json", "--base-url", "HTTPS://Example.com/a/b").objects
+    assert [line["url"] for line in lines] == [BASE, BASE + "x"]
+    assert run("get", site, "/x").out == b"other"
+    assert run("get", site, BASE + "x", "--base-url", BASE).out == b"other"
+
+
+@pytest.mark.parametrize("command", [["info"], ["list"], ["get", BASE], ["extract", "-o", "out"], ["verify"]])
+def test_invalid_base_urls_are_refused(run, make, tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    name, *more = command
+    for base in ("junk", "", "/x/", "https://[", "mailto:a@example.com"):
+        told = run(name, make({BASE: b""}), *more, "--base-url", base)
+        assert (told.code, told.out) == (2, b"")
+        assert f"invalid base URL {base!r}; expected an absolute URL such as https://example.com/" in told.err
+        assert told.err.count("\n") == 1
+        assert not (tmp_path / "out").exists()
+
+
+HTML = {"content-type": "text/html; charset=utf-8"}
+
+
+@pytest.fixture
+def site(make):
+    axes = {"variants": "Accept-Language;en;fr;ja"}
+    shared = {"payload": b"shared", "variant_key": ["en", "ja"], **axes}
+    return make({
+        BASE + "z": {"payload": b"<p>", "headers": HTML},
+        BASE + "page": [shared, {"payload": b"fr", "variant_key": "fr", **axes}],
+        BASE: b"",
+    })  # fmt: skip
+
+
+def test_urls_as_they_lie_in_the_file_and_variants_as_they_are_in_the_index(run, site):
+    lines = run("list", site, "--json").objects
+    assert [(line["url"], line["variant_key"]) for line in lines] == [
+        (BASE + "z", None),
+        (BASE + "page", "en"),
+        (BASE + "page", "fr"),
+        (BASE + "page", "ja"),
+        (BASE, None),
+    ]
+    english, french, japanese = lines[1:4]
+    assert {**english, "variant_key": "ja"} == japanese
+    assert english["offset"] < french["offset"]
+
+
+def test_every_field_of_a_line(run, site):
+    line = run("list", site, "--json").objects[0]
+    with open_bundle(site) as bundle:
+        location = bundle.metadata.requests[BASE + "z"]
+    assert line == {
+        "url": BASE + "z", "variant_key": None, "offset": location.offset, "length": location.length, "status": 200,
+        "headers": HTML, "payload_length": 3, "payload_sha256": None,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_a_line_with_a_digest_is_printed_before_the_next_is_computed(run, site, monkeypatch, flags):
+    sizes = []
+    printed = inspection.print_in_batches
+
+    def print_and_record(*given, **how):
+        sizes.append(how)
+        printed(*given, **how)
+
+    monkeypatch.setattr(inspection, "print_in_batches", print_and_record)
+    assert run("list", site, *flags).code == run("list", site, "--digest", *flags).code == 0
+    assert sizes == [{}, {"size": 0}]
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_responses_inside_one_another_are_listed_and_not_hashed(run, tmp_path, flags):
+    path = tmp_path / "nested.wbn"
+    path.write_bytes(parts.nested(50).written())
+    assert (run("list", path, *flags).code, len(run("list", path, "--json").objects)) == (0, 50)
+    told = run("list", path, "--digest", *flags)
+    assert (told.code, told.out, told.err.count("\n")) == (1, b"", 1)
+    assert "the responses overlap" in told.err
+
+
+def test_digests_are_those_of_the_payloads(run, site):
+    found = [line["payload_sha256"] for line in run("list", site, "--json", "--digest").objects]
+    assert found == [hashlib.sha256(payload).hexdigest() for payload in (b"<p>", b"shared", b"fr", b"shared", b"")]
+
+
+def test_offsets_count_from_the_first_byte_of_the_bundle(run, site, tmp_path):
+    appended = tmp_path / "appended"
+    appended.write_bytes(b"before" * 100 + site.read_bytes())
+    assert run("list", appended, "--json", "--from-end").out == run("list", site, "--json").out
+
+
+def test_malformed_response_does_not_affect_others(run, site, tmp_path):
+    content = site.read_bytes()
+    at = content.index(b":status") + len(b":statusC")
+    site.write_bytes(content[:at] + b"2x0" + content[at + 3 :])
+    told = run("list", site, "--json", "--digest")
+    assert (told.code, told.err) == (1, "")
+    bad, *others = told.objects
+    assert set(bad) == {
+        "url", "variant_key", "offset", "length", "error", "message", "step", "fallback_url", "error_offset",
+    }  # fmt: skip
+    assert (bad["error"], bad["step"], bad["url"]) == ("response", "3.4 step 8", BASE + "z")
+    assert content[bad["offset"]] == 0x82
+    assert bad["offset"] < bad["error_offset"] < bad["offset"] + bad["length"]
+    assert len(others) == 4
+    assert not any("error" in line for line in others)
+    shown = run("list", site)
+    assert shown.code == 1
+    assert b"refused" in shown.out
+    assert b"(3.4 step 8)" in shown.out
+    assert shown.err.endswith("5 responses, 1 refused, 14 B of payloads\n")
+
+
+def test_exactly_the_responses_that_were_cut_are_refused(run, site):
+    whole = run("list", site, "--json").objects
+    content = site.read_bytes()
+    last = whole[-1]
+    for length in range(whole[0]["offset"], len(content)):
+        site.write_bytes(content[:length])
+        lines = run("list", site, "--json").objects
+        cut = [line["offset"] + line["length"] > length for line in whole]
+        assert [("error" in line) for line in lines] == cut
+        assert run("info", site, "--json").code == 0
+    assert last["offset"] + last["length"] == len(content) - 9
+
+
+def test_people_get_a_table(run, site):
+    told = run("list", site)
+    assert told.code == 0
+    lines = told.out.decode().splitlines()
+    assert lines[0].split() == ["status", "size", "type", "URL"]
+    assert lines[1].split() == ["200", "3", "B", "text/html", BASE + "z"]
+    assert lines[2].split() == ["200", "6", "B", "text/plain", BASE + "page", "[en]"]
+    assert told.err == "5 responses, 0 refused, 17 B of payloads\n"
+    digests = run("list", site, "--digest").out.decode().splitlines()
+    assert digests[1].split()[0] == hashlib.sha256(b"<p>").hexdigest()
+
+
+def test_an_empty_bundle(run, make):
+    empty = make({}, version="b2", primary_url=None)
+    assert run("list", empty, "--json") == (0, b"", "")
+    assert run("list", empty).err == "0 responses, 0 refused, 0 B of payloads\n"
+
+
+def test_control_characters_are_not_printed(run, make):
+    path = make({BASE: {"payload": b"x", "headers": {"content-type": "a/1[2J2b"}}})
+    path.write_bytes(path.read_bytes().replace(b"1[2J2", b"\x1b[2J\x07"))
+    told = run("list", path)
+    assert b"\x1b" not in told.out
+    assert rb"a/\x1b[2J\x07b" in told.out
+
+
+@pytest.mark.parametrize(("environment", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
+def test_colours_only_on_a_terminal_that_wants_them(site, environment, coloured):
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "headgate", "bundle", "list", str(site)]
+    clean = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+    with os.fdopen(theirs, "wb") as terminal:
+        subprocess.run(command, stdout=terminal, stderr=subprocess.PIPE, check=True, env={**clean, **environment})
+    assert (b"\x1b[1m" in os.read(ours, 10_000)) is coloured
+    os.close(ours)
+    piped = subprocess.run(command, capture_output=True, check=True, env={**clean, **environment})
+    assert b"\x1b" not in piped.stdout
+
+
+@pytest.fixture
+def bad(tmp_path):
+    """Two things wrong, one unwise: a response without a status, an index entry with a fragment, and the head 0x84."""
+    untyped = parts.response(parts.header_map({b"content-type": b"text/plain"}))
+    path = tmp_path / "bad.wbn"
+    path.write_bytes(parts.Bundle(version=b"\x44b1\0\0").answering(untyped).having(manifest=None).written())
+    return path
+
+
+def test_everything_is_found_and_not_the_first_thing_alone(run, bad):
+    told = run("lint", bad, "--json")
+    assert (told.code, told.err) == (1, "")
+    report = told.json
+    assert set(report) == {"errors", "warnings"}
+    assert all(set(one) == {"code", "message", "step", "offset"} for one in report["errors"] + report["warnings"])
+    assert {"3.3 step 24", "3.4 step 7"} <= {one["step"] for one in report["errors"]}
+
+
+def test_a_good_bundle(run, make):
+    site = make({BASE: b"home"})
+    told = run("lint", site, "--json")
+    assert (told.code, told.json, told.err) == (0, {"errors": [], "warnings": []}, "")
+    assert run("lint", site) == (0, b"", f"{site}: 0 errors, 0 warnings\n")
+    assert run("lint", "-", stdin=site.read_bytes()).code == 0
+
+
+def test_warnings_do_not_fail(run, tmp_path):
+    path = tmp_path / "literal.wbn"
+    path.write_bytes(parts.draft01().written())
+    told = run("lint", path, "--json")
+    assert told.code == 0
+    assert told.json["errors"] == []
+    assert told.json["warnings"]
+
+
+def test_what_a_profile_takes_is_a_warning_there(run, tmp_path):
+    path = tmp_path / "no-manifest.wbn"
+    path.write_bytes(parts.Bundle().having(manifest=None).written())
+    assert run("lint", path, "--json").code == 1
+    assert run("lint", path, "--json", "--profile", "compat").code == 0
+
+
+def test_people_get_a_line_for_each_that_editors_understand(run, bad):
+    told = run("lint", bad)
+    assert told.code == 1
+    lines = told.out.decode().splitlines()
+    assert all(line.startswith(f"{bad}:") for line in lines)
+    assert any(": error: " in line and line.endswith("(3.3 step 24) [section-missing]") for line in lines)
+    assert told.err.startswith(f"{bad}: {len(lines)} errors, 0 warnings")
+
+
+def test_invalid_content_is_a_finding_and_unreadable_files_are_wrong_use(run, tmp_path):
+    (tmp_path / "no").write_bytes(b"no bundle")
+    told = run("lint", tmp_path / "no", "--json")
+    assert (told.code, [one["code"] for one in told.json["errors"]]) == (1, ["not-a-bundle"])
+    assert run("lint", tmp_path / "nowhere").code == 2
+
+
+def test_lint_takes_the_options_of_reading(run, tmp_path):
+    path = tmp_path / "relative.wbn"
+    path.write_bytes(b"MZ" * 7 + parts.b2().having(primary=parts.text("/")).written())
+    told = run("lint", path, "--json", "--from-end")
+    assert (told.code, {one["code"] for one in told.json["warnings"]}) == (
+        0,
+        {"relative-url", "primary-url-not-in-bundle"},
+    )
+    told = run("lint", path, "--json", "--from-end", "--base-url", parts.PRIMARY)
+    assert (told.code, told.json) == (0, {"errors": [], "warnings": []})
