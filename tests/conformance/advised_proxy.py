@@ -14,11 +14,9 @@ import trustme
 
 from headgate.proxy.admission.advice_service import AdviceService
 from headgate.proxy.admission.authority import HostRules
-from headgate.proxy.admission.clients import Clients
 from headgate.proxy.admission.decide import Admission, ProxyPolicy
-from headgate.proxy.admission.destinations import AddressRules
-from headgate.proxy.admission.resolver import Resolver
-from headgate.proxy.admission.shared_memory import TunnelSlots, create_slots
+from headgate.proxy.admission.destinations import AddressRules, Resolver
+from headgate.proxy.admission.limits import Clients, TunnelSlots, create_slots
 from headgate.proxy.connect import AcceptedConnect, ConnectRequest
 
 AUTHORITY = trustme.CA()

@@ -10,8 +10,14 @@ from hypothesis import strategies as st
 
 from headgate.http.url import serialised_origin
 from headgate.proxy.admission.authority import HostRules, parse_authority
-from headgate.proxy.admission.destinations import GLOBAL_UNICAST, SPECIAL, AddressRules, special_purpose
-from headgate.proxy.admission.resolver import Overrides, Resolver
+from headgate.proxy.admission.destinations import (
+    GLOBAL_UNICAST,
+    SPECIAL,
+    AddressRules,
+    Overrides,
+    Resolver,
+    special_purpose,
+)
 from headgate.proxy.net.sockets import Address, Endpoint, Network
 from headgate.proxy.refusal import Refusal
 

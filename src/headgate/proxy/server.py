@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from headgate.proxy.admission.clients import client_of
+from headgate.proxy.admission.limits import client_of
 from headgate.proxy.connect import AcceptedConnect, Decide, RefuseEarly
 from headgate.proxy.http1 import Http1Connection
 from headgate.proxy.listener import Handshake, Listener

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from headgate.proxy.admission.clients import client_of
+from headgate.proxy.admission.limits import client_of
 from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect
 from headgate.proxy.server import TunnelServer
 from tests.e2e.http2_client import bounded

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headgate.proxy.admission.authority import HostRules, parse_authority
-from headgate.proxy.admission.destinations import AddressRules
-from headgate.proxy.admission.resolver import Overrides, Resolver
+from headgate.proxy.admission.destinations import AddressRules, Overrides, Resolver
 from headgate.proxy.net.dns import SystemLookup
 from headgate.proxy.refusal import Refusal
 

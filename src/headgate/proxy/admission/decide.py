@@ -15,10 +15,9 @@ import msgspec
 from headgate.advice.decision import Advice, permits, sticky_draw
 from headgate.advice.parser import UNREACHABLE
 from headgate.proxy.admission.authority import Authority, HostRules, parse_authority
-from headgate.proxy.admission.clients import Clients, client_of
+from headgate.proxy.admission.destinations import Resolver
+from headgate.proxy.admission.limits import Clients, TunnelSlots, client_of
 from headgate.proxy.admission.replay_store import TokenCheck
-from headgate.proxy.admission.resolver import Resolver
-from headgate.proxy.admission.shared_memory import TunnelSlots
 from headgate.proxy.connect import (
     AcceptedConnect,
     CloseReason,

@@ -1,4 +1,7 @@
-"""Which addresses may be connected to, for tunnels and for advice alike.
+"""From the target of a CONNECT to the endpoints to connect to: looked up once, and every address checked.
+
+The result is what is connected to, for advice and for the tunnel, and the name is not looked up again: a DNS answer
+that changes between check and use does no harm. One forbidden address refuses the name, whatever others it has.
 
 A table of special-purpose prefixes says which addresses are refused: those that are not globally reachable (IANA's
 special-purpose registries, RFC 6890 and RFC 8190), multicast and reserved ones, and those that embed another address,
@@ -6,15 +9,18 @@ since a packet to them arrives somewhere else. Of IPv6 only 2000::/3 is global u
 too. `ipaddress.is_global` answers another question, and differently from one patch release of Python to the next.
 
 The operator may allow networks. The rule that cannot be lifted is the one for the proxy's own listeners: a tunnel back
-into the proxy or its admin listener is refused, whatever form the address has. This file opens no socket.
+into the proxy or its admin listener is refused, whatever form the address has.
 """
 
-from collections.abc import Callable, Iterable
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
+import re
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final
 
 from headgate.errors import ConfigurationError
-from headgate.proxy.net.sockets import Address, Network
+from headgate.proxy.admission.authority import Authority, parse_host
+from headgate.proxy.net.sockets import Address, Endpoint, Network
+from headgate.proxy.refusal import Refusal
 
 GLOBAL_UNICAST: Final = IPv6Network("2000::/3")
 """All global unicast addresses of IPv6 that IANA assigns."""
@@ -157,3 +163,112 @@ def parse_network(text: str) -> Network:
         raise ConfigurationError(
             f"invalid network {text!r}; expected an address, or a prefix without host bits such as '10.0.0.0/8'"
         ) from None
+
+
+ANY_NAME: Final = "*"
+"""Matches every name without an entry of its own, and no address."""
+
+_MAX_CACHED: Final = 1024
+"""Authorities whose endpoints are cached; clients choose them."""
+
+_destination = re.compile(
+    r"(?:(?P<ipv4>[0-9.]+)|\[(?P<ipv6>[0-9A-Fa-f:.]+)\])(?::(?P<port>[0-9]{1,5}))?|(?P<bare>[0-9A-Fa-f:.]+)"
+).fullmatch
+
+
+class Overrides:
+    """Addresses of names that are not looked up: `--resolve HOST=ADDRESS[:PORT]`, like curl's option.
+
+    Entries for one host add up. An entry changes only where to connect: rules, advice and log use the host and port of
+    the CONNECT, and the address is checked like any other. Raises `ConfigurationError` for an invalid entry.
+    """
+
+    def __init__(self, texts: Iterable[str] = ()) -> None:
+        self._entries: dict[str, list[tuple[Address, int | None]]] = {}
+        for text in texts:
+            host, address, port = _parse_entry(text)
+            self._entries.setdefault(host, []).append((address, port))
+
+    def endpoints(self, authority: Authority) -> tuple[Endpoint, ...]:
+        """Return where to connect; empty without an entry."""
+        if not self._entries:
+            return ()
+        entry = self._entries.get(authority.name)
+        if entry is None and authority.address is None:
+            entry = self._entries.get(ANY_NAME)
+        return tuple(Endpoint(address, port or authority.port) for address, port in entry or ())
+
+
+class Resolver:
+    """Resolves under `rules`; names without an entry in `overrides` by `lookup`, which raises `Refusal`.
+
+    `lookup` is given the name and the client that requests it.
+    """
+
+    def __init__(
+        self,
+        rules: AddressRules,
+        lookup: Callable[[str, bytes], Awaitable[Sequence[Address]]],
+        *,
+        overrides: Overrides | None = None,
+    ) -> None:
+        self._rules = rules
+        self._lookup = lookup
+        self._cache: dict[str, tuple[Endpoint, ...]] = {}
+        self._overrides = overrides or Overrides()
+
+    async def resolve(self, authority: Authority, client: bytes) -> tuple[Endpoint, ...]:
+        """Return the endpoints of an authority, at least one; raises `Refusal` "address", and those of the lookup.
+
+        Waits only for names that have to be looked up.
+        """
+        cached = self._cache.get(authority.origin)
+        if cached is not None:
+            return cached
+        endpoints = self._overrides.endpoints(authority)
+        if authority.address is None and not endpoints:
+            found = await self._lookup(authority.host, client)
+            endpoints = tuple(Endpoint(address, authority.port) for address in found)
+            self._check_all(authority, endpoints)
+            return endpoints
+        if authority.address is not None:
+            itself = Endpoint(authority.address, authority.port)
+            self._check_all(authority, [itself])
+            endpoints = endpoints or (itself,)
+        self._check_all(authority, endpoints)
+        self._store(authority, endpoints)
+        return endpoints
+
+    def _store(self, authority: Authority, endpoints: tuple[Endpoint, ...]) -> None:
+        """Cache what depends on the configuration alone, not on this machine's present addresses."""
+        ports = {authority.port, *(endpoint.port for endpoint in endpoints)}
+        if not any(map(self._rules.may_change, ports)):
+            if len(self._cache) >= _MAX_CACHED:
+                self._cache.clear()
+            self._cache[authority.origin] = endpoints
+
+    def _check_all(self, authority: Authority, endpoints: Sequence[Endpoint]) -> None:
+        for endpoint in endpoints:
+            forbidden = self._rules.forbids(endpoint.address, endpoint.port)
+            if forbidden is not None:
+                raise Refusal("address", f"{authority} is at {endpoint.host}, which is {forbidden}")
+
+
+def _parse_entry(text: str) -> tuple[str, Address, int | None]:
+    name, _, destination = text.strip().partition("=")
+    host = name if name == ANY_NAME else parse_host(name)
+    match = _destination(destination)
+    if host is not None and match is not None and (name == ANY_NAME or "*" not in host):
+        port = int(match["port"]) if match["port"] else None
+        try:
+            address = ip_address(match["ipv4"] or match["ipv6"] or match["bare"])
+        except ValueError:
+            pass  # reported below
+        else:
+            # Four parts without brackets are IPv4, and brackets are for IPv6 alone.
+            if (match["ipv6"] is None or address.version == 6) and (port is None or 1 <= port <= 65_535):
+                return host.strip("[]").removesuffix("."), address, port
+    raise ConfigurationError(
+        f"{text!r} is not HOST=ADDRESS or HOST=ADDRESS:PORT; "
+        "try 'www.example.org=127.0.0.1:8443', 'www.example.org=[::1]:8443' or '*=127.0.0.1'"
+    )

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from headgate.errors import ConfigurationError, MissingExtra
-from headgate.proxy.admission.shared_memory import LockTimeout, create_shared_memory, locked
+from headgate.proxy.admission.limits import LockTimeout, create_shared_memory, locked
 from headgate.token import Checker, Key, Reason, ReplayTable, Valid
 from headgate.token.keys import encode_base64url
 from headgate.token.replay_table import MAX_TOKENS, table_size

@@ -21,10 +21,9 @@ from headgate.errors import ConfigurationError, MissingExtra
 from headgate.fetch.fetcher import PROTOCOL, default_context
 from headgate.limit import Rule
 from headgate.proxy.admission.authority import HostRules
-from headgate.proxy.admission.clients import Clients
-from headgate.proxy.admission.destinations import AddressRules, parse_network
+from headgate.proxy.admission.destinations import AddressRules, Overrides, Resolver, parse_network
+from headgate.proxy.admission.limits import Clients
 from headgate.proxy.admission.replay_store import RedisReplayStore
-from headgate.proxy.admission.resolver import Overrides, Resolver
 from headgate.proxy.connect import TunnelLimits
 from headgate.proxy.net.dns import SystemLookup
 from headgate.proxy.net.sockets import is_local_address, server_context

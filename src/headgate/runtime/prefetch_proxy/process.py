@@ -16,9 +16,9 @@ import msgspec
 from headgate.config import Address
 from headgate.config.tree import Proxy
 from headgate.proxy.admission.decide import Admission, AdviceSource, ProxyPolicy
+from headgate.proxy.admission.limits import TunnelSlots
 from headgate.proxy.admission.remote_advice import AdviceQuery, AdviceReply, RemoteAdvice
 from headgate.proxy.admission.replay_store import RedisReplayStore, ReplayStore, SharedReplayStore, TokenCheck
-from headgate.proxy.admission.shared_memory import TunnelSlots
 from headgate.proxy.counters import Counts
 from headgate.proxy.log import DecisionLog, LogWriter
 from headgate.proxy.net.dns import SystemLookup

@@ -17,9 +17,9 @@ from headgate.config import Address
 from headgate.config.tree import Proxy
 from headgate.errors import ConfigurationError
 from headgate.proxy.admission.advice_service import AdviceService
+from headgate.proxy.admission.limits import TunnelSlots, create_slots
 from headgate.proxy.admission.remote_advice import AdviceQuery, answer_query
 from headgate.proxy.admission.replay_store import create_replay_table
-from headgate.proxy.admission.shared_memory import TunnelSlots, create_slots
 from headgate.proxy.counters import Counts, merged
 from headgate.proxy.log import LogWriter, TrafficSummary
 from headgate.runtime.ipc import Configure

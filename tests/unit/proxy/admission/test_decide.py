@@ -11,12 +11,10 @@ from headgate.advice.decision import Advice
 from headgate.advice.parser import UNREACHABLE, AdviceEntry
 from headgate.limit import Rule
 from headgate.proxy.admission.authority import HostRules
-from headgate.proxy.admission.clients import Clients
 from headgate.proxy.admission.decide import Admission, ProxyPolicy
-from headgate.proxy.admission.destinations import AddressRules
+from headgate.proxy.admission.destinations import AddressRules, Resolver
+from headgate.proxy.admission.limits import Clients, TunnelSlots, create_slots
 from headgate.proxy.admission.replay_store import TokenCheck
-from headgate.proxy.admission.resolver import Resolver
-from headgate.proxy.admission.shared_memory import TunnelSlots, create_slots
 from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect, TunnelLimits
 from headgate.proxy.refusal import Refusal
 from headgate.token import mint, new_key

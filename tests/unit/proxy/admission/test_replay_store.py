@@ -12,8 +12,8 @@ import pytest
 from redis.asyncio import Redis
 
 from headgate.errors import ConfigurationError, MissingExtra
+from headgate.proxy.admission import limits
 from headgate.proxy.admission import replay_store as module
-from headgate.proxy.admission import shared_memory as memory
 from headgate.proxy.admission.authority import parse_authority
 from headgate.proxy.admission.replay_store import RedisReplayStore, SharedReplayStore, TokenCheck, create_replay_table
 from headgate.token import Valid, mint
@@ -105,7 +105,7 @@ sys.stdin.read()
 """
 
 
-@pytest.fixture(params=[True, False], ids=["in memory", "in a file"])
+@pytest.fixture(params=[True, False], ids=["in limits", "in a file"])
 def descriptor(request, monkeypatch):
     """A table of each kind, open until the test is over; what uses it is given a descriptor of its own."""
     if not request.param:
@@ -157,7 +157,7 @@ def test_the_descriptor_is_not_inherited_and_is_closed():
 
 
 def test_a_held_lock_refuses_and_does_not_block(descriptor, fresh, monkeypatch):
-    monkeypatch.setattr(memory, "_MAX_TRIES", 5)
+    monkeypatch.setattr(limits, "_MAX_TRIES", 5)
     once = SharedReplayStore(os.dup(descriptor))
     token = fresh(NOW + 60)
     with locked_by_another(descriptor):
