@@ -30,12 +30,8 @@ class DataBuffer:
         self._slots = [self._memory[start : start + MAX_PAYLOAD_SIZE] for start in starts]
 
     def slots(self, size: int) -> list[memoryview]:
-        """Return the slots for the next `size` bytes of payload, at least one, or for as many as fit."""
-        whole, rest = divmod(size, MAX_PAYLOAD_SIZE)
-        chosen = self._slots[:whole]
-        if rest and whole < len(self._slots):
-            chosen.append(self._slots[whole][:rest])
-        return chosen
+        """Return the slots for at most `size` bytes of payload: whole ones, or one that is smaller."""
+        return self._slots[: size // MAX_PAYLOAD_SIZE] or [self._slots[0][:size]]
 
     def frames(self, count: int, stream_id: int) -> memoryview:
         """Return the frames that carry the `count` bytes read into the slots."""

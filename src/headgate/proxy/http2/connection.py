@@ -25,7 +25,7 @@ from headgate.proxy.http2.events import (
     StreamReset,
     WindowIncreased,
 )
-from headgate.proxy.http2.frames import DataReceived, ErrorCode, Http2Error
+from headgate.proxy.http2.frames import MAX_PAYLOAD_SIZE, DataReceived, ErrorCode, Http2Error
 from headgate.proxy.http2.limits import INITIAL_WINDOW
 from headgate.proxy.http2.stream import ConnectionStream, PageStream, TunnelStream
 from headgate.proxy.net.poller import MAX_BUFFERED, READ, TLS_RECORD_SIZE, WRITE
@@ -183,7 +183,7 @@ class Http2Connection:
             self._blocked[stream] = None
             return 0
         is_tight = self._loop_state.buffered >= MAX_BUFFERED
-        share = TLS_RECORD_SIZE if is_tight else max(READ_SIZE // (1 + len(self._blocked)), TLS_RECORD_SIZE)
+        share = MAX_PAYLOAD_SIZE if is_tight else max(READ_SIZE // (1 + len(self._blocked)), MAX_PAYLOAD_SIZE)
         return min(self._engine.send_capacity(stream.stream_id), share)
 
     def send_data(self, stream_id: int, frames: memoryview, count: int) -> None:

@@ -28,8 +28,8 @@ HEADER_SIZE: Final = 9
 """Bytes of a frame before its payload (4.1)."""
 MAX_DATA_SIZE: Final = 1 << 18
 """Payload of the largest frame accepted, announced as SETTINGS_MAX_FRAME_SIZE."""
-MAX_PAYLOAD_SIZE: Final = 1 << 14
-"""Payload of the frames sent: the size that every client accepts."""
+MAX_PAYLOAD_SIZE: Final = (1 << 14) - HEADER_SIZE
+"""Payload of the frames sent: each fits in one TLS record, and every client accepts this size."""
 MAX_BLOCK_SIZE: Final = 1 << 15
 """Bytes of a header block, all its frames together, and of any other frame that has to be collected."""
 MAX_CONTINUATIONS: Final = 8

@@ -18,7 +18,7 @@ from headgate.proxy.connect import AcceptedConnect, CloseReason, TunnelLimits
 from headgate.proxy.http2.buffers import READ_SIZE, DataBuffer
 from headgate.proxy.http2.frames import DATA, MAX_PAYLOAD_SIZE, ErrorCode, header
 from headgate.proxy.http2.limits import MAX_STREAM_WINDOW
-from headgate.proxy.net.poller import MAX_BUFFERED, READ, TLS_RECORD_SIZE, WRITE, LoopState
+from headgate.proxy.net.poller import MAX_BUFFERED, READ, WRITE, LoopState
 from headgate.proxy.net.sockets import reset
 
 _MAX_PIECES: Final = 64
@@ -107,7 +107,7 @@ class TunnelStream:
         self._socket: socket.socket | None = None
         self._limits = TunnelLimits()
         self._target_ended = self._registered = self._counts_bytes = False
-        self._read_size = TLS_RECORD_SIZE
+        self._read_size = MAX_PAYLOAD_SIZE
         self._events = 0
         self._latest = math.inf
 
@@ -214,7 +214,7 @@ class TunnelStream:
         if not count:
             self._handle_target_end()
             return
-        self._read_size = READ_SIZE if count >= min(size, TLS_RECORD_SIZE) else TLS_RECORD_SIZE
+        self._read_size = READ_SIZE if count >= min(size, MAX_PAYLOAD_SIZE) else MAX_PAYLOAD_SIZE
         if self._may_pass(received=count):
             self._sink.send_data(self.stream_id, self._data.frames(count, self.stream_id), count)
 

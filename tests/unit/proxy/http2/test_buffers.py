@@ -8,7 +8,7 @@ import time
 import pytest
 
 from headgate.proxy.http2.buffers import READ_SIZE, SendBuffer, SharedBuffers
-from headgate.proxy.http2.frames import MAX_PAYLOAD_SIZE
+from headgate.proxy.http2.frames import HEADER_SIZE, MAX_PAYLOAD_SIZE
 from headgate.proxy.http2.limits import MAX_CONNECTION_WINDOW
 from headgate.proxy.net.poller import TLS_RECORD_SIZE, LoopState
 
@@ -143,8 +143,8 @@ def test_everything_arrives_over_real_tls() -> None:
 def test_a_whole_record_fits_after_what_was_read() -> None:
     shared = SharedBuffers()
     assert len(shared.input) == READ_SIZE + TLS_RECORD_SIZE
-    assert sum(map(len, shared.data.slots(1 << 30))) == READ_SIZE
-    assert TLS_RECORD_SIZE == MAX_PAYLOAD_SIZE
+    assert sum(HEADER_SIZE + len(slot) for slot in shared.data.slots(1 << 30)) == READ_SIZE
+    assert TLS_RECORD_SIZE == HEADER_SIZE + MAX_PAYLOAD_SIZE
 
 
 def test_windows_grow_up_to_a_sum() -> None:
