@@ -41,7 +41,7 @@ KEYS = st.none() | st.sampled_from(["gzip;en", "GZIP;en", "../../x", ""]) | st.t
 
 
 @given(st.lists(st.tuples(URLS, KEYS), max_size=30))
-def test_names_stay_inside_and_apart(asked):
+def test_names_stay_below_the_directory_and_unique(asked):
     names = FileNames()
     paths = [PurePosixPath(name) for name in (names.name(url, key) for url, key in asked) if name]
     assert len(paths) == len(asked)

@@ -58,7 +58,7 @@ def is_shown(path: bytes) -> bool:
 @given(PATHS)
 @example([(b"index.html", b"index.html"), (b"a", b"index.html"), (b"a%2Findex.html",), (b"a",)])
 @slow
-def test_every_file_has_a_url_of_its_own_that_decodes_to_its_path(paths: list[tuple[bytes, ...]]) -> None:
+def test_each_file_has_a_unique_url_that_decodes_to_its_path(paths: list[tuple[bytes, ...]]) -> None:
     with tempfile.TemporaryDirectory() as made:
         files = {path for path in planted(made, paths) if is_shown(path)}
         exchanges = list(directory(Path(made), BASE))
@@ -99,7 +99,7 @@ def bundled(exchanges: Iterable[Exchange]) -> bytes:
 
 
 @given(st.lists(st.tuples(st.text(max_size=20), st.text(max_size=20))), st.text(max_size=20))
-def test_whatever_fields_are_kept_a_bundle_can_hold(fields: list[tuple[str, str]], mime_type: str) -> None:
+def test_filtered_fields_can_be_written(fields: list[tuple[str, str]], mime_type: str) -> None:
     headers = with_content_type(filter_headers(fields), mime_type)
     with open_bundle(bundled([Exchange(BASE, 200, headers, b"x")])) as bundle:
         stored = dict(bundle.response(BASE).headers)
@@ -109,7 +109,7 @@ def test_whatever_fields_are_kept_a_bundle_can_hold(fields: list[tuple[str, str]
 
 
 @given(st.sampled_from(sorted(ENCODERS)), st.binary(max_size=2_000), st.integers(1, 50), st.integers(1, 50))
-def test_any_bytes_in_any_pieces_come_through_a_coding(coding: str, payload: bytes, size: int, step: int) -> None:
+def test_any_bytes_in_any_pieces_survive_a_coding(coding: str, payload: bytes, size: int, step: int) -> None:
     parts = [payload[start : start + size] for start in range(0, len(payload), size)]
     written = b"".join(encode_chunks(parts, coding, length=len(payload)))
     assert (
@@ -125,7 +125,7 @@ def test_any_bytes_are_decoded_or_refused(coding: str, parts: list[bytes]) -> No
 
 
 @given(st.binary(max_size=3_000), st.integers(1, 40))
-def test_each_variant_is_the_same_bytes(payload: bytes, times: int) -> None:
+def test_each_variant_decodes_to_the_same_bytes(payload: bytes, times: int) -> None:
     plain = Exchange(BASE, 200, {"content-type": "text/plain"}, payload * times)
     for exchange in compress([plain], tuple(ENCODERS)):
         stored = (bytes(chunk) for chunk in payload_chunks(prepare_payload(exchange.payload, None, Spool)[0]))
@@ -150,7 +150,7 @@ ENTRY = {
 
 @given(st.data())
 @slow
-def test_any_har_gives_exchanges_that_a_bundle_can_hold_or_a_sentence(data: st.DataObject) -> None:
+def test_any_har_gives_writable_exchanges_or_an_error(data: st.DataObject) -> None:
     entries = [mutated(data, json.loads(json.dumps(ENTRY))) for _ in range(data.draw(st.integers(1, 3)))]
     read_hostile(har, json.dumps({"log": {"entries": entries}}).encode())
 
@@ -189,7 +189,7 @@ ARCHIVES = {packed: an_archive(packed=packed) for packed in (True, False)}
 
 @given(st.booleans(), st.data())
 @slow
-def test_any_archive_gives_exchanges_that_a_bundle_can_hold_or_a_sentence(packed: bool, data: st.DataObject) -> None:
+def test_any_warc_gives_writable_exchanges_or_an_error(packed: bool, data: st.DataObject) -> None:
     changed = bytearray(ARCHIVES[packed])
     for _ in range(data.draw(st.integers(0, 4))):
         start = data.draw(st.integers(0, len(changed)))

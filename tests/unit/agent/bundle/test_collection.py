@@ -57,7 +57,7 @@ def web(library, monkeypatch):
     return lambda pages: Web(library, pages, monkeypatch)
 
 
-def test_each_url_once_in_order_as_a_bundle_keeps_it(web):
+def test_each_url_is_fetched_once_in_order(web):
     fields = {**HTML, "Set-Cookie": "a=b", "Transfer-Encoding": "chunked", "Age": "7", "ETag": '"x"'}
     pages = web({"https://a.example/": (200, fields, b"a"), "https://b.example/": (200, {}, b"b")})
     collected = pages.collect("https://b.example", "https://a.example/", "https://B.example:443/#part")
@@ -69,7 +69,7 @@ def test_each_url_once_in_order_as_a_bundle_keeps_it(web):
     assert pages.asked == ["https://b.example/", "https://a.example/"]
 
 
-def test_what_is_asked_for_is_the_plain_bytes(web):
+def test_identity_coding_is_requested(web):
     seen = []
     pages = web({})
     pages.answer = lambda request: seen.append(dict(request.headers)) or pages.library.Response(200, content=b"x")
@@ -77,7 +77,7 @@ def test_what_is_asked_for_is_the_plain_bytes(web):
     assert seen[0]["accept-encoding"] == "identity"
 
 
-def test_each_redirect_is_an_exchange_and_the_last_leads_somewhere(web):
+def test_redirects_are_collected_with_their_targets(web):
     pages = web({
         "https://a.example/": (301, {"Location": "/b"}, b""),
         "https://a.example/b": (307, {"Location": "https://b.example/#part", **HTML}, b"moved"),
@@ -110,7 +110,7 @@ def test_unsafe_redirect_is_kept_and_reported(web, location, why):
     assert pages.asked == ["https://a.example/", "https://c.example/"]
 
 
-def test_redirects_in_a_circle_and_without_end(web):
+def test_circular_and_endless_redirects_end(web):
     circle = {
         "https://a.example/": (302, {"Location": "/b"}, b""),
         "https://a.example/b": (302, {"Location": "/"}, b""),
@@ -138,7 +138,7 @@ def test_network_errors_are_raised(web, library):
     assert pages.told == ["left out https://a.example/: ConnectError: refused"]
 
 
-def test_none_at_all_is_an_error(web):
+def test_no_fetched_url_is_an_error(web):
     pages = web({})
     with pytest.raises(FetchError, match=r"none of the 2 URLs could be fetched; https://a\.example/: answered 404"):
         list(pages.collect("https://a.example/", "https://b.example/"))
@@ -159,14 +159,14 @@ def test_none_at_all_is_an_error(web):
     ],
 )
 @pytest.mark.parametrize("status", [429, 503])
-def test_a_busy_server_is_asked_again_when_it_says_so(web, status, said, slept):
+def test_retry_after_delays_the_next_attempt(web, status, said, slept):
     busy = (status, {"Retry-After": said.encode()}, b"")
     pages = web({"https://a.example/": [busy, (200, HTML, b"a")]})
     assert [exchange.payload for exchange in pages.collect("https://a.example/")] == [b"a"]
     assert sum(pages.slept) == pytest.approx(slept or {429: 1.0, 503: 0.5}[status])
 
 
-def test_a_server_that_stays_busy_is_given_up_and_its_pauses_grow(web):
+def test_busy_server_is_given_up_after_growing_pauses(web):
     busy = (503, {}, b"")
     pages = web({"https://a.example/": [busy] * 9, "https://b.example/": (200, HTML, b"b")})
     assert len(list(pages.collect("https://a.example/", "https://b.example/"))) == 1
@@ -175,7 +175,7 @@ def test_a_server_that_stays_busy_is_given_up_and_its_pauses_grow(web):
     assert pages.told == ["left out https://a.example/: answered 503"]
 
 
-def test_a_server_that_asks_for_too_long_is_left_alone_with_all_its_urls(web):
+def test_other_urls_of_a_busy_origin_are_not_requested(web):
     pages = web({
         "https://a.example/1": [(429, {"Retry-After": "61"}, b"")],
         "https://a.example/2": (200, HTML, b"never asked"),
@@ -192,7 +192,7 @@ def test_a_server_that_asks_for_too_long_is_left_alone_with_all_its_urls(web):
     ]
 
 
-def test_an_origin_with_one_url_that_fails_is_asked_for_the_others(web):
+def test_failed_url_does_not_stop_its_origin(web):
     pages = web({
         "https://a.example/1": [(503, {}, b"")] * 3,
         "https://a.example/2": [(200, {**HTML, "Retry-After": "99"}, b"fine")],
@@ -201,7 +201,7 @@ def test_an_origin_with_one_url_that_fails_is_asked_for_the_others(web):
     assert len(list(pages.collect("https://a.example/1", "https://a.example/2", "https://a.example/3"))) == 2
 
 
-def test_what_is_held_is_left_out_with_the_reason(web):
+def test_held_request_is_left_out_with_the_reason(web):
     pages = web({
         "https://a.example/1": (200, {**HTML, "Retry-After": "61"}, b"a"),
         "https://a.example/2": (200, {**HTML, "DDoS-Bucket-With": "/", "Retry-After": "61"}, b"b"),
@@ -213,7 +213,7 @@ def test_what_is_held_is_left_out_with_the_reason(web):
     assert sentence.startswith("left out https://a.example/1: https://a.example/* is held by its Retry-After")
 
 
-def test_the_default_courtesy_is_headgates_own(monkeypatch):
+def test_default_courtesy_uses_headgates_name(monkeypatch):
     made = []
 
     class Recorded(Courtesy):
@@ -233,7 +233,7 @@ ADVICE = "https://a.example/.well-known/traffic-advice"
 
 @pytest.mark.parametrize("is_polite", [False, True])
 @pytest.mark.parametrize("is_disallowed", [False, True])
-def test_advice_is_fetched_through_the_client_without_anything_of_the_users(library, is_polite, is_disallowed):
+def test_advice_is_fetched_without_the_clients_credentials(library, is_polite, is_disallowed):
     """Also where the client has the same courtesy itself, and where it raises for statuses."""
     asked = []
 
@@ -281,21 +281,21 @@ def test_unrequested_coding_is_decoded(web, coding, content):
     assert found.headers == {"content-type": "text/html", "etag": 'W/"x"'}
 
 
-def test_a_coding_that_is_not_known_here_stays(web):
+def test_unknown_coding_is_kept(web):
     fields = {**HTML, "Content-Encoding": "gzip, magic"}
     (found,) = web({"https://a.example/": (200, fields, b"coded")}).collect("https://a.example/")
     assert found.payload == b"coded"
     assert found.headers["content-encoding"] == "gzip, magic"
 
 
-def test_a_damaged_coding_is_left_out(web):
+def test_damaged_coding_is_left_out(web):
     fields = {**HTML, "Content-Encoding": "gzip"}
     pages = web({"https://a.example/": (200, fields, gzip.compress(b"x" * 5000)[:-9])})
     with pytest.raises(FetchError, match="cut short within its content coding"):
         list(pages.collect("https://a.example/"))
 
 
-def test_large_bodies_wait_on_disk_and_bounds_hold(web):
+def test_large_bodies_are_spooled_and_limited(web):
     body = bytes(3 << 20)
     pages = web({
         "https://a.example/1": (200, HTML, body),
@@ -311,7 +311,7 @@ def test_large_bodies_wait_on_disk_and_bounds_hold(web):
     assert pages.told == ["left out https://a.example/bomb: a body of more than 4194304 bytes"]
 
 
-def test_a_coded_body_that_decodes_to_nothing_has_a_bound_too(web):
+def test_coded_body_that_decodes_to_nothing_is_limited(web):
     """Of a stream without end that is all empty blocks, no decoded byte would ever be too much."""
     blocks = b"\x1f\x8b\x08\0\0\0\0\0\0\xff" + b"\0\0\0\xff\xff" * 10_000
     pages = web({
@@ -323,7 +323,7 @@ def test_a_coded_body_that_decodes_to_nothing_has_a_bound_too(web):
     assert pages.told == ["left out https://a.example/: a body of more than 40000 bytes"]
 
 
-def test_too_much_of_all_is_an_error(web):
+def test_total_limit_is_an_error(web):
     pages = web({f"https://a.example/{n}": (200, HTML, bytes(3 << 20)) for n in range(3)})
     collected = pages.collect(*pages.pages, limits=Limits(max_total=7 << 20))
     assert [next(collected).url, next(collected).url] == ["https://a.example/0", "https://a.example/1"]
@@ -331,7 +331,7 @@ def test_too_much_of_all_is_an_error(web):
         next(collected)
 
 
-def test_who_asks_says_so_and_keeps_no_cookies(library, monkeypatch):
+def test_user_agent_is_sent_and_cookies_are_not_kept(library, monkeypatch):
     seen = []
 
     def answer(request):
@@ -454,7 +454,7 @@ def listed(tmp_path, content):
     return read_url_list(path)
 
 
-def test_lines_comments_and_what_is_there_twice(tmp_path):
+def test_comments_and_repeated_urls_are_ignored(tmp_path):
     content = b"""\xef\xbb\xbfhttps://a.example
 # a comment
    https://b.example/x#part\r
@@ -489,11 +489,11 @@ def test_invalid_line_is_named(tmp_path, line, why):
 
 
 @pytest.mark.parametrize("content", [b"", b"# nothing\n\n"])
-def test_an_empty_list_is_an_error(tmp_path, content):
+def test_empty_list_is_an_error(tmp_path, content):
     with pytest.raises(ConfigurationError, match="has no URL in it"):
         listed(tmp_path, content)
 
 
-def test_a_file_that_cannot_be_read_is_an_error(tmp_path):
+def test_unreadable_list_is_an_error(tmp_path):
     with pytest.raises(ConfigurationError, match=r"cannot read .*: No such file"):
         read_url_list(tmp_path / "missing")

@@ -74,20 +74,20 @@ def read(chunks, *, is_async, pause=lambda: None):
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_a_body_may_take_the_time_it_needs_at_the_slowest_pace(clock, is_async):
+def test_body_at_the_minimum_rate_is_read(clock, is_async):
     assert read(body(clock, 1000 / MIN_RATE), is_async=is_async) == 100_000
     assert clock.now > 20
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_a_body_that_is_slower_is_given_up_once_patience_is_used_up(clock, is_async):
+def test_slower_body_is_given_up(clock, is_async):
     with pytest.raises(FetchError, match=r"slower than 4096 bytes a second; given up after \d+ bytes"):
         read(body(clock, 2000 / MIN_RATE), is_async=is_async)
     assert 10 < clock.now < 25
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_the_time_that_the_reader_takes_is_not_the_servers(clock, is_async):
+def test_time_of_the_reader_does_not_count(clock, is_async):
     def pause():
         clock.now += 60
 
@@ -139,7 +139,7 @@ async def fetched_in_async(transport):
         return [chunk async for chunk in reply.achunks()]
 
 
-def test_a_head_that_does_not_end_is_given_up():
+def test_endless_head_is_given_up():
     """As one that comes byte by byte: the client's own timeout is that of each byte."""
     released, hang = hanging()
     late = []
@@ -167,7 +167,7 @@ def test_timeout_of_its_own_client_ends_the_blocked_thread():
             pass  # the client that replaced it sends requests too
 
 
-def test_a_chunk_that_does_not_end_is_given_up():
+def test_endless_chunk_is_given_up():
     released, hang = hanging()
 
     class Hanging(Stream):
@@ -191,7 +191,7 @@ def test_a_chunk_that_does_not_end_is_given_up():
 
 
 @pytest.mark.parametrize("error", [httpx2.ReadTimeout(""), httpx2.UnsupportedProtocol("no such thing")])
-def test_what_goes_wrong_names_the_url_and_says_what(error):
+def test_client_errors_become_fetch_errors_with_the_url(error):
     def fails(request):
         raise error
 
@@ -211,7 +211,7 @@ def test_invalid_url_is_reported():
         pass
 
 
-def test_a_client_that_was_given_stays_open_and_its_own_does_not():
+def test_given_client_stays_open():
     with httpx2.Client() as client:
         Fetcher(client).close()
         assert not client.is_closed
@@ -238,7 +238,7 @@ def test_empty_download():
         assert download.mapped() == b""
 
 
-def test_bodies_over_the_limit_are_refused_by_their_length_or_while_they_arrive():
+def test_bodies_over_the_limit_are_refused():
     for stated in ("11", "9" * 30):
         with pytest.raises(FetchError, match="longer than the limit of 10 bytes"):
             Download(BUNDLE_URL, {"content-length": stated}, max_bytes=10)
@@ -276,11 +276,11 @@ def pause(backoff, now=NOW, most=2_000.0):
     return low * step
 
 
-def test_without_a_failure_nothing_is_held():
+def test_nothing_is_held_without_a_failure():
     assert held(FetchBackoff(), NOW) is None
 
 
-def test_each_failure_makes_the_pause_longer_and_a_draw_shorter():
+def test_pauses_grow_with_failures_and_are_jittered():
     backoff = FetchBackoff()
     for count, (expected, now) in enumerate(zip((FIRST, SECOND, THIRD), (NOW, NOW + 10, NOW + 20), strict=True)):
         fail(backoff, sent=now, now=now)
@@ -290,7 +290,7 @@ def test_each_failure_makes_the_pause_longer_and_a_draw_shorter():
     assert pause(other) == pytest.approx(FIRST * 0.9, abs=0.002)
 
 
-def test_the_sentence_says_what_failed_and_for_how_long_it_is_left_alone():
+def test_error_names_the_failure_and_the_remaining_pause():
     backoff = FetchBackoff()
     fail(backoff, "30")
     fail(backoff)
@@ -301,41 +301,41 @@ def test_the_sentence_says_what_failed_and_for_how_long_it_is_left_alone():
 
 
 @pytest.mark.parametrize("value", ["Fri, 15 Jan 2027 08:01:40 GMT", "100"])
-def test_a_retry_after_is_a_date_or_seconds(value):
+def test_retry_after_may_be_a_date_or_seconds(value):
     backoff = FetchBackoff()
     fail(backoff, value)
     assert pause(backoff) == pytest.approx(100.0, abs=0.002)
 
 
 @pytest.mark.parametrize("value", ["", "soon", "-5", "0", "Fri, 15 Jan 2020 08:01:40 GMT"])
-def test_a_retry_after_that_asks_for_nothing_leaves_the_backoff(value):
+def test_useless_retry_after_leaves_the_backoff(value):
     backoff = FetchBackoff()
     fail(backoff, value)
     assert pause(backoff) == pytest.approx(FIRST, abs=0.002)
 
 
-def test_a_request_that_is_sent_at_the_instant_of_the_last_failure_counts():
+def test_request_sent_at_the_last_failure_counts():
     backoff = FetchBackoff()
     fail(backoff)
     fail(backoff)
     assert pause(backoff) == pytest.approx(SECOND, abs=0.002)
 
 
-def test_requests_in_parallel_are_one_failure():
+def test_parallel_requests_are_one_failure():
     backoff = FetchBackoff()
     for now in (NOW + 0.1, NOW + 0.2, NOW + 0.3):
         fail(backoff, sent=NOW, now=now)
     assert pause(backoff, NOW + 0.3) == pytest.approx(FIRST, abs=0.002)
 
 
-def test_no_later_failure_shortens_a_retry_after():
+def test_later_failure_does_not_shorten_retry_after():
     backoff = FetchBackoff()
     fail(backoff, "120", sent=NOW, now=NOW)
     fail(backoff, sent=NOW - 1, now=NOW + 20)
     assert pause(backoff, NOW + 20) == pytest.approx(100.0, abs=0.002)
 
 
-def test_a_success_takes_one_failure_back_and_ends_no_pause():
+def test_success_removes_one_failure_and_no_pause():
     backoff = FetchBackoff()
     fail(backoff)
     fail(backoff, sent=NOW + 10, now=NOW + 10)
@@ -350,7 +350,7 @@ def test_a_success_takes_one_failure_back_and_ends_no_pause():
     assert pause(backoff, NOW + 30) == pytest.approx(FIRST, abs=0.002)
 
 
-def test_a_clock_that_is_set_back_makes_the_pause_no_longer_than_it_was():
+def test_clock_set_back_does_not_lengthen_the_pause():
     backoff = FetchBackoff()
     fail(backoff, "100")
     fail(backoff, sent=NOW, now=NOW - 3600)
@@ -359,7 +359,7 @@ def test_a_clock_that_is_set_back_makes_the_pause_no_longer_than_it_was():
     assert held(backoff, NOW - 7200 + 100) is None
 
 
-def test_the_longest_pause_is_the_policys():
+def test_pause_is_at_most_the_policys_maximum():
     backoff = FetchBackoff()
     for count in range(3_000):
         fail(backoff, sent=NOW + 1_000 * count, now=NOW + 1_000 * count)

@@ -18,12 +18,12 @@ def resource(**fields):
     ("ask", "written"),
     [(RangeRequest(0, 10), "bytes=0-9"), (RangeRequest(7, 1), "bytes=7-7"), (RangeRequest(None, 9), "bytes=-9")],
 )
-def test_the_range_asked_for(ask, written):
+def test_range_field_of_a_request(ask, written):
     assert ask.range == written
     assert Resource(URL).fields(ask) == {"Range": written, "Accept-Encoding": "identity"}
 
 
-def test_the_first_answer_says_where_it_is_and_how_long():
+def test_first_response_sets_url_and_length():
     known = resource()
     assert (known.url, known.length) == (URL, 100)
 
@@ -38,7 +38,7 @@ def test_the_first_answer_says_where_it_is_and_how_long():
         (RangeRequest(None, 900), "bytes 0-99/100", 100),
     ],
 )
-def test_an_answer_is_as_long_as_what_there_is_of_what_was_asked(ask, said, length):
+def test_length_is_that_of_the_existing_part(ask, said, length):
     assert Resource(URL).judge(ask, 206, {**SERVED, "content-range": said}, url=URL) == length
 
 
@@ -60,7 +60,7 @@ def test_an_answer_is_as_long_as_what_there_is_of_what_was_asked(ask, said, leng
         "",
     ],
 )
-def test_a_range_that_is_not_the_one_asked_for_is_not_believed(said):
+def test_other_content_range_is_refused(said):
     with pytest.raises(FetchError, match=r"x\.wbn"):
         Resource(URL).judge(RangeRequest(0, 10), 206, {**SERVED, "content-range": said}, url=URL)
 
@@ -70,13 +70,13 @@ def test_empty_part_is_refused():
         Resource(URL).judge(RangeRequest(10, 5), 206, {**SERVED, "content-range": "bytes 10-9/10"}, url=URL)
 
 
-def test_the_whole_is_taken_for_a_first_answer_only():
+def test_whole_resource_is_accepted_as_first_response_only():
     assert Resource(URL).judge(RangeRequest(0, 10), 200, SERVED, url=URL) is None
     with pytest.raises(FetchError, match="was replaced while it was being read"):
         resource().judge(RangeRequest(10, 10), 200, SERVED, url=URL)
 
 
-def test_an_empty_resource_has_no_bytes():
+def test_empty_resource_has_length_0():
     empty = Resource(URL)
     assert empty.judge(RangeRequest(0, 10), 416, {"content-range": "bytes */0"}, url=URL) == 0
     assert empty.length == 0
@@ -106,13 +106,13 @@ def test_replaced_resource_is_reported(status, fields):
         known.judge(RangeRequest(10, 10), status, fields, url=URL)
 
 
-def test_later_answers_need_repeat_no_more_than_their_range():
+def test_later_responses_need_only_content_range():
     known = resource(etag='"one"', **{"last-modified": "then"})
     assert known.judge(RangeRequest(10, 10), 206, {"content-range": "bytes 10-19/100"}, url=URL) == 10
 
 
 @pytest.mark.parametrize(("etag", "sent"), [('"one"', '"one"'), ('W/"one"', None), ("", None)])
-def test_a_strong_validator_is_sent_along(etag, sent):
+def test_strong_etag_is_sent_in_if_range(etag, sent):
     assert resource(etag=etag).fields(RangeRequest(10, 10)).get("If-Range") == sent
 
 
@@ -139,7 +139,7 @@ def test_ranges_with_a_content_coding_are_refused(coding):
         ({"x-content-type-options": "whatever, nosniff"}, False),
     ],
 )
-def test_how_a_bundle_must_be_served(fields, is_served):
+def test_media_type_and_nosniff_are_required(fields, is_served):
     served = {**SERVED, **fields}
     check_served(URL, served, require_nosniff=False)
     if is_served:
@@ -149,14 +149,14 @@ def test_how_a_bundle_must_be_served(fields, is_served):
             check_served(URL, served, require_nosniff=True)
 
 
-def test_the_first_answer_alone_must_say_so():
+def test_only_the_first_response_is_checked_for_its_type():
     with pytest.raises(FetchError, match="nosniff"):
         Resource(URL).judge(RangeRequest(0, 10), 200, {"content-type": "application/webbundle"}, url=URL)
     lax = Resource(URL, require_nosniff=False)
     assert lax.judge(RangeRequest(0, 10), 206, {"content-range": "bytes 0-9/100"}, url=URL) == 10
 
 
-def test_a_body_has_exactly_the_bytes_promised():
+def test_body_must_have_the_announced_length():
     counted = LengthChecked(URL, 3)
     assert counted.take(b"ab") == b"ab"
     with pytest.raises(FetchError, match="ended after 2 of 3 bytes"):

@@ -105,7 +105,7 @@ def test_changed_bytes_are_read_as_from_a_file(position, byte):
     assert by_range == expected
 
 
-def test_bundles_of_a_clients_server():
+def test_range_bundle_uses_the_given_client():
     with httpx2.Client(transport=network(SMALL)) as client:
         with RangeBundle.open(URL, client=client) as bundle:
             assert bundle.url == URL
@@ -128,7 +128,7 @@ def test_bundles_of_a_clients_server():
     asyncio.run(check())
 
 
-def test_transport_sends_requests_with_unusable_responses_on():
+def test_unusable_responses_are_left_to_the_network():
     told = []
     behind = httpx2.MockTransport(lambda request: httpx2.Response(299, content=b"from the network"))
     with (
@@ -158,7 +158,7 @@ def test_transport_sends_requests_with_unusable_responses_on():
     assert [sentence.partition(": ")[0] for sentence in told] == [f"{SITE}/broken"] * 2
 
 
-def test_relative_urls_are_relative_to_where_the_bundle_is():
+def test_relative_urls_are_resolved_against_the_bundles_url():
     target = io.BytesIO()
     with BundleWriter(target, version="b2", relative_urls=True) as writer:
         writer.add("page", headers={"Content-Type": "text/html"}, payload=b"here")

@@ -54,7 +54,7 @@ def run_both(make_work):
     return found
 
 
-def test_work_is_sent_results_and_errors():
+def test_work_receives_results_and_errors():
     found = run_both(lambda: work([f"{URL}one", f"{URL}fails", f"{URL}two"]))
     assert found == [b"200 /one", f"{URL}fails: ConnectError: refused", b"200 /two"]
 
@@ -67,7 +67,7 @@ def test_errors_that_work_does_not_handle_are_raised():
         run_both(unhandled)
 
 
-def test_work_that_is_left_is_closed():
+def test_abandoned_work_is_closed():
     closed = []
 
     def guarded():
@@ -91,13 +91,13 @@ def body_of(content, sizes):
 
 
 @given(st.binary(max_size=200), st.integers(0, 220), st.integers(0, 220), st.lists(st.integers(0, 60), max_size=6))
-def test_chunks_are_cut_to_a_part(content, start, stop, sizes):
+def test_chunks_are_cut_to_the_requested_part(content, start, stop, sizes):
     with Session(Fetcher(httpx2.Client())) as session:
         assert b"".join(session.chunks(body_of(content, sizes), start, stop)) == content[start:stop]
         assert b"".join(session.chunks(body_of(content, sizes))) == content
 
 
-def test_no_chunk_after_a_part_is_waited_for():
+def test_chunks_after_the_part_are_not_read():
     taken = []
 
     def chunks():

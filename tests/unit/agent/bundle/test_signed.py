@@ -110,7 +110,7 @@ ASKED = [
 
 
 @pytest.mark.parametrize(("url", "method", "fields"), ASKED)
-def test_a_signed_response_is_answered_as_it_was_before(ask, url, method, fields):
+def test_signed_response_is_decoded(ask, url, method, fields):
     before = ask(PLAIN, url, method=method, fields=fields)
     after = ask(SIGNED, url, method=method, fields=fields)
     assert before.headers["headgate-source"] == "bundle"
@@ -120,7 +120,7 @@ def test_a_signed_response_is_answered_as_it_was_before(ask, url, method, fields
 
 @pytest.mark.parametrize("fields", [{}, {"Range": "bytes=0-9"}])
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_what_was_changed_comes_from_the_network(ask, method, fields):
+def test_changed_response_is_left_to_the_network(ask, method, fields):
     for url, record in (("/long", len(LONG) // 4096), ("/page", 0)):
         response = ask(BROKEN, url, method=method, fields={"Accept-Language": "fr", **fields})
         assert response.status_code == 299
@@ -131,7 +131,7 @@ def test_what_was_changed_comes_from_the_network(ask, method, fields):
     assert ask.told == []
 
 
-def test_a_refusal_says_where(ask):
+def test_message_has_the_offset(ask):
     ask(BROKEN, "/page", fields={"Accept-Language": "fr"})
     (sentence,) = ask.told
     place = int(sentence.partition(" at byte ")[2].split()[0])
@@ -139,7 +139,7 @@ def test_a_refusal_says_where(ask):
 
 
 @pytest.mark.parametrize("ranges", [True, False])
-def test_a_refusal_says_where_behind_what_stands_before_the_bundle(ranges):
+def test_offset_counts_what_precedes_the_bundle(ranges):
     told = []
     # A block without signatures: array of 4, magic, version, attributes, an empty list.
     block = bytes.fromhex("8448f09f968bf09f93a644326200 00a16b77656242756e646c654964") + b"\x61x" + b"\x80"
@@ -155,7 +155,7 @@ def test_a_refusal_says_where_behind_what_stands_before_the_bundle(ranges):
     assert content[place - 8 :].startswith((4096).to_bytes(8, "big") + b"f")
 
 
-def test_a_response_that_is_too_long_to_be_kept_comes_from_the_network(ask, kind):
+def test_signed_response_over_the_limit_is_left_to_the_network(ask, kind):
     most = len(LONG) + 1_000
     response = ask(SIGNED, "/long", max_bytes=most)
     if kind == "memory":
@@ -180,7 +180,7 @@ def test_long_response_is_not_a_failure_of_the_server():
 @pytest.mark.parametrize(
     ("most", "said"), [(1 << 20, "ReadError: gone"), (150_000, "longer than the limit of 150000 bytes")]
 )
-def test_a_server_that_breaks_off_leaves_it_to_the_network(most, said):
+def test_truncated_signed_response_is_left_to_the_network(most, said):
     """What is too long is not even begun."""
     told = []
     honest = server(SIGNED, ranges=True)

@@ -13,7 +13,7 @@ FROM = "headgate-source"
 CDN = "https://cdn.example/x.wbn"
 
 
-def test_a_response_out_of_the_bundle(asker, content):
+def test_response_comes_from_the_bundle(asker, content):
     response = asker.get(content, f"{SITE}/")
     assert (response.status_code, response.content) == (200, b"<p>home")
     assert dict(response.headers) == {
@@ -24,19 +24,19 @@ def test_a_response_out_of_the_bundle(asker, content):
 
 
 @pytest.mark.parametrize("url", [f"{SITE}/#part", f"{SITE}:443/", "https://SITE.example", f"{SITE}/x/.."])
-def test_a_url_is_matched_in_normal_form_and_without_its_fragment(asker, content, url):
+def test_url_is_normalized_without_fragment(asker, content, url):
     assert asker.get(content, url).content == b"<p>home"
 
 
 @pytest.mark.parametrize("url", [f"{SITE}/?", f"{SITE}/other", "http://site.example/", "https://me:pw@site.example/"])
-def test_what_the_bundle_does_not_have_comes_from_the_network(asker, content, url):
+def test_missing_url_comes_from_the_network(asker, content, url):
     response = asker.get(content, url)
     assert (response.status_code, response.content) == (299, b"from the network")
     assert FROM not in response.headers
     assert len(asker.asked) == 1
 
 
-def test_a_large_payload_comes_in_chunks(asker, content):
+def test_large_payload_is_read_in_chunks(asker, content):
     assert asker.get(content, f"{SITE}/large").content == LARGE
     with open_bundle(content) as bundle, httpx2.Client(transport=BundleTransport(bundle)) as client:
         with client.stream("GET", f"{SITE}/large") as response:
@@ -46,14 +46,14 @@ def test_a_large_payload_comes_in_chunks(asker, content):
         assert b"".join(chunks) == LARGE
 
 
-def test_a_redirect_in_the_bundle_is_followed_within_it(asker, content):
+def test_redirects_within_the_bundle_are_followed(asker, content):
     response = asker.get(content, f"{SITE}/moved")
     assert [hop.status_code for hop in response.history] == [301]
     assert (str(response.url), response.content) == (f"{SITE}/", b"<p>home")
     assert asker.asked == []
 
 
-def test_the_codings_that_the_client_sends_choose_the_variant(asker, content):
+def test_accept_encoding_chooses_the_variant(asker, content):
     coded = asker.get(content, f"{SITE}/page")
     assert (coded.headers["content-encoding"], coded.content) == ("gzip", PAGE)
     plain = asker.get(content, f"{SITE}/page", fields={"Accept-Encoding": "identity"})
@@ -61,7 +61,7 @@ def test_the_codings_that_the_client_sends_choose_the_variant(asker, content):
     assert plain.content == PAGE
 
 
-def test_a_coding_that_the_client_cannot_read_is_left_to_the_network(asker, content):
+def test_unaccepted_coding_is_left_to_the_network(asker, content):
     assert asker.get(content, f"{SITE}/coded").content == PAGE
     assert asker.asked == []
     assert asker.get(content, f"{SITE}/coded", fields={"Accept-Encoding": "identity"}).status_code == 299
@@ -86,7 +86,7 @@ def test_malformed_response_is_reported_and_left_to_the_network(asker, content):
         ("GET", {"If-Match": '"page"'}, None),
     ],
 )
-def test_what_the_network_alone_can_answer_goes_there(asker, content, method, fields, body):
+def test_requests_that_need_the_origin_go_to_the_network(asker, content, method, fields, body):
     assert asker.get(content, f"{SITE}/", method=method, fields=fields, content=body).status_code == 299
 
 
@@ -101,7 +101,7 @@ def test_head_conditions_and_ranges_are_answered(asker, content):
     assert asker.asked == []
 
 
-def test_who_wants_no_network_gets_none(asker, content):
+def test_only_if_cached_does_not_use_the_network(asker, content):
     fields = {"Cache-Control": "only-if-cached"}
     assert asker.get(content, f"{SITE}/", fields=fields).content == b"<p>home"
     missing = asker.get(content, f"{SITE}/other", fields=fields)
@@ -109,7 +109,7 @@ def test_who_wants_no_network_gets_none(asker, content):
     assert asker.asked == []
 
 
-def test_the_origins_that_it_may_answer_for(asker, content):
+def test_origins_limit_what_is_answered(asker, content):
     for origins in ([SITE], SITE, [f"{SITE}:443/path"], ["https://other.example", "*"], "*", None):
         assert asker.get(content, f"{SITE}/", origins=origins).status_code == 200
     for origins in (["http://site.example"], ["https://site.example:8443"], []):
@@ -118,7 +118,7 @@ def test_the_origins_that_it_may_answer_for(asker, content):
         asker.get(content, f"{SITE}/", origins=["site"])
 
 
-def test_a_bundle_from_the_network_answers_for_its_own_origin_alone(asker, content):
+def test_fetched_bundle_answers_for_its_own_origin_only(asker, content):
     network, fetched = served(content)
     network = network(asker.library)
     own = f"{SITE}:443/below/site.wbn"
@@ -131,7 +131,7 @@ def test_a_bundle_from_the_network_answers_for_its_own_origin_alone(asker, conte
     assert asker.get(CDN, f"{SITE}/last", network=network, origins="*").content == b"the last"
 
 
-def test_bundle_from_another_origin_needs_origins(asker, content):
+def test_redirected_bundle_needs_origins(asker, content):
     """The first server says where the bundle is; whose responses are in it only the user can say."""
 
     def network(request):
@@ -145,7 +145,7 @@ def test_bundle_from_another_origin_needs_origins(asker, content):
     assert asker.get(source, f"{SITE}/last", network=network, origins=[SITE]).content == b"the last"
 
 
-def test_a_bundle_that_is_read_by_ranges_answers_for_its_own_origin_alone(asker, content):
+def test_range_bundle_answers_for_its_own_origin_only(asker, content):
     def network(request):
         return asker.library.Response(200, headers=SERVED, content=content)
 
@@ -160,7 +160,7 @@ def test_a_bundle_that_is_read_by_ranges_answers_for_its_own_origin_alone(asker,
     assert asker.get(opened(CDN), f"{SITE}/last", origins=[SITE]).content == b"the last"
 
 
-def test_a_bundle_may_be_a_path_an_open_one_or_bytes(asker, content, tmp_path):
+def test_bundle_may_be_a_path_an_open_one_or_bytes(asker, content, tmp_path):
     path = tmp_path / "site.wbn"
     path.write_bytes(content)
     for source in (path, str(path), content):
@@ -194,7 +194,7 @@ def served(content, **changed):
     return network, fetched
 
 
-def test_a_bundle_is_fetched_once_and_with_the_first_request_it_could_answer(asker, content):
+def test_bundle_is_fetched_once_with_the_first_request(asker, content):
     network, fetched = served(content)
     network = network(asker.library)
     assert asker.get(CDN, f"{SITE}/", origins="*", network=network).content == b"<p>home"
@@ -231,7 +231,7 @@ def test_failed_fetch_of_a_bundle_is_raised(asker, content):
         asker.get(CDN, f"{SITE}/", origins="*", network=network(asker.library))
 
 
-def test_many_at_once_fetch_one_bundle(content):
+def test_concurrent_requests_fetch_one_bundle(content):
     network, fetched = served(content)
     answer = network(httpx2)
     slow = threading.Event()
@@ -270,14 +270,14 @@ def test_many_at_once_fetch_one_bundle(content):
     assert fetched == ["https://cdn.example/y.wbn"]
 
 
-def test_the_other_kind_of_range_bundle_is_refused():
+def test_range_bundle_of_the_other_kind_is_refused():
     with pytest.raises(ConfigurationError, match="needs an AsyncBundleTransport"):
         BundleTransport(AsyncRangeBundle.__new__(AsyncRangeBundle))
     with pytest.raises(ConfigurationError, match="needs a BundleTransport"):
         AsyncBundleTransport(RangeBundle.__new__(RangeBundle))
 
 
-def test_the_transport_behind_is_closed_with_this_one(content):
+def test_inner_transport_is_closed(content):
     class Inner(httpx2.MockTransport):
         closed = 0
 

@@ -43,7 +43,7 @@ def answer(method="GET", *, status=200, stored=PAGE, length=LENGTH, **fields):
         ("GET", {"pragma": "no-cache"}),
     ],
 )
-def test_what_the_network_alone_can_answer(method, fields):
+def test_requests_that_need_the_origin_are_not_answered(method, fields):
     assert parse_request(method, fields) is None
 
 
@@ -56,37 +56,37 @@ def test_what_the_network_alone_can_answer(method, fields):
         {"pragma": "no-cache", "cache-control": "no-transform"},
     ],
 )
-def test_what_a_bundle_may_answer(fields):
+def test_plain_requests_are_answered(fields):
     for method in ("GET", "HEAD"):
         request = parse_request(method, fields)
         assert request is not None
         assert not request.only_stored
 
 
-def test_who_wants_no_network():
+def test_only_if_cached_is_recognized():
     request = parse_request("GET", {"cache-control": "only-if-cached"})
     assert request is not None
     assert request.only_stored
 
 
-def test_a_whole_response():
+def test_whole_response_has_length_and_source():
     status, headers, start, stop = answer()
     assert (status, start, stop) == (200, 0, LENGTH)
     assert headers == {**PAGE, "headgate-source": "bundle", "content-length": "1000"}
 
 
-def test_the_head_of_one():
+def test_head_has_the_fields_of_get():
     assert answer("HEAD") == (200, {**PAGE, "headgate-source": "bundle", "content-length": "1000"}, 0, 0)
 
 
-def test_the_stored_response_does_not_speak_of_its_connection_or_its_length():
+def test_connection_fields_and_stored_length_are_dropped():
     stored = {**PAGE, "transfer-encoding": "chunked", "connection": "close", "content-length": "7", "upgrade": "h2c"}
     status, headers, _, _ = answer(stored=stored)
     assert (status, headers) == (200, {**PAGE, "headgate-source": "bundle", "content-length": "1000"})
 
 
 @pytest.mark.parametrize("status", [204, 205, 304])
-def test_statuses_without_content(status):
+def test_statuses_without_content_have_no_length(status):
     found, headers, start, stop = answer(status=status, length=5)
     assert (found, start, stop) == (status, 0, 0)
     assert "content-length" not in headers
@@ -102,7 +102,7 @@ def test_statuses_without_content(status):
         {"if_none_match": '"page"', "range": "bytes=0-1"},
     ],
 )
-def test_what_the_agent_has_already_is_not_sent(fields):
+def test_matching_preconditions_give_304(fields):
     status, headers, start, stop = answer(**fields)
     assert (status, start, stop) == (304, 0, 0)
     assert headers == {
@@ -123,7 +123,7 @@ def test_what_the_agent_has_already_is_not_sent(fields):
         {"range": "bytes=0-1", "if_range": '"other"'},
     ],
 )
-def test_what_the_agent_has_not_is_sent_whole(fields):
+def test_other_conditions_and_ranges_give_the_whole(fields):
     assert answer(**fields) == answer()
 
 
@@ -131,14 +131,14 @@ def test_what_the_agent_has_not_is_sent_whole(fields):
     ("value", "start", "stop"),
     [("bytes=0-9", 0, 10), ("bytes=990-", 990, 1000), ("bytes=-10", 990, 1000), ("bytes=5-5000", 5, 1000)],
 )
-def test_a_range(value, start, stop):
+def test_single_range_gives_206(value, start, stop):
     status, headers, *part = answer(range=value, if_range='"page"')
     assert (status, part) == (206, [start, stop])
     assert headers["content-range"] == f"bytes {start}-{stop - 1}/1000"
     assert headers["content-length"] == str(stop - start)
 
 
-def test_a_range_behind_the_end():
+def test_range_after_the_end_gives_416():
     status, headers, start, stop = answer(range="bytes=1000-")
     assert (status, start, stop) == (416, 0, 0)
     assert headers == {
@@ -171,7 +171,7 @@ def test_errors_ignore_preconditions_and_ranges(status):
         ("gzip, br", "br, gzip", True),
     ],
 )
-def test_a_coding_that_the_agent_cannot_read_is_of_no_use(coding, accepted, is_readable):
+def test_unaccepted_coding_is_not_answered(coding, accepted, is_readable):
     stored = PAGE if coding is None else {**PAGE, "content-encoding": coding}
     fields = {} if accepted is None else {"accept_encoding": accepted}
     assert (answer(stored=stored, **fields) is not None) == is_readable

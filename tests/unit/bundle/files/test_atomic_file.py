@@ -45,7 +45,7 @@ class Stream(io.RawIOBase):
         return min(most, len(piece))
 
 
-def test_a_path_has_the_whole(tmp_path):
+def test_path_receives_every_piece(tmp_path):
     write(tmp_path / "out")
     write(str(tmp_path / "other"))
     assert (tmp_path / "out").read_bytes() == (tmp_path / "other").read_bytes() == WHOLE
@@ -53,7 +53,7 @@ def test_a_path_has_the_whole(tmp_path):
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o077, 0o002])
-def test_a_new_file_has_the_permissions_that_the_umask_leaves(tmp_path, umask):
+def test_new_file_has_default_permissions(tmp_path, umask):
     before = os.umask(umask)
     try:
         write(tmp_path / "out")
@@ -62,21 +62,21 @@ def test_a_new_file_has_the_permissions_that_the_umask_leaves(tmp_path, umask):
     assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o666 & ~umask
 
 
-def test_a_file_that_was_there_keeps_its_permissions(tmp_path):
+def test_replaced_file_keeps_its_permissions(tmp_path):
     (tmp_path / "out").touch()
     (tmp_path / "out").chmod(0o640)
     write(tmp_path / "out")
     assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o640
 
 
-def test_what_has_the_old_file_open_goes_on_reading_it(tmp_path):
+def test_reader_of_the_replaced_file_sees_the_old_bytes(tmp_path):
     (tmp_path / "out").write_bytes(b"before")
     with (tmp_path / "out").open("rb") as reader:
         write(tmp_path / "out")
         assert reader.read() == b"before"
 
 
-def test_a_failure_leaves_what_was_there(tmp_path):
+def test_failure_leaves_the_old_file(tmp_path):
     (tmp_path / "out").write_bytes(b"before")
     for target in (tmp_path / "out", tmp_path / "new"):
         with pytest.raises(ZeroDivisionError):
@@ -85,7 +85,7 @@ def test_a_failure_leaves_what_was_there(tmp_path):
     assert (tmp_path / "out").read_bytes() == b"before"
 
 
-def test_what_a_link_leads_to_is_replaced(tmp_path):
+def test_target_of_a_symbolic_link_is_replaced(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "folder" / "out")
     for _ in range(2):
@@ -94,7 +94,7 @@ def test_what_a_link_leads_to_is_replaced(tmp_path):
         assert (tmp_path / "folder" / "out").read_bytes() == WHOLE
 
 
-def test_a_leftover_of_a_process_that_died_is_stepped_over(tmp_path):
+def test_leftover_temporary_file_is_not_touched(tmp_path):
     leftover = tmp_path / f".headgate-{os.getpid()}-0.part"
     leftover.write_bytes(b"theirs")
     write(tmp_path / "out")
@@ -102,7 +102,7 @@ def test_a_leftover_of_a_process_that_died_is_stepped_over(tmp_path):
     assert (tmp_path / "out").read_bytes() == WHOLE
 
 
-def test_a_named_pipe_is_a_stream(tmp_path):
+def test_named_pipe_is_written_as_a_stream(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     received = []
     reader = threading.Thread(target=lambda: received.append((tmp_path / "pipe").read_bytes()))
@@ -113,12 +113,12 @@ def test_a_named_pipe_is_a_stream(tmp_path):
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
 
 
-def test_a_device_is_a_stream():
+def test_device_is_written_as_a_stream():
     write("/dev/null")
     assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
 
 
-def test_a_stream_stays_open_and_is_flushed(tmp_path):
+def test_stream_is_flushed_and_stays_open(tmp_path):
     with (tmp_path / "out").open("wb") as stream:
         stream.write(b"before ")
         write(stream)
@@ -126,7 +126,7 @@ def test_a_stream_stays_open_and_is_flushed(tmp_path):
         stream.write(b" after")
 
 
-def test_a_raw_stream_takes_what_it_has_room_for():
+def test_short_writes_of_a_raw_stream_are_continued():
     stream = Stream(1, 2, 0, 3)
     write(stream)
     assert stream.taken == WHOLE
@@ -137,14 +137,14 @@ def test_non_blocking_stream_is_refused():
         write(Stream(1, None))
 
 
-def test_a_failure_ends_a_stream_where_it_is():
+def test_failure_does_not_write_buffered_pieces_to_a_stream():
     stream = io.BytesIO()
     with pytest.raises(ZeroDivisionError):
         write_and_fail(stream, b"gathered")
     assert stream.getvalue() == b""
 
 
-def test_what_a_stream_raises_passes_through():
+def test_errors_of_a_stream_are_not_converted():
     class Broken(io.BytesIO):
         def write(self, piece):
             raise BrokenPipeError
@@ -153,7 +153,7 @@ def test_what_a_stream_raises_passes_through():
         write(Broken())
 
 
-def test_small_pieces_are_gathered():
+def test_small_pieces_are_joined():
     calls = []
 
     class Counted(io.BytesIO):
@@ -168,7 +168,7 @@ def test_small_pieces_are_gathered():
     assert max(calls) < COPY_SIZE + 100
 
 
-def test_progress_tells_how_far_it_is():
+def test_progress_reports_bytes_written_and_total():
     told = []
     write(io.BytesIO(), progress=lambda written, total: told.append((written, total)))
     assert told[-1] == (len(WHOLE), len(WHOLE))
@@ -185,7 +185,7 @@ def test_unwritable_target_is_reported(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_other_errors_pass_through(tmp_path):
+def test_errors_of_the_block_are_not_converted(tmp_path):
     with pytest.raises(ConnectionResetError), open_output(tmp_path / "out", 1):
         raise ConnectionResetError
     assert list(tmp_path.iterdir()) == []
@@ -196,7 +196,7 @@ def test_removed_directory_is_reported(tmp_path):
         write(tmp_path / "gone" / "out")
 
 
-def test_no_path_for_a_bundle(tmp_path):
+def test_unusable_target_paths_are_refused(tmp_path):
     check_target(tmp_path / "out")
     check_target("out")
     check_target(io.BytesIO())
@@ -206,7 +206,7 @@ def test_no_path_for_a_bundle(tmp_path):
         check_target(tmp_path / "gone" / "out")
 
 
-def test_a_buffer_can_be_reused_for_the_next_piece():
+def test_caller_may_reuse_its_buffer():
     target, buffer = io.BytesIO(), bytearray(5)
     with open_output(target, 10) as output:
         for content in (b"first", b"other"):

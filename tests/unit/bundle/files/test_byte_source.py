@@ -26,7 +26,7 @@ class Interrupted(io.BytesIO):
         return position
 
 
-def test_threads_that_share_a_file_read_what_they_asked_for() -> None:
+def test_threads_that_share_a_file_read_their_own_bytes() -> None:
     file = Interrupted(bytes(range(100)))
     holder = open_source(file)
     with ThreadPoolExecutor(2) as threads:
@@ -37,7 +37,7 @@ def test_threads_that_share_a_file_read_what_they_asked_for() -> None:
         assert bytes(second.result()) == bytes(range(50, 55))
 
 
-def test_a_file_that_gives_short_pieces_is_read_whole() -> None:
+def test_short_reads_are_continued() -> None:
     class Short(io.BytesIO):
         def read(self, size: int | None = -1) -> bytes:
             return super().read(min(3, size or 0))

@@ -31,20 +31,20 @@ def copied(payload):
 
 
 @pytest.mark.parametrize("payload", [b"", b"abc", bytes(1_000_000)])
-def test_bytes_are_kept_themselves(payload):
+def test_bytes_are_kept_by_reference(payload):
     waiting, length = kept(payload)
     assert waiting is payload
     assert length == len(payload)
     assert copied(waiting) == payload
 
 
-def test_views_of_anything_are_counted_in_bytes():
+def test_length_of_a_view_is_counted_in_bytes():
     waiting, length = kept(memoryview(b"abcdefgh").cast("H"))
     assert length == 8
     assert copied(waiting) == b"abcdefgh"
 
 
-def test_what_can_change_is_copied():
+def test_mutable_payloads_are_copied():
     changing = bytearray(b"before")
     for payload in (changing, memoryview(changing), memoryview(changing)[::2]):
         meant = bytes(payload)
@@ -55,7 +55,7 @@ def test_what_can_change_is_copied():
 
 
 @pytest.mark.parametrize("size", [0, 1, COPY_SIZE - 1, COPY_SIZE, COPY_SIZE + 1, 3 * COPY_SIZE, 3 * COPY_SIZE + 17])
-def test_a_file_of_any_size(tmp_path, size):
+def test_file_of_any_size_is_copied(tmp_path, size):
     path = tmp_path / "payload"
     path.write_bytes(os.urandom(size))
     waiting, length = kept(path)
@@ -84,7 +84,7 @@ def read_in_pieces(monkeypatch, most):
 
 @pytest.mark.parametrize("most", [1_000, 65_535, 65_536, COPY_SIZE - 1])
 @pytest.mark.parametrize("size", [1, 1_000, 1_001, COPY_SIZE - 1, COPY_SIZE, COPY_SIZE + 1, 3 * COPY_SIZE + 17])
-def test_a_file_that_is_read_in_short_pieces_is_written_whole(tmp_path, monkeypatch, size, most):
+def test_short_reads_of_a_file_are_continued(tmp_path, monkeypatch, size, most):
     path = tmp_path / "payload"
     path.write_bytes(os.urandom(size))
     read_in_pieces(monkeypatch, most)
@@ -98,7 +98,7 @@ def test_a_file_that_is_read_in_short_pieces_is_written_whole(tmp_path, monkeypa
 
 @pytest.mark.parametrize("change", [-1, 1])
 @pytest.mark.parametrize("size", [10_000, COPY_SIZE + 5])
-def test_a_change_is_noticed_in_short_pieces(tmp_path, monkeypatch, size, change):
+def test_change_is_noticed_in_short_reads(tmp_path, monkeypatch, size, change):
     path = tmp_path / "payload"
     path.write_bytes(bytes(size))
     waiting, _ = kept(path)
@@ -130,14 +130,14 @@ def test_file_is_closed_when_reading_stops(tmp_path):
     assert set(Path("/proc/self/fd").iterdir()) == before
 
 
-def test_only_files_are_files(tmp_path):
+def test_directory_and_named_pipe_are_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path, tmp_path / "pipe"):
         with pytest.raises(ConfigurationError, match="is not a regular file"):
             kept(path)
 
 
-def test_chunks_go_to_the_spool():
+def test_chunks_are_spooled():
     spools = []
 
     def spool():
@@ -151,12 +151,12 @@ def test_chunks_go_to_the_spool():
     assert len(spools) == 1
 
 
-def test_a_piece_of_a_spool_stays_there():
+def test_spooled_payload_is_not_copied():
     piece = Spool().append([b"abc"])
     assert kept(piece) == (piece, 3)
 
 
-def test_promised_chunks_are_taken_when_they_are_written():
+def test_chunks_of_known_length_are_read_when_they_are_written():
     taken = []
 
     def parts():
@@ -177,7 +177,7 @@ def test_wrong_length_is_reported(promised, fault):
 
 
 @pytest.mark.parametrize("payload", [b"abc", memoryview(b"abc")])
-def test_an_announced_length_is_held_to(payload, tmp_path):
+def test_announced_length_must_match(payload, tmp_path):
     assert kept(payload, length=3)[1] == 3
     with pytest.raises(ConfigurationError, match="has 3 bytes, and 4 were announced"):
         kept(payload, length=4)
@@ -199,14 +199,14 @@ def test_other_types_are_refused():
             kept(payload)
 
 
-def test_a_path_is_kept_small(tmp_path):
+def test_file_payload_keeps_path_and_size(tmp_path):
     path = tmp_path / "payload"
     path.touch()
     waiting, _ = kept(Path(path))
     assert waiting == FilePayload(str(path), 0)
 
 
-def test_pieces_are_read_any_number_of_times() -> None:
+def test_spooled_payloads_can_be_read_twice() -> None:
     spool = Spool()
     long = os.urandom(3 * CHUNK_SIZE + 1)
     pieces = [spool.append([b"a", b"", b"bc"]), spool.append([]), spool.append([long]), spool.append([b"d"])]
@@ -216,13 +216,13 @@ def test_pieces_are_read_any_number_of_times() -> None:
     assert max(map(len, pieces[2])) == CHUNK_SIZE
 
 
-def test_a_piece_can_be_kept_in_its_own_spool() -> None:
+def test_spooled_payload_can_be_appended_to_its_own_spool() -> None:
     spool = Spool()
     piece = spool.append([b"abc"])
     assert b"".join(spool.append(piece)) == b"abc"
 
 
-def test_of_chunks_that_fail_nothing_is_kept() -> None:
+def test_failed_chunks_leave_nothing_in_the_spool() -> None:
     def failing() -> Iterator[bytes]:
         yield b"lost"
         raise ZeroDivisionError
@@ -234,7 +234,7 @@ def test_of_chunks_that_fail_nothing_is_kept() -> None:
     assert spool.append([b"y"]).offset == 1
 
 
-def test_the_file_goes_with_the_last_piece() -> None:
+def test_spool_file_is_closed_with_its_last_payload() -> None:
     spool = Spool()
     piece = spool.append([b"abc"])
     handle, gone = spool._file, weakref.ref(spool)
@@ -259,13 +259,13 @@ def test_full_disk_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
         Spool()
 
 
-def test_what_is_written_by_and_by_is_written_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_writes_to_the_spool_are_continued(monkeypatch: pytest.MonkeyPatch) -> None:
     write = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda handle, view, offset: write(handle, view[:2], offset))
     assert b"".join(Spool().append([b"abcdefg"])) == b"abcdefg"
 
 
-def test_what_is_read_in_short_pieces_is_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_reads_from_the_spool_are_continued(monkeypatch: pytest.MonkeyPatch) -> None:
     content = os.urandom(2 * CHUNK_SIZE + 7)
     piece = Spool().append([content])
     read = os.pread

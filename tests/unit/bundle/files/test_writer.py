@@ -84,7 +84,7 @@ def copied(path):
 
 
 @pytest.mark.parametrize("name", ["small_b1", "small_b2", "variants_b1", "hello_b2", "cases/ok_b2_minimal"])
-def test_bundles_of_other_writers_come_out_byte_for_byte(name):
+def test_rewriting_bundles_of_other_writers_gives_the_same_bytes(name):
     assert copied(VECTORS / f"{name}.wbn") == (VECTORS / f"{name}.wbn").read_bytes()
 
 
@@ -96,7 +96,7 @@ def test_bundles_of_other_writers_come_out_byte_for_byte(name):
         ("b2", "85 48 f09f8c90f09f93a6 44 62320000"),
     ],
 )
-def test_each_version_begins_as_it_does(version, lead):
+def test_each_version_has_its_own_first_bytes(version, lead):
     """3.3 step 2, "84 48 F0 9F 8C 90 F0 9F 93 A6"; the later drafts have 86, and b2 has 85."""
     bundle = whole(version=version)
     assert bundle.startswith(bytes.fromhex(lead))
@@ -128,7 +128,7 @@ def test_urls_are_stored_in_normal_form():
         assert opened.metadata.primary_url == "https://example.com/"
 
 
-def test_an_exchange_as_a_source_yields_it():
+def test_exchanges_of_a_source_can_be_added():
     target = io.BytesIO()
     with begun(target) as writer:
         writer.add_exchange(Exchange(PAGE, 200, HTML, b"gz", "Accept-Encoding;gzip;identity", "gzip"))
@@ -141,7 +141,7 @@ def test_an_exchange_as_a_source_yields_it():
     ]
 
 
-def test_variants_are_found_by_their_keys():
+def test_each_variant_key_has_its_response():
     keys = [f"{coding};{language}" for coding in ("gzip", "br") for language in ("en", "fr", "ja")]
     exchanges = [
         (PAGE, {"headers": TEXT, "payload": key.encode(), "variants": VARIANTS, "variant_key": key})
@@ -153,14 +153,14 @@ def test_variants_are_found_by_their_keys():
             assert bytes(bundle.response(PAGE, key).payload) == key.encode()
 
 
-def test_two_keys_share_one_place():
+def test_two_keys_share_one_response():
     shared = {"variants": "Accept-Encoding;gzip;br", "variant_key": ["gzip", "br"]}
     with open_bundle(written((PAGE, {"headers": TEXT, **shared})), profile="compat") as bundle:
         locations = bundle.metadata.requests[PAGE].locations
         assert locations["gzip"] == locations["br"]
 
 
-def test_a_bundle_that_lacks_variants_is_not_written(tmp_path):
+def test_missing_variant_keys_are_an_error(tmp_path):
     writer = begun(tmp_path / "out")
     writer.add(PAGE, headers=TEXT, variants=VARIANTS, variant_key="gzip;en")
     with pytest.raises(ConfigurationError, match=f"{PAGE} lacks the variants gzip;fr, gzip;ja, br;en, br;fr, br;ja"):
@@ -174,7 +174,7 @@ def test_b2_has_no_variants():
         writer.add(PAGE, headers=TEXT, variants=VARIANTS, variant_key="gzip;en")
 
 
-def test_relative_urls_stay_in_b2_where_asked():
+def test_relative_urls_are_kept_in_b2_on_request():
     options = {"version": "b2", "relative_urls": True}
     bundle = written(("a", {}), ("../b?c", {}), ("./index", {}), primary_url="index", **options)
     with open_bundle(bundle, base_url="https://example.com/x/y.wbn") as opened:
@@ -199,12 +199,12 @@ def test_relative_urls_stay_in_b2_where_asked():
         ({"section_order": ["responses"]}, "does not name each section once"),
     ],
 )
-def test_what_no_bundle_can_be_is_said_at_once(options, fault):
+def test_invalid_options_are_refused_at_once(options, fault):
     with pytest.raises(ConfigurationError, match=fault):
         begun(**options)
 
 
-def test_a_path_that_cannot_be_is_said_at_once(tmp_path):
+def test_directory_as_target_is_refused_at_once(tmp_path):
     with pytest.raises(ConfigurationError, match="is a directory"):
         begun(tmp_path)
 
@@ -222,7 +222,7 @@ def test_a_path_that_cannot_be_is_said_at_once(tmp_path):
         ({"variants": "?", "variant_key": "a"}, f"^{PAGE}: .* is not a valid Variants value"),
     ],
 )
-def test_an_exchange_that_cannot_be_leaves_the_writer_as_it_was(exchange, fault):
+def test_refused_exchange_leaves_the_writer_unchanged(exchange, fault):
     target = io.BytesIO()
     with begun(target) as writer:
         with pytest.raises(ConfigurationError, match=fault):
@@ -231,14 +231,14 @@ def test_an_exchange_that_cannot_be_leaves_the_writer_as_it_was(exchange, fault)
     assert target.getvalue() == written((PAGE, {"headers": HTML, "payload": b"<p>"}))
 
 
-def test_a_url_is_added_once():
+def test_repeated_url_is_refused():
     writer = begun()
     writer.add(PAGE)
     with pytest.raises(ConfigurationError, match=f"^{PAGE}: the URL was added before"):
         writer.add("https://EXAMPLE.com")
 
 
-def test_the_manifest_is_in_the_bundle():
+def test_manifest_url_must_be_in_the_bundle():
     """3.3.2: "The URL MUST refer to the one or more response(s) contained in the bundle itself." """
     writer = begun(manifest_url=MANIFEST)
     writer.add(PAGE)
@@ -258,7 +258,7 @@ def test_primary_url_of_b2_must_be_in_the_bundle():
     written((PAGE, {}), version="b2", primary_url=f"{PAGE}#part")
 
 
-def test_what_strict_readers_refuse_is_remarked():
+def test_remarks_name_what_strict_readers_refuse():
     with begun(critical=["index", "quantum"], sections={"quantum": b"\x00"}) as writer:
         writer.add(PAGE, status=301, headers={"location": "/a"})
         writer.add(f"{PAGE}a", status=204)
@@ -271,14 +271,14 @@ def test_what_strict_readers_refuse_is_remarked():
     assert writer.remarks() == []
 
 
-def test_strict_readers_refuse_just_what_was_remarked():
+def test_strict_readers_refuse_a_remarked_response():
     """3.4 step 9."""
     bundle = written((PAGE, {}))
     with open_bundle(bundle) as opened, pytest.raises(ResponseError, match="content-type is missing"):
         opened.response(PAGE)
 
 
-def test_sections_are_carried():
+def test_further_sections_are_written():
     signatures = encode([[], []])
     bundle = whole(sections={"x": encode({"a": 1}), "signatures": signatures}, critical=["signatures"])
     with open_bundle(bundle) as opened:
@@ -288,7 +288,7 @@ def test_sections_are_carried():
             assert bytes(opened.raw[at[name].offset :][: at[name].length]) == item
 
 
-def test_a_bundle_is_written_once(tmp_path):
+def test_closed_writer_writes_no_second_bundle(tmp_path):
     with begun(tmp_path / "out.wbn") as writer:
         writer.add(PAGE)
         writer.close()
@@ -299,11 +299,11 @@ def test_a_bundle_is_written_once(tmp_path):
         writer.add(MANIFEST)
 
 
-def test_an_empty_bundle():
+def test_empty_bundle_is_valid():
     assert found(written(version="b2", primary_url=None)) == []
 
 
-def test_a_target_is_all_that_a_writer_needs():
+def test_writer_needs_only_a_target():
     target = io.BytesIO()
     with BundleWriter(target) as writer:
         writer.add(PAGE, headers=HTML, payload=b"<p>")
@@ -311,7 +311,7 @@ def test_a_target_is_all_that_a_writer_needs():
     assert found(target.getvalue()) == [(PAGE, None, 200, b"<p>")]
 
 
-def test_progress_ends_with_the_whole():
+def test_last_progress_report_is_the_whole_length():
     told = []
     bundle = whole(progress=lambda done, total: told.append((done, total)))
     assert told[-1] == (len(bundle), len(bundle))
@@ -381,7 +381,7 @@ def add_and_fail(writer):
         raise ZeroDivisionError
 
 
-def test_an_exception_in_the_block_writes_nothing(tmp_path):
+def test_exception_in_the_block_writes_nothing(tmp_path):
     stream = io.BytesIO()
     for target in (tmp_path / "out.wbn", stream):
         writer = begun(target)
@@ -393,7 +393,7 @@ def test_an_exception_in_the_block_writes_nothing(tmp_path):
     assert stream.getvalue() == b""
 
 
-def test_a_pipe_gets_it_in_order():
+def test_pipe_receives_a_readable_bundle():
     """2.2: "ends before the first response": what comes first says where everything will be."""
     reading, writing = os.pipe()
     received = []
@@ -408,7 +408,7 @@ def test_a_pipe_gets_it_in_order():
         assert bytes(bundle.response(MANIFEST).payload) == b"{}"
 
 
-def test_what_is_kept_of_an_exchange_does_not_grow_with_its_payload(tmp_path):
+def test_memory_does_not_grow_with_payloads(tmp_path):
     path = tmp_path / "payload"
     path.write_bytes(bytes(2_000_000))
     gc.collect()
@@ -425,7 +425,7 @@ def test_what_is_kept_of_an_exchange_does_not_grow_with_its_payload(tmp_path):
     assert most < 2_000_000, "300 MB were written"
 
 
-def test_ten_thousand_exchanges_are_cheap_to_keep():
+def test_an_exchange_takes_less_than_500_bytes():
     gc.collect()
     tracemalloc.start()
     try:
@@ -484,7 +484,7 @@ def test_untrusted_requests_use_allowed_headers_only():
     written_untrusted(exchange, allowed={"accept-language": ("en",)})
 
 
-def test_request_headers_are_not_reflected():
+def test_untrusted_request_headers_in_responses_are_refused():
     """5.2, strategy 3.4."""
     asked = {"Referer": "https://evil.example/%PDF"}
     with pytest.raises(ConfigurationError, match=f"^{PAGE}: the response header link holds the request's referer"):
@@ -492,7 +492,7 @@ def test_request_headers_are_not_reflected():
     written_untrusted((PAGE, {"headers": {"Link": "<https://example.com/>"}}), request_headers=asked)
 
 
-def test_without_the_mode_nothing_is_encoded_or_counted():
+def test_trusted_writer_encodes_and_counts_nothing():
     target = io.BytesIO()
     with BundleWriter(target) as writer:
         for number in range(12):

@@ -52,7 +52,7 @@ def pieces(data: bytes, size: int) -> Iterator[bytes]:
 
 @pytest.mark.parametrize("coding", ENCODERS)
 @pytest.mark.parametrize("payload", PAYLOADS, ids=len)
-def test_what_is_coded_decodes_to_itself_little_by_little(coding: str, payload: bytes) -> None:
+def test_encoded_bytes_decode_in_bounded_pieces(coding: str, payload: bytes) -> None:
     written = b"".join(encode_chunks(pieces(payload, 65_536), coding, length=len(payload)))
     assert b"".join(encode_chunks([payload], coding, length=len(payload))) == written or len(payload) > 65_536
     for size in (7, 65_536, 1 << 24):
@@ -65,7 +65,7 @@ def test_what_is_coded_decodes_to_itself_little_by_little(coding: str, payload: 
 @pytest.mark.parametrize(
     ("coding", "decode"), [("gzip", gzip.decompress), ("br", brotli.decompress), ("zstd", zstd.decompress)]
 )
-def test_others_read_what_is_coded(coding: str, decode: Callable[[bytes], bytes]) -> None:
+def test_other_decoders_read_our_codings(coding: str, decode: Callable[[bytes], bytes]) -> None:
     for payload in PAYLOADS:
         assert decode(b"".join(encode_chunks([payload], coding, length=len(payload)))) == payload
 
@@ -82,7 +82,7 @@ def at_level(payload: bytes, coding: str, level: int) -> bytes:
 
 
 @pytest.mark.parametrize(("coding", "best", "quick"), [("br", 11, 9), ("zstd", 19, 12)])
-def test_what_is_long_is_coded_quickly_and_all_else_as_well_as_can_be(coding: str, best: int, quick: int) -> None:
+def test_long_payloads_use_a_faster_level(coding: str, best: int, quick: int) -> None:
     words = b" ".join(Random(3).choices([b"to", b"be", b"or", b"not", b"that", b"is", b"the", b"question"], k=10_000))
     for length, level, other in ((1 << 20, best, quick), ((1 << 20) + 1, quick, best)):
         payload = words.ljust(length)
@@ -93,23 +93,23 @@ def test_what_is_long_is_coded_quickly_and_all_else_as_well_as_can_be(coding: st
 
 @pytest.mark.parametrize("coding", ENCODE)
 @pytest.mark.parametrize("payload", PAYLOADS[1:], ids=len)
-def test_what_others_code_is_read(coding: str, payload: bytes) -> None:
+def test_we_read_codings_of_other_encoders(coding: str, payload: bytes) -> None:
     assert b"".join(decode_chunks([ENCODE[coding](payload)], coding)) == payload
 
 
-def test_the_same_bytes_give_the_same_gzip_without_a_time_or_a_name() -> None:
+def test_gzip_contains_no_time_and_no_name() -> None:
     head = b"".join(encode_chunks([b"hello"], "gzip", length=5))[:10]
     assert head[:4] == b"\x1f\x8b\x08\x00"  # no flags: no name
     assert head[4:8] == b"\0\0\0\0"  # no time
 
 
-def test_a_small_zstd_asks_for_a_small_window() -> None:
+def test_small_zstd_frame_declares_a_small_window() -> None:
     written = b"".join(encode_chunks([b"hello " * 100], "zstd", length=600))
     limit = {zstd.DecompressionParameter.window_log_max: 10}
     assert zstd.ZstdDecompressor(options=limit).decompress(written) == b"hello " * 100
 
 
-def test_a_window_that_browsers_refuse_is_refused() -> None:
+def test_zstd_window_above_8_mb_is_refused() -> None:
     options = {zstd.CompressionParameter.window_log: 25, zstd.CompressionParameter.content_size_flag: 0}
     compressor = zstd.ZstdCompressor(options=options)
     written = compressor.compress(NOISE) + compressor.flush()
@@ -117,7 +117,7 @@ def test_a_window_that_browsers_refuse_is_refused() -> None:
         list(decode_chunks([written], "zstd"))
 
 
-def test_members_and_frames_follow_one_another_and_junk_does_not_count() -> None:
+def test_several_members_are_decoded_and_trailing_junk_is_ignored() -> None:
     members = gzip.compress(b"one ") + gzip.compress(b"two")
     for size in (1, 11, 1_000):
         assert b"".join(decode_chunks(pieces(members, size), "gzip")) == b"one two"
@@ -126,24 +126,24 @@ def test_members_and_frames_follow_one_another_and_junk_does_not_count() -> None
         assert b"".join(decode_chunks(pieces(zlib.compress(b"one") + b"junk", size), "deflate")) == b"one"
 
 
-def test_deflate_may_come_without_its_wrapper() -> None:
+def test_raw_deflate_is_decoded() -> None:
     assert b"".join(decode_chunks([raw_deflate(b"hello " * 50)], "deflate")) == b"hello " * 50
 
 
-def test_the_last_bytes_are_given_out_though_all_was_taken_in() -> None:
+def test_output_left_after_the_last_input_is_yielded() -> None:
     for length in range(65_530, 65_550):
         assert b"".join(decode_chunks([raw_deflate(b"z" * length)], "deflate")) == b"z" * length
 
 
 @pytest.mark.parametrize("coding", DECODERS)
-def test_what_is_not_coded_after_all_is_as_it_is(coding: str) -> None:
+def test_uncoded_bytes_are_yielded_unchanged(coding: str) -> None:
     page = b"<!DOCTYPE html><title>plain</title>" * 10_000
     assert b"".join(decode_chunks(pieces(page, 65_536), coding)) == page
     assert b"".join(decode_chunks([], coding)) == b""
     assert b"".join(decode_chunks([b"", b""], coding)) == b""
 
 
-def test_the_beginning_may_come_byte_by_byte() -> None:
+def test_coding_is_recognized_in_single_bytes() -> None:
     for coding, encode in ENCODE.items():
         written = encode(b"hello " * 2_000)
         parts = [part for byte in pieces(written, 1) for part in (b"", byte)]
@@ -151,7 +151,7 @@ def test_the_beginning_may_come_byte_by_byte() -> None:
 
 
 @pytest.mark.parametrize(("coding", "damage"), [("gzip", -8), ("zstd", 6)])
-def test_what_is_small_and_damaged_is_not_taken_for_plain(coding: str, damage: int) -> None:
+def test_small_damaged_body_is_an_error(coding: str, damage: int) -> None:
     written = bytearray(ENCODE[coding](b"hello"))
     written[damage] ^= 0xFF
     with pytest.raises(DecodingError):
@@ -159,7 +159,7 @@ def test_what_is_small_and_damaged_is_not_taken_for_plain(coding: str, damage: i
 
 
 @pytest.mark.parametrize("coding", ENCODE)
-def test_what_is_cut_short_is_not_taken_for_the_whole(coding: str) -> None:
+def test_truncated_body_is_an_error(coding: str) -> None:
     written = ENCODE[coding](NOISE)
     with pytest.raises(DecodingError, match="cut short"):
         list(decode_chunks(pieces(written[:-20], 65_536), coding))
@@ -174,15 +174,13 @@ def test_damage_after_the_beginning_is_reported(coding: str) -> None:
 
 
 @pytest.mark.parametrize("coding", ["deflate", "", "GZIP", "identity", "nonsense"])
-def test_only_three_codings_are_written(coding: str) -> None:
+def test_supported_encoders_are_gzip_br_and_zstd(coding: str) -> None:
     with pytest.raises(ConfigurationError, match="expected one of gzip, br, zstd"):
         require_coding(coding)
 
 
 @pytest.mark.parametrize(("extra", "modules"), [("br", {"brotli"}), ("zstd", {"backports", "compression"})])
-def test_a_coding_that_is_not_installed_names_its_extra(
-    extra: str, modules: set[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_codec_names_its_extra(extra: str, modules: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def without(name: str, *args: Any, **options: Any) -> Any:
         if name in modules:
             raise ImportError(name)
@@ -227,7 +225,7 @@ def compressed(*exchanges: Exchange, codings: Iterable[str] = tuple(ENCODERS)) -
 
 
 @pytest.mark.parametrize("kind", ["bytes", "file", "piece", "chunks"])
-def test_every_key_has_its_response_whatever_the_payload_comes_in(kind: str, tmp_path: Path) -> None:
+def test_each_kind_of_payload_gets_all_variants(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(TEXT)
     payload: Any = {
@@ -250,14 +248,14 @@ def test_every_key_has_its_response_whatever_the_payload_comes_in(kind: str, tmp
         assert exchange.headers["content-type"] == "text/html"
 
 
-def test_the_smallest_comes_first_and_the_plain_one_last() -> None:
+def test_variants_are_ordered_by_size_with_identity_last() -> None:
     found = compressed(page())
     by_length = sorted((len(body(exchange)), str(exchange.variant_key)) for exchange in found)
     assert {exchange.variants for exchange in found} == {";".join(["Accept-Encoding", *(key for _, key in by_length)])}
     assert by_length[-1][1] == "identity"
 
 
-def test_only_codings_that_are_worth_it_are_there() -> None:
+def test_variant_must_save_a_tenth_and_64_bytes() -> None:
     noise = Random(1).randbytes(3_000)
     mixed = noise + bytes(500)  # a seventh of it can go
     assert [exchange.variant_key for exchange in compressed(page(noise))] == [None]
@@ -269,7 +267,7 @@ def test_only_codings_that_are_worth_it_are_there() -> None:
     assert len(compressed(page(bytes(200)))) == 4
 
 
-def test_a_coding_that_does_not_help_this_url_is_not_among_its_values(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_useless_coding_is_not_in_the_variants_value(monkeypatch: pytest.MonkeyPatch) -> None:
     class Useless:
         def compress(self, data: bytes) -> bytes:
             return bytes(data) * 2
@@ -284,23 +282,23 @@ def test_a_coding_that_does_not_help_this_url_is_not_among_its_values(monkeypatc
 
 
 @pytest.mark.parametrize("asked", [["gzip"], ["br", "gzip", "br"], []])
-def test_only_the_codings_asked_for_are_written(asked: list[str]) -> None:
+def test_only_requested_codings_are_written(asked: list[str]) -> None:
     keys = {exchange.variant_key for exchange in compressed(page(), codings=asked)}
     assert keys == ({"identity", *asked} if asked else {None})
 
 
-def test_chunks_that_were_looked_at_are_still_there() -> None:
+def test_chunks_of_an_uncompressed_response_are_kept() -> None:
     (exchange,) = compressed(page(iter([b"small"])))
     assert body(exchange) == b"small"
 
 
-def test_what_has_variants_or_a_coding_is_left_as_it_is() -> None:
+def test_responses_with_variants_or_a_coding_are_unchanged() -> None:
     negotiated = Exchange(URL, 200, {"content-type": "text/html"}, TEXT, "Accept-Language;en", "en")
     coded = page(content_encoding="gzip")
     assert compressed(negotiated, coded) == [negotiated, coded]
 
 
-def test_a_stored_coding_is_another_representation() -> None:
+def test_variant_has_weak_etag_and_no_digest() -> None:
     found = compressed(page(etag='"x"', repr_digest="sha-256=:x:", vary="Accept-Language"), codings=["gzip"])
     plain, coded = found
     assert (plain.headers["etag"], coded.headers["etag"]) == ('"x"', 'W/"x"')
@@ -309,7 +307,7 @@ def test_a_stored_coding_is_another_representation() -> None:
     assert plain.headers["vary"] == coded.headers["vary"] == "Accept-Language, Accept-Encoding"
 
 
-def test_vary_names_a_field_once() -> None:
+def test_vary_is_extended_once() -> None:
     assert compressed(page(vary="ACCEPT-Encoding"))[0].headers["vary"] == "ACCEPT-Encoding"
 
 
@@ -332,7 +330,7 @@ def test_vary_names_a_field_once() -> None:
         ("", False),
     ],
 )
-def test_the_type_says_whether_to_try(content_type: str, can: bool) -> None:
+def test_media_type_decides_whether_to_compress(content_type: str, can: bool) -> None:
     assert is_compressible(200, {"content-type": content_type}) == can
 
 
@@ -345,16 +343,16 @@ def test_the_type_says_whether_to_try(content_type: str, can: bool) -> None:
         (200, {"vary": "*"}),
     ],
 )
-def test_some_responses_are_not_to_be_touched(status: int, headers: dict[str, str]) -> None:
+def test_partial_and_no_transform_responses_are_not_compressed(status: int, headers: dict[str, str]) -> None:
     assert is_compressible(200, {"content-type": "text/html"})
     assert not is_compressible(status, {"content-type": "text/html", **headers})
 
 
-def test_the_same_bytes_come_out_every_time() -> None:
+def test_compression_is_deterministic() -> None:
     assert [body(exchange) for exchange in compressed(page())] == [body(exchange) for exchange in compressed(page())]
 
 
-def test_a_large_file_is_never_in_memory_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_file_is_compressed_in_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(TEXT * 50)
     seen: list[int] = []
@@ -379,7 +377,7 @@ def test_unknown_coding_is_refused_at_once() -> None:
 
 
 @pytest.mark.parametrize(("version", "refused"), [("b1", False), ("draft-01", False), ("b2", True)])
-def test_a_b2_bundle_has_no_variants(version: Version, refused: bool) -> None:
+def test_compression_for_b2_is_refused(version: Version, refused: bool) -> None:
     if refused:
         with pytest.raises(ConfigurationError, match="b2 does not have variants"):
             compress([], ["gzip"], version=version)

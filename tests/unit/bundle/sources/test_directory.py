@@ -29,7 +29,7 @@ def read(root: Path, base: str = BASE) -> tuple[dict[str, Exchange], list[str]]:
     return {exchange.url: exchange for exchange in exchanges}, told
 
 
-def test_every_file_is_at_its_path_under_the_base(tmp_path: Path) -> None:
+def test_each_file_has_the_url_of_its_path(tmp_path: Path) -> None:
     put(tmp_path, "a.css", b"a{}")
     put(tmp_path, "img/deep/x.png", b"\x89PNG")
     found, told = read(tmp_path, "https://example.com/site/")
@@ -40,7 +40,7 @@ def test_every_file_is_at_its_path_under_the_base(tmp_path: Path) -> None:
     assert not told
 
 
-def test_an_index_is_its_directory_and_its_own_url_leads_there(tmp_path: Path) -> None:
+def test_index_has_the_url_of_its_directory_and_a_redirect(tmp_path: Path) -> None:
     put(tmp_path, "index.html", b"<p>top")
     put(tmp_path, "sub/index.html", b"<p>sub")
     found, _ = read(tmp_path)
@@ -68,27 +68,27 @@ def test_an_index_is_its_directory_and_its_own_url_leads_there(tmp_path: Path) -
         (os.fsdecode(b"latin\xe9.txt"), "latin%E9.txt"),
     ],
 )
-def test_names_become_urls_byte_by_byte(name: str, url: str | None, tmp_path: Path) -> None:
+def test_file_names_are_percent_encoded_by_byte(name: str, url: str | None, tmp_path: Path) -> None:
     put(tmp_path, name)
     found, told = read(tmp_path)
     assert list(found) == ([] if url is None else [BASE + url])
     assert bool(told) == (url is None)
 
 
-def test_a_directory_that_looks_like_dots_does_not_lead_up(tmp_path: Path) -> None:
+def test_encoded_dots_are_not_parent_directories(tmp_path: Path) -> None:
     put(tmp_path, "%2e%2e/%2E/a.txt")
     found, _ = read(tmp_path, "https://example.com/deep/")
     assert list(found) == ["https://example.com/deep/%252e%252e/%252E/a.txt"]
 
 
-def test_the_order_is_by_the_bytes_of_the_names_directory_by_directory(tmp_path: Path) -> None:
+def test_order_is_by_name_bytes_in_each_directory(tmp_path: Path) -> None:
     for name in ["b", "B", "a/z", "a-", "é", "a.b"]:
         put(tmp_path, name)
     found, _ = read(tmp_path)
     assert list(found) == [BASE + name for name in ["B", "a/z", "a-", "a.b", "b", "%C3%A9"]]
 
 
-def test_text_says_that_it_is_utf_8_only_where_it_is(tmp_path: Path) -> None:
+def test_charset_is_set_for_valid_utf_8_only(tmp_path: Path) -> None:
     put(tmp_path, "utf.html", "é".encode())
     put(tmp_path, "old.html", b"<meta charset=windows-1251>\xcf")
     put(tmp_path, "cut.html", b"x" * (1 << 18) + "é".encode()[:1])
@@ -104,7 +104,7 @@ def test_text_says_that_it_is_utf_8_only_where_it_is(tmp_path: Path) -> None:
     }
 
 
-def test_hidden_files_stay_at_home_but_not_the_well_known_ones(tmp_path: Path) -> None:
+def test_hidden_files_are_left_out_except_well_known(tmp_path: Path) -> None:
     for name in [".git/config", ".env", ".DS_Store", "sub/.htpasswd", ".well-known/security.txt", "a.txt"]:
         put(tmp_path, name)
     found, told = read(tmp_path)
@@ -115,7 +115,7 @@ def test_hidden_files_stay_at_home_but_not_the_well_known_ones(tmp_path: Path) -
     assert "hidden" in sentence
 
 
-def test_links_are_followed_within_the_root_and_not_out_of_it(tmp_path: Path) -> None:
+def test_symbolic_links_are_followed_within_the_root_only(tmp_path: Path) -> None:
     root, outside = tmp_path / "root", put(tmp_path, "outside/secret.txt")
     put(root, "v2/page.txt", b"new")
     put(tmp_path, "root-too/secret.txt")
@@ -137,13 +137,13 @@ def test_links_are_followed_within_the_root_and_not_out_of_it(tmp_path: Path) ->
     }
 
 
-def test_a_linked_root_is_a_root(tmp_path: Path) -> None:
+def test_root_may_be_a_symbolic_link(tmp_path: Path) -> None:
     put(tmp_path, "real/a.txt")
     (tmp_path / "link").symlink_to("real")
     assert list(read(tmp_path / "link")[0]) == [f"{BASE}a.txt"]
 
 
-def test_links_in_a_circle_end(tmp_path: Path) -> None:
+def test_circular_links_are_left_out(tmp_path: Path) -> None:
     put(tmp_path, "a/x.txt")
     put(tmp_path, "b/y.txt")
     (tmp_path / "a/home").symlink_to("..")
@@ -155,7 +155,7 @@ def test_links_in_a_circle_end(tmp_path: Path) -> None:
     assert "a symbolic link to a directory that it is in" in sentence
 
 
-def test_links_that_multiply_are_bounded(tmp_path: Path) -> None:
+def test_files_multiplied_by_links_are_limited(tmp_path: Path) -> None:
     put(tmp_path, "0/a.txt")
     for level in range(1, 40):
         folder = tmp_path / str(level)
@@ -166,7 +166,7 @@ def test_links_that_multiply_are_bounded(tmp_path: Path) -> None:
         list(directory(tmp_path, BASE, most_files=500))
 
 
-def test_the_bound_is_what_it_says(tmp_path: Path) -> None:
+def test_file_limit_is_exact(tmp_path: Path) -> None:
     for name in "ab":
         put(tmp_path, name)
     assert len(list(directory(tmp_path, BASE, most_files=2))) == 2
@@ -174,7 +174,7 @@ def test_the_bound_is_what_it_says(tmp_path: Path) -> None:
         list(directory(tmp_path, BASE, most_files=1))
 
 
-def test_directories_may_be_deeper_than_calls(tmp_path: Path) -> None:
+def test_directories_may_be_deeper_than_the_call_stack(tmp_path: Path) -> None:
     deep = [tmp_path]
     for _ in range(1_500):
         deep.append(deep[-1] / "d")
@@ -188,7 +188,7 @@ def test_directories_may_be_deeper_than_calls(tmp_path: Path) -> None:
             folder.rmdir()
 
 
-def test_other_than_regular_files_are_not_opened(tmp_path: Path) -> None:
+def test_special_files_are_not_opened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo.html")
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(tmp_path / "s"))
@@ -237,7 +237,7 @@ def test_vanished_file_is_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("swapped", ["link", "fifo"])
-def test_what_takes_a_files_place_is_neither_followed_nor_waited_for(
+def test_file_replaced_by_a_link_or_fifo_is_an_error(
     swapped: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secret = put(tmp_path, "secret.txt", b"secret")
@@ -278,7 +278,7 @@ def test_empty_directory_has_no_exchanges(tmp_path: Path) -> None:
         ("https://me:secret@example.com/", "must not have user, query"),
     ],
 )
-def test_a_base_that_files_cannot_be_put_under_is_explained_at_once(base: str, words: str, tmp_path: Path) -> None:
+def test_invalid_base_url_is_refused_at_once(base: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=words.replace("?", r"\?")):
         directory(tmp_path, base)
 
@@ -291,7 +291,7 @@ def test_a_base_that_files_cannot_be_put_under_is_explained_at_once(base: str, w
         ("isolated-app://abc/", "isolated-app://abc/"),
     ],
 )
-def test_a_base_is_taken_in_normal_form(base: str, normal: str) -> None:
+def test_base_url_is_normalized(base: str, normal: str) -> None:
     assert check_base_url(base) == normal
 
 
@@ -313,7 +313,7 @@ def test_root_that_is_not_a_directory_is_refused_at_once(name: str, tmp_path: Pa
         ([], None),
     ],
 )
-def test_the_manifest_is_found_at_the_root(names: list[str], found: str | None, tmp_path: Path) -> None:
+def test_manifest_is_found_at_the_root(names: list[str], found: str | None, tmp_path: Path) -> None:
     for name in names:
         put(tmp_path, name)
     assert find_manifest(tmp_path, BASE) == found
@@ -357,11 +357,11 @@ def test_hidden_manifest_is_not_found(tmp_path: Path) -> None:
         ("sheet.xls", "application/vnd.ms-excel"),  # from Python's own table
     ],
 )
-def test_the_extension_tells(name: str, found: str) -> None:
+def test_media_type_follows_from_the_extension(name: str, found: str) -> None:
     assert media_type(name) == found
 
 
-def test_the_machines_tables_change_nothing(tmp_path: Path) -> None:
+def test_media_types_do_not_depend_on_the_machine(tmp_path: Path) -> None:
     table = tmp_path / "mime.types"
     table.write_text("text/evil html js odd\n")
     script = (
@@ -373,7 +373,7 @@ def test_the_machines_tables_change_nothing(tmp_path: Path) -> None:
     assert done.stdout.split() == ["text/evil", "text/html", "application/octet-stream"]
 
 
-def test_the_table_is_of_extensions_in_lower_case_and_of_types() -> None:
+def test_media_type_table_is_well_formed() -> None:
     for extension, found in PINNED.items():
         assert extension == extension.lower()
         assert extension.startswith(".")

@@ -80,7 +80,7 @@ def reasons(tmp_path: Path, *entries: Any) -> list[str]:
     return [sentence.removeprefix(f"{tmp_path / 'a.har'}: left out ") for sentence in told]
 
 
-def test_answers_come_in_the_order_of_the_page(tmp_path: Path) -> None:
+def test_exchanges_are_in_the_order_of_the_entries(tmp_path: Path) -> None:
     found, told = read(save(tmp_path / "a.har", entry(), entry(f"{URL}b"), entry(f"{URL}a", 404)))
     assert list(found) == [URL, f"{URL}b", f"{URL}a"]
     assert found[f"{URL}a"].status == 404
@@ -88,7 +88,7 @@ def test_answers_come_in_the_order_of_the_page(tmp_path: Path) -> None:
     assert not told
 
 
-def test_the_fields_of_what_was_undone_go(tmp_path: Path) -> None:
+def test_fields_of_the_removed_coding_are_dropped(tmp_path: Path) -> None:
     headers = {
         ":status": "200",
         "content-type": "text/css",
@@ -110,7 +110,7 @@ def test_the_fields_of_what_was_undone_go(tmp_path: Path) -> None:
     }
 
 
-def test_an_entity_tag_of_what_was_never_coded_stays_strong(tmp_path: Path) -> None:
+def test_etag_of_an_uncoded_response_stays_strong(tmp_path: Path) -> None:
     assert alone(tmp_path, entry(headers={"etag": '"x"'}))[1]["etag"] == '"x"'
 
 
@@ -123,7 +123,7 @@ def test_an_entity_tag_of_what_was_never_coded_stays_strong(tmp_path: Path) -> N
         ({"content-type": "image/png"}, "text/css", "image/png"),
     ],
 )
-def test_every_answer_has_a_type(headers: dict[str, str], mime_type: str, found: str, tmp_path: Path) -> None:
+def test_every_response_has_a_content_type(headers: dict[str, str], mime_type: str, found: str, tmp_path: Path) -> None:
     content = {"size": 1, "mimeType": mime_type, "text": "x"}
     assert alone(tmp_path, entry(headers=headers, content=content))[1]["content-type"] == found
 
@@ -139,13 +139,13 @@ def test_every_answer_has_a_type(headers: dict[str, str], mime_type: str, found:
         ("image/svg+xml", "é", "image/svg+xml; charset=utf-8"),
     ],
 )
-def test_text_is_in_utf_8_and_says_so(declared: str, text: str, written: str, tmp_path: Path) -> None:
+def test_text_is_stored_and_labelled_as_utf_8(declared: str, text: str, written: str, tmp_path: Path) -> None:
     content = {"size": len(text), "mimeType": declared, "text": text}
     _, headers, body = alone(tmp_path, entry(headers={"content-type": declared}, content=content))
     assert (headers["content-type"], body) == (written, text.encode())
 
 
-def test_bytes_come_in_base64(tmp_path: Path) -> None:
+def test_base64_bodies_are_decoded(tmp_path: Path) -> None:
     image = bytes(range(256))
     text = b64encode(image).decode()
     content = {"size": 256, "mimeType": "image/png", "encoding": "base64", "text": f"{text[:76]}\r\n{text[76:]}"}
@@ -154,7 +154,7 @@ def test_bytes_come_in_base64(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("text", "size"), [("YWJj", 3), ("YWJj", 4), ("YW\nJj", 4), ("YW\nJj", 5)])
-def test_its_size_may_be_that_of_the_base64(text: str, size: int, tmp_path: Path) -> None:
+def test_size_may_count_base64_characters(text: str, size: int, tmp_path: Path) -> None:
     content = {"size": size, "mimeType": "image/png", "encoding": "base64", "text": text}
     found, told = read(save(tmp_path / "a.har", entry(content=content)))
     assert payload(found[URL]) == b"abc"
@@ -192,7 +192,7 @@ def test_missing_body_is_reported(content: Any, reason: str, tmp_path: Path) -> 
         (404, {"size": -1}),
     ],
 )
-def test_a_body_may_be_empty(status: int, content: Any, tmp_path: Path) -> None:
+def test_empty_body_is_kept(status: int, content: Any, tmp_path: Path) -> None:
     assert alone(tmp_path, entry(status=status, headers={"location": "/x"}, content=content)) == (
         status,
         {"location": "/x", "content-type": "text/css" if status == 200 else "application/octet-stream"},
@@ -200,7 +200,7 @@ def test_a_body_may_be_empty(status: int, content: Any, tmp_path: Path) -> None:
     )
 
 
-def test_text_may_have_been_longer_in_its_own_charset(tmp_path: Path) -> None:
+def test_size_of_text_in_another_charset_is_ignored(tmp_path: Path) -> None:
     content = {"size": 12, "mimeType": "text/html", "text": "hello"}
     assert (
         alone(tmp_path, entry(headers={"content-type": 'text/html; charset="UTF-16"'}, content=content))[2] == b"hello"
@@ -228,17 +228,17 @@ def test_private_responses_are_left_out(wrong: Any, reason: str, tmp_path: Path)
     assert reasons(tmp_path, wrong) == [f"{wrong['request']['url']!r}: {reason}"]
 
 
-def test_reasons_are_counted(tmp_path: Path) -> None:
+def test_left_out_entries_are_counted_by_reason(tmp_path: Path) -> None:
     told = reasons(tmp_path, *[entry(f"data:,{number}") for number in range(300)], entry(method="PUT"))
     assert told == ["300, such as 'data:,0': not http or https", f"'{URL}': not a GET request"]
 
 
-def test_a_range_that_is_everything_is_the_whole(tmp_path: Path) -> None:
+def test_complete_206_becomes_200(tmp_path: Path) -> None:
     headers = {"content-type": "video/mp4", "content-range": "bytes 0-4/5"}
     assert alone(tmp_path, entry(status=206, headers=headers)) == (200, {"content-type": "video/mp4"}, b"hello")
 
 
-def test_of_several_answers_the_last_success_stays(tmp_path: Path) -> None:
+def test_last_successful_response_is_kept(tmp_path: Path) -> None:
     def body(text: str) -> dict[str, Any]:
         return {"size": len(text), "mimeType": "text/html", "text": text}
 
@@ -256,14 +256,14 @@ def test_of_several_answers_the_last_success_stays(tmp_path: Path) -> None:
     assert len(told) == 3
 
 
-def test_the_oldest_comes_first_whatever_the_order_of_the_file(tmp_path: Path) -> None:
+def test_entries_are_ordered_by_time(tmp_path: Path) -> None:
     later = entry(f"{URL}later", at="2021-10-01T14:41:41.000+02:00")
     found, _ = read(save(tmp_path / "a.har", later, entry(at="2021-10-01T12:41:40Z")))
     assert list(found) == [URL, f"{URL}later"]
 
 
 @pytest.mark.parametrize("at", ["yesterday", "2021-10-01T12:41:40", None])
-def test_times_that_cannot_be_compared_leave_the_order_of_the_file(at: Any, tmp_path: Path) -> None:
+def test_incomparable_times_keep_the_order_of_the_file(at: Any, tmp_path: Path) -> None:
     found, _ = read(save(tmp_path / "a.har", entry(f"{URL}b", at="2022-10-01T12:41:40Z"), entry(f"{URL}a", at=at)))
     assert list(found) == [f"{URL}b", f"{URL}a"]
 
@@ -294,14 +294,14 @@ def test_requests_with_credentials_are_reported(tmp_path: Path) -> None:
         {"request": {"method": "GET", "url": URL}, "response": {"status": 200, "content": {"text": 7}}},
     ],
 )
-def test_one_broken_entry_does_not_spoil_the_others(broken: Any, tmp_path: Path) -> None:
+def test_malformed_entry_does_not_affect_others(broken: Any, tmp_path: Path) -> None:
     found, told = read(save(tmp_path / "a.har", broken, entry()))
     assert list(found) == [URL]
     assert len(told) == 1
     assert "'an entry': malformed" in told[0]
 
 
-def test_what_is_nearly_a_har_is_read(tmp_path: Path) -> None:
+def test_common_deviations_from_har_are_accepted(tmp_path: Path) -> None:
     odd: Any = {
         "request": {"method": "get", "url": URL, "headers": None},
         "response": {
@@ -317,7 +317,7 @@ def test_what_is_nearly_a_har_is_read(tmp_path: Path) -> None:
     assert found[URL].headers == {"a": "", "content-type": "application/octet-stream"}
 
 
-def test_half_a_character_costs_no_more_than_itself(tmp_path: Path) -> None:
+def test_lone_surrogates_are_replaced(tmp_path: Path) -> None:
     text = "a\ud800b \U0001f600 c\udc00 \\ud800 \\\\ud800 \ud800\ud800\udc00"
     content = {"size": 1, "mimeType": "text/plain", "text": text}
     _, _, body = alone(tmp_path, entry(content=content))
@@ -355,7 +355,7 @@ def test_unreadable_har_is_reported_at_once(name: str, tmp_path: Path) -> None:
         har(tmp_path / name)
 
 
-def test_text_that_is_not_utf_8_spoils_its_entry_alone(tmp_path: Path) -> None:
+def test_entry_with_invalid_utf_8_does_not_affect_others(tmp_path: Path) -> None:
     path = save(tmp_path / "a.har", entry(content={"size": 1, "text": "SPOIL"}), entry(f"{URL}b"))
     path.write_bytes(path.read_bytes().replace(b"SPOIL", b"\xff"))
     found, told = read(path)

@@ -31,7 +31,7 @@ def answer(url: str, status: int, payload: bytes = b"") -> Exchange:
         ([200, 301, 204, 500], 2),
     ],
 )
-def test_of_a_url_the_last_success_stays_or_else_the_last(statuses: list[int], stays: int) -> None:
+def test_last_success_of_a_url_is_kept_or_else_the_last(statuses: list[int], stays: int) -> None:
     left_out = SkipReport()
     chosen = LatestPerUrl(left_out)
     answers = [answer("https://a/", status, bytes([number])) for number, status in enumerate(statuses)]
@@ -45,7 +45,7 @@ def test_of_a_url_the_last_success_stays_or_else_the_last(statuses: list[int], s
     assert "several responses" in told[0]
 
 
-def test_a_url_stays_where_it_was_first_seen() -> None:
+def test_url_keeps_its_first_position() -> None:
     chosen = LatestPerUrl(SkipReport())
     for url in ["https://a/", "https://a/b", "https://a/"]:
         chosen.add(answer(url, 200))
@@ -60,7 +60,7 @@ def test_a_url_stays_where_it_was_first_seen() -> None:
         ("https://example.com/a?b#", "https://example.com/a?b"),
     ],
 )
-def test_a_url_is_in_normal_form_and_without_its_fragment(text: str, url: str) -> None:
+def test_urls_are_normalized_without_fragment(text: str, url: str) -> None:
     assert normalize_http_url(text) == url
 
 
@@ -77,23 +77,23 @@ def test_a_url_is_in_normal_form_and_without_its_fragment(text: str, url: str) -
         ("https://me@example.com/", "a user name or a password"),
     ],
 )
-def test_some_urls_are_not_for_a_bundle(text: str, reason: str) -> None:
+def test_unsupported_urls_are_refused(text: str, reason: str) -> None:
     with pytest.raises(SkipExchange, match=reason):
         normalize_http_url(text)
 
 
 @pytest.mark.parametrize("status", [200, 204, 206, 301, 404, 500, 999])
-def test_most_answers_can_stand_alone(status: int) -> None:
+def test_statuses_without_request_context_are_accepted(status: int) -> None:
     check_status(status)
 
 
 @pytest.mark.parametrize("status", [-1, 0, 99, 100, 103, 304, 1000])
-def test_some_answers_mean_nothing_without_their_request(status: int) -> None:
+def test_statuses_that_need_their_request_are_refused(status: int) -> None:
     with pytest.raises(SkipExchange):
         check_status(status)
 
 
-def test_a_range_that_is_everything_is_the_whole() -> None:
+def test_complete_206_becomes_200() -> None:
     headers = {"content-range": "bytes 0-9/10", "content-type": "video/mp4"}
     assert as_complete_response(206, headers, 10) == (200, {"content-type": "video/mp4"})
     assert as_complete_response(200, headers, 3) == (200, headers)
@@ -111,7 +111,7 @@ def test_a_range_that_is_everything_is_the_whole() -> None:
         (f"bytes 0-{'9' * 5000}/10", 10),
     ],
 )
-def test_any_other_range_is_a_part(value: str, length: int) -> None:
+def test_partial_206_is_refused(value: str, length: int) -> None:
     with pytest.raises(SkipExchange, match="206"):
         as_complete_response(206, {"content-range": value}, length)
 
@@ -130,7 +130,7 @@ def test_each_reason_has_one_message_with_count_and_example() -> None:
     assert told_by(left_out) == ["site.har: left out 2, such as 'a': hidden", "site.har: left out 'b': no URL"]
 
 
-def test_an_example_is_short_and_cannot_speak_to_a_terminal() -> None:
+def test_example_is_shortened_and_escaped() -> None:
     left_out = SkipReport()
     left_out.add("not http or https", "data:text/plain," + "x" * 1_000_000)
     left_out.add("hidden", "\x1b[2J\udcff\n")
@@ -144,7 +144,7 @@ def test_nothing_left_out_gives_no_message() -> None:
     ignore_message("nobody hears")
 
 
-def test_what_describes_the_response_is_kept() -> None:
+def test_representation_headers_are_kept() -> None:
     fields = [
         ("Content-Type", "text/html"),
         ("ETag", '"a"'),
@@ -166,15 +166,15 @@ def test_what_describes_the_response_is_kept() -> None:
         "Public-Key-Pins", "Age", "Variants", "Variant-Key", ":status", "", "no token", "n\u00e4me", "na\u00efve\u212a",
     ],
 )  # fmt: skip
-def test_what_is_of_a_connection_a_person_or_a_host_is_dropped(name: str) -> None:
+def test_connection_user_and_host_headers_are_dropped(name: str) -> None:
     assert filter_headers([(name, "x"), ("content-type", "text/css")]) == {"content-type": "text/css"}
 
 
-def test_what_the_connection_field_names_is_of_the_connection() -> None:
+def test_fields_named_in_connection_are_dropped() -> None:
     assert filter_headers([("X-Hop", "1"), ("Connection", "close, x-hop"), ("x-end", "2")]) == {"x-end": "2"}
 
 
-def test_values_of_one_name_are_joined_but_for_fields_with_one_value() -> None:
+def test_repeated_values_are_joined_except_single_ones() -> None:
     fields = [("Vary", "a"), ("vary", "b"), ("Content-Type", "text/html"), ("content-type", "text/css")]
     assert filter_headers(fields) == {"vary": "a, b", "content-type": "text/css"}
 
@@ -182,7 +182,7 @@ def test_values_of_one_name_are_joined_but_for_fields_with_one_value() -> None:
 @pytest.mark.parametrize(
     ("values", "joined"), [(["", ""], ""), (["", "a"], "a"), (["a", ""], "a"), (["a", "", "b"], "a, b")]
 )
-def test_an_empty_value_adds_nothing(values: list[str], joined: str) -> None:
+def test_empty_values_are_not_joined(values: list[str], joined: str) -> None:
     assert filter_headers([("x", value) for value in values]) == {"x": joined}
 
 
@@ -199,7 +199,7 @@ def test_an_empty_value_adds_nothing(values: list[str], joined: str) -> None:
         ("", ""),
     ],
 )
-def test_values_are_the_bytes_that_are_sent_without_controls(value: str, written: str) -> None:
+def test_values_are_latin_1_without_control_characters(value: str, written: str) -> None:
     assert filter_headers([("x", value)]) == {"x": written}
 
 
@@ -213,11 +213,11 @@ def test_values_are_the_bytes_that_are_sent_without_controls(value: str, written
         ("text/html\ufffd", "text/css", "text/css"),
     ],
 )
-def test_every_response_has_a_type(own: str, otherwise: str, found: str) -> None:
+def test_every_response_has_a_content_type(own: str, otherwise: str, found: str) -> None:
     assert with_content_type({"content-type": own} if own else {}, otherwise)["content-type"] == found
 
 
-def test_another_coding_is_alike_and_not_the_same() -> None:
+def test_changed_coding_weakens_the_etag_and_drops_digests() -> None:
     headers = {
         "etag": '"a"',
         "digest": "x",
@@ -245,9 +245,9 @@ def test_another_coding_is_alike_and_not_the_same() -> None:
         ("image/png", "image/png"),
     ],
 )
-def test_text_in_utf_8_says_so(content_type: str, written: str) -> None:
+def test_utf_8_charset_replaces_the_old_one(content_type: str, written: str) -> None:
     assert with_utf8_charset(content_type) == written
 
 
-def test_the_essence_is_the_type_alone() -> None:
+def test_essence_is_the_type_without_parameters() -> None:
     assert essence(" Text/HTML ; charset=x") == "text/html"

@@ -87,7 +87,7 @@ def the_reason(archive: Archive) -> str:
 
 
 @pytest.mark.parametrize("packed", [True, False])
-def test_answers_come_in_the_order_of_the_archive(packed: bool, tmp_path: Path) -> None:
+def test_exchanges_are_in_the_order_of_the_archive(packed: bool, tmp_path: Path) -> None:
     archive = Archive(tmp_path / "a.warc", packed=packed)
     archive.answer(fields=[*HTML, ("Server", "x"), ("Set-Cookie", "a=b"), ("Content-Length", "5")], method="GET")
     archive.answer(b"", f"{URL}moved", status="301 Moved Permanently", fields=[("Location", "/")])
@@ -102,7 +102,7 @@ def test_answers_come_in_the_order_of_the_archive(packed: bool, tmp_path: Path) 
     assert not told
 
 
-def test_a_whole_archive_in_one_gzip_is_read_too(tmp_path: Path) -> None:
+def test_archive_in_a_single_gzip_member_is_read(tmp_path: Path) -> None:
     archive = Archive(tmp_path / "a.warc.gz", packed=False)
     archive.answer()
     archive.answer(b"two", f"{URL}2")
@@ -127,7 +127,7 @@ CHUNKS = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in [b"hel", b"lo"
     ],
 )
 @pytest.mark.parametrize("chunked", [True, False])
-def test_bodies_come_out_of_their_codings(coding: str, body: bytes, chunked: bool, archive: Archive) -> None:
+def test_content_codings_are_removed(coding: str, body: bytes, chunked: bool, archive: Archive) -> None:
     fields = [*HTML, ("Content-Encoding", coding), ("ETag", '"x"'), ("Content-Length", "99")]
     if chunked:
         body = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
@@ -138,7 +138,7 @@ def test_bodies_come_out_of_their_codings(coding: str, body: bytes, chunked: boo
     assert payload(exchange) == b"hello"
 
 
-def test_bodies_come_out_of_their_chunks(archive: Archive) -> None:
+def test_chunked_bodies_are_joined(archive: Archive) -> None:
     fields = [*HTML, ("Transfer-Encoding", "chunked"), ("Content-Length", "99")]
     archive.answer(CHUNKS, fields=fields)
     archive.answer(b"undone", f"{URL}b", fields=fields)
@@ -146,7 +146,7 @@ def test_bodies_come_out_of_their_chunks(archive: Archive) -> None:
     assert [payload(exchange) for exchange in found.values()] == [b"hello", b"undone"]
 
 
-def test_a_body_may_be_longer_than_any_head(archive: Archive) -> None:
+def test_long_bodies_are_read(archive: Archive) -> None:
     archive.answer(bytes(3 << 20))
     assert payload(archive.read()[0][URL]) == bytes(3 << 20)
 
@@ -176,14 +176,14 @@ def test_body_without_content_is_left_out(
     assert the_reason(archive) == reason
 
 
-def test_a_body_may_be_longer_than_its_content_length_was(archive: Archive) -> None:
+def test_body_may_exceed_its_content_length(archive: Archive) -> None:
     archive.answer(fields=[*HTML, ("Content-Length", "2")])
     archive.answer(url=f"{URL}b", fields=[*HTML, ("Content-Length", "9" * 5_000)])
     archive.answer(url=f"{URL}c", fields=[*HTML, ("Content-Length", "soon")])
     assert len(archive.read()[0]) == 3
 
 
-def test_a_body_that_is_a_bomb_is_left_out(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decompression_bomb_is_left_out(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
     monkeypatch.setattr(sys.modules["headgate.bundle.sources.warc"], "MAX_PAYLOAD", 1_000_000)
@@ -212,7 +212,7 @@ def test_private_responses_are_left_out(url: str, status: str, reason: str, arch
 
 @pytest.mark.parametrize("request_first", [True, False])
 @pytest.mark.parametrize("method", ["POST", "HEAD", "OPTIONS"])
-def test_only_answers_to_get_are_taken(method: str, request_first: bool, archive: Archive) -> None:
+def test_only_responses_to_get_are_used(method: str, request_first: bool, archive: Archive) -> None:
     archive.answer(method=method, request_first=request_first)
     archive.answer(b"got", f"{URL}b", method="GET", request_first=request_first)
     found, told = archive.read()
@@ -220,7 +220,7 @@ def test_only_answers_to_get_are_taken(method: str, request_first: bool, archive
     assert told == [f"left out '{URL}': not a GET request"]
 
 
-def test_a_response_may_name_its_request(archive: Archive) -> None:
+def test_response_may_refer_to_its_request(archive: Archive) -> None:
     asked = StatusAndHeaders("POST / HTTP/1.1", [("Host", "example.com")], is_http_request=True)
     request = archive.writer.create_warc_record(URL, "request", payload=BytesIO(b""), http_headers=asked)
     archive.writer.write_record(request)
@@ -228,7 +228,7 @@ def test_a_response_may_name_its_request(archive: Archive) -> None:
     assert the_reason(archive) == "not a GET request"
 
 
-def test_of_several_answers_the_last_success_stays(archive: Archive) -> None:
+def test_last_successful_response_is_kept(archive: Archive) -> None:
     archive.answer(b"first")
     archive.answer(b"second")
     archive.answer(b"down", status="503 Service Unavailable")
@@ -240,7 +240,7 @@ def test_of_several_answers_the_last_success_stays(archive: Archive) -> None:
 
 @pytest.mark.parametrize("status", ["200 OK", "304 Not Modified"])
 @pytest.mark.parametrize("by", ["digest", "record"])
-def test_a_revisit_gets_the_payload_that_it_was_found_equal_to(status: str, by: str, archive: Archive) -> None:
+def test_revisit_gets_the_payload_it_refers_to(status: str, by: str, archive: Archive) -> None:
     fields = [*HTML, ("Content-Encoding", "gzip"), ("A", "b")]
     first = archive.answer(gzip.compress(b"hello"), fields=fields)
     digest = first.rec_headers.get_header("WARC-Payload-Digest")
@@ -258,7 +258,7 @@ def test_a_revisit_gets_the_payload_that_it_was_found_equal_to(status: str, by: 
     assert not told
 
 
-def test_a_revisit_need_have_no_head(archive: Archive) -> None:
+def test_revisit_without_http_head_is_used(archive: Archive) -> None:
     first = archive.answer()
     digest = first.rec_headers.get_header("WARC-Payload-Digest")
     archive.writer.write_record(archive.writer.create_revisit_record(f"{URL}copy", digest, URL, "2021-10-01T12:41:40Z"))
@@ -266,7 +266,7 @@ def test_a_revisit_need_have_no_head(archive: Archive) -> None:
 
 
 @pytest.mark.parametrize("digest", ["sha1:ELSEWHERE", ""])
-def test_a_revisit_of_what_is_elsewhere_is_left_out(digest: str, archive: Archive) -> None:
+def test_revisit_of_another_archive_is_left_out(digest: str, archive: Archive) -> None:
     archive.answer(url=f"{URL}b", warc={"WARC-Payload-Digest": ""})
     revisit = archive.writer.create_revisit_record(URL, "sha1:ELSEWHERE", URL, "2021-10-01T12:41:40Z")
     revisit.rec_headers.replace_header("WARC-Payload-Digest", digest)
@@ -283,25 +283,25 @@ def test_a_revisit_of_what_is_elsewhere_is_left_out(digest: str, archive: Archiv
         ("WARC-Segment-Number", "in segments of several records"),
     ],
 )
-def test_a_record_without_the_whole_is_left_out(field: str, reason: str, archive: Archive) -> None:
+def test_truncated_and_segmented_records_are_left_out(field: str, reason: str, archive: Archive) -> None:
     archive.answer(warc={field: "1"})
     assert the_reason(archive) == reason
 
 
-def test_records_of_other_kinds_say_nothing(archive: Archive) -> None:
+def test_other_record_types_are_ignored(archive: Archive) -> None:
     for kind in ["resource", "metadata", "conversion"]:
         record = archive.writer.create_warc_record(URL, kind, payload=BytesIO(b"x"), warc_content_type="text/plain")
         archive.writer.write_record(record)
     assert archive.read() == ({}, ["found no exchange to bundle"])
 
 
-def test_a_response_that_is_not_http_is_left_out(archive: Archive) -> None:
+def test_non_http_response_is_left_out(archive: Archive) -> None:
     archive.answer(status="ready", protocol="220")
     assert the_reason(archive) == "not an HTTP response"
 
 
 @pytest.mark.parametrize("packed", [True, False])
-def test_an_archive_that_is_cut_short_counts_as_far_as_it_goes(
+def test_truncated_archive_is_used_up_to_the_cut(
     packed: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     archive = Archive(tmp_path / "a.warc", packed=packed)
@@ -329,7 +329,7 @@ def test_damage_is_reported_and_ends_reading(archive: Archive, capsys: pytest.Ca
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_wrong_length_is_damage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_record_length_is_reported_as_damage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     archive = Archive(tmp_path / "a.warc", packed=False)
     archive.answer()
     archive.answer(b"x" * 77_777, f"{URL}b")
@@ -343,7 +343,7 @@ def test_a_wrong_length_is_damage(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_record_without_a_length_is_damage(tmp_path: Path) -> None:
+def test_record_without_length_is_reported_as_damage(tmp_path: Path) -> None:
     path = tmp_path / "a.warc"
     path.write_bytes(
         b"WARC/1.0\r\nWARC-Type: response\r\nWARC-Target-URI: https://example.com/\r\n\r\nHTTP/1.1 200\r\n"
@@ -354,7 +354,7 @@ def test_a_record_without_a_length_is_damage(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("endless", [b"x", b"A: b\r\n", b"\r\n"])
-def test_a_head_without_end_is_damage(endless: bytes, tmp_path: Path) -> None:
+def test_endless_record_head_is_reported_as_damage(endless: bytes, tmp_path: Path) -> None:
     path = tmp_path / "a.warc"
     first = Archive(path, packed=False)
     first.answer()
@@ -398,13 +398,13 @@ def without(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
     monkeypatch.setattr(builtins, "__import__", missing)
 
 
-def test_without_warcio_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_warcio_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     without(monkeypatch, "warcio")
     with pytest.raises(MissingExtra, match=r"\.\[warc\]"):
         warc(tmp_path / "a.warc")
 
 
-def test_a_body_in_br_needs_its_extra(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_body_in_br_needs_the_br_extra(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
     archive.answer(brotli.compress(b"hello"), fields=[*HTML, ("Content-Encoding", "br")])
     without(monkeypatch, "brotli")
     with pytest.raises(MissingExtra, match=r"\.\[br\]"):

@@ -8,7 +8,7 @@ from headgate.bundle.sources.warc_records import body, read_head
 CHUNKED = [("Transfer-Encoding", "chunked")]
 
 
-def test_a_head_is_a_status_and_fields() -> None:
+def test_head_has_status_and_fields() -> None:
     block = BytesIO(b"HTTP/1.1 200 OK\r\nA: b\r\nA:c \r\nno colon\r\nCaf\xe9: \xff\r\n\r\nbody")
     assert read_head(block) == (200, [("A", "b"), ("A", "c"), ("Caf\xe9", "\xff")])
     assert block.read() == b"body"
@@ -23,11 +23,11 @@ def test_a_head_is_a_status_and_fields() -> None:
         (b"HTTP/1.1  500  \xff\xfe\r\n", 500),
     ],
 )
-def test_status_lines_come_in_several_ways(line: bytes, status: int) -> None:
+def test_lenient_status_lines_are_accepted(line: bytes, status: int) -> None:
     assert read_head(BytesIO(line)) == (status, [])
 
 
-def test_a_folded_value_goes_on_and_lines_may_end_in_a_line_feed() -> None:
+def test_folded_values_and_bare_line_feeds_are_accepted() -> None:
     assert read_head(BytesIO(b"HTTP/1.1 200 OK\nA: b\n  c\n\td\n\n")) == (200, [("A", "b c d")])
     assert read_head(BytesIO(b"HTTP/1.1 200 OK\n folded onto nothing\nA: b\n\n")) == (200, [("A", "b")])
 
@@ -44,12 +44,12 @@ def test_a_folded_value_goes_on_and_lines_may_end_in_a_line_feed() -> None:
         b"HTTP/1.1 200 " + b"x" * 100_000 + b"\r\n",
     ],
 )
-def test_missing_responses_are_reported(head: bytes) -> None:
+def test_block_without_a_response_is_refused(head: bytes) -> None:
     with pytest.raises(SkipExchange, match="not an HTTP response"):
         read_head(BytesIO(head))
 
 
-def test_fields_end() -> None:
+def test_endless_fields_are_refused() -> None:
     with pytest.raises(SkipExchange, match="too long"):
         read_head(BytesIO(b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 100_000))
     with pytest.raises(SkipExchange, match="too long"):
@@ -66,11 +66,11 @@ def test_fields_end() -> None:
         (b"A\r\n0123456789\r\n0\r\n", b"0123456789"),
     ],
 )
-def test_a_body_comes_out_of_its_chunks(sent: bytes, found: bytes) -> None:
+def test_chunked_body_is_joined(sent: bytes, found: bytes) -> None:
     assert b"".join(body(BytesIO(sent), CHUNKED)) == found
 
 
-def test_a_large_chunk_comes_little_by_little() -> None:
+def test_large_chunk_is_read_in_pieces() -> None:
     sent = b"%x\r\n%b\r\n0\r\n\r\n" % (1_000_000, b"x" * 1_000_000)
     parts = list(body(BytesIO(sent), CHUNKED))
     assert b"".join(parts) == b"x" * 1_000_000
@@ -78,7 +78,7 @@ def test_a_large_chunk_comes_little_by_little() -> None:
 
 
 @pytest.mark.parametrize("sent", [b"<html>\n<p>no chunks\n", b"", b"-1\r\nabc", b"0x3\r\nabc"])
-def test_chunks_may_have_been_undone(sent: bytes) -> None:
+def test_body_with_removed_chunks_is_read(sent: bytes) -> None:
     assert b"".join(body(BytesIO(sent), CHUNKED)) == sent
 
 
@@ -99,12 +99,12 @@ def test_unterminated_chunks_are_refused(sent: bytes, reason: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["identity", "", " "])
-def test_a_body_without_chunks_is_all_the_rest(value: str) -> None:
+def test_body_without_chunks_is_the_rest_of_the_block(value: str) -> None:
     assert b"".join(body(BytesIO(b"3\r\nabc"), [("transfer-encoding", value)])) == b"3\r\nabc"
     assert b"".join(body(BytesIO(b"3\r\nabc"), [])) == b"3\r\nabc"
 
 
 @pytest.mark.parametrize("value", ["gzip, chunked", "gzip", "chunked, chunked"])
-def test_other_transfer_codings_are_not_read(value: str) -> None:
+def test_other_transfer_codings_are_refused(value: str) -> None:
     with pytest.raises(SkipExchange, match="transfer coding"):
         body(BytesIO(b""), [("Transfer-Encoding", value)])

@@ -27,7 +27,7 @@ TYPE = {"content-type": "text/plain"}
 
 
 @pytest.mark.parametrize("version", ["b1", "b2", "draft-01"])
-def test_the_exchanges_stay_the_same(run, site, tmp_path, version):
+def test_exchanges_are_unchanged(run, site, tmp_path, version):
     out = tmp_path / "out.wbn"
     assert run("convert", site, "--version", version, "-o", out) == (0, b"", "")
     assert run("info", out, "--json").json["version"] == version
@@ -36,7 +36,7 @@ def test_the_exchanges_stay_the_same(run, site, tmp_path, version):
     assert out.read_bytes() == site.read_bytes()
 
 
-def test_what_is_lost_or_lacking_is_said(run, make, tmp_path):
+def test_lost_and_missing_parts_are_printed(run, make, tmp_path):
     plain = make({BASE: b"home"}, version="b2", primary_url=None)
     refused = run("convert", plain, "--version", "b1", "-o", tmp_path / "out.wbn")
     assert (refused.code, refused.err.count("\n")) == (1, 1)
@@ -63,7 +63,7 @@ def test_relative_urls_are_resolved_or_refused(run, tmp_path):
     assert run("get", out, BASE + "a.css").out == b"a"
 
 
-def test_variants_do_not_fit_into_b2(run, make, tmp_path):
+def test_variants_cannot_be_written_in_b2(run, make, tmp_path):
     axes = {"variants": "Accept-Language;en;fr"}
     site = make({BASE: [{"payload": key.encode(), "variant_key": key, **axes} for key in ("en", "fr")]})
     refused = run("convert", site, "--version", "b2", "-o", tmp_path / "out.wbn")
@@ -71,7 +71,7 @@ def test_variants_do_not_fit_into_b2(run, make, tmp_path):
     assert "variants" in refused.err
 
 
-def test_a_response_that_is_refused_refuses_the_whole(run, site, tmp_path):
+def test_malformed_response_refuses_the_bundle(run, site, tmp_path):
     content = site.read_bytes()
     at = content.index(b":status") + len(b":statusC")
     site.write_bytes(content[:at] + b"2x0" + content[at + 3 :])
@@ -82,7 +82,7 @@ def test_a_response_that_is_refused_refuses_the_whole(run, site, tmp_path):
     assert not (tmp_path / "out.wbn").exists()
 
 
-def test_responses_inside_one_another_do_not_fill_the_disk(run, tmp_path):
+def test_overlapping_responses_are_refused(run, tmp_path):
     path = tmp_path / "nested.wbn"
     path.write_bytes(parts.nested(50).written())
     for arguments in (("convert", path, "--version", "draft-01"), ("rebase", path, "--to", "http://a.test")):
@@ -93,7 +93,7 @@ def test_responses_inside_one_another_do_not_fill_the_disk(run, tmp_path):
     assert not (tmp_path / "out.wbn").exists()
 
 
-def test_rebase(run, site, tmp_path):
+def test_rebase_moves_urls_and_redirects(run, site, tmp_path):
     out = tmp_path / "out.wbn"
     assert run("rebase", site, "--to", "http://127.0.0.1:8000", "-o", out) == (0, b"", "")
     assert {url for url, _ in contents(out)} == {"http://127.0.0.1:8000/", "http://127.0.0.1:8000/x"}
@@ -102,7 +102,7 @@ def test_rebase(run, site, tmp_path):
     assert out.read_bytes() == site.read_bytes()
 
 
-def test_rebase_of_another_origin_than_the_primary_one(run, make, tmp_path):
+def test_rebase_can_move_another_origin(run, make, tmp_path):
     site = make({BASE: b"home", "https://cdn.example.com/x": b"other"})
     out = tmp_path / "out.wbn"
     assert run("rebase", site, "--of", "https://cdn.example.com", "--to", "http://a.test", "-o", out).code == 0
@@ -121,7 +121,7 @@ def test_rebase_of_another_origin_than_the_primary_one(run, make, tmp_path):
         (["rebase", "SITE", "--to", "example.com", "-o", "o"], "example.com"),
     ],
 )
-def test_wrong_use(run, site, tmp_path, monkeypatch, arguments, words):
+def test_wrong_use_is_exit_code_2(run, site, tmp_path, monkeypatch, arguments, words):
     monkeypatch.chdir(tmp_path)
     told = run(*(site if word == "SITE" else word for word in arguments))
     assert (told.code, told.out) == (2, b"")

@@ -30,7 +30,7 @@ def lines_of(run, bundle):
     return {(line["url"], line["variant_key"]): line for line in told.objects}
 
 
-def test_a_directory(run, folder, out):
+def test_directory_becomes_a_bundle(run, folder, out):
     (folder / "manifest.json").write_bytes(b"{}")
     told = run("create", "--dir", folder, "--base-url", BASE, "-o", out)
     assert told == (0, b"", f"{out}: 4 responses, {told.err.split(', ')[1]}, b2\n")
@@ -43,7 +43,7 @@ def test_a_directory(run, folder, out):
     assert run("lint", out).code == 0
 
 
-def test_the_base_url_of_a_whole_host_needs_no_slash(run, folder, out):
+def test_base_url_of_a_host_needs_no_slash(run, folder, out):
     assert run("create", "--dir", folder, "--base-url", "https://example.com", "-o", out).code == 0
     assert (BASE + "a/long.txt", None) in lines_of(run, out)
     deeper = run("create", "--dir", folder, "--base-url", BASE + "p/q/", "-o", out)
@@ -69,7 +69,7 @@ MANIFESTS = [
 
 
 @pytest.mark.parametrize(("name", "version", "found"), MANIFESTS)
-def test_the_manifest_of_a_directory(run, folder, out, name, version, found):
+def test_manifest_of_a_directory_is_found(run, folder, out, name, version, found):
     if name:
         (folder / name).write_bytes(b"{}")
     told = run("create", "--dir", folder, "--base-url", BASE, "--version", version, "-o", out)
@@ -79,7 +79,7 @@ def test_the_manifest_of_a_directory(run, folder, out, name, version, found):
     assert (fields["version"], fields["manifest_url"]) == (version, found and BASE + found)
 
 
-def test_what_is_created_is_taken_by_every_other_command(run, folder, out, tmp_path):
+def test_every_other_command_reads_the_bundle(run, folder, out, tmp_path):
     assert run("create", "--dir", folder, "--base-url", BASE, "-o", out).code == 0
     for words in (["info", out], ["list", out], ["get", out, BASE], ["get", out, "/a/long.txt"], ["lint", out],
                   ["extract", out, "-o", tmp_path / "files"], ["rebase", out, "--to", "http://a.test", "-o", out],
@@ -89,7 +89,7 @@ def test_what_is_created_is_taken_by_every_other_command(run, folder, out, tmp_p
 
 
 @pytest.mark.parametrize("version", ["b1", "draft-01"])
-def test_without_a_manifest_nothing_but_b2_is_written(run, folder, out, version):
+def test_only_b2_is_written_without_a_manifest(run, folder, out, version):
     out.write_bytes(b"before")
     told = run("create", "--dir", folder, "--base-url", BASE, "--version", version, "-o", out)
     assert (told.code, told.out) == (2, b"")
@@ -102,7 +102,7 @@ def test_without_a_manifest_nothing_but_b2_is_written(run, folder, out, version)
     assert run("list", out).code == 0
 
 
-def test_primary_and_manifest_url_by_name(run, folder, out):
+def test_primary_and_manifest_url_can_be_given(run, folder, out):
     flags = ("--primary-url", BASE + "a/long.txt", "--manifest-url", BASE)
     assert run("create", "--dir", folder, "--base-url", BASE, "-o", out, *flags).code == 0
     fields = run("info", out, "--json").json
@@ -110,7 +110,7 @@ def test_primary_and_manifest_url_by_name(run, folder, out):
 
 
 @pytest.mark.parametrize(("version", "primary"), [("b1", BASE), ("b2", None)])
-def test_a_directory_without_an_index_has_no_main_resource(run, folder, out, version, primary):
+def test_directory_without_index_has_no_primary_url(run, folder, out, version, primary):
     (folder / "index.html").unlink()
     (folder / "manifest.json").write_bytes(b"{}")
     told = run("create", "--dir", folder, "--base-url", BASE, "--version", version, "-o", out)
@@ -119,7 +119,7 @@ def test_a_directory_without_an_index_has_no_main_resource(run, folder, out, ver
     assert run("info", out, "--json").json["primary_url"] == primary
 
 
-def test_fields_are_set_in_each_response(run, folder, out):
+def test_given_header_is_set_in_each_response(run, folder, out):
     flags = ("-H", "Cache-Control: max-age=60", "-H", "x-a: 1", "-H", "X-A: 2")
     assert run("create", "--dir", folder, "--base-url", BASE, "-o", out, *flags).code == 0
     for line in lines_of(run, out).values():
@@ -127,7 +127,7 @@ def test_fields_are_set_in_each_response(run, folder, out):
         assert line["headers"]["content-type"].startswith("text/")
 
 
-def test_compression_makes_variants(run, folder, out):
+def test_compress_adds_variants(run, folder, out):
     flags = ("--version", "b1", "--manifest-url", BASE, "--compress", "gzip")
     assert run("create", "--dir", folder, "--base-url", BASE, "-o", out, *flags).code == 0
     url = BASE + "a/long.txt"
@@ -138,7 +138,7 @@ def test_compression_makes_variants(run, folder, out):
     assert len(packed) < len(plain) / 10
 
 
-def test_the_bundle_that_is_written_is_not_in_itself(run, folder):
+def test_output_file_is_left_out(run, folder):
     out = folder / "site.wbn"
     for _ in range(2):
         told = run("create", "--dir", folder, "--base-url", BASE, "-o", out)
@@ -147,7 +147,7 @@ def test_the_bundle_that_is_written_is_not_in_itself(run, folder):
     assert BASE + "site.wbn" not in {url for url, _ in lines_of(run, out)}
 
 
-def test_what_is_left_out_is_said(run, folder, out):
+def test_left_out_files_are_printed(run, folder, out):
     (folder / "secret").symlink_to("/etc")
     told = run("create", "--dir", folder, "--base-url", BASE, "-o", out)
     assert told.code == 0
@@ -155,7 +155,7 @@ def test_what_is_left_out_is_said(run, folder, out):
     assert "secret" in told.err
 
 
-def test_a_har(run, tmp_path, out):
+def test_har_becomes_a_bundle(run, tmp_path, out):
     entry = {
         "request": {"method": "GET", "url": BASE + "page", "headers": []},
         "response": {"status": 200, "headers": [], "content": {"mimeType": "text/html", "text": "<p>"}},
@@ -167,7 +167,7 @@ def test_a_har(run, tmp_path, out):
     assert run("get", out, BASE + "page").out == b"<p>"
 
 
-def test_a_warc(run, tmp_path, out):
+def test_warc_becomes_a_bundle(run, tmp_path, out):
     http = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nhi"
     head = (
         b"WARC/1.0\r\nWARC-Type: response\r\nWARC-Record-ID: <urn:uuid:00000000-0000-0000-0000-000000000001>\r\n"
@@ -179,7 +179,7 @@ def test_a_warc(run, tmp_path, out):
     assert run("get", out, BASE + "page").out == b"hi"
 
 
-def test_a_bundle_that_fails_leaves_what_was_there(run, folder, out):
+def test_failed_create_leaves_the_old_file(run, folder, out):
     out.write_bytes(b"before")
     told = run("create", "--dir", folder, "--base-url", BASE, "-o", out, "--manifest-url", BASE + "no")
     assert (told.code, told.err.count("\n")) == (2, 1)
@@ -187,7 +187,7 @@ def test_a_bundle_that_fails_leaves_what_was_there(run, folder, out):
     assert [path.name for path in out.parent.iterdir() if path.name.startswith(".")] == []
 
 
-def test_nothing_makes_no_bundle(run, tmp_path, out):
+def test_empty_source_writes_no_bundle(run, tmp_path, out):
     (tmp_path / "empty").mkdir()
     told = run("create", "--dir", tmp_path / "empty", "--base-url", BASE, "-o", out)
     assert told.code == 2
@@ -233,7 +233,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("flags", "words"), WRONG)
-def test_wrong_use(run, folder, monkeypatch, flags, words):
+def test_conflicting_options_are_wrong_use(run, folder, monkeypatch, flags, words):
     monkeypatch.chdir(folder.parent)
     told = run("create", *flags, "-o", "out.wbn")
     assert (told.code, told.out) == (2, b"")
@@ -242,7 +242,7 @@ def test_wrong_use(run, folder, monkeypatch, flags, words):
     assert not Path("out.wbn").exists()
 
 
-def test_relative_urls_are_resolved_against_the_reader_s_base(run, folder, tmp_path):
+def test_relative_urls_are_resolved_against_the_readers_base(run, folder, tmp_path):
     out = tmp_path / "relative.wbn"
     assert run("create", "--dir", folder, "--base-url", BASE, "--relative-urls", "-o", out).code == 0
     with open_bundle(out) as bundle:
@@ -271,20 +271,20 @@ class TestAsgi:
         (tmp_path / "sample_asgi_site.py").write_text(APPLICATION)
         (tmp_path / "urls.txt").write_text(f"{BASE}\n{BASE}page\n")
 
-    def test_the_application_is_called_for_each_url(self, run):
+    def test_asgi_application_is_called_for_each_url(self, run):
         told = run("create", "--asgi", "sample_asgi_site:app", "--urls", "urls.txt", "-o", "app.wbn")
         assert told.code == 0
         assert told.err.startswith("app.wbn: 2 responses, ")
         with open_bundle("app.wbn") as bundle:
             assert [bundle.response(url).text for url in bundle] == ["/", "/page"]
 
-    def test_an_error_is_left_out_and_makes_the_exit_code_1(self, run, tmp_path):
+    def test_error_response_is_left_out_and_is_exit_code_1(self, run, tmp_path):
         (tmp_path / "urls.txt").write_text(f"{BASE}\n{BASE}missing\n")
         told = run("create", "--asgi", "sample_asgi_site:app", "--urls", "urls.txt", "-o", "app.wbn")
         assert told.code == 1
         assert f"left out {BASE}missing: answered 404" in told.err
 
-    def test_wrong_use_is_refused(self, run):
+    def test_wrong_use_of_asgi_is_refused(self, run):
         rows = [
             (["--asgi", "sample_asgi_site:app"], "name one source"),
             (["--asgi", "sample_asgi_site:app", "--dir", ".", "--base-url", BASE], "--asgi is for --urls only"),

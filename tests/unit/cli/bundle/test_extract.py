@@ -18,7 +18,7 @@ def extracted(directory):
     return entries, found
 
 
-def test_every_payload_is_a_file_and_the_rest_is_json(run, make, tmp_path):
+def test_payloads_are_files_and_the_rest_is_json(run, make, tmp_path):
     site = make({
         BASE: {"payload": b"home", "status": 203, "headers": {"content-type": "text/html", "x-a": "é"}},
         BASE + "a/b.css?v=1": b"css",
@@ -42,7 +42,7 @@ def test_every_payload_is_a_file_and_the_rest_is_json(run, make, tmp_path):
     }  # fmt: skip
 
 
-def test_what_lists_and_what_extracts_agree(run, make, tmp_path):
+def test_list_and_extract_agree(run, make, tmp_path):
     site = make({BASE: b"home", BASE + "x": {"payload": b"", "status": 404}})
     run("extract", site, "-o", tmp_path / "out")
     names = ("url", "variant_key", "status", "headers")
@@ -61,7 +61,7 @@ COLLIDING = [
 ]  # fmt: skip
 
 
-def test_nothing_escapes_and_nothing_is_lost(run, make, tmp_path):
+def test_hostile_urls_stay_below_the_directory(run, make, tmp_path):
     site = make({url: f"{number}".encode() for number, url in enumerate(COLLIDING)})
     out = tmp_path / "a" / "b" / "c" / "out"
     assert run("extract", site, "-o", out).code == 0
@@ -73,7 +73,7 @@ def test_nothing_escapes_and_nothing_is_lost(run, make, tmp_path):
     assert len({name.casefold() for name in found}) == len(found)
 
 
-def test_a_shared_payload_is_written_once(run, make, tmp_path):
+def test_shared_payload_is_written_once(run, make, tmp_path):
     shared = {"payload": b"x", "variant_key": ["en", "fr"], "variants": "Accept-Language;en;fr"}
     assert run("extract", make({BASE: [shared]}), "-o", tmp_path / "out").code == 0
     entries, found = extracted(tmp_path / "out")
@@ -82,7 +82,7 @@ def test_a_shared_payload_is_written_once(run, make, tmp_path):
     assert entries[0]["file"] == entries[1]["file"]
 
 
-def test_a_refused_response_does_not_keep_the_others(run, make, tmp_path):
+def test_malformed_response_does_not_affect_others(run, make, tmp_path):
     site = make({BASE: b"home", BASE + "x": b"other"})
     content = site.read_bytes()
     at = content.index(b":status") + len(b":statusC")
@@ -98,7 +98,7 @@ def test_a_refused_response_does_not_keep_the_others(run, make, tmp_path):
 
 @pytest.mark.parametrize("name", ["files", "exchanges.json"])
 @pytest.mark.parametrize("kind", ["file", "directory", "link", "dangling"])
-def test_what_is_there_is_neither_followed_nor_written_over(run, make, tmp_path, name, kind):
+def test_existing_files_and_links_are_not_overwritten(run, make, tmp_path, name, kind):
     out, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
     out.mkdir()
     elsewhere.mkdir()
@@ -119,7 +119,7 @@ def test_what_is_there_is_neither_followed_nor_written_over(run, make, tmp_path,
     assert not list(elsewhere.iterdir())
 
 
-def test_other_files_of_a_directory_stay(run, make, tmp_path):
+def test_other_files_in_the_directory_are_kept(run, make, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
     (out / "mine").write_bytes(b"mine")
@@ -128,7 +128,7 @@ def test_other_files_of_a_directory_stay(run, make, tmp_path):
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_what_fails_leaves_nothing_behind(run, make, tmp_path, monkeypatch, there):
+def test_failed_extraction_leaves_nothing(run, make, tmp_path, monkeypatch, there):
     site = make({BASE: b"home", BASE + "x": b"other"})
     out = tmp_path / "out"
     if there:
@@ -145,7 +145,7 @@ def test_what_fails_leaves_nothing_behind(run, make, tmp_path, monkeypatch, ther
     assert not there or not list(out.iterdir())
 
 
-def test_a_directory_that_cannot_be_made_is_wrong_use(run, make, tmp_path):
+def test_directory_that_cannot_be_created_is_wrong_use(run, make, tmp_path):
     site = make({BASE: b"home"})
     told = run("extract", site, "-o", site)
     assert told.code == 2
@@ -160,7 +160,7 @@ def test_invalid_bundle_creates_no_directory(run, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_headers_that_many_urls_share_do_not_fill_the_disk(run, tmp_path):
+def test_output_for_shared_headers_is_limited(run, tmp_path):
     long = parts.header_map({b":status": b"200", b"content-type": b"text/plain", b"x": b"y" * 500_000})
     path = tmp_path / "sharing.wbn"
     path.write_bytes(parts.sharing(200, parts.response(long)).written())
@@ -175,7 +175,7 @@ def test_headers_that_many_urls_share_do_not_fill_the_disk(run, tmp_path):
     assert len(run("list", path, "--json").objects) == 2_000
 
 
-def test_responses_inside_one_another_do_not_fill_the_disk(run, tmp_path):
+def test_overlapping_responses_are_refused(run, tmp_path):
     path = tmp_path / "nested.wbn"
     path.write_bytes(parts.nested(50).written())
     assert len(run("list", path, "--json").objects) == 50
@@ -213,7 +213,7 @@ def test_responses_inside_one_another_do_not_fill_the_disk(run, tmp_path):
         ("https://example.com/.htaccess", "example.com/.htaccess"),
     ],
 )
-def test_a_name_is_readable_and_is_one_name_on_every_system(url, name):
+def test_names_are_readable_and_portable(url, name):
     assert FileNames().name(url) == name
 
 
@@ -227,20 +227,20 @@ def test_equal_names_get_numbers():
     assert given("http://h/a~2.png", "http://h/a.png", "https://h/a.png") == ["a~2.png", "a.png", "a~3.png"]
 
 
-def test_a_file_where_another_url_needs_a_directory_and_the_other_way_round():
+def test_file_and_directory_of_one_name_get_numbers():
     assert given("http://h/a", "http://h/a/b", "http://h/a/c") == ["a", "a~2/b", "a~2/c"]
     assert given("http://h/a/b", "http://h/a", "http://h/a/b/c") == ["a/b", "a~2", "a/b~2/c"]
 
 
-def test_directories_that_a_system_may_take_for_one():
+def test_directories_that_differ_in_case_get_numbers():
     assert given("http://h/A/x", "http://h/a/x", "http://h/A/y") == ["A/x", "a~2/x", "A/y"]
 
 
-def test_a_directory_url_and_its_index():
+def test_directory_url_and_its_index_get_different_names():
     assert given("http://h/a/", "http://h/a/index.html") == ["a/index.html", "a/index~2.html"]
 
 
-def test_variants_have_their_keys_in_their_names():
+def test_variant_keys_are_in_the_names():
     names = FileNames()
     keys = ["gzip;en", 'br;"x y"', "gzip;EN", "."]
     assert [names.name("http://h/a.html", key) for key in keys] == [
@@ -251,7 +251,7 @@ def test_variants_have_their_keys_in_their_names():
     ]
 
 
-def test_what_is_too_long_ends_in_a_digest_and_stays_apart():
+def test_long_names_end_in_a_digest_and_stay_unique():
     long = "http://h/" + "x" * 5_000
     first, second = given(long, long + "y")
     assert first != second
@@ -309,14 +309,14 @@ WANTED = [(BASE,), (BASE + "zipped",), (BASE + "empty",), (BASE + "page", "-H", 
 
 
 @pytest.mark.parametrize("wanted", WANTED)
-def test_get_gives_what_it_was_before_it_was_signed(run, plain, signed, wanted, tmp_path):
+def test_get_decodes_signed_payloads(run, plain, signed, wanted, tmp_path):
     assert run("get", signed, *wanted) == run("get", plain, *wanted)
     assert run("get", signed, *wanted, "--headers") == run("get", plain, *wanted, "--headers")
     assert run("get", signed, *wanted, "-o", tmp_path / "out").code == 0
     assert (tmp_path / "out").read_bytes() == run("get", plain, *wanted).out
 
 
-def test_get_gives_nothing_of_what_was_changed(run, broken, tmp_path):
+def test_get_refuses_a_changed_signed_payload(run, broken, tmp_path):
     got = run("get", broken, BASE, "--headers")
     assert (got.code, got.out) == (1, b"")
     assert got.err.startswith(f"headgate: {broken}: record 5 is not what its digest says at byte ")
@@ -333,7 +333,7 @@ def entries_of(directory):
     return json.loads((directory / "exchanges.json").read_text())
 
 
-def test_extract_writes_what_it_was_before_it_was_signed(run, plain, signed, tmp_path):
+def test_extract_decodes_signed_payloads(run, plain, signed, tmp_path):
     before, after = tmp_path / "before", tmp_path / "after"
     assert run("extract", signed, "-o", after).code == 0
     said = run("extract", plain, "-o", before).err
@@ -343,7 +343,7 @@ def test_extract_writes_what_it_was_before_it_was_signed(run, plain, signed, tmp
         assert (after / entry["file"]).read_bytes() == (before / entry["file"]).read_bytes()
 
 
-def test_extract_tells_of_what_was_changed_and_goes_on(run, broken, tmp_path):
+def test_extract_reports_a_changed_signed_payload(run, broken, tmp_path):
     out = tmp_path / "out"
     got = run("extract", broken, "-o", out)
     assert got.code == 1
@@ -358,7 +358,7 @@ def test_extract_tells_of_what_was_changed_and_goes_on(run, broken, tmp_path):
     assert len([path for path in (out / "files").rglob("*") if path.is_file()]) == len(entries)
 
 
-def test_what_is_stored_is_listed_and_kept(run, signed, broken, tmp_path):
+def test_list_and_convert_use_stored_bytes(run, signed, broken, tmp_path):
     with open_bundle(signed) as bundle:
         stored = bundle.response(BASE)
     listed = next(line for line in run("list", signed, "--json").objects if line["url"] == BASE)
@@ -372,7 +372,7 @@ def test_what_is_stored_is_listed_and_kept(run, signed, broken, tmp_path):
         assert converted.response(BASE).payload == bundle.response(BASE).payload
 
 
-def test_many_keys_of_one_location_are_refused_each(run, make, tmp_path):
+def test_changed_payload_is_reported_for_each_key(run, make, tmp_path):
     plain = make({BASE: {"payload": b"both", "variants": "Accept-Language;en;fr", "variant_key": ["en", "fr"]}})
     path = tmp_path / "shared.wbn"
     with open_bundle(plain) as bundle:

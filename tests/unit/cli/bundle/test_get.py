@@ -19,17 +19,17 @@ def site(make):
     })  # fmt: skip
 
 
-def test_the_payload_and_nothing_else(run, site):
+def test_payload_is_printed_alone(run, site):
     assert run("get", site, BASE) == (0, b"home", "")
     assert run("get", site, BASE + "a/logo.png") == (0, b"\x89PNG\0\0", "")
 
 
 @pytest.mark.parametrize("url", ["HTTPS://EXAMPLE.com:443", "https://example.com/x/../#top", "/", ".", ""])
-def test_a_url_is_read_as_browsers_read_it_and_relative_to_the_primary_one(run, site, url):
+def test_url_is_normalized_and_may_be_relative(run, site, url):
     assert run("get", site, url) == (0, b"home", "")
 
 
-def test_head_and_payload_as_curl_shows_them(run, site):
+def test_headers_are_printed_as_curl_does(run, site):
     got = run("get", site, BASE + "a/logo.png", "--headers")
     head, _, payload = got.out.partition(b"\r\n\r\n")
     assert payload == b"\x89PNG\0\0"
@@ -40,7 +40,7 @@ def test_head_and_payload_as_curl_shows_them(run, site):
     }  # fmt: skip
 
 
-def test_the_payload_goes_to_a_file_and_the_head_does_not(run, site, tmp_path):
+def test_output_file_gets_the_payload_only(run, site, tmp_path):
     out = tmp_path / "logo.png"
     got = run("get", site, BASE + "a/logo.png", "-o", out, "--headers")
     assert got.code == 0
@@ -49,7 +49,7 @@ def test_the_payload_goes_to_a_file_and_the_head_does_not(run, site, tmp_path):
     assert run("get", site, BASE, "-o", "-") == (0, b"home", "")
 
 
-def test_a_file_has_all_of_it_or_what_it_had(run, site, tmp_path):
+def test_failed_get_leaves_the_old_file(run, site, tmp_path):
     out = tmp_path / "out"
     out.write_bytes(b"before")
     out.chmod(0o640)
@@ -62,7 +62,7 @@ def test_a_file_has_all_of_it_or_what_it_had(run, site, tmp_path):
     assert site.read_bytes() == b"home"
 
 
-def test_variants(run, site):
+def test_request_headers_choose_the_variant(run, site):
     url = BASE + "page"
     assert run("get", site, url, "--variant-key", "fr") == (0, b"fr", "")
     assert run("get", site, url, "-H", "Accept-Language: fr;q=0.9, en;q=0.1") == (0, b"fr", "")
@@ -75,20 +75,20 @@ def test_variants(run, site):
     assert run("get", site, BASE, "--variant-key", "en").code == 1
 
 
-def test_a_variant_key_overrules_what_the_request_accepts(run, site):
+def test_variant_key_overrides_request_headers(run, site):
     flags = ("-H", "Accept-Language: en", "--variant-key", "fr")
     assert run("get", site, BASE + "page", *flags) == (0, b"fr", "")
     assert run("get", site, BASE + "page", "-H", "Accept-Language: en", "--variant-key", "de").code == 1
 
 
 @pytest.mark.parametrize("value", ["Accept-Encoding;br;identity", "Accept-Encoding;br;gzip;identity"])
-def test_who_asks_for_nothing_gets_what_anybody_can_read(run, make, value):
+def test_identity_is_preferred_without_request_headers(run, make, value):
     keys = value.split(";")[1:]
     path = make({BASE: [{"payload": key.encode(), "variant_key": key, "variants": value} for key in keys]})
     assert run("get", path, BASE) == (0, b"identity", "")
 
 
-def test_without_an_acceptable_variant_the_first_is_used(run, make):
+def test_first_variant_is_used_without_an_acceptable_one(run, make):
     value = "Accept-Encoding;br;gzip"
     path = make({BASE: [{"payload": key.encode(), "variant_key": key, "variants": value} for key in ("br", "gzip")]})
     got = run("get", path, BASE)
@@ -99,7 +99,7 @@ def test_without_an_acceptable_variant_the_first_is_used(run, make):
     assert "has no variant that the request accepts" in refused.err
 
 
-def test_fields_of_one_name_are_one_list(run, site):
+def test_repeated_header_options_are_joined(run, site):
     flags = ("-H", "accept-language: de", "-H", "ACCEPT-LANGUAGE:fr")
     assert run("get", site, BASE + "page", *flags) == (0, b"fr", "")
 
@@ -124,7 +124,7 @@ def test_missing_url_is_reported_with_similar_ones(run, site):
         (["--profile", "lax"], "'lax'"),
     ],
 )
-def test_wrong_use(run, site, flags, words):
+def test_wrong_use_is_exit_code_2(run, site, flags, words):
     got = run("get", site, BASE, *flags)
     assert (got.code, got.out) == (2, b"")
     assert words in got.err
@@ -132,14 +132,14 @@ def test_wrong_use(run, site, flags, words):
 
 
 @pytest.mark.parametrize("file", ["nowhere.wbn", ".", "nowhere/a.wbn", ""])
-def test_a_file_that_cannot_be_read_is_wrong_use(run, file):
+def test_unreadable_file_is_wrong_use(run, file):
     got = run("get", file, BASE)
     assert (got.code, got.out) == (2, b"")
     assert got.err.startswith(f"headgate: {file}")
     assert got.err.endswith("name a readable file\n")
 
 
-def test_from_standard_input_and_from_the_end_of_another_file(run, site, tmp_path):
+def test_bundle_may_be_stdin_or_the_end_of_a_file(run, site, tmp_path):
     assert run("get", "-", BASE, stdin=site.read_bytes()) == (0, b"home", "")
     appended = tmp_path / "installer"
     appended.write_bytes(b"#!/bin/sh\n" + site.read_bytes())
@@ -147,7 +147,7 @@ def test_from_standard_input_and_from_the_end_of_another_file(run, site, tmp_pat
     assert run("get", appended, BASE, "--from-end") == (0, b"home", "")
 
 
-def test_from_a_named_pipe(run, site, tmp_path):
+def test_bundle_may_be_a_named_pipe(run, site, tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with subprocess.Popen(["sh", "-c", f"cat {site} > {pipe}"]) as writing:
@@ -155,7 +155,7 @@ def test_from_a_named_pipe(run, site, tmp_path):
         assert writing.wait() == 0
 
 
-def test_a_terminal_is_spared_what_is_binary(site):
+def test_binary_payload_is_not_printed_on_a_terminal(site):
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "headgate", "bundle", "get", str(site)]
     with os.fdopen(theirs, "wb") as terminal:
@@ -167,7 +167,7 @@ def test_a_terminal_is_spared_what_is_binary(site):
     os.close(ours)
 
 
-def test_a_name_that_would_move_the_cursor_does_not(run, make):
+def test_control_characters_in_names_are_escaped(run, make):
     path = make({BASE: b""}, name="\x1b[2J.wbn")
     path.write_bytes(b"no bundle")
     got = run("get", path, BASE)

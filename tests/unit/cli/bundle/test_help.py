@@ -25,7 +25,7 @@ FLAGS = {
 }  # fmt: skip
 
 
-def test_the_group_names_every_command_and_where_to_start(run):
+def test_group_help_lists_every_command(run):
     told = run("--help")
     assert (told.code, told.err) == (0, "")
     assert list(bundle.list_commands(None)) == list(dict.fromkeys(name.split()[0] for name in FLAGS))
@@ -35,7 +35,7 @@ def test_the_group_names_every_command_and_where_to_start(run):
 
 
 @pytest.mark.parametrize("command", FLAGS)
-def test_a_command_says_its_flags_and_shows_an_example(run, command):
+def test_command_help_has_flags_and_an_example(run, command):
     told = run(*command.split(), "--help")
     assert (told.code, told.err) == (0, "")
     text = told.out.decode()
@@ -52,7 +52,7 @@ def test_unknown_command_is_wrong_use(run, words):
     assert "headgate bundle" in told.err
 
 
-def test_create_says_which_source_leaves_errors_out(run):
+def test_create_help_names_the_source_that_leaves_errors_out(run):
     text = " ".join(run("create", "--help").out.decode().split())
     assert (
         "With --urls an error such as a 404 is left out and makes the exit code 1; those in a HAR or a WARC are kept"

@@ -14,7 +14,7 @@ from tests.malformed import parts
 BASE = "https://example.com/"
 
 
-def test_exactly_the_documented_fields(run, make):
+def test_info_json_has_the_documented_fields(run, make):
     site = make({BASE: b"home", BASE + "x": b"other"}, sections={"extra": b"\x01"})
     fields = run("info", site, "--json").json
     assert list(fields) == [
@@ -28,11 +28,11 @@ def test_exactly_the_documented_fields(run, make):
 
 
 @pytest.mark.parametrize("version", ["b1", "b2", "draft-01"])
-def test_the_version(run, make, version):
+def test_info_shows_the_version(run, make, version):
     assert run("info", make({BASE: b""}, version=version), "--json").json["version"] == version
 
 
-def test_people_get_sentences(run, make):
+def test_info_prints_labelled_lines(run, make):
     site = make({BASE: b"x" * 2_000})
     told = run("info", site)
     assert told.code == 0
@@ -43,7 +43,7 @@ def test_people_get_sentences(run, make):
     assert not any(line.startswith("missing") for line in lines)
 
 
-def test_a_bundle_that_is_cut_says_how_much_is_missing(run, make):
+def test_info_shows_missing_bytes_of_a_truncated_bundle(run, make):
     site = make({BASE: b"x" * 2_000})
     site.write_bytes(site.read_bytes()[:-1_500])
     told = run("info", site)
@@ -52,7 +52,7 @@ def test_a_bundle_that_is_cut_says_how_much_is_missing(run, make):
     assert run("info", site, "--json").code == 0
 
 
-def test_a_length_beyond_64_bits_is_a_number_all_the_same(run, tmp_path):
+def test_info_json_has_lengths_beyond_63_bits(run, tmp_path):
     # The last section may claim any length: nothing is read of it, and nothing is allocated for it.
     good = parts.Bundle()
     claimed = {name: len(content) for name, content in good.sections.items()} | {"responses": (1 << 64) - 1}
@@ -65,7 +65,7 @@ def test_a_length_beyond_64_bits_is_a_number_all_the_same(run, tmp_path):
     assert "18446744073709551615" in run("info", path).out.decode()
 
 
-def test_relative_urls_stand_as_they_are_or_have_a_base(run, make):
+def test_info_resolves_relative_urls_with_a_base_only(run, make):
     site = make({"/": b"home", "/x": b"other"}, version="b2", primary_url=None, relative_urls=True)
     assert [line["url"] for line in run("list", site, "--json").objects] == ["/", "/x"]
     lines = run("list", site, "--json", "--base-url", "HTTPS://Example.com/a/b").objects
@@ -100,7 +100,7 @@ def site(make):
     })  # fmt: skip
 
 
-def test_urls_as_they_lie_in_the_file_and_variants_as_they_are_in_the_index(run, site):
+def test_list_order_is_that_of_the_file_and_the_index(run, site):
     lines = run("list", site, "--json").objects
     assert [(line["url"], line["variant_key"]) for line in lines] == [
         (BASE + "z", None),
@@ -114,7 +114,7 @@ def test_urls_as_they_lie_in_the_file_and_variants_as_they_are_in_the_index(run,
     assert english["offset"] < french["offset"]
 
 
-def test_every_field_of_a_line(run, site):
+def test_list_json_has_every_field(run, site):
     line = run("list", site, "--json").objects[0]
     with open_bundle(site) as bundle:
         location = bundle.metadata.requests[BASE + "z"]
@@ -125,7 +125,7 @@ def test_every_field_of_a_line(run, site):
 
 
 @pytest.mark.parametrize("flags", [(), ("--json",)])
-def test_a_line_with_a_digest_is_printed_before_the_next_is_computed(run, site, monkeypatch, flags):
+def test_list_prints_each_digest_at_once(run, site, monkeypatch, flags):
     sizes = []
     printed = inspection.print_in_batches
 
@@ -139,7 +139,7 @@ def test_a_line_with_a_digest_is_printed_before_the_next_is_computed(run, site, 
 
 
 @pytest.mark.parametrize("flags", [(), ("--json",)])
-def test_responses_inside_one_another_are_listed_and_not_hashed(run, tmp_path, flags):
+def test_list_digest_refuses_overlapping_responses(run, tmp_path, flags):
     path = tmp_path / "nested.wbn"
     path.write_bytes(parts.nested(50).written())
     assert (run("list", path, *flags).code, len(run("list", path, "--json").objects)) == (0, 50)
@@ -148,18 +148,18 @@ def test_responses_inside_one_another_are_listed_and_not_hashed(run, tmp_path, f
     assert "the responses overlap" in told.err
 
 
-def test_digests_are_those_of_the_payloads(run, site):
+def test_list_digests_are_those_of_the_payloads(run, site):
     found = [line["payload_sha256"] for line in run("list", site, "--json", "--digest").objects]
     assert found == [hashlib.sha256(payload).hexdigest() for payload in (b"<p>", b"shared", b"fr", b"shared", b"")]
 
 
-def test_offsets_count_from_the_first_byte_of_the_bundle(run, site, tmp_path):
+def test_list_offsets_count_from_the_bundle(run, site, tmp_path):
     appended = tmp_path / "appended"
     appended.write_bytes(b"before" * 100 + site.read_bytes())
     assert run("list", appended, "--json", "--from-end").out == run("list", site, "--json").out
 
 
-def test_malformed_response_does_not_affect_others(run, site, tmp_path):
+def test_list_shows_responses_beside_a_malformed_one(run, site, tmp_path):
     content = site.read_bytes()
     at = content.index(b":status") + len(b":statusC")
     site.write_bytes(content[:at] + b"2x0" + content[at + 3 :])
@@ -181,7 +181,7 @@ def test_malformed_response_does_not_affect_others(run, site, tmp_path):
     assert shown.err.endswith("5 responses, 1 refused, 14 B of payloads\n")
 
 
-def test_exactly_the_responses_that_were_cut_are_refused(run, site):
+def test_list_refuses_truncated_responses_only(run, site):
     whole = run("list", site, "--json").objects
     content = site.read_bytes()
     last = whole[-1]
@@ -194,7 +194,7 @@ def test_exactly_the_responses_that_were_cut_are_refused(run, site):
     assert last["offset"] + last["length"] == len(content) - 9
 
 
-def test_people_get_a_table(run, site):
+def test_list_prints_a_table(run, site):
     told = run("list", site)
     assert told.code == 0
     lines = told.out.decode().splitlines()
@@ -206,13 +206,13 @@ def test_people_get_a_table(run, site):
     assert digests[1].split()[0] == hashlib.sha256(b"<p>").hexdigest()
 
 
-def test_an_empty_bundle(run, make):
+def test_list_of_an_empty_bundle_is_empty(run, make):
     empty = make({}, version="b2", primary_url=None)
     assert run("list", empty, "--json") == (0, b"", "")
     assert run("list", empty).err == "0 responses, 0 refused, 0 B of payloads\n"
 
 
-def test_control_characters_are_not_printed(run, make):
+def test_list_escapes_control_characters(run, make):
     path = make({BASE: {"payload": b"x", "headers": {"content-type": "a/1[2J2b"}}})
     path.write_bytes(path.read_bytes().replace(b"1[2J2", b"\x1b[2J\x07"))
     told = run("list", path)
@@ -221,7 +221,7 @@ def test_control_characters_are_not_printed(run, make):
 
 
 @pytest.mark.parametrize(("environment", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
-def test_colours_only_on_a_terminal_that_wants_them(site, environment, coloured):
+def test_list_colours_only_on_a_terminal(site, environment, coloured):
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "headgate", "bundle", "list", str(site)]
     clean = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
@@ -242,7 +242,7 @@ def bad(tmp_path):
     return path
 
 
-def test_everything_is_found_and_not_the_first_thing_alone(run, bad):
+def test_lint_reports_every_error(run, bad):
     told = run("lint", bad, "--json")
     assert (told.code, told.err) == (1, "")
     report = told.json
@@ -251,7 +251,7 @@ def test_everything_is_found_and_not_the_first_thing_alone(run, bad):
     assert {"3.3 step 24", "3.4 step 7"} <= {one["step"] for one in report["errors"]}
 
 
-def test_a_good_bundle(run, make):
+def test_lint_of_a_valid_bundle_is_empty(run, make):
     site = make({BASE: b"home"})
     told = run("lint", site, "--json")
     assert (told.code, told.json, told.err) == (0, {"errors": [], "warnings": []}, "")
@@ -259,7 +259,7 @@ def test_a_good_bundle(run, make):
     assert run("lint", "-", stdin=site.read_bytes()).code == 0
 
 
-def test_warnings_do_not_fail(run, tmp_path):
+def test_lint_warnings_are_exit_code_0(run, tmp_path):
     path = tmp_path / "literal.wbn"
     path.write_bytes(parts.draft01().written())
     told = run("lint", path, "--json")
@@ -268,14 +268,14 @@ def test_warnings_do_not_fail(run, tmp_path):
     assert told.json["warnings"]
 
 
-def test_what_a_profile_takes_is_a_warning_there(run, tmp_path):
+def test_lint_warns_about_what_the_profile_accepts(run, tmp_path):
     path = tmp_path / "no-manifest.wbn"
     path.write_bytes(parts.Bundle().having(manifest=None).written())
     assert run("lint", path, "--json").code == 1
     assert run("lint", path, "--json", "--profile", "compat").code == 0
 
 
-def test_people_get_a_line_for_each_that_editors_understand(run, bad):
+def test_lint_lines_have_the_form_of_compilers(run, bad):
     told = run("lint", bad)
     assert told.code == 1
     lines = told.out.decode().splitlines()
@@ -284,14 +284,14 @@ def test_people_get_a_line_for_each_that_editors_understand(run, bad):
     assert told.err.startswith(f"{bad}: {len(lines)} errors, 0 warnings")
 
 
-def test_invalid_content_is_a_finding_and_unreadable_files_are_wrong_use(run, tmp_path):
+def test_lint_reports_invalid_content_and_unreadable_files(run, tmp_path):
     (tmp_path / "no").write_bytes(b"no bundle")
     told = run("lint", tmp_path / "no", "--json")
     assert (told.code, [one["code"] for one in told.json["errors"]]) == (1, ["not-a-bundle"])
     assert run("lint", tmp_path / "nowhere").code == 2
 
 
-def test_lint_takes_the_options_of_reading(run, tmp_path):
+def test_lint_accepts_the_options_of_reading(run, tmp_path):
     path = tmp_path / "relative.wbn"
     path.write_bytes(b"MZ" * 7 + parts.b2().having(primary=parts.text("/")).written())
     told = run("lint", path, "--json", "--from-end")

@@ -18,7 +18,7 @@ def overlapping(tmp_path, lengths):
     return path
 
 
-def test_urls_that_share_a_location_load_its_response_once(tmp_path, monkeypatch):
+def test_shared_response_is_loaded_once(tmp_path, monkeypatch):
     loaded = []
     load = Bundle.load
     monkeypatch.setattr(Bundle, "load", lambda self, location: (loaded.append(location), load(self, location))[1])
@@ -29,7 +29,7 @@ def test_urls_that_share_a_location_load_its_response_once(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("command", ["list", "extract"])
-def test_headers_are_not_read_again_and_again_without_end(run, tmp_path, command):
+def test_reading_of_overlapping_headers_is_limited(run, tmp_path, command):
     # Each location ends where no payload does: its headers are read before that is known (3.4 step 11).
     path = overlapping(tmp_path, range(len(LONG) - 200, len(LONG)))
     with open_bundle(path) as bundle, pytest.raises(HeadgateError, match="the responses overlap"):
@@ -40,7 +40,7 @@ def test_headers_are_not_read_again_and_again_without_end(run, tmp_path, command
     assert path.stat().st_size < 2 * len(LONG)
 
 
-def test_as_many_headers_as_a_bundle_has_bytes_are_always_read(tmp_path):
+def test_headers_up_to_the_bundles_size_are_read(tmp_path):
     path = overlapping(tmp_path, range(len(LONG) - 100, len(LONG) + 1))
     with open_bundle(path) as bundle:
         assert [

@@ -39,7 +39,7 @@ def vouch(run, site, keys, *flags):
     return run("sign", site, *certificate, "--validity-url", BASE + "validity", *flags)
 
 
-def test_signed_responses_hold_until_one_is_changed(run, site, keys, tmp_path):
+def test_signature_is_invalid_after_a_change(run, site, keys, tmp_path):
     out = tmp_path / "signed.wbn"
     told = vouch(run, site, keys, "-o", out)
     assert (told.code, told.out) == (0, b"")
@@ -74,7 +74,7 @@ def test_signed_responses_hold_until_one_is_changed(run, site, keys, tmp_path):
     assert b"not valid: wrong-digest: " in run("verify", out).out
 
 
-def test_a_second_signature_stands_beside_the_first(run, site, keys, tmp_path):
+def test_second_signature_is_added(run, site, keys, tmp_path):
     assert vouch(run, site, keys, "-o", site).code == 0  # over the file that is read
     assert vouch(run, site, keys, "-o", site, "--date", "-1h").code == 0
     assert [one["valid"] for one in run("verify", site, "--any-certificate", "--json").json["signatures"]] == [True] * 2
@@ -90,7 +90,7 @@ def test_a_second_signature_stands_beside_the_first(run, site, keys, tmp_path):
         (("--date", "{now}", "--expires", "{tomorrow}"), None),
     ],
 )
-def test_dates(run, site, keys, tmp_path, flags, reason):
+def test_dates_may_be_absolute_or_relative(run, site, keys, tmp_path, flags, reason):
     now = time.time()
     told = {"now": now, "tomorrow": now + 86_400}
     moments = {name: f"{datetime.fromtimestamp(when, UTC):%Y-%m-%dT%H:%M:%SZ}" for name, when in told.items()}
@@ -99,7 +99,7 @@ def test_dates(run, site, keys, tmp_path, flags, reason):
     assert (signature["reason"] or "").partition(":")[0] == (reason or "")
 
 
-def test_the_certificate_may_be_in_cbor(run, site, keys, tmp_path):
+def test_certificate_may_be_cbor(run, site, keys, tmp_path):
     from headgate.bundle.signing.keys import read_certificate_chain, write_chain
 
     chain = read_certificate_chain((keys / "chain.pem").read_bytes())
@@ -108,7 +108,7 @@ def test_the_certificate_may_be_in_cbor(run, site, keys, tmp_path):
     assert run("verify", site, "--trust", keys / "chain.pem").code == 0
 
 
-def test_trust(run, site, keys, tmp_path):
+def test_trusted_roots_make_a_signature_valid(run, site, keys, tmp_path):
     (tmp_path / "root.pem").write_bytes(signers.certificate_pem(signers.root()))
     assert vouch(run, site, keys, "-o", site).code == 0
     told = run("verify", site, "--trust", tmp_path / "root.pem", "--json")
@@ -117,7 +117,7 @@ def test_trust(run, site, keys, tmp_path):
     assert run("verify", site, "--trust", keys / "chain.pem").code == 0  # signed by itself, and trusted itself
 
 
-def test_without_roots_a_certificate_is_untrusted(run, site, keys):
+def test_certificate_is_untrusted_without_roots(run, site, keys):
     assert vouch(run, site, keys, "-o", site).code == 0
     told = run("verify", site, "--json")
     assert (told.code, told.json["result"], told.json["valid"]) == (1, "untrusted", False)
@@ -145,7 +145,7 @@ def test_trust_that_names_no_certificates_is_wrong_use(run, site, keys, flags, s
     assert said in told.err
 
 
-def test_roots_say_nothing_about_an_integrity_block(run, site, keys):
+def test_trusted_roots_do_not_affect_an_integrity_block(run, site, keys):
     """Else a bundle signed again with any key would be valid beside roots that have nothing to do with it."""
     assert run("integrity", "add", site, "--key", keys / "ed.pem").code == 0
     told = run("verify", site, "--trust", keys / "chain.pem", "--json")
@@ -154,7 +154,7 @@ def test_roots_say_nothing_about_an_integrity_block(run, site, keys):
     assert told.json["signatures"][1]["reason"].startswith("no-signature: no certificate signed the bundle")
 
 
-def test_the_expected_web_bundle_id(run, site, keys):
+def test_expected_web_bundle_id_is_compared(run, site, keys):
     assert vouch(run, site, keys, "-o", keys / "vouched.wbn").code == 0
     assert run("integrity", "add", site, "--key", keys / "ed.pem").code == 0
     found = run("verify", site, "--json").json
@@ -174,7 +174,7 @@ def test_the_expected_web_bundle_id(run, site, keys):
 
 
 @pytest.mark.parametrize("command", ["sign", "integrity"])
-def test_an_integrity_block(run, site, keys, tmp_path, command):
+def test_integrity_block_is_added_shown_and_removed(run, site, keys, tmp_path, command):
     out, before = tmp_path / "app.swbn", site.read_bytes()
     flags = ("--key", keys / "ed.pem", "-o", out)
     words = ("sign", site, "--integrity-block") if command == "sign" else ("integrity", "add", site)
@@ -205,7 +205,7 @@ def test_an_integrity_block(run, site, keys, tmp_path, command):
     assert out.read_bytes() == before
 
 
-def test_a_block_of_two_keys(run, site, keys, tmp_path):
+def test_integrity_block_can_have_two_signatures(run, site, keys, tmp_path):
     out = tmp_path / "app.swbn"
     assert run("integrity", "add", site, "--key", keys / "ed.pem", "-o", out).code == 0
     assert run("integrity", "add", out, "--key", keys / "key.pem", "-o", out).code == 0
@@ -227,7 +227,7 @@ def test_a_block_of_two_keys(run, site, keys, tmp_path):
     assert (again.code, again.err.count("\n")) == (1, 1)
 
 
-def test_without_a_result_the_file_itself_is_rewritten(run, site, keys):
+def test_integrity_rewrites_the_file_by_default(run, site, keys):
     before = site.read_bytes()
     site.chmod(0o640)
     with site.open("rb") as held:
@@ -261,7 +261,7 @@ def test_standard_input_goes_to_standard_output(run, site, keys):
 
 
 @pytest.mark.parametrize("flags", [(), ("--json",)])
-def test_what_is_shown_may_go_to_a_file(run, site, keys, tmp_path, flags):
+def test_integrity_show_can_write_to_a_file(run, site, keys, tmp_path, flags):
     assert run("integrity", "add", site, "--key", keys / "ed.pem").code == 0
     shown = run("integrity", "show", site, *flags).out
     assert shown
@@ -270,7 +270,7 @@ def test_what_is_shown_may_go_to_a_file(run, site, keys, tmp_path, flags):
     assert (tmp_path / "shown").read_bytes() == shown
 
 
-def test_any_byte_that_changes_is_seen(run, tmp_path):
+def test_any_changed_byte_makes_the_integrity_block_invalid(run, tmp_path):
     content = (VECTORS / "small_b2_signed.swbn").read_bytes()
     changed = tmp_path / "changed.swbn"
     for at in range(0, len(content), 11):
@@ -280,7 +280,7 @@ def test_any_byte_that_changes_is_seen(run, tmp_path):
         assert told.json.get("valid", False) is False
 
 
-def test_what_is_not_signed_is_not_valid(run, site):
+def test_unsigned_bundle_is_not_valid(run, site):
     told = run("verify", site, "--json")
     assert (told.code, told.json) == (
         1,
@@ -322,7 +322,7 @@ def test_invalid_content_is_refused_as_by_other_commands(run, keys, tmp_path):
         (["integrity", "nope"], "no such command 'nope'"),
     ],
 )  # fmt: skip
-def test_wrong_use(run, site, keys, monkeypatch, arguments, words):
+def test_wrong_use_is_exit_code_2(run, site, keys, monkeypatch, arguments, words):
     monkeypatch.chdir(keys)
     told = run(*(site if word == "SITE" else word for word in arguments))
     assert (told.code, told.out) == (2, b"")
@@ -331,7 +331,7 @@ def test_wrong_use(run, site, keys, monkeypatch, arguments, words):
     assert not Path("o").exists()
 
 
-def test_a_bundle_that_cannot_be_signed_so_is_the_answer_no(run, make, keys, tmp_path):
+def test_unsignable_bundle_is_exit_code_1(run, make, keys, tmp_path):
     b2 = make({BASE: b"home"}, "b2.wbn", version="b2")
     elsewhere = make({"https://elsewhere.example/": b"not ours"}, "elsewhere.wbn", primary_url=BASE)
     digested = make({BASE: {"headers": {"content-type": "text/plain", "digest": "sha-256=AAAA"}}}, "digested.wbn")
@@ -350,7 +350,7 @@ def test_a_bundle_that_cannot_be_signed_so_is_the_answer_no(run, make, keys, tmp
         assert not (tmp_path / "o").exists()
 
 
-def test_a_block_that_is_not_valid_is_not_joined(run, site, keys):
+def test_invalid_integrity_block_gets_no_second_signature(run, site, keys):
     assert run("integrity", "add", site, "--key", keys / "ed.pem").code == 0
     site.write_bytes(site.read_bytes().replace(b"home", b"hole"))
     told = run("integrity", "add", site, "--key", keys / "key.pem")
@@ -358,7 +358,7 @@ def test_a_block_that_is_not_valid_is_not_joined(run, site, keys):
     assert "remove it first: bad-signature" in told.err
 
 
-def test_a_signature_that_no_reader_would_take_is_not_made(run, site, keys, tmp_path):
+def test_unacceptable_signature_is_refused(run, site, keys, tmp_path):
     told = vouch(run, site, keys, "-o", tmp_path / "o", "--expires", "+8d")
     assert (told.code, told.err.count("\n")) == (2, 1)
     assert not (tmp_path / "o").exists()
@@ -383,7 +383,7 @@ NOW = 1_700_000_000
         ("+90s", NOW + 90),
     ],
 )
-def test_a_moment(text, seconds):
+def test_times_are_rfc_3339_or_relative(text, seconds):
     assert TIMESTAMP.convert(text, None, None).after(NOW) == seconds
 
 

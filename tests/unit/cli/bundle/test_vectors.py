@@ -19,14 +19,14 @@ def real(request):
     return VECTORS / request.param, READABLE[request.param]
 
 
-def test_the_files_are_those_that_were_described():
+def test_vector_files_match_their_manifest():
     for name, case in REAL.items():
         content = (VECTORS / name).read_bytes()
         assert (len(content), hashlib.sha256(content).hexdigest()) == (case["bytes"], case["sha256"])
     assert {path.stem for path in (VECTORS / "cases").glob("*.wbn")} == set(CASES)
 
 
-def test_info(run, real):
+def test_info_of_each_vector(run, real):
     path, case = real
     told = run("info", path, "--json", "--profile", "compat")
     assert (told.code, told.err) == (0, "")
@@ -38,7 +38,7 @@ def test_info(run, real):
     assert sections[-1]["offset"] + sections[-1]["length"] + 9 == fields["length"]
 
 
-def test_list(run, real):
+def test_list_of_each_vector(run, real):
     path, case = real
     told = run("list", path, "--json", "--digest", "--profile", "compat")
     assert (told.code, told.err) == (0, "")
@@ -61,7 +61,7 @@ def keys_by_url(lines):
     return found
 
 
-def test_the_default_profile(run, real):
+def test_default_profile_is_strict(run, real):
     path, case = real
     if "error" in case["strict"]:
         for command in ("info", "list"):
@@ -82,7 +82,7 @@ def has_step(step, steps):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_case(run, name):
+def test_each_case_has_the_expected_result(run, name):
     case = CASES[name]
     path = VECTORS / "cases" / f"{name}.wbn"
     EXPECTED[case["expect"]](run, path, case)
@@ -168,13 +168,13 @@ EXPECTED = {
         (["Accept-Encoding: gzip", "Accept-Language: ja"], b"body gzip;ja, br;ja"),
     ],
 )
-def test_a_variant_is_chosen_as_the_request_would(run, fields, payload):
+def test_get_chooses_the_variant_of_the_request(run, fields, payload):
     flags = [word for field in fields for word in ("-H", field)]
     got = run("get", VECTORS / "variants_b1.wbn", "https://variants.example.com/", *flags)
     assert (got.code, got.out, got.err) == (0, payload, "")
 
 
-def test_what_is_behind_an_integrity_block_is_read(run):
+def test_bundle_after_an_integrity_block_is_read(run):
     behind = VECTORS / REAL["small_b2_signed.swbn"]["signed_file"]
     signed = VECTORS / "small_b2_signed.swbn"
     flags = ("--json", "--digest", "--profile", "compat")
@@ -183,7 +183,7 @@ def test_what_is_behind_an_integrity_block_is_read(run):
 
 
 @pytest.mark.parametrize("name", [*READABLE, "small_b2_signed.swbn"])
-def test_every_prefix_has_an_answer(run, tmp_path, name):
+def test_every_prefix_is_read_or_refused(run, tmp_path, name):
     content = (VECTORS / name).read_bytes()
     cut = tmp_path / "cut.wbn"
     for length in range(0, len(content), 7):

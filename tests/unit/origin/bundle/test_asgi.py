@@ -68,7 +68,7 @@ def long(bundle):
     )
 
 
-def test_the_bundle_or_the_site_inside_it(long):
+def test_application_serves_the_bundle_or_its_site(long):
     whole = serve(BundleApp(long), scope("/site.wbn"))
     assert whole.body == long.read_bytes()
     assert whole.fields[b"content-type"] == b"application/webbundle;v=b1"
@@ -81,7 +81,7 @@ def test_the_bundle_or_the_site_inside_it(long):
     assert (head.body, head.fields[b"content-length"]) == (b"", b"%d" % len(LONG))
 
 
-def test_host_and_query_are_heeded(bundle):
+def test_host_and_query_select_the_response(bundle):
     path = bundle({"url": "/q?a=%20b", "payload": b"q"}, {"url": "https://other.example/", "payload": b"other"})
     app = BundleApp(path, unpack=True)
     assert serve(app, scope("/q", query_string=b"a=%20b")).body == b"q"
@@ -89,17 +89,17 @@ def test_host_and_query_are_heeded(bundle):
     assert serve(app, scope("/", (b"host", b"other.example"))).body == b"other"
 
 
-def test_what_is_long_comes_in_pieces_of_a_quarter_mebibyte(long):
+def test_long_content_is_sent_in_pieces_of_256_kib(long):
     pieces = serve(BundleApp(long, unpack=True), scope("/long")).sent[1:]
     assert [len(piece["body"]) for piece in pieces] == [262_144] * 3 + [13_568]
     assert [piece["more_body"] for piece in pieces] == [True] * 3 + [False]
 
 
-def test_nothing_more_is_read_for_an_agent_that_is_gone(long):
+def test_reading_stops_after_a_disconnect(long):
     assert len(serve(BundleApp(long), scope("/"), gone_after=2).sent) in {3, 4}
 
 
-def test_a_server_that_sends_parts_of_files_is_given_them(long):
+def test_zerocopysend_extension_is_used_for_parts(long):
     app = BundleApp(long, unpack=True)
     request = scope("/long", (b"range", b"bytes=100000-299999"), extensions={ZEROCOPY: {}, PATHSEND: {}})
 
@@ -115,7 +115,7 @@ def test_a_server_that_sends_parts_of_files_is_given_them(long):
     asyncio.run(once())
 
 
-def test_a_server_that_sends_files_is_given_those_that_are_whole(long):
+def test_pathsend_extension_is_used_for_whole_files(long):
     app = BundleApp(long)
     whole = serve(app, scope("/", extensions={PATHSEND: {}})).sent[1:]
     assert whole == [{"type": PATHSEND, "path": str(long)}]
@@ -143,13 +143,13 @@ def test_a_server_that_sends_files_is_given_those_that_are_whole(long):
         ("", b"", ""),
     ],
 )
-def test_it_may_be_mounted_below_a_path(bundle, path, raw_path, root_path):
+def test_application_can_be_mounted_below_a_path(bundle, path, raw_path, root_path):
     app = BundleApp(bundle())
     assert serve(app, scope(path, raw_path=raw_path, root_path=root_path)).status == 200
     assert serve(app, scope(path + "x", raw_path=raw_path and raw_path + b"x", root_path=root_path)).status == 404
 
 
-def test_another_bundle_is_noticed_and_none_is_logged(bundle, caplog):
+def test_replaced_bundle_is_loaded_and_an_invalid_one_is_logged(bundle, caplog):
     path = bundle({"url": "/", "payload": b"one"})
     app = BundleApp(path, unpack=True)
     assert serve(app, scope()).body == b"one"
@@ -163,7 +163,7 @@ def test_another_bundle_is_noticed_and_none_is_logged(bundle, caplog):
     assert "the bundle loaded before is still served" in caplog.text
 
 
-def test_no_request_waits_for_a_replaced_file_to_be_loaded(bundle, monkeypatch):
+def test_requests_do_not_wait_for_a_reload(bundle, monkeypatch):
     path = bundle({"url": "/", "payload": b"one"})
     app = BundleApp(path, unpack=True)
     bundle({"url": "/", "payload": b"two"}, name="two.wbn").rename(path)
@@ -200,7 +200,7 @@ def test_invalid_bundle_is_refused_at_once(tmp_path):
         BundleApp(tmp_path / "x")
 
 
-def test_a_file_that_is_cut_while_it_is_sent_ends_in_an_error(long):
+def test_truncation_during_sending_is_an_error(long):
     app = BundleApp(long)
 
     async def once() -> None:
@@ -217,7 +217,7 @@ def test_a_file_that_is_cut_while_it_is_sent_ends_in_an_error(long):
     asyncio.run(once())
 
 
-def test_lifespans_and_websockets(bundle):
+def test_lifespan_is_completed_and_websockets_are_closed(bundle):
     app = BundleApp(bundle())
 
     async def once() -> None:

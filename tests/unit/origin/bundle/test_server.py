@@ -49,7 +49,7 @@ def unpacked(bundle):
 
 
 @pytest.mark.parametrize("target", [b"/", b"/?x", b"/site.wbn", b"/site.wbn?x=1", b"/%73ite.wbn"])
-def test_the_bundle_is_at_its_name_and_at_the_root(front, target):
+def test_bundle_is_served_at_its_name_and_at_the_root(front, target):
     response = ask(front, target)
     assert response.status == 200
     assert field(response, b"content-type") == WEBBUNDLE
@@ -57,14 +57,14 @@ def test_the_bundle_is_at_its_name_and_at_the_root(front, target):
 
 
 @pytest.mark.parametrize("target", [b"/other", b"/site.wbn/", b"/site", b"/SITE.wbn", b"/a/site.wbn", b"*"])
-def test_nothing_else_is(front, target):
+def test_other_paths_are_not_found(front, target):
     response = ask(front, target)
     assert response.status == 404
     assert "/site.wbn" in told(response)
 
 
 @pytest.mark.parametrize("target", [b"//", b"//?x", b"/.", b"/./", b"/x/..", b"/%2F", b"//site.wbn", b"/./site.wbn"])
-def test_what_is_only_like_them_is_neither(front, unpacked, target):
+def test_similar_paths_are_not_found(front, unpacked, target):
     assert ask(front, target).status == 404
     assert ask(unpacked({"url": "/a", "payload": b"a"}), target).status == 404
 
@@ -80,13 +80,13 @@ def test_other_methods_are_not_allowed(bundle, method, unpack):
         assert told(response)
 
 
-def test_a_name_may_hold_anything(bundle):
+def test_file_name_may_have_any_bytes(bundle):
     front = BundleServer(ReloadingBundle(bundle(name="a b%é.wbn")))
     assert ask(front, b"/a%20b%25%C3%A9.wbn").status == 200
     assert told(ask(front, b"/x"))
 
 
-def test_head_has_the_fields_of_get_and_no_content(front):
+def test_head_has_the_fields_of_get_without_content(front):
     get, head = ask(front), ask(front, method=b"HEAD")
     assert head.fields == get.fields
     assert (head.status, head.body, head.source) == (200, b"", None)
@@ -94,7 +94,7 @@ def test_head_has_the_fields_of_get_and_no_content(front):
     assert ask(front, b"/", (b"range", b"bytes=0-1"), method=b"HEAD").fields == get.fields
 
 
-def test_ranges_of_it(front):
+def test_bundle_is_served_by_range(front):
     whole = ask(front).body
     part = ask(front, b"/", (b"range", b"bytes=2-9"))
     assert part.status == 206
@@ -108,7 +108,7 @@ def test_ranges_of_it(front):
     assert told(beyond)
 
 
-def test_a_bundle_that_is_known_is_not_sent_again(front):
+def test_matching_preconditions_give_304(front):
     etag = field(ask(front), b"etag")
     response = ask(front, b"/", (b"if-none-match", etag))
     assert (response.status, response.body, response.source) == (304, b"", None)
@@ -123,7 +123,7 @@ def test_a_bundle_that_is_known_is_not_sent_again(front):
     assert told(other)
 
 
-def test_what_is_long_is_left_in_the_file(bundle):
+def test_long_content_is_sent_from_the_file(bundle):
     short, long = b"x" * SMALL, b"y" * (SMALL + 1)
     exchanges = {"url": "/short", "payload": short}, {"url": "/long", "payload": long}
     front = BundleServer(ReloadingBundle(bundle(*exchanges)), unpack=True)
@@ -152,7 +152,7 @@ def test_overwritten_file_is_not_served(bundle):
 # The site inside
 
 
-def test_the_site_is_at_its_paths_and_the_bundle_at_its_name(unpacked):
+def test_unpacked_site_is_served_beside_the_bundle(unpacked):
     front = unpacked({"url": "/", "payload": PAGE}, {"url": "/a?b", "payload": b"a"})
     response = ask(front)
     assert response.body == PAGE
@@ -165,11 +165,11 @@ def test_the_site_is_at_its_paths_and_the_bundle_at_its_name(unpacked):
     assert field(ask(unpacked({"url": "/site.wbn", "payload": b"own"}), b"/site.wbn"), b"content-type") == b"text/html"
 
 
-def test_without_a_home_page_the_root_is_not_the_bundle(unpacked):
+def test_unpacked_site_without_a_home_page_has_no_root(unpacked):
     assert ask(unpacked({"url": "/a", "payload": b"a"})).status == 404
 
 
-def test_stored_statuses_are_sent_and_redirects_stay(unpacked):
+def test_stored_statuses_and_redirects_are_sent(unpacked):
     front = unpacked(
         {"url": "/moved", "status": 301, "headers": HTML | {"location": f"{SITE}/new"}, "payload": b"moved"},
         {"url": "/gone", "status": 410, "headers": HTML | {"etag": '"g"'}, "payload": b"gone"},
@@ -196,7 +196,7 @@ def test_payloads_have_ranges_and_preconditions(unpacked):
     assert ask(front, b"/", (b"if-modified-since", b"Sun, 06 Nov 1994 08:49:37 GMT")).status == 304
 
 
-def test_variants_vary_in_304_and_406_without_an_acceptable_one(unpacked):
+def test_variants_are_negotiated_in_304_and_406(unpacked):
     only = {"variants": "Accept-Encoding;gzip", "variant_key": "gzip", "headers": HTML | {"etag": '"a"'}}
     front = unpacked({"url": "/", "payload": b"gz", **only})
     gzip = (b"accept-encoding", b"gzip")
@@ -216,7 +216,7 @@ def test_malformed_response_is_a_502_and_does_not_affect_others(unpacked):
     assert ask(front).body == PAGE
 
 
-def test_another_snapshot_is_another_site(bundle):
+def test_replaced_bundle_changes_the_site(bundle):
     path = bundle({"url": "/", "payload": b"one"})
     front = BundleServer(ReloadingBundle(path), unpack=True)
     first = ask(front)
@@ -228,7 +228,7 @@ def test_another_snapshot_is_another_site(bundle):
 
 @pytest.mark.parametrize("fields", [[], [(b"range", b"bytes=0-99999")]], ids=["whole", "part"])
 @pytest.mark.parametrize("unpack", [True, False])
-def test_long_content_of_a_file_that_was_cut_is_not_promised(bundle, unpack, fields):
+def test_truncated_file_is_503_before_the_head(bundle, unpack, fields):
     """Else a client would get a 200 with a length, and a connection that ends before it."""
     path = bundle({"url": "/", "payload": b"x" * 200_000})
     front = BundleServer(ReloadingBundle(path), unpack=unpack)
@@ -257,7 +257,7 @@ def shelf(bundle):
 # Published
 
 
-def test_a_bundle_is_at_its_path_for_every_host_and_nothing_else_is(bundle):
+def test_published_bundle_is_at_its_path_for_every_host(bundle):
     shelf = GateBundles({b"/a b.wbn": ReloadingBundle(bundle())}, [])
     for target in (b"/a%20b.wbn", b"/a%20b.wbn?x", b"/x/../a%20b.wbn"):
         for host in (b"site.example", b"third.example"):
@@ -273,7 +273,7 @@ def test_a_bundle_is_at_its_path_for_every_host_and_nothing_else_is(bundle):
 
 
 @pytest.mark.parametrize("method", [b"GET", b"HEAD"])
-def test_a_rejected_get_is_answered_as_stored(shelf, method):
+def test_rejected_get_gets_the_stored_response(shelf, method):
     stored = HTML | {"age": "9", "warning": "x", "cache-control": "max-age=99", "retry-after": "9", "etag": '"a"'}
     boat = shelf({"url": "/there", "status": 203, "headers": stored, "payload": b"it is it"})
     response = boat.rescue(request(b"/there", method=method))
@@ -290,18 +290,18 @@ def test_a_rejected_get_is_answered_as_stored(shelf, method):
 
 
 @pytest.mark.parametrize("status", [200, 201, 204, 301, 302, 307, 308, 399])
-def test_stored_successes_and_redirects_are_answers(shelf, status):
+def test_stored_successes_and_redirects_are_used(shelf, status):
     assert shelf({"url": "/", "status": status, "payload": b""}).rescue(request()).status == status
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 429, 500, 502, 503, 504, 599])
-def test_a_stored_error_is_not_an_answer_to_a_rejected_request(shelf, status):
+def test_stored_errors_are_not_used(shelf, status):
     """The agent is told to come back instead: 503 with Retry-After, which a stored error does not have."""
     stored = HTML | {"retry-after": "9"}
     assert shelf({"url": "/", "status": status, "headers": stored, "payload": b"x"}).rescue(request()) is None
 
 
-def test_a_later_lifeboat_answers_where_an_earlier_one_has_an_error(bundle):
+def test_later_lifeboat_is_used_if_an_earlier_one_has_an_error(bundle):
     first = ReloadingBundle(bundle({"url": "/", "status": 500, "payload": b"x"}, name="first.wbn"))
     second = ReloadingBundle(bundle({"url": "/", "payload": b"fine"}, name="second.wbn"))
     assert GateBundles({}, [Lifeboat(first), Lifeboat(second)]).rescue(request()).body == b"fine"
@@ -323,17 +323,17 @@ def test_a_later_lifeboat_answers_where_an_earlier_one_has_an_error(bundle):
     ],
     ids=lambda one: (one.raw).decode(),
 )
-def test_what_the_bundle_has_no_answer_for_is_rejected(shelf, one):
+def test_requests_that_a_lifeboat_cannot_answer_are_rejected(shelf, one):
     bad = {"url": "/bad", "status": 304}
     variant = {"url": "/v", "variants": "Accept-Encoding;gzip", "variant_key": "gzip", "payload": b"gz"}
     assert shelf({"url": "/", "payload": PAGE}, bad, variant).rescue(one) is None
 
 
-def test_cookies_do_not_prevent_a_lifeboat_response(shelf):
+def test_requests_with_cookies_get_the_stored_response(shelf):
     assert shelf().rescue(request(b"/", b"Cookie: a=b")).body == PAGE
 
 
-def test_the_variant_is_the_right_one(shelf):
+def test_lifeboat_negotiates_variants(shelf):
     variants = [
         {"url": "/", "variants": "Accept-Language;en;fr", "variant_key": key, "payload": key.encode()}
         for key in ("en", "fr")
@@ -351,7 +351,7 @@ def test_matching_etag_gives_304(shelf):
     assert boat.rescue(request(b"/", b'If-None-Match: "b"')).body == PAGE
 
 
-def test_a_part_of_the_origins_is_not_mended_with_a_part_of_this(shelf):
+def test_lifeboat_ignores_ranges(shelf):
     response = shelf().rescue(request(b"/", b"Range: bytes=0-1"))
     assert (response.status, response.body) == (200, PAGE)
     assert b"accept-ranges" not in dict(response.fields)
@@ -368,7 +368,7 @@ def test_lifeboats_are_tried_in_order(bundle):
     assert shelf.bundles == {first, second}
 
 
-def test_further_hosts_are_answered_when_they_are_named(shelf):
+def test_named_hosts_are_answered(shelf):
     assert shelf(hosts=["*"]).rescue(request(host=b"third.example")).body == PAGE
 
 
@@ -411,7 +411,7 @@ def read_whole(response, method):
 
 
 @pytest.mark.parametrize("part", QUARTERS)
-def test_responses_from_each_case_are_valid_messages(tmp_path, part):
+def test_responses_for_each_malformed_bundle_are_valid_messages(tmp_path, part):
     path = tmp_path / "site.wbn"
     for case in QUARTERS[part]:
         path.write_bytes(case.content)

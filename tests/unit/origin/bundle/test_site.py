@@ -76,11 +76,11 @@ def two(snapshot):
         (b"\xff", None),
     ],
 )
-def test_host_gets_its_own_site_only(two, host, page):
+def test_host_selects_its_own_site(two, host, page):
     assert payload(two, b"/", host) == page
 
 
-def test_further_hosts_stand_for_the_primary_url(snapshot):
+def test_named_hosts_get_the_primary_site(snapshot):
     site = Site(snapshot(*TWO_SITES), site_headers, hosts=["WWW.site.example"])
     assert payload(site, b"/", b"www.site.example:80") == b"home"
     assert payload(site, b"/", b"third.example") is None
@@ -89,7 +89,7 @@ def test_further_hosts_stand_for_the_primary_url(snapshot):
     assert payload(everybody, b"/", b"other.example") == b"other home"
 
 
-def test_paths_are_those_of_one_origin(two):
+def test_paths_of_other_origins_are_not_found(two):
     assert payload(two, b"/only") == b"only"
     assert payload(two, b"/far") is None
     assert payload(two, b"/far", b"other.example") == b"far"
@@ -108,18 +108,18 @@ def test_paths_are_those_of_one_origin(two):
         ("//a", b"//a"),
     ],
 )
-def test_a_target_is_the_url_that_the_whatwg_parser_makes_of_it(snapshot, stored, target):
+def test_targets_are_parsed_as_whatwg_urls(snapshot, stored, target):
     site = Site(snapshot({"url": f"{SITE}{stored}", "payload": b"x"}), site_headers)
     assert payload(site, target) == b"x"
 
 
 @pytest.mark.parametrize("target", [b"/a", b"/a?", b"/a?b=d", b"/A?b=c", b"*", b"@evil.example/", b":1/", b"\xff"])
-def test_any_other_target_has_nothing(snapshot, target):
+def test_other_targets_are_not_found(snapshot, target):
     site = Site(snapshot({"url": "/a?b=c", "payload": b"x"}), site_headers)
     assert payload(site, target) is None
 
 
-def test_http_and_https_of_one_host_are_one_site_of_which_the_primary_url_is_first(snapshot):
+def test_http_and_https_of_a_host_are_one_site(snapshot):
     both = {"url": "http://site.example/", "payload": b"plain"}, {"url": f"{SITE}/", "payload": b"secure"}
     for primary, page in ((f"{SITE}/", b"secure"), ("http://site.example/", b"plain")):
         site = Site(snapshot(*both, primary=primary), site_headers)
@@ -140,7 +140,7 @@ def test_http_and_https_of_one_host_are_one_site_of_which_the_primary_url_is_fir
         ([(b"accept-language", b"de")], b"identity;en"),
     ],
 )
-def test_variants_are_chosen_by_what_is_accepted(snapshot, fields, page):
+def test_accept_fields_choose_the_variant(snapshot, fields, page):
     site = Site(snapshot(*variants()), site_headers)
     for _ in range(2):  # the second time from what is kept
         found = site.representation(b"site.example", b"/v", fields)
@@ -148,7 +148,7 @@ def test_variants_are_chosen_by_what_is_accepted(snapshot, fields, page):
         assert dict(found.fields)[b"vary"] == b"Accept-Encoding, Accept-Language"
 
 
-def test_no_acceptable_variant(snapshot):
+def test_unacceptable_variants_raise(snapshot):
     only = {"variants": "Accept-Encoding;gzip", "variant_key": "gzip", "payload": b"x"}
     site = Site(snapshot({"url": "/v", **only}), site_headers)
     assert payload(site, b"/v", b"site.example", (b"accept-encoding", b"gzip")) == b"x"
@@ -157,7 +157,7 @@ def test_no_acceptable_variant(snapshot):
             payload(site, b"/v", b"site.example", *fields)
 
 
-def test_a_stored_tag_stands_and_one_that_several_variants_share_is_weak(snapshot):
+def test_stored_etag_is_kept_and_weak_for_variants(snapshot):
     plain = {"url": "/plain", "headers": HTML | {"etag": '"a"'}, "payload": b"x"}
     weak = {"url": "/weak", "headers": HTML | {"etag": 'W/"a"'}, "payload": b"x"}
     site = Site(snapshot(plain, weak, *variants(etag='"a"')), site_headers)
@@ -165,7 +165,7 @@ def test_a_stored_tag_stands_and_one_that_several_variants_share_is_weak(snapsho
     assert tags == [b'"a"', b'W/"a"', b'W/"a"']
 
 
-def test_without_a_stored_tag_each_response_has_its_own_and_loses_it_with_the_file(snapshot):
+def test_generated_etags_depend_on_file_and_response(snapshot):
     pages = [{"url": f"/{number}", "headers": HTML | {"etag": "none"}, "payload": b"x"} for number in range(3)]
 
     def tags(site):
@@ -191,7 +191,7 @@ def test_unservable_response_does_not_affect_others(snapshot):
         assert [value for name, value in found.fields if name == b"content-length"] == lengths
 
 
-def test_a_cut_file_has_the_responses_it_has(bundle):
+def test_truncated_file_serves_its_complete_responses(bundle):
     path = bundle({"url": "/", "payload": b"home"}, {"url": "/long", "payload": b"x" * 5000})
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) - 2000])
@@ -206,7 +206,7 @@ def test_a_cut_file_has_the_responses_it_has(bundle):
         payload(Site(BundleSnapshot(path), site_headers), b"/long")
 
 
-def test_nosniff_is_there_whatever_is_stored(snapshot):
+def test_nosniff_is_always_sent(snapshot):
     site = Site(
         snapshot({"url": "/", "headers": HTML | {"x-content-type-options": "sniff"}, "payload": b"x"}), site_headers
     )
@@ -214,7 +214,7 @@ def test_nosniff_is_there_whatever_is_stored(snapshot):
     assert [value for name, value in fields if name == b"x-content-type-options"] == [b"nosniff"]
 
 
-def test_what_is_kept_is_bounded(snapshot, monkeypatch):
+def test_cache_of_responses_is_bounded(snapshot, monkeypatch):
     monkeypatch.setattr("headgate.origin.bundle.site._MAX_CACHED", 2)
     long = {"url": "/long", "headers": HTML | {"x": "y" * 10_000}, "payload": b"long"}
     site = Site(
@@ -230,7 +230,7 @@ def test_what_is_kept_is_bounded(snapshot, monkeypatch):
     assert list(site._kept) == [(f"{SITE}/3", None), (f"{SITE}/0", None)]
 
 
-def test_a_bundle_of_relative_urls_is_a_site_of_no_name(snapshot):
+def test_relative_urls_are_served_for_local_hosts(snapshot):
     options = {"version": "b2", "primary": "a", "manifest_url": None, "relative_urls": True}
     site = Site(snapshot({"url": "a", "payload": b"a"}, **options), site_headers)
     assert payload(site, b"/a", b"127.0.0.1") == b"a"
@@ -247,7 +247,7 @@ def test_a_bundle_of_relative_urls_is_a_site_of_no_name(snapshot):
         (["https://x.example/", "/longer/than/that"], {b"/longer/than/that": b"/longer/than/that", b"/": None}),
     ],
 )
-def test_relative_urls_of_no_base_are_at_the_root(tmp_path, urls, served):
+def test_relative_urls_without_base_are_at_the_root(tmp_path, urls, served):
     stored = [parts.response(payload=url.encode()) for url in urls]
     starts = [1 + sum(map(len, stored[:number])) for number in range(len(urls))]
     places = [parts.array(parts.uint(start), parts.uint(len(item))) for start, item in zip(starts, stored, strict=True)]
@@ -273,7 +273,7 @@ APP = "isolated-app://aerugqztij5biqquuk3mfwpsaibuegaqcitgfchwuosuofdjabzqaaac"
         ("b1", "urn:x"), ("b2", None),
     ],
 )  # fmt: skip
-def test_the_primary_url_may_be_of_any_scheme(snapshot, version, primary):
+def test_primary_url_may_have_any_scheme(snapshot, version, primary):
     stored = {"url": APP + "/", "payload": b"home"}, {"url": APP + "/a?b", "payload": b"page"}
     options = {"version": version, "primary": primary, "manifest_url": f"{APP}/"}
     site = Site(snapshot(*stored, **options), site_headers)
@@ -287,7 +287,7 @@ def test_the_primary_url_may_be_of_any_scheme(snapshot, version, primary):
     assert payload(everybody, b"/", b"site.example") == b"home"
 
 
-def test_a_site_stands_for_local_hosts_before_what_no_host_is_called(snapshot):
+def test_site_with_a_host_comes_before_one_without(snapshot):
     stored = {"url": APP + "/", "payload": b"app"}, {"url": f"{SITE}/", "payload": b"home"}
     for primary, page in ((APP + "/", b"app"), (f"{SITE}/", b"home"), ("urn:x", b"home")):
         site = Site(snapshot(*stored, primary=primary), site_headers)
@@ -295,7 +295,7 @@ def test_a_site_stands_for_local_hosts_before_what_no_host_is_called(snapshot):
         assert payload(site, b"/", b"site.example") == b"home"
 
 
-def test_redirects_of_an_isolated_app_stay_here(snapshot):
+def test_redirects_of_an_isolated_app_become_relative(snapshot):
     moved = {"url": APP + "/", "status": 301, "headers": HTML | {"location": APP + "/new"}, "payload": b""}
     found = Site(snapshot(moved, primary=APP + "/"), site_headers).representation(b"", b"/", [])
     assert dict(found.fields)[b"location"] == b"/new"
@@ -305,7 +305,7 @@ ORIGIN = "https://site.example"
 
 
 @pytest.mark.parametrize("dress", [site_headers, lifeboat_headers])
-def test_nothing_that_frames_or_was_for_one_agent_is_sent(dress):
+def test_framing_hop_and_user_fields_are_removed(dress):
     stored = {
         "content-type": "text/html",
         "connection": "close, X-Hop",
@@ -351,12 +351,12 @@ def test_nothing_that_frames_or_was_for_one_agent_is_sent(dress):
         (f"{ORIGIN}/\\evil.example/", f"{ORIGIN}/\\evil.example/"),
     ],
 )
-def test_redirects_within_the_site_stay_where_it_is_unpacked(location, sent):
+def test_redirects_within_the_site_become_relative(location, sent):
     assert site_headers({"location": location}, ORIGIN)["location"] == sent
     assert lifeboat_headers({"location": location}, ORIGIN)["location"] == location
 
 
-def test_a_lifeboat_says_what_it_is_and_is_asked_anew():
+def test_lifeboat_response_is_marked_and_must_be_revalidated():
     stored = {"cache-control": "public, max-age=31536000", "expires": "Sun, 06 Nov 2094 08:49:37 GMT", "etag": '"a"'}
     assert lifeboat_headers(stored, ORIGIN) == {"cache-control": "no-cache", "etag": '"a"', "headgate-source": "bundle"}
     assert lifeboat_headers({"cache-control": "private, No-Store"}, ORIGIN)["cache-control"] == "no-store"
@@ -364,19 +364,19 @@ def test_a_lifeboat_says_what_it_is_and_is_asked_anew():
     assert site_headers(stored, ORIGIN) == stored
 
 
-def test_nothing_in_a_lifeboat_holds_agents_back():
+def test_lifeboat_response_has_no_throttling_fields():
     held = ("retry-after", "ratelimit", "ratelimit-policy", "ddos-bucket-with", "exponential-throttling")
     assert set(lifeboat_headers(dict.fromkeys(held, "9"), ORIGIN)) == {"cache-control", "headgate-source"}
 
 
 @pytest.mark.parametrize("status", [0, 99, 100, 101, 103, 199, 206, 304, 600, 999])
-def test_a_status_that_answers_no_plain_get_is_refused(status):
+def test_statuses_that_need_their_request_are_refused(status):
     with pytest.raises(Unservable, match=str(status)):
         check_status(status)
 
 
 @pytest.mark.parametrize("status", [200, 204, 205, 301, 404, 416, 500, 503, 599])
-def test_any_other_is_sent_as_stored(status):
+def test_other_final_statuses_are_sent(status):
     check_status(status)
 
 
@@ -389,7 +389,7 @@ def test_any_other_is_sent_as_stored(status):
         ({"vary": "*"}, "*"),
     ],
 )
-def test_vary_names_what_chose(stored, sent):
+def test_vary_names_the_negotiated_fields(stored, sent):
     headers = dict(stored)
     add_vary(headers, ["Accept-Encoding", "Accept-Language"])
     assert headers["vary"] == sent
@@ -408,10 +408,10 @@ def test_vary_names_what_chose(stored, sent):
         ("x:", "a"),
     ],
 )
-def test_a_field_that_could_not_stand_in_a_message_is_refused(name, value):
+def test_invalid_fields_are_refused(name, value):
     with pytest.raises(Unservable):
         field_lines({name: value})
 
 
-def test_values_go_out_as_the_bytes_they_came_in_as():
+def test_values_are_sent_as_latin_1():
     assert field_lines({"x": "a\tb \xe9\xff"}) == [(b"x", b"a\tb \xe9\xff")]

@@ -20,13 +20,13 @@ from tests.webbundles import BIG, HTML, PAGE
 
 
 @pytest.mark.parametrize(("version", "v"), [("b1", b"b1"), ("b2", b"b2"), ("draft-01", b"1")])
-def test_the_media_type_has_the_version_that_the_file_has(snapshot, version, v):
+def test_media_type_has_the_version_of_the_file(snapshot, version, v):
     fields = dict(snapshot(version=version).representation.fields)
     assert fields[b"content-type"] == b"application/webbundle;v=" + v
     assert fields[b"x-content-type-options"] == b"nosniff"
 
 
-def test_the_tag_is_that_of_the_bytes_and_of_nothing_else(bundle, tmp_path):
+def test_etag_depends_on_the_bytes_only(bundle, tmp_path):
     path = bundle({"url": "/", "payload": b"one"})
     first = BundleSnapshot(path)
     copy = tmp_path / "copy.wbn"
@@ -40,7 +40,7 @@ def test_the_tag_is_that_of_the_bytes_and_of_nothing_else(bundle, tmp_path):
     assert second.representation.validators.etag != first.representation.validators.etag
 
 
-def test_last_modified_is_the_files_and_never_in_the_future(bundle):
+def test_last_modified_is_never_in_the_future(bundle):
     path = bundle()
     os.utime(path, (0, 784_111_777))
     assert dict(BundleSnapshot(path).representation.fields)[b"last-modified"] == b"Sun, 06 Nov 1994 08:49:37 GMT"
@@ -62,14 +62,14 @@ def test_invalid_content_is_refused(tmp_path, bundle):
         BundleSnapshot(tmp_path / "none.wbn")
 
 
-def test_the_profile_says_what_is_taken(bundle):
+def test_profile_decides_what_is_accepted(bundle):
     path = webbundles.without_manifest(bundle())
     with pytest.raises(FormatError, match="manifest"):
         BundleSnapshot(path)
     assert BundleSnapshot(path, profile="compat").metadata.manifest_url is None
 
 
-def test_an_integrity_block_is_part_of_the_file_and_not_of_its_responses(bundle, tmp_path):
+def test_integrity_block_is_served_with_the_file_only(bundle, tmp_path):
     plain = bundle({"url": "/", "payload": b"home"})
     signed = tmp_path / "signed.swbn"
     # A block without signatures: array of 4, magic, version, attributes, an empty list.
@@ -151,7 +151,7 @@ ASKED = [(), ((b"range", b"bytes=4090-4100"),), ((b"range", b"bytes=-70000"),), 
 
 @pytest.mark.parametrize("method", [b"GET", b"HEAD"])
 @pytest.mark.parametrize("fields", ASKED)
-def test_a_signed_site_is_served_as_it_was_before(bundle, signed, method, fields):
+def test_signed_responses_are_served_decoded(bundle, signed, method, fields):
     plain, coded = front(bundle(*SITE, name="plain.wbn")), front(signed())
     for target in TARGETS:
         before, after = (one.answer(method, b"127.0.0.1", target, list(fields)) for one in (plain, coded))
@@ -163,7 +163,7 @@ def test_a_signed_site_is_served_as_it_was_before(bundle, signed, method, fields
         assert body(after) == body(before)
 
 
-def test_any_part_of_what_is_sent_from_the_file_is_right(signed):
+def test_any_range_of_a_decoded_payload_is_correct(signed):
     found = ask(signed(), b"/long").source
     assert isinstance(found, MiContent)
     for start, stop in [(0, 1), (4095, 4097), (4096, 8192), (1, len(LONG)), (len(LONG), len(LONG)), (9, 9)]:
@@ -175,7 +175,7 @@ def test_any_part_of_what_is_sent_from_the_file_is_right(signed):
     assert inner.read(4000, 5000) == LONG[4015:5015]
 
 
-def test_a_range_of_what_was_long_is_a_range_of_what_it_was(signed):
+def test_ranges_count_decoded_bytes(signed):
     path = signed()
     part = ask(path, b"/big", (b"range", b"bytes=1000000-3000000"))
     assert (part.status, dict(part.fields)[b"content-range"]) == (206, b"bytes 1000000-3000000/%d" % len(BIG))
@@ -183,7 +183,7 @@ def test_a_range_of_what_was_long_is_a_range_of_what_it_was(signed):
 
 
 @pytest.mark.parametrize("url", ["/", "/long", "/big", "/gone"])
-def test_what_was_changed_is_refused(signed, url):
+def test_changed_signed_response_is_refused(signed, url):
     path = signed(changed=[url])
     site = front(path)
     for fields in ([], [(b"range", b"bytes=0-1")]):
@@ -194,7 +194,7 @@ def test_what_was_changed_is_refused(signed, url):
     assert ask(path, b"/short").body == SHORT
 
 
-def test_a_lifeboat_takes_a_signed_site_as_it_was_before(signed):
+def test_lifeboat_serves_signed_responses_decoded(signed):
     shelf = GateBundles({}, [Lifeboat(ReloadingBundle(signed(changed=["/short", "/big"])))])
     rescued = shelf.rescue(request(b"/"))
     assert (rescued.status, rescued.body) == (200, PAGE)
@@ -207,7 +207,7 @@ def test_a_lifeboat_takes_a_signed_site_as_it_was_before(signed):
     assert shelf.rescue(request(b"/big")) is None
 
 
-def test_a_server_of_asgi_gets_the_content_in_pieces(signed):
+def test_asgi_application_sends_decoded_content_in_pieces(signed):
     app = BundleApp(signed(), unpack=True)
     sent = []
 
@@ -232,7 +232,7 @@ def test_a_server_of_asgi_gets_the_content_in_pieces(signed):
     assert len(sent) > 10
 
 
-def test_what_is_long_is_checked_before_anybody_asks_and_once(signed, monkeypatch):
+def test_long_responses_are_verified_once_and_in_advance(signed, monkeypatch):
     site = front(signed(changed=["/big"]))
     path = signed()
     fine = front(path)
@@ -248,7 +248,7 @@ def test_what_is_long_is_checked_before_anybody_asks_and_once(signed, monkeypatc
         fine.answer(b"GET", b"a", b"/long", [])
 
 
-def test_responses_inside_one_another_are_not_read_for_ever(signed):
+def test_verification_of_overlapping_responses_is_limited(signed):
     """Preparing reads no more than the file has, whatever its index says."""
     snapshot = BundleSnapshot(signed())
     asked = []
@@ -266,7 +266,7 @@ def test_responses_inside_one_another_are_not_read_for_ever(signed):
     assert sum(location.length for location in asked) <= snapshot.file.size
 
 
-def test_a_refusal_says_where_in_the_file(signed, tmp_path):
+def test_error_offsets_count_from_the_file(signed, tmp_path):
     plain = signed(changed=["/"]).read_bytes()
     block = bytes.fromhex("8448f09f968bf09f93a644326200 00a16b77656242756e646c654964") + b"\x61x" + b"\x80"
     path = tmp_path / "signed.swbn"
@@ -302,7 +302,7 @@ def renewed(publication):
     return publication.snapshot
 
 
-def test_another_file_at_the_path_is_another_snapshot(bundle, complaints):
+def test_replaced_file_is_loaded(bundle, complaints):
     path = bundle({"url": "/", "payload": b"one"})
     publication = ReloadingBundle(path, complain=complaints.append)
     first = publication.snapshot
@@ -338,7 +338,7 @@ def test_invalid_bundle_is_reported_once_and_not_served(bundle, complaints):
     assert publication.is_current
 
 
-def test_a_file_that_is_still_being_written_waits(bundle, complaints):
+def test_incomplete_file_is_not_loaded(bundle, complaints):
     path = bundle({"url": "/", "payload": b"x" * 5000})
     whole = path.read_bytes()
     publication = ReloadingBundle(path, complain=complaints.append)
@@ -350,7 +350,7 @@ def test_a_file_that_is_still_being_written_waits(bundle, complaints):
     assert renewed(publication) is not first
 
 
-def test_a_cut_file_is_followed_by_another_where_there_was_nothing_better(bundle):
+def test_incomplete_file_replaces_an_incomplete_one(bundle):
     path = bundle({"url": "/", "payload": b"x" * 5000})
     whole = path.read_bytes()
     path.write_bytes(whole[:-1000])
@@ -360,7 +360,7 @@ def test_a_cut_file_is_followed_by_another_where_there_was_nothing_better(bundle
     assert renewed(publication) is not first
 
 
-def test_it_looks_once_a_second_and_not_twice_at_once(bundle, monkeypatch):
+def test_file_is_checked_once_a_second(bundle, monkeypatch):
     now = [100.0]
     monkeypatch.setattr("headgate.origin.bundle.snapshot.time.monotonic", lambda: now[0])
     path = bundle()
@@ -408,7 +408,7 @@ def replaced(bundle):
     return publication
 
 
-def test_a_cancelled_wait_ends_neither_the_load_nor_the_next_one(replaced, opening):
+def test_cancelled_wait_does_not_cancel_the_load(replaced, opening):
     async def cancel_one():
         first = replaced.snapshot
         waiting = asyncio.create_task(replaced.renew(at_once=True))
@@ -425,7 +425,7 @@ def test_a_cancelled_wait_ends_neither_the_load_nor_the_next_one(replaced, openi
     assert opening.begun == 1
 
 
-def test_a_load_that_is_cancelled_itself_is_begun_again(replaced, opening):
+def test_cancelled_load_is_repeated(replaced, opening):
     """As when the loop that a load was begun in ends: the next to look may be in another."""
 
     async def begin():
@@ -439,7 +439,7 @@ def test_a_load_that_is_cancelled_itself_is_begun_again(replaced, opening):
         assert renewed(replaced) is not first
 
 
-def test_the_end_of_a_loop_does_not_wait_for_a_load(replaced, opening):
+def test_end_of_the_loop_does_not_wait_for_a_load(replaced, opening):
     """Hashing a large file takes long, and a server that is asked to end has nothing to serve it to."""
 
     async def begin():
@@ -453,7 +453,7 @@ def test_the_end_of_a_loop_does_not_wait_for_a_load(replaced, opening):
     assert [thread.daemon for thread in opening.threads] == [True]  # nor does the end of the process
 
 
-def test_a_load_whose_loop_was_closed_under_it_is_begun_again(replaced, opening):
+def test_load_of_a_closed_loop_is_repeated(replaced, opening):
     async def begin():
         replaced.check(at_once=True)
         await opening.begins()
@@ -466,7 +466,7 @@ def test_a_load_whose_loop_was_closed_under_it_is_begun_again(replaced, opening)
     assert renewed(replaced) is not first
 
 
-def test_looking_waits_for_nothing_and_loads_once(replaced, opening):
+def test_check_does_not_wait_and_loads_once(replaced, opening):
     async def look():
         first = replaced.snapshot
         for _ in range(10):
@@ -483,7 +483,7 @@ def test_looking_waits_for_nothing_and_loads_once(replaced, opening):
 
 
 @pytest.mark.parametrize("error", [OSError(24, "Too many open files"), MemoryError(), RuntimeError("no thread")])
-def test_what_only_this_machine_lacked_is_tried_again(replaced, complaints, monkeypatch, error):
+def test_load_that_failed_for_lack_of_resources_is_repeated(replaced, complaints, monkeypatch, error):
     replaced._complain = complaints.append
     first = replaced.snapshot
 
@@ -498,7 +498,7 @@ def test_what_only_this_machine_lacked_is_tried_again(replaced, complaints, monk
     assert renewed(replaced) is not first
 
 
-def test_a_file_replaced_between_the_look_and_its_opening_is_read_once(replaced, bundle, monkeypatch):
+def test_file_replaced_after_the_check_is_loaded_once(replaced, bundle, monkeypatch):
     again = bundle({"url": "/", "payload": b"three"}, name="three.wbn")
 
     def opened_late(path, profile, opened=snapshot_module._open):
@@ -512,7 +512,7 @@ def test_a_file_replaced_between_the_look_and_its_opening_is_read_once(replaced,
     assert renewed(replaced) is third
 
 
-def test_a_path_keeps_its_meaning_when_the_program_goes_elsewhere(bundle, tmp_path, monkeypatch):
+def test_relative_path_survives_a_change_of_directory(bundle, tmp_path, monkeypatch):
     path = bundle()
     monkeypatch.chdir(tmp_path)
     publication = ReloadingBundle(path.name)
