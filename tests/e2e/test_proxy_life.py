@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-import trustme
 
 from headgate.advice.decision import DRAW_PERIOD
 from tests.e2e import programs
@@ -148,17 +147,6 @@ def listeners(port):
     return sum(row[1] == f"0100007F:{port:04X}" and row[3] == "0A" for row in rows)
 
 
-def test_workers_exit_when_their_parent_is_killed(tmp_path):
-    with proxy(tmp_path, "--workers", 2, admin=False) as running:
-        workers = running.program.children()
-        running.program.end(signal.SIGKILL)
-        deadline = time.monotonic() + programs.PATIENCE
-        while any(is_running(pid) for pid in workers):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        assert cannot_connect(running.port)
-
-
 def is_running(pid):
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
@@ -222,33 +210,6 @@ def test_sighup_with_a_wrong_file_leaves_all_as_it_is(tmp_path, workers):
         assert "NL" in feed_of(running)
         assert certificates(running) == first
         assert running.ask().status == 200
-
-
-@WORKERS
-def test_sighup_with_a_wrong_file_of_the_clients_leaves_all_as_it_is(tmp_path, workers):
-    clients = tmp_path / "clients.pem"
-    trustme.CA().cert_pem.write_to_path(str(clients))
-    flags = ["--self-signed", "--listen", "127.0.0.1:0", "--client-ca", clients, "--workers", workers]
-    with programs.headgate(tmp_path, "proxy", *flags) as running:
-        assert running.ready
-        clients.write_text("nobody\n")
-        running.process.send_signal(signal.SIGHUP)
-        running.wait_for(
-            r"^headgate: client CA '\S+clients.pem' cannot be used .*; the configuration in force stays as it is$"
-        )
-        assert "read again" not in running.said()
-
-
-def test_sighup_names_what_needs_a_restart(tmp_path):
-    file = tmp_path / "headgate.toml"
-    file.write_text("[proxy]\nmax_tunnels = 10\n")
-    with proxy(tmp_path, "--config", file) as running:
-        file.write_text("[proxy]\nmax_tunnels = 11\nbrand = 'Other'\n")
-        running.program.process.send_signal(signal.SIGHUP)
-        running.program.wait_for(r"read again; a restart is needed for proxy\.brand, proxy\.max_tunnels$")
-        file.write_text("[proxy]\nmax_tunels = 11\n")
-        running.program.process.send_signal(signal.SIGHUP)
-        running.program.wait_for(r"did you mean 'max_tunnels'\?; the configuration in force stays as it is$")
 
 
 def certificates(running):

@@ -1,0 +1,245 @@
+"""A proxy's server in this process: what it reports, its reloads and its end; and the supervisor of its workers."""
+
+import asyncio
+import gc
+import json
+import os
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import trustme
+
+from headgate.config import Address
+from headgate.config.tree import Proxy
+from headgate.errors import ConfigurationError
+from headgate.proxy.admission.limits import TunnelSlots, create_slots
+from headgate.proxy.counters import Counts
+from headgate.runtime.lifecycle import Lifecycle, Phase
+from headgate.runtime.prefetch_proxy import server as module
+from headgate.runtime.prefetch_proxy.process import ProxyConfiguration, WorkerState
+from headgate.runtime.prefetch_proxy.server import ProxyWorkers
+
+Steps = Callable[[Lifecycle, int], Awaitable[None]]
+"""What a test does with a proxy that is ready, and its port."""
+
+
+class Log:
+    """Keeps what is logged; stands for a `LogWriter`."""
+
+    dropped = 0
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, sentence: str) -> None:
+        self.lines.append(sentence)
+
+    def write(self, line: bytes) -> None:
+        self.lines.append(line.decode())
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> Log:
+    """Return what the servers of this test write their lines to."""
+    made = Log()
+
+    @contextmanager
+    def open_log() -> Iterator[Log]:
+        yield made
+
+    monkeypatch.setattr(module, "open_log", open_log)
+    return made
+
+
+def plain(**changes: Any) -> Proxy:
+    """Return a proxy in plaintext that may connect to all ports of loopback, and needs no advice."""
+    usual: dict[str, Any] = {"listen": "127.0.0.1:0", "plaintext": True, "admin": "", "unreachable": "permit"}
+    return Proxy(**(usual | {"allow_addresses": ("127.0.0.0/8",), "drain": 0.0} | changes))
+
+
+def run(*configurations: Proxy, steps: Steps | None = None) -> None:
+    """Start a proxy, await `steps` when it is ready, and stop it; each reload reads the next configuration."""
+    left = list(configurations)
+
+    async def check() -> None:
+        server = module._ProxyServer(lambda: (left.pop(0), None), left.pop(0))
+        lifecycle = Lifecycle(server)
+        running = asyncio.ensure_future(lifecycle.run())
+        async with asyncio.timeout(20):
+            while lifecycle.phase is Phase.STARTING and not running.done():  # noqa: ASYNC110  # there is no event
+                await asyncio.sleep(0.001)
+            if steps is not None and not running.done():
+                await steps(lifecycle, server._address.port)
+            lifecycle.stop(0)
+            await running
+
+    try:
+        asyncio.run(check())
+    finally:
+        gc.unfreeze()
+
+
+async def reload(lifecycle: Lifecycle, _port: int) -> None:
+    lifecycle.reload()
+    while lifecycle.phase is not Phase.READY:  # noqa: ASYNC110  # there is no event
+        await asyncio.sleep(0.001)
+
+
+async def ask(client: socket.socket, authority: str) -> bytes:
+    """Ask for a tunnel; return the head of the response."""
+    loop = asyncio.get_running_loop()
+    await loop.sock_sendall(client, f"CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n".encode())
+    return await loop.sock_recv(client, 1 << 12)
+
+
+def test_the_ready_line_is_last_and_has_the_address_only(log: Log) -> None:
+    run(plain(brand="A \u202e Brand"))
+    first, ready = log.lines
+    assert first == "headgate: brand A-\\u202e-Brand workers 1 admin none"
+    assert ready.startswith("ready http://127.0.0.1:")
+    assert not ready.endswith(":0")
+
+
+def test_a_self_signed_certificate_is_announced(log: Log) -> None:
+    run(plain(plaintext=False, self_signed=True))
+    assert log.lines[0].startswith("headgate: self-signed certificate, for trying it out")
+    assert log.lines[-1].startswith("ready https://127.0.0.1:")
+
+
+def test_plaintext_is_refused_where_others_could_read_it(log: Log) -> None:
+    with pytest.raises(ConfigurationError, match=r"--plaintext at 0.0.0.0:0 would show CONNECT requests to others"):
+        run(plain(listen="0.0.0.0:0"))
+    run(plain(listen="0.0.0.0:0", insecure=True))
+    assert log.lines[-1].startswith("ready http://0.0.0.0:")
+
+
+def test_a_reload_names_the_keys_that_need_a_restart(log: Log) -> None:
+    run(plain(), plain(brand="Other", max_tunnels=11), steps=reload)
+    assert log.lines[-1] == (
+        "headgate: the certificate, the token keys and the geofeed read again; "
+        "a restart is needed for proxy.brand, proxy.max_tunnels"
+    )
+
+
+def test_a_reload_without_changed_keys_says_what_was_read(log: Log) -> None:
+    run(plain(), plain(), steps=reload)
+    assert log.lines[-1] == "headgate: the certificate, the token keys and the geofeed read again"
+
+
+def test_a_reload_with_an_invalid_file_changes_nothing(log: Log, tmp_path: Path) -> None:
+    feed = tmp_path / "feed.csv"
+    feed.write_text("192.0.2.0/24,NL,,,\n")
+
+    async def steps(lifecycle: Lifecycle, port: int) -> None:
+        feed.write_text("nowhere\n")
+        await reload(lifecycle, port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /geofeed.csv HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        assert (await reader.read()).endswith(b"\r\n\r\n192.0.2.0/24,NL,,,\n")
+        writer.close()
+
+    configuration = plain(geofeed=str(feed))
+    run(configuration, configuration, steps=steps)
+    assert "feed.csv: line 1: invalid prefix 'nowhere'" in log.lines[-1]
+    assert log.lines[-1].endswith("; the configuration in force stays as it is")
+
+
+def hang_up(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Close the connection: the origin has no advice, and a tunnel to it stays open in one direction."""
+    writer.close()
+
+
+@pytest.mark.parametrize(("logs", "expected"), [("refusals", ["refused", "tunnels"]), ("all", ["refused", "tunnel"])])
+def test_the_end_reports_tunnels_and_how_many_were_cut(log: Log, logs: str, expected: list[str]) -> None:
+    listening = socket.create_server(("127.0.0.1", 0))
+    target = listening.getsockname()[1]
+
+    async def steps(_lifecycle: Lifecycle, port: int) -> None:
+        async with await asyncio.start_server(hang_up, sock=listening):
+            await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", port))
+            assert b" 403 " in await ask(client, "www.example.org:25")
+            assert b" 200 " in await ask(client, f"www.example.org:{target}")
+
+    with socket.socket() as client:
+        client.settimeout(0)
+        run(plain(log=logs, allow_ports=(target,), resolve=("*=127.0.0.1",)), steps=steps)
+    lines = [json.loads(line) for line in log.lines if line.startswith("{")]
+    assert [line["event"] for line in lines] == expected
+    assert log.lines[-1] == "headgate: 1 tunnel had not ended and was cut"
+
+
+# The supervisor of several workers.
+
+
+def workers(*, files: tuple[str, str] | None = None, **changes: Any) -> ProxyWorkers:
+    """Return the workers of a proxy, none of them started; its one source of advice is never asked."""
+    settings = plain(**({"workers": 2, "max_tunnels": 2} | changes))
+    configuration = ProxyConfiguration(
+        settings=settings,
+        addresses=(Address("127.0.0.1", 1),),
+        admin=(),
+        files=files,
+        key=b"",
+        slots=create_slots(2),
+        tokens=None,
+    )
+    return ProxyWorkers(configuration, None, Log())  # type: ignore[arg-type]  # stands for both
+
+
+def ended(number: int, counts: Counts) -> Any:
+    """Return a worker that has ended with this state."""
+    return SimpleNamespace(number=number, last_state=WorkerState(counts, dropped=1, cut=2))
+
+
+def test_each_worker_has_its_number() -> None:
+    assert [workers().configuration(number).configuration.worker for number in range(2)] == [0, 1]
+
+
+def test_the_totals_of_workers_that_have_ended_are_kept() -> None:
+    both = workers()
+    for number in range(2):
+        both.on_worker_exit(ended(number, Counts(connects={"accepted": 3}, received=5, tunnels=4)))
+    state = asyncio.run(both.state(whole=False))
+    assert state == WorkerState(Counts(connects={"accepted": 6}, received=10), dropped=2, cut=4)
+
+
+def test_the_origins_of_workers_that_have_ended_are_limited() -> None:
+    both = workers()
+    counts = Counts()
+    for number in range(1500):
+        counts.connected(f"https://{number}.example", "port")
+        if number % 500 == 499:
+            both.on_worker_exit(ended(0, counts))
+            counts = Counts()
+    origins = asyncio.run(both.state(whole=False)).counts.origins
+    assert len(origins) == 1000
+    assert list(origins)[-1] == "https://1499.example"
+
+
+def test_the_slots_of_a_worker_that_has_ended_are_free() -> None:
+    both = workers()
+    slots = TunnelSlots(2, os.dup(both.configuration(0).configuration.slots), worker=1)
+
+    async def take_all() -> list[bool]:
+        return [await slots.take() for _ in range(3)]
+
+    assert asyncio.run(take_all()) == [True, True, False]
+    both.on_worker_exit(ended(1, Counts()))
+    assert asyncio.run(take_all()) == [True, True, False]
+    slots.close()
+
+
+def test_a_reload_of_workers_checks_the_files_first(tmp_path: Path) -> None:
+    issued = trustme.CA().issue_cert("localhost")
+    cert, key, clients = (str(tmp_path / name) for name in ("cert.pem", "key.pem", "clients.pem"))
+    issued.cert_chain_pems[0].write_to_path(cert)
+    issued.private_key_pem.write_to_path(key)
+    Path(clients).write_text("not a certificate\n")
+    both = workers(files=(cert, key), plaintext=False, self_signed=True, client_ca=clients)
+    with pytest.raises(ConfigurationError, match=r"client CA '\S+clients.pem' cannot be used"):
+        asyncio.run(both.reload(None))
