@@ -21,6 +21,7 @@ Every error that is shown to a user is one of these, and its text is complete.
 """
 
 import math
+import re
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
@@ -40,6 +41,9 @@ __all__ = [
     "VersionError",
     "WireError",
 ]
+
+
+_OPENSSL = re.compile(r"^\[[^\]]*\] | \(_ssl\.c:\d+\)$")
 
 
 class HeadgateError(Exception):
@@ -184,3 +188,9 @@ _REASONS = {
     "advice_unreachable": "the Retry-After of its traffic advice response",
     "advice_pending": "its traffic advice, which has not been fetched yet",
 }
+
+
+def reason_of(error: Exception) -> str:
+    """Return the reason that the system or OpenSSL gives, without numbers: No such file or directory."""
+    reason = _OPENSSL.sub("", getattr(error, "strerror", None) or str(error))
+    return "not a PEM file of the expected kind" if reason == "PEM lib" else reason

@@ -5,6 +5,7 @@ import importlib
 import inspect
 import pickle
 import pkgutil
+import ssl
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 import headgate
 from headgate.agent.httpx import _Held
-from headgate.errors import FormatError, HeadgateError
+from headgate.errors import FormatError, HeadgateError, reason_of
 
 SAMPLES = {"status": 429, "code": importlib.import_module("h2.errors").ErrorCodes.PROTOCOL_ERROR, "offset": 17,
            "release_time": 100.5, "now": 99.0, "pause": 2.5, "error_type": "dns_timeout",
@@ -67,3 +68,23 @@ def test_a_changed_field_is_kept() -> None:
         "a reason", "3.3 step 2", 13, "https://example.com/",
     )  # fmt: skip
     assert str(again) == str(error) == "a reason at byte 13 (3.3 step 2); try https://example.com/ instead"
+
+
+def test_reason_of_an_error_has_no_numbers(tmp_path):
+    files = {"empty": b"", "garbage": b"garbage", "directory": None}
+    expected = {
+        "empty": "not a PEM file of the expected kind",
+        "garbage": "not a PEM file of the expected kind",
+        "directory": "Is a directory",
+        "missing": "No such file or directory",
+    }
+    for name, content in files.items():
+        (tmp_path / name).mkdir() if content is None else (tmp_path / name).write_bytes(content)
+    for name, reason in expected.items():
+        with pytest.raises(OSError) as caught:  # noqa: PT011  # the text differs between the rows
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tmp_path / name)
+        assert reason_of(caught.value) == reason, name
+    with pytest.raises(OSError) as caught:  # noqa: PT011  # its text is what is tested
+        ssl.create_default_context(cafile=tmp_path / "empty")
+    assert reason_of(caught.value) == "no certificate or crl found"
+    assert reason_of(ValueError("embedded null byte")) == "embedded null byte"

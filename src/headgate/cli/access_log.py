@@ -25,7 +25,7 @@ from typing import BinaryIO, Protocol, cast
 import msgspec
 
 from headgate.cli.output import decode_with_escapes, printable
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, reason_of
 
 FORMATS = ("auto", "combined", "jsonl")
 """The formats by name; auto detects the format of each line, and combined includes Common."""
@@ -247,8 +247,7 @@ def open_log(file: str) -> Iterator[BinaryIO]:
         try:
             source = stack.enter_context(Path(file).open("rb"))
         except OSError as error:
-            said = error.strerror or str(error)
-            raise ConfigurationError(f"{file}: {said}; name a log, or - for standard input") from None
+            raise ConfigurationError(f"{file}: {reason_of(error)}; name a log, or - for standard input") from None
         yield source
 
 

@@ -71,7 +71,7 @@ def fetch(*, origin: str, identity: "AgentIdentity", ca: str | None, is_json: bo
         print_json(found)
     else:
         fresh = "" if found["fresh_for"] is None else f"; ask again in {found['fresh_for']:.0f} s"
-        click.echo(f"{printable(found['origin'] or origin)}: {printable(found['reason'])}{fresh}")
+        click.echo(f"{printable(found['origin'] or repr(origin))}: {printable(found['reason'])}{fresh}")
     if not isinstance(found["result"], dict):
         exit_with_failure()
 
@@ -86,7 +86,7 @@ def _fetch(origin: str, identity: "AgentIdentity", tls: Any) -> dict[str, Any]:
     found: dict[str, Any] = {"origin": serialised_origin(origin), "url": None, "result": None, "fresh_for": None}
     request = advice_request(origin, identity)
     if found["origin"] is None:
-        return {**found, "reason": "not a URL with an origin; expected a form such as https://example.com"}
+        return {**found, "reason": "invalid URL; expected a form such as https://example.com"}
     if request is None:
         return {**found, "reason": "advice is fetched only from https origins and from this machine"}
     response = fetch_advice(request, tls=tls)

@@ -15,7 +15,7 @@ import click
 import msgspec
 
 from headgate.cli.output import format_count
-from headgate.cli.params import Parsed, number
+from headgate.cli.params import Parsed, number, whole_number
 from headgate.cli.program import CommandGroup
 from headgate.config import Configuration, check, log_warnings, read, schema, show
 from headgate.config.file import field_docs
@@ -118,19 +118,17 @@ def config_option(
     name: str,
     *declarations: str,
     type_: click.ParamType[Any] | None = None,
-    default: bool = True,
 ) -> Callable[..., Any]:
     """Return a decorator that adds the option for one key; `declarations` replace its flag and parameter name.
 
-    A list is an option that can be repeated, named in the singular; its help says so. `default` tells whether the help
-    names the default of the key.
+    A list is an option that can be repeated, named in the singular; its help says so.
     """
     field = next(field for field in msgspec.structs.fields(table) if field.name == name)
     kind, extras = _unwrap(field.type)
     is_list = get_origin(kind) is tuple and not (type_ and "," in type_.name)
     if is_list:
         kind, extras = _unwrap(get_args(kind)[0])
-    text = _help(table, name, field.default if default else "", is_list=is_list)
+    text = _help(table, name, field.default, is_list=is_list)
     if kind is bool:
         return click.option(*_declarations(name, declarations, is_list=False), is_flag=True, default=None, help=text)
     return click.option(
@@ -210,7 +208,7 @@ def _param_type(kind: Any, extras: tuple[Any, ...]) -> click.ParamType[Any]:
         return click.Choice(get_args(kind))
     if kind is int:
         maximum = int(limits.le or _LARGE)
-        return click.IntRange(int(limits.ge or 0), maximum if maximum < _LARGE else None)
+        return Parsed("integer", whole_number(int(limits.ge or 0), maximum if maximum < _LARGE else None))
     if kind is float:
         assert limits.ge is not None
         assert limits.le is not None

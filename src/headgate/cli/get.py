@@ -13,7 +13,7 @@ import click
 
 from headgate.cli.bundle.output import output_target
 from headgate.cli.output import exit_with_failure, print_json, printable
-from headgate.cli.params import CA, header_option, identity_option, tls_context
+from headgate.cli.params import CA, COUNT, SECONDS, header_option, identity_option, tls_context
 from headgate.errors import ConfigurationError, FetchError, HeadgateError, NoContact
 
 if TYPE_CHECKING:
@@ -34,11 +34,11 @@ _MIN_REPORTED_WAIT = 0.05
 @CA
 @click.option(
     "--max-delay",
-    type=float,
+    type=SECONDS,
     metavar="SECONDS",
     help="Maximum wait in seconds for advice and holds.  [default: 6 for advice, 0 for holds; 5 for both with --retry]",
 )
-@click.option("--retry", type=int, metavar="N", default=0, help="Maximum number of retries.  [default: 0]")
+@click.option("--retry", type=COUNT, metavar="N", default=0, show_default=True, help="Maximum number of retries.")
 @click.option(
     "-o", "--output", "out", metavar="FILE", default="", help="Output file for the body.  [default: standard output]"
 )
@@ -80,7 +80,9 @@ def _web_url(url: str) -> str:
 
     parsed = parse_url(url)
     if parsed is None or not parsed.startswith(("http://", "https://")):
-        raise ConfigurationError(f"{printable(url)!r} is not an http or https URL; try {_with_scheme(url)!r}")
+        raise ConfigurationError(
+            f"invalid URL {printable(url)!r}; expected an http or https URL such as {_with_scheme(url)!r}"
+        )
     return parsed
 
 

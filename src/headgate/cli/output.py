@@ -8,7 +8,7 @@ from typing import Any, AnyStr, Final, NoReturn
 
 import click
 
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, reason_of
 
 Advance = Callable[[int], None]
 """Advances a progress bar by an amount."""
@@ -115,9 +115,8 @@ def report_read_errors(file: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = error.strerror or str(error)
         name = printable(file) or "(empty file name)"
-        raise ConfigurationError(f"{name}: {reason}; name a readable file") from None
+        raise ConfigurationError(f"{name}: {reason_of(error)}; name a readable file") from None
 
 
 def exit_with_failure() -> NoReturn:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import click
 
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, reason_of
 
 if TYPE_CHECKING:
     from headgate.advice import AgentIdentity
@@ -50,6 +50,22 @@ def number(noun: str, minimum: float = 0.0, maximum: float = math.inf) -> Callab
     return parse
 
 
+def whole_number(minimum: int = 0, maximum: int | None = None) -> Callable[[str], int]:
+    """Return a parser of whole numbers from `minimum` to `maximum`, both included."""
+    limits = f"of at least {minimum}" if maximum is None else f"from {minimum} to {maximum:,}"
+
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = minimum - 1
+        if value < minimum or (maximum is not None and value > maximum):
+            raise ConfigurationError(f"must be a whole number {limits}, got {text!r}")
+        return value
+
+    return parse
+
+
 def _parse_address(text: str) -> str:
     from headgate.config import Address
 
@@ -82,6 +98,9 @@ def _parse_field(text: str) -> tuple[str, str]:
 
 SECONDS = Parsed("seconds", number("a number of seconds"))
 """A number of seconds, 0 or more and finite."""
+
+COUNT = Parsed("integer", whole_number())
+"""A whole number, 0 or more."""
 
 ADDRESS = Parsed("host:port", _parse_address)
 """HOST:PORT, as text that has been checked."""
@@ -152,5 +171,4 @@ def tls_context(ca: str | None) -> Any:
     try:
         return ssl.create_default_context(cafile=ca)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ConfigurationError(f"--ca {ca}: {reason}; name a PEM file of certificates") from None
+        raise ConfigurationError(f"--ca {ca}: {reason_of(error)}; name a PEM file of certificates") from None

@@ -197,7 +197,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _CLOSED_PIPE
     except click.ClickException as error:
-        return _print_error(_usage_sentence(error), 2)
+        return _print_error(_usage_sentence(error, words), 2)
     except (ConfigurationError, LinkError) as error:
         return _print_error(f"headgate: {error}", 2)
     except (HeadgateError, OSError) as error:
@@ -211,14 +211,33 @@ def _run(arguments: Sequence[str] | None) -> int:
     return 0
 
 
-def _usage_sentence(error: click.ClickException) -> str:
-    """Return a usage error as one sentence that ends with the command for help."""
-    words = " ".join(error.format_message().split()).rstrip(".")
-    if words.startswith("Got unexpected extra argument"):
-        words += "".join(f"; {hint}" for part, hint in _HINTS.items() if part in words)
+def _usage_sentence(error: click.ClickException, words: Sequence[str]) -> str:
+    """Return a usage error as one sentence that ends with the command for help; `words` are the arguments."""
+    sentence = " ".join(error.format_message().split()).rstrip(".")
     context = getattr(error, "ctx", None)
-    path = context.command_path if context else "headgate"
-    return f"{path}: {words[:1].lower()}{words[1:]}; see '{path} --help'"
+    if isinstance(error, click.NoSuchOption) and context is not None:
+        flags = {flag.lstrip("-"): flag for parameter in context.command.params for flag in parameter.opts}
+        near = difflib.get_close_matches(error.option_name.lstrip("-"), flags, n=1)
+        sentence = f"no such option {error.option_name}{f'; did you mean {flags[near[0]]}?' if near else ''}"
+    elif sentence.startswith("Got unexpected extra argument"):
+        sentence += "".join(f"; {hint}" for part, hint in _HINTS.items() if part in sentence)
+    path = context.command_path if context else _command_path(words)
+    return f"{path}: {sentence[:1].lower()}{sentence[1:]}; see '{path} --help'"
+
+
+def _command_path(words: Sequence[str]) -> str:
+    """Return the command that the arguments begin with, for errors that click raises without a context."""
+    path: list[str] = ["headgate"]
+    command: click.Group = program
+    for word in words:
+        nested = command.get_command(click.Context(command), word)
+        if nested is None:
+            break
+        path.append(word)
+        if not isinstance(nested, click.Group):
+            break
+        command = nested
+    return " ".join(path)
 
 
 def _print_error(sentence: str, code: int) -> int:

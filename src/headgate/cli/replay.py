@@ -44,6 +44,7 @@ _STEP = 65_536
 _POLICIES: Final = {"draft": Policy, "chromium": Policy.chromium}
 _OF_RULES: Final = frozenset({"rules", "algorithm", "max_delay", "form", "field"})
 _OF_THROTTLE: Final = frozenset({"policy", "jitter", "draw"})
+_JITTER: Final = Parsed("number", number("a number", 0, 1))
 _EXAMPLE: Final = '{"t": 0, "url": "https://example.com/", "status": 503}'
 
 
@@ -131,7 +132,7 @@ def _throttle_options(command: Callable[..., None]) -> Callable[..., None]:
             type=Parsed("number", _parse_draw),
             help="Result of every random draw, 0 or more and less than 1; random by default.",
         ),
-        click.option("--jitter", type=float, metavar="FACTOR", help="Jitter factor; by default that of the policy."),
+        click.option("--jitter", type=_JITTER, metavar="FACTOR", help="Jitter factor; by default that of the policy."),
         click.option(
             "--policy", type=click.Choice(list(_POLICIES)), default="draft", show_default=True, help="Backoff policy."
         ),

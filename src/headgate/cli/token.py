@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from headgate.cli.output import exit_with_failure, print_bytes, print_json, printable, report_read_errors
-from headgate.cli.params import SECONDS
+from headgate.cli.params import COUNT, SECONDS, Parsed, whole_number
 from headgate.cli.program import CommandGroup
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, reason_of
 
 if TYPE_CHECKING:
     from headgate.token import Key
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _KEY_FILE: Final = "key.json"
 _DEFAULT_TTL: Final = 600
-_MAX_COUNT: Final = 1_000_000
+_COUNT: Final = Parsed("integer", whole_number(1, 1_000_000))
 _MAX_LINE_LENGTH: Final = 4096
 _PRIVATE_MODE: Final = 0o600
 _PUBLIC_MODE: Final = 0o644
@@ -85,7 +85,7 @@ _json_option: Callable[..., Any] = click.option("--json", "is_json", is_flag=Tru
 )
 @click.option(
     "--max-ttl",
-    type=int,
+    type=COUNT,
     metavar="SECONDS",
     default=86_400,
     show_default=True,
@@ -120,7 +120,12 @@ def new_key(*, out: str, algorithm: "Algorithm", public: str | None, max_ttl: in
 @token.command(short_help="Print new tokens, one a line.")
 @_key_option
 @click.option(
-    "--count", type=click.IntRange(1, _MAX_COUNT), metavar="N", default=1, show_default=True, help="Number of tokens."
+    "--count",
+    type=_COUNT,
+    metavar="N",
+    default=1,
+    show_default=True,
+    help="Number of tokens.",
 )
 @_ttl_option
 @click.option("--origin", metavar="ORIGIN", help="Restrict the tokens to a CONNECT to this https origin.")
@@ -229,7 +234,7 @@ def _read_keys(file: str) -> "tuple[Key, ...]":
                 content = opened.read(MAX_KEY_FILE_SIZE + 1)
         except FileNotFoundError as error:
             raise ConfigurationError(
-                f"{name}: {error.strerror}; create a key with: headgate token new-key -o {name}"
+                f"{name}: {reason_of(error)}; create a key with: headgate token new-key -o {name}"
             ) from None
     try:
         return read_keys(content)
@@ -276,7 +281,7 @@ def _create_files(files: list[tuple[str, bytes, int]]) -> None:
                     f"{printable(name)} exists already; key files are not overwritten, so choose another name"
                 ) from None
             except OSError as error:
-                raise ConfigurationError(f"{printable(name)} cannot be written: {error.strerror or error}") from None
+                raise ConfigurationError(f"{printable(name)} cannot be written: {reason_of(error)}") from None
         created.pop_all()
 
 

@@ -19,7 +19,7 @@ import msgspec
 
 from headgate.config.tree import Configuration
 from headgate.config.validation import check, convert
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, reason_of
 
 
 def read(path: str | Path) -> Configuration:
@@ -27,7 +27,7 @@ def read(path: str | Path) -> Configuration:
     try:
         text = Path(path).read_bytes().decode("utf-8")
     except OSError as error:
-        raise ConfigurationError(f"{path}: {error.strerror or error}; name a readable file with --config") from None
+        raise ConfigurationError(f"{path}: {reason_of(error)}; name a readable file with --config") from None
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{path}: byte {error.start} is not UTF-8; TOML files are UTF-8") from None
     return parse(text, name=str(path))

@@ -32,7 +32,7 @@ def convert(document: Any) -> Configuration:
     try:
         return msgspec.convert(document, Configuration)
     except msgspec.ValidationError as error:
-        raise ConfigurationError(_explain(str(error))) from None
+        raise ConfigurationError(_explain(str(error), document)) from None
 
 
 def check(tree: Configuration) -> None:
@@ -121,8 +121,8 @@ def _check_bus(text: str) -> None:
         raise ConfigurationError(f"invalid address {text!r}: control uses the next port; choose a port below 65535")
 
 
-def _explain(message: str) -> str:
-    """Rewrite a message of msgspec: the path first, then the names of TOML's types."""
+def _explain(message: str, document: Any) -> str:
+    """Rewrite a message of msgspec about a document: the path first, then the names of TOML's types, then the value."""
     match = _LOCATION.search(message)
     path = match["path"] if match else ""
     reason = message[: match.start()] if match else message
@@ -131,15 +131,29 @@ def _explain(message: str) -> str:
     reason = _MISSING.sub(r"the key '\1' is missing", reason[:1].lower() + reason[1:])
     if reason == "expected a list, got a table":
         reason += f"; write [[{path}]] for each, in place of [{path}]"
+    if ">=" in reason or "<=" in reason:
+        reason += f", got {_value_at(document, path)!r}"
     choices = _choices(Configuration, path)
     if choices:
         reason = f"expected one of {', '.join(choices)}, got {reason.removeprefix('invalid enum value ')}"
     return f"{path or 'the file'}: {reason}"
 
 
+def _value_at(document: Any, path: str) -> Any:
+    """Return the value of the document at a path such as domain[0].name."""
+    for name in _steps(path):
+        document = document[int(name.strip("[]"))] if name.startswith("[") else document[name]
+    return document
+
+
+def _steps(path: str) -> list[str]:
+    """Split a path into names and indexes: domain[0].name into domain, [0] and name."""
+    return re.findall(r"[^.\[\]]+|\[[^\]]*\]", path)
+
+
 def _choices(kind: Any, path: str) -> list[str]:
     """Return the values allowed for the key at `path`; empty unless the key is an enumeration."""
-    for name in re.findall(r"[^.\[\]]+|\[[^\]]*\]", path):
+    for name in _steps(path):
         if name.startswith("["):
             kind = get_args(kind)[0] if get_args(kind) else None
         elif isinstance(kind, type) and issubclass(kind, msgspec.Struct):

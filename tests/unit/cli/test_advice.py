@@ -240,10 +240,10 @@ def test_a_document_behind_the_wrong_media_type_is_checked_too(run, origin):
     assert [finding["code"] for finding in told.json["findings"]] == ["media_type", "not_a_list"]
 
 
-def test_a_text_that_is_not_a_url_is_said_to_be_none(run):
+def test_an_invalid_url_is_an_error(run):
     told = run("fetch", "non sense", "--identity", "A,*", "--json")
     assert (told.code, told.json["origin"], told.json["result"]) == (1, None, None)
-    assert told.json["reason"] == "not a URL with an origin; expected a form such as https://example.com"
+    assert told.json["reason"] == "invalid URL; expected a form such as https://example.com"
 
 
 def test_without_an_identity_it_is_what_every_agent_is_advised(run, origin):

@@ -219,14 +219,23 @@ def test_redirects_without_end_are_an_error(run, site):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["ftp://example.com/"], "'ftp://example.com/' is not an http or https URL; try 'https://example.com/'"),
-        (["example.com/a?b"], "'example.com/a?b' is not an http or https URL; try 'https://example.com/a?b'"),
-        (["localhost:8000"], "'localhost:8000' is not an http or https URL; try 'http://localhost:8000'"),
-        (["http://"], "'http://' is not an http or https URL; try 'https://example.com/'"),
-        (["not a host"], "'not a host' is not an http or https URL; try 'https://example.com/'"),
-        (["http://127.0.0.1:1/", "--max-delay", "nan"], "max_delay must be a non-negative number of seconds, got nan"),
-        (["http://127.0.0.1:1/", "--max-delay", "-1"], "max_delay must be a non-negative number of seconds, got -1.0"),
-        (["http://127.0.0.1:1/", "--retry", "-1"], "retry must be a non-negative number of retries, got -1"),
+        (
+            ["ftp://example.com/"],
+            "invalid URL 'ftp://example.com/'; expected an http or https URL such as 'https://example.com/'",
+        ),
+        (
+            ["example.com/a?b"],
+            "invalid URL 'example.com/a?b'; expected an http or https URL such as 'https://example.com/a?b'",
+        ),
+        (
+            ["localhost:8000"],
+            "invalid URL 'localhost:8000'; expected an http or https URL such as 'http://localhost:8000'",
+        ),
+        (["http://"], "invalid URL 'http://'; expected an http or https URL such as 'https://example.com/'"),
+        (["not a host"], "invalid URL 'not a host'; expected an http or https URL such as 'https://example.com/'"),
+        (["http://127.0.0.1:1/", "--max-delay", "nan"], "must be a number of seconds of at least 0, got 'nan'"),
+        (["http://127.0.0.1:1/", "--max-delay", "-1"], "must be a number of seconds of at least 0, got '-1'"),
+        (["http://127.0.0.1:1/", "--retry", "-1"], "must be a whole number of at least 0, got '-1'"),
         (["http://127.0.0.1:1/", "--identity", "Example,Bot"], "must be a brand name, other names if any"),
         (["http://127.0.0.1:1/", "-H", "no field"], "invalid header field 'no field'"),
         (["http://127.0.0.1:1/", "-o", "/no/such/folder/out"], "the directory /no/such/folder does not exist"),

@@ -272,10 +272,10 @@ def test_wrong_use_is_told(arguments, said):
 
 
 @pytest.mark.parametrize("jitter", ["-1", "1.5", "nan"])
-def test_a_jitter_that_is_none_is_told(jitter):
+def test_an_invalid_jitter_is_wrong_use(jitter):
     result = run_throttle("--jitter", jitter)
-    assert isinstance(result.exception, ConfigurationError)
-    assert str(result.exception).startswith("jitter_factor must ")
+    assert result.exit_code == 2
+    assert f"must be a number from 0 to 1, got '{jitter}'" in result.output
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path):

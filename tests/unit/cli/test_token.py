@@ -32,7 +32,7 @@ WRONG_USE = [
     (["mint"], "key.json: No such file or directory; create a key with: headgate token new-key -o key.json"),
     (["mint", "--key", "/nowhere/at.all"], "create a key with: headgate token new-key -o /nowhere/at.all"),
     (["mint", "--key", "-"], "-: invalid key file"),
-    (["mint", "--key", "-", "--count", "0"], "0 is not in the range"),
+    (["mint", "--key", "-", "--count", "0"], "must be a whole number from 1 to 1,000,000, got '0'"),
     (["mint", "--key", "-", "--ttl", "soon"], "got 'soon'"),
     (["rules", "--key", "-", "--proxy", "https://p.example"], "missing argument 'URL"),
     (["rules", "--key", "-", "https://a.example"], "missing option '--proxy'"),

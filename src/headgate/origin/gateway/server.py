@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from headgate.config.section import is_host
 from headgate.config.tree import Bounds, Timeouts
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, reason_of
 from headgate.http.h1 import RequestLimits
 from headgate.limit import Gatekeeper
 from headgate.origin.gateway.client_connection import ClientConnection
@@ -244,7 +244,8 @@ class TlsKeys:
             context.load_cert_chain(self._cert, self._key)
         except (OSError, ssl.SSLError) as error:
             raise ConfigurationError(
-                f"certificate {self._cert!r} and key {self._key!r} cannot be used ({error}); give PEM files that match"
+                f"certificate {self._cert!r} and key {self._key!r} cannot be used ({reason_of(error)}); "
+                "give PEM files that match"
             ) from None
         return context
 

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, reason_of
 
 Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
@@ -170,14 +170,14 @@ def server_context(
         context.load_cert_chain(cert, key)
     except (OSError, ssl.SSLError) as error:
         raise ConfigurationError(
-            f"certificate {cert!r} and key {key!r} cannot be used ({error}); give PEM files that match"
+            f"certificate {cert!r} and key {key!r} cannot be used ({reason_of(error)}); give PEM files that match"
         ) from None
     if client_ca is not None:
         try:
             context.load_verify_locations(client_ca)
         except (OSError, ssl.SSLError) as error:
             raise ConfigurationError(
-                f"client CA {client_ca!r} cannot be used ({error}); give a PEM file of certificates"
+                f"client CA {client_ca!r} cannot be used ({reason_of(error)}); give a PEM file of certificates"
             ) from None
         context.verify_mode = ssl.CERT_REQUIRED
     return context

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from headgate import advice
 from headgate.config import BundleSection, Configuration, DomainSection
-from headgate.errors import BundleError, ConfigurationError
+from headgate.errors import BundleError, ConfigurationError, reason_of
 from headgate.limit import Domain, Gatekeeper, Master
 from headgate.limit.gatekeeper import MAX_HOLD, Account, longest_hold, spacing
 from headgate.origin import Identify, Rejections, Route, Routes, parse_identify
@@ -200,7 +200,7 @@ def _load(section: BundleSection, where: str, complain: Callable[[str], None]) -
 def _explain(error: BundleError | OSError, path: str, profile: str) -> str:
     """Return why the file at `path` cannot be served, and what to do about it."""
     if isinstance(error, OSError):
-        return f"{path}: {error.strerror.lower() if error.strerror else error}; name a readable file"
+        return f"{path}: {reason_of(error)}; name a readable file"
     message = f"{path} is not a valid bundle: {error.reason} at byte {error.offset} ({error.step})"
     if profile == "strict" and error.kind == "format":
         from headgate.origin.bundle import BundleSnapshot

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from headgate.advice import AgentIdentity
 from headgate.advice.identity import EVERY_AGENT, PREFETCH_PROXY
 from headgate.config.tree import Proxy
-from headgate.errors import ConfigurationError, MissingExtra
+from headgate.errors import ConfigurationError, MissingExtra, reason_of
 from headgate.fetch.fetcher import PROTOCOL, default_context
 from headgate.limit import Rule
 from headgate.proxy.admission.authority import HostRules
@@ -103,7 +103,7 @@ def advice_tls_context(proxy: Proxy) -> ssl.SSLContext:
         context.load_verify_locations(proxy.advice_ca)
     except (OSError, ssl.SSLError) as error:
         raise ConfigurationError(
-            f"proxy.advice_ca: {proxy.advice_ca!r} cannot be used ({error}); give a PEM file of certificates"
+            f"proxy.advice_ca: {proxy.advice_ca!r} cannot be used ({reason_of(error)}); give a PEM file of certificates"
         ) from None
     return context
 
@@ -155,7 +155,7 @@ def _read(file: str, most: int) -> bytes:
         with Path(file).open("rb") as opened:
             return opened.read(most + 1)
     except OSError as error:
-        raise ConfigurationError(f"{file}: {error.strerror or error}; name a readable file") from None
+        raise ConfigurationError(f"{file}: {reason_of(error)}; name a readable file") from None
 
 
 def _parse(name: str, parse: Callable[..., _Made], *given: Any, **named: Any) -> _Made:
