@@ -133,6 +133,19 @@ def gate(folder, *arguments):
         yield running
 
 
+def peak_memory(*command):
+    """Run a command in a process of its own; return its exit code and the most memory it ever had, in MB."""
+    code = (
+        "import resource, subprocess, sys\n"
+        "done = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL)\n"
+        "print(done.returncode, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    )
+    words = [sys.executable, "-c", code, *map(str, command)]
+    done = subprocess.run(words, capture_output=True, timeout=PATIENCE, check=True)
+    returncode, kilobytes = map(int, done.stdout.split())
+    return returncode, kilobytes / 1024
+
+
 def refused(folder, *arguments):
     """Run `headgate` where it must refuse; return its exit code and what it said."""
     done = subprocess.run(

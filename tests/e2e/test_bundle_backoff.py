@@ -13,7 +13,7 @@ import pytest
 from headgate.agent.bundle import AsyncBundleTransport, AsyncRangeBundle, BundleTransport, RangeBundle
 from headgate.bundle import BundleWriter
 from headgate.errors import BundleError, FetchError
-from tests.e2e.bundle_site import SERVED, Answer, Request, Server, head, honest, make_bundle, serving
+from tests.bundle_site import SERVED, Answer, Request, Server, head, honest, make_bundle, serving
 
 BUNDLE = make_bundle()
 FIRST, SECOND = 0.7 * 1.4, 0.7 * 1.4**2
@@ -168,36 +168,6 @@ def test_a_failed_bundle_is_fetched_again_after_the_backoff(asker: Asker, failur
         for _ in range(3):
             assert asker.get(f"{server.url}/page").content == b"out of the bundle"
         assert len(server.requests) == 3
-
-
-def test_retry_after_is_honoured(asker: Asker) -> None:
-    with changing(ask_to_wait) as (server, _):
-        asker.use(f"{server.url}/site.wbn")
-        for wait, seen in [(0.0, 1), (119.0, 1), (0.9, 1), (0.2, 2), (119.0, 2)]:
-            asker.now += wait
-            with pytest.raises(FetchError, match=r"site\.wbn: answered 503"):
-                asker.get(f"{server.url}/page")
-            assert len(server.requests) == seen
-
-
-def test_a_clock_that_is_set_back_does_not_lengthen_a_pause(asker: Asker) -> None:
-    with changing(ask_to_wait) as (server, _):
-        asker.use(f"{server.url}/site.wbn")
-        for wait, seen in [(0.0, 1), (-3600.0, 1), (119.0, 1), (1.1, 2)]:
-            asker.now += wait
-            with pytest.raises(FetchError):
-                asker.get(f"{server.url}/page")
-            assert len(server.requests) == seen
-
-
-def test_the_pause_is_never_longer_than_the_policys_longest(asker: Asker) -> None:
-    with changing(refuse) as (server, _):
-        asker.use(f"{server.url}/site.wbn")
-        for seen in range(1, 40):
-            with pytest.raises(FetchError):
-                asker.get(f"{server.url}/page")
-            assert len(server.requests) == seen
-            asker.now += 900.1
 
 
 @pytest.mark.parametrize("library", [httpx2, httpx], ids=["httpx2", "httpx"])

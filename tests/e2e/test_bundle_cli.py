@@ -5,8 +5,6 @@ import os
 import pty
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -42,18 +40,6 @@ def large(tmp_path_factory):
     return folder / "large.wbn"
 
 
-def measured(*arguments):
-    """Run in a process of its own; return the exit code and the most memory it ever had, in MB."""
-    code = (
-        "import resource, subprocess, sys\n"
-        "done = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL)\n"
-        "print(done.returncode, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
-    )
-    done = subprocess.run([sys.executable, "-c", code, *PROGRAM, *map(str, arguments)], capture_output=True, check=True)
-    returncode, kilobytes = map(int, done.stdout.split())
-    return returncode, kilobytes / 1024
-
-
 @pytest.mark.parametrize(
     ("words", "most"),
     [
@@ -68,7 +54,7 @@ def measured(*arguments):
 )
 def test_a_large_bundle_takes_little_memory(large, tmp_path, words, most):
     named = {"FILE": large, "OUT": tmp_path / "out"}
-    code, megabytes = measured(*(named.get(word, word) for word in words))
+    code, megabytes = programs.peak_memory(*PROGRAM, *(named.get(word, word) for word in words))
     assert code == 0
     assert megabytes < most
 
@@ -76,11 +62,11 @@ def test_a_large_bundle_takes_little_memory(large, tmp_path, words, most):
 def test_a_large_response_that_is_signed_takes_little_memory(large, tmp_path):
     signed = tmp_path / "signed.wbn"
     signed.write_bytes(signers.vouched(large.read_bytes()))
-    code, megabytes = measured("get", signed, BASE + "film", "-o", tmp_path / "film")
+    code, megabytes = programs.peak_memory(*PROGRAM, "get", signed, BASE + "film", "-o", tmp_path / "film")
     assert code == 0
     assert megabytes < 40
     assert (tmp_path / "film").stat().st_size == 100 * MEGABYTE
-    code, megabytes = measured("extract", signed, "-o", tmp_path / "out")
+    code, megabytes = programs.peak_memory(*PROGRAM, "extract", signed, "-o", tmp_path / "out")
     assert code == 0
     assert megabytes < 64
 
@@ -92,7 +78,7 @@ def test_a_large_directory_takes_little_memory(tmp_path):
         with (root / f"{number}.bin").open("wb") as file:
             file.truncate(10 * MEGABYTE)
     words = ("create", "--dir", root, "--base-url", BASE, "-o", tmp_path / "out.wbn")
-    code, megabytes = measured(*words)
+    code, megabytes = programs.peak_memory(*PROGRAM, *words)
     assert code == 0
     assert megabytes < 64
     assert (tmp_path / "out.wbn").stat().st_size > 200 * MEGABYTE
@@ -239,81 +225,3 @@ def test_a_list_of_urls_is_fetched_at_the_pace_of_retry_after(tmp_path):
     assert f"left out {origin.url}/c: not requested: its origin is busy".encode() in done.stderr
     listed = run("list", tmp_path / "out.wbn", "--json")
     assert [json.loads(line)["url"] for line in listed.stdout.splitlines()] == [f"{origin.url}/a"]
-
-
-def ask(url, method="GET", **fields):
-    """Ask; return status, fields and body, whatever the status."""
-    headers = {name.replace("_", "-"): value for name, value in fields.items()}
-    try:
-        with urllib.request.urlopen(urllib.request.Request(url, method=method, headers=headers)) as response:
-            return response.status, response.headers, response.read()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.headers, error.read()
-
-
-def serving(folder, *arguments):
-    return programs.headgate(folder, "bundle", "serve", *arguments, "--listen", "127.0.0.1:0")
-
-
-def test_a_bundle_is_served_at_the_root_and_at_its_name(tmp_path):
-    content = (VECTORS / "small_b1.wbn").read_bytes()
-    with serving(tmp_path, VECTORS / "small_b1.wbn") as program:
-        url = program.wait_for(r"^ready (http://127\.0\.0\.1:\d+/small_b1\.wbn)$")[1]
-        root = url.removesuffix("small_b1.wbn")
-        for address in (url, root):
-            status, fields, body = ask(address)
-            assert (status, body) == (200, content)
-            assert fields["Content-Type"] == "application/webbundle;v=b1"
-            assert fields["X-Content-Type-Options"] == "nosniff"
-        assert ask(url, Range="bytes=0-9")[::2] == (206, content[:10])
-        assert ask(url, If_None_Match=fields["ETag"])[0] == 304
-        assert ask(url, "HEAD")[::2] == (200, b"")
-        assert ask(root + "other")[0] == 404
-        assert [ask(root, method)[0] for method in ("POST", "PUT", "DELETE")] == [405] * 3
-        assert program.end() == 0
-
-
-def test_the_site_inside_is_served_with_its_variants(tmp_path):
-    with serving(tmp_path, VECTORS / "variants_b1.wbn", "--unpack") as program:
-        root = program.wait_for(r"^ready (http://127\.0\.0\.1:\d+/)variants_b1\.wbn$")[1]
-        status, fields, body = ask(root, Accept_Encoding="br", Accept_Language="fr")
-        assert (status, body, fields["Content-Type"]) == (200, b"body br;fr", "text/plain")
-        assert ask(root + "manifest.webmanifest")[0] == 200
-        assert ask(root + "nope")[0] == 404
-        assert ask(root, "POST")[0] == 405
-
-
-def test_the_server_reads_bundles_in_the_given_profile(tmp_path):
-    bundle = VECTORS / "hello_b1.wbn"  # without a manifest
-    returned, said = programs.refused(tmp_path, "bundle", "serve", bundle, "--listen", "127.0.0.1:0")
-    assert returned == 1
-    assert "(3.3 step 24)" in said
-    with serving(tmp_path, bundle, "--profile", "compat") as program:
-        url = program.wait_for(r"^ready (\S+)$")[1]
-        assert ask(url)[2] == bundle.read_bytes()
-
-
-@pytest.mark.parametrize(
-    ("content", "code", "words"),
-    [
-        (b"no bundle", 1, "(3.3 step 2)"),
-        (b"", 1, "(3.3 step 2)"),
-        (None, 2, "No such file"),
-    ],
-)
-def test_an_invalid_bundle_is_not_served(tmp_path, content, code, words):
-    if content is not None:
-        (tmp_path / "no.wbn").write_bytes(content)
-    returned, said = programs.refused(tmp_path, "bundle", "serve", "no.wbn", "--listen", "127.0.0.1:0")
-    assert (returned, said.count("\n")) == (code, 1)
-    assert said.startswith("headgate: no.wbn: ")
-    assert words in said
-
-
-def test_an_address_in_use_is_wrong_usage(tmp_path):
-    with programs.origin() as origin:
-        listen = origin.url.removeprefix("http://")
-        returned, said = programs.refused(tmp_path, "bundle", "serve", VECTORS / "small_b1.wbn", "--listen", listen)
-    assert returned == 2
-    assert "--listen" in said

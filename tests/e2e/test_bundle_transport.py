@@ -15,8 +15,19 @@ import pytest
 from headgate.agent import Courtesy
 from headgate.agent.bundle import AsyncBundleTransport, AsyncRangeBundle, BundleTransport, RangeBundle, collect
 from headgate.errors import FetchError, FormatError, ResponseError
-from tests.e2e.bundle_reading import Reading, expected, same
-from tests.e2e.bundle_site import LARGE, PAGE, SITE, Request, head, honest, make_bundle, serving
+from tests.bundle_site import (
+    LARGE,
+    PAGE,
+    SITE,
+    Reading,
+    Request,
+    assert_same,
+    head,
+    honest,
+    make_bundle,
+    read_file,
+    serving,
+)
 from tests.e2e.programs import headgate
 from tests.servers import Server as Program
 from tests.servers import free_port
@@ -67,14 +78,14 @@ def site(folder: Path, nginx: Callable[..., Program]) -> Program:
 @pytest.mark.needs("nginx")
 @pytest.mark.parametrize("path", ["/site.wbn", "/moved/", "/whole/site.wbn"])
 def test_every_response_is_read_by_ranges_from_nginx(site, reading, path):
-    assert same(reading.all(site.url + path), expected(BUNDLE))
+    assert_same(reading.all(site.url + path), read_file(BUNDLE))
 
 
 @pytest.mark.needs("nginx")
 def test_a_bundle_is_found_behind_other_data(site, reading):
     whole = b"#!/bin/sh\nexit\n" * 999 + BUNDLE
     for path in ("/behind.wbn", "/whole/behind.wbn"):
-        assert same(reading.all(site.url + path, from_end=True), expected(whole, from_end=True))
+        assert_same(reading.all(site.url + path, from_end=True), read_file(whole, from_end=True))
         with pytest.raises(FormatError, match=r"3\.3 step 2"):
             reading.open(site.url + path)
 
@@ -82,7 +93,7 @@ def test_a_bundle_is_found_behind_other_data(site, reading):
 @pytest.mark.needs("nginx")
 def test_a_truncated_bundle_returns_its_complete_responses(site, reading):
     found = reading.all(site.url + "/cut.wbn")
-    assert same(found, expected(BUNDLE[: len(BUNDLE) - 300_000]))
+    assert_same(found, read_file(BUNDLE[: len(BUNDLE) - 300_000]))
     assert isinstance(found[f"{SITE}/large"], ResponseError)
     assert isinstance(found[f"{SITE}/last"], ResponseError)
     assert found[f"{SITE}/"].payload == b"<p>home"
@@ -165,7 +176,7 @@ def test_asynchronous_transports_answer_from_the_bundle(site, library):
 def test_every_response_is_read_by_ranges_from_our_server(tmp_path, reading):
     (tmp_path / "site.wbn").write_bytes(BUNDLE)
     with headgate(tmp_path, "bundle", "serve", "site.wbn", "--listen", "127.0.0.1:0") as running:
-        assert same(reading.all(running.wait_for(r"^ready (\S+)$")[1]), expected(BUNDLE))
+        assert_same(reading.all(running.wait_for(r"^ready (\S+)$")[1]), read_file(BUNDLE))
 
 
 def test_every_response_is_read_by_ranges_from_our_application(tmp_path, reading, start, monkeypatch):
@@ -176,7 +187,7 @@ def test_every_response_is_read_by_ranges_from_our_application(tmp_path, reading
     port = free_port()
     program = Path(sys.executable).parent / "uvicorn"
     running = start([program, "--log-level", "warning", "--port", str(port), "served:app"], port)
-    assert same(reading.all(running.url), expected(BUNDLE))
+    assert_same(reading.all(running.url), read_file(BUNDLE))
 
 
 def test_several_threads_read_one_bundle(tmp_path):

@@ -7,7 +7,7 @@ import httpx2
 import pytest
 
 from headgate.agent.bundle import AsyncBundleTransport, BundleTransport
-from tests.e2e.bundle_site import make_bundle
+from tests.bundle_site import make_bundle
 
 
 @pytest.fixture(scope="session")

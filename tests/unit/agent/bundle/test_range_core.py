@@ -9,7 +9,7 @@ from headgate.bundle import open_bundle
 from headgate.bundle.format.incremental import ReadRequest, drive, reads_from
 from headgate.bundle.model import Location
 from headgate.errors import FetchError, FormatError, ResponseError
-from tests.e2e.bundle_site import SITE, make_bundle
+from tests.bundle_site import SITE, make_bundle
 
 SERVED = {"content-type": "application/webbundle", "x-content-type-options": "nosniff"}
 

@@ -11,7 +11,7 @@ from headgate.agent.bundle import AsyncBundleTransport, AsyncRangeBundle, Bundle
 from headgate.bundle.api import open_bundle
 from headgate.bundle.files.writer import BundleWriter
 from headgate.errors import BundleError, FetchError, NotInBundle, ResponseError
-from tests.e2e.bundle_site import SERVED, SITE, make_bundle
+from tests.bundle_site import SERVED, SITE, make_bundle
 from tests.malformed import named
 
 VECTORS = sorted((Path(__file__).parents[3] / "vectors" / "bundle").rglob("*.*wbn"))

@@ -10,7 +10,7 @@ import pytest
 from headgate.agent.bundle import AsyncBundleTransport, AsyncRangeBundle, BundleTransport, RangeBundle
 from headgate.bundle.files.writer import BundleWriter
 from tests import signers
-from tests.e2e.bundle_site import SERVED, SITE
+from tests.bundle_site import SERVED, SITE
 
 URL = "https://cdn.example/x.wbn"
 LONG = b"".join(b"%07d\n" % number for number in range(40_000))

@@ -7,7 +7,7 @@ import pytest
 from headgate.agent.bundle import AsyncBundleTransport, AsyncRangeBundle, BundleTransport, RangeBundle
 from headgate.bundle.api import open_bundle
 from headgate.errors import ConfigurationError, FetchError, FormatError
-from tests.e2e.bundle_site import LARGE, PAGE, SERVED, SITE
+from tests.bundle_site import LARGE, PAGE, SERVED, SITE
 
 FROM = "headgate-source"
 CDN = "https://cdn.example/x.wbn"

@@ -1,4 +1,4 @@
-"""A bundle to read over HTTP, and a server that answers in whatever bytes a test wants."""
+"""A bundle to read over HTTP, a server with scripted responses, and readers by range for each kind of client."""
 
 import asyncio
 import gzip
@@ -8,14 +8,22 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
 
+from headgate.agent.bundle import AsyncRangeBundle, RangeBundle
 from headgate.bundle.api import open_bundle
 from headgate.bundle.files.writer import BundleWriter
+from headgate.bundle.model import Location, Metadata, Response, VariantSet
+from headgate.errors import ResponseError
 
 SITE = "https://site.example"
 PAGE = b"<title>plain</title>" + b"\n" * 200
 LARGE = bytes(range(256)) * 2048  # 512 KiB
 SERVED = {"Content-Type": "application/webbundle;v=b1", "X-Content-Type-Options": "nosniff", "ETag": '"one"'}
+
+Responses = dict[str, Response | ResponseError]
+"""By URL, and variant key where there is one."""
 
 
 def make_bundle(*, large: bytes = LARGE) -> bytes:
@@ -30,14 +38,20 @@ def make_bundle(*, large: bytes = LARGE) -> bytes:
             ("gzip", coded("gzip"), gzip.compress(PAGE, mtime=0)),
             ("identity", {"Content-Type": "text/html"}, PAGE),
         ]:
-            variants = {"variants": "Accept-Encoding;gzip;identity", "variant_key": key}
-            writer.add(f"{SITE}/page", headers=headers, payload=payload, **variants)
+            writer.add(
+                f"{SITE}/page",
+                headers=headers,
+                payload=payload,
+                variants="Accept-Encoding;gzip;identity",
+                variant_key=key,
+            )
         writer.add(f"{SITE}/large", headers={"Content-Type": "application/octet-stream"}, payload=large)
         writer.add(f"{SITE}/broken", headers={"Content-Type": "text/plain"}, payload=b"never seen")
         writer.add(f"{SITE}/last", headers={"Content-Type": "text/plain"}, payload=b"the last")
     content = bytearray(target.getvalue())
     with open_bundle(bytes(content)) as bundle:
         location = bundle.metadata.requests[f"{SITE}/broken"]
+    assert isinstance(location, Location)
     content[location.offset] = 0x83
     return bytes(content)
 
@@ -108,7 +122,7 @@ def serving(answer: Answer) -> Iterator[Server]:
     """Run a server in a thread, until the block ends."""
     server = Server(answer)
     ready = threading.Event()
-    done: list[Callable[[], None]] = []
+    done: list[Callable[[], object]] = []
 
     async def run() -> None:
         stop = asyncio.Event()
@@ -161,3 +175,88 @@ def honest(content: bytes, **changed: str) -> Answer:
         writer.write(head(206, {**own, **fields}) + body)
 
     return answer
+
+
+class Reading:
+    """Reads bundles by range with one kind of client of one library."""
+
+    def __init__(self, library: ModuleType, is_async: bool) -> None:
+        self.library = library
+        self.is_async = is_async
+
+    def open(self, url: str, **options: Any) -> Metadata:
+        """Open and close the bundle, with a client of its own."""
+        if not self.is_async:
+            with RangeBundle.open(url, **options) as bundle:
+                return bundle.metadata
+
+        async def opened() -> Metadata:
+            async with await AsyncRangeBundle.open(url, **options) as bundle:
+                return bundle.metadata
+
+        return asyncio.run(opened())
+
+    def all(self, url: str, **options: Any) -> Responses:
+        """Return every response, which is loaded and streamed, or its error."""
+        if self.is_async:
+            return asyncio.run(self._aall(url, options))
+        found: Responses = {}
+        with self.library.Client() as client, RangeBundle.open(url, client=client, **options) as bundle:
+            for name, location in _locations(bundle.metadata):
+                try:
+                    found[name] = whole = bundle.load(location)
+                    with bundle.stream(location) as streamed:
+                        assert b"".join(streamed.chunks) == whole.payload
+                        assert (streamed.status, streamed.headers) == (whole.status, whole.headers)
+                        assert streamed.length == len(whole.payload)
+                except ResponseError as error:
+                    found[name] = error
+        return found
+
+    async def _aall(self, url: str, options: dict[str, Any]) -> Responses:
+        found: Responses = {}
+        async with (
+            self.library.AsyncClient() as client,
+            await AsyncRangeBundle.open(url, client=client, **options) as bundle,
+        ):
+            for name, location in _locations(bundle.metadata):
+                try:
+                    found[name] = whole = await bundle.load(location)
+                    async with bundle.stream(location) as streamed:
+                        assert b"".join([chunk async for chunk in streamed.chunks]) == whole.payload
+                except ResponseError as error:
+                    found[name] = error
+        return found
+
+
+def read_file(content: bytes, **options: Any) -> Responses:
+    """Return what the reader of files finds in the same bytes."""
+    found: Responses = {}
+    with open_bundle(content, **options) as bundle:
+        for name, location in _locations(bundle.metadata):
+            try:
+                found[name] = bundle.load(location)
+            except ResponseError as error:
+                found[name] = error
+    return found
+
+
+def assert_same(found: Responses, expected: Responses) -> None:
+    """Assert that two readers found the same responses and errors."""
+    assert {name: _summary(response) for name, response in found.items()} == {
+        name: _summary(response) for name, response in expected.items()
+    }
+
+
+def _summary(found: Response | ResponseError) -> tuple[object, ...]:
+    if isinstance(found, ResponseError):
+        return "error", found.reason, found.step, found.offset
+    return found.status, dict(found.headers), bytes(found.payload)
+
+
+def _locations(metadata: Metadata) -> Iterator[tuple[str, Location]]:
+    for url, found in metadata.requests.items():
+        if isinstance(found, VariantSet):
+            yield from ((f"{url} {key}", location) for key, location in found.locations.items())
+        else:
+            yield url, found
