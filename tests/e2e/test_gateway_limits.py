@@ -4,7 +4,6 @@ import asyncio
 import ssl
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trustme
@@ -12,7 +11,7 @@ import trustme
 from headgate.config.tree import Bounds, Timeouts
 from headgate.errors import ConfigurationError
 from headgate.origin.gateway import TlsKeys
-from tests.e2e.scripted import PATIENCE, Agent, agent_at, echo, read_request, says, served, until
+from tests.e2e.scripted import PATIENCE, Agent, agent_at, echo, read_request, served, until
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 
@@ -29,40 +28,6 @@ def test_a_missing_head_is_408(sent: bytes, run: Callable) -> None:
     run(check())
 
 
-@pytest.mark.parametrize("pieces", [(GET[:5], GET[5:]), (b"\r", b"\n", GET)])
-def test_each_request_has_the_whole_time_for_its_head(pieces: tuple[bytes, ...], run: Callable) -> None:
-    async def check() -> None:
-        async with served(timeouts=Timeouts(header=0.5, idle=3600)) as (_, gateway), agent_at(gateway) as agent:
-            assert (await agent.ask(GET)).status == 200
-            for piece in pieces:
-                await agent.send(piece)
-                await asyncio.sleep(0.01)
-            assert (await agent.response()).status == 200
-            await agent.send(GET[:5])
-            assert (await agent.response()).status == 408
-
-    run(check())
-
-
-def test_an_idle_connection_is_closed(run: Callable) -> None:
-    async def check() -> None:
-        async with served(timeouts=Timeouts(idle=0.05)) as (_, gateway), agent_at(gateway) as agent:
-            assert (await agent.ask(GET)).status == 200
-            assert await agent.rest() == b""
-
-    run(check())
-
-
-def test_a_missing_body_is_408(run: Callable) -> None:
-    async def check() -> None:
-        async with served(timeouts=Timeouts(idle=0.05)) as (origin, gateway), agent_at(gateway) as agent:
-            await agent.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhel")
-            assert (await agent.response()).status == 408
-            await until(origin.connections[0].ended.is_set)
-
-    run(check())
-
-
 def test_connections_over_the_limit_are_answered_503(run: Callable) -> None:
     async def check() -> None:
         async with served(bounds=Bounds(connections=2)) as (_, gateway):
@@ -74,37 +39,6 @@ def test_connections_over_the_limit_are_answered_503(run: Callable) -> None:
             await until(lambda: not gateway.connections)
             async with agent_at(gateway) as four:
                 assert (await four.ask(GET)).status == 200
-
-    run(check())
-
-
-@pytest.mark.parametrize("settings", [{"trusted": ["127.0.0.1"]}, {"bounds": Bounds(client_connections=0)}])
-def test_trusted_proxies_have_no_connection_limit(settings: dict[str, Any], run: Callable) -> None:
-    settings = {"bounds": Bounds(client_connections=1)} | settings
-
-    async def check() -> None:
-        async with served(**settings) as (_, gateway), agent_at(gateway) as one, agent_at(gateway) as two:
-            for agent in (one, two):
-                assert (await agent.ask(GET)).status == 200
-
-    run(check())
-
-
-def test_a_tunnel_counts_as_a_connection_of_its_client(run: Callable) -> None:
-    head = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
-    switching = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
-
-    async def check() -> None:
-        async with served(says(switching), bounds=Bounds(client_connections=1)) as (_, gateway):
-            async with agent_at(gateway) as tunnel:
-                await tunnel.send(head)
-                assert await tunnel.reader.readexactly(len(switching)) == switching
-                async with agent_at(gateway) as other:
-                    assert (await other.response()).status == 503
-            await until(lambda: not gateway.tunnels)
-            async with agent_at(gateway) as tunnel:
-                await tunnel.send(head)
-                assert await tunnel.reader.readexactly(len(switching)) == switching
 
     run(check())
 

@@ -3,10 +3,9 @@
 import asyncio
 from collections.abc import Callable
 
-import h11
 import pytest
 
-from tests.e2e.scripted import agent_at, read_request, says, served, until
+from tests.e2e.scripted import agent_at, read_request, says, served
 
 GET = b"GET /x?q=1 HTTP/1.1\r\nHost: site.example:8080\r\n"
 
@@ -26,24 +25,6 @@ def test_a_request_and_its_response_go_through(step: int, run: Callable) -> None
                 assert b"X-Number: %d" % number in lines(reply.body)
 
     run(check())
-
-
-def test_connections_to_the_origin_are_kept_and_shared(run: Callable) -> None:
-    async def check() -> None:
-        async with served() as (origin, gateway):
-            for _ in range(3):
-                async with agent_at(gateway) as agent:
-                    for _ in range(3):
-                        assert (await agent.ask(GET + b"\r\n")).status == 200
-            assert len(origin.connections) == 1
-
-    run(check())
-
-
-SAID = (
-    b"Forwarded: for=9.9.9.9\r\nX-Forwarded-For: 9.9.9.9\r\nX-Forwarded-Host: other\r\nX-Forwarded-Proto: https\r\n"
-    b"Via: 1.1 before\r\nX_Forwarded_For: 8.8.8.8\r\nX-Real-IP: 7.7.7.7\r\nX-Forwarded-Port: 444\r\n\r\n"
-)
 
 
 @pytest.mark.parametrize("step", [0, 1])
@@ -77,58 +58,6 @@ def test_pipelined_requests_are_answered_in_order(run: Callable) -> None:
     run(check())
 
 
-def test_http_1_0_clients_get_http_1_0_framing(run: Callable) -> None:
-    async def check() -> None:
-        async with served() as (origin, gateway):
-            async with agent_at(gateway) as agent:
-                reply = await agent.ask(b"GET / HTTP/1.0\r\n\r\n")
-                assert reply.field(b"connection") == b"close"
-                assert f"Host: 127.0.0.1:{origin.port}".encode() in lines(reply.body)
-                assert b"Via: 1.0 headgate" in lines(reply.body)
-                assert await agent.rest() == b""
-            async with agent_at(gateway) as agent:
-                for _ in range(2):
-                    reply = await agent.ask(b"GET / HTTP/1.0\r\nHost: a\r\nConnection: Keep-Alive\r\n\r\n")
-                    assert reply.field(b"connection") == b"keep-alive"
-
-    run(check())
-
-
-def test_head_is_answered_with_the_length_and_no_body(run: Callable) -> None:
-    async def check() -> None:
-        async with served() as (_, gateway), agent_at(gateway) as agent:
-            for _ in range(2):
-                reply = await agent.ask(b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n")
-                assert int(reply.field(b"content-length") or 0) > 0
-                assert reply.body == b""
-            assert (await agent.ask(GET + b"\r\n")).status == 200
-
-    run(check())
-
-
-@pytest.mark.parametrize(
-    ("response", "status", "length"),
-    [
-        (b"HTTP/1.1 204 No Content\r\nX: y\r\n\r\n", 204, None),
-        (b"HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n", 204, None),
-        (b"HTTP/1.1 304 Not Modified\r\nETag: x\r\nContent-Length: 999\r\n\r\n", 304, b"999"),
-        (b"HTTP/1.1 304 Not Modified\r\nTransfer-Encoding: chunked\r\n\r\n", 304, None),
-        (b"HTTP/1.1 200\r\nContent-Length: 0\r\n\r\n", 200, b"0"),
-    ],
-)
-def test_responses_without_a_body_end_with_their_head(
-    response: bytes, status: int, length: bytes | None, run: Callable
-) -> None:
-    async def check() -> None:
-        async with served(says(response)) as (origin, gateway), agent_at(gateway) as agent:
-            for _ in range(3):
-                reply = await agent.ask(GET + b"\r\n")
-                assert (reply.status, reply.body, reply.field(b"content-length")) == (status, b"", length)
-            assert len(origin.connections) == 1
-
-    run(check())
-
-
 @pytest.mark.parametrize("version", [b"1.1", b"1.0"])
 def test_chunked_responses_keep_their_trailers(version: bytes, run: Callable) -> None:
     response = (
@@ -151,46 +80,6 @@ def test_chunked_responses_keep_their_trailers(version: bytes, run: Callable) ->
     run(check())
 
 
-EXPECTING = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-Continue\r\n\r\n"
-
-
-def test_100_continue_comes_from_the_origin(run: Callable) -> None:
-    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
-        assert b"Expect: 100-continue" in lines(head)
-        writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        body = await reader.readexactly(5)
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n" + body)
-        await reader.read()
-
-    async def check() -> None:
-        async with served(script) as (_, gateway), agent_at(gateway) as agent:
-            await agent.send(EXPECTING)
-            assert await agent.reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
-            reply = await agent.ask(b"hello")
-            assert (reply.status, reply.body) == (200, b"hello")
-
-    run(check())
-
-
-def test_an_early_final_response_to_an_expectation_ends_the_connection(run: Callable) -> None:
-    """The client may send the body or not: only the connection's end makes clear what comes next."""
-
-    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 413 Too Much\r\nContent-Length: 2\r\n\r\nno")
-        await reader.read()
-
-    async def check() -> None:
-        async with served(script) as (origin, gateway), agent_at(gateway) as agent:
-            reply = await agent.ask(EXPECTING)
-            assert (reply.status, reply.body) == (413, b"no")
-            assert await agent.rest() == b""
-            await until(origin.connections[0].ended.is_set)
-
-    run(check())
-
-
 def test_an_early_response_is_passed_on_while_the_body_still_comes(run: Callable) -> None:
     async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -207,45 +96,5 @@ def test_an_early_response_is_passed_on_while_the_body_still_comes(run: Callable
             await agent.send(b"llo")
             assert await agent.reader.readexactly(2) == b"fn"
             assert (await agent.ask(GET + b"\r\n")).status == 200
-
-    run(check())
-
-
-def test_a_client_that_closes_its_half_still_gets_its_responses(run: Callable) -> None:
-    async def check() -> None:
-        async with served() as (_, gateway), agent_at(gateway) as agent:
-            await agent.send((GET + b"\r\n") * 3)
-            agent.writer.write_eof()
-            for _ in range(3):
-                assert (await agent.response()).status == 200
-            assert await agent.rest() == b""
-
-    run(check())
-
-
-@pytest.mark.parametrize(
-    "framing", [b"Content-Length: 9\r\n\r\nhello", b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"]
-)
-def test_a_body_that_breaks_off_is_never_completed(framing: bytes, run: Callable) -> None:
-    async def check() -> None:
-        async with served() as (origin, gateway), agent_at(gateway) as agent:
-            await agent.send(b"POST / HTTP/1.1\r\nHost: a\r\n" + framing)
-            await until(lambda: b"hello" in origin.received)
-            agent.writer.write_eof()
-            assert await agent.rest() == b""
-            await until(origin.connections[0].ended.is_set)
-            assert not origin.received.endswith(b"0\r\n\r\n")
-
-    run(check())
-
-
-def test_connection_close_ends_the_connection(run: Callable) -> None:
-    async def check() -> None:
-        async with served() as (_, gateway), agent_at(gateway) as agent:
-            reply = await agent.ask(GET + b"Connection: Close\r\n\r\n" + GET + b"\r\n")
-            assert reply.field(b"connection") == b"close"
-            assert await agent.rest() == b""
-            with pytest.raises(h11.RemoteProtocolError):
-                await agent.response()
 
     run(check())

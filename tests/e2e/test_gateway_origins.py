@@ -16,7 +16,6 @@ from tests.e2e.scripted import (
     Reply,
     Script,
     agent_at,
-    echo,
     gateway_running,
     origin_running,
     read_request,
@@ -82,43 +81,6 @@ def test_an_origin_that_is_silent_is_504(beginning: bytes, run: Callable) -> Non
     run(check())
 
 
-def test_an_origin_that_pauses_within_its_response_times_out(run: Callable) -> None:
-    async def sleepy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await read_request(reader)
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello")
-        await reader.read()
-
-    async def check() -> None:
-        async with served(sleepy, timeouts=Timeouts(response_body=0.1)) as (_, gateway), agent_at(gateway) as agent:
-            await agent.send(GET)
-            assert (await agent.rest()).endswith(b"hello")
-
-    run(check())
-
-
-INCOMPLETE = {
-    "an unasked switch": b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
-    "a head without end": b"HTTP/1.1 200 OK\r\n" + b"X: abcdefgh\r\n" * 6000,
-    "a head too long": b"HTTP/1.1 200 OK\r\nX: " + b"a" * 70000 + b"\r\n\r\n",
-    "nothing": b"",
-    "half a head": b"HTTP/1.1 200 OK\r\nContent-Le",
-    "interim and nothing": b"HTTP/1.1 103 Early Hints\r\n\r\n",
-}
-
-
-def test_a_response_without_a_usable_head_is_502(run: Callable) -> None:
-    async def check() -> None:
-        async with served() as (origin, gateway), agent_at(gateway) as agent:
-            for name, response in INCOMPLETE.items():
-                origin.script = says(response, close=True)
-                for _ in range(2):
-                    assert is_problem(await agent.ask(GET), 502), name
-            origin.script = echo
-            assert (await agent.ask(GET)).status == 200
-
-    run(check())
-
-
 TRUNCATED = {
     "length": b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello",
     "chunk": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\na\r\nhello",
@@ -170,60 +132,6 @@ def test_a_response_that_ends_with_its_connection_is_complete(version: bytes, ru
     run(check())
 
 
-def test_a_head_alone_does_not_end_a_response_without_a_length(run: Callable) -> None:
-    async def head_first(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await read_request(reader)
-        writer.write(b"HTTP/1.0 200 OK\r\nX: y\r\n\r\n")
-        await head_arrived.wait()
-        writer.write(b"hello")
-
-    head_arrived = asyncio.Event()
-
-    async def check() -> None:
-        async with served(head_first) as (_, gateway), agent_at(gateway) as agent:
-            await agent.send(GET)
-            head = await agent.reader.readuntil(b"\r\n\r\n")
-            assert b"Transfer-Encoding: chunked" in head
-            head_arrived.set()
-            assert await agent.reader.readuntil(b"0\r\n\r\n") == b"5\r\nhello\r\n0\r\n\r\n"
-
-    run(check())
-
-
-def test_a_response_one_byte_at_a_time(run: Callable) -> None:
-    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while True:
-            await read_request(reader)
-            for byte in (
-                b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-                b"5;x\r\nhello\r\n1\r\n!\r\n0\r\nX: y\r\n\r\n"
-            ):
-                writer.write(bytes([byte]))
-                await asyncio.sleep(0)
-
-    async def check() -> None:
-        async with served(drip) as (origin, gateway), agent_at(gateway) as agent:
-            for _ in range(3):
-                reply = await agent.ask(GET)
-                assert (reply.interim, reply.body, reply.trailers) == ([100], b"hello!", [(b"x", b"y")])
-            assert len(origin.connections) == 1
-
-    run(check())
-
-
-def test_bytes_after_the_announced_length_are_dropped(run: Callable) -> None:
-    """They could otherwise become the response to another client's request."""
-    split = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"
-
-    async def check() -> None:
-        async with served(says(split)) as (origin, gateway), agent_at(gateway) as agent:
-            for number in range(1, 4):
-                assert (await agent.ask(GET)).body == b"ok"
-                assert len(origin.connections) == number
-
-    run(check())
-
-
 def test_a_reset_is_not_the_end_of_a_body(run: Callable) -> None:
     async def breaks(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader)
@@ -269,17 +177,6 @@ def test_an_idempotent_request_is_repeated_when_its_idle_connection_had_closed(r
                     assert (await agent.ask(GET)).status == 200
             assert len(origin.connections) == 2
             assert gateway.counts["retried"] == 1
-
-    run(check())
-
-
-def test_an_idempotent_request_is_repeated_once_only(run: Callable) -> None:
-    async def check() -> None:
-        async with served(dies_on_its_second_request(lambda count: count == 1)) as (origin, gateway):
-            async with agent_at(gateway) as agent:
-                assert (await agent.ask(GET)).status == 200
-                assert is_problem(await agent.ask(GET), 502)
-            assert origin.received.count(b"GET / ") == 3
 
     run(check())
 

@@ -10,7 +10,7 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import InvalidStatus
 
 from headgate.origin.gateway import Gateway
-from tests.e2e.scripted import agent_at, echo, gateway_running, served, until
+from tests.e2e.scripted import agent_at, gateway_running, served, until
 
 UPGRADE = b"GET /chat HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\r\n"
 SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: WebSocket\r\nX-Kept: 1\r\n\r\n"
@@ -83,29 +83,6 @@ def test_early_bytes_of_either_side_are_not_lost(run: Callable) -> None:
             assert await agent.rest() == b" bye"
             await until(lambda: not gateway.tunnels)
             assert origin.connections[0].ended.is_set()
-
-    run(check())
-
-
-def test_an_origin_may_answer_instead_of_switching(run: Callable) -> None:
-    async def check() -> None:
-        async with served(echo) as (_, gateway), agent_at(gateway) as agent:
-            await agent.send(UPGRADE + b"GET /next HTTP/1.1\r\nHost: a\r\n\r\n")
-            assert (await agent.response()).body.startswith(b"GET /chat ")
-            assert (await agent.response()).body.startswith(b"GET /next ")
-
-    run(check())
-
-
-def test_a_side_that_breaks_off_ends_the_tunnel(run: Callable) -> None:
-    async def check() -> None:
-        async with served(switching) as (origin, gateway):
-            async with agent_at(gateway) as agent:
-                await agent.send(UPGRADE)
-                await agent.reader.readuntil(b"first words")
-                origin.connections[0].writer.transport.abort()
-                assert await agent.rest() == b""
-            await until(lambda: not gateway.tunnels)
 
     run(check())
 

@@ -431,6 +431,16 @@ def test_an_expired_connection_is_answered_or_closed(drive: Callable[[], Driven]
     assert driven.client.aborted is (not written or b"503" in written)
 
 
+def test_a_response_may_end_the_connection() -> None:
+    assert Driven().receive(GET[:-2] + b"Connection: close\r\n\r\n").respond().client.closed
+
+
+def test_after_a_response_before_the_end_of_its_body_no_request_is_read() -> None:
+    driven = Driven().receive(POST + b"he").respond()
+    assert driven.state is ClientState.LINGERING
+    assert driven.client.ended
+
+
 # The end of one side.
 
 

@@ -182,6 +182,29 @@ def test_the_framing_of_a_response_is_written_anew(line: bytes, head: bytes, wri
     assert driven.exchange._keep is (keep and line.endswith(b"1.1"))
 
 
+def test_a_body_without_framing_ends_the_connection() -> None:
+    driven = Driven(request(b"GET / HTTP/1.0", b"Connection: keep-alive"))
+    driven.exchange.start()
+    driven.upstream.data_received(b"HTTP/1.1 200 OK\r\nDate: d\r\n\r\n")
+    assert driven.client.written == b"HTTP/1.1 200 OK\r\nDate: d\r\nConnection: close\r\n\r\n"
+
+
+def test_a_client_that_expects_100_is_waited_for_once_it_is_sent() -> None:
+    driven = Driven(request(*POST, b"Expect: 100-continue"))
+    driven.exchange.start()
+    assert not driven.exchange.waits_for_client
+    driven.upstream.data_received(b"HTTP/1.1 100 Continue\r\n\r\n")
+    assert driven.exchange.waits_for_client
+
+
+def test_a_304_keeps_the_length_it_describes() -> None:
+    driven = Driven(request())
+    driven.exchange.start()
+    driven.upstream.data_received(b"HTTP/1.1 304 Not Modified\r\nDate: d\r\nContent-Length: 999\r\n\r\n")
+    assert driven.client.written == b"HTTP/1.1 304 Not Modified\r\nDate: d\r\nContent-Length: 999\r\n\r\n"
+    assert driven.client.calls == [("complete", True, False)]
+
+
 def test_a_204_has_no_framing() -> None:
     driven = Driven(request())
     driven.exchange.start()

@@ -157,6 +157,20 @@ def test_interim_responses_come_before_the_final_one() -> None:
     ]  # fmt: skip
 
 
+def test_a_head_in_pieces_may_follow_an_interim_response() -> None:
+    driven = Driven(UpstreamState.WAITING)
+    assert driven.receive(b"HTTP/1.1 103 Early Hints\r\n\r\n" + HEAD[:9], HEAD[9:] + b"hello") == [
+        ("interim", 103), ("relay", b"I"), ("final", 200), ("relay", b"Hhello"), ("end", True),
+    ]  # fmt: skip
+
+
+def test_a_body_that_ends_with_the_connection_gets_its_last_chunk() -> None:
+    driven = Driven(UpstreamState.WAITING)
+    driven.receive(b"HTTP/1.1 200 OK\r\n\r\nhi")
+    driven.connection.connection_lost(None)
+    assert driven.handler.events[-2:] == [("relay", b"0\r\n\r\n"), ("end", False)]
+
+
 def test_many_interim_responses_are_read_without_copying_the_rest() -> None:
     class Counted(bytes):
         copied = 0
