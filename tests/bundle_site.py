@@ -57,20 +57,20 @@ def make_bundle(*, large: bytes = LARGE) -> bytes:
 
 
 def coded(coding: str) -> dict[str, str]:
-    """Give the headers of a page in a content coding."""
+    """Return the headers of a page in a content coding."""
     return {"Content-Type": "text/html", "Content-Encoding": coding}
 
 
 @dataclass
 class Request:
-    """What a client sent."""
+    """A request as it was received."""
 
     path: str
     fields: dict[str, str]
     method: str = "GET"
 
     def part(self, content: bytes) -> tuple[int, int] | None:
-        """Give the range asked for; None without one."""
+        """Return the first and last byte of the requested range; None without one."""
         found = re.fullmatch(r"bytes=(\d*)-(\d*)", self.fields.get("range", ""))
         if found is None:
             return None

@@ -13,7 +13,7 @@ BIG = b"".join(b"%015d\n" % number for number in range(262_144))
 
 
 def without_manifest(path: Path) -> Path:
-    """Take the manifest out of a b1 bundle, as the published tools write it: its section gets a name nobody knows."""
+    """Remove the manifest of a b1 bundle, as the published tools do: its section gets an unknown name."""
     source = path.read_bytes()
     path.write_bytes(source.replace(b"\x68manifest", b"\x68manifesx", 1))
     return path

@@ -26,7 +26,7 @@ class Asker:
     def __init__(self, library: Any, *, is_async: bool) -> None:
         self.library = library
         self.now = 1_800_000_000.0
-        self.told: list[str] = []
+        self.messages: list[str] = []
         self._is_async = is_async
         self._runner = asyncio.Runner()
         self._client: Any = None
@@ -43,7 +43,7 @@ class Asker:
             if self._is_async
             else (BundleTransport, self.library.Client)
         )
-        given = {"clock": lambda: self.now, "draw": lambda: 0.0, "tell": self.told.append}
+        given = {"clock": lambda: self.now, "draw": lambda: 0.0, "tell": self.messages.append}
         self._client = client(transport=kind(source, **given, **options))
 
     def get(self, url: str) -> Any:
@@ -52,7 +52,7 @@ class Asker:
         return self._runner.run(got) if self._is_async else got
 
     def get_at_once(self, url: str, count: int) -> list[Any]:
-        """Send so many GETs at once, asynchronously; give what came of each."""
+        """Send so many GETs at once, asynchronously; return the response or error of each."""
 
         async def ask() -> list[Any]:
             return await asyncio.gather(*(self._client.get(url) for _ in range(count)), return_exceptions=True)
@@ -191,7 +191,7 @@ def test_failed_ranges_are_repeated_later_and_requests_go_to_the_network(asker: 
             asker.now += wait
             assert asker.get("https://site.example/last").status_code == 299
             assert len(server.requests) - before == seen
-        assert all("answered 503" in sentence for sentence in asker.told)
+        assert all("answered 503" in sentence for sentence in asker.messages)
         becomes(honest(BUNDLE))
         asker.now += 1.1
         assert asker.get("https://site.example/last").content == b"the last"
@@ -233,7 +233,7 @@ EMPTY_BLOCK = b"\0\0\0\xff\xff"
     ids=["without end", "not even coded"],
 )
 def test_bundles_are_requested_uncoded_and_rejected_with_a_content_coding(asker: Asker, answer: Answer) -> None:
-    """What a decoder makes of a body has no bound: nothing at all of endless bytes, or gigabytes of a few."""
+    """The length of a coded body does not limit the decoded one, nor the other way round."""
     with changing(answer) as (server, becomes):
         asker.use(f"{server.url}/site.wbn")
         with pytest.raises(FetchError, match=r"content coding '(gzip|br)', expected none"):

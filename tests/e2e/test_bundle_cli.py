@@ -182,14 +182,14 @@ def test_a_list_of_urls_is_fetched(tmp_path):
         assert run("list", "-", input=piped.stdout).stdout == run("list", tmp_path / "out.wbn").stdout
         got = run("get", tmp_path / "out.wbn", f"{origin.url}/b")
         assert (got.returncode, got.stdout) == (0, b"ok\n")
-        unheard = f"http://127.0.0.1:{free_port()}"
-        (tmp_path / "urls.txt").write_text(f"{origin.url}/a\n{unheard}/b\n")
+        unreachable = f"http://127.0.0.1:{free_port()}"
+        (tmp_path / "urls.txt").write_text(f"{origin.url}/a\n{unreachable}/b\n")
         some = run(*words)
     assert some.returncode == 1
-    assert f"left out {unheard}/b".encode() in some.stderr
+    assert f"left out {unreachable}/b".encode() in some.stderr
     listed = run("list", tmp_path / "out.wbn", "--json")
     assert [json.loads(line)["url"] for line in listed.stdout.splitlines()] == [f"{origin.url}/a"]
-    (tmp_path / "urls.txt").write_text(f"{unheard}/b\n")
+    (tmp_path / "urls.txt").write_text(f"{unreachable}/b\n")
     before = (tmp_path / "out.wbn").read_bytes()
     assert run(*words).returncode == 1
     assert (tmp_path / "out.wbn").read_bytes() == before

@@ -142,7 +142,7 @@ def test_files_over_tls(run: Callable, site: Path) -> None:
 
 
 def is_under_way(gateway: Any) -> bool:
-    """Whether a file is being sent, and its agent reads slowly."""
+    """Return whether a file is being sent to a client that reads slowly."""
     return any(isinstance(one.exchange, FileResponse) and not one._writable for one in gateway.connections)
 
 

@@ -132,10 +132,10 @@ def test_curl_gets_ranges_and_resumes(tmp_path, site):
 def test_invalid_bundle_is_refused(tmp_path):
     (tmp_path / "page.html").write_text("<!doctype html>")
     for name, expected in (("page.html", 1), ("none.wbn", 2), (".", 2)):
-        code, said = programs.refused(tmp_path, "bundle", "serve", "--listen", "127.0.0.1:0", name)
+        code, stderr = programs.refused(tmp_path, "bundle", "serve", "--listen", "127.0.0.1:0", name)
         assert code == expected
-        assert said.count("\n") == 1
-        assert "Traceback" not in said
+        assert stderr.count("\n") == 1
+        assert "Traceback" not in stderr
 
 
 def test_address_in_use_is_one_line(tmp_path, site):
@@ -143,17 +143,17 @@ def test_address_in_use_is_one_line(tmp_path, site):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        code, said = programs.refused(tmp_path, "bundle", "serve", "--listen", address, site)
+        code, stderr = programs.refused(tmp_path, "bundle", "serve", "--listen", address, site)
     assert code == 2
-    assert f"{address} is taken" in said
+    assert f"{address} is taken" in stderr
 
 
-@pytest.mark.parametrize("told", [False, True])
-def test_replaced_bundle_is_served_and_an_invalid_one_is_logged(tmp_path, site, told):
+@pytest.mark.parametrize("signalled", [False, True])
+def test_replaced_bundle_is_served_and_an_invalid_one_is_logged(tmp_path, site, signalled):
     with serving(tmp_path, site, "--unpack") as (running, base, _):
         etag = ask(base, "/").headers["ETag"]
         webbundles.write(tmp_path / "new.wbn", {"url": "/", "payload": b"new"}).rename(site)
-        if told:
+        if signalled:
             running.process.send_signal(signal.SIGHUP)
         running.until(lambda: ask(base, "/").body == b"new", "new page")
         assert ask(base, "/").headers["ETag"] != etag

@@ -47,7 +47,7 @@ def wbn_sign():
 
 @pytest.fixture
 def keys(tmp_path):
-    """Give the paths of private keys, by name."""
+    """Return the paths of private keys, by name."""
     paths = {name: tmp_path / f"{name}.pem" for name in KEYS}
     for name, path in paths.items():
         path.write_bytes(signers.pem(KEYS[name]))
@@ -55,7 +55,7 @@ def keys(tmp_path):
 
 
 def headgate(*words, code=0):
-    """Run `headgate bundle` and give what it wrote to stdout."""
+    """Run `headgate bundle` and return its stdout."""
     command = [sys.executable, "-m", "headgate", "bundle", *map(str, words)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == code, done.stderr
@@ -68,7 +68,7 @@ def verified(path, *flags, code=0):
 
 
 def answers(found):
-    """Give what was found without the sentences about what was not checked."""
+    """Return the findings without the notes about what was not checked."""
     return found["result"], found["web_bundle_id"], [(one["kind"], one["valid"]) for one in found["signatures"]]
 
 
@@ -98,7 +98,7 @@ def test_wbn_sign_accepts_our_signatures(wbn_sign, keys, tmp_path, bundle, names
     assert wbn_sign("bundleId", signed=signed) == id_of(names[0]) == wbn_sign("id", key=keys[names[0]])
     with open_bundle(signed, profile="compat") as opened:
         block = opened.integrity_block
-    told = [
+    signatures = [
         {
             "key": keys[name],
             "attribute": entry.byte_attributes[0][0],
@@ -107,11 +107,11 @@ def test_wbn_sign_accepts_our_signatures(wbn_sign, keys, tmp_path, bundle, names
         }
         for name, entry in zip(names, block.signatures, strict=True)
     ]
-    theirs = wbn_sign("check", bundle=VECTORS / bundle, id=id_of(names[0]), signatures=told)
+    theirs = wbn_sign("check", bundle=VECTORS / bundle, id=id_of(names[0]), signatures=signatures)
     assert signed.read_bytes() == bytes.fromhex(theirs) + (VECTORS / bundle).read_bytes()
-    told[0]["signature"] = bytes(len(block.signatures[0].signature)).hex()
+    signatures[0]["signature"] = bytes(len(block.signatures[0].signature)).hex()
     with pytest.raises(ValueError, match="cannot be verified"):
-        wbn_sign("check", bundle=VECTORS / bundle, id=id_of(names[0]), signatures=told)
+        wbn_sign("check", bundle=VECTORS / bundle, id=id_of(names[0]), signatures=signatures)
 
 
 @pytest.mark.needs("node-wbn-sign")
@@ -128,8 +128,8 @@ def test_signatures_of_wbn_sign_and_ours_combine(keys, tmp_path):
     program = servers.NODE_MODULES / "wbn-sign" / "bin" / "wbn-sign.js"
     source = VECTORS / "small_b2.wbn"
     command = [servers.find_program("node"), program, "-i", source, "-k", keys["ed"], "-o", theirs]
-    said = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True).stdout
-    assert said.strip() == id_of("ed")
+    stderr = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True).stdout
+    assert stderr.strip() == id_of("ed")
     headgate("integrity", "add", theirs, "--key", keys["p256"], "-o", both)
     shown = json.loads(headgate("integrity", "show", both, "--json"))
     assert (shown["web_bundle_id"], shown["signatures"]) == (id_of("ed"), [id_of("ed"), id_of("p256")])
@@ -161,7 +161,7 @@ def openssl(*words):
 
 @pytest.fixture
 def certified(tmp_path):
-    """Give the paths of a key and a certificate for it, as openssl makes them."""
+    """Return the paths of a key and its certificate, made by openssl."""
     key, certificate = tmp_path / "signer.pem", tmp_path / "certificate.pem"
     openssl("ecparam", "-name", "prime256v1", "-genkey", "-out", key)
     name = ["-subj", "/CN=example.com", "-addext", "subjectAltName=DNS:example.com"]
@@ -245,7 +245,7 @@ def test_wbn_reads_signed_responses(certified, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "stderr"),
     [
         (["--key", "{certificate}"], "the key is a certificate"),
         (["--key", "{bundle}"], "the key is not PEM"),
@@ -254,7 +254,7 @@ def test_wbn_reads_signed_responses(certified, tmp_path):
         (["--key", "{p384}"], "only Ed25519 and P-256"),
     ],
 )
-def test_a_wrong_key_is_a_one_line_error(tmp_path, words, said):
+def test_a_wrong_key_is_a_one_line_error(tmp_path, words, stderr):
     files = {name: tmp_path / name for name in ("certificate", "encrypted", "p384", "none")}
     files["certificate"].write_bytes(signers.certificate_pem(signers.certificate()))
     files["encrypted"].write_bytes(signers.pem(signers.ed(), passphrase=b"secret"))
@@ -262,5 +262,5 @@ def test_a_wrong_key_is_a_one_line_error(tmp_path, words, said):
     named = [word.format(bundle=VECTORS / "small_b1.wbn", **files) for word in words]
     out = tmp_path / "out.swbn"
     message = headgate("sign", VECTORS / "small_b2.wbn", "--integrity-block", *named, "-o", out, code=2)
-    assert said in message
+    assert stderr in message
     assert not out.exists()

@@ -27,14 +27,14 @@ def run(*arguments):
 
 
 def created(out, *arguments):
-    """Make a bundle; give what it said on stderr."""
+    """Make a bundle; return its stderr."""
     done = run("create", *arguments, "-o", out)
     assert (done.returncode, done.stdout) == (0, b""), done.stderr
     return done.stderr.decode()
 
 
 def listed(bundle):
-    """Give the lines of a bundle that strict readers take, by URL and key."""
+    """Return the lines of `list` for a valid bundle, by URL and variant key."""
     done = run("list", bundle, "--json", "--digest")
     assert done.returncode == 0, done.stdout + done.stderr
     lines = map(json.loads, done.stdout.splitlines())
@@ -49,7 +49,7 @@ def put(root, name, content):
 
 @pytest.fixture
 def site(tmp_path):
-    """A site on disk, with what does not belong into a bundle; by URL what does."""
+    """Make a site on disk, with files that are left out of a bundle; return its root and the other files."""
     root = tmp_path / "site"
     files = {
         "index.html": "<!doctype html><title>é</title>".encode(),

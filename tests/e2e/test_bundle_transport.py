@@ -242,12 +242,12 @@ def test_a_url_sent_byte_by_byte_does_not_delay_the_others(library):
         if request.path != "/slow":
             writer.write(body)
 
-    told: list[str] = []
+    messages: list[str] = []
     with serving(pages) as server:
-        collected = collect([f"{server.url}/slow", f"{server.url}/fast"], tell=told.append, timeout=0.2)
+        collected = collect([f"{server.url}/slow", f"{server.url}/fast"], tell=messages.append, timeout=0.2)
         assert [exchange.url for exchange in collected] == [f"{server.url}/fast"]
         assert collected.failed == 1
-        assert "slower than 4096 bytes a second" in told[0]
+        assert "slower than 4096 bytes a second" in messages[0]
 
 
 def test_urls_in_the_bundle_are_not_requested_from_a_server(library):

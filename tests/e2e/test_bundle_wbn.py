@@ -58,7 +58,7 @@ def wbn():
 
 
 def as_sent(value):
-    """Give a header value as a bundle has it: wbn sends text as UTF-8, and we are given the bytes as Latin-1."""
+    """Return a header value as a bundle has it: wbn writes UTF-8, and we read the bytes as Latin-1."""
     return value.encode().decode("latin-1")
 
 

@@ -169,11 +169,11 @@ def test_a_reload_takes_bundles_in_and_out(gate, tmp_path, file, origin):
 def test_check_names_an_invalid_bundle(tmp_path, file):
     assert programs.refused(tmp_path, "config", "check", "--config", file)[0] == 0
     os.truncate(tmp_path / "site.wbn", 20)
-    code, said = programs.refused(tmp_path, "config", "check", "--config", file)
+    code, stderr = programs.refused(tmp_path, "config", "check", "--config", file)
     assert code == 2
-    assert said.startswith(f"headgate: {file}: bundle[0].file: site.wbn is not a valid bundle: ")
+    assert stderr.startswith(f"headgate: {file}: bundle[0].file: site.wbn is not a valid bundle: ")
     (tmp_path / "site.wbn").unlink()
     for command in ("config check", "serve"):
-        code, said = programs.refused(tmp_path, *command.split(), "--config", file)
+        code, stderr = programs.refused(tmp_path, *command.split(), "--config", file)
         assert code == 2
-        assert "bundle[0].file: site.wbn: no such file or directory; name a readable file\n" in said
+        assert "bundle[0].file: site.wbn: no such file or directory; name a readable file\n" in stderr

@@ -1,4 +1,4 @@
-"""Whatever the URLs of a bundle are, what is extracted stays below one directory, and every payload keeps its file."""
+"""For any URLs, extracted files stay below one directory, and each payload has a file of its own."""
 
 from pathlib import PurePosixPath, PureWindowsPath
 

@@ -1,4 +1,4 @@
-"""Sources: whatever the names of files, and whatever strangers put into archives."""
+"""Sources: any file names, and archives with any content."""
 
 import gzip
 import json
@@ -198,18 +198,18 @@ def test_any_warc_gives_writable_exchanges_or_an_error(packed: bool, data: st.Da
 
 
 def read_hostile(source: Any, content: bytes) -> None:
-    """Read what may be no such file at all, and write what comes of it into a bundle."""
+    """Read a file that may be invalid, and write its exchanges into a bundle."""
     with tempfile.TemporaryDirectory() as made:
         path = Path(made, "file")
         path.write_bytes(content)
-        told: list[str] = []
+        messages: list[str] = []
         try:
-            exchanges = list(source(path, tell=told.append))
+            exchanges = list(source(path, tell=messages.append))
         except ConfigurationError as error:
-            told.append(str(error))
+            messages.append(str(error))
             exchanges = []
-    assert all("\n" not in sentence for sentence in told)
-    assert exchanges or told
+    assert all("\n" not in sentence for sentence in messages)
+    assert exchanges or messages
     written = bundled(exchanges)
     if exchanges:
         with open_bundle(written, profile="strict") as bundle:

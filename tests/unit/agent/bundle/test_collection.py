@@ -20,7 +20,7 @@ HTML = {"Content-Type": "text/html"}
 
 
 class Web:
-    """A network of pages, the clock of whoever asks it, and all that was asked and told."""
+    """A network of pages with a clock; records requests, pauses and messages."""
 
     def __init__(self, library, pages, monkeypatch):
         self.library = library
@@ -28,7 +28,7 @@ class Web:
         self.pages = pages
         self.asked = []
         self.slept = []
-        self.told = []
+        self.messages = []
         self.now = 1_000_000.0
 
     def answer(self, request):
@@ -49,7 +49,7 @@ class Web:
     def collect(self, *urls, max_delay=60.0, **options):
         client = self.library.Client(transport=self.library.MockTransport(self.answer))
         courtesy = Courtesy(max_delay=max_delay, retry=2, clock=lambda: self.now, draw=lambda: 0.0)
-        return collect(urls, client=client, courtesy=courtesy, tell=self.told.append, **options)
+        return collect(urls, client=client, courtesy=courtesy, tell=self.messages.append, **options)
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_each_url_is_fetched_once_in_order(web):
         Exchange("https://b.example/", 200, {"content-type": "application/octet-stream"}, b"b"),
         Exchange("https://a.example/", 200, {"content-type": "text/html", "etag": '"x"'}, b"a"),
     ]
-    assert (collected.collected, collected.failed, pages.told) == (2, 0, [])
+    assert (collected.collected, collected.failed, pages.messages) == (2, 0, [])
     assert pages.asked == ["https://b.example/", "https://a.example/"]
 
 
@@ -106,7 +106,7 @@ def test_unsafe_redirect_is_kept_and_reported(web, location, why):
     collected = pages.collect("https://a.example/", "https://c.example/")
     assert [exchange.url for exchange in collected] == ["https://a.example/", "https://c.example/"]
     assert (collected.collected, collected.failed) == (1, 1)
-    assert why in pages.told[0]
+    assert why in pages.messages[0]
     assert pages.asked == ["https://a.example/", "https://c.example/"]
 
 
@@ -119,7 +119,7 @@ def test_circular_and_endless_redirects_end(web):
     hops = {f"https://a.example/{n}": (302, {"Location": f"/{n + 1}"}, b"") for n in range(40)}
     endless = web({**hops, "https://b.example/": (200, HTML, b"b")})
     assert len(list(endless.collect("https://a.example/0", "https://b.example/"))) == 12
-    assert endless.told == ["left out https://a.example/0: more than 10 redirects"]
+    assert endless.messages == ["left out https://a.example/0: more than 10 redirects"]
 
 
 @pytest.mark.parametrize("status", [206, 304, 400, 404, 500])
@@ -128,14 +128,14 @@ def test_failed_url_is_reported_and_counted(web, status):
     collected = pages.collect("https://a.example/", "https://b.example/")
     assert [exchange.url for exchange in collected] == ["https://b.example/"]
     assert (collected.collected, collected.failed) == (1, 1)
-    (sentence,) = pages.told
+    (sentence,) = pages.messages
     assert sentence.startswith("left out https://a.example/: ")
 
 
 def test_network_errors_are_raised(web, library):
     pages = web({"https://a.example/": library.ConnectError("refused"), "https://b.example/": (200, HTML, b"b")})
     assert len(list(pages.collect("https://a.example/", "https://b.example/"))) == 1
-    assert pages.told == ["left out https://a.example/: ConnectError: refused"]
+    assert pages.messages == ["left out https://a.example/: ConnectError: refused"]
 
 
 def test_no_fetched_url_is_an_error(web):
@@ -146,7 +146,7 @@ def test_no_fetched_url_is_an_error(web):
 
 
 @pytest.mark.parametrize(
-    ("said", "slept"),
+    ("message", "slept"),
     [
         ("7", 7.0),
         ("0", None),
@@ -159,8 +159,8 @@ def test_no_fetched_url_is_an_error(web):
     ],
 )
 @pytest.mark.parametrize("status", [429, 503])
-def test_retry_after_delays_the_next_attempt(web, status, said, slept):
-    busy = (status, {"Retry-After": said.encode()}, b"")
+def test_retry_after_delays_the_next_attempt(web, status, message, slept):
+    busy = (status, {"Retry-After": message.encode()}, b"")
     pages = web({"https://a.example/": [busy, (200, HTML, b"a")]})
     assert [exchange.payload for exchange in pages.collect("https://a.example/")] == [b"a"]
     assert sum(pages.slept) == pytest.approx(slept or {429: 1.0, 503: 0.5}[status])
@@ -172,7 +172,7 @@ def test_busy_server_is_given_up_after_growing_pauses(web):
     assert len(list(pages.collect("https://a.example/", "https://b.example/"))) == 1
     assert pages.slept == pytest.approx([0.5, 1.0])
     assert pages.asked == ["https://a.example/"] * 3 + ["https://b.example/"]
-    assert pages.told == ["left out https://a.example/: answered 503"]
+    assert pages.messages == ["left out https://a.example/: answered 503"]
 
 
 def test_other_urls_of_a_busy_origin_are_not_requested(web):
@@ -186,7 +186,7 @@ def test_other_urls_of_a_busy_origin_are_not_requested(web):
     assert collected.failed == 2
     assert pages.asked == ["https://a.example/1", "https://b.example/"]
     assert pages.slept == []
-    assert pages.told == [
+    assert pages.messages == [
         "left out https://a.example/1: answered 429",
         "left out https://a.example/2: not requested: its origin is busy and sent a Retry-After",
     ]
@@ -209,7 +209,7 @@ def test_held_request_is_left_out_with_the_reason(web):
     collected = pages.collect("https://a.example/2", "https://a.example/1")
     assert [exchange.payload for exchange in collected] == [b"b"]
     assert pages.asked == ["https://a.example/2"]
-    (sentence,) = pages.told
+    (sentence,) = pages.messages
     assert sentence.startswith("left out https://a.example/1: https://a.example/* is held by its Retry-After")
 
 
@@ -253,8 +253,8 @@ def test_advice_is_fetched_without_the_clients_credentials(library, is_polite, i
         cookies={"a": "b"},
         event_hooks={"response": [lambda response: response.raise_for_status()]},
     )
-    told = []
-    collected = collect(["https://a.example/1"], client=client, courtesy=courtesy, tell=told.append)
+    messages = []
+    collected = collect(["https://a.example/1"], client=client, courtesy=courtesy, tell=messages.append)
     if is_disallowed:
         with pytest.raises(FetchError, match="its traffic advice, which disallows all traffic"):
             list(collected)
@@ -308,7 +308,7 @@ def test_large_bodies_are_spooled_and_limited(web):
     assert isinstance(first.payload, SpooledPayload)
     assert b"".join(first.payload) == body
     assert second.payload == b"small"
-    assert pages.told == ["left out https://a.example/bomb: a body of more than 4194304 bytes"]
+    assert pages.messages == ["left out https://a.example/bomb: a body of more than 4194304 bytes"]
 
 
 def test_coded_body_that_decodes_to_nothing_is_limited(web):
@@ -320,7 +320,7 @@ def test_coded_body_that_decodes_to_nothing_is_limited(web):
     })  # fmt: skip
     collected = pages.collect("https://a.example/", "https://b.example/", limits=Limits(max_body=40_000))
     assert [exchange.url for exchange in collected] == ["https://b.example/"]
-    assert pages.told == ["left out https://a.example/: a body of more than 40000 bytes"]
+    assert pages.messages == ["left out https://a.example/: a body of more than 40000 bytes"]
 
 
 def test_total_limit_is_an_error(web):

@@ -121,7 +121,7 @@ class DrippingServer:
 
 
 def hanging():
-    """Give an event that a network waits for, and no longer than a test may take."""
+    """Return an event, and a function that waits for it for a limited time."""
     released = threading.Event()
     return released, lambda: released.wait(30)
 
@@ -140,7 +140,7 @@ async def fetched_in_async(transport):
 
 
 def test_endless_head_is_given_up():
-    """As one that comes byte by byte: the client's own timeout is that of each byte."""
+    """The client's own timeout is for each byte, so it does not limit a head that is sent byte by byte."""
     released, hang = hanging()
     late = []
 
@@ -160,9 +160,10 @@ def test_timeout_of_its_own_client_ends_the_blocked_thread():
     with DrippingServer() as url, closing(Fetcher(timeout=0.05)) as fetcher:
         with pytest.raises(FetchError, match="TimeoutError"), fetcher.get(url, {}):
             pass
-        (blocked,) = (thread for thread in set(threading.enumerate()) - before if thread.name == "headgate-fetch")
-        blocked.join(PATIENCE)
-        assert not blocked.is_alive()
+        for thread in set(threading.enumerate()) - before:
+            if thread.name == "headgate-fetch":  # unless it has ended already
+                thread.join(PATIENCE)
+                assert not thread.is_alive()
         with pytest.raises(FetchError, match="TimeoutError"), fetcher.get(url, {}):
             pass  # the client that replaced it sends requests too
 
@@ -201,8 +202,8 @@ def test_client_errors_become_fetch_errors_with_the_url(error):
         Fetcher(client).get(URL, {}),
     ):
         pass
-    said = f": {error}" if str(error) else ""
-    assert str(refused.value) == f"{URL}: {type(error).__name__}{said}"
+    message = f": {error}" if str(error) else ""
+    assert str(refused.value) == f"{URL}: {type(error).__name__}{message}"
     assert refused.value.__cause__ is error
 
 
@@ -267,7 +268,7 @@ def held(backoff, now):
 
 
 def pause(backoff, now=NOW, most=2_000.0):
-    """Give the seconds until it may be fetched, to a millisecond."""
+    """Return the seconds until it may be fetched, to a millisecond."""
     step = 0.001
     low, high = 0, round(most / step)
     while low < high:

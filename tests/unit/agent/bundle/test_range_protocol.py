@@ -29,7 +29,7 @@ def test_first_response_sets_url_and_length():
 
 
 @pytest.mark.parametrize(
-    ("ask", "said", "length"),
+    ("ask", "message", "length"),
     [
         (RangeRequest(0, 10), "bytes 0-9/100", 10),
         (RangeRequest(0, 200), "bytes 0-99/100", 100),
@@ -38,12 +38,12 @@ def test_first_response_sets_url_and_length():
         (RangeRequest(None, 900), "bytes 0-99/100", 100),
     ],
 )
-def test_length_is_that_of_the_existing_part(ask, said, length):
-    assert Resource(URL).judge(ask, 206, {**SERVED, "content-range": said}, url=URL) == length
+def test_length_is_that_of_the_existing_part(ask, message, length):
+    assert Resource(URL).judge(ask, 206, {**SERVED, "content-range": message}, url=URL) == length
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [
         "bytes 1-10/100",
         "bytes 0-8/100",
@@ -60,9 +60,9 @@ def test_length_is_that_of_the_existing_part(ask, said, length):
         "",
     ],
 )
-def test_other_content_range_is_refused(said):
+def test_other_content_range_is_refused(message):
     with pytest.raises(FetchError, match=r"x\.wbn"):
-        Resource(URL).judge(RangeRequest(0, 10), 206, {**SERVED, "content-range": said}, url=URL)
+        Resource(URL).judge(RangeRequest(0, 10), 206, {**SERVED, "content-range": message}, url=URL)
 
 
 def test_empty_part_is_refused():

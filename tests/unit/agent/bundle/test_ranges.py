@@ -32,8 +32,8 @@ def network(content, *, ranges=True):
         stop = min(int(last) + 1, len(content)) if first else len(content)
         if start >= stop:
             return httpx2.Response(416, headers={"Content-Range": f"bytes */{len(content)}"})
-        said = {**SERVED, "Content-Range": f"bytes {start}-{stop - 1}/{len(content)}"}
-        return httpx2.Response(206, headers=said, stream=httpx2.ByteStream(content[start:stop]))
+        message = {**SERVED, "Content-Range": f"bytes {start}-{stop - 1}/{len(content)}"}
+        return httpx2.Response(206, headers=message, stream=httpx2.ByteStream(content[start:stop]))
 
     return httpx2.MockTransport(answer)
 
@@ -52,7 +52,7 @@ def outline(bundle, load):
 
 
 def of_file(content, **options):
-    """What the reader of files finds."""
+    """Return what the reader of files finds."""
     try:
         with open_bundle(content, **options) as bundle:
             return outline(bundle, bundle.load)
@@ -61,7 +61,7 @@ def of_file(content, **options):
 
 
 def of_server(content, *, ranges=True, **options):
-    """What is found by ranges."""
+    """Return what is found by ranges."""
     try:
         with (
             httpx2.Client(transport=network(content, ranges=ranges)) as client,
@@ -129,12 +129,12 @@ def test_range_bundle_uses_the_given_client():
 
 
 def test_unusable_responses_are_left_to_the_network():
-    told = []
+    messages = []
     behind = httpx2.MockTransport(lambda request: httpx2.Response(299, content=b"from the network"))
     with (
         httpx2.Client(transport=network(SMALL)) as client,
         RangeBundle.open(URL, client=client) as bundle,
-        httpx2.Client(transport=BundleTransport(bundle, behind, origins=SITE, tell=told.append)) as asking,
+        httpx2.Client(transport=BundleTransport(bundle, behind, origins=SITE, tell=messages.append)) as asking,
     ):
         assert asking.get(f"{SITE}/broken").status_code == 299
         assert asking.get(f"{SITE}/other").status_code == 299
@@ -146,7 +146,7 @@ def test_unusable_responses_are_left_to_the_network():
             httpx2.AsyncClient(transport=network(SMALL)) as client,
             await AsyncRangeBundle.open(URL, client=client) as bundle,
             httpx2.AsyncClient(
-                transport=AsyncBundleTransport(bundle, behind, origins=SITE, tell=told.append)
+                transport=AsyncBundleTransport(bundle, behind, origins=SITE, tell=messages.append)
             ) as asking,
         ):
             assert (await asking.get(f"{SITE}/broken")).status_code == 299
@@ -155,7 +155,7 @@ def test_unusable_responses_are_left_to_the_network():
             assert (await asking.get(f"{SITE}/coded")).status_code == 200
 
     asyncio.run(ask())
-    assert [sentence.partition(": ")[0] for sentence in told] == [f"{SITE}/broken"] * 2
+    assert [sentence.partition(": ")[0] for sentence in messages] == [f"{SITE}/broken"] * 2
 
 
 def test_relative_urls_are_resolved_against_the_bundles_url():

@@ -1,4 +1,4 @@
-"""What signing has coded is answered with as it was before, or left to the network."""
+"""Signed responses are decoded and verified, or left to the network."""
 
 import asyncio
 import gzip
@@ -54,15 +54,15 @@ def server(content, *, ranges):
 
 
 class Asking:
-    """Asks once; `told` is what was said of responses that the network has to give."""
+    """Sends one request; `messages` has the reasons why responses were left to the network."""
 
     def __init__(self, kind, is_async):
         self.kind = kind
         self.is_async = is_async
-        self.told = []
+        self.messages = []
 
     def __call__(self, content, url, *, method="GET", fields=(), **options):
-        options = {"tell": self.told.append, "origins": [SITE], **options}
+        options = {"tell": self.messages.append, "origins": [SITE], **options}
         behind = httpx2.MockTransport(lambda request: httpx2.Response(299, content=b"from the network"))
         given = {"method": method, "url": f"{SITE}{url}", "headers": dict(fields)}
         if self.is_async:
@@ -115,7 +115,7 @@ def test_signed_response_is_decoded(ask, url, method, fields):
     after = ask(SIGNED, url, method=method, fields=fields)
     assert before.headers["headgate-source"] == "bundle"
     assert (after.status_code, after.headers, after.content) == (before.status_code, before.headers, before.content)
-    assert ask.told == []
+    assert ask.messages == []
 
 
 @pytest.mark.parametrize("fields", [{}, {"Range": "bytes=0-9"}])
@@ -124,23 +124,23 @@ def test_changed_response_is_left_to_the_network(ask, method, fields):
     for url, record in (("/long", len(LONG) // 4096), ("/page", 0)):
         response = ask(BROKEN, url, method=method, fields={"Accept-Language": "fr", **fields})
         assert response.status_code == 299
-        message = ask.told.pop()
+        message = ask.messages.pop()
         assert message.startswith(f"{SITE}{url}: the response in the bundle cannot be used: ")
         assert f"record {record} is not what its digest says at byte " in message
     assert ask(BROKEN, "/page", fields={"Accept-Language": "en"}).content == b"en"
-    assert ask.told == []
+    assert ask.messages == []
 
 
 def test_message_has_the_offset(ask):
     ask(BROKEN, "/page", fields={"Accept-Language": "fr"})
-    (sentence,) = ask.told
+    (sentence,) = ask.messages
     place = int(sentence.partition(" at byte ")[2].split()[0])
     assert BROKEN[place - 8 :].startswith((4096).to_bytes(8, "big") + b"f")
 
 
 @pytest.mark.parametrize("ranges", [True, False])
 def test_offset_counts_what_precedes_the_bundle(ranges):
-    told = []
+    messages = []
     # A block without signatures: array of 4, magic, version, attributes, an empty list.
     block = bytes.fromhex("8448f09f968bf09f93a644326200 00a16b77656242756e646c654964") + b"\x61x" + b"\x80"
     content = block + BROKEN
@@ -148,10 +148,10 @@ def test_offset_counts_what_precedes_the_bundle(ranges):
     with (
         httpx2.Client(transport=server(content, ranges=ranges)) as fetching,
         RangeBundle.open(URL, client=fetching) as bundle,
-        httpx2.Client(transport=BundleTransport(bundle, behind, origins=[SITE], tell=told.append)) as client,
+        httpx2.Client(transport=BundleTransport(bundle, behind, origins=[SITE], tell=messages.append)) as client,
     ):
         assert client.get(f"{SITE}/page", headers={"Accept-Language": "fr"}).status_code == 299
-    place = int(told[0].partition(" at byte ")[2].split()[0])
+    place = int(messages[0].partition(" at byte ")[2].split()[0])
     assert content[place - 8 :].startswith((4096).to_bytes(8, "big") + b"f")
 
 
@@ -162,7 +162,7 @@ def test_signed_response_over_the_limit_is_left_to_the_network(ask, kind):
         assert response.content == LONG
     else:
         assert response.status_code == 299
-        assert f"longer than the limit of {most} bytes" in ask.told[0]
+        assert f"longer than the limit of {most} bytes" in ask.messages[0]
     assert ask(SIGNED, "/last", max_bytes=most).content == b"last"
 
 
@@ -181,8 +181,8 @@ def test_long_response_is_not_a_failure_of_the_server():
     ("most", "said"), [(1 << 20, "ReadError: gone"), (150_000, "longer than the limit of 150000 bytes")]
 )
 def test_truncated_signed_response_is_left_to_the_network(most, said):
-    """What is too long is not even begun."""
-    told = []
+    """A response over the limit is not requested."""
+    messages = []
     honest = server(SIGNED, ranges=True)
 
     def answer(request):
@@ -201,11 +201,11 @@ def test_truncated_signed_response_is_left_to_the_network(most, said):
         httpx2.Client(transport=httpx2.MockTransport(answer)) as fetching,
         RangeBundle.open(URL, client=fetching) as bundle,
         httpx2.Client(
-            transport=BundleTransport(bundle, behind, origins="*", max_bytes=most, tell=told.append)
+            transport=BundleTransport(bundle, behind, origins="*", max_bytes=most, tell=messages.append)
         ) as client,
     ):
         assert client.get(f"{SITE}/long").status_code == 299
-    assert said in told[0]
+    assert said in messages[0]
 
 
 def test_readers_return_stored_bytes():

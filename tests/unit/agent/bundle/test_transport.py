@@ -68,9 +68,9 @@ def test_unaccepted_coding_is_left_to_the_network(asker, content):
 
 
 def test_malformed_response_is_reported_and_left_to_the_network(asker, content):
-    told = []
-    assert asker.get(content, f"{SITE}/broken", tell=told.append).status_code == 299
-    (sentence,) = told
+    messages = []
+    assert asker.get(content, f"{SITE}/broken", tell=messages.append).status_code == 299
+    (sentence,) = messages
     assert sentence.startswith(
         f"{SITE}/broken: the response in the bundle cannot be used: the response begins with 0x83"
     )

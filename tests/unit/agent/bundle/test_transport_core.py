@@ -13,7 +13,7 @@ LENGTH = 1000
 
 
 def answer(method="GET", *, status=200, stored=PAGE, length=LENGTH, **fields):
-    """What a stored response answers to a request with these fields."""
+    """Return the response to a request with these fields from a stored one."""
     request = parse_request(method, {name.replace("_", "-"): value for name, value in fields.items()})
     assert request is not None
     found = make_response(request, status, stored, length)

@@ -169,10 +169,10 @@ def test_small_pieces_are_joined():
 
 
 def test_progress_reports_bytes_written_and_total():
-    told = []
-    write(io.BytesIO(), progress=lambda written, total: told.append((written, total)))
-    assert told[-1] == (len(WHOLE), len(WHOLE))
-    assert [written for written, _ in told] == sorted({written for written, _ in told})
+    reports = []
+    write(io.BytesIO(), progress=lambda written, total: reports.append((written, total)))
+    assert reports[-1] == (len(WHOLE), len(WHOLE))
+    assert [written for written, _ in reports] == sorted({written for written, _ in reports})
 
 
 def test_unwritable_target_is_reported(tmp_path, monkeypatch):

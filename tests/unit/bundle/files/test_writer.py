@@ -312,9 +312,9 @@ def test_writer_needs_only_a_target():
 
 
 def test_last_progress_report_is_the_whole_length():
-    told = []
-    bundle = whole(progress=lambda done, total: told.append((done, total)))
-    assert told[-1] == (len(bundle), len(bundle))
+    reports = []
+    bundle = whole(progress=lambda done, total: reports.append((done, total)))
+    assert reports[-1] == (len(bundle), len(bundle))
 
 
 @pytest.mark.parametrize(

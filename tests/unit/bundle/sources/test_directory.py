@@ -23,21 +23,21 @@ def put(root: Path, name: str, content: bytes = b"x") -> Path:
 
 
 def read(root: Path, base: str = BASE) -> tuple[dict[str, Exchange], list[str]]:
-    told: list[str] = []
-    exchanges = list(directory(root, base, tell=told.append))
+    messages: list[str] = []
+    exchanges = list(directory(root, base, tell=messages.append))
     assert len({exchange.url for exchange in exchanges}) == len(exchanges)
-    return {exchange.url: exchange for exchange in exchanges}, told
+    return {exchange.url: exchange for exchange in exchanges}, messages
 
 
 def test_each_file_has_the_url_of_its_path(tmp_path: Path) -> None:
     put(tmp_path, "a.css", b"a{}")
     put(tmp_path, "img/deep/x.png", b"\x89PNG")
-    found, told = read(tmp_path, "https://example.com/site/")
+    found, messages = read(tmp_path, "https://example.com/site/")
     assert list(found) == ["https://example.com/site/a.css", "https://example.com/site/img/deep/x.png"]
     assert found["https://example.com/site/a.css"] == Exchange(
         "https://example.com/site/a.css", 200, {"content-type": "text/css; charset=utf-8"}, tmp_path / "a.css"
     )
-    assert not told
+    assert not messages
 
 
 def test_index_has_the_url_of_its_directory_and_a_redirect(tmp_path: Path) -> None:
@@ -70,9 +70,9 @@ def test_index_has_the_url_of_its_directory_and_a_redirect(tmp_path: Path) -> No
 )
 def test_file_names_are_percent_encoded_by_byte(name: str, url: str | None, tmp_path: Path) -> None:
     put(tmp_path, name)
-    found, told = read(tmp_path)
+    found, messages = read(tmp_path)
     assert list(found) == ([] if url is None else [BASE + url])
-    assert bool(told) == (url is None)
+    assert bool(messages) == (url is None)
 
 
 def test_encoded_dots_are_not_parent_directories(tmp_path: Path) -> None:
@@ -107,9 +107,9 @@ def test_charset_is_set_for_valid_utf_8_only(tmp_path: Path) -> None:
 def test_hidden_files_are_left_out_except_well_known(tmp_path: Path) -> None:
     for name in [".git/config", ".env", ".DS_Store", "sub/.htpasswd", ".well-known/security.txt", "a.txt"]:
         put(tmp_path, name)
-    found, told = read(tmp_path)
+    found, messages = read(tmp_path)
     assert list(found) == [f"{BASE}.well-known/security.txt", f"{BASE}a.txt"]
-    (sentence,) = told
+    (sentence,) = messages
     assert "left out 4, such as" in sentence
     assert ".DS_Store" in sentence
     assert "hidden" in sentence
@@ -127,11 +127,11 @@ def test_symbolic_links_are_followed_within_the_root_only(tmp_path: Path) -> Non
     (root / "v2/away").symlink_to(root / "up")
     (root / "gone").symlink_to("nothing")
     (root / "self").symlink_to("self")
-    found, told = read(root)
+    found, messages = read(root)
     assert list(found) == [f"{BASE}alias.txt", f"{BASE}latest/page.txt", f"{BASE}v2/page.txt"]
     assert found[f"{BASE}latest/page.txt"].payload == root / "v2/page.txt"  # where it really is
-    assert [sentence.partition("left out ")[2].partition(", ")[0] for sentence in told] == ["2", "5"]
-    assert {sentence.rpartition(": ")[2] for sentence in told} == {
+    assert [sentence.partition("left out ")[2].partition(", ")[0] for sentence in messages] == ["2", "5"]
+    assert {sentence.rpartition(": ")[2] for sentence in messages} == {
         "a symbolic link that leads out of the directory",
         "a broken symbolic link",
     }
@@ -149,9 +149,9 @@ def test_circular_links_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "a/home").symlink_to("..")
     (tmp_path / "a/b").symlink_to("../b")
     (tmp_path / "b/a").symlink_to("../a")
-    found, told = read(tmp_path)
+    found, messages = read(tmp_path)
     assert list(found) == [f"{BASE}{name}" for name in ["a/b/y.txt", "a/x.txt", "b/a/x.txt", "b/y.txt"]]
-    (sentence,) = told
+    (sentence,) = messages
     assert "a symbolic link to a directory that it is in" in sentence
 
 
@@ -184,7 +184,7 @@ def test_directories_may_be_deeper_than_the_call_stack(tmp_path: Path) -> None:
         assert list(read(tmp_path)[0]) == [f"{BASE}{'d/' * 1_500}a.txt"]
     finally:
         file.unlink()
-        for folder in reversed(deep[1:]):  # nobody else can remove so deep a tree
+        for folder in reversed(deep[1:]):  # shutil cannot remove so deep a tree
             folder.rmdir()
 
 
@@ -194,9 +194,9 @@ def test_special_files_are_not_opened(tmp_path: Path) -> None:
         listening.bind(str(tmp_path / "s"))
         (tmp_path / "null.html").symlink_to("/dev/null")
         put(tmp_path, "a.txt")
-        found, told = read(tmp_path)
+        found, messages = read(tmp_path)
     assert list(found) == [f"{BASE}a.txt"]
-    assert any("left out 2" in sentence and "neither a file nor a directory" in sentence for sentence in told)
+    assert any("left out 2" in sentence and "neither a file nor a directory" in sentence for sentence in messages)
 
 
 AS_NOBODY = """
@@ -258,9 +258,9 @@ def test_file_replaced_by_a_link_or_fifo_is_an_error(
 
 
 def test_empty_directory_has_no_exchanges(tmp_path: Path) -> None:
-    found, told = read(tmp_path)
+    found, messages = read(tmp_path)
     assert not found
-    assert told == [f"{tmp_path}: found no file to bundle"]
+    assert messages == [f"{tmp_path}: found no file to bundle"]
 
 
 @pytest.mark.parametrize(
@@ -350,7 +350,7 @@ def test_hidden_manifest_is_not_found(tmp_path: Path) -> None:
         ("page.html.gz", "application/gzip"),
         ("app.js.br", "application/octet-stream"),
         ("LICENSE", "application/octet-stream"),
-        ("odd.nobody-knows", "application/octet-stream"),
+        ("page.unknown-extension", "application/octet-stream"),
         ("html", "application/octet-stream"),
         (".html", "text/html"),
         ("dot.", "application/octet-stream"),

@@ -56,9 +56,9 @@ def save(path: Path, *entries: Any, **options: Any) -> Path:
 
 
 def read(path: Path) -> tuple[dict[str, Exchange], list[str]]:
-    told: list[str] = []
-    exchanges = list(har(path, tell=told.append))
-    return {exchange.url: exchange for exchange in exchanges}, told
+    messages: list[str] = []
+    exchanges = list(har(path, tell=messages.append))
+    return {exchange.url: exchange for exchange in exchanges}, messages
 
 
 def payload(exchange: Exchange) -> bytes:
@@ -74,18 +74,18 @@ def alone(tmp_path: Path, *entries: Any) -> tuple[int, dict[str, str], bytes]:
 
 
 def reasons(tmp_path: Path, *entries: Any) -> list[str]:
-    found, told = read(save(tmp_path / "a.har", *entries))
+    found, messages = read(save(tmp_path / "a.har", *entries))
     assert not found
-    assert told.pop().endswith("found no exchange to bundle; save the HAR with content")
-    return [sentence.removeprefix(f"{tmp_path / 'a.har'}: left out ") for sentence in told]
+    assert messages.pop().endswith("found no exchange to bundle; save the HAR with content")
+    return [sentence.removeprefix(f"{tmp_path / 'a.har'}: left out ") for sentence in messages]
 
 
 def test_exchanges_are_in_the_order_of_the_entries(tmp_path: Path) -> None:
-    found, told = read(save(tmp_path / "a.har", entry(), entry(f"{URL}b"), entry(f"{URL}a", 404)))
+    found, messages = read(save(tmp_path / "a.har", entry(), entry(f"{URL}b"), entry(f"{URL}a", 404)))
     assert list(found) == [URL, f"{URL}b", f"{URL}a"]
     assert found[f"{URL}a"].status == 404
     assert payload(found[URL]) == b"hello"
-    assert not told
+    assert not messages
 
 
 def test_fields_of_the_removed_coding_are_dropped(tmp_path: Path) -> None:
@@ -156,9 +156,9 @@ def test_base64_bodies_are_decoded(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("text", "size"), [("YWJj", 3), ("YWJj", 4), ("YW\nJj", 4), ("YW\nJj", 5)])
 def test_size_may_count_base64_characters(text: str, size: int, tmp_path: Path) -> None:
     content = {"size": size, "mimeType": "image/png", "encoding": "base64", "text": text}
-    found, told = read(save(tmp_path / "a.har", entry(content=content)))
+    found, messages = read(save(tmp_path / "a.har", entry(content=content)))
     assert payload(found[URL]) == b"abc"
-    assert not told
+    assert not messages
 
 
 @pytest.mark.parametrize(
@@ -229,8 +229,8 @@ def test_private_responses_are_left_out(wrong: Any, reason: str, tmp_path: Path)
 
 
 def test_left_out_entries_are_counted_by_reason(tmp_path: Path) -> None:
-    told = reasons(tmp_path, *[entry(f"data:,{number}") for number in range(300)], entry(method="PUT"))
-    assert told == ["300, such as 'data:,0': not http or https", f"'{URL}': not a GET request"]
+    messages = reasons(tmp_path, *[entry(f"data:,{number}") for number in range(300)], entry(method="PUT"))
+    assert messages == ["300, such as 'data:,0': not http or https", f"'{URL}': not a GET request"]
 
 
 def test_complete_206_becomes_200(tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_last_successful_response_is_kept(tmp_path: Path) -> None:
     def body(text: str) -> dict[str, Any]:
         return {"size": len(text), "mimeType": "text/html", "text": text}
 
-    found, told = read(
+    found, messages = read(
         save(
             tmp_path / "a.har",
             entry(f"{URL}#top", content=body("first")),
@@ -253,7 +253,7 @@ def test_last_successful_response_is_kept(tmp_path: Path) -> None:
         )
     )
     assert payload(found[URL]) == b"second"
-    assert len(told) == 3
+    assert len(messages) == 3
 
 
 def test_entries_are_ordered_by_time(tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ def test_incomparable_times_keep_the_order_of_the_file(at: Any, tmp_path: Path) 
 
 
 def test_requests_with_credentials_are_reported(tmp_path: Path) -> None:
-    _, told = read(
+    _, messages = read(
         save(
             tmp_path / "a.har",
             entry(asked={"Cookie": "a=b", "Accept": "*/*"}),
@@ -278,7 +278,7 @@ def test_requests_with_credentials_are_reported(tmp_path: Path) -> None:
             entry(f"{URL}d", method="POST", asked={"cookie": "a=b"}),
         )
     )
-    assert any("2 of the requests had cookies or credentials" in sentence for sentence in told)
+    assert any("2 of the requests had cookies or credentials" in sentence for sentence in messages)
 
 
 @pytest.mark.parametrize(
@@ -295,10 +295,10 @@ def test_requests_with_credentials_are_reported(tmp_path: Path) -> None:
     ],
 )
 def test_malformed_entry_does_not_affect_others(broken: Any, tmp_path: Path) -> None:
-    found, told = read(save(tmp_path / "a.har", broken, entry()))
+    found, messages = read(save(tmp_path / "a.har", broken, entry()))
     assert list(found) == [URL]
-    assert len(told) == 1
-    assert "'an entry': malformed" in told[0]
+    assert len(messages) == 1
+    assert "'an entry': malformed" in messages[0]
 
 
 def test_common_deviations_from_har_are_accepted(tmp_path: Path) -> None:
@@ -358,6 +358,6 @@ def test_unreadable_har_is_reported_at_once(name: str, tmp_path: Path) -> None:
 def test_entry_with_invalid_utf_8_does_not_affect_others(tmp_path: Path) -> None:
     path = save(tmp_path / "a.har", entry(content={"size": 1, "text": "SPOIL"}), entry(f"{URL}b"))
     path.write_bytes(path.read_bytes().replace(b"SPOIL", b"\xff"))
-    found, told = read(path)
+    found, messages = read(path)
     assert list(found) == [f"{URL}b"]
-    assert len(told) == 1
+    assert len(messages) == 1

@@ -39,10 +39,10 @@ def test_last_success_of_a_url_is_kept_or_else_the_last(statuses: list[int], sta
         chosen.add(exchange)
     assert list(chosen) == [answers[stays]]
     assert len(chosen) == 1
-    told: list[str] = []
-    left_out.tell(told.append, where="x")
-    assert len(told) == 1
-    assert "several responses" in told[0]
+    messages: list[str] = []
+    left_out.tell(messages.append, where="x")
+    assert len(messages) == 1
+    assert "several responses" in messages[0]
 
 
 def test_url_keeps_its_first_position() -> None:
@@ -117,9 +117,9 @@ def test_partial_206_is_refused(value: str, length: int) -> None:
 
 
 def told_by(left_out: SkipReport) -> list[str]:
-    told: list[str] = []
-    left_out.tell(told.append, where="site.har")
-    return told
+    messages: list[str] = []
+    left_out.tell(messages.append, where="site.har")
+    return messages
 
 
 def test_each_reason_has_one_message_with_count_and_example() -> None:
@@ -141,7 +141,7 @@ def test_example_is_shortened_and_escaped() -> None:
 
 def test_nothing_left_out_gives_no_message() -> None:
     assert told_by(SkipReport()) == []
-    ignore_message("nobody hears")
+    ignore_message("ignored")
 
 
 def test_representation_headers_are_kept() -> None:

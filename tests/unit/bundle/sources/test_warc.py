@@ -63,9 +63,9 @@ class Archive:
 
 
 def read(path: Path) -> tuple[dict[str, Exchange], list[str]]:
-    told: list[str] = []
-    exchanges = list(warc(path, tell=told.append))
-    return {exchange.url: exchange for exchange in exchanges}, [line.removeprefix(f"{path}: ") for line in told]
+    messages: list[str] = []
+    exchanges = list(warc(path, tell=messages.append))
+    return {exchange.url: exchange for exchange in exchanges}, [line.removeprefix(f"{path}: ") for line in messages]
 
 
 def payload(exchange: Exchange) -> bytes:
@@ -79,10 +79,10 @@ def archive(tmp_path: Path) -> Archive:
 
 
 def the_reason(archive: Archive) -> str:
-    found, told = archive.read()
+    found, messages = archive.read()
     assert not found
-    assert told.pop() == "found no exchange to bundle"
-    (sentence,) = told
+    assert messages.pop() == "found no exchange to bundle"
+    (sentence,) = messages
     return sentence.removeprefix(f"left out '{URL}': ")
 
 
@@ -92,14 +92,14 @@ def test_exchanges_are_in_the_order_of_the_archive(packed: bool, tmp_path: Path)
     archive.answer(fields=[*HTML, ("Server", "x"), ("Set-Cookie", "a=b"), ("Content-Length", "5")], method="GET")
     archive.answer(b"", f"{URL}moved", status="301 Moved Permanently", fields=[("Location", "/")])
     archive.answer(b"\x89PNG" * 50_000, f"{URL}a.png", fields=[("content-type", "image/png")])
-    found, told = archive.read()
+    found, messages = archive.read()
     assert list(found) == [URL, f"{URL}moved", f"{URL}a.png"]
     assert found[URL].status == 200
     assert found[URL].headers == {"content-type": "text/html", "server": "x"}
     assert payload(found[URL]) == b"hello"
     assert found[f"{URL}moved"].headers == {"location": "/", "content-type": "application/octet-stream"}
     assert payload(found[f"{URL}a.png"]) == b"\x89PNG" * 50_000
-    assert not told
+    assert not messages
 
 
 def test_archive_in_a_single_gzip_member_is_read(tmp_path: Path) -> None:
@@ -189,9 +189,9 @@ def test_decompression_bomb_is_left_out(archive: Archive, monkeypatch: pytest.Mo
     monkeypatch.setattr(sys.modules["headgate.bundle.sources.warc"], "MAX_PAYLOAD", 1_000_000)
     archive.answer(gzip.compress(bytes(1_000_001)), fields=[*HTML, ("Content-Encoding", "gzip")])
     archive.answer(gzip.compress(bytes(1_000_000)), f"{URL}b", fields=[*HTML, ("Content-Encoding", "gzip")])
-    found, told = archive.read()
+    found, messages = archive.read()
     assert list(found) == [f"{URL}b"]
-    assert told == [f"left out '{URL}': a body of more than 1000000 bytes"]
+    assert messages == [f"left out '{URL}': a body of more than 1000000 bytes"]
 
 
 @pytest.mark.parametrize(
@@ -205,9 +205,9 @@ def test_decompression_bomb_is_left_out(archive: Archive, monkeypatch: pytest.Mo
 )
 def test_private_responses_are_left_out(url: str, status: str, reason: str, archive: Archive) -> None:
     archive.answer(url=url, status=status)
-    found, told = archive.read()
+    found, messages = archive.read()
     assert not found
-    assert told[0] == f"left out {url!r}: {reason}"
+    assert messages[0] == f"left out {url!r}: {reason}"
 
 
 @pytest.mark.parametrize("request_first", [True, False])
@@ -215,9 +215,9 @@ def test_private_responses_are_left_out(url: str, status: str, reason: str, arch
 def test_only_responses_to_get_are_used(method: str, request_first: bool, archive: Archive) -> None:
     archive.answer(method=method, request_first=request_first)
     archive.answer(b"got", f"{URL}b", method="GET", request_first=request_first)
-    found, told = archive.read()
+    found, messages = archive.read()
     assert list(found) == [f"{URL}b"]
-    assert told == [f"left out '{URL}': not a GET request"]
+    assert messages == [f"left out '{URL}': not a GET request"]
 
 
 def test_response_may_refer_to_its_request(archive: Archive) -> None:
@@ -232,10 +232,10 @@ def test_last_successful_response_is_kept(archive: Archive) -> None:
     archive.answer(b"first")
     archive.answer(b"second")
     archive.answer(b"down", status="503 Service Unavailable")
-    found, told = archive.read()
+    found, messages = archive.read()
     assert payload(found[URL]) == b"second"
-    assert len(told) == 1
-    assert told[0].startswith("left out 2, such as")
+    assert len(messages) == 1
+    assert messages[0].startswith("left out 2, such as")
 
 
 @pytest.mark.parametrize("status", ["200 OK", "304 Not Modified"])
@@ -250,12 +250,12 @@ def test_revisit_gets_the_payload_it_refers_to(status: str, by: str, archive: Ar
         revisit.rec_headers.replace_header("WARC-Payload-Digest", "sha1:UNKNOWN")
         revisit.rec_headers.replace_header("WARC-Refers-To", first.rec_headers.get_header("WARC-Record-ID"))
     archive.writer.write_record(revisit)
-    found, told = archive.read()
+    found, messages = archive.read()
     assert payload(found[f"{URL}copy"]) == b"hello"
     assert found[f"{URL}copy"].status == 200
     own = {"c": "d"} if status == "200 OK" else {"a": "b"}
     assert found[f"{URL}copy"].headers == {"content-type": "text/html", **own}
-    assert not told
+    assert not messages
 
 
 def test_revisit_without_http_head_is_used(archive: Archive) -> None:
@@ -271,9 +271,9 @@ def test_revisit_of_another_archive_is_left_out(digest: str, archive: Archive) -
     revisit = archive.writer.create_revisit_record(URL, "sha1:ELSEWHERE", URL, "2021-10-01T12:41:40Z")
     revisit.rec_headers.replace_header("WARC-Payload-Digest", digest)
     archive.writer.write_record(revisit)
-    found, told = archive.read()
+    found, messages = archive.read()
     assert list(found) == [f"{URL}b"]
-    assert told == [f"left out '{URL}': a revisit of what is not in this archive"]
+    assert messages == [f"left out '{URL}': a revisit of what is not in this archive"]
 
 
 @pytest.mark.parametrize(
@@ -311,9 +311,9 @@ def test_truncated_archive_is_used_up_to_the_cut(
     everything = archive.made.getvalue()
     for end in range(whole + 4, len(everything) - 4, max(1, (len(everything) - whole) // 40)):
         archive.path.write_bytes(everything[:end])
-        found, told = read(archive.path)
+        found, messages = read(archive.path)
         assert list(found) == [URL]
-        assert told
+        assert messages
     assert capsys.readouterr() == ("", "")
 
 
@@ -321,9 +321,9 @@ def test_damage_is_reported_and_ends_reading(archive: Archive, capsys: pytest.Ca
     archive.answer()
     archive.made.write(gzip.compress(b"this is no record\r\n\r\n" * 5))
     archive.answer(url=f"{URL}b")
-    found, told = archive.read()
+    found, messages = archive.read()
     assert list(found) == [URL]
-    (sentence,) = told
+    (sentence,) = messages
     reason = "no record begins where one should"
     assert sentence == f"the archive is damaged, and only what came before counts: {reason}"
     assert capsys.readouterr() == ("", "")
@@ -337,9 +337,9 @@ def test_wrong_record_length_is_reported_as_damage(tmp_path: Path, capsys: pytes
     start = whole.rindex(b"Content-Length: ") + len(b"Content-Length: ")
     for length in [b"0", b"-5", b"x", b"99999999999", b"70000"]:
         archive.path.write_bytes(whole[:start] + length + whole[whole.index(b"\r\n", start) :])
-        found, told = read(archive.path)
+        found, messages = read(archive.path)
         assert URL in found
-        assert told
+        assert messages
     assert capsys.readouterr() == ("", "")
 
 
@@ -348,9 +348,9 @@ def test_record_without_length_is_reported_as_damage(tmp_path: Path) -> None:
     path.write_bytes(
         b"WARC/1.0\r\nWARC-Type: response\r\nWARC-Target-URI: https://example.com/\r\n\r\nHTTP/1.1 200\r\n"
     )
-    found, told = read(path)
+    found, messages = read(path)
     assert not found
-    assert "a record without a length" in told[0]
+    assert "a record without a length" in messages[0]
 
 
 @pytest.mark.parametrize("endless", [b"x", b"A: b\r\n", b"\r\n"])
@@ -359,9 +359,9 @@ def test_endless_record_head_is_reported_as_damage(endless: bytes, tmp_path: Pat
     first = Archive(path, packed=False)
     first.answer()
     path.write_bytes(first.made.getvalue() + b"WARC/1.0\r\n" * (endless != b"\r\n") + endless * 2_000_000)
-    found, told = read(path)
+    found, messages = read(path)
     assert list(found) == [URL]
-    assert "the head of a record is too long" in told[0]
+    assert "the head of a record is too long" in messages[0]
 
 
 @pytest.mark.parametrize(

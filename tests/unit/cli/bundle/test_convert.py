@@ -75,10 +75,10 @@ def test_malformed_response_refuses_the_bundle(run, site, tmp_path):
     content = site.read_bytes()
     at = content.index(b":status") + len(b":statusC")
     site.write_bytes(content[:at] + b"2x0" + content[at + 3 :])
-    told = run("convert", site, "--version", "b2", "-o", tmp_path / "out.wbn")
-    assert told.code == 1
-    assert told.err.startswith(f"headgate: {site}: ")
-    assert "(3.4 step 8)" in told.err
+    result = run("convert", site, "--version", "b2", "-o", tmp_path / "out.wbn")
+    assert result.code == 1
+    assert result.err.startswith(f"headgate: {site}: ")
+    assert "(3.4 step 8)" in result.err
     assert not (tmp_path / "out.wbn").exists()
 
 
@@ -87,9 +87,9 @@ def test_overlapping_responses_are_refused(run, tmp_path):
     path.write_bytes(parts.nested(50).written())
     for arguments in (("convert", path, "--version", "draft-01"), ("rebase", path, "--to", "http://a.test")):
         for out in (tmp_path / "out.wbn", "-"):
-            told = run(*arguments, "-o", out)
-            assert (told.code, told.out, told.err.count("\n")) == (1, b"", 1)
-            assert "the responses overlap" in told.err
+            result = run(*arguments, "-o", out)
+            assert (result.code, result.out, result.err.count("\n")) == (1, b"", 1)
+            assert "the responses overlap" in result.err
     assert not (tmp_path / "out.wbn").exists()
 
 
@@ -123,8 +123,8 @@ def test_rebase_can_move_another_origin(run, make, tmp_path):
 )
 def test_wrong_use_is_exit_code_2(run, site, tmp_path, monkeypatch, arguments, words):
     monkeypatch.chdir(tmp_path)
-    told = run(*(site if word == "SITE" else word for word in arguments))
-    assert (told.code, told.out) == (2, b"")
-    assert words in told.err
-    assert told.err.count("\n") == 1
+    result = run(*(site if word == "SITE" else word for word in arguments))
+    assert (result.code, result.out) == (2, b"")
+    assert words in result.err
+    assert result.err.count("\n") == 1
     assert not (tmp_path / "o").exists()

@@ -25,15 +25,15 @@ def out(tmp_path):
 
 
 def lines_of(run, bundle):
-    told = run("list", bundle, "--json")
-    assert told.code == 0
-    return {(line["url"], line["variant_key"]): line for line in told.objects}
+    result = run("list", bundle, "--json")
+    assert result.code == 0
+    return {(line["url"], line["variant_key"]): line for line in result.objects}
 
 
 def test_directory_becomes_a_bundle(run, folder, out):
     (folder / "manifest.json").write_bytes(b"{}")
-    told = run("create", "--dir", folder, "--base-url", BASE, "-o", out)
-    assert told == (0, b"", f"{out}: 4 responses, {told.err.split(', ')[1]}, b2\n")
+    result = run("create", "--dir", folder, "--base-url", BASE, "-o", out)
+    assert result == (0, b"", f"{out}: 4 responses, {result.err.split(', ')[1]}, b2\n")
     fields = run("info", out, "--json").json
     assert (fields["version"], fields["primary_url"], fields["manifest_url"]) == ("b2", BASE, None)
     assert {url for url, _ in lines_of(run, out)} == {
@@ -72,9 +72,9 @@ MANIFESTS = [
 def test_manifest_of_a_directory_is_found(run, folder, out, name, version, found):
     if name:
         (folder / name).write_bytes(b"{}")
-    told = run("create", "--dir", folder, "--base-url", BASE, "--version", version, "-o", out)
-    assert told.code == 0
-    assert "strict" not in told.err
+    result = run("create", "--dir", folder, "--base-url", BASE, "--version", version, "-o", out)
+    assert result.code == 0
+    assert "strict" not in result.err
     fields = run("info", out, "--json").json
     assert (fields["version"], fields["manifest_url"]) == (version, found and BASE + found)
 
@@ -84,16 +84,16 @@ def test_every_other_command_reads_the_bundle(run, folder, out, tmp_path):
     for words in (["info", out], ["list", out], ["get", out, BASE], ["get", out, "/a/long.txt"], ["lint", out],
                   ["extract", out, "-o", tmp_path / "files"], ["rebase", out, "--to", "http://a.test", "-o", out],
                   ["convert", out, "--version", "b2", "-o", out]):  # fmt: skip
-        told = run(*words)
-        assert told.code == 0, told.err
+        result = run(*words)
+        assert result.code == 0, result.err
 
 
 @pytest.mark.parametrize("version", ["b1", "draft-01"])
 def test_only_b2_is_written_without_a_manifest(run, folder, out, version):
     out.write_bytes(b"before")
-    told = run("create", "--dir", folder, "--base-url", BASE, "--version", version, "-o", out)
-    assert (told.code, told.out) == (2, b"")
-    assert told.err == (
+    result = run("create", "--dir", folder, "--base-url", BASE, "--version", version, "-o", out)
+    assert (result.code, result.out) == (2, b"")
+    assert result.err == (
         f"headgate: {folder}: no manifest found; a {version} bundle needs one: use --manifest-url, or write b2\n"
     )
     assert out.read_bytes() == b"before"
@@ -113,9 +113,9 @@ def test_primary_and_manifest_url_can_be_given(run, folder, out):
 def test_directory_without_index_has_no_primary_url(run, folder, out, version, primary):
     (folder / "index.html").unlink()
     (folder / "manifest.json").write_bytes(b"{}")
-    told = run("create", "--dir", folder, "--base-url", BASE, "--version", version, "-o", out)
-    assert told.code == 0
-    assert ("primary URL https://example.com/ is not in the bundle" in told.err) is (version == "b1")
+    result = run("create", "--dir", folder, "--base-url", BASE, "--version", version, "-o", out)
+    assert result.code == 0
+    assert ("primary URL https://example.com/ is not in the bundle" in result.err) is (version == "b1")
     assert run("info", out, "--json").json["primary_url"] == primary
 
 
@@ -141,18 +141,18 @@ def test_compress_adds_variants(run, folder, out):
 def test_output_file_is_left_out(run, folder):
     out = folder / "site.wbn"
     for _ in range(2):
-        told = run("create", "--dir", folder, "--base-url", BASE, "-o", out)
-        assert told.code == 0
-    assert "left out https://example.com/site.wbn: it is the output file" in told.err
+        result = run("create", "--dir", folder, "--base-url", BASE, "-o", out)
+        assert result.code == 0
+    assert "left out https://example.com/site.wbn: it is the output file" in result.err
     assert BASE + "site.wbn" not in {url for url, _ in lines_of(run, out)}
 
 
 def test_left_out_files_are_printed(run, folder, out):
     (folder / "secret").symlink_to("/etc")
-    told = run("create", "--dir", folder, "--base-url", BASE, "-o", out)
-    assert told.code == 0
-    assert "left out" in told.err
-    assert "secret" in told.err
+    result = run("create", "--dir", folder, "--base-url", BASE, "-o", out)
+    assert result.code == 0
+    assert "left out" in result.err
+    assert "secret" in result.err
 
 
 def test_har_becomes_a_bundle(run, tmp_path, out):
@@ -161,8 +161,8 @@ def test_har_becomes_a_bundle(run, tmp_path, out):
         "response": {"status": 200, "headers": [], "content": {"mimeType": "text/html", "text": "<p>"}},
     }
     (tmp_path / "page.har").write_text(json.dumps({"log": {"entries": [entry]}}))
-    told = run("create", "--har", tmp_path / "page.har", "--version", "b2", "-o", out)
-    assert told.code == 0
+    result = run("create", "--har", tmp_path / "page.har", "--version", "b2", "-o", out)
+    assert result.code == 0
     assert run("info", out, "--json").json["primary_url"] == BASE + "page"
     assert run("get", out, BASE + "page").out == b"<p>"
 
@@ -181,17 +181,17 @@ def test_warc_becomes_a_bundle(run, tmp_path, out):
 
 def test_failed_create_leaves_the_old_file(run, folder, out):
     out.write_bytes(b"before")
-    told = run("create", "--dir", folder, "--base-url", BASE, "-o", out, "--manifest-url", BASE + "no")
-    assert (told.code, told.err.count("\n")) == (2, 1)
+    result = run("create", "--dir", folder, "--base-url", BASE, "-o", out, "--manifest-url", BASE + "no")
+    assert (result.code, result.err.count("\n")) == (2, 1)
     assert out.read_bytes() == b"before"
     assert [path.name for path in out.parent.iterdir() if path.name.startswith(".")] == []
 
 
 def test_empty_source_writes_no_bundle(run, tmp_path, out):
     (tmp_path / "empty").mkdir()
-    told = run("create", "--dir", tmp_path / "empty", "--base-url", BASE, "-o", out)
-    assert told.code == 2
-    assert told.err.endswith("headgate: the source has no exchanges; no bundle is written\n")
+    result = run("create", "--dir", tmp_path / "empty", "--base-url", BASE, "-o", out)
+    assert result.code == 2
+    assert result.err.endswith("headgate: the source has no exchanges; no bundle is written\n")
     assert not out.exists()
 
 
@@ -235,10 +235,10 @@ WRONG = [
 @pytest.mark.parametrize(("flags", "words"), WRONG)
 def test_conflicting_options_are_wrong_use(run, folder, monkeypatch, flags, words):
     monkeypatch.chdir(folder.parent)
-    told = run("create", *flags, "-o", "out.wbn")
-    assert (told.code, told.out) == (2, b"")
-    assert words in told.err
-    assert told.err.count("\n") == 1
+    result = run("create", *flags, "-o", "out.wbn")
+    assert (result.code, result.out) == (2, b"")
+    assert words in result.err
+    assert result.err.count("\n") == 1
     assert not Path("out.wbn").exists()
 
 
@@ -251,8 +251,8 @@ def test_relative_urls_are_resolved_against_the_readers_base(run, folder, tmp_pa
         assert bundle.response("https://other.example/x/").text == "<p>home</p>"
         assert "https://other.example/x/a/long.txt" in bundle
     for arguments in (["--dir", folder, "--base-url", BASE, "--version", "b1"], ["--har", "x"]):
-        told = run("create", *arguments, "--relative-urls", "-o", out)
-        assert (told.code, "--relative-urls is for --dir and b2 only" in told.err) == (2, True)
+        result = run("create", *arguments, "--relative-urls", "-o", out)
+        assert (result.code, "--relative-urls is for --dir and b2 only" in result.err) == (2, True)
 
 
 APPLICATION = """
@@ -272,17 +272,17 @@ class TestAsgi:
         (tmp_path / "urls.txt").write_text(f"{BASE}\n{BASE}page\n")
 
     def test_asgi_application_is_called_for_each_url(self, run):
-        told = run("create", "--asgi", "sample_asgi_site:app", "--urls", "urls.txt", "-o", "app.wbn")
-        assert told.code == 0
-        assert told.err.startswith("app.wbn: 2 responses, ")
+        result = run("create", "--asgi", "sample_asgi_site:app", "--urls", "urls.txt", "-o", "app.wbn")
+        assert result.code == 0
+        assert result.err.startswith("app.wbn: 2 responses, ")
         with open_bundle("app.wbn") as bundle:
             assert [bundle.response(url).text for url in bundle] == ["/", "/page"]
 
     def test_error_response_is_left_out_and_is_exit_code_1(self, run, tmp_path):
         (tmp_path / "urls.txt").write_text(f"{BASE}\n{BASE}missing\n")
-        told = run("create", "--asgi", "sample_asgi_site:app", "--urls", "urls.txt", "-o", "app.wbn")
-        assert told.code == 1
-        assert f"left out {BASE}missing: answered 404" in told.err
+        result = run("create", "--asgi", "sample_asgi_site:app", "--urls", "urls.txt", "-o", "app.wbn")
+        assert result.code == 1
+        assert f"left out {BASE}missing: answered 404" in result.err
 
     def test_wrong_use_of_asgi_is_refused(self, run):
         rows = [
@@ -292,6 +292,6 @@ class TestAsgi:
             (["--asgi", "sample_asgi_site", "--urls", "urls.txt"], "expected MODULE:APP"),
         ]
         for arguments, message in rows:
-            told = run("create", *arguments, "-o", "app.wbn")
-            assert (told.code, told.out) == (2, b"")
-            assert message in told.err
+            result = run("create", *arguments, "-o", "app.wbn")
+            assert (result.code, result.out) == (2, b"")
+            assert message in result.err

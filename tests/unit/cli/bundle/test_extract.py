@@ -27,8 +27,8 @@ def test_payloads_are_files_and_the_rest_is_json(run, make, tmp_path):
         ],
     })  # fmt: skip
     out = tmp_path / "new" / "out"
-    told = run("extract", site, "-o", out)
-    assert told == (0, b"", f"{out}: 4 files, 11 B\n")
+    result = run("extract", site, "-o", out)
+    assert result == (0, b"", f"{out}: 4 files, 11 B\n")
     entries, found = extracted(out)
     assert entries[0] == {
         "url": BASE, "variant_key": None, "status": 203, "headers": {"content-type": "text/html", "x-a": "é"},
@@ -88,8 +88,8 @@ def test_malformed_response_does_not_affect_others(run, make, tmp_path):
     at = content.index(b":status") + len(b":statusC")
     site.write_bytes(content[:at] + b"2x0" + content[at + 3 :])
     out = tmp_path / "out"
-    told = run("extract", site, "-o", out)
-    assert told == (1, b"", f"{out}: 1 file, 5 B, 1 response refused: see exchanges.json\n")
+    result = run("extract", site, "-o", out)
+    assert result == (1, b"", f"{out}: 1 file, 5 B, 1 response refused: see exchanges.json\n")
     entries, found = extracted(out)
     assert found == {"files/example.com/x"}
     assert (entries[0]["url"], entries[0]["error"], entries[0]["step"]) == (BASE, "response", "3.4 step 8")
@@ -112,9 +112,9 @@ def test_existing_files_and_links_are_not_overwritten(run, make, tmp_path, name,
         case "dangling":
             (out / name).symlink_to(elsewhere / "new")
     before = sorted(out.iterdir())
-    told = run("extract", make({BASE: b"home"}), "-o", out)
-    assert told.code == 2
-    assert told.err == f"headgate: {out / name} exists; remove it, or name another directory\n"
+    result = run("extract", make({BASE: b"home"}), "-o", out)
+    assert result.code == 2
+    assert result.err == f"headgate: {out / name} exists; remove it, or name another directory\n"
     assert sorted(out.iterdir()) == before
     assert not list(elsewhere.iterdir())
 
@@ -138,18 +138,18 @@ def test_failed_extraction_leaves_nothing(run, make, tmp_path, monkeypatch, ther
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("headgate.cli.bundle.extract.json.dumps", full)
-    told = run("extract", site, "-o", out)
-    assert told.code == 1
-    assert "No space left" in told.err
+    result = run("extract", site, "-o", out)
+    assert result.code == 1
+    assert "No space left" in result.err
     assert out.exists() is there
     assert not there or not list(out.iterdir())
 
 
 def test_directory_that_cannot_be_created_is_wrong_use(run, make, tmp_path):
     site = make({BASE: b"home"})
-    told = run("extract", site, "-o", site)
-    assert told.code == 2
-    assert told.err.startswith(f"headgate: {site}")
+    result = run("extract", site, "-o", site)
+    assert result.code == 2
+    assert result.err.startswith(f"headgate: {site}")
     assert run("extract", tmp_path / "nope.wbn", "-o", tmp_path / "out").code == 2
     assert not (tmp_path / "out").exists()
 
@@ -165,10 +165,10 @@ def test_output_for_shared_headers_is_limited(run, tmp_path):
     path = tmp_path / "sharing.wbn"
     path.write_bytes(parts.sharing(200, parts.response(long)).written())
     for command in (("extract", "-o", tmp_path / "out"), ("list", "--json")):
-        told = run(command[0], path, *command[1:])
-        assert (told.code, told.err.count("\n")) == (1, 1)
-        assert "many URLs share long headers" in told.err
-        assert len(told.out) < 80_000_000
+        result = run(command[0], path, *command[1:])
+        assert (result.code, result.err.count("\n")) == (1, 1)
+        assert "many URLs share long headers" in result.err
+        assert len(result.out) < 80_000_000
     assert not (tmp_path / "out").exists()
     path.write_bytes(parts.sharing(2_000, parts.RESPONSES[0]).written())
     assert run("extract", path, "-o", tmp_path / "out").code == 0
@@ -179,9 +179,9 @@ def test_overlapping_responses_are_refused(run, tmp_path):
     path = tmp_path / "nested.wbn"
     path.write_bytes(parts.nested(50).written())
     assert len(run("list", path, "--json").objects) == 50
-    told = run("extract", path, "-o", tmp_path / "out")
-    assert (told.code, told.err.count("\n")) == (1, 1)
-    assert "the responses overlap" in told.err
+    result = run("extract", path, "-o", tmp_path / "out")
+    assert (result.code, result.err.count("\n")) == (1, 1)
+    assert "the responses overlap" in result.err
     assert not (tmp_path / "out").exists()
     assert run("get", path, f"{parts.PRIMARY}0").out == b"x" * 1_000
 
@@ -336,8 +336,8 @@ def entries_of(directory):
 def test_extract_decodes_signed_payloads(run, plain, signed, tmp_path):
     before, after = tmp_path / "before", tmp_path / "after"
     assert run("extract", signed, "-o", after).code == 0
-    said = run("extract", plain, "-o", before).err
-    assert run("extract", signed, "-o", tmp_path / "again").err == said.replace("before", "again")
+    message = run("extract", plain, "-o", before).err
+    assert run("extract", signed, "-o", tmp_path / "again").err == message.replace("before", "again")
     assert entries_of(after) == entries_of(before)
     for entry in entries_of(before):
         assert (after / entry["file"]).read_bytes() == (before / entry["file"]).read_bytes()

@@ -26,19 +26,19 @@ FLAGS = {
 
 
 def test_group_help_lists_every_command(run):
-    told = run("--help")
-    assert (told.code, told.err) == (0, "")
+    result = run("--help")
+    assert (result.code, result.err) == (0, "")
     assert list(bundle.list_commands(None)) == list(dict.fromkeys(name.split()[0] for name in FLAGS))
     for name in bundle.list_commands(None):
-        assert f"\n  {name} " in told.out.decode()
-    assert "headgate bundle create --dir" in told.out.decode()
+        assert f"\n  {name} " in result.out.decode()
+    assert "headgate bundle create --dir" in result.out.decode()
 
 
 @pytest.mark.parametrize("command", FLAGS)
 def test_command_help_has_flags_and_an_example(run, command):
-    told = run(*command.split(), "--help")
-    assert (told.code, told.err) == (0, "")
-    text = told.out.decode()
+    result = run(*command.split(), "--help")
+    assert (result.code, result.err) == (0, "")
+    text = result.out.decode()
     assert text.startswith(f"Usage: headgate bundle {command} ")
     words = text.replace(",", " ").split()
     assert [flag for flag in FLAGS[command] if flag not in words] == []
@@ -47,9 +47,9 @@ def test_command_help_has_flags_and_an_example(run, command):
 
 @pytest.mark.parametrize("words", [["nope"], []])
 def test_unknown_command_is_wrong_use(run, words):
-    told = run(*words)
-    assert (told.code, told.out) == (2, b"")
-    assert "headgate bundle" in told.err
+    result = run(*words)
+    assert (result.code, result.out) == (2, b"")
+    assert "headgate bundle" in result.err
 
 
 def test_create_help_names_the_source_that_leaves_errors_out(run):

@@ -34,9 +34,9 @@ def test_info_shows_the_version(run, make, version):
 
 def test_info_prints_labelled_lines(run, make):
     site = make({BASE: b"x" * 2_000})
-    told = run("info", site)
-    assert told.code == 0
-    lines = told.out.decode().splitlines()
+    result = run("info", site)
+    assert result.code == 0
+    lines = result.out.decode().splitlines()
     assert lines[0] == f"{site}: a b1 bundle of 2.2 kB"
     assert ["primary", "URL", BASE] in [line.split() for line in lines]
     assert ["URLs", "1"] in [line.split() for line in lines]
@@ -46,9 +46,9 @@ def test_info_prints_labelled_lines(run, make):
 def test_info_shows_missing_bytes_of_a_truncated_bundle(run, make):
     site = make({BASE: b"x" * 2_000})
     site.write_bytes(site.read_bytes()[:-1_500])
-    told = run("info", site)
-    assert told.code == 0
-    assert "missing          1500 bytes at the end" in told.out.decode()
+    result = run("info", site)
+    assert result.code == 0
+    assert "missing          1500 bytes at the end" in result.out.decode()
     assert run("info", site, "--json").code == 0
 
 
@@ -59,9 +59,9 @@ def test_info_json_has_lengths_beyond_63_bits(run, tmp_path):
     items = (item for name, length in claimed.items() for item in (parts.text(name), parts.uint(length)))
     path = tmp_path / "claims.wbn"
     path.write_bytes(replace(good, lengths=parts.array(*items)).written())
-    told = run("info", path, "--json")
-    assert told.code == 0
-    assert told.json["length"] > 1 << 64
+    result = run("info", path, "--json")
+    assert result.code == 0
+    assert result.json["length"] > 1 << 64
     assert "18446744073709551615" in run("info", path).out.decode()
 
 
@@ -79,10 +79,10 @@ def test_invalid_base_urls_are_refused(run, make, tmp_path, monkeypatch, command
     monkeypatch.chdir(tmp_path)
     name, *more = command
     for base in ("junk", "", "/x/", "https://[", "mailto:a@example.com"):
-        told = run(name, make({BASE: b""}), *more, "--base-url", base)
-        assert (told.code, told.out) == (2, b"")
-        assert f"invalid base URL {base!r}; expected an absolute URL such as https://example.com/" in told.err
-        assert told.err.count("\n") == 1
+        result = run(name, make({BASE: b""}), *more, "--base-url", base)
+        assert (result.code, result.out) == (2, b"")
+        assert f"invalid base URL {base!r}; expected an absolute URL such as https://example.com/" in result.err
+        assert result.err.count("\n") == 1
         assert not (tmp_path / "out").exists()
 
 
@@ -143,9 +143,9 @@ def test_list_digest_refuses_overlapping_responses(run, tmp_path, flags):
     path = tmp_path / "nested.wbn"
     path.write_bytes(parts.nested(50).written())
     assert (run("list", path, *flags).code, len(run("list", path, "--json").objects)) == (0, 50)
-    told = run("list", path, "--digest", *flags)
-    assert (told.code, told.out, told.err.count("\n")) == (1, b"", 1)
-    assert "the responses overlap" in told.err
+    result = run("list", path, "--digest", *flags)
+    assert (result.code, result.out, result.err.count("\n")) == (1, b"", 1)
+    assert "the responses overlap" in result.err
 
 
 def test_list_digests_are_those_of_the_payloads(run, site):
@@ -163,9 +163,9 @@ def test_list_shows_responses_beside_a_malformed_one(run, site, tmp_path):
     content = site.read_bytes()
     at = content.index(b":status") + len(b":statusC")
     site.write_bytes(content[:at] + b"2x0" + content[at + 3 :])
-    told = run("list", site, "--json", "--digest")
-    assert (told.code, told.err) == (1, "")
-    bad, *others = told.objects
+    result = run("list", site, "--json", "--digest")
+    assert (result.code, result.err) == (1, "")
+    bad, *others = result.objects
     assert set(bad) == {
         "url", "variant_key", "offset", "length", "error", "message", "step", "fallback_url", "error_offset",
     }  # fmt: skip
@@ -195,13 +195,13 @@ def test_list_refuses_truncated_responses_only(run, site):
 
 
 def test_list_prints_a_table(run, site):
-    told = run("list", site)
-    assert told.code == 0
-    lines = told.out.decode().splitlines()
+    result = run("list", site)
+    assert result.code == 0
+    lines = result.out.decode().splitlines()
     assert lines[0].split() == ["status", "size", "type", "URL"]
     assert lines[1].split() == ["200", "3", "B", "text/html", BASE + "z"]
     assert lines[2].split() == ["200", "6", "B", "text/plain", BASE + "page", "[en]"]
-    assert told.err == "5 responses, 0 refused, 17 B of payloads\n"
+    assert result.err == "5 responses, 0 refused, 17 B of payloads\n"
     digests = run("list", site, "--digest").out.decode().splitlines()
     assert digests[1].split()[0] == hashlib.sha256(b"<p>").hexdigest()
 
@@ -215,9 +215,9 @@ def test_list_of_an_empty_bundle_is_empty(run, make):
 def test_list_escapes_control_characters(run, make):
     path = make({BASE: {"payload": b"x", "headers": {"content-type": "a/1[2J2b"}}})
     path.write_bytes(path.read_bytes().replace(b"1[2J2", b"\x1b[2J\x07"))
-    told = run("list", path)
-    assert b"\x1b" not in told.out
-    assert rb"a/\x1b[2J\x07b" in told.out
+    result = run("list", path)
+    assert b"\x1b" not in result.out
+    assert rb"a/\x1b[2J\x07b" in result.out
 
 
 @pytest.mark.parametrize(("environment", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
@@ -243,9 +243,9 @@ def bad(tmp_path):
 
 
 def test_lint_reports_every_error(run, bad):
-    told = run("lint", bad, "--json")
-    assert (told.code, told.err) == (1, "")
-    report = told.json
+    result = run("lint", bad, "--json")
+    assert (result.code, result.err) == (1, "")
+    report = result.json
     assert set(report) == {"errors", "warnings"}
     assert all(set(one) == {"code", "message", "step", "offset"} for one in report["errors"] + report["warnings"])
     assert {"3.3 step 24", "3.4 step 7"} <= {one["step"] for one in report["errors"]}
@@ -253,8 +253,8 @@ def test_lint_reports_every_error(run, bad):
 
 def test_lint_of_a_valid_bundle_is_empty(run, make):
     site = make({BASE: b"home"})
-    told = run("lint", site, "--json")
-    assert (told.code, told.json, told.err) == (0, {"errors": [], "warnings": []}, "")
+    result = run("lint", site, "--json")
+    assert (result.code, result.json, result.err) == (0, {"errors": [], "warnings": []}, "")
     assert run("lint", site) == (0, b"", f"{site}: 0 errors, 0 warnings\n")
     assert run("lint", "-", stdin=site.read_bytes()).code == 0
 
@@ -262,10 +262,10 @@ def test_lint_of_a_valid_bundle_is_empty(run, make):
 def test_lint_warnings_are_exit_code_0(run, tmp_path):
     path = tmp_path / "literal.wbn"
     path.write_bytes(parts.draft01().written())
-    told = run("lint", path, "--json")
-    assert told.code == 0
-    assert told.json["errors"] == []
-    assert told.json["warnings"]
+    result = run("lint", path, "--json")
+    assert result.code == 0
+    assert result.json["errors"] == []
+    assert result.json["warnings"]
 
 
 def test_lint_warns_about_what_the_profile_accepts(run, tmp_path):
@@ -276,28 +276,28 @@ def test_lint_warns_about_what_the_profile_accepts(run, tmp_path):
 
 
 def test_lint_lines_have_the_form_of_compilers(run, bad):
-    told = run("lint", bad)
-    assert told.code == 1
-    lines = told.out.decode().splitlines()
+    result = run("lint", bad)
+    assert result.code == 1
+    lines = result.out.decode().splitlines()
     assert all(line.startswith(f"{bad}:") for line in lines)
     assert any(": error: " in line and line.endswith("(3.3 step 24) [section-missing]") for line in lines)
-    assert told.err.startswith(f"{bad}: {len(lines)} errors, 0 warnings")
+    assert result.err.startswith(f"{bad}: {len(lines)} errors, 0 warnings")
 
 
 def test_lint_reports_invalid_content_and_unreadable_files(run, tmp_path):
     (tmp_path / "no").write_bytes(b"no bundle")
-    told = run("lint", tmp_path / "no", "--json")
-    assert (told.code, [one["code"] for one in told.json["errors"]]) == (1, ["not-a-bundle"])
+    result = run("lint", tmp_path / "no", "--json")
+    assert (result.code, [one["code"] for one in result.json["errors"]]) == (1, ["not-a-bundle"])
     assert run("lint", tmp_path / "nowhere").code == 2
 
 
 def test_lint_accepts_the_options_of_reading(run, tmp_path):
     path = tmp_path / "relative.wbn"
     path.write_bytes(b"MZ" * 7 + parts.b2().having(primary=parts.text("/")).written())
-    told = run("lint", path, "--json", "--from-end")
-    assert (told.code, {one["code"] for one in told.json["warnings"]}) == (
+    result = run("lint", path, "--json", "--from-end")
+    assert (result.code, {one["code"] for one in result.json["warnings"]}) == (
         0,
         {"relative-url", "primary-url-not-in-bundle"},
     )
-    told = run("lint", path, "--json", "--from-end", "--base-url", parts.PRIMARY)
-    assert (told.code, told.json) == (0, {"errors": [], "warnings": []})
+    result = run("lint", path, "--json", "--from-end", "--base-url", parts.PRIMARY)
+    assert (result.code, result.json) == (0, {"errors": [], "warnings": []})

@@ -35,8 +35,8 @@ def test_reading_of_overlapping_headers_is_limited(run, tmp_path, command):
     with open_bundle(path) as bundle, pytest.raises(HeadgateError, match="the responses overlap"):
         list(iterate_responses(bundle))
     flags = ("--output", tmp_path / "out") if command == "extract" else ()
-    told = run(command, path, *flags)
-    assert (told.code, told.err.count("\n")) == (1, 1)
+    result = run(command, path, *flags)
+    assert (result.code, result.err.count("\n")) == (1, 1)
     assert path.stat().st_size < 2 * len(LONG)
 
 

@@ -41,9 +41,9 @@ def vouch(run, site, keys, *flags):
 
 def test_signature_is_invalid_after_a_change(run, site, keys, tmp_path):
     out = tmp_path / "signed.wbn"
-    told = vouch(run, site, keys, "-o", out)
-    assert (told.code, told.out) == (0, b"")
-    assert told.err.startswith(f"{out}: 2 URLs signed until ")
+    result = vouch(run, site, keys, "-o", out)
+    assert (result.code, result.out) == (0, b"")
+    assert result.err.startswith(f"{out}: 2 URLs signed until ")
     trust = ("--trust", keys / "chain.pem")
     assert run("verify", out, *trust, "--json").json == {
         "result": "valid",
@@ -92,8 +92,8 @@ def test_second_signature_is_added(run, site, keys, tmp_path):
 )
 def test_dates_may_be_absolute_or_relative(run, site, keys, tmp_path, flags, reason):
     now = time.time()
-    told = {"now": now, "tomorrow": now + 86_400}
-    moments = {name: f"{datetime.fromtimestamp(when, UTC):%Y-%m-%dT%H:%M:%SZ}" for name, when in told.items()}
+    result = {"now": now, "tomorrow": now + 86_400}
+    moments = {name: f"{datetime.fromtimestamp(when, UTC):%Y-%m-%dT%H:%M:%SZ}" for name, when in result.items()}
     assert vouch(run, site, keys, "-o", site, *(flag.format(**moments) for flag in flags)).code == 0
     (signature,) = run("verify", site, "--any-certificate", "--json").json["signatures"]
     assert (signature["reason"] or "").partition(":")[0] == (reason or "")
@@ -111,47 +111,47 @@ def test_certificate_may_be_cbor(run, site, keys, tmp_path):
 def test_trusted_roots_make_a_signature_valid(run, site, keys, tmp_path):
     (tmp_path / "root.pem").write_bytes(signers.certificate_pem(signers.root()))
     assert vouch(run, site, keys, "-o", site).code == 0
-    told = run("verify", site, "--trust", tmp_path / "root.pem", "--json")
-    assert told.code == 1
-    assert told.json["signatures"][0]["reason"].startswith("untrusted: ")
+    result = run("verify", site, "--trust", tmp_path / "root.pem", "--json")
+    assert result.code == 1
+    assert result.json["signatures"][0]["reason"].startswith("untrusted: ")
     assert run("verify", site, "--trust", keys / "chain.pem").code == 0  # signed by itself, and trusted itself
 
 
 def test_certificate_is_untrusted_without_roots(run, site, keys):
     assert vouch(run, site, keys, "-o", site).code == 0
-    told = run("verify", site, "--json")
-    assert (told.code, told.json["result"], told.json["valid"]) == (1, "untrusted", False)
-    assert [one["reason"] for one in told.json["signatures"]] == ["untrusted: no trusted roots were given"]
-    told = run("verify", site)
-    assert (told.code, told.out.decode().splitlines()[0]) == (1, f"{site}: untrusted")
-    assert "--trust C names trusted roots" in told.err
+    result = run("verify", site, "--json")
+    assert (result.code, result.json["result"], result.json["valid"]) == (1, "untrusted", False)
+    assert [one["reason"] for one in result.json["signatures"]] == ["untrusted: no trusted roots were given"]
+    result = run("verify", site)
+    assert (result.code, result.out.decode().splitlines()[0]) == (1, f"{site}: untrusted")
+    assert "--trust C names trusted roots" in result.err
     accepted = run("verify", site, "--any-certificate")
     assert (accepted.code, accepted.out.decode().splitlines()[0]) == (0, f"{site}: valid")
     assert "not checked: whether the certificate leads to a trusted root" in accepted.out.decode()
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "message"),
     [
         (("--trust", ""), "'--trust': empty"),
         (("--trust", "/dev/null"), ""),
         (("--trust", "C", "--any-certificate"), "--trust and --any-certificate exclude each other"),
     ],
 )
-def test_trust_that_names_no_certificates_is_wrong_use(run, site, keys, flags, said):
+def test_trust_that_names_no_certificates_is_wrong_use(run, site, keys, flags, message):
     assert vouch(run, site, keys, "-o", site).code == 0
-    told = run("verify", site, *(keys / "chain.pem" if flag == "C" else flag for flag in flags))
-    assert (told.code, told.out, told.err.count("\n")) == (2, b"", 1)
-    assert said in told.err
+    result = run("verify", site, *(keys / "chain.pem" if flag == "C" else flag for flag in flags))
+    assert (result.code, result.out, result.err.count("\n")) == (2, b"", 1)
+    assert message in result.err
 
 
 def test_trusted_roots_do_not_affect_an_integrity_block(run, site, keys):
     """Else a bundle signed again with any key would be valid beside roots that have nothing to do with it."""
     assert run("integrity", "add", site, "--key", keys / "ed.pem").code == 0
-    told = run("verify", site, "--trust", keys / "chain.pem", "--json")
-    assert (told.code, told.json["result"]) == (1, "not-valid")
-    assert [one["valid"] for one in told.json["signatures"]] == [True, False]
-    assert told.json["signatures"][1]["reason"].startswith("no-signature: no certificate signed the bundle")
+    result = run("verify", site, "--trust", keys / "chain.pem", "--json")
+    assert (result.code, result.json["result"]) == (1, "not-valid")
+    assert [one["valid"] for one in result.json["signatures"]] == [True, False]
+    assert result.json["signatures"][1]["reason"].startswith("no-signature: no certificate signed the bundle")
 
 
 def test_expected_web_bundle_id_is_compared(run, site, keys):
@@ -159,18 +159,18 @@ def test_expected_web_bundle_id_is_compared(run, site, keys):
     assert run("integrity", "add", site, "--key", keys / "ed.pem").code == 0
     found = run("verify", site, "--json").json
     name = found["web_bundle_id"]
-    told = run("verify", site, "--web-bundle-id", name, "--json")
-    assert (told.code, told.json["result"]) == (0, "valid")
+    result = run("verify", site, "--web-bundle-id", name, "--json")
+    assert (result.code, result.json["result"]) == (0, "valid")
     sentence = "whether the web bundle id is the expected one: anyone can sign with a key of their own"
     assert sentence in found["signatures"][0]["unchecked"]
-    assert sentence not in told.json["signatures"][0]["unchecked"]
+    assert sentence not in result.json["signatures"][0]["unchecked"]
     for other in ("a" * 56, name.upper()):
-        told = run("verify", site, "--web-bundle-id", other, "--json")
-        assert (told.code, told.json["result"]) == (1, "not-valid")
-        assert told.json["signatures"][0]["reason"].startswith(f"wrong-web-bundle-id: the web bundle id is '{name}'")
-    told = run("verify", keys / "vouched.wbn", "--any-certificate", "--web-bundle-id", name, "--json")
-    assert (told.code, told.json["result"]) == (1, "not-valid")
-    assert told.json["signatures"][1]["reason"].startswith("no-signature: the integrity block with")
+        result = run("verify", site, "--web-bundle-id", other, "--json")
+        assert (result.code, result.json["result"]) == (1, "not-valid")
+        assert result.json["signatures"][0]["reason"].startswith(f"wrong-web-bundle-id: the web bundle id is '{name}'")
+    result = run("verify", keys / "vouched.wbn", "--any-certificate", "--web-bundle-id", name, "--json")
+    assert (result.code, result.json["result"]) == (1, "not-valid")
+    assert result.json["signatures"][1]["reason"].startswith("no-signature: the integrity block with")
 
 
 @pytest.mark.parametrize("command", ["sign", "integrity"])
@@ -178,10 +178,10 @@ def test_integrity_block_is_added_shown_and_removed(run, site, keys, tmp_path, c
     out, before = tmp_path / "app.swbn", site.read_bytes()
     flags = ("--key", keys / "ed.pem", "-o", out)
     words = ("sign", site, "--integrity-block") if command == "sign" else ("integrity", "add", site)
-    told = run(*words, *flags)
+    result = run(*words, *flags)
     with open_bundle(out) as bundle:
         name = bundle.integrity_block.web_bundle_id
-    assert told == (0, b"", f"{out}: signed as web bundle {name}\n")
+    assert result == (0, b"", f"{out}: signed as web bundle {name}\n")
     assert out.read_bytes().endswith(before)
     assert run("verify", out, "--json").json == {
         "result": "valid",
@@ -217,9 +217,9 @@ def test_integrity_block_can_have_two_signatures(run, site, keys, tmp_path):
     shown = run("integrity", "show", out).out.decode().split()
     assert shown.count(fields["web_bundle_id"]) == 2
     before = out.read_bytes()
-    told = run("integrity", "remove", out, "--key", keys / "ed.pem")
-    assert (told.code, told.err.count("\n")) == (1, 1)
-    assert "the web bundle id is derived from this key" in told.err
+    result = run("integrity", "remove", out, "--key", keys / "ed.pem")
+    assert (result.code, result.err.count("\n")) == (1, 1)
+    assert "the web bundle id is derived from this key" in result.err
     assert out.read_bytes() == before
     assert run("integrity", "remove", out, "--key", keys / "key.pem", "-o", out).code == 0
     assert run("integrity", "show", out, "--json").json["signatures"] == [fields["web_bundle_id"]]
@@ -231,10 +231,10 @@ def test_integrity_rewrites_the_file_by_default(run, site, keys):
     before = site.read_bytes()
     site.chmod(0o640)
     with site.open("rb") as held:
-        told = run("integrity", "add", site, "--key", keys / "ed.pem")
-        assert held.read() == before  # it was replaced in one step, and nobody sees half of it
-    assert (told.code, told.out) == (0, b"")
-    assert told.err.startswith(f"{site}: signed as web bundle ")
+        result = run("integrity", "add", site, "--key", keys / "ed.pem")
+        assert held.read() == before  # replaced in one step: readers never see a part of it
+    assert (result.code, result.out) == (0, b"")
+    assert result.err.startswith(f"{site}: signed as web bundle ")
     assert run("integrity", "add", site, "--key", keys / "key.pem").code == 0
     assert run("verify", site).code == 0
     assert site.stat().st_mode & 0o777 == 0o640
@@ -275,28 +275,28 @@ def test_any_changed_byte_makes_the_integrity_block_invalid(run, tmp_path):
     changed = tmp_path / "changed.swbn"
     for at in range(0, len(content), 11):
         changed.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
-        told = run("verify", changed, "--json", "--profile", "compat")
-        assert (told.code, told.err) == (1, "")
-        assert told.json.get("valid", False) is False
+        result = run("verify", changed, "--json", "--profile", "compat")
+        assert (result.code, result.err) == (1, "")
+        assert result.json.get("valid", False) is False
 
 
 def test_unsigned_bundle_is_not_valid(run, site):
-    told = run("verify", site, "--json")
-    assert (told.code, told.json) == (
+    result = run("verify", site, "--json")
+    assert (result.code, result.json) == (
         1,
         {"result": "not-signed", "valid": False, "web_bundle_id": None, "signatures": []},
     )
     assert run("verify", site) == (1, f"{site}: not signed\n".encode(), "")
     for command in ("show", "remove"):
-        told = run("integrity", command, site)
-        assert (told.code, told.out) == (1, b"")
-        assert "no integrity block" in told.err
+        result = run("integrity", command, site)
+        assert (result.code, result.out) == (1, b"")
+        assert "no integrity block" in result.err
 
 
 def test_invalid_content_is_refused_as_by_other_commands(run, keys, tmp_path):
     (tmp_path / "no").write_bytes(b"no bundle")
-    told = run("verify", tmp_path / "no", "--json")
-    assert (told.code, told.json["error"]) == (1, "format")
+    result = run("verify", tmp_path / "no", "--json")
+    assert (result.code, result.json["error"]) == (1, "format")
     assert run("integrity", "add", tmp_path / "no", "--key", keys / "ed.pem", "-o", tmp_path / "o").code == 1
     assert not (tmp_path / "o").exists()
 
@@ -324,10 +324,10 @@ def test_invalid_content_is_refused_as_by_other_commands(run, keys, tmp_path):
 )  # fmt: skip
 def test_wrong_use_is_exit_code_2(run, site, keys, monkeypatch, arguments, words):
     monkeypatch.chdir(keys)
-    told = run(*(site if word == "SITE" else word for word in arguments))
-    assert (told.code, told.out) == (2, b"")
-    assert words in told.err
-    assert told.err.count("\n") == 1
+    result = run(*(site if word == "SITE" else word for word in arguments))
+    assert (result.code, result.out) == (2, b"")
+    assert words in result.err
+    assert result.err.count("\n") == 1
     assert not Path("o").exists()
 
 
@@ -344,23 +344,23 @@ def test_unsignable_bundle_is_exit_code_1(run, make, keys, tmp_path):
         behind: "integrity block",
     }
     for bundle, words in refused.items():
-        told = vouch(run, bundle, keys, "-o", tmp_path / "o")
-        assert (told.code, told.out, told.err.count("\n")) == (1, b"", 1)
-        assert words in told.err
+        result = vouch(run, bundle, keys, "-o", tmp_path / "o")
+        assert (result.code, result.out, result.err.count("\n")) == (1, b"", 1)
+        assert words in result.err
         assert not (tmp_path / "o").exists()
 
 
 def test_invalid_integrity_block_gets_no_second_signature(run, site, keys):
     assert run("integrity", "add", site, "--key", keys / "ed.pem").code == 0
     site.write_bytes(site.read_bytes().replace(b"home", b"hole"))
-    told = run("integrity", "add", site, "--key", keys / "key.pem")
-    assert (told.code, told.err.count("\n")) == (1, 1)
-    assert "remove it first: bad-signature" in told.err
+    result = run("integrity", "add", site, "--key", keys / "key.pem")
+    assert (result.code, result.err.count("\n")) == (1, 1)
+    assert "remove it first: bad-signature" in result.err
 
 
 def test_unacceptable_signature_is_refused(run, site, keys, tmp_path):
-    told = vouch(run, site, keys, "-o", tmp_path / "o", "--expires", "+8d")
-    assert (told.code, told.err.count("\n")) == (2, 1)
+    result = vouch(run, site, keys, "-o", tmp_path / "o", "--expires", "+8d")
+    assert (result.code, result.err.count("\n")) == (2, 1)
     assert not (tmp_path / "o").exists()
 
 

@@ -85,13 +85,13 @@ def test_other_commands_fetch_the_bundle_once(run, serve, site, tmp_path):
 def test_bundles_served_as_another_type_need_profile_compat(run, serve, site):
     server = serve(site.read_bytes(), {"Content-Type": "application/octet-stream"})
     for command in (["info", server.url], ["list", server.url]):
-        told = run(*command)
-        assert (told.code, told.out) == (1, b"")
-        assert "expected Content-Type application/webbundle, got 'application/octet-stream'" in told.err
+        result = run(*command)
+        assert (result.code, result.out) == (1, b"")
+        assert "expected Content-Type application/webbundle, got 'application/octet-stream'" in result.err
         assert run(*command, "--profile", "compat").code == 0
 
 
 def test_a_bundle_at_a_url_is_not_rewritten(run, serve, site):
-    told = run("integrity", "add", serve(site.read_bytes()).url, "--key", "key.pem")
-    assert told.code == 2
-    assert "missing option '-o'; a bundle at a URL cannot be rewritten" in told.err
+    result = run("integrity", "add", serve(site.read_bytes()).url, "--key", "key.pem")
+    assert result.code == 2
+    assert "missing option '-o'; a bundle at a URL cannot be rewritten" in result.err

@@ -28,9 +28,9 @@ def test_vector_files_match_their_manifest():
 
 def test_info_of_each_vector(run, real):
     path, case = real
-    told = run("info", path, "--json", "--profile", "compat")
-    assert (told.code, told.err) == (0, "")
-    fields = told.json
+    result = run("info", path, "--json", "--profile", "compat")
+    assert (result.code, result.err) == (0, "")
+    fields = result.json
     sections = fields.pop("sections")
     assert fields == case["info"]
     assert [set(section) for section in sections] == [{"name", "offset", "length"}] * len(sections)
@@ -40,18 +40,18 @@ def test_info_of_each_vector(run, real):
 
 def test_list_of_each_vector(run, real):
     path, case = real
-    told = run("list", path, "--json", "--digest", "--profile", "compat")
-    assert (told.code, told.err) == (0, "")
+    result = run("list", path, "--json", "--digest", "--profile", "compat")
+    assert (result.code, result.err) == (0, "")
     content = path.read_bytes()
-    for line in told.objects:
+    for line in result.objects:
         start, length = line.pop("offset"), line.pop("length")
         assert content[start] == 0x82
         size = line["payload_length"]
         payload = content[start + length - size : start + length]
         assert hashlib.sha256(payload).hexdigest() == line["payload_sha256"]
         assert line in case["responses"]
-    assert len(told.objects) == len(case["responses"])
-    assert keys_by_url(told.objects) == keys_by_url(case["responses"])
+    assert len(result.objects) == len(case["responses"])
+    assert keys_by_url(result.objects) == keys_by_url(case["responses"])
 
 
 def keys_by_url(lines):
@@ -65,19 +65,19 @@ def test_default_profile_is_strict(run, real):
     path, case = real
     if "error" in case["strict"]:
         for command in ("info", "list"):
-            told = run(command, path, "--json")
-            assert (told.code, told.json["error"]) == (1, case["strict"]["error"])
-            assert has_step(told.json["step"], case["strict"]["steps"])
+            result = run(command, path, "--json")
+            assert (result.code, result.json["error"]) == (1, case["strict"]["error"])
+            assert has_step(result.json["step"], case["strict"]["steps"])
         return
-    told = run("list", path, "--json")
-    refused = [line["url"] for line in told.objects if "error" in line]
+    result = run("list", path, "--json")
+    refused = [line["url"] for line in result.objects if "error" in line]
     assert refused == case["strict"]["refused_responses"]
-    assert told.code == (1 if refused else 0)
-    assert len(told.objects) == len(case["responses"])
+    assert result.code == (1 if refused else 0)
+    assert len(result.objects) == len(case["responses"])
 
 
 def has_step(step, steps):
-    """Whether `step` holds one of these strings: "3.3 step 2" is not "3.3 step 20", "3.3 step 19.2" is "step 19"."""
+    """Return whether `step` contains one of these: "3.3 step 20" does not contain "3.3 step 2"."""
     return not steps or any(f" {step}, ".find(f" {wanted}{end}") >= 0 for wanted in steps for end in ("", ".", ","))
 
 
@@ -91,10 +91,10 @@ def test_each_case_has_the_expected_result(run, name):
 
 
 def ok(run, path, case, *flags):
-    told = run("info", path, "--json", *flags)
-    assert (told.code, told.err) == (0, "")
+    result = run("info", path, "--json", *flags)
+    assert (result.code, result.err) == (0, "")
     given = {name: case[name] for name in ("version", "requests", "authorities", "vouched_subsets") if name in case}
-    assert {name: told.json[name] for name in given} == given
+    assert {name: result.json[name] for name in given} == given
     listed = run("list", path, "--json", *flags)
     assert listed.code == 0
     assert not any("error" in line for line in listed.objects)
@@ -103,17 +103,17 @@ def ok(run, path, case, *flags):
 def refused(kinds, fallbacks):
     def check(run, path, case, *flags):
         for command in ("info", "list"):
-            told = run(command, path, "--json", *flags)
-            assert (told.code, told.err) == (1, "")
-            assert set(told.json) == {"error", "message", "step", "offset", "fallback_url"}
-            assert told.json["error"] in kinds
-            assert told.json["fallback_url"] in fallbacks
-            assert has_step(told.json["step"], case["steps"])
-            assert 0 <= told.json["offset"] <= path.stat().st_size
-        spoken = run("info", path, *flags)
-        assert (spoken.code, spoken.out) == (1, b"")
-        assert spoken.err.startswith(f"headgate: {path}: ")
-        assert spoken.err.count("\n") == 1
+            result = run(command, path, "--json", *flags)
+            assert (result.code, result.err) == (1, "")
+            assert set(result.json) == {"error", "message", "step", "offset", "fallback_url"}
+            assert result.json["error"] in kinds
+            assert result.json["fallback_url"] in fallbacks
+            assert has_step(result.json["step"], case["steps"])
+            assert 0 <= result.json["offset"] <= path.stat().st_size
+        text = run("info", path, *flags)
+        assert (text.code, text.out) == (1, b"")
+        assert text.err.startswith(f"headgate: {path}: ")
+        assert text.err.count("\n") == 1
 
     return check
 
@@ -135,12 +135,12 @@ def one_response(run, path, case, *flags):
 
 
 def from_end(run, path, case):
-    told = run("info", path, "--json", "--from-end")
+    result = run("info", path, "--json", "--from-end")
     if case["expect"] == "end-ok":
-        assert (told.code, told.json["requests"]) == (0, case["requests"])
+        assert (result.code, result.json["requests"]) == (0, case["requests"])
         return
-    assert (told.code, told.json["error"]) == (1, "format")
-    assert has_step(told.json["step"], case["steps"])
+    assert (result.code, result.json["error"]) == (1, "format")
+    assert has_step(result.json["step"], case["steps"])
 
 
 def anything(run, path, case):
@@ -188,7 +188,7 @@ def test_every_prefix_is_read_or_refused(run, tmp_path, name):
     cut = tmp_path / "cut.wbn"
     for length in range(0, len(content), 7):
         cut.write_bytes(content[:length])
-        told = run("list", cut, "--json", "--profile", "compat")
-        assert told.code == 1 or len(content) - length <= 9
-        assert told.out
-        assert not told.err
+        result = run("list", cut, "--json", "--profile", "compat")
+        assert result.code == 1 or len(content) - length <= 9
+        assert result.out
+        assert not result.err

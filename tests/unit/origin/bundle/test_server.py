@@ -25,7 +25,7 @@ def field(response, name):
     return values[0] if values else None
 
 
-def told(response):
+def problem_detail(response):
     assert field(response, b"content-type") == b"application/problem+json"
     assert field(response, b"x-content-type-options") == b"nosniff"
     assert int(field(response, b"content-length")) == len(response.body)
@@ -60,7 +60,7 @@ def test_bundle_is_served_at_its_name_and_at_the_root(front, target):
 def test_other_paths_are_not_found(front, target):
     response = ask(front, target)
     assert response.status == 404
-    assert "/site.wbn" in told(response)
+    assert "/site.wbn" in problem_detail(response)
 
 
 @pytest.mark.parametrize("target", [b"//", b"//?x", b"/.", b"/./", b"/x/..", b"/%2F", b"//site.wbn", b"/./site.wbn"])
@@ -77,13 +77,13 @@ def test_other_methods_are_not_allowed(bundle, method, unpack):
         response = ask(front, target, method=method)
         assert response.status == 405
         assert field(response, b"allow") == b"GET, HEAD"
-        assert told(response)
+        assert problem_detail(response)
 
 
 def test_file_name_may_have_any_bytes(bundle):
     front = BundleServer(ReloadingBundle(bundle(name="a b%é.wbn")))
     assert ask(front, b"/a%20b%25%C3%A9.wbn").status == 200
-    assert told(ask(front, b"/x"))
+    assert problem_detail(ask(front, b"/x"))
 
 
 def test_head_has_the_fields_of_get_without_content(front):
@@ -105,7 +105,7 @@ def test_bundle_is_served_by_range(front):
     beyond = ask(front, b"/", (b"range", b"bytes=%d-" % len(whole)))
     assert beyond.status == 416
     assert field(beyond, b"content-range") == b"bytes */%d" % len(whole)
-    assert told(beyond)
+    assert problem_detail(beyond)
 
 
 def test_matching_preconditions_give_304(front):
@@ -120,7 +120,7 @@ def test_matching_preconditions_give_304(front):
     assert ask(front, b"/", (b"if-modified-since", modified)).status == 304
     other = ask(front, b"/", (b"if-match", b'"other"'))
     assert other.status == 412
-    assert told(other)
+    assert problem_detail(other)
 
 
 def test_long_content_is_sent_from_the_file(bundle):
@@ -146,7 +146,7 @@ def test_overwritten_file_is_not_served(bundle):
         response = ask(front)
         assert response.status == 503
         assert field(response, b"retry-after") == b"1"
-        assert told(response)
+        assert problem_detail(response)
 
 
 # The site inside
@@ -205,14 +205,14 @@ def test_variants_are_negotiated_in_304_and_406(unpacked):
     assert ask(front, b"/", gzip, (b"range", b"bytes=0-0"), (b"if-range", b'"a"')).status == 200
     refused = ask(front, b"/", (b"accept-encoding", b"identity"))
     assert refused.status == 406
-    assert "none of them is acceptable" in told(refused)
+    assert "none of them is acceptable" in problem_detail(refused)
 
 
 def test_malformed_response_is_a_502_and_does_not_affect_others(unpacked):
     front = unpacked({"url": "/", "payload": PAGE}, {"url": "/bad", "status": 101, "payload": b"x"})
     refused = ask(front, b"/bad")
     assert refused.status == 502
-    assert "its status 101 is not that of a final response" in told(refused)
+    assert "its status 101 is not that of a final response" in problem_detail(refused)
     assert ask(front).body == PAGE
 
 
@@ -247,7 +247,7 @@ def request(target=b"/", *lines, method=b"GET", host=b"site.example"):
 
 
 @pytest.fixture
-def shelf(bundle):
+def gate_bundles(bundle):
     def opened(*exchanges, hosts=(), **options):
         return GateBundles({}, [Lifeboat(ReloadingBundle(bundle(*exchanges, **options)), hosts)])
 
@@ -258,24 +258,24 @@ def shelf(bundle):
 
 
 def test_published_bundle_is_at_its_path_for_every_host(bundle):
-    shelf = GateBundles({b"/a b.wbn": ReloadingBundle(bundle())}, [])
+    gate_bundles = GateBundles({b"/a b.wbn": ReloadingBundle(bundle())}, [])
     for target in (b"/a%20b.wbn", b"/a%20b.wbn?x", b"/x/../a%20b.wbn"):
         for host in (b"site.example", b"third.example"):
-            response = shelf.publish(request(target, host=host))
+            response = gate_bundles.publish(request(target, host=host))
             assert response.status == 200
             assert dict(response.fields)[b"content-type"] == b"application/webbundle;v=b1"
-    assert shelf.publish(request(b"/a%20b.wbn", method=b"POST")).status == 405
-    assert shelf.publish(request(b"/")) is None
-    assert shelf.publish(request(b"/a%20b.wbn/")) is None
+    assert gate_bundles.publish(request(b"/a%20b.wbn", method=b"POST")).status == 405
+    assert gate_bundles.publish(request(b"/")) is None
+    assert gate_bundles.publish(request(b"/a%20b.wbn/")) is None
 
 
 # The lifeboat
 
 
 @pytest.mark.parametrize("method", [b"GET", b"HEAD"])
-def test_rejected_get_gets_the_stored_response(shelf, method):
+def test_rejected_get_gets_the_stored_response(gate_bundles, method):
     stored = HTML | {"age": "9", "warning": "x", "cache-control": "max-age=99", "retry-after": "9", "etag": '"a"'}
-    boat = shelf({"url": "/there", "status": 203, "headers": stored, "payload": b"it is it"})
+    boat = gate_bundles({"url": "/there", "status": 203, "headers": stored, "payload": b"it is it"})
     response = boat.rescue(request(b"/there", method=method))
     assert response.status == 203
     assert response.body == (b"it is it" if method == b"GET" else b"")
@@ -290,15 +290,15 @@ def test_rejected_get_gets_the_stored_response(shelf, method):
 
 
 @pytest.mark.parametrize("status", [200, 201, 204, 301, 302, 307, 308, 399])
-def test_stored_successes_and_redirects_are_used(shelf, status):
-    assert shelf({"url": "/", "status": status, "payload": b""}).rescue(request()).status == status
+def test_stored_successes_and_redirects_are_used(gate_bundles, status):
+    assert gate_bundles({"url": "/", "status": status, "payload": b""}).rescue(request()).status == status
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 429, 500, 502, 503, 504, 599])
-def test_stored_errors_are_not_used(shelf, status):
-    """The agent is told to come back instead: 503 with Retry-After, which a stored error does not have."""
+def test_stored_errors_are_not_used(gate_bundles, status):
+    """The agent is problem_detail to come back instead: 503 with Retry-After, which a stored error does not have."""
     stored = HTML | {"retry-after": "9"}
-    assert shelf({"url": "/", "status": status, "headers": stored, "payload": b"x"}).rescue(request()) is None
+    assert gate_bundles({"url": "/", "status": status, "headers": stored, "payload": b"x"}).rescue(request()) is None
 
 
 def test_later_lifeboat_is_used_if_an_earlier_one_has_an_error(bundle):
@@ -323,36 +323,36 @@ def test_later_lifeboat_is_used_if_an_earlier_one_has_an_error(bundle):
     ],
     ids=lambda one: (one.raw).decode(),
 )
-def test_requests_that_a_lifeboat_cannot_answer_are_rejected(shelf, one):
+def test_requests_that_a_lifeboat_cannot_answer_are_rejected(gate_bundles, one):
     bad = {"url": "/bad", "status": 304}
     variant = {"url": "/v", "variants": "Accept-Encoding;gzip", "variant_key": "gzip", "payload": b"gz"}
-    assert shelf({"url": "/", "payload": PAGE}, bad, variant).rescue(one) is None
+    assert gate_bundles({"url": "/", "payload": PAGE}, bad, variant).rescue(one) is None
 
 
-def test_requests_with_cookies_get_the_stored_response(shelf):
-    assert shelf().rescue(request(b"/", b"Cookie: a=b")).body == PAGE
+def test_requests_with_cookies_get_the_stored_response(gate_bundles):
+    assert gate_bundles().rescue(request(b"/", b"Cookie: a=b")).body == PAGE
 
 
-def test_lifeboat_negotiates_variants(shelf):
+def test_lifeboat_negotiates_variants(gate_bundles):
     variants = [
         {"url": "/", "variants": "Accept-Language;en;fr", "variant_key": key, "payload": key.encode()}
         for key in ("en", "fr")
     ]
-    response = shelf(*variants).rescue(request(b"/", b"Accept-Language: fr"))
+    response = gate_bundles(*variants).rescue(request(b"/", b"Accept-Language: fr"))
     assert response.body == b"fr"
     assert dict(response.fields)[b"vary"] == b"Accept-Language"
 
 
-def test_matching_etag_gives_304(shelf):
-    boat = shelf({"url": "/", "headers": HTML | {"etag": '"a"'}, "payload": PAGE})
+def test_matching_etag_gives_304(gate_bundles):
+    boat = gate_bundles({"url": "/", "headers": HTML | {"etag": '"a"'}, "payload": PAGE})
     response = boat.rescue(request(b"/", b'If-None-Match: "a"'))
     assert response.status == 304
     assert dict(response.fields)[b"headgate-source"] == b"bundle"
     assert boat.rescue(request(b"/", b'If-None-Match: "b"')).body == PAGE
 
 
-def test_lifeboat_ignores_ranges(shelf):
-    response = shelf().rescue(request(b"/", b"Range: bytes=0-1"))
+def test_lifeboat_ignores_ranges(gate_bundles):
+    response = gate_bundles().rescue(request(b"/", b"Range: bytes=0-1"))
     assert (response.status, response.body) == (200, PAGE)
     assert b"accept-ranges" not in dict(response.fields)
 
@@ -362,34 +362,34 @@ def test_lifeboats_are_tried_in_order(bundle):
     second = ReloadingBundle(
         bundle({"url": "/", "payload": b"2"}, {"url": "/more", "payload": b"more"}, name="second.wbn")
     )
-    shelf = GateBundles({}, [Lifeboat(first), Lifeboat(second)])
-    assert shelf.rescue(request(b"/")).body == b"first"
-    assert shelf.rescue(request(b"/more")).body == b"more"
-    assert shelf.bundles == {first, second}
+    gate_bundles = GateBundles({}, [Lifeboat(first), Lifeboat(second)])
+    assert gate_bundles.rescue(request(b"/")).body == b"first"
+    assert gate_bundles.rescue(request(b"/more")).body == b"more"
+    assert gate_bundles.bundles == {first, second}
 
 
-def test_named_hosts_are_answered(shelf):
-    assert shelf(hosts=["*"]).rescue(request(host=b"third.example")).body == PAGE
+def test_named_hosts_are_answered(gate_bundles):
+    assert gate_bundles(hosts=["*"]).rescue(request(host=b"third.example")).body == PAGE
 
 
 def test_lifeboat_uses_a_replaced_bundle(bundle):
-    publication = ReloadingBundle(bundle({"url": "/", "payload": b"one"}))
-    shelf = GateBundles({}, [Lifeboat(publication)])
-    assert shelf.rescue(request()).body == b"one"
-    publication.snapshot = ReloadingBundle(bundle({"url": "/", "payload": b"two"}, name="two.wbn")).snapshot
-    assert shelf.rescue(request()).body == b"two"
+    reloading = ReloadingBundle(bundle({"url": "/", "payload": b"one"}))
+    gate_bundles = GateBundles({}, [Lifeboat(reloading)])
+    assert gate_bundles.rescue(request()).body == b"one"
+    reloading.snapshot = ReloadingBundle(bundle({"url": "/", "payload": b"two"}, name="two.wbn")).snapshot
+    assert gate_bundles.rescue(request()).body == b"two"
 
 
 def test_overwritten_file_is_not_used_as_lifeboat(bundle):
     path = bundle()
-    shelf = GateBundles({}, [Lifeboat(ReloadingBundle(path))])
+    gate_bundles = GateBundles({}, [Lifeboat(ReloadingBundle(path))])
     os.truncate(path, 5)
-    assert shelf.rescue(request()) is None
+    assert gate_bundles.rescue(request()) is None
 
 
-def targets(publication):
+def targets(reloading):
     """Yield a host and a request target for every URL in the bundle."""
-    for url in publication.snapshot.metadata.requests:
+    for url in reloading.snapshot.metadata.requests:
         host, _, path = url.partition("://")[2].partition("/")
         yield host.encode("ascii") or b"a", b"/" + path.encode("ascii")
 
@@ -422,11 +422,11 @@ def test_responses_for_each_malformed_bundle_are_valid_messages(tmp_path, part):
 
 def check_responses(path, profile):
     try:
-        publication = ReloadingBundle(path, profile=profile)
+        reloading = ReloadingBundle(path, profile=profile)
     except BundleError:
         return
-    front, boat = BundleServer(publication, unpack=True), Lifeboat(publication, ["*"])
-    for host, target in [*targets(publication), (b"a", b"/site.wbn"), (b"a", b"/none")]:
+    front, boat = BundleServer(reloading, unpack=True), Lifeboat(reloading, ["*"])
+    for host, target in [*targets(reloading), (b"a", b"/site.wbn"), (b"a", b"/none")]:
         for method in ("GET", "HEAD"):
             read_whole(front.answer(method.encode(), host, target, []), method)
             line = b"%b %b HTTP/1.1\r\nHost: %b\r\n\r\n" % (method.encode(), target, host)

@@ -195,16 +195,16 @@ def test_changed_signed_response_is_refused(signed, url):
 
 
 def test_lifeboat_serves_signed_responses_decoded(signed):
-    shelf = GateBundles({}, [Lifeboat(ReloadingBundle(signed(changed=["/short", "/big"])))])
-    rescued = shelf.rescue(request(b"/"))
+    gate_bundles = GateBundles({}, [Lifeboat(ReloadingBundle(signed(changed=["/short", "/big"])))])
+    rescued = gate_bundles.rescue(request(b"/"))
     assert (rescued.status, rescued.body) == (200, PAGE)
     fields = dict(rescued.fields)
     assert fields[b"etag"] == b'"home"'
     assert b"content-encoding" not in fields
     assert b"digest" not in fields
-    assert body(shelf.rescue(request(b"/long"))) == LONG
-    assert shelf.rescue(request(b"/short")) is None
-    assert shelf.rescue(request(b"/big")) is None
+    assert body(gate_bundles.rescue(request(b"/long"))) == LONG
+    assert gate_bundles.rescue(request(b"/short")) is None
+    assert gate_bundles.rescue(request(b"/big")) is None
 
 
 def test_asgi_application_sends_decoded_content_in_pieces(signed):
@@ -238,7 +238,7 @@ def test_long_responses_are_verified_once_and_in_advance(signed, monkeypatch):
     fine = front(path)
 
     def never(*_):
-        raise AssertionError("hashed while somebody waits")
+        raise AssertionError("hashed while a request waits")
 
     monkeypatch.setattr(hashlib, "sha256", never)
     for _ in range(3):
@@ -287,7 +287,7 @@ def test_overwritten_file_is_not_served(signed):
 
 
 @pytest.fixture
-def complaints():
+def messages():
     return []
 
 
@@ -297,78 +297,78 @@ def replace(path, content):
     other.rename(path)
 
 
-def renewed(publication):
-    asyncio.run(publication.renew(at_once=True))
-    return publication.snapshot
+def renewed(reloading):
+    asyncio.run(reloading.renew(at_once=True))
+    return reloading.snapshot
 
 
-def test_replaced_file_is_loaded(bundle, complaints):
+def test_replaced_file_is_loaded(bundle, messages):
     path = bundle({"url": "/", "payload": b"one"})
-    publication = ReloadingBundle(path, complain=complaints.append)
-    first = publication.snapshot
-    assert renewed(publication) is first
-    assert publication.is_current
+    reloading = ReloadingBundle(path, complain=messages.append)
+    first = reloading.snapshot
+    assert renewed(reloading) is first
+    assert reloading.is_current
     replace(path, bundle({"url": "/", "payload": b"two"}, name="two.wbn").read_bytes())
-    assert not publication.is_current
-    second = renewed(publication)
+    assert not reloading.is_current
+    second = renewed(reloading)
     assert second is not first
     assert second.digest != first.digest
     assert first.file.is_unchanged()
-    assert publication.is_current
-    assert complaints == []
+    assert reloading.is_current
+    assert messages == []
 
 
-def test_invalid_bundle_is_reported_once_and_not_served(bundle, complaints):
+def test_invalid_bundle_is_reported_once_and_not_served(bundle, messages):
     path = bundle()
     good = path.read_bytes()
-    publication = ReloadingBundle(path, complain=complaints.append)
-    first = publication.snapshot
+    reloading = ReloadingBundle(path, complain=messages.append)
+    first = reloading.snapshot
     for content in (b"no bundle", b"no bundle", b"nothing either"):
         replace(path, content)
-        assert renewed(publication) is first
-        assert renewed(publication) is first
+        assert renewed(reloading) is first
+        assert renewed(reloading) is first
     path.unlink()
-    assert renewed(publication) is first
-    assert not publication.is_current
-    assert len(complaints) == 3
-    assert all(complaint.endswith("; the bundle loaded before is still served") for complaint in complaints)
-    assert complaints[0].startswith(str(path))
+    assert renewed(reloading) is first
+    assert not reloading.is_current
+    assert len(messages) == 3
+    assert all(complaint.endswith("; the bundle loaded before is still served") for complaint in messages)
+    assert messages[0].startswith(str(path))
     replace(path, good)
-    assert renewed(publication) is not first
-    assert publication.is_current
+    assert renewed(reloading) is not first
+    assert reloading.is_current
 
 
-def test_incomplete_file_is_not_loaded(bundle, complaints):
+def test_incomplete_file_is_not_loaded(bundle, messages):
     path = bundle({"url": "/", "payload": b"x" * 5000})
     whole = path.read_bytes()
-    publication = ReloadingBundle(path, complain=complaints.append)
-    first = publication.snapshot
+    reloading = ReloadingBundle(path, complain=messages.append)
+    first = reloading.snapshot
     replace(path, whole[:-1000])
-    assert renewed(publication) is first
-    assert "ends before the bundle does" in complaints[0]
+    assert renewed(reloading) is first
+    assert "ends before the bundle does" in messages[0]
     replace(path, whole)
-    assert renewed(publication) is not first
+    assert renewed(reloading) is not first
 
 
 def test_incomplete_file_replaces_an_incomplete_one(bundle):
     path = bundle({"url": "/", "payload": b"x" * 5000})
     whole = path.read_bytes()
     path.write_bytes(whole[:-1000])
-    publication = ReloadingBundle(path)
-    first = publication.snapshot
+    reloading = ReloadingBundle(path)
+    first = reloading.snapshot
     replace(path, whole[:-500])
-    assert renewed(publication) is not first
+    assert renewed(reloading) is not first
 
 
 def test_file_is_checked_once_a_second(bundle, monkeypatch):
     now = [100.0]
     monkeypatch.setattr("headgate.origin.bundle.snapshot.time.monotonic", lambda: now[0])
     path = bundle()
-    publication = ReloadingBundle(path)
+    reloading = ReloadingBundle(path)
     looks = []
     monkeypatch.setattr("headgate.origin.bundle.snapshot.file_state", lambda path: looks.append(now[0]))
     for now[0] in (100.0, 100.5, 100.9, 101.0, 101.5, 102.5):
-        asyncio.run(publication.renew())
+        asyncio.run(reloading.renew())
     # The first look finds no state there and opens the file: 100.0, 101.0 and 102.5 are looks.
     assert looks == [100.0, 101.0, 102.5]
 
@@ -402,10 +402,10 @@ def opening(monkeypatch):
 
 @pytest.fixture
 def replaced(bundle):
-    """Give a publication whose file has been replaced."""
-    publication = ReloadingBundle(bundle({"url": "/", "payload": b"one"}))
-    replace(Path(publication.absolute), bundle({"url": "/", "payload": b"two"}, name="two.wbn").read_bytes())
-    return publication
+    """Return a `ReloadingBundle` whose file has been replaced."""
+    reloading = ReloadingBundle(bundle({"url": "/", "payload": b"one"}))
+    replace(Path(reloading.absolute), bundle({"url": "/", "payload": b"two"}, name="two.wbn").read_bytes())
+    return reloading
 
 
 def test_cancelled_wait_does_not_cancel_the_load(replaced, opening):
@@ -426,7 +426,7 @@ def test_cancelled_wait_does_not_cancel_the_load(replaced, opening):
 
 
 def test_cancelled_load_is_repeated(replaced, opening):
-    """As when the loop that a load was begun in ends: the next to look may be in another."""
+    """The loop of the load ended; the next check may run in another."""
 
     async def begin():
         replaced.check(at_once=True)
@@ -440,7 +440,7 @@ def test_cancelled_load_is_repeated(replaced, opening):
 
 
 def test_end_of_the_loop_does_not_wait_for_a_load(replaced, opening):
-    """Hashing a large file takes long, and a server that is asked to end has nothing to serve it to."""
+    """Hashing a large file takes long, and a server that stops does not need it."""
 
     async def begin():
         replaced.check(at_once=True)
@@ -483,8 +483,8 @@ def test_check_does_not_wait_and_loads_once(replaced, opening):
 
 
 @pytest.mark.parametrize("error", [OSError(24, "Too many open files"), MemoryError(), RuntimeError("no thread")])
-def test_load_that_failed_for_lack_of_resources_is_repeated(replaced, complaints, monkeypatch, error):
-    replaced._complain = complaints.append
+def test_load_that_failed_for_lack_of_resources_is_repeated(replaced, messages, monkeypatch, error):
+    replaced._complain = messages.append
     first = replaced.snapshot
 
     def fail(path, profile):
@@ -494,7 +494,7 @@ def test_load_that_failed_for_lack_of_resources_is_repeated(replaced, complaints
         patched.setattr(snapshot_module, "_open", fail)
         assert renewed(replaced) is first
         assert renewed(replaced) is first
-    assert len(complaints) == 1
+    assert len(messages) == 1
     assert renewed(replaced) is not first
 
 
@@ -515,13 +515,13 @@ def test_file_replaced_after_the_check_is_loaded_once(replaced, bundle, monkeypa
 def test_relative_path_survives_a_change_of_directory(bundle, tmp_path, monkeypatch):
     path = bundle()
     monkeypatch.chdir(tmp_path)
-    publication = ReloadingBundle(path.name)
+    reloading = ReloadingBundle(path.name)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    first = publication.snapshot
+    first = reloading.snapshot
     shutil.copy(path, tmp_path / "copy")
     (tmp_path / "copy").rename(path)
-    assert renewed(publication) is not first
+    assert renewed(reloading) is not first
 
 
 def test_missing_file_is_refused(tmp_path):
