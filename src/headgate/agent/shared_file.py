@@ -188,7 +188,7 @@ class ThrottleFile:
             for bucket in self._select("kind = ? AND origin = ? AND count IS NOT NULL", BUCKET, key.origin)
             if bucket is not None and bucket.key != key and path_matches(bucket.path, key.path)
         ]
-        live = [bucket for bucket in found if not bucket.is_spent(now, self._policy)]
+        live = [bucket for bucket in found if not bucket.is_expired(now, self._policy)]
         return max(live, key=lambda bucket: len(bucket.path), default=None)
 
     def _take_in(self, bucket: Entry, now: float, last: int, *, with_wider: bool) -> int:
@@ -199,7 +199,7 @@ class ThrottleFile:
         where = "kind = ? AND origin = ? AND path BETWEEN ? AND ? AND count IS NOT NULL"
         for member in self._select(where, TARGET, bucket.origin, bucket.path, bucket.path + "\x7f"):
             if member is not None and path_matches(bucket.path, member.path):
-                if not member.is_spent(now, self._policy):
+                if not member.is_expired(now, self._policy):
                     bucket.absorb(member)
                 last = self._put(member.key, None, last)
         return last

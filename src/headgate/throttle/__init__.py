@@ -1,7 +1,7 @@
 """Anti-DDoS throttling by the agent (anti-ddos-throttling.txt): a pure core.
 
-No socket, loop, clock, thread, log or environment in here, and no chance but the `draw` it is given. A `Throttle`
-counts every response and returns when a URL may be asked again, by the backoff of a `Policy`; an `Explanation` says
+It uses no socket, event loop, clock, thread, log or environment, and no randomness but the given `draw`. A `Throttle`
+counts responses and returns when a URL may be requested again, by the backoff of a `Policy`; an `Explanation` tells
 why.
 """
 

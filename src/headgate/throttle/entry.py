@@ -15,46 +15,46 @@ from headgate.throttle.policy import Policy
 
 KINDS: Final = range(4)
 TARGET, BUCKET, OPT_OUT, BUDGET = KINDS
-"""A target; a bucket of an origin's targets; a host that opted out; an origin whose retry budget was charged."""
+"""The kinds of entries: a target, a bucket of targets, a host that opted out, an origin with a used retry budget."""
 
 
 class Key(NamedTuple):
-    """What an entry is stored under."""
+    """The key of an entry."""
 
     kind: int
     origin: str
-    """The origin; of a host that opted out, the host."""
+    """The origin; for a host that opted out, the host."""
     path: str = ""
     """The path of a target or bucket."""
 
 
 class Entry(msgspec.Struct, gc=False):
-    """The failure count and the release time of section 5, the latter as the two horizons it is the later of.
+    """The failure count of section 5, and its release time: the later of two horizons.
 
-    Of a host that opted out nothing but the key counts; of a retry budget, the key and the `count` of what is left.
+    For a host that opted out only the key matters; for a retry budget, the key and the `count` of shares left.
     """
 
     backoff: float
-    """Until when the backoff holds; past or present when it does not."""
+    """The instant at which the backoff ends; not in the future if there is none."""
     count: int = -1
-    """The failure count, or -1 where the last success found nothing to lower.
+    """The failure count, or -1 if it was 0 at the last success.
 
-    A success whose body proves broken takes back what it lowered and counts one failure, so it has to be known whether
-    it lowered anything: two more are right from 0 as from any other count, and from -1.
+    A success whose body proves malformed is taken back and counted as a failure, which adds two to the count. With the
+    value -1 that is right, too, for a success that could not lower the count.
     """
     retry_after: float = ASAP
-    """Until when a `Retry-After` holds. Kept apart, so that clearing the backoff never clears this."""
+    """The instant at which a `Retry-After` ends; separate, so that clearing the backoff does not clear it."""
     failed: float = ASAP
-    """When the last failure was counted, where that is asked for."""
+    """When the last failure was counted; used by `coalesce` only."""
     noted: float = ASAP
-    """When a horizon was last set: an instant before it means that the clock was set back since."""
+    """When a horizon was last set; if `now` is before it, the clock was set back."""
     kind: int = TARGET
     origin: str = ""
     path: str = ""
 
     @property
     def key(self) -> Key:
-        """What the entry is stored under."""
+        """The key of this entry."""
         return Key(self.kind, self.origin, self.path)
 
     @property
@@ -69,13 +69,13 @@ class Entry(msgspec.Struct, gc=False):
 
     @property
     def horizons(self) -> tuple[float, float, float]:
-        """Both horizons, and when one was last set."""
+        """Both horizons, and when one of them was last set."""
         return self.backoff, self.retry_after, self.noted
 
-    def is_spent(self, now: float, policy: Policy) -> bool:
-        """Return whether a target or bucket is forgotten: released for as long as the policy remembers it."""
+    def is_expired(self, now: float, policy: Policy) -> bool:
+        """Return whether a target or bucket is expired: it was released for longer than the policy remembers it."""
         age = now - (self.backoff if self.backoff > self.retry_after else self.retry_after)
-        if age < policy.entry_lifetime or self.kind > BUCKET:  # no entry is forgotten sooner
+        if age < policy.entry_lifetime or self.kind > BUCKET:  # the minimum for every entry
             return False
         return self.count <= 0 or age >= policy.failing_lifetime
 
@@ -84,29 +84,29 @@ class Entry(msgspec.Struct, gc=False):
         self.count = max(self.count, 0) + 1
 
     def succeed(self, now: float) -> None:
-        """Count a success: "decreased by one (to no less than 0) for each success"; it makes no hold, and ends none."""
+        """Count a success: "decreased by one (to no less than 0) for each success"; it neither sets nor ends a hold."""
         if self.count >= 0:
             self.count -= 1
         self.back_off_until(now, now)
 
     def back_off_until(self, release: float, now: float) -> None:
-        """Set the backoff's horizon, which is never set to an earlier instant."""
+        """Move the end of the backoff to a later instant; never to an earlier one."""
         if release > self.backoff:
             self.backoff, self.noted = release, now
 
     def retry_after_until(self, release: float, now: float) -> None:
-        """Set the horizon of `Retry-After`, which is never set to an earlier instant."""
+        """Move the end of the `Retry-After` to a later instant; never to an earlier one."""
         if release > self.retry_after:
             self.retry_after, self.noted = release, now
 
     def take_back(self) -> None:
-        """Make the success that was just counted a failure."""
+        """Change the success that was just counted into a failure."""
         self.count += 2
 
     def follow_clock(self, now: float) -> bool:
-        """Move every instant back with a clock that was set back to `now`; return False where it was not.
+        """If the clock was set back to `now`, move every instant back; return whether it was.
 
-        A hold then has as long to go as it had when it was set, and never longer.
+        A hold then lasts as long as when it was set, and never longer.
         """
         if now >= self.noted:
             return False
@@ -117,7 +117,7 @@ class Entry(msgspec.Struct, gc=False):
         return True
 
     def absorb(self, other: "Entry") -> None:
-        """Take the greater count and the later horizons of another entry."""
+        """Take the greater count and the later instants of both entries."""
         self.count = max(self.count, other.count)
         self.backoff = max(self.backoff, other.backoff)
         self.retry_after = max(self.retry_after, other.retry_after)
@@ -135,26 +135,26 @@ class Change(Protocol):
 
     @property
     def now(self) -> float:
-        """When it happened."""
+        """When the change happened."""
 
     def apply(self, entry: Entry | None, key: Key, policy: Policy) -> Entry | None:
-        """Change an entry, or return a new one; None for one that is not stored."""
+        """Change an entry, or return a new one; None drops it."""
 
 
 def applied(change: Change, entry: Entry | None, key: Key, policy: Policy) -> Entry | None:
-    """Apply a change to what is stored under a key, where what is forgotten counts as not stored."""
-    if entry is not None and entry.is_spent(change.now, policy):
+    """Apply a change to the entry of a key; an expired entry counts as missing."""
+    if entry is not None and entry.is_expired(change.now, policy):
         entry = None
     return change.apply(entry, key, policy)
 
 
 class Outcome(enum.Enum):
-    """What a response means for the failure count."""
+    """The effect of a response on the failure count."""
 
     FAILURE = enum.auto()
     SUCCESS = enum.auto()
     MALFORMED = enum.auto()
-    """The body of what was counted as a success proves malformed: it was a failure."""
+    """The body of a counted success proved malformed: it was a failure."""
     NEITHER = enum.auto()
 
 
@@ -164,22 +164,22 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     now: float
     outcome: Outcome
     draw: float = 0.0
-    """The jitter's."""
+    """The draw of the jitter."""
     sent: float | None = None
-    """When the request was sent, where one sent before the last failure was counted is not to count again."""
+    """When the request was sent, if a failure before the last counted one must not count again."""
     retry_after: float = ASAP
-    """Until when its `Retry-After` holds."""
+    """The end of its `Retry-After`."""
     backoff: float = ASAP
-    """Where the backoff ends at the earliest: as the store that it was first applied to has said already."""
+    """The earliest end of the backoff: what the first store that applied this change has already returned."""
 
     @property
     def makes_entry(self) -> bool:
-        """Whether the response is stored where nothing was."""
-        outcome = self.outcome  # members of an Enum are slow to hash, so not in a set
+        """Whether the response creates an entry if there is none."""
+        outcome = self.outcome  # hashing a member of an Enum for a set is slow
         return outcome is Outcome.FAILURE or outcome is Outcome.MALFORMED or self.retry_after > self.now
 
     def apply(self, entry: Entry | None, key: Key, policy: Policy) -> Entry | None:
-        """Count it and hold until its `Retry-After`; a target is dropped once it is healthy and not held."""
+        """Count the response and obey its `Retry-After`; a target is dropped once it is healthy and not held."""
         if entry is None:
             if not self.makes_entry:
                 return None
@@ -187,7 +187,7 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
         return self.count(entry, policy)
 
     def count(self, entry: Entry, policy: Policy) -> Entry | None:
-        """Count it in an entry that is stored."""
+        """Count the response in a stored entry."""
         if self.outcome is Outcome.FAILURE and (self.sent is None or self.sent >= entry.failed):
             entry.failed = self.now
             entry.fail()
@@ -210,13 +210,13 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Declared(msgspec.Struct, frozen=True, kw_only=True):
-    """A response declared a bucket, which starts with the values of the entry that held its members."""
+    """A response declared a bucket, which starts with the values of the entries that held its members."""
 
     now: float
     start: Entry
 
     def apply(self, entry: Entry | None, key: Key, policy: Policy) -> Entry | None:  # noqa: ARG002 - a `Change`
-        """Make the bucket, or have one that is there already take the greater values."""
+        """Create the bucket, or raise the values of an existing one."""
         bucket = Entry(self.now, noted=self.now, kind=key.kind, origin=key.origin, path=key.path)
         bucket.absorb(self.start)
         if entry is None:
@@ -226,34 +226,34 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cleared(msgspec.Struct, frozen=True, kw_only=True):
-    """A backoff ends earlier, since the origin says that it is well."""
+    """The origin reports that it is healthy, so a backoff ends earlier."""
 
     now: float
     until: float
 
     def apply(self, entry: Entry | None, key: Key, policy: Policy) -> Entry | None:  # noqa: ARG002 - a `Change`
-        """End the backoff then, if it would hold for longer."""
+        """End the backoff at `until`, if it would last longer."""
         if entry is not None:
             entry.backoff = min(entry.backoff, self.until)
         return entry
 
 
 class ClockSetBack(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry has followed a clock that was set back."""
+    """The clock was set back, and the instants of an entry moved with it."""
 
     now: float
     horizons: tuple[float, float, float]
-    """The entry's horizons before it did: one that has others by now was changed since, and does not follow again."""
+    """The entry's horizons before; an entry with other horizons was changed since, and is not moved again."""
 
     def apply(self, entry: Entry | None, key: Key, policy: Policy) -> Entry | None:  # noqa: ARG002 - a `Change`
-        """Have the entry follow the clock."""
+        """Move the instants of the entry."""
         if entry is not None and entry.horizons == self.horizons:
             entry.follow_clock(self.now)
         return entry
 
 
 class Dropped(msgspec.Struct, frozen=True, kw_only=True):
-    """A bucket that holds nothing gives way to another one."""
+    """A bucket without a hold is dropped to make room for another one."""
 
     now: float
 
@@ -263,7 +263,7 @@ class Dropped(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OptedOut(msgspec.Struct, frozen=True):
-    """A host opted out of throttling, for the life of the throttle."""
+    """A host opted out of throttling, for the lifetime of the throttle."""
 
     now: float = ASAP
 
@@ -273,12 +273,12 @@ class OptedOut(msgspec.Struct, frozen=True):
 
 
 class RetryTokens(msgspec.Struct, frozen=True, kw_only=True):
-    """An origin's retry budget is charged, or earns something; only one that is not full is stored."""
+    """An origin's retry budget changes; a full budget is not stored."""
 
     shares: int
-    """How many shares of a token come, or go where it is negative."""
+    """The shares of a token that are added; negative if they are spent."""
     full: int
-    """The shares of a full budget."""
+    """The number of shares of a full budget."""
     now: float = ASAP
 
     def apply(self, entry: Entry | None, key: Key, policy: Policy) -> Entry | None:  # noqa: ARG002 - a `Change`

@@ -1,6 +1,6 @@
 """The three response fields that the throttle reads, parsed from headers in any of the forms that HTTP libraries use.
 
-This file knows nothing of targets and counts; what the values do is decided elsewhere.
+This file knows neither targets nor counts.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,14 +12,14 @@ _Pairs: TypeAlias = Iterable[tuple[str, str]] | Iterable[tuple[bytes, bytes]]
 
 
 class _WithItems(Protocol):
-    """What some libraries have that is no `Mapping`, such as the headers of `http.client`."""
+    """Headers that are not a `Mapping`, such as those of `http.client`."""
 
     def items(self) -> Iterable[tuple[str, str]]:
-        """Return pairs, one for each line."""
+        """Return pairs of name and value, one per line."""
 
 
 Headers: TypeAlias = Mapping[str, str] | _WithItems | _Pairs
-"""A response's fields: a mapping, or pairs, one for each line; names in any case."""
+"""A response's fields: a mapping, or pairs of name and value, one per line; names in any case."""
 
 _OPT_OUT: Final = "exponential-throttling"
 _BUCKET: Final = "ddos-bucket-with"
@@ -31,7 +31,7 @@ _LENGTHS: Final = frozenset(map(len, _NAMES))
 
 
 class ThrottleFields(msgspec.Struct, frozen=True):
-    """The throttle's fields of one response."""
+    """The fields of one response that affect the throttle."""
 
     opts_out: bool
     """Whether it has `Exponential-Throttling: disable`."""
@@ -42,10 +42,10 @@ class ThrottleFields(msgspec.Struct, frozen=True):
 
 
 def parse_fields(headers: Headers) -> ThrottleFields | None:
-    """Return the throttle's fields of a response; None when it has none, as nearly all responses."""
+    """Return the fields that affect the throttle; None without any, as in nearly all responses."""
     lines = []
     for name, value in pairs_of(headers):
-        if len(name) in _LENGTHS:  # which most names fail, so that they are not copied into lower case
+        if len(name) in _LENGTHS:  # most names fail here, and need no copy in lower case
             known = _NAMES.get(name.lower())
             if known is not None:
                 lines.append((known, _text(value).strip("\t ")))
@@ -64,7 +64,7 @@ def pairs_of(headers: Headers) -> _Pairs:
 
 
 def _members(value: str) -> list[str]:
-    """Split a field whose lines an intermediary has joined."""
+    """Split a list; an intermediary may have joined several lines."""
     return [member.strip("\t ") for member in value.split(",")]
 
 

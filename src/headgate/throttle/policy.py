@@ -1,6 +1,6 @@
-"""The backoff policy: a pure formula and the numbers in it (anti-ddos-throttling.txt, section 5).
+"""The backoff policy: a pure formula and its numbers (anti-ddos-throttling.txt, section 5).
 
-This file knows nothing of targets, responses or clocks. Durations are seconds.
+This file knows neither targets, responses nor clocks. Durations are seconds.
 """
 
 import math
@@ -13,9 +13,9 @@ _DURATIONS = ("initial_backoff", "maximum_backoff", "entry_lifetime")
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What counts as a failure, and how long a target is left alone after how many; defaults are the document's.
+    """Which statuses are failures, and how long a target is held after them; the defaults are the document's.
 
-    Raises `ConfigurationError`, which names the field, for a number that makes no policy.
+    Raises `ConfigurationError`, which names the field, for an invalid number.
     """
 
     num_errors_to_ignore: int = 2
@@ -23,22 +23,22 @@ class Policy:
     initial_backoff: float = 0.7
     """Seconds: the initial length of the backoff period."""
     multiply_factor: float = 1.4
-    """What the period is multiplied by on each successive failure."""
+    """The factor of the period for each successive failure."""
     jitter_factor: float = 0.1
-    """From 0 to 1: the greatest part of the period that chance may take off it."""
+    """From 0 to 1: the greatest part of the period that the jitter subtracts."""
     maximum_backoff: float = 900.0
     """Seconds: the maximum length of the backoff period."""
     entry_lifetime: float = 120.0
     """Seconds that a target without failures is remembered after its release."""
     failure_statuses: frozenset[int] = frozenset({500, 503, 509})
-    """The status codes that indicate a server better left alone for a while."""
+    """The status codes that count as failures."""
     first_delay_is_initial: bool = False
-    """Whether the first backoff is `initial_backoff` itself; else it is multiplied already, as the formula says."""
+    """Whether the first backoff is `initial_backoff`; by the document's formula it is already multiplied once."""
     lower_case_path: bool = False
-    """Whether paths that differ only in case are one target."""
+    """Whether paths that differ only in case are the same target."""
 
     def __post_init__(self) -> None:
-        # A set written as a literal is not hashable, and would make a frozen policy that can still change.
+        # A policy must be hashable and must not change; a set literal is mutable.
         object.__setattr__(self, "failure_statuses", frozenset(self.failure_statuses))
         if not isinstance(self.num_errors_to_ignore, int) or self.num_errors_to_ignore < 0:
             raise ConfigurationError(
@@ -65,10 +65,9 @@ class Policy:
         return max(self.maximum_backoff, self.entry_lifetime)
 
     def delay(self, effective_failure_count: int, draw: float) -> float:
-        """Return the seconds to back off for; `draw` is from [0, 1), and 0 takes nothing off.
+        """Return the seconds of the backoff, at most `maximum_backoff`; `draw` is from [0, 1).
 
-        `effective_failure_count` is the failure count less `num_errors_to_ignore`, and may be negative. However great
-        it is, the delay is at most `maximum_backoff`.
+        `effective_failure_count` is the failure count minus `num_errors_to_ignore`, and may be negative.
         """
         if effective_failure_count <= 0 or not self.initial_backoff:
             return 0.0  # "A special case makes delay == 0 for effective_failure_count."
@@ -77,7 +76,7 @@ class Policy:
             delay = self.initial_backoff * self.multiply_factor ** (
                 effective_failure_count - self.first_delay_is_initial
             )
-        except OverflowError:  # raised by the power; a product that is too great is infinite
+        except OverflowError:  # raised by the power; a product that is too large is infinite
             delay = math.inf
         if delay == math.inf:
             return self.maximum_backoff

@@ -1,7 +1,7 @@
-"""Throttling targets: what of a URL tells two of them apart, and which of them a path holds together.
+"""Throttling targets: the part of a URL that distinguishes them, and the paths of buckets.
 
-"A throttling target is demarcated as a URL minus its query parameters." (anti-ddos-throttling.txt, section 4) Minus its
-fragment and its credentials too.
+"A throttling target is demarcated as a URL minus its query parameters." (anti-ddos-throttling.txt, section 4) The
+fragment and the credentials are not part of it either.
 """
 
 from hashlib import sha256
@@ -13,23 +13,23 @@ import msgspec
 from headgate.http.url import normal
 
 MAX_ORIGIN: Final = 300
-"""Characters of an origin: more than a scheme, the longest name in DNS and a port."""
+"""Maximum characters of an origin: more than a scheme, the longest name in DNS and a port."""
 MAX_PATH: Final = 1024
-"""Characters of a target's path; of a longer one the beginning and a hash are kept."""
+"""Maximum characters of a target's path; a longer one is replaced by its beginning and a hash."""
 MAX_BUCKET_PATH: Final = 900
-"""Characters of a bucket's path: fewer than are kept of a long path, so that a bucket still holds it."""
+"""Maximum characters of a bucket's path; less than the beginning of a long path, so that a bucket still matches it."""
 
 _HASH: Final = 1 + 64
 """Characters of "#" and a SHA-256 in hexadecimal."""
 
 
 class Target(msgspec.Struct, frozen=True, gc=False):
-    """A URL as far as the throttle looks at it."""
+    """The part of a URL that the throttle uses."""
 
     origin: str
-    """`http://www.example.com:8080`: the host in lower case, a default port left out."""
+    """`http://www.example.com:8080`: the host in lower case, without a default port."""
     path: str
-    """From its first "/" on."""
+    """The path, which begins with "/"."""
 
     @property
     def name(self) -> str:
@@ -38,11 +38,11 @@ class Target(msgspec.Struct, frozen=True, gc=False):
 
 
 def parse_target(url: str, *, lower_case_path: bool = False) -> Target | None:
-    """Return the target of an absolute URL; None for one that is not http or https, or malformed.
+    """Return the target of an absolute URL; None for a malformed URL, and for one that is not http or https.
 
-    The WHATWG's parser says what the parts are, so the ways to write one address make one target; nearly all URLs are
-    as it would write them, which one regular expression sees. A server can make URLs as long as it likes, by its
-    redirects: what is kept of one is bounded, and a URL whose host is too long for a name in DNS is without a target.
+    The WHATWG's parser finds the parts, so all spellings of a URL have the same target. Nearly all URLs are in normal
+    form, which one regular expression recognises. A server can make URLs of any length by redirects: a target is
+    bounded, and a URL whose host is longer than a name in DNS has no target.
     """
     match = normal(url)
     if match is not None and not lower_case_path:
@@ -64,10 +64,10 @@ def parse_target(url: str, *, lower_case_path: bool = False) -> Target | None:
 
 
 def path_matches(prefix: str, path: str) -> bool:
-    """Return whether `path` is `prefix` or lies below it, as the path of a cookie would (RFC 6265, section 5.1.4)."""
+    """Return whether `path` is `prefix` or below it, by the rule for the path of a cookie (RFC 6265, section 5.1.4)."""
     return path.startswith(prefix) and (len(path) == len(prefix) or prefix[-1] == "/" or path[len(prefix)] == "/")
 
 
 def _shortened(path: str) -> str:
-    """Return the beginning of a path and a hash of all of it: no path has a "#", so two of them stay two."""
+    """Return the beginning of a path and a hash of all of it; since a path has no "#", it equals no other target."""
     return f"{path[: MAX_PATH - _HASH]}#{sha256(path.encode()).hexdigest()}"

@@ -23,38 +23,37 @@ from headgate.throttle.store import MemoryStore, Store
 from headgate.throttle.target import MAX_BUCKET_PATH, Target, parse_target, path_matches
 
 Reason: TypeAlias = Literal["free", "backoff", "retry-after", "opted out", "localhost", "user gesture", "no target"]
-"""What decides: nothing holds the URL; its backoff or its `Retry-After` does; or whatever lets it through is named."""
+"""Why a URL is held ("backoff", "retry-after") or free."""
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """What a throttle knows of one URL at one instant; instants are seconds since 1970."""
+    """Why a request may be sent or not, as a value for programs and, by `str`, as text for people."""
 
     url: str
     now: float
     target: str | None = None
-    """The throttling target, or the bucket that holds it with a `*` behind its path; None for a URL that is not http or
-    https."""
+    """The throttling target, or its bucket, with `*` after the path; None for a URL that is not http or https."""
     bucket: str | None = None
-    """The path of that bucket; None outside of any."""
+    """The path of the bucket; None without one."""
     failures: int = 0
-    """The failure count of the target, or of the bucket."""
+    """The failure count of the target or bucket."""
     backoff: float = ASAP
-    """The horizon of the backoff; `ASAP` where there is none, as for a host that opted out."""
+    """The end of the backoff; `ASAP` without one, and for a host that opted out."""
     retry_after: float = ASAP
-    """The horizon of `Retry-After`."""
+    """The end of the `Retry-After`."""
     held: bool = False
     """Whether a request sent now would be held."""
     reason: Reason = "free"
-    """Why, or why not."""
+    """Why the URL is held or free."""
 
     @property
     def release(self) -> float:
-        """The later of the two horizons: when the target is released, whatever lets a request through before."""
+        """The later of both ends: when the target is released, unless an exception lets a request through before."""
         return max(self.backoff, self.retry_after)
 
     def __str__(self) -> str:
         what = self.url if self.target is None else self.target
-        return f"{what}: {'held' if self.held else 'free'}, {_BECAUSE[self.reason].format(*self._words())}"
+        return f"{what}: {'held' if self.held else 'free'}, {_REASON_TEXTS[self.reason].format(*self._words())}"
 
     def _words(self) -> tuple[str, str]:
         times = "one failure" if self.failures == 1 else f"{self.failures or 'no'} failures"
@@ -62,53 +61,53 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         return left, times
 
 
-_BECAUSE: dict[Reason, str] = {
-    "free": "nothing holds it, after {1}",
+_REASON_TEXTS: dict[Reason, str] = {
+    "free": "not held, after {1}",
     "backoff": "{0}: the backoff after {1}",
     "retry-after": "{0}: its Retry-After",
     "opted out": "its host opted out of throttling",
     "localhost": "this machine is never held",
-    "user gesture": "a user has just asked; else held {0}",
-    "no target": "no http or https URL",
+    "user gesture": "a user has just clicked or typed; otherwise held {0}",
+    "no target": "not an http or https URL",
 }
 
 
 GESTURE: Final = 3.5
 """Seconds after a user gesture in which nothing is held (section 4).
 
-Nor in so many before it, and no more: by a clock that was set back, a gesture would else be to come for years.
+The same number applies before it: if the clock is set back, a gesture in the future must not count for years.
 """
 
 _SPREAD: Final = 10.0
-"""Seconds over which requests come back when a backoff is cleared."""
+"""Seconds over which requests are spread after a backoff is cleared."""
 
 UNCOUNTED: Final = frozenset({502, 504})
-"""A gateway on the way could not reach the server: neither a failure of the server nor a success."""
+"""A gateway could not reach the server: neither a failure of the server nor a success."""
 
 _MAX_DECLARED: Final = 4
-"""Buckets that one response may declare. Each one looks through all targets of its origin."""
+"""Maximum buckets that one response may declare: each visits all targets of its origin."""
 
 _UNEARNED: Final = UNCOUNTED | {429}
-"""Statuses that are not failures, and earn no retry either."""
+"""Statuses that are not failures, and do not earn a retry."""
 
 _SHARES: Final = 10
-"""Of a token of a retry budget: a success earns one share. Whole numbers, since ten tenths of a float are not one."""
+"""Shares per token of a retry budget; a success earns one. Integers, because ten times 0.1 is not 1.0."""
 
 
 class Throttle:
     """Backs off from throttling targets that fail, and obeys `Retry-After`, `Exponential-Throttling` and
     `DDoS-Bucket-With`.
 
-    `draw` gives numbers from [0, 1) for the jitter. Only targets that fail or are held, and buckets, are stored, at
-    most `max_targets` of them, and at most `max_opt_outs` hosts that opted out; what had to go for want of room is
-    counted in `evicted` and `opt_outs_evicted`. Requests to this machine are never held unless `hold_localhost`.
+    `draw` returns numbers from [0, 1) for the jitter. Only buckets and targets that failed or are held are stored, at
+    most `max_targets`, and at most `max_opt_outs` hosts that opted out; `evicted` and `opt_outs_evicted` count what was
+    dropped to make room. Requests to this machine are never held unless `hold_localhost`.
 
-    With `retry_budget`, an origin may be sent so many retries, and a tenth of one more for each success: see
-    `spend_retry`. With `coalesce`, a failure whose request was `sent` before the last failure was counted does not
-    count again: requests in parallel are one failure, not as many as there were.
+    With `retry_budget`, an origin gets that many retries, and a tenth of one for each success: see `spend_retry`. With
+    `coalesce`, a failure whose request was `sent` before the last failure was counted does not count again, so parallel
+    requests that fail together count once.
 
-    With a `store`, the entries are kept there, within its own bounds. With the store in memory it is for one thread at
-    a time: threads that share a throttle have to lock it.
+    With a `store`, the entries are stored there, within its own bounds. The store in memory is not thread-safe: threads
+    that share a throttle have to lock it.
     """
 
     def __init__(
@@ -128,7 +127,7 @@ class Throttle:
         self.policy = policy
         """The backoff policy in force."""
         self.draw = draw
-        """The chance of every jitter."""
+        """The source of random numbers."""
         self._hold_localhost = hold_localhost
         self._coalesce = coalesce
         self._failures = policy.failure_statuses
@@ -139,36 +138,36 @@ class Throttle:
         self._store = store
 
     def __len__(self) -> int:
-        """How many targets and buckets are stored."""
+        """Return the number of stored targets and buckets."""
         return len(self._store)
 
     @property
     def evicted(self) -> int:
-        """Live holds dropped for want of room."""
+        """Holds dropped to make room."""
         return self._store.counters.evicted
 
     @property
     def opt_outs_evicted(self) -> int:
-        """Hosts whose opting out was forgotten for want of room."""
+        """Opt-outs dropped to make room."""
         return self._store.counters.opt_outs_evicted
 
     @property
     def clock_steps(self) -> int:
-        """Targets and buckets whose holds were moved back in time with a clock that was set back."""
+        """Targets and buckets whose holds moved with a clock that was set back."""
         return self._store.counters.clock_steps
 
     def target(self, url: str) -> Target | None:
-        """Return the throttling target of an absolute URL; None for one that has none, and is never held.
+        """Return the throttling target of an absolute URL; None for a URL without one, which is never held.
 
-        Pass it in the place of the URL where a request needs more than one question.
+        Other methods take it instead of the URL, which saves parsing the URL again.
         """
         return parse_target(url, lower_case_path=self.policy.lower_case_path)
 
     def release_time(self, url: str | Target, *, now: float, interactive: bool = False) -> float:
-        """Return the instant before which `url` must not be asked for; `ASAP` when it may be asked for at once.
+        """Return the instant before which `url` must not be requested; `ASAP` if it may be requested now.
 
-        A request is held if and only if that instant is later than `now`. With `interactive` this one request is let
-        through as if the user had just made a gesture. Nothing is changed by asking.
+        A request is held if and only if that instant is later than `now`. With `interactive` this request is permitted
+        as after a user gesture. This method changes nothing.
         """
         if interactive or not len(self._store) or -GESTURE < now - self._gesture < GESTURE:
             return ASAP
@@ -184,10 +183,10 @@ class Throttle:
     def response_received(
         self, url: str | Target, status: int, headers: Headers, *, now: float, sent: float | None = None
     ) -> None:
-        """Count the response to a request for `url`, which was `sent` then and received `now`.
+        """Count the response to a request for `url`, which was sent at `sent` and received at `now`.
 
-        `headers` is a mapping or pairs, names in any case; text, or bytes as they came. Of a request that got no
-        response nothing needs to be said.
+        `headers` is a mapping or pairs of text or bytes, names in any case. A request without a response is not
+        reported.
         """
         fields = parse_fields(headers)
         failed = status in self._failures
@@ -198,7 +197,7 @@ class Throttle:
             return
         if self._full_budget is not None and not failed and status not in _UNEARNED:
             self._earn_retry(target, self._full_budget)
-        if fields is None and not failed:  # as nearly all responses
+        if fields is None and not failed:  # nearly all responses
             outcome = Outcome.NEITHER if status in UNCOUNTED else Outcome.SUCCESS
             self._store.record(target, Response(now=now, outcome=outcome))
             return
@@ -211,10 +210,10 @@ class Throttle:
         self._record(target, self._outcome(target, status), now=now, sent=sent, release=release)
 
     def malformed_body(self, url: str, status: int, *, now: float) -> None:
-        """Record that the body of a response already received proves broken.
+        """Record that the body of a counted response proved malformed.
 
-        A success then counts as a failure after all: the count is one more than it was before that response. After any
-        other status nothing changes.
+        A success then counts as a failure: the count is one more than before the response. With any other status
+        nothing changes.
         """
         target = self._target(url)
         if target is None or self._is_exempt(target):
@@ -224,29 +223,29 @@ class Throttle:
 
     def user_gesture(self, *, now: float) -> None:
         """Record that the user has just clicked or typed: nothing is held for the next 3.5 seconds."""
-        if not 0 <= self._gesture - now < GESTURE:  # else one that was made in the meantime
+        if not 0 <= self._gesture - now < GESTURE:  # keeps a later gesture
             self._gesture = now
 
     def clear_backoff(self, origin: str, *, now: float) -> None:
-        """Let requests to an origin come back within ten seconds, except for what a `Retry-After` holds.
+        """End the backoffs of an origin that reports that it is healthy, within ten seconds.
 
-        Every target and bucket of it is released at an instant of its own; the failure counts stay as they are.
-        `origin` is any URL of it. For an origin that reports that it is well.
+        Each target and bucket is released at a random instant of its own. Failure counts and `Retry-After` are kept.
+        `origin` may be any URL of the origin.
         """
         serialised = serialised_origin(origin)
         if serialised is not None:
             self._store.clear_backoff(serialised, now=now, end=lambda: now + _SPREAD * self.draw())
 
     def reset(self) -> None:
-        """Forget targets, buckets and spent retries, and keep the opt-outs: the network has changed."""
+        """Drop targets, buckets and used retry budgets, but not the opt-outs; for a change of the network."""
         self._store.reset()
 
     def forget(self, *, now: float) -> int:
-        """Drop entries that can affect no request any more; return how many."""
+        """Drop entries that cannot affect a request any more; return their number."""
         return self._store.forget(now=now)
 
     def retries_left(self, url: str) -> float:
-        """Return how many retries the origin of `url` may be sent now; infinitely many without a budget."""
+        """Return the retries left for the origin of `url`; infinity without a budget."""
         target = self._target(url)
         if target is None or self._full_budget is None:
             return math.inf
@@ -254,7 +253,7 @@ class Throttle:
         return (self._full_budget if charged is None else min(charged.count, self._full_budget)) // _SHARES
 
     def spend_retry(self, url: str) -> bool:
-        """Charge the origin's budget for a retry of `url` that is being sent; False when it must not be."""
+        """Take one retry of `url` from its origin's budget; return False, and do not retry, if none is left."""
         if self.retries_left(url) < 1:
             return False
         target = self._target(url)
@@ -264,7 +263,7 @@ class Throttle:
         return True
 
     def explain(self, url: str, *, now: float) -> Explanation:
-        """Return what is known of `url` and why it is held or free; what a user gesture lets through is told apart."""
+        """Return why `url` is held or free at `now`."""
         target = self._target(url)
         if target is None:
             return Explanation(url=url, now=now, reason="no target")
@@ -296,7 +295,7 @@ class Throttle:
         return url if isinstance(url, Target) else self.target(url)
 
     def _outcome(self, target: Target, status: int) -> Outcome:
-        """Return what a response with this status means for the failure count."""
+        """Return the effect of a response with this status on the failure count."""
         if status in self._failures:
             return Outcome.NEITHER if self._has_opted_out(target) else Outcome.FAILURE
         return Outcome.NEITHER if status in UNCOUNTED else Outcome.SUCCESS
@@ -321,7 +320,7 @@ class Throttle:
         return self._store.get(Key(OPT_OUT, host_of(target.origin))) is not None
 
     def _obey(self, target: Target, fields: ThrottleFields, now: float) -> None:
-        """Obey what a response says about how it is to be counted, before it is."""
+        """Obey an opt-out and declared buckets, which affect how the response itself is counted."""
         if fields.opts_out and not self._has_opted_out(target):
             self._store.change(Key(OPT_OUT, host_of(target.origin)), OptedOut())
         for value in fields.buckets[:_MAX_DECLARED]:

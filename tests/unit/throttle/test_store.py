@@ -34,8 +34,8 @@ def make(most=1_000, **settings):
 
 
 @dataclass(frozen=True)
-class Was:
-    """A change that makes an entry be as given; of one that is not there, a new one."""
+class SetValues:
+    """A change that sets values of an entry, or of a new one."""
 
     state: dict
     now: float
@@ -48,10 +48,10 @@ class Was:
 
 
 def put(store, path, origin=ORIGIN, *, now=0.0, **state) -> Entry:
-    """Have the entry that holds a target, or its own one where none does, be as given."""
+    """Set the values of the entry that holds a target, or of a new one."""
     found = store.find(target(path, origin), now=now)
     key = Key(TARGET, origin, path) if found is None else found.key
-    store.change(key, Was(state, now))
+    store.change(key, SetValues(state, now))
     return store.get(key)
 
 
@@ -60,13 +60,13 @@ def bucket(path, backoff, **values) -> Entry:
 
 
 def holder(store, path, *, now=0.0):
-    """Return the path of the bucket that holds this path; None where none does."""
+    """Return the path of the bucket that holds this path, or None."""
     found = store.find(target(path), now=now)
     return found.path if found is not None and found.kind == BUCKET else None
 
 
 class TestTargets:
-    def test_each_has_its_own_entry_once(self):
+    def test_each_target_has_one_entry(self):
         store = make()
         entry = put(store, "/a")
         assert store.find(target("/a"), now=0.0) is put(store, "/a") is entry
@@ -75,7 +75,7 @@ class TestTargets:
         assert len(store) == 3
         assert store.find(target("/c"), now=0.0) is None
 
-    def test_a_reset_drops_all_but_the_opt_outs(self):
+    def test_reset_drops_everything_except_opt_outs(self):
         store = make()
         put(store, "/a")
         store.declare(target("/b/c"), "/b", now=0.0)
@@ -91,10 +91,10 @@ class TestTargets:
         assert len(store) == 1
 
 
-class TestRecording:
+class TestRecord:
     """A response is applied to the entry that holds its target."""
 
-    def test_a_failure_makes_one(self):
+    def test_failure_creates_an_entry(self):
         store = make()
         store.record(target("/a"), Response(now=5.0, outcome=Outcome.FAILURE))
         assert store.find(target("/a"), now=5.0) == Entry(
@@ -102,18 +102,18 @@ class TestRecording:
         )
 
     @pytest.mark.parametrize("outcome", [Outcome.SUCCESS, Outcome.NEITHER])
-    def test_anything_else_makes_none(self, outcome):
+    def test_success_and_neutral_responses_create_no_entry(self, outcome):
         store = make()
         store.record(target("/a"), Response(now=5.0, outcome=outcome))
         assert len(store) == 0
 
-    def test_in_a_bucket_it_counts_there(self):
+    def test_response_counts_in_the_bucket(self):
         store = make()
         store.declare(target("/m/a"), "/m", now=0.0)
         store.record(target("/m/b"), Response(now=5.0, outcome=Outcome.FAILURE))
         assert (store.find(target("/m/c"), now=5.0).count, len(store)) == (1, 1)
 
-    def test_one_that_is_healthy_and_released_goes_and_a_bucket_stays(self):
+    def test_healthy_target_is_dropped_and_a_bucket_is_kept(self):
         store = make()
         store.declare(target("/m/a"), "/m", now=0.0)
         for path in ("/a", "/m/a"):
@@ -123,8 +123,8 @@ class TestRecording:
         assert holder(store, "/m/a", now=5.0) == "/m"
 
 
-class TestCallingBack:
-    def test_each_change_is_told_with_what_came_of_it(self):
+class TestOnChange:
+    def test_change_is_reported_with_the_new_entry(self):
         told = []
         store = make(on_change=lambda *change: told.append(change))
         response = Response(now=5.0, outcome=Outcome.FAILURE)
@@ -136,7 +136,7 @@ class TestCallingBack:
         assert len(told) == 1
 
     @pytest.mark.parametrize(("step", "is_told"), [(60.0, True), (59.0, False)])
-    def test_a_clock_that_was_set_back_by_a_minute_is_told_once(self, step, is_told):
+    def test_clock_set_back_by_a_minute_is_reported_once(self, step, is_told):
         told = []
         store = make(on_change=lambda *change: told.append(change))
         entry = put(store, "/a", now=100.0, backoff=190.0)
@@ -149,7 +149,7 @@ class TestCallingBack:
         assert told == [(entry.key, change, entry)] * is_told
         assert entry.backoff == 190.0 - step
 
-    def test_what_changes_nothing_is_not(self):
+    def test_calls_without_a_change_are_not_reported(self):
         store = make(on_change=lambda *_: pytest.fail("changed"))
         store.record(target("/a"), Response(now=5.0, outcome=Outcome.SUCCESS))
         store.clear_backoff(ORIGIN, now=5.0, end=lambda: 9.0)
@@ -157,8 +157,8 @@ class TestCallingBack:
         assert store.forget(now=5.0) == 0
 
 
-class TestClearing:
-    def test_each_backoff_that_holds_ends_then_if_it_would_hold_for_longer(self):
+class TestClearBackoff:
+    def test_later_backoffs_of_the_origin_end_earlier(self):
         store, ends = make(), iter([3.0, 4.0, 5.0])
         store.declare(target("/m/a"), "/m", now=0.0)
         put(store, "/m/a", backoff=9.0)
@@ -173,10 +173,10 @@ class TestClearing:
         assert store.find(target("/long", "http://other.example"), now=2.0).backoff == 9.0
 
 
-class TestForgetting:
+class TestExpiry:
     @pytest.mark.parametrize(("count", "lifetime"), [(1, 900.0), (0, 120.0), (-1, 120.0)])
     @pytest.mark.parametrize("horizon", ["backoff", "retry_after"])
-    def test_a_lifetime_after_the_later_horizon(self, count, lifetime, horizon):
+    def test_entry_expires_a_lifetime_after_the_later_horizon(self, count, lifetime, horizon):
         store = make()
         entry = put(store, "/a", count=count, **{horizon: 50.0})
         assert store.find(target("/a"), now=50.0 + lifetime - 0.001) is entry
@@ -186,19 +186,19 @@ class TestForgetting:
         assert store.forget(now=50.0 + lifetime) == 1
         assert len(store) == 0
 
-    def test_one_that_is_forgotten_is_replaced_whether_or_not_it_was_dropped(self):
+    def test_expired_entry_is_replaced(self):
         store = make()
         put(store, "/a", count=5)
         new = put(store, "/a", now=900.0)
         assert (new.failures, new.backoff, len(store)) == (0, 900.0, 1)
 
-    def test_what_never_ends_is_never_forgotten(self):
+    def test_endless_hold_never_expires(self):
         store = make()
         put(store, "/a", retry_after=float("inf"))
         assert store.forget(now=1e300) == 0
         assert store.find(target("/a"), now=1e300) is not None
 
-    def test_a_forgotten_bucket_holds_nobody_any_more(self):
+    def test_expired_bucket_holds_no_target(self):
         store = make()
         store.declare(target("/a/b"), "/a", now=0.0)
         put(store, "/a/b", count=1)
@@ -212,7 +212,7 @@ class TestForgetting:
 
 
 class TestBuckets:
-    def test_a_bucket_takes_its_members_in(self):
+    def test_bucket_absorbs_its_members(self):
         store = make()
         put(store, "/m/old", count=9, now=-2_000.0)
         put(store, "/m/a", count=4, backoff=3.0, retry_after=5.0)
@@ -227,7 +227,7 @@ class TestBuckets:
         assert store.find(target("/mm"), now=0.0).failures == 6
         assert len(store) == 4
 
-    def test_a_bucket_is_declared_once(self):
+    def test_repeated_declaration_changes_nothing(self):
         store = make()
         store.declare(target("/m/a"), "/m", now=0.0)
         entry = put(store, "/m/b", count=3)
@@ -235,7 +235,7 @@ class TestBuckets:
         assert store.find(target("/m/c"), now=1.0) is entry
         assert len(store) == 1
 
-    def test_a_forgotten_bucket_is_declared_anew(self):
+    def test_expired_bucket_is_declared_anew(self):
         store = make()
         store.declare(target("/m/a"), "/m", now=0.0)
         put(store, "/m/b", count=3)
@@ -243,7 +243,7 @@ class TestBuckets:
         assert store.find(target("/m/c"), now=900.0) == bucket("/m", 900.0, noted=900.0)
         assert len(store) == 1
 
-    def test_the_longest_match_wins_in_whatever_order_they_were_declared(self):
+    def test_longest_match_wins_in_any_order_of_declaration(self):
         for order in (["/a", "/a/b", "/a/b/"], ["/a/b/", "/a/b", "/a"], ["/a/b", "/a/b/", "/a"]):
             store = make()
             for path in order:
@@ -252,7 +252,7 @@ class TestBuckets:
             assert found == ["/a/b/", "/a/b", "/a", "/a", None]
             assert len(store) == 3
 
-    def test_a_wider_bucket_leaves_a_narrower_one_as_it_is(self):
+    def test_wider_bucket_does_not_change_a_narrower_one(self):
         store = make()
         store.declare(target("/a/b/c"), "/a/b", now=0.0)
         narrow = put(store, "/a/b/c", count=9, backoff=99.0)
@@ -261,7 +261,7 @@ class TestBuckets:
         assert store.find(target("/a/b/c"), now=0.0) is narrow
         assert store.find(target("/a/x"), now=0.0).failures == 2
 
-    def test_a_narrower_bucket_starts_as_the_wider_one_that_held_its_members(self):
+    def test_narrower_bucket_starts_with_the_values_of_the_wider_one(self):
         store = make()
         store.declare(target("/a/b/c"), "/a", now=0.0)
         wide = put(store, "/a/b/c", count=9, backoff=99.0, retry_after=50.0)
@@ -271,7 +271,7 @@ class TestBuckets:
         assert narrow is not wide
         assert store.find(target("/a/c"), now=0.0) is wide
 
-    def test_an_origin_has_so_many_and_no_more(self):
+    def test_number_of_buckets_per_origin_is_bounded(self):
         store = make()
         for number in range(MAX_BUCKETS):
             store.declare(target(f"/{number}"), f"/{number}", now=0.0)
@@ -284,7 +284,7 @@ class TestBuckets:
         assert store.find(other, now=0.0).path == "/more"
 
     @pytest.mark.parametrize("state", [{"count": 0}, {"count": 1, "backoff": -1_000.0}])
-    def test_one_that_holds_nobody_gives_way(self, state):
+    def test_bucket_without_a_hold_is_replaced(self, state):
         store = make()
         for number in range(MAX_BUCKETS):
             store.declare(target(f"/{number}"), f"/{number}", now=0.0)
@@ -297,8 +297,8 @@ class TestBuckets:
         assert sum(holder(store, f"/{number}") is not None for number in range(MAX_BUCKETS)) == MAX_BUCKETS - 1
 
 
-class TestRoom:
-    def test_what_is_forgotten_goes_first_then_the_healthy_then_the_released_then_the_held(self):
+class TestEviction:
+    def test_expired_then_healthy_then_released_then_held_entries_are_dropped(self):
         states = {
             "held": {"count": 0, "retry_after": 1e9},
             "backing-off": {"count": 9, "backoff": 1_001.0},
@@ -319,7 +319,7 @@ class TestRoom:
         put(store, "/", "http://last.example", now=1_000.0)
         assert (len(store), store.counters.evicted) == (len(states), 1)
 
-    def test_buckets_need_room_too_and_give_it(self):
+    def test_buckets_count_and_are_evicted(self):
         store = make(most=2)
         store.declare(target("/a"), "/a", now=0.0)
         put(store, "/a", count=1, backoff=9.0)
@@ -331,7 +331,7 @@ class TestRoom:
         assert (len(store), store.counters.evicted) == (2, 1)
         assert holder(store, "/c") is None
 
-    def test_the_least_needed_of_sixteen_goes_and_each_time_others_are_looked_at(self):
+    def test_least_important_of_the_next_sixteen_is_dropped(self):
         store = make(most=160)
         put(store, "/healthy", count=0, backoff=0.0)
         for number in range(159):
@@ -343,7 +343,7 @@ class TestRoom:
         assert (len(store), store.counters.evicted) == (160, 9)
 
     @pytest.mark.parametrize("held", [True, False])
-    def test_no_arrival_looks_at_more_than_sixteen_however_many_there_are(self, monkeypatch, held):
+    def test_new_entry_examines_at_most_sixteen(self, monkeypatch, held):
         store, looks = make(most=2_000), []
         is_stored = MemoryStore._is_stored
         monkeypatch.setattr(MemoryStore, "_is_stored", lambda *given: looks.append(given) or is_stored(*given))
@@ -353,7 +353,7 @@ class TestRoom:
             assert len(looks) <= 16
             assert len(store) <= len(store._queue) <= 2_000
 
-    def test_dropped_entries_take_no_room_for_long(self):
+    def test_dropped_entries_leave_the_queue(self):
         store = make(most=100)
         for number in range(1_000):
             put(store, f"/{number}", count=0, backoff=0.0)
@@ -361,7 +361,7 @@ class TestRoom:
             assert len(store._queue) <= 2
         assert (len(store), store.counters.evicted) == (0, 0)
 
-    def test_what_is_forgotten_goes_by_and_by(self):
+    def test_new_entries_drop_expired_ones(self):
         store = make()
         for number in range(100):
             put(store, f"/{number}", count=1)
@@ -369,14 +369,14 @@ class TestRoom:
             put(store, f"/{number}", count=1, now=900.0)
         assert len(store) == 100
 
-    def test_a_bucket_takes_its_members_in_before_they_could_make_room_for_it(self):
+    def test_bucket_absorbs_its_members_before_they_are_evicted(self):
         store = make(most=1)
         put(store, "/m/a", count=4, backoff=9.0)
         store.declare(target("/m/b"), "/m", now=0.0)
         assert store.find(target("/m/b"), now=0.0).failures == 4
         assert (len(store), store.counters.evicted) == (1, 0)
 
-    def test_what_is_forgotten_is_no_hold_given_up(self):
+    def test_dropping_an_expired_entry_is_not_counted(self):
         store = make(most=2)
         put(store, "/forgotten", now=-2_000.0)
         put(store, "/held", count=1, backoff=9.0)
@@ -384,7 +384,7 @@ class TestRoom:
         assert (len(store), store.counters.evicted) == (2, 0)
         assert store.find(target("/held"), now=0.0) is not None
 
-    def test_nothing_is_left_of_origins_with_no_entries(self):
+    def test_origins_without_entries_are_dropped(self):
         store = make(most=6_000)
         for number in range(5_000):
             put(store, "/", f"http://{number}.example")
@@ -393,7 +393,7 @@ class TestRoom:
         assert (len(store), len(store._queue)) == (0, 0)
         assert not any(store._entries)
 
-    def test_the_oldest_opt_out_and_the_oldest_budget_go(self):
+    def test_oldest_opt_out_and_budget_are_evicted(self):
         store = make(most=3)
         for number in range(5):
             store.change(Key(OPT_OUT, f"{number}.example"), OptedOut())
@@ -406,15 +406,15 @@ class TestRoom:
         assert store.counters.opt_outs_evicted == 2
 
     @pytest.mark.parametrize("name", ["max_targets", "max_opt_outs"])
-    def test_no_room_at_all_is_refused(self, name):
+    def test_maximum_of_0_is_refused(self, name):
         with pytest.raises(ConfigurationError, match=f"^{name} must be at least 1, got 0$"):
             MemoryStore(Policy(), **{"max_targets": 1, "max_opt_outs": 1, name: 0})
 
 
-class TestPutting:
-    """What another process knows is put as it is."""
+class TestPut:
+    """Entries of other processes are stored unchanged."""
 
-    def test_an_entry_is_found_as_it_was_put(self):
+    def test_put_entry_is_found(self):
         store, entry = make(), Entry(7.0, count=4, retry_after=5.0, kind=TARGET, origin=ORIGIN, path="/a")
         store.put(entry.key, entry)
         assert store.get(entry.key) is store.find(target("/a"), now=5.0) is entry
@@ -425,7 +425,7 @@ class TestPutting:
         store.put(entry.key, None)
         assert (store.get(entry.key), len(store)) == (None, 0)
 
-    def test_one_that_was_forgotten_here_is_replaced(self):
+    def test_put_replaces_an_expired_entry(self):
         store = make()
         old = put(store, "/a", count=1)
         assert store.find(target("/a"), now=900.0) is None
@@ -435,7 +435,7 @@ class TestPutting:
         assert store.find(target("/a"), now=900.0) == new
         assert len(store) == 1
 
-    def test_a_bucket_holds_targets_with_entries_of_their_own_while_it_is_not_forgotten(self):
+    def test_put_bucket_holds_targets_with_own_entries_until_it_expires(self):
         store = make()
         put(store, "/m/a", count=9, backoff=99.0)
         store.put(Key(BUCKET, ORIGIN, "/m"), bucket("/m", 7.0, count=4))
@@ -443,7 +443,7 @@ class TestPutting:
         store.put(Key(BUCKET, ORIGIN, "/m"), bucket("/m", -900.0, count=4))
         assert store.find(target("/m/a"), now=5.0).count == 9
 
-    def test_no_clock_is_followed_by_what_another_process_noted(self):
+    def test_put_does_not_move_instants(self):
         store = make(most=3)
         put(store, "/a", count=9, backoff=99.0, noted=50.0)
         for number in range(9):
@@ -451,13 +451,13 @@ class TestPutting:
             store.put(entry.key, entry)
         assert store.counters.clock_steps == 0
 
-    def test_an_origin_gets_no_more_buckets_than_it_may_have(self):
+    def test_put_respects_the_maximum_of_buckets(self):
         store = make()
         for number in range(MAX_BUCKETS + 1):
             store.put(Key(BUCKET, ORIGIN, f"/{number}"), bucket(f"/{number}", 7.0))
         assert len(store) == MAX_BUCKETS
 
-    def test_there_is_room_for_no_more_than_otherwise(self):
+    def test_put_respects_the_maximum_of_targets(self):
         store = make(most=2)
         for number in range(5):
             entry = Entry(9.0, count=1, kind=TARGET, origin=ORIGIN, path=f"/{number}")

@@ -1,68 +1,68 @@
-import pytest
-
 from headgate.throttle.target import MAX_PATH, Target, parse_target, path_matches
 
 P = Target("http://www.example.com", "/p")
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "http://www.example.com/p",
-        "http://www.example.com/p?a=1",
-        "http://www.example.com/p?",
-        "http://www.example.com/p#f",
-        "http://www.example.com/p?#",
-        "http://user:pw@www.example.com/p",
-        "http://www.example.com:80/p",
-        "HTTP://WWW.Example.COM/p",
-        "http://www.example.com/./a/../p",
-        " http://www.example.com/p\n",
-        "http:\\\\www.example.com\\p",
-    ],
-)
-def test_ways_to_write_one_target(url):
-    assert parse_target(url) == P
+SPELLINGS = [
+    "http://www.example.com/p",
+    "http://www.example.com/p?a=1",
+    "http://www.example.com/p?",
+    "http://www.example.com/p#f",
+    "http://www.example.com/p?#",
+    "http://user:pw@www.example.com/p",
+    "http://www.example.com:80/p",
+    "HTTP://WWW.Example.COM/p",
+    "http://www.example.com/./a/../p",
+    " http://www.example.com/p\n",
+    "http:\\\\www.example.com\\p",
+]
 
 
-@pytest.mark.parametrize(
-    ("url", "name"),
-    [
-        ("http://www.example.com", "http://www.example.com/"),
-        ("http://www.example.com/p/", "http://www.example.com/p/"),
-        ("http://www.example.com/P", "http://www.example.com/P"),
-        ("https://www.example.com/p", "https://www.example.com/p"),
-        ("https://www.example.com:80/p", "https://www.example.com:80/p"),
-        ("http://www.example.com:8080/p", "http://www.example.com:8080/p"),
-        ("http://www.example.com./p", "http://www.example.com./p"),
-        ("http://127.1/p;a=1?b", "http://127.0.0.1/p;a=1"),
-        ("http://[0:0::1]:8080/é", "http://[::1]:8080/%C3%A9"),
-        ("http://bücher.example/", "http://xn--bcher-kva.example/"),
-    ],
-)
-def test_what_tells_targets_apart(url, name):
-    target = parse_target(url)
-    assert target is not None
-    assert target.name == name
-    assert target.origin + target.path == name
-    assert target.path.startswith("/")
-    assert target != P
+def test_spellings_of_one_target_are_equal():
+    for url in SPELLINGS:
+        assert parse_target(url) == P, url
 
 
-def test_the_path_alone_is_put_in_lower_case():
+DIFFERENT = [
+    ("http://www.example.com", "http://www.example.com/"),
+    ("http://www.example.com/p/", "http://www.example.com/p/"),
+    ("http://www.example.com/P", "http://www.example.com/P"),
+    ("https://www.example.com/p", "https://www.example.com/p"),
+    ("https://www.example.com:80/p", "https://www.example.com:80/p"),
+    ("http://www.example.com:8080/p", "http://www.example.com:8080/p"),
+    ("http://www.example.com./p", "http://www.example.com./p"),
+    ("http://127.1/p;a=1?b", "http://127.0.0.1/p;a=1"),
+    ("http://[0:0::1]:8080/é", "http://[::1]:8080/%C3%A9"),
+    ("http://bücher.example/", "http://xn--bcher-kva.example/"),
+]
+
+
+def test_different_targets():
+    for url, name in DIFFERENT:
+        target = parse_target(url)
+        assert target is not None, url
+        assert target.name == name, url
+        assert target.origin + target.path == name, url
+        assert target.path.startswith("/"), url
+        assert target != P, url
+
+
+def test_only_the_path_is_put_in_lower_case():
     target = parse_target("HTTP://Www.Example.com/Pr4C%C3?Q", lower_case_path=True)
     assert target == Target("http://www.example.com", "/pr4c%c3")
 
 
-@pytest.mark.parametrize(
-    "url",
-    ["", "/p", "www.example.com/p", "ftp://a/", "file:///p", "data:,p", "ws://a/", "http://", "http://a b/", "\ud800"],
-)
-def test_what_is_no_target(url):
-    assert parse_target(url) is None
+WITHOUT_TARGET = [
+    "", "/p", "www.example.com/p", "ftp://a/", "file:///p", "data:,p", "ws://a/", "http://", "http://a b/", "\ud800",
+]  # fmt: skip
 
 
-def test_what_is_kept_of_a_url_is_bounded_and_tells_targets_apart():
+def test_url_that_is_not_http_has_no_target():
+    for url in WITHOUT_TARGET:
+        assert parse_target(url) is None, url
+
+
+def test_long_path_is_shortened_with_a_hash():
     urls = ["http://www.example.com/" + "l" * 1_000_000 + end for end in "ab"]
     targets = [parse_target(url) for url in urls]
     assert targets[0] != targets[1]
@@ -73,29 +73,29 @@ def test_what_is_kept_of_a_url_is_bounded_and_tells_targets_apart():
     assert "#" in parse_target(longest + "l").path
 
 
-def test_a_host_that_is_longer_than_any_name_has_no_target():
+def test_overlong_host_has_no_target():
     label = "l" * 60
     assert parse_target(f"http://{'.'.join([label] * 4)}/") is not None
     assert parse_target(f"http://{'.'.join([label] * 5)}/") is None
 
 
-@pytest.mark.parametrize(
-    ("prefix", "path", "matches"),
-    [
-        ("/api", "/api", True),
-        ("/api", "/api/", True),
-        ("/api", "/api/a/b", True),
-        ("/api", "/apiary", False),
-        ("/api", "/ap", False),
-        ("/api", "/", False),
-        ("/api", "/API", False),
-        ("/api/", "/api/a", True),
-        ("/api/", "/api/", True),
-        ("/api/", "/api", False),
-        ("/", "/", True),
-        ("/", "/anything", True),
-        ("/b", "/a/b", False),
-    ],
-)
-def test_paths_match_as_those_of_cookies_do(prefix, path, matches):
-    assert path_matches(prefix, path) is matches
+PATHS = [
+    ("/api", "/api", True),
+    ("/api", "/api/", True),
+    ("/api", "/api/a/b", True),
+    ("/api", "/apiary", False),
+    ("/api", "/ap", False),
+    ("/api", "/", False),
+    ("/api", "/API", False),
+    ("/api/", "/api/a", True),
+    ("/api/", "/api/", True),
+    ("/api/", "/api", False),
+    ("/", "/", True),
+    ("/", "/anything", True),
+    ("/b", "/a/b", False),
+]
+
+
+def test_paths_match_by_the_rule_of_cookies():
+    for prefix, path, matches in PATHS:
+        assert path_matches(prefix, path) is matches, prefix

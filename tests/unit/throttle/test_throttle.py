@@ -4,7 +4,7 @@ import pytest
 
 from headgate.errors import ConfigurationError
 from headgate.release import ASAP, NEVER
-from headgate.throttle import Policy, Throttle
+from headgate.throttle import Explanation, Policy, Throttle
 
 NOW = 1_763_683_200.0
 X = "http://www.example.com/x"
@@ -35,7 +35,7 @@ def failures(throttle, url=X, *, now=NOW):
 
 
 def waits(throttle, url=X, *, now=NOW):
-    """Give the seconds that a request would wait: 0.0 when it may go."""
+    """Return the seconds that a request is held: 0.0 if it is free."""
     return max(0.0, throttle.release_time(url, now=now) - now)
 
 
@@ -44,7 +44,7 @@ class TestBackoff:
         ("policy", "releases"),
         [(PLAIN, DRAFT), (Policy(jitter_factor=0, first_delay_is_initial=True, lower_case_path=True), CHROMIUM)],
     )
-    def test_25_failures_at_one_instant(self, policy, releases):
+    def test_releases_after_25_failures_at_one_instant(self, policy, releases):
         throttle = throttled(policy)
         found = []
         for _ in range(25):
@@ -62,7 +62,7 @@ class TestBackoff:
         with pytest.raises(StopIteration):
             next(draws)
 
-    def test_a_release_is_asap_once_it_is_past(self):
+    def test_release_in_the_past_is_asap(self):
         throttle = throttled()
         fail(throttle, times=3, now=0.0)
         release = throttle.release_time(X, now=0.0)
@@ -70,21 +70,21 @@ class TestBackoff:
         assert throttle.release_time(X, now=math.nextafter(release, 0)) == release
         assert throttle.release_time(X, now=release) == ASAP
 
-    def test_a_sum_that_is_no_float_is_rounded_down(self):
+    def test_release_time_is_rounded_down(self):
         throttle = throttled(Policy(num_errors_to_ignore=0, jitter_factor=0, initial_backoff=0.1, multiply_factor=1))
         for now in (NOW + step / 7 for step in range(100)):
             throttle.reset()
             fail(throttle, now=now)
             assert 0.0999 < throttle.release_time(X, now=now) - now <= 0.1
 
-    def test_a_success_lowers_the_count_and_keeps_the_hold(self):
+    def test_success_lowers_the_count_and_keeps_the_hold(self):
         throttle = throttled()
         fail(throttle, times=3)
         succeed(throttle, now=NOW + 0.5)
         assert failures(throttle) == 2
         assert waits(throttle, now=NOW + 0.5) == pytest.approx(0.48)
 
-    def test_a_later_failure_never_brings_the_release_forward(self):
+    def test_later_failure_never_shortens_the_hold(self):
         draws = iter([0.0, 0.0, 0.0, 0.999])
         throttle = Throttle(Policy(jitter_factor=1), draw=lambda: next(draws))
         fail(throttle, times=3)
@@ -92,7 +92,7 @@ class TestBackoff:
         fail(throttle)
         assert throttle.release_time(X, now=NOW) == release
 
-    def test_which_statuses_fail_is_the_policys(self):
+    def test_policy_determines_which_statuses_are_failures(self):
         throttle = throttled(Policy(failure_statuses=frozenset({502}), num_errors_to_ignore=0))
         fail(throttle, times=3, status=502)
         assert failures(throttle) == 3
@@ -100,7 +100,7 @@ class TestBackoff:
         assert failures(throttle) == 1
 
     @pytest.mark.parametrize("status", [502, 504])
-    def test_gateways_change_no_count_and_no_horizon(self, status):
+    def test_502_and_504_change_nothing(self, status):
         throttle = throttled()
         fail(throttle, times=2, now=NOW)
         before = throttle.explain(X, now=NOW)
@@ -109,7 +109,7 @@ class TestBackoff:
         assert after == before
         assert len(throttle) == 1
 
-    def test_what_is_no_http_url_is_never_held(self):
+    def test_url_without_a_target_is_never_held(self):
         throttle = throttled()
         for url in ("ftp://a.example/", "/x", "", "\ud800"):
             fail(throttle, url, 9)
@@ -122,8 +122,8 @@ class TestBackoff:
         assert len(throttle) == 1
 
 
-class TestWhatIsStored:
-    def test_a_healthy_crawl_stores_nothing(self):
+class TestEntries:
+    def test_successes_store_nothing(self):
         throttle = throttled()
         for number in range(5_000):
             url = f"http://{number % 50}.example/{number}"
@@ -136,19 +136,19 @@ class TestWhatIsStored:
             )
         assert len(throttle) == 0
 
-    def test_an_empty_throttle_does_not_parse_urls(self, monkeypatch):
+    def test_empty_throttle_does_not_parse_urls(self, monkeypatch):
         monkeypatch.setattr("headgate.throttle.throttle.parse_target", lambda *_, **__: pytest.fail("parsed"))
         throttle = throttled()
         assert throttle.release_time(X, now=NOW) == ASAP
         succeed(throttle, headers={"Content-Type": "text/html"})
 
-    def test_one_that_recovers_goes(self):
+    def test_recovered_target_is_dropped(self):
         throttle = throttled()
         fail(throttle, times=2)
         succeed(throttle, times=3)
         assert len(throttle) == 0
 
-    def test_one_that_recovers_stays_while_it_is_held(self):
+    def test_recovered_target_is_kept_while_it_is_held(self):
         throttle = throttled()
         fail(throttle, times=3)
         succeed(throttle, times=9)
@@ -157,14 +157,14 @@ class TestWhatIsStored:
         succeed(throttle, now=NOW + 1)
         assert len(throttle) == 0
 
-    def test_it_is_bounded_and_counts_the_holds_it_gives_up(self):
+    def test_evicted_counts_dropped_holds(self):
         throttle = throttled(max_targets=10)
         for number in range(100):
             fail(throttle, f"http://{number}.example/", 3)
             assert len(throttle) <= 10
         assert throttle.evicted == 90
 
-    def test_forgetting_says_how_much_it_was(self):
+    def test_forget_returns_the_number_of_dropped_entries(self):
         throttle = throttled()
         fail(throttle, times=1)
         succeed(throttle, "http://www.example.com/y", headers={"Retry-After": "5"})
@@ -174,14 +174,14 @@ class TestWhatIsStored:
         assert len(throttle) == 0
 
     @pytest.mark.parametrize("name", ["max_targets", "max_opt_outs"])
-    def test_room_for_nothing_is_refused(self, name):
+    def test_maximum_of_0_is_refused(self, name):
         with pytest.raises(ConfigurationError, match=f"^{name} must be at least 1, got 0$"):
             Throttle(**{name: 0})
         assert len(Throttle(**{name: 1})) == 0
 
 
 class TestRetryAfter:
-    def test_two_horizons_are_kept_apart(self):
+    def test_retry_after_is_separate_from_the_backoff(self):
         throttle = throttled()
         fail(throttle, times=3)
         succeed(throttle, headers={"Retry-After": "60"})
@@ -191,7 +191,7 @@ class TestRetryAfter:
         found = throttle.explain(X, now=NOW)
         assert (found.backoff, found.retry_after, found.failures) == (NOW, NOW + 60, 2)
 
-    def test_on_any_status_and_it_never_shortens(self):
+    def test_retry_after_counts_with_any_status_and_never_shortens(self):
         throttle = throttled()
         for status in (200, 204, 301, 404, 429, 500, 502, 503, 504):
             fail(throttle, f"http://www.example.com/{status}", status=status, headers={"retry-AFTER": "9"})
@@ -200,25 +200,25 @@ class TestRetryAfter:
             succeed(throttle, "http://www.example.com/200", headers={"Retry-After": value})
             assert waits(throttle, "http://www.example.com/200") == 9
 
-    def test_the_latest_of_several_lines_holds(self):
+    def test_latest_of_several_lines_counts(self):
         throttle = throttled()
         succeed(throttle, headers=[("Retry-After", "5"), ("retry-after", "7"), ("Retry-After", "x")])
         assert waits(throttle) == 7
 
-    def test_it_is_unbounded(self):
+    def test_retry_after_is_unbounded(self):
         throttle = throttled()
         succeed(throttle, headers={"Retry-After": "9" * 400})
         assert throttle.release_time(X, now=NOW) == NEVER
         assert throttle.forget(now=1e300) == 0
 
-    def test_it_holds_the_bucket_that_it_comes_in(self):
+    def test_retry_after_holds_the_bucket(self):
         throttle = throttled()
         succeed(throttle, headers={"DDoS-Bucket-With": "/", "Retry-After": "9"})
         assert waits(throttle, "http://www.example.com/y") == 9
 
 
 class TestOptOut:
-    def test_a_host_on_every_port_and_scheme_at_once_and_for_good(self):
+    def test_opt_out_covers_all_origins_of_a_host_at_once_and_permanently(self):
         throttle = throttled()
         for url in (X, "https://www.example.com/x", "http://www.example.com:8080/x", "http://example.com/x"):
             fail(throttle, url, 5)
@@ -238,7 +238,7 @@ class TestOptOut:
         throttle.malformed_body(X, 200, now=NOW)
         assert len(throttle) == 0
 
-    def test_it_voids_no_retry_after(self):
+    def test_opt_out_keeps_retry_after(self):
         throttle = throttled()
         succeed(throttle, headers={"Retry-After": "60"})
         succeed(throttle, headers={"Exponential-Throttling": "disable"})
@@ -247,7 +247,7 @@ class TestOptOut:
         found = throttle.explain("http://www.example.com/y", now=NOW)
         assert (found.release, found.held, found.reason) == (NOW + 9, True, "retry-after")
 
-    def test_the_set_is_bounded_and_the_oldest_goes_first(self):
+    def test_oldest_opt_out_is_evicted(self):
         throttle = throttled(max_opt_outs=2)
         hosts = ["a.example", "b.example", "a.example", "c.example"]
         for host in hosts:
@@ -259,7 +259,7 @@ class TestOptOut:
 
 
 class TestBuckets:
-    def test_the_declaring_response_counts_once_in_the_bucket(self):
+    def test_declaring_response_counts_once_in_the_bucket(self):
         throttle = throttled()
         fail(throttle, "http://www.example.com/m/a", 4)
         fail(throttle, "http://www.example.com/m/b")
@@ -270,18 +270,18 @@ class TestBuckets:
         assert len(throttle) == 1
 
     @pytest.mark.parametrize("value", ["other", "/other", "", "m", "/m/", "/m/ab", "/M", "/m, /m", "//", "*", "/m?"])
-    def test_a_path_that_does_not_match_the_responses_is_ignored(self, value):
+    def test_bucket_path_that_does_not_match_is_ignored(self, value):
         throttle = throttled()
         fail(throttle, "http://www.example.com/m", 3, headers={"DDoS-Bucket-With": value})
         assert throttle.explain("http://www.example.com/m", now=NOW).bucket is None
         assert waits(throttle, "http://www.example.com/m") > 0
 
-    def test_its_path_is_in_lower_case_where_paths_are(self):
+    def test_bucket_path_is_in_lower_case_if_the_policy_says_so(self):
         throttle = throttled(Policy.chromium())
         fail(throttle, "http://www.example.com/M/a", 3, headers={"DDoS-Bucket-With": "/M"})
         assert throttle.explain("http://www.example.com/m/B", now=NOW).target == "http://www.example.com/m*"
 
-    def test_successes_within_it_count_and_leave_it(self):
+    def test_bucket_is_kept_after_successes(self):
         throttle = throttled()
         fail(throttle, "http://www.example.com/m/a", 2, headers={"DDoS-Bucket-With": "/m"})
         succeed(throttle, "http://www.example.com/m/b", 5)
@@ -289,20 +289,20 @@ class TestBuckets:
         assert (found.bucket, found.failures) == ("/m", 0)
         assert throttle.explain("http://www.example.com/m/c", now=NOW + 120).bucket is None
 
-    def test_a_success_may_declare_one(self):
+    def test_success_may_declare_a_bucket(self):
         throttle = throttled()
         succeed(throttle, "http://www.example.com/m/a", headers={"DDoS-Bucket-With": "/m"})
         fail(throttle, "http://www.example.com/m/b")
         assert failures(throttle, "http://www.example.com/m/c") == 1
 
-    def test_one_with_a_very_long_path_is_ignored_and_a_shorter_one_holds_a_longer_path(self):
+    def test_overlong_bucket_path_is_ignored(self):
         throttle, start = throttled(), "/" + "l" * 899
         url = f"http://www.example.com{start}/{'l' * 1_000}"
         fail(throttle, url, 3, headers=[("DDoS-Bucket-With", start + "/"), ("DDoS-Bucket-With", start)])
         assert throttle.explain(url, now=NOW).bucket == start
         assert throttle.explain(url + "x", now=NOW).held
 
-    def test_a_response_counts_where_its_url_is_held(self):
+    def test_response_counts_in_the_narrowest_bucket(self):
         throttle = throttled()
         fail(throttle, "http://www.example.com/a/b/c", headers={"DDoS-Bucket-With": "/a/b"})
         fail(throttle, "http://www.example.com/a/b/c", headers={"DDoS-Bucket-With": "/a"})
@@ -310,9 +310,17 @@ class TestBuckets:
         found = throttle.explain("http://www.example.com/a/d", now=NOW)
         assert (found.bucket, found.failures) == ("/a", 0)
 
+    def test_response_declares_at_most_four_buckets(self):
+        # Each visits all targets of the origin: with many, one response could stop a client for seconds.
+        throttle = throttled()
+        paths = ["/a", "/a/b", "/a/b/c", "/a/b/c/d", "/a/b/c/d/e", "/"]
+        fail(throttle, "http://a.example/a/b/c/d/e/f", headers=[("DDoS-Bucket-With", path) for path in paths])
+        found = [throttle.explain("http://a.example" + path, now=NOW).bucket for path in paths]
+        assert found == ["/a", "/a/b", "/a/b/c", "/a/b/c/d", "/a/b/c/d", None]
 
-class TestLetThrough:
-    def test_a_user_gesture_passes_both_horizons_of_every_target_for_three_and_a_half_seconds(self):
+
+class TestExceptions:
+    def test_user_gesture_permits_everything_for_3_5_seconds(self):
         throttle = throttled()
         for url in (X, "http://other.example/"):
             fail(throttle, url, 20, headers={"Retry-After": "3600"})
@@ -325,7 +333,7 @@ class TestLetThrough:
             assert (found.held, found.reason, found.release) == (False, "user gesture", NOW + 3600)
             assert throttle.explain(url, now=NOW + 13.5).held
 
-    def test_a_gesture_by_a_clock_that_was_set_back_opens_no_lasting_window(self):
+    def test_gesture_before_the_clock_was_set_back_expires(self):
         throttle = throttled()
         fail(throttle, times=20, headers={"Retry-After": "3600"})
         throttle.user_gesture(now=NOW + 1e9)
@@ -335,13 +343,13 @@ class TestLetThrough:
         assert throttle.release_time(X, now=NOW) == ASAP
         assert throttle.explain(X, now=NOW).reason == "user gesture"
 
-    def test_interactive_passes_one_request_and_opens_no_window(self):
+    def test_interactive_permits_one_request_only(self):
         throttle = throttled()
         fail(throttle, times=20, headers={"Retry-After": "3600"})
         assert throttle.release_time(X, now=NOW, interactive=True) == ASAP
         assert waits(throttle) == 3600
 
-    def test_responses_count_all_the_same(self):
+    def test_responses_count_during_a_user_gesture(self):
         throttle = throttled()
         throttle.user_gesture(now=NOW)
         fail(throttle, times=3)
@@ -352,7 +360,7 @@ class TestLetThrough:
         "host",
         ["localhost", "LOCALHOST:8080", "a.localhost", "localhost.", "127.0.0.1", "127.9.9.9:1", "[::1]", "0x7f.1"],
     )
-    def test_this_machine_is_never_held_unless_it_is_to_be(self, host):
+    def test_localhost_is_held_only_with_hold_localhost(self, host):
         url = f"http://{host}/x"
         for throttle, is_held in ((throttled(), False), (throttled(hold_localhost=True), True)):
             fail(throttle, url, 20, headers={"Retry-After": "60", "DDoS-Bucket-With": "/"})
@@ -362,22 +370,40 @@ class TestLetThrough:
             assert (found.held, found.reason == "localhost", len(throttle)) == (is_held, not is_held, int(is_held))
 
     @pytest.mark.parametrize("host", ["localhost.example", "notlocalhost", "128.0.0.1", "[::2]", "10.0.0.1"])
-    def test_other_machines_are(self, host):
+    def test_hosts_similar_to_localhost_are_held(self, host):
         throttle = throttled()
         fail(throttle, f"http://{host}/", 3)
         assert waits(throttle, f"http://{host}/") > 0
 
+    @pytest.mark.parametrize(("back", "held"), [(3.25, False), (3.5, True), (3_600.0, True)])
+    def test_gesture_counts_for_3_5_seconds_before_it_too(self, back, held):
+        throttle = throttled()
+        succeed(throttle, now=NOW - 10_000, headers={"Retry-After": "100000"})
+        throttle.user_gesture(now=NOW)
+        assert (throttle.release_time(X, now=NOW - back) > NOW - back) is held
+        assert throttle.explain(X, now=NOW - back).held is held
+
+    @pytest.mark.parametrize(("back", "free_until"), [(1.0, 3.5), (3.5, 0.0), (3_600.0, -3_596.5)])
+    def test_next_gesture_replaces_one_in_the_future(self, back, free_until):
+        throttle = throttled()
+        succeed(throttle, now=NOW - 10_000, headers={"Retry-After": "100000"})
+        throttle.user_gesture(now=NOW)
+        throttle.user_gesture(now=NOW - back)
+        assert not throttle.explain(X, now=NOW - back).held
+        assert not throttle.explain(X, now=NOW + free_until - 0.25).held
+        assert throttle.explain(X, now=NOW + free_until).held
+
 
 class TestMalformedBody:
     @pytest.mark.parametrize("before", range(5))
-    def test_it_is_one_failure_more_than_before_the_response(self, before):
+    def test_malformed_body_counts_one_failure_more_than_before_the_response(self, before):
         throttle = throttled()
         fail(throttle, times=before)
         succeed(throttle)
         throttle.malformed_body(X, 200, now=NOW)
         assert failures(throttle) == before + 1
 
-    def test_it_backs_off_as_any_failure_does(self):
+    def test_malformed_bodies_back_off(self):
         throttle = throttled()
         for releases in (0, 0, 0.98, 1.372):
             succeed(throttle)
@@ -385,15 +411,15 @@ class TestMalformedBody:
             assert waits(throttle) == pytest.approx(releases)
 
     @pytest.mark.parametrize("status", [500, 502, 503, 504, 509])
-    def test_after_a_failure_nothing_changes(self, status):
+    def test_malformed_body_of_a_failure_changes_nothing(self, status):
         throttle = throttled()
         fail(throttle, times=2)
         throttle.malformed_body(X, status, now=NOW)
         assert failures(throttle) == 2
 
 
-class TestClearing:
-    def test_every_hold_of_the_origin_ends_within_ten_seconds_each_at_its_own(self):
+class TestClearBackoff:
+    def test_holds_of_the_origin_end_within_ten_seconds_at_random_instants(self):
         draws = iter([*[0.0] * 94, 0.25, 0.75, 0.5])
         throttle = Throttle(draw=lambda: next(draws))
         urls = [X, "http://www.example.com/b/a", "http://www.example.com/y"]
@@ -406,7 +432,7 @@ class TestClearing:
         for url in ("http://www.example.com:8080/x", "https://www.example.com/x"):
             assert waits(throttle, url) > 100
 
-    def test_it_lengthens_nothing(self):
+    def test_clear_backoff_never_extends_a_hold(self):
         throttle = Throttle(draw=lambda: 0.9)
         fail(throttle, times=3)
         fail(throttle, "http://www.example.com/y", 1)
@@ -414,7 +440,7 @@ class TestClearing:
         throttle.clear_backoff(X, now=NOW)
         assert [waits(throttle), waits(throttle, "http://www.example.com/y")] == before
 
-    def test_a_reset_forgets_all_but_the_opt_outs(self):
+    def test_reset_drops_everything_except_opt_outs(self):
         throttle = throttled(retry_budget=1)
         fail(throttle, times=9)
         assert throttle.spend_retry(X)
@@ -423,24 +449,24 @@ class TestClearing:
 
 
 class TestCoalesce:
-    def test_failures_in_parallel_do_not_escalate(self):
+    def test_parallel_failures_count_once(self):
         throttle = throttled(coalesce=True)
         for step in range(3):
             fail(throttle, now=NOW + step, sent=NOW + step)
             fail(throttle, times=9, now=NOW + step + 0.5, sent=NOW + step - 0.1)
         assert failures(throttle) == 3
 
-    def test_one_sent_at_that_very_instant_does(self):
+    def test_request_sent_at_the_instant_of_the_last_failure_counts(self):
         throttle = throttled(coalesce=True)
         fail(throttle, times=2, now=NOW, sent=NOW)
         assert failures(throttle) == 2
 
-    def test_without_it_or_without_knowing_when_all_count(self):
+    def test_all_failures_count_without_coalesce_or_sent(self):
         for throttle, sent in ((throttled(), NOW - 1), (throttled(coalesce=True), None)):
             fail(throttle, times=5, sent=sent)
             assert failures(throttle) == 5
 
-    def test_what_else_a_parallel_failure_says_is_obeyed(self):
+    def test_retry_after_of_a_parallel_failure_is_obeyed(self):
         throttle = throttled(coalesce=True)
         fail(throttle)
         fail(throttle, sent=NOW - 1, headers={"Retry-After": "60"})
@@ -448,12 +474,12 @@ class TestCoalesce:
 
 
 class TestRetryBudget:
-    def test_there_is_none_unless_asked_for(self):
+    def test_retries_are_unlimited_by_default(self):
         throttle = throttled()
         assert all(throttle.spend_retry(X) for _ in range(1_000))
         assert throttle.retries_left(X) == math.inf
 
-    def test_an_origin_has_so_many_retries_and_a_tenth_more_for_each_success(self):
+    def test_origin_gets_the_budget_and_a_tenth_of_a_retry_per_success(self):
         throttle = throttled(retry_budget=2)
         assert [throttle.spend_retry(url) for url in (X, "http://www.example.com/y", X)] == [True, True, False]
         assert throttle.spend_retry("http://www.example.com:8080/x")
@@ -464,23 +490,23 @@ class TestRetryBudget:
         assert throttle.retries_left(X) == 1
         assert throttle.spend_retry(X)
 
-    def test_this_machine_has_one_too(self):
+    def test_localhost_has_a_budget(self):
         throttle = throttled(retry_budget=1)
         assert [throttle.spend_retry("http://localhost/") for _ in range(2)] == [True, False]
         succeed(throttle, "http://localhost/", 10)
         assert throttle.spend_retry("http://localhost/")
 
-    def test_a_negative_one_is_refused(self):
+    def test_negative_budget_is_refused(self):
         with pytest.raises(ConfigurationError, match=r"^retry_budget must be .*, got -1$"):
             Throttle(retry_budget=-1)
 
-    def test_what_is_no_url_has_none(self):
+    def test_url_without_a_target_has_no_budget(self):
         assert throttled(retry_budget=0).spend_retry("/x")
         assert throttled(retry_budget=0).retries_left("/x") == math.inf
 
 
 class TestExplain:
-    def test_it_tells_what_is_known(self):
+    def test_explanation_has_target_failures_and_horizons(self):
         throttle = throttled()
         fail(throttle, X + "?q", 3)
         found = throttle.explain(X + "?other", now=NOW)
@@ -488,26 +514,26 @@ class TestExplain:
         assert (found.failures, found.retry_after, found.held, found.reason) == (3, ASAP, True, "backoff")
         assert found.release == found.backoff == throttle.release_time(X, now=NOW)
 
-    def test_of_two_horizons_that_are_one_the_servers_own_is_named(self):
+    def test_retry_after_is_named_if_both_horizons_are_equal(self):
         throttle = throttled(Policy(num_errors_to_ignore=0, initial_backoff=5, multiply_factor=1))
         fail(throttle, headers={"Retry-After": "5"})
         found = throttle.explain(X, now=NOW)
         assert found.backoff == found.retry_after == NOW + 5
         assert found.reason == "retry-after"
 
-    def test_of_what_is_unknown_there_is_nothing(self):
+    def test_explanation_of_an_unknown_target_is_free(self):
         found = throttled().explain(X, now=NOW)
         assert (found.target, found.failures, found.release, found.held, found.reason) == (X, 0, ASAP, False, "free")
 
-    def test_a_past_hold_is_told_and_holds_nothing(self):
+    def test_explanation_of_a_past_hold_is_free(self):
         throttle = throttled()
         fail(throttle, times=3)
         found = throttle.explain(X, now=NOW + 1)
         assert (found.release, found.held, found.reason) == (pytest.approx(NOW + 0.98), False, "free")
 
 
-class TestAClockThatIsSetBack:
-    def test_a_backoff_lasts_as_long_as_it_did(self):
+class TestClockSetBack:
+    def test_backoff_keeps_its_duration(self):
         throttle = throttled()
         fail(throttle, times=3)
         assert waits(throttle, now=NOW - 3_600) == pytest.approx(0.98)
@@ -516,7 +542,7 @@ class TestAClockThatIsSetBack:
         assert throttle.clock_steps == 1
 
     @pytest.mark.parametrize("value", ["600", "Fri, 21 Nov 2025 00:10:00 GMT"])
-    def test_so_does_a_retry_after(self, value):
+    def test_retry_after_keeps_its_duration(self, value):
         throttle = throttled()
         succeed(throttle, headers={"Retry-After": value})
         assert waits(throttle) == 600.0
@@ -524,37 +550,37 @@ class TestAClockThatIsSetBack:
         assert waits(throttle, now=NOW - 3_001) == 1.0
         assert waits(throttle, now=NOW - 3_000) == 0.0
 
-    def test_one_that_never_ends_still_does_not(self):
+    def test_endless_retry_after_stays_endless(self):
         throttle = throttled()
         succeed(throttle, headers={"Retry-After": "9" * 400})
         assert throttle.release_time(X, now=NOW - 3_600) == NEVER
 
-    def test_a_success_makes_no_hold(self):
+    def test_success_sets_no_hold(self):
         throttle = throttled()
         fail(throttle)
         succeed(throttle, now=NOW + 600)
         assert waits(throttle, now=NOW) == 0.0
 
-    def test_failures_go_on_counting_and_backing_off(self):
+    def test_failures_continue_to_count(self):
         throttle = throttled()
         fail(throttle, times=3)
         fail(throttle, now=NOW - 3_600)
         assert failures(throttle, now=NOW - 3_600) == 4
         assert waits(throttle, now=NOW - 3_600) == pytest.approx(1.372)
 
-    def test_members_of_a_bucket_are_held_as_long_as_they_were(self):
+    def test_members_of_a_bucket_keep_their_holds(self):
         throttle = throttled()
         fail(throttle, "http://a.example/m/a", 3)
         fail(throttle, "http://a.example/m/b", now=NOW - 3_600, headers={"DDoS-Bucket-With": "/m"})
         assert waits(throttle, "http://a.example/m/c", now=NOW - 3_600) == pytest.approx(1.372)
 
-    def test_a_target_is_forgotten_a_lifetime_after_that(self):
+    def test_target_is_forgotten_after_its_lifetime(self):
         throttle = throttled()
         fail(throttle, times=3)
         assert throttle.forget(now=NOW - 3_600) == 0
         assert throttle.forget(now=NOW - 3_600 + 901) == 1
 
-    def test_failures_side_by_side_are_told_apart_as_before(self):
+    def test_coalesce_follows_the_clock(self):
         throttle = throttled(coalesce=True)
         fail(throttle, sent=NOW - 1)
         fail(throttle, now=NOW - 3_600, sent=NOW - 3_600 - 1)
@@ -562,7 +588,7 @@ class TestAClockThatIsSetBack:
         fail(throttle, now=NOW - 3_590, sent=NOW - 3_595)
         assert failures(throttle, now=NOW - 3_590) == 2
 
-    def test_what_is_released_by_then_stays_released(self):
+    def test_released_target_stays_released(self):
         throttle = throttled()
         fail(throttle, times=3)
         assert waits(throttle, now=NOW + 10) == 0.0
@@ -570,30 +596,44 @@ class TestAClockThatIsSetBack:
         assert throttle.clock_steps == 0
 
 
-def test_a_response_declares_four_buckets_at_most():
-    # Each one looks through all targets of the origin: a server could stop its clients for seconds with one response.
-    throttle = throttled()
-    paths = ["/a", "/a/b", "/a/b/c", "/a/b/c/d", "/a/b/c/d/e", "/"]
-    fail(throttle, "http://a.example/a/b/c/d/e/f", headers=[("DDoS-Bucket-With", path) for path in paths])
-    found = [throttle.explain("http://a.example" + path, now=NOW).bucket for path in paths]
-    assert found == ["/a", "/a/b", "/a/b/c", "/a/b/c/d", "/a/b/c/d", None]
+URL_WITH_QUERY = "http://a/x?y"
 
 
-class TestAGestureBeforeTheClockWasSetBack:
-    @pytest.mark.parametrize(("back", "held"), [(3.25, False), (3.5, True), (3_600.0, True)])
-    def test_it_counts_for_as_long_before_it_as_after_it(self, back, held):
-        throttle = throttled()
-        succeed(throttle, now=NOW - 10_000, headers={"Retry-After": "100000"})
-        throttle.user_gesture(now=NOW)
-        assert (throttle.release_time(X, now=NOW - back) > NOW - back) is held
-        assert throttle.explain(X, now=NOW - back).held is held
+def test_explanation_is_free_by_default():
+    found = Explanation(url=URL_WITH_QUERY, now=5.0, target="http://a/x")
+    assert (found.failures, found.release, found.held, found.reason) == (0, ASAP, False, "free")
 
-    @pytest.mark.parametrize(("back", "free_until"), [(1.0, 3.5), (3.5, 0.0), (3_600.0, -3_596.5)])
-    def test_the_next_one_replaces_it_unless_both_are_of_one_moment(self, back, free_until):
-        throttle = throttled()
-        succeed(throttle, now=NOW - 10_000, headers={"Retry-After": "100000"})
-        throttle.user_gesture(now=NOW)
-        throttle.user_gesture(now=NOW - back)
-        assert not throttle.explain(X, now=NOW - back).held
-        assert not throttle.explain(X, now=NOW + free_until - 0.25).held
-        assert throttle.explain(X, now=NOW + free_until).held
+
+def test_release_of_an_explanation_is_the_later_horizon():
+    assert Explanation(url=URL_WITH_QUERY, now=5.0, backoff=7.0, retry_after=6.0).release == 7.0
+    assert Explanation(url=URL_WITH_QUERY, now=5.0, backoff=7.0, retry_after=8.0).release == 8.0
+
+
+TEXTS = [
+    ({}, "http://a/x: free, not held, after no failures"),
+    ({"failures": 1}, "http://a/x: free, not held, after one failure"),
+    (
+        {"failures": 3, "backoff": 5.98, "held": True, "reason": "backoff"},
+        "http://a/x: held, for 0.980 s more: the backoff after 3 failures",
+    ),
+    (
+        {"target": "http://a/*", "retry_after": 125.0, "held": True, "reason": "retry-after"},
+        "http://a/*: held, for 120.000 s more: its Retry-After",
+    ),
+    (
+        {"retry_after": NEVER, "held": True, "reason": "retry-after"},
+        "http://a/x: held, for good: its Retry-After",
+    ),
+    ({"reason": "opted out"}, "http://a/x: free, its host opted out of throttling"),
+    ({"reason": "localhost"}, "http://a/x: free, this machine is never held"),
+    (
+        {"backoff": 6.0, "reason": "user gesture"},
+        "http://a/x: free, a user has just clicked or typed; otherwise held for 1.000 s more",
+    ),
+    ({"target": None, "reason": "no target"}, "http://a/x?y: free, not an http or https URL"),
+]
+
+
+def test_explanation_as_text():
+    for fields, said in TEXTS:
+        assert str(Explanation(**{"url": URL_WITH_QUERY, "now": 5.0, "target": "http://a/x"} | fields)) == said
