@@ -151,7 +151,8 @@ class Browser:
         await self._connection.send(json.dumps({"id": number, "method": method, "params": parameters, **to}))
         told = await asyncio.wait_for(answer, PATIENCE)
         assert "error" not in told, f"{method}: {told['error']}"
-        return told["result"]
+        result: dict[str, Any] = told["result"]
+        return result
 
     async def listen(self) -> None:
         """Hear what the browser tells, until it ends."""

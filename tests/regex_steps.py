@@ -105,7 +105,7 @@ class CountingPattern:
         avoided = -1  # an empty match is not followed by another one at its place
         while position <= len(self._text):
             self.step()
-            end = self._start(position, lambda at, avoided=avoided: at if at != avoided else -1)
+            end = self._start(position, _unless_at(avoided))
             if end < 0:
                 position += 1
                 continue
@@ -174,6 +174,10 @@ def characters(kind: Any, value: Any, flags: int) -> frozenset[int] | None:
     return _ALL - wanted if value[0][0] is op.NEGATE else wanted
 
 
+def _unless_at(avoided: int) -> Callable[[int], int]:
+    return lambda at: at if at != avoided else -1
+
+
 def _cased(codes: set[int], flags: int) -> frozenset[int]:
     if not flags & re.IGNORECASE:
         return frozenset(codes)
@@ -210,7 +214,11 @@ def _node(counter: CountingPattern, kind: Any, value: Any, flags: int) -> _Node:
         body = _sequence(counter, list(repeated), flags)
         if kind is op.POSSESSIVE_REPEAT:
             return _possessive(counter, body, least, most)
-        if kind is op.MAX_REPEAT and len(repeated) == 1 and characters(*repeated[0], flags) is not None:
+        if (
+            kind is op.MAX_REPEAT
+            and len(repeated) == 1
+            and characters(repeated[0][0], repeated[0][1], flags) is not None
+        ):
             return _greedy_of_one(counter, body, least, most)
         return (_greedy if kind is op.MAX_REPEAT else _lazy)(counter, body, least, most)
     if kind is op.ATOMIC_GROUP:

@@ -4,6 +4,7 @@ import io
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from ipaddress import ip_address
+from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
@@ -75,7 +76,8 @@ def certificate(
         listed = [x509.IPAddress(ip_address(name)) if _is_address(name) else x509.DNSName(name) for name in names]
         builder = builder.add_extension(x509.SubjectAlternativeName(listed), critical=False)
     if issuer:
-        identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer[0].public_key())
+        issuer_key: Any = issuer[0].public_key()
+        identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key)
         builder = builder.add_extension(identifier, critical=False)
         builder = builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
     return builder.sign(signing_key, SHA256())
@@ -87,7 +89,7 @@ def root(key: Key | None = None, *, issuer: tuple[x509.Certificate, Key] | None 
     name = "one between, of tests" if issuer else "a root of tests"
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     signer, signing_key = (issuer[0], issuer[1]) if issuer else (None, key)
-    signing_public_key = signer.public_key() if signer else key.public_key()
+    signing_public_key: Any = signer.public_key() if signer else key.public_key()
     usage = x509.KeyUsage(
         digital_signature=False,
         content_commitment=False,

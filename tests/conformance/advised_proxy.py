@@ -7,8 +7,10 @@ import asyncio
 import socket
 import ssl
 import struct
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from ipaddress import ip_address, ip_network
+from typing import Any
 
 import trustme
 
@@ -24,7 +26,7 @@ NAMES = ("www.example.org", "other.example.org")
 HERE = ip_address("127.0.0.1")
 
 
-def advising(text, *fields, status="200 OK"):
+def advising(text: str, *fields: str, status: str = "200 OK") -> bytes:
     """Give a whole response with this document."""
     lines = [f"HTTP/1.1 {status}", "Content-Type: application/trafficadvice+json", f"Content-Length: {len(text)}"]
     return "\r\n".join([*lines, *fields, "", text]).encode()
@@ -33,18 +35,18 @@ def advising(text, *fields, status="200 OK"):
 class Origin:
     """Answers `said` to each request for advice; every other connection is a tunnel's."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.said = advising("[]")
-        self.heard = []
+        self.heard: list[bytes] = []
         """The heads of requests for advice."""
         self.port = 0
-        self._peers = []
+        self._peers: list[int | None] = []
         self._came = asyncio.Event()
-        self._serving = set()
+        self._serving: set[asyncio.Task[Any]] = set()
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         AUTHORITY.issue_cert(*NAMES).configure_cert(self._tls)
 
-    async def connections(self):
+    async def connections(self) -> int:
         """Say how many connections there were: those that came before another one that is made for this."""
         _, probe = await asyncio.open_connection("127.0.0.1", self.port)
         port = probe.get_extra_info("sockname")[1]
@@ -56,14 +58,15 @@ class Origin:
         probe.close()
         return len(self._peers)
 
-    async def over(self):
+    async def over(self) -> None:
         """Wait until no client is served."""
         if self._serving:
             await asyncio.wait(self._serving, timeout=1)
 
-    async def serve(self, reader, writer):
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection."""
         task = asyncio.current_task()
+        assert task is not None
         self._serving.add(task)
         task.add_done_callback(self._serving.discard)
         peer = writer.get_extra_info("peername")  # None where it was reset already
@@ -80,7 +83,7 @@ class Origin:
 class AdvisedProxy:
     """Decides on CONNECTs for its origin; `now` is its clock."""
 
-    def __init__(self, origin, *, unreachable="hold", rule=None):
+    def __init__(self, origin: Origin, *, unreachable: Any = "hold", rule: Any = None) -> None:
         tls = ssl.create_default_context()
         AUTHORITY.configure_trust(tls)
         self.now = 1_700_000_000.0
@@ -102,17 +105,25 @@ class AdvisedProxy:
         self.counts = self.decision.counts
         self._advice = AdviceService("PollyPrefetchProxy", tls=tls, counts=self.counts, clock=lambda: self.now)
         self.known, self.advice = self._advice.known, self._advice.advice
+        self.pending_fetch = self._advice.pending_fetch
 
-    async def _lookup(self, host, _client):
+    async def _lookup(self, host: str, _client: bytes) -> list[Any]:
         return [HERE]
 
-    def refused(self, asked, authority, refusal):
+    def refused(self, *_: Any) -> None:
         """Write nothing down."""
 
-    def closed(self, peer, authority, received, sent, why, *, seconds):
+    def closed(self, *_: Any, seconds: float) -> None:
         """Write nothing down."""
 
-    async def connect(self, client="192.0.2.1", *, host=NAMES[0], fields=(), port=None):
+    async def connect(
+        self,
+        client: str = "192.0.2.1",
+        *,
+        host: str = NAMES[0],
+        fields: Sequence[tuple[str, str]] = (),
+        port: int | None = None,
+    ) -> str | tuple[int, str]:
         """Ask for a tunnel: give "tunnel", or the status and the word of the refusal."""
         authority = f"{host}:{port or self._port}"
         head = f"CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n"
@@ -126,16 +137,16 @@ class AdvisedProxy:
         verdict.on_closed(0, 0, "ended")
         return "tunnel"
 
-    async def clients_with_a_tunnel(self, count, **options):
+    async def clients_with_a_tunnel(self, count: int, **options: Any) -> set[str]:
         """Give the clients, of so many, that get one."""
         clients = [f"198.{18 + number // 65_536}.{number // 256 % 256}.{number % 256}" for number in range(count)]
         return {client for client in clients if await self.connect(client, **options) == "tunnel"}
 
 
-def run(scenario, **options):
+def run(scenario: Callable[[Origin, AdvisedProxy], Awaitable[None]], **options: Any) -> None:
     """Run `scenario(origin, proxy)` with an origin that listens."""
 
-    async def whole():
+    async def whole() -> None:
         origin = Origin()
         server = await asyncio.start_server(origin.serve, "127.0.0.1", 0, backlog=1024)
         async with server:

@@ -17,9 +17,10 @@ class Second(NamedTuple):
     """Of those, how many got a 503."""
 
 
-def overload(*, capacity, polite=200, agents=200, seconds=180):
+def overload(*, capacity: int, polite: int = 200, agents: int = 200, seconds: int = 180) -> list[Second]:
     """Let each agent want one request a second; the first `polite` of them have a throttle. Give each second."""
-    chance, past = random.Random(1), []
+    chance = random.Random(1)
+    past: list[Second] = []
     throttles = [Throttle(draw=random.Random(number).random) for number in range(agents)]
     for second in range(seconds):
         now = START + second

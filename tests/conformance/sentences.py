@@ -13,6 +13,7 @@ the author's address are no sentences.
 import re
 import sys
 from collections import defaultdict
+from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
@@ -33,7 +34,7 @@ class Sentence(NamedTuple):
     digest: str
 
 
-def sentences(document):
+def sentences(document: str) -> Iterator[tuple[str, str]]:
     """Yield each sentence of a document's text with its section: `("3", "DDoS attacks have become common.")`."""
     section, term = "", ""
     # A page ends within a sentence or behind one; only in the latter case, a paragraph may end there too.
@@ -50,13 +51,13 @@ def sentences(document):
                 yield from ((section, sentence) for sentence in _split(text))
 
 
-def _goes_on(document, found):
+def _goes_on(document: str, found: "re.Match[str]") -> bool:
     return document[found.start() - 1] not in ".:;" and not _MARK.match(document[found.end() :])
 
 
-def _paragraphs(document):
+def _paragraphs(document: str) -> Iterator[list[str]]:
     """Yield the lines of each paragraph; an item of a list is one, and so is what follows it less indented."""
-    lines = []
+    lines: list[str] = []
     for line in [*document.splitlines(), ""]:
         if lines and (not line.strip() or _MARK.match(line) or _HEADING.match(line)):
             yield lines
@@ -65,40 +66,41 @@ def _paragraphs(document):
             lines.append(line.rstrip())
 
 
-def _plain(lines):
+def _plain(lines: list[str]) -> str:
     text = re.sub(r"(?<=\w-)\n\s*(?=\w)", "", "\n".join(lines)).replace("’", "'")
     return " ".join(re.sub(r"^\s*o\s", "", text).split())
 
 
-def _split(text):
+def _split(text: str) -> list[str]:
     mark = _MARK.match(text)
     start = mark.end() if mark else 0
     first, *others = _END.split(text[start:])
     return [text[:start] + first, *others]
 
 
-def known(section, sentence):
+def known(section: str, sentence: str) -> Sentence:
     """Give what is kept of a sentence."""
     words = sentence.split()
     return Sentence(section.replace(" ", "_"), len(words), _digest(words))
 
 
-def _digest(words):
+def _digest(words: list[str]) -> str:
     return sha256(" ".join(words).encode()).hexdigest()[:20]
 
 
-def kept(path):
+def kept(path: Path) -> list[Sentence]:
     """Read the list of a document's sentences."""
     rows = [line.split() for line in path.read_text().splitlines()]
     return [Sentence(section, int(words), digest) for section, words, digest in rows]
 
 
-def quoted(quotation, kept):
+def quoted(quotation: str, kept: list[Sentence]) -> list[str]:
     """Give the digests of the sentences that a quotation consists of; raises `ValueError` at the first other word."""
-    lengths = defaultdict(set)
+    lengths: defaultdict[int, set[str]] = defaultdict(set)
     for sentence in kept:
         lengths[sentence.words].add(sentence.digest)
-    words, found, start = quotation.split(), [], 0
+    words, start = quotation.split(), 0
+    found: list[str] = []
     while start < len(words):
         for length in sorted(lengths, reverse=True):
             digest = _digest(words[start : start + length])

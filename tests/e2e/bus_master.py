@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import msgspec
 
@@ -23,20 +24,23 @@ class RunningMaster:
     def __init__(self, address: str, *domains: str) -> None:
         command = [sys.executable, __file__, address, *(domains or ("api=1/min burst 5",))]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.address = self.process.stdout.readline().strip()
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self._input, self._output = self.process.stdin, self.process.stdout
+        self.address = self._output.readline().strip()
 
-    def counts(self) -> dict[str, int]:
+    def counts(self) -> Any:
         """Ask it; totals over all domains, the core's and the bus's counts."""
-        self.process.stdin.write("counts\n")
-        self.process.stdin.flush()
-        return json.loads(self.process.stdout.readline())
+        self._input.write("counts\n")
+        self._input.flush()
+        return json.loads(self._output.readline())
 
     def end(self) -> None:
         """Stop it, however it is."""
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
-        for pipe in (self.process.stdin, self.process.stdout):
+        for pipe in (self._input, self._output):
             pipe.close()
 
 

@@ -3,16 +3,18 @@
 Workers are processes of their own and run the true code; in a proxy that has some, only the parent fetches advice.
 """
 
+from typing import Any
+
 from headgate.cli.program import main
 from headgate.proxy.admission import advice_service
 
 
-async def fail(*_args, **_named):
+async def fail(*_args: Any, **_named: Any) -> None:
     """Take the place of the fetch."""
     raise LookupError("an injected defect")
 
 
-advice_service.exchange = fail
+setattr(advice_service, "exchange", fail)  # noqa: B010  # a name that the module does not export
 
 if __name__ == "__main__":
     main()

@@ -256,7 +256,7 @@ class Http2Client:
 
 @asynccontextmanager
 async def http2_at(
-    address: tuple[str, int],
+    address: tuple[str, int] | tuple[()],
     tls: ssl.SSLContext | None = None,
     *,
     greet: bool = True,

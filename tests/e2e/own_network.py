@@ -17,13 +17,14 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import trustme
 
-from tests.e2e.http2_client import http2_at
+from tests.e2e.http2_client import Tunnel, http2_at
 from tests.e2e.programs import PATIENCE, Program, headgate
 from tests.e2e.proxied import Answer, Client
 
@@ -245,7 +246,7 @@ class Trying:
             for row in rows:
                 self.begin()
                 tunnel = client.ask(self.authority(row, proxy))
-                await client.until(lambda tunnel=tunnel: tunnel.status or tunnel.code is not None)
+                await client.until(partial(_is_answered, tunnel))
                 echoes = False
                 if tunnel.status == 200:
                     await client.put(tunnel, b"hello", end=True)
@@ -266,6 +267,10 @@ def prepare(folder: Path) -> None:
         file = folder / name
         file.write_text(content)
         subprocess.run(["mount", "--bind", file, os.path.realpath(f"/etc/{name}")], check=True)
+
+
+def _is_answered(tunnel: Tunnel) -> bool:
+    return bool(tunnel.status) or tunnel.code is not None
 
 
 @contextmanager

@@ -4,16 +4,17 @@
 """
 
 import json
+from typing import Any
 
 from headgate.limit import Domain, Gatekeeper, Rule
 from headgate.origin import Route, Routes
 from headgate.origin.asgi import GatekeeperMiddleware
 
 gatekeeper = Gatekeeper.embedded([Domain("slow", (Rule.parse("1/50s"),))], max_delay=1000.0)
-calls = []
+calls: list[str] = []
 
 
-async def answer(scope, receive, send):
+async def answer(scope: Any, receive: Any, send: Any) -> None:
     if scope["type"] != "http":
         return
     if scope["path"] != "/state":

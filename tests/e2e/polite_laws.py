@@ -8,9 +8,9 @@ import pickle
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 import trustme
@@ -39,25 +39,25 @@ class Client(Protocol):
         """Send many, each as if it was the only one."""
 
 
-def courtesy(policy: Policy = DRAFT, *, throttle: dict[str, object] | None = None, **options: object) -> Courtesy:
+def courtesy(policy: Policy = DRAFT, *, throttle: dict[str, Any] | None = None, **options: Any) -> Courtesy:
     """Make one that holds back from loopback too."""
     return Courtesy(throttle=Throttle(policy, hold_localhost=True, **(throttle or {})), **options)
 
 
-def frozen(policy: Policy = DRAFT, **options: object) -> Courtesy:
+def frozen(policy: Policy = DRAFT, **options: Any) -> Courtesy:
     """Make one for which no time passes."""
     return courtesy(policy, clock=lambda: NOW, **options)
 
 
 @pytest.fixture
-def origin():
+def origin() -> Iterator[Origin]:
     """Run an origin."""
     with running() as origin:
         yield origin
 
 
 @pytest.fixture(autouse=True)
-def short_pauses(monkeypatch):
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the pause before a retry shorter than the least there is, in every test of a module that has this."""
     monkeypatch.setattr(attempt, "retry_pause", lambda *_, **__: PAUSE)
 
@@ -77,7 +77,7 @@ class Laws:
         """Make a body that can be sent once."""
         return iter([b"once"])
 
-    def refused(self, client: Client, origin: Origin, url: str, **options: object) -> NoContact:
+    def refused(self, client: Client, origin: Origin, url: str, **options: Any) -> NoContact:
         """Ask for what is held, and see that nothing of it reaches the origin."""
         before = origin.connections, len(origin.asked)
         with pytest.raises(NoContact) as caught:
@@ -88,7 +88,7 @@ class Laws:
 
     # -- holds
 
-    def test_a_failing_target_is_held_and_the_library_s_own_error_is_raised(self, origin):
+    def test_a_failing_target_is_held_and_the_library_s_own_error_is_raised(self, origin: Origin) -> None:
         origin.say("/path", 503)
         with self.client(frozen()) as client:
             for _ in range(3):
@@ -96,7 +96,8 @@ class Laws:
             held = self.refused(client, origin, f"{origin.url}/path?other")
             assert isinstance(held, self.error)
             target = f"{origin.url}/path"
-            assert (held.release_time, held.reason, held.target) == (pytest.approx(NOW + 0.98), "backoff", target)
+            assert held.release_time == pytest.approx(NOW + 0.98)
+            assert (held.reason, held.target) == ("backoff", target)
             assert str(held) == (
                 f"{target} is held by the backoff after its failures; retry at 2027-01-15T08:00:01Z, in 1.0 s"
             )
@@ -107,16 +108,16 @@ class Laws:
             assert client.ask(f"{origin.url}/other")[0] == 200
 
     @pytest.mark.parametrize("status", [200, 404, 429, 301])
-    def test_retry_after_is_obeyed_on_any_status(self, origin, status):
+    def test_retry_after_is_obeyed_on_any_status(self, origin: Origin, status: int) -> None:
         origin.say("/", Answer(status, {"Retry-After": "60"}))
         with self.client(frozen()) as client:
             assert client.ask(f"{origin.url}/", follow=False)[0] == status
             held = self.refused(client, origin, f"{origin.url}/")
             assert (held.release_time, held.reason) == (NOW + 60, "retry-after")
 
-    def test_every_line_of_retry_after_is_read(self, origin):
-        class Twice(dict):
-            def items(self):
+    def test_every_line_of_retry_after_is_read(self, origin: Origin) -> None:
+        class Twice(dict[str, str]):
+            def items(self) -> Any:
                 return [("Retry-After", "60"), ("Retry-After", "90")]
 
         origin.say("/", Answer(200, Twice()))
@@ -125,7 +126,9 @@ class Laws:
             assert self.refused(client, origin, f"{origin.url}/").release_time == NOW + 90
 
     @pytest.mark.parametrize("answer", [502, 504, Answer(None)])
-    def test_statuses_that_do_not_describe_the_server_change_no_count(self, origin, answer):
+    def test_statuses_that_do_not_describe_the_server_change_no_count(
+        self, origin: Origin, answer: int | Answer
+    ) -> None:
         origin.say("/", 503, 503, answer)
         polite = frozen()
         with self.client(polite) as client:
@@ -139,7 +142,7 @@ class Laws:
             assert not any(isinstance(error, NoContact) for error in errors)
             assert polite.explain(f"{origin.url}/").failures == 2
 
-    def test_a_failed_connection_changes_no_count(self, origin):
+    def test_a_failed_connection_changes_no_count(self, origin: Origin) -> None:
         with running() as gone:
             url = f"{gone.url}/"
         polite = frozen()
@@ -150,13 +153,13 @@ class Laws:
                 assert not isinstance(caught.value, NoContact)
             assert polite.explain(url).failures == 0
 
-    def test_an_origin_may_opt_out(self, origin):
+    def test_an_origin_may_opt_out(self, origin: Origin) -> None:
         origin.say("/", Answer(503, {"Exponential-Throttling": "disable"}))
         with self.client(frozen()) as client:
             for _ in range(9):
                 assert client.ask(f"{origin.url}/")[0] == 503
 
-    def test_an_origin_may_declare_a_bucket_for_its_targets(self, origin):
+    def test_an_origin_may_declare_a_bucket_for_its_targets(self, origin: Origin) -> None:
         origin.say("/a/1", Answer(503, {"DDoS-Bucket-With": "/a"}))
         with self.client(frozen()) as client:
             for _ in range(3):
@@ -165,7 +168,7 @@ class Laws:
 
     # -- waiting
 
-    def test_a_held_request_waits_within_max_delay(self, origin):
+    def test_a_held_request_waits_within_max_delay(self, origin: Origin) -> None:
         origin.say("/", 503, 200)
         with self.client(courtesy(SOON, max_delay=60)) as client:
             assert client.ask(f"{origin.url}/")[0] == 503
@@ -175,7 +178,7 @@ class Laws:
 
     # -- redirects
 
-    def test_each_redirect_is_a_separate_request(self, origin):
+    def test_each_redirect_is_a_separate_request(self, origin: Origin) -> None:
         origin.say("/from", Answer(302, {"Location": "/to"}))
         origin.say("/to", 503)
         with self.client(frozen()) as client:
@@ -189,7 +192,7 @@ class Laws:
             assert (len(origin.got("/from")), len(origin.got("/to"))) == (4, 3)
 
     @pytest.mark.parametrize("location", ["/to", "to?this|that", "/a%7Eb%2Fc/[d]/e f", "/caf\xc3\xa9"])
-    def test_a_redirect_within_the_origin_keeps_the_draw(self, origin, location):
+    def test_a_redirect_within_the_origin_keeps_the_draw(self, origin: Origin, location: str) -> None:
         origin.advise('[{"user_agent":"*","fraction":0.5}]')
         origin.say("/from", Answer(307, {"Location": "/via"}))
         origin.say("/via", Answer(302, {"Location": location}))
@@ -200,7 +203,7 @@ class Laws:
             assert len(origin.got()) == 3
             assert self.refused(client, origin, f"{origin.url}/from").reason == "advice_fraction"
 
-    def test_a_redirect_to_another_origin_has_a_new_draw(self, origin):
+    def test_a_redirect_to_another_origin_has_a_new_draw(self, origin: Origin) -> None:
         with running() as other:
             origin.advise('[{"user_agent":"*","fraction":0.5}]')
             other.advise('[{"user_agent":"*","fraction":0.5}]')
@@ -215,7 +218,7 @@ class Laws:
     # -- retries
 
     @pytest.mark.parametrize("status", [500, 503, 509, 429])
-    def test_a_request_is_retried_as_often_as_configured(self, origin, status):
+    def test_a_request_is_retried_as_often_as_configured(self, origin: Origin, status: int) -> None:
         origin.say("/", status, status, 200)
         with self.client(courtesy(SOON, max_delay=60, retry=2)) as client:
             assert client.ask(f"{origin.url}/") == (200, b"hello")
@@ -226,7 +229,7 @@ class Laws:
 
     @pytest.mark.parametrize("status", [503, 429])
     @pytest.mark.parametrize("interactive", [False, True])
-    def test_a_retry_is_never_sent_at_once(self, origin, status, interactive):
+    def test_a_retry_is_never_sent_at_once(self, origin: Origin, status: int, interactive: bool) -> None:
         origin.say("/", status, Answer(status, {"Retry-After": "0"}), 200)
         with self.client(courtesy(retry=2)) as client:
             assert client.ask(f"{origin.url}/", interactive=interactive)[0] == 200
@@ -235,7 +238,7 @@ class Laws:
         assert third.at - second.at >= PAUSE
 
     @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "PUT", "DELETE", "POST", "PATCH"])
-    def test_only_repeatable_requests_are_retried(self, origin, method):
+    def test_only_repeatable_requests_are_retried(self, origin: Origin, method: str) -> None:
         origin.say("/", 503, 200)
         body = b"all of it" if method in {"PUT", "POST", "PATCH"} else None
         with self.client(courtesy(SOON, max_delay=60, retry=1)) as client:
@@ -243,23 +246,23 @@ class Laws:
         assert status == (503 if method in {"POST", "PATCH"} else 200)
         assert {(asked.method, asked.body) for asked in origin.asked} == {(method, body or b"")}
 
-    def test_a_consumed_body_is_not_sent_again(self, origin):
+    def test_a_consumed_body_is_not_sent_again(self, origin: Origin) -> None:
         origin.say("/", 503, 200)
         with self.client(courtesy(SOON, max_delay=60, retry=1)) as client:
             assert client.ask(f"{origin.url}/", "PUT", self.body_that_is_gone())[0] == 503
         assert [asked.body for asked in origin.asked] == [b"once"]
 
-    def test_a_retry_waits_for_its_retry_after_or_is_not_made(self, origin):
+    def test_a_retry_waits_for_its_retry_after_or_is_not_made(self, origin: Origin) -> None:
         origin.say("/", Answer(503, {"Retry-After": "1"}), Answer(429, {"Retry-After": "61"}), 200)
         with self.client(courtesy(max_delay=60, retry=5)) as client:
             assert client.ask(f"{origin.url}/")[0] == 429
         first, second = origin.got("/")
         assert second.at - first.at >= 1
 
-    def test_a_retry_does_not_read_a_long_body_to_its_end(self, origin):
-        written = []
+    def test_a_retry_does_not_read_a_long_body_to_its_end(self, origin: Origin) -> None:
+        written: list[int] = []
 
-        def endless():
+        def endless() -> Iterator[bytes]:
             for _ in range(MORE_THAN_IS_READ // 65_536):
                 written.append(len(written))
                 yield bytes(65_536)
@@ -270,10 +273,10 @@ class Laws:
         assert len({asked.connection for asked in origin.got("/")}) == 2
 
     @pytest.mark.parametrize("fields", [{}, {"Content-Length": str(DRIPS)}])
-    def test_a_retry_does_not_wait_for_a_body_sent_byte_by_byte(self, origin, fields):
-        dripped = []
+    def test_a_retry_does_not_wait_for_a_body_sent_byte_by_byte(self, origin: Origin, fields: dict[str, str]) -> None:
+        dripped: list[bytes] = []
 
-        def dripping():
+        def dripping() -> Iterator[bytes]:
             for _ in range(DRIPS):
                 time.sleep(0.05)
                 dripped.append(b"x")
@@ -286,12 +289,12 @@ class Laws:
         assert len({asked.connection for asked in origin.got("/")}) == 2
 
     @pytest.mark.parametrize("piece", [b"", b"not what it says it is"])
-    def test_a_retry_is_made_after_a_malformed_body(self, origin, piece):
+    def test_a_retry_is_made_after_a_malformed_body(self, origin: Origin, piece: bytes) -> None:
         origin.say("/", Answer(503, {"Content-Encoding": "gzip"}, iter([piece] if piece else [])), 200)
         with self.client(courtesy(SOON, max_delay=60, retry=1)) as client:
             assert client.ask(f"{origin.url}/") == (200, b"hello")
 
-    def test_retries_keep_the_draw(self, origin):
+    def test_retries_keep_the_draw(self, origin: Origin) -> None:
         origin.advise('[{"user_agent":"*","fraction":0.5}]')
         origin.say("/", 503, 503, 200)
         draws = iter([0.9, 0.1])
@@ -301,7 +304,7 @@ class Laws:
 
     # -- a user
 
-    def test_an_interactive_request_passes(self, origin):
+    def test_an_interactive_request_passes(self, origin: Origin) -> None:
         origin.say("/", 503)
         polite = frozen()
         with self.client(polite) as client:
@@ -316,7 +319,7 @@ class Laws:
             polite.user_gesture()
             assert client.ask(f"{origin.url}/")[0] == 503
 
-    def test_a_redirected_interactive_request_is_interactive(self, origin):
+    def test_a_redirected_interactive_request_is_interactive(self, origin: Origin) -> None:
         origin.say("/to", 503)
         origin.say("/from", Answer(302, {"Location": "/to"}))
         with self.client(frozen()) as client:
@@ -327,7 +330,7 @@ class Laws:
 
     # -- advice
 
-    def test_a_hundred_first_requests_fetch_advice_once(self, origin):
+    def test_a_hundred_first_requests_fetch_advice_once(self, origin: Origin) -> None:
         origin.say(ADVICE, Answer(200, {"Content-Type": "application/trafficadvice+json"}, _slowly(b"[]")))
         with self.client(courtesy(identity=["ExampleBot", "*"])) as client:
             got = client.ask_at_once([f"{origin.url}/{number}" for number in range(100)])
@@ -335,7 +338,7 @@ class Laws:
         assert [asked.path for asked in origin.asked].index(ADVICE) == 0
         assert len(origin.got(ADVICE)) == 1
 
-    def test_advice_is_obeyed(self, origin):
+    def test_advice_is_obeyed(self, origin: Origin) -> None:
         origin.advise('[{"user_agent":"ExampleBot","disallow":true},{"user_agent":"*"}]')
         with self.client(Courtesy(identity=["ExampleBot", "*"])) as client:
             for _ in range(2):
@@ -348,7 +351,7 @@ class Laws:
 
     # -- sharing
 
-    def test_threads_share_one_courtesy(self, origin):
+    def test_threads_share_one_courtesy(self, origin: Origin) -> None:
         origin.say("/", 503)
         polite = frozen()
         begun = threading.Barrier(8)
@@ -374,7 +377,7 @@ class Laws:
         assert len(counts) == 160
 
 
-def _slowly(body: bytes):
+def _slowly(body: bytes) -> Iterator[bytes]:
     time.sleep(0.05)  # so that all who ask have asked
     yield body
 

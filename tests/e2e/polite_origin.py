@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 ADVICE = "/.well-known/traffic-advice"
@@ -23,7 +23,7 @@ class Asked(NamedTuple):
 
     method: str
     path: str
-    fields: Mapping[str, str]
+    fields: http.client.HTTPMessage
     body: bytes
     connection: int
     at: float
@@ -77,9 +77,9 @@ class Origin:
 
 
 @contextmanager
-def running(**options: ssl.SSLContext) -> Iterator[Origin]:
+def running(*, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1") -> Iterator[Origin]:
     """Run an origin until all its connections are closed."""
-    origin = Origin(**options)
+    origin = Origin(tls=tls, host=host)
     accepting = threading.Thread(target=origin.server.serve_forever, kwargs={"poll_interval": 0.01})
     accepting.start()
     try:
@@ -108,7 +108,7 @@ class _Server(socketserver.ThreadingTCPServer):
         self.origin.open.add(connection)
         return connection, address
 
-    def shutdown_request(self, request: socket.socket) -> None:
+    def shutdown_request(self, request: Any) -> None:
         self.origin.open.discard(request)
         super().shutdown_request(request)
 
@@ -150,17 +150,17 @@ class _Connection(socketserver.StreamRequestHandler):
         return body
 
     def _write(self, answer: Answer, headless: bool) -> None:
-        in_pieces = not isinstance(answer.body, bytes)
-        chunked = in_pieces and "Content-Length" not in answer.fields
+        pieces = [answer.body] if isinstance(answer.body, bytes) else answer.body
+        chunked = not isinstance(answer.body, bytes) and "Content-Length" not in answer.fields
         lines = [f"HTTP/1.1 {answer.status} Said", *(f"{name}: {value}" for name, value in answer.fields.items())]
         if chunked:
             lines.append("Transfer-Encoding: chunked")
-        elif not in_pieces:
+        elif isinstance(answer.body, bytes):
             lines.append(f"Content-Length: {len(answer.body)}")
         self.wfile.write("\r\n".join([*lines, "", ""]).encode("latin-1"))
         if headless:
             return
-        for piece in answer.body if in_pieces else [answer.body]:
+        for piece in pieces:
             self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece) if chunked else piece)
         if chunked:
             self.wfile.write(b"0\r\n\r\n")

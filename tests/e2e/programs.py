@@ -10,30 +10,46 @@ import sys
 import threading
 import time
 import urllib.request
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 PATIENCE = 20.0  # seconds; only ever reached by a failing test
+
+Found = TypeVar("Found")
+
+
+class Answer(NamedTuple):
+    """A response with its body read."""
+
+    status: int
+    headers: http.client.HTTPMessage
+    body: bytes
+
+    def getheader(self, name: str) -> str | None:
+        """Return the value of a field, None if it is missing."""
+        return self.headers.get(name)
 
 
 class Program:
     """A running `headgate`."""
 
-    def __init__(self, process, log, out):
+    def __init__(self, process: "subprocess.Popen[bytes]", log: Path, out: Path) -> None:
         self.process = process
         self.log = log
         self.out = out
 
-    def said(self):
+    def said(self) -> str:
         """What it has written to stderr so far."""
         return self.log.read_text()
 
-    def wait_for(self, pattern):
+    def wait_for(self, pattern: str) -> "re.Match[str]":
         """Return the match of a line on stderr, once there is one."""
         return self.until(lambda: re.search(pattern, self.said(), re.MULTILINE), f"{pattern!r}")
 
-    def until(self, found, what):
+    def until(self, found: Callable[[], Found | None], what: str) -> Found:
         """Return what `found` gives as soon as that is true."""
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
@@ -44,60 +60,68 @@ class Program:
             time.sleep(0.01)
         raise AssertionError(f"no {what}: {self.said()}")
 
-    def end(self, number=signal.SIGTERM):
+    def end(self, number: int = signal.SIGTERM) -> int:
         """Send a signal; return the exit code."""
         self.process.send_signal(number)
         return self.process.wait(PATIENCE)
 
     @property
-    def ready(self):
+    def ready(self) -> dict[str, str]:
         """What was said before it was ready, by name; `address` is what is ready."""
         address = self.wait_for(r"^ready (\S+)$")[1]
-        words = re.search(r"^headgate: (.*)\nready ", self.said(), re.MULTILINE)[1].split()
+        line = re.search(r"^headgate: (.*)\nready ", self.said(), re.MULTILINE)
+        assert line is not None
+        words = line[1].split()
         return {"address": address, **dict(zip(words[::2], words[1::2], strict=True))}
 
     @property
-    def port(self):
+    def port(self) -> int:
         """The port of the address that is ready."""
         return int(self.ready["address"].rpartition(":")[2])
 
-    def get(self, path="/", method="GET", body=None, **fields):
+    def get(self, path: str = "/", method: str = "GET", body: Any = None, **fields: str) -> Answer:
         """Ask the gate, on a connection of its own; return the response with its body read."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         try:
             connection.request(method, path, body, {name.replace("_", "-"): value for name, value in fields.items()})
             response = connection.getresponse()
-            response.body = response.read()
-            return response
+            return Answer(response.status, response.headers, response.read())
         finally:
             connection.close()
 
-    def statuses(self, count, path="/", **fields):
+    def statuses(self, count: int, path: str = "/", **fields: str) -> list[int]:
         """Ask so many times, one after another; return the statuses."""
         return [self.get(path, **fields).status for _ in range(count)]
 
-    def admin(self, path):
+    def admin(self, path: str) -> str:
         """Ask the admin listener; return the text."""
         with urllib.request.urlopen(self.ready["admin"] + path, timeout=PATIENCE) as response:
-            return response.read().decode()
+            content: bytes = response.read()
+        return content.decode()
 
-    def state(self):
+    def state(self) -> Any:
         """Return the value of /api/state."""
         return json.loads(self.admin("/api/state"))
 
-    def totals(self, name="default"):
+    def totals(self, name: str = "default") -> tuple[int, int, int]:
         """Return accepted, delayed and rejected of a domain."""
         (domain,) = [domain for domain in self.state()["domains"] if domain["name"] == name]
         return domain["accepted"], domain["delayed"], domain["rejected"]
 
-    def children(self):
+    def children(self) -> list[int]:
         """Process ids of its workers."""
         lists = Path(f"/proc/{self.process.pid}/task").glob("*/children")
         return [int(pid) for listed in lists for pid in listed.read_text().split()]
 
 
 @contextmanager
-def headgate(folder, *arguments, environment=None, err=None, module="headgate"):
+def headgate(
+    folder: Path,
+    *arguments: object,
+    environment: dict[str, str] | None = None,
+    err: Any = None,
+    module: str = "headgate",
+) -> Iterator[Program]:
     """Run `headgate` with these arguments in an empty folder; ended, however the test ends.
 
     With `err` its stderr is that socket, and `Program` knows nothing of what it says. `module` is run in its place.
@@ -126,14 +150,14 @@ def headgate(folder, *arguments, environment=None, err=None, module="headgate"):
 
 
 @contextmanager
-def gate(folder, *arguments):
+def gate(folder: Path, *arguments: object) -> Iterator[Program]:
     """Run `headgate serve` on ports the system chooses; comes back when it is ready."""
     with headgate(folder, "serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", *arguments) as running:
         assert running.ready
         yield running
 
 
-def peak_memory(*command):
+def peak_memory(*command: object) -> tuple[int, float]:
     """Run a command in a process of its own; return its exit code and the most memory it ever had, in MB."""
     code = (
         "import resource, subprocess, sys\n"
@@ -146,7 +170,7 @@ def peak_memory(*command):
     return returncode, kilobytes / 1024
 
 
-def refused(folder, *arguments):
+def refused(folder: Path, *arguments: object) -> tuple[int, str]:
     """Run `headgate` where it must refuse; return its exit code and what it said."""
     done = subprocess.run(
         [sys.executable, "-m", "headgate", *map(str, arguments)],
@@ -162,16 +186,16 @@ def refused(folder, *arguments):
 class Origin:
     """An HTTP server that answers 200 and remembers the requests; `hold` makes it wait before it answers /slow."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         origin = self
-        self.seen = []
+        self.seen: list[str] = []
         self.hold = threading.Event()
         self.arrived = threading.Event()
 
         class Answers(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
-            def do_GET(self):
+            def do_GET(self) -> None:
                 origin.seen.append(self.path)
                 if self.path == "/slow":
                     origin.arrived.set()
@@ -181,7 +205,7 @@ class Origin:
                 self.end_headers()
                 self.wfile.write(b"ok\n")
 
-            def log_message(self, *_):
+            def log_message(self, *_: Any) -> None:
                 pass
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
@@ -190,7 +214,7 @@ class Origin:
 
 
 @contextmanager
-def origin():
+def origin() -> Iterator[Origin]:
     """Run an origin in a thread."""
     running = Origin()
     thread = threading.Thread(target=running.server.serve_forever, kwargs={"poll_interval": 0.01})

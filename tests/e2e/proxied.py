@@ -7,13 +7,15 @@ import json
 import socket
 import ssl
 import threading
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn, Self
 
 import trustme
 
-from tests.e2e.programs import PATIENCE, headgate
+from tests.e2e.programs import PATIENCE, Program, headgate
 
 ADVICE = "application/trafficadvice+json"
 NAMES = ("*.example.com", "*.example.net", "*.example.org", "localhost", "127.0.0.1")
@@ -26,7 +28,7 @@ class Answer(NamedTuple):
     fields: dict[str, str]
 
     @property
-    def reason(self):
+    def reason(self) -> str:
         """The word in `Proxy-Status`."""
         return self.fields["proxy-status"].rpartition('details="')[2].removesuffix('"')
 
@@ -34,48 +36,48 @@ class Answer(NamedTuple):
 class Origin:
     """See the module. `asked` has the heads of requests, `echoed` counts connections that were no TLS."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.authority = trustme.CA()
-        self.asked = []
+        self.asked: list[str] = []
         self.echoed = 0
-        self.answers = {}
+        self.answers: dict[str, bytes] = {}
         """The whole answer to a question for advice, by host; else there is none, 404."""
-        self.hold = None
+        self.hold: threading.Event | None = None
         """An event that is waited for before advice is answered."""
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.authority.issue_cert(*NAMES).configure_cert(self._tls)
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=256)
-        self.port = self._listening.getsockname()[1]
+        self.port: int = self._listening.getsockname()[1]
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()
 
-    def advise(self, host, *entries, **answer):
+    def advise(self, host: str, *entries: dict[str, Any], **answer: Any) -> None:
         """Give traffic advice for a host."""
         self.answer(host, body=json.dumps(entries), content_type=ADVICE, **answer)
 
-    def answer(self, host, *, status=200, body="", **fields):
+    def answer(self, host: str, *, status: int = 200, body: str = "", **fields: object) -> None:
         """Answer the question for a host's advice so."""
         lines = [f"HTTP/1.1 {status} X", f"Content-Length: {len(body)}", "Connection: close"]
         lines += [f"{name.replace('_', '-')}: {value}" for name, value in fields.items()]
         self.answers[host] = "\r\n".join([*lines, "", body]).encode()
 
-    def distrusted(self):
+    def distrusted(self) -> None:
         """Show an untrusted certificate from now on."""
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         trustme.CA().issue_cert(*NAMES).configure_cert(self._tls)
 
-    def asked_of(self, host):
+    def asked_of(self, host: str) -> list[str]:
         """The heads of the requests for one host."""
         return [head for head in self.asked if f"\r\nhost: {host}:{self.port}\r\n" in head.lower()]
 
-    def close(self):
+    def close(self) -> None:
         """Stop accepting; what is under way ends with its connection."""
         with suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
         self._threads[0].join(PATIENCE)
 
-    def _accept(self):
+    def _accept(self) -> None:
         while True:
             try:
                 sock, _ = self._listening.accept()
@@ -83,7 +85,7 @@ class Origin:
                 return
             threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
 
-    def _serve(self, sock):
+    def _serve(self, sock: socket.socket) -> None:
         with sock, suppress(OSError):
             sock.settimeout(PATIENCE * 3)
             if sock.recv(1, socket.MSG_PEEK) == b"\x16":
@@ -94,7 +96,7 @@ class Origin:
                 sock.sendall(piece)
             sock.shutdown(socket.SHUT_WR)
 
-    def _advise(self, sock):
+    def _advise(self, sock: socket.socket) -> None:
         with self._tls.wrap_socket(sock, server_side=True) as tls:
             head = b""
             while not head.endswith(b"\r\n\r\n"):
@@ -108,7 +110,7 @@ class Origin:
 
 
 @contextmanager
-def origin_running():
+def origin_running() -> Iterator[Origin]:
     """Run an origin."""
     origin = Origin()
     try:
@@ -120,29 +122,29 @@ def origin_running():
 class Client:
     """A connection to a proxy; `tls` is a context, or None for plaintext; `source` an address to come from."""
 
-    def __init__(self, port, *, tls=None, source="127.0.0.1"):
+    def __init__(self, port: int, *, tls: ssl.SSLContext | None = None, source: str = "127.0.0.1") -> None:
         self.sock = socket.create_connection(("127.0.0.1", port), PATIENCE, source_address=(source, 0))
         if tls is not None:
             self.sock = tls.wrap_socket(self.sock, server_hostname="localhost")
         self._buffer = b""
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.sock.close()
 
-    def ask(self, authority, *, method="CONNECT", more="", version="1.1"):
+    def ask(self, authority: str, *, method: str = "CONNECT", more: str = "", version: str = "1.1") -> Answer:
         """Ask for a tunnel, or whatever `method` is for; give the answer."""
         host = "proxy.example" if authority.startswith("/") else authority
         self.send(f"{method} {authority} HTTP/{version}\r\nHost: {host}\r\n{more}\r\n".encode())
         return self.answer()
 
-    def send(self, piece):
+    def send(self, piece: bytes) -> None:
         """Send bytes."""
         self.sock.sendall(piece)
 
-    def answer(self):
+    def answer(self) -> Answer:
         """Read a head."""
         while b"\r\n\r\n" not in self._buffer:
             self._buffer += self.sock.recv(1 << 16) or self._fail()
@@ -151,30 +153,30 @@ class Client:
         fields = dict(line.split(": ", 1) for line in rest.decode("latin-1").splitlines())
         return Answer(int(first.split()[1]), {name.lower(): value for name, value in fields.items()})
 
-    def read(self, count):
+    def read(self, count: int) -> bytes:
         """Read so many bytes."""
         while len(self._buffer) < count:
             self._buffer += self.sock.recv(1 << 16) or self._fail()
         piece, self._buffer = self._buffer[:count], self._buffer[count:]
         return piece
 
-    def read_to_end(self):
+    def read_to_end(self) -> bytes:
         """Read until the other side ends."""
         with suppress(ConnectionError):
             while piece := self.sock.recv(1 << 16):
                 self._buffer += piece
         return self._buffer
 
-    def echoes(self, piece=b"hello"):
+    def echoes(self, piece: bytes = b"hello") -> bool:
         """Whether what is sent comes back."""
         self.send(piece)
         return self.read(len(piece)) == piece
 
-    def _fail(self):
+    def _fail(self) -> NoReturn:
         raise AssertionError(f"the connection ended after {self._buffer!r}")
 
 
-def sources(count):
+def sources(count: int) -> list[str]:
     """Addresses of loopback to come from: each is a client of its own."""
     return [f"127.0.{number // 250 + 1}.{number % 250 + 1}" for number in range(count)]
 
@@ -182,43 +184,45 @@ def sources(count):
 class Proxy:
     """A running proxy, and the origin that all names lead to."""
 
-    def __init__(self, program, origin, tls):
+    def __init__(self, program: Program, origin: Origin, tls: ssl.SSLContext | None) -> None:
         self.program = program
         self.origin = origin
         self.tls = tls
 
     @cached_property
-    def port(self):
+    def port(self) -> int:
         """Where it listens."""
         return self.program.port
 
-    def client(self, **options):
+    def client(self, **options: Any) -> Client:
         """Connect to it."""
         return Client(self.port, **{"tls": self.tls, **options})
 
-    def ask(self, host="www.example.org", port=None, **options):
+    def ask(self, host: str = "www.example.org", port: int | None = None, **options: Any) -> Answer:
         """Ask for a tunnel on a connection of its own; give the answer."""
         how = {name: options.pop(name) for name in ("source", "tls") if name in options}
         with self.client(**how) as client:
             return client.ask(f"{host}:{port or self.origin.port}", **options)
 
-    def log(self):
+    def log(self) -> list[dict[str, Any]]:
         """The lines of its log that are JSON."""
         return [json.loads(line) for line in self.program.said().splitlines() if line.startswith("{")]
 
-    def metrics(self):
+    def metrics(self) -> dict[str, float]:
         """The samples of /metrics that are the proxy's, by name and labels as they are written."""
         lines = [line for line in self.program.admin("/metrics").splitlines() if line.startswith("headgate_proxy")]
         return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
 
-    def wait_for(self, **numbers):
+    def wait_for(self, **numbers: float) -> None:
         """Wait until metrics have these values: `tunnels=0`."""
         wanted = {f"headgate_proxy_{name}": value for name, value in numbers.items()}
         self.program.until(lambda: wanted.items() <= self.metrics().items(), f"{wanted}")
 
 
 @contextmanager
-def proxy(folder, *arguments, origin=None, tls=True, admin=True, **how):
+def proxy(
+    folder: Path, *arguments: object, origin: Origin | None = None, tls: bool = True, admin: bool = True, **how: Any
+) -> Iterator[Proxy]:
     """Run a proxy that every name leads from to the origin, on ports the system chooses, until it is ready.
 
     `how` is for `programs.headgate`.
@@ -227,7 +231,7 @@ def proxy(folder, *arguments, origin=None, tls=True, admin=True, **how):
         origin = origin or stack.enter_context(origin_running())
         ca = folder / "ca.pem"
         origin.authority.cert_pem.write_to_path(str(ca))
-        words = ["--listen", "127.0.0.1:0", "--advice-ca", ca, "--allow-port", origin.port]
+        words: list[object] = ["--listen", "127.0.0.1:0", "--advice-ca", ca, "--allow-port", origin.port]
         words += ["--allow-address", "127.0.0.0/8", "--resolve", "*=127.0.0.1"]
         context = None
         if admin:

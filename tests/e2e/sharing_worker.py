@@ -19,7 +19,7 @@ TIMEOUT = 20.0
 POLICY = Policy(initial_backoff=300.0)  # the first hold outlasts any test
 
 
-def ask(throttle, url, times):
+def ask(throttle: SharedThrottle, url: str, times: int) -> tuple[int, ...]:
     opener = build_opener(ProxyHandler({}), Handler(Courtesy(throttle=throttle)))
     sent = held = 0
     for _ in range(times):
@@ -33,21 +33,21 @@ def ask(throttle, url, times):
     return sent, held
 
 
-def fail(throttle, url, times):
+def fail(throttle: SharedThrottle, url: str, times: int) -> tuple[int, ...]:
     for _ in range(times):
         throttle.response_received(url, 503, {}, now=NOW)
     return (times,)
 
 
-def failures(throttle, url, _):
+def failures(throttle: SharedThrottle, url: str, _: int) -> tuple[int, ...]:
     return (throttle.explain(url, now=NOW).failures,)
 
 
 VERBS = {"ask": ask, "fail": fail, "failures": failures}
 
 
-def main(path):
-    file._BUSY_TIMEOUT = TIMEOUT  # however slow the machine is
+def main(path: str) -> None:
+    file._BUSY_TIMEOUT = TIMEOUT  # type: ignore[misc]  # however slow the machine is
     with SharedThrottle(path, POLICY, hold_localhost=True) as throttle:
         print("ready", flush=True)
         for line in sys.stdin:

@@ -176,4 +176,4 @@ def test_check_names_an_invalid_bundle(tmp_path, file):
     for command in ("config check", "serve"):
         code, stderr = programs.refused(tmp_path, *command.split(), "--config", file)
         assert code == 2
-        assert "bundle[0].file: site.wbn: no such file or directory; name a readable file\n" in stderr
+        assert "bundle[0].file: site.wbn: No such file or directory; name a readable file\n" in stderr

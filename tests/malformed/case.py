@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from tests.malformed.parts import PRIMARY, Bundle
 
@@ -42,12 +42,12 @@ def either(name: str, bundle: Bundle) -> Case:
     return Case(name, bundle.written(), "either")
 
 
-def refused(name: str, bundle: Bundle, step: str, offset: int | None = None, **more: object) -> Case:
+def refused(name: str, bundle: Bundle, step: str, offset: int | None = None, **more: Any) -> Case:
     """Give a case that is refused: with the fallback URL, unless the step comes before it is known."""
     early = any(step.startswith(f"3.3 step {number}") and len(step) == 10 for number in range(1, 7))
     fallback_url = None if early or bundle.array == b"\x85" else PRIMARY
     expected = "response" if step.startswith(("3.4", "3.6")) else "format"
-    settings = {"expected": expected, "fallback_url": fallback_url} | more
+    settings: dict[str, Any] = {"expected": expected, "fallback_url": fallback_url} | more
     return Case(name, bundle.written(), step=step, offset=offset, **settings)
 
 

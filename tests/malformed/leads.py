@@ -157,9 +157,8 @@ def _sections() -> Iterator[Case]:
     for section in ("index", "manifest"):
         start = GOOD.at(section)
         for cut in (start, start + 1, start + len(items[section]) - 1):
-            fallback = {"offset": start, "fallback_url": PRIMARY}
             name = f"step 22.4, 22.5: {section} is cut at byte {cut}"
-            yield Case(name, whole[:cut], "format", "3.3 step 22", **fallback)
+            yield Case(name, whole[:cut], "format", "3.3 step 22", offset=start, fallback_url=PRIMARY)
     for length in (1 << 20, 1 << 32, 1 << 63, MOST):
         claims = replace(GOOD, lengths=_lengths(index=length))
         yield refused(f"step 22.5: an index of {length} bytes, claimed", claims, "3.3 step 22")

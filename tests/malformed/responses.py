@@ -154,12 +154,13 @@ def _fields() -> Iterator[Case]:
         yield refused(f"headers step 4.3: the value {value!r}", having(x=value), "3.6 step 4.3")
     for value in (b"", b"a\tb", b"\x80\xff", b"a  b", b"\x01"):
         yield accepted(f"headers step 4.3: the value {value!r} is one for FETCH", having(x=value))
-    for what, changes in {
+    pseudo_headers: dict[str, dict[str, bytes | None]] = {
         "no pseudo-header": {":status": None},
         "another one with it": {":path": b"/"},
         "another one alone": {":status": None, ":path": b"/"},
         "one with no name": {":": b""},
-    }.items():
+    }
+    for what, changes in pseudo_headers.items():
         yield refused(f"response step 7: {what}", having(**changes), "3.4 step 7")
     for status in (
         b"",

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tests.malformed.case import Case, refused
 from tests.malformed.parts import (
@@ -102,7 +103,8 @@ def _with_step(placed: tuple[Bundle, int], step: str) -> tuple[Bundle, str, int]
 
 def _part(bundle: Bundle, field: str, piece: str) -> Callable[[bytes], tuple[Bundle, int]]:
     def put(content: bytes) -> tuple[Bundle, int]:
-        changed = replace(bundle, **{field: content})
+        changes: dict[str, Any] = {field: content}
+        changed = replace(bundle, **changes)
         return changed, changed.at(piece)
 
     return put

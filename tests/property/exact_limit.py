@@ -3,8 +3,9 @@
 Written from the sentences alone, with lists and fractions and no thought for speed. Nothing here imports the core.
 """
 
+from collections.abc import Callable, Iterable
 from fractions import Fraction
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 
 class ExactRule(NamedTuple):
@@ -14,14 +15,21 @@ class ExactRule(NamedTuple):
     burst: int
 
 
+class Model(Protocol):
+    """One identifier under one rule."""
+
+    def record(self, moment: Fraction, now: Fraction) -> Fraction | None:
+        """Count a request of `moment` that is reported at `now`; give the release, None where none is published."""
+
+
 class LogModel:
     """The last `burst` timestamps of each rule, searched from scratch every time."""
 
-    def __init__(self, rule):
+    def __init__(self, rule: ExactRule) -> None:
         self.rule = rule
-        self.timestamps = []
+        self.timestamps: list[Fraction] = []
 
-    def record(self, moment, now):
+    def record(self, moment: Fraction, now: Fraction) -> Fraction | None:
         interval, burst = self.rule
         self.timestamps = sorted([*self.timestamps, moment])[-burst:]
         if sum(1 for timestamp in self.timestamps if timestamp > now - burst * interval) < burst:
@@ -32,11 +40,11 @@ class LogModel:
 class GcraModel:
     """The theoretical arrival time, as the algorithm's definition has it."""
 
-    def __init__(self, rule):
+    def __init__(self, rule: ExactRule) -> None:
         self.rule = rule
-        self.arrival = None
+        self.arrival: Fraction | None = None
 
-    def record(self, moment, now):
+    def record(self, moment: Fraction, now: Fraction) -> Fraction | None:
         interval, burst = self.rule
         self.arrival = max(moment, self.arrival if self.arrival is not None else moment) + interval
         release = self.arrival - (burst - 1) * interval
@@ -46,11 +54,12 @@ class GcraModel:
 class SmockronModel:
     """The original's procedure on its database: a value with an expiry, in exact time."""
 
-    def __init__(self, rule):
+    def __init__(self, rule: ExactRule) -> None:
         self.rule = rule
-        self.value = self.expiry = None
+        self.value: Fraction | None = None
+        self.expiry: Fraction | None = None
 
-    def record(self, moment, now):
+    def record(self, moment: Fraction, now: Fraction) -> Fraction | None:
         interval, burst = self.rule
         arrived = max(moment, now)
         if self.expiry is not None and now > self.expiry:
@@ -63,7 +72,7 @@ class SmockronModel:
         return self.value if self.value > now else None
 
 
-MODELS = {"log": LogModel, "gcra": GcraModel, "smockron": SmockronModel}
+MODELS: dict[str, Callable[[ExactRule], Model]] = {"log": LogModel, "gcra": GcraModel, "smockron": SmockronModel}
 
 
 class Verdict(NamedTuple):
@@ -74,10 +83,13 @@ class Verdict(NamedTuple):
     release: Fraction | None
 
 
-def gate(algorithm, rules, arrivals, max_delay):
+def gate(
+    algorithm: str, rules: Iterable[ExactRule], arrivals: Iterable[Fraction], max_delay: Fraction
+) -> list[Verdict]:
     """Judge one identifier's `arrivals` in order: each meets the hold left by those before it."""
     models = [MODELS[algorithm](rule) for rule in rules]
-    hold, verdicts = None, []
+    hold: Fraction | None = None
+    verdicts: list[Verdict] = []
     for now in arrivals:
         if hold is None or hold <= now:
             status, moment = "accepted", now
@@ -87,7 +99,7 @@ def gate(algorithm, rules, arrivals, max_delay):
             verdicts.append(Verdict("rejected", hold, None))
             continue
         releases = [release for model in models if (release := model.record(moment, now)) is not None]
-        release = max(releases, default=None)
+        release = max(releases) if releases else None
         verdicts.append(Verdict(status, moment, release))
         if release is not None:
             hold = release if hold is None else max(hold, release)

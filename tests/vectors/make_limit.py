@@ -2,8 +2,10 @@
 
 import json
 import random
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 from tests.property.exact_limit import MODELS, ExactRule, gate
 
@@ -22,7 +24,7 @@ RULES = [
     ("1 per 500ms burst 6", Fraction(1, 2), 6, 0.0),
 ]
 
-PINNED = [
+PINNED: list[tuple[str, str, ExactRule, list[tuple[float, ...]]]] = [
     ("T=4 B=2", "15/min burst 2", ExactRule(Fraction(4), 2), [(0,), (2,)]),
     ("T=10 B=3, the oldest left the window", "6/min burst 3", ExactRule(Fraction(10), 3), [(0,), (5,), (20,), (36,)]),
     ("T=10 B=3, all three inside it", "6/min burst 3", ExactRule(Fraction(10), 3), [(0,), (15,), (20,), (36,)]),
@@ -39,11 +41,12 @@ PINNED = [
 ]
 
 
-def releases():
+def releases() -> Iterator[dict[str, Any]]:
     """Give the pinned cases, each under the three algorithms."""
     for name, text, rule, events in PINNED:
         for algorithm, model_of in MODELS.items():
-            model, answers = model_of(rule), []
+            model = model_of(rule)
+            answers: list[float | None] = []
             for at, *until in events:
                 release = model.record(Fraction(until[0] if until else at), Fraction(at))
                 answers.append(None if release is None else float(release))
@@ -51,22 +54,24 @@ def releases():
             yield {"name": name, "algorithm": algorithm, "rule": text, "events": listed, "release": answers}
 
 
-def log(chance):
+def log(chance: random.Random) -> list[tuple[Fraction, str]]:
     """Give 40 requests of two identifiers on a grid of eighths, in time order."""
-    now, events = Fraction(EPOCH), []
+    now = Fraction(EPOCH)
+    events: list[tuple[Fraction, str]] = []
     for _ in range(40):
         now += Fraction(chance.choice([0, 0, 0, 1, 2, 2, 4, 7]), 8)
         events.append((now, chance.choice("aab")))
     return events
 
 
-def replays():
+def replays() -> Iterator[dict[str, Any]]:
     """Give logs with the counts a gate makes of them."""
     chance = random.Random(1963)
     for text, interval, burst, max_delay in RULES:
         for algorithm in MODELS:
             events = log(chance)
-            counts, longest, by_identifier = {"accepted": 0, "delayed": 0, "rejected": 0}, Fraction(0), {}
+            counts, longest = {"accepted": 0, "delayed": 0, "rejected": 0}, Fraction(0)
+            by_identifier: dict[str, dict[str, int]] = {}
             for identifier in "ab":
                 arrivals = [moment for moment, name in events if name == identifier]
                 verdicts = gate(algorithm, [ExactRule(interval, burst)], arrivals, Fraction(max_delay))
@@ -93,7 +98,7 @@ def replays():
             }
 
 
-def main():
+def main() -> None:
     """Write the file, a case a line."""
     parts = []
     for key, cases in (("releases", releases()), ("replay", replays())):

@@ -1,7 +1,8 @@
 """Real sockets in one process, over which what is sent is there at once."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
+from typing import Any
 
 import pytest
 import zmq
@@ -10,13 +11,13 @@ names = count()
 
 
 @pytest.fixture
-def context() -> Iterator[zmq.Context]:
+def context() -> "Iterator[zmq.Context[Any]]":
     """Return a ZeroMQ context of the test's own, whose sockets live until the end and are closed then."""
-    kept = []
+    kept: list[Any] = []
 
-    class Context(zmq.Context):
-        def socket(self, *arguments):
-            kept.append(super().socket(*arguments))
+    class Context(zmq.Context[Any]):
+        def socket(self, *arguments: Any, **options: Any) -> Any:
+            kept.append(super().socket(*arguments, **options))
             return kept[-1]
 
     with Context() as context:
@@ -25,10 +26,10 @@ def context() -> Iterator[zmq.Context]:
 
 
 @pytest.fixture
-def pair(context):
+def pair(context: "zmq.Context[Any]") -> "Callable[[int, int], tuple[zmq.Socket[Any], zmq.Socket[Any]]]":
     """Return a function that gives two connected sockets: `pair(zmq.PUSH, zmq.PULL)`."""
 
-    def connect(here: int, there: int) -> tuple[zmq.Socket, zmq.Socket]:
+    def connect(here: int, there: int) -> tuple[zmq.Socket[Any], zmq.Socket[Any]]:
         address = f"inproc://pair-{next(names)}"
         one, other = context.socket(here), context.socket(there)
         for socket in (one, other):

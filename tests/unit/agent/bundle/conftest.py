@@ -1,6 +1,7 @@
 """Both libraries, and one way to ask with either kind of client."""
 
 import asyncio
+from typing import Any
 
 import httpx
 import httpx2
@@ -11,28 +12,30 @@ from tests.bundle_site import make_bundle
 
 
 @pytest.fixture(scope="session")
-def content():
+def content() -> bytes:
     return make_bundle()
 
 
 @pytest.fixture(params=[httpx2, httpx], ids=["httpx2", "httpx"])
-def library(request):
+def library(request: pytest.FixtureRequest) -> Any:
     return request.param
 
 
 class Asker:
     """A client over a bundle, over a network that a function plays; `asked` is what reached the network."""
 
-    def __init__(self, library, is_async):
+    def __init__(self, library: Any, is_async: bool) -> None:
         self.library = library
         self.is_async = is_async
-        self.asked = []
+        self.asked: list[str] = []
 
-    def network(self, request):
+    def network(self, request: Any) -> Any:
         self.asked.append(f"{request.method} {request.url}")
         return self.library.Response(299, content=b"from the network")
 
-    def get(self, bundle, url, *, network=None, method="GET", client=None, **options):
+    def get(
+        self, bundle: Any, url: str, *, network: Any = None, method: str = "GET", client: Any = None, **options: Any
+    ) -> Any:
         """Ask once, with a client of its own; give the response, read."""
         fields = options.pop("fields", {})
         content = options.pop("content", None)
@@ -40,7 +43,7 @@ class Asker:
         settings = {"follow_redirects": True, **(client or {})}
         if self.is_async:
 
-            async def ask():
+            async def ask() -> Any:
                 transport = AsyncBundleTransport(bundle, inner, **options)
                 async with self.library.AsyncClient(transport=transport, **settings) as asking:
                     return await asking.request(method, url, headers=fields, content=content)
@@ -52,5 +55,5 @@ class Asker:
 
 
 @pytest.fixture(params=[False, True], ids=["sync", "async"])
-def asker(request, library):
+def asker(request: pytest.FixtureRequest, library: Any) -> Asker:
     return Asker(library, request.param)

@@ -1,4 +1,6 @@
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -7,20 +9,20 @@ from tests import webbundles
 
 
 @pytest.fixture
-def bundle(tmp_path):
+def bundle(tmp_path: Path) -> Callable[..., Path]:
     """Return the function that writes a bundle of exchanges, and gives its path."""
 
-    def write(*exchanges, name="site.wbn", **options) -> Path:
+    def write(*exchanges: Any, name: str = "site.wbn", **options: Any) -> Path:
         return webbundles.write(tmp_path / name, *exchanges, **options)
 
     return write
 
 
 @pytest.fixture
-def snapshot(bundle):
+def snapshot(bundle: Callable[..., Path]) -> Callable[..., BundleSnapshot]:
     """Return the function that writes a bundle, and opens it."""
 
-    def opened(*exchanges, profile="strict", **options) -> BundleSnapshot:
+    def opened(*exchanges: Any, profile: Any = "strict", **options: Any) -> BundleSnapshot:
         return BundleSnapshot(bundle(*exchanges, **options), profile=profile)
 
     return opened

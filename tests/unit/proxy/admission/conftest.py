@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from itertools import count
 
 import pytest
@@ -6,7 +7,7 @@ from headgate.token import Valid
 
 
 @pytest.fixture
-def fresh():
+def fresh() -> Callable[[float], Valid]:
     """Return a function that makes a new token that expires at an instant."""
     numbers = count(1)
     return lambda expires: Valid(b"key 1234" + next(numbers).to_bytes(16, "little"), expires, is_bound=False)
