@@ -13,10 +13,10 @@ from typing import Any
 
 import psutil
 import pytest
-from hyperframe.frame import HeadersFrame, SettingsFrame
+from hyperframe.frame import GoAwayFrame, HeadersFrame, SettingsFrame
 
 from tests import servers
-from tests.e2e.http2_attacks import ATTACKS, PREFACE
+from tests.e2e.http2_attacks import ATTACKS, PREFACE, Attack
 from tests.e2e.http2_client import WIDEST, Http2Client, bounded, http2_at
 from tests.e2e.scripted import PATIENCE
 from tests.e2e.tunnels import Target, keys, target_running, trusting
@@ -49,13 +49,6 @@ def running(folder: Path) -> Iterator[Proxy]:
     words = [str(port), folder / "cert.pem", folder / "key.pem"]
     with servers.started([sys.executable, "-m", "tests.e2e.http2_process", *words], port, folder) as server:
         yield Proxy(server)
-
-
-@pytest.fixture(scope="module")
-def old_proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
-    """One for all: whatever is kept of one attack adds to what is kept of the next."""
-    with running(tmp_path_factory.mktemp("proxy")) as proxy:
-        yield proxy
 
 
 @pytest.fixture
@@ -114,31 +107,31 @@ async def watched(proxy: Proxy, port: int) -> AsyncIterator[Bystander]:
         await bystander.close()
 
 
-@pytest.mark.parametrize("name", ATTACKS)
-def test_an_attack_is_closed(name: str, old_proxy: Proxy) -> None:
-    proxy = old_proxy
+async def answer_to(attack: Attack, proxy: Proxy, port: int) -> GoAwayFrame:
+    """Attack until the connection is closed; return the last GOAWAY."""
+    async with http2_at(proxy.address, trusting(), greet=False) as client:
+        client.send(PREFACE + SettingsFrame(0).serialize())
+        pieces, sent = attack.bytes(port), 0
+        while not client.is_over and not client.goaways and sent < MOST:
+            batch = b"".join(islice(pieces, 50))
+            sent += len(batch)
+            client.send(batch)
+            with contextlib.suppress(OSError):
+                await client.writer.drain()
+            await asyncio.sleep(0)
+        return await client.left()
 
+
+def test_an_attack_is_closed(proxy: Proxy) -> None:
     async def check() -> None:
-        attack = ATTACKS[name]
-        async with (
-            target_running() as port,
-            watched(proxy, port),
-            http2_at(proxy.address, trusting(), greet=False) as client,
-        ):
-            client.send(PREFACE + SettingsFrame(0).serialize())
-            pieces, sent = attack.bytes(port), 0
-            while not client.is_over and not client.goaways and sent < MOST:
-                batch = b"".join(islice(pieces, 50))
-                sent += len(batch)
-                client.send(batch)
-                with contextlib.suppress(OSError):
-                    await client.writer.drain()
-                await asyncio.sleep(0)
-            goaway = await client.left()
-            assert goaway.error_code in attack.codes, goaway
-            assert attack.word in goaway.additional_data.decode()
+        async with target_running() as port, watched(proxy, port) as bystander:
+            for name, attack in ATTACKS.items():
+                goaway = await answer_to(attack, proxy, port)
+                assert goaway.error_code in attack.codes, (name, goaway)
+                assert attack.word in goaway.additional_data.decode(), name
+                await bystander.served()
 
-    asyncio.run(bounded(check()))
+    asyncio.run(check())
 
 
 async def never_reads(target: Target) -> None:
@@ -244,21 +237,21 @@ def test_windows_of_no_byte(proxy: Proxy) -> None:
     asyncio.run(bounded(check()))
 
 
-@pytest.mark.parametrize(
-    "begun",
-    [
-        PREFACE[:10],
-        PREFACE,
-        PREFACE + SettingsFrame(0).serialize()[:5],
-        PREFACE + SettingsFrame(0).serialize() + HeadersFrame(1, data=b"abc").serialize(),
-        PREFACE + SettingsFrame(0).serialize() + HeadersFrame(1, data=b"abc").serialize()[:-1],
-    ],
+SETTLED = PREFACE + SettingsFrame(0).serialize()
+UNFINISHED = (
+    PREFACE[:10],
+    PREFACE,
+    SETTLED[:-4],
+    SETTLED + HeadersFrame(1, data=b"abc").serialize(),
+    SETTLED + HeadersFrame(1, data=b"abc").serialize()[:-1],
 )
-def test_unfinished_frames_time_out(begun: bytes, proxy: Proxy) -> None:
+
+
+def test_unfinished_frames_time_out(proxy: Proxy) -> None:
     async def check() -> None:
         async with target_running() as port, watched(proxy, port), AsyncExitStack() as stack:
-            clients = await many(proxy, 50, stack, greet=False)
-            for client in clients:
+            clients = await many(proxy, 10 * len(UNFINISHED), stack, greet=False)
+            for client, begun in zip(clients, itertools.cycle(UNFINISHED), strict=False):
                 client.send(begun)
             for client in clients:
                 assert (await client.left()).error_code == 11

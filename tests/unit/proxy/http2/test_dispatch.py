@@ -132,6 +132,7 @@ def test_a_refusal_for_a_closed_stream_is_not_sent() -> None:
         (GET, False, 405, 0),
         ([(":method", "POST"), *GET[1:]], True, 405, 0),
         ([*GET[:2], (":path", "/"), GET[3]], True, 405, 0),
+        ([*GET[:2], GET[3]], True, 400, 0),
     ],
 )
 def test_pages_are_served_for_get_and_head_without_a_body(lines: list, ended: bool, status: int, length: int) -> None:

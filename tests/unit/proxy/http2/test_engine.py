@@ -1,6 +1,7 @@
 """The protocol of one connection, without I/O: events of received frames, frames of commands."""
 
 import struct
+from itertools import islice
 
 import pytest
 from hpack import Decoder, Encoder
@@ -10,6 +11,8 @@ from hyperframe.frame import (
     GoAwayFrame,
     HeadersFrame,
     PingFrame,
+    PriorityFrame,
+    PushPromiseFrame,
     RstStreamFrame,
     SettingsFrame,
     WindowUpdateFrame,
@@ -28,6 +31,7 @@ from headgate.proxy.http2.events import (
 )
 from headgate.proxy.http2.frames import DataReceived, ErrorCode, Http2Error
 from headgate.proxy.http2.limits import INITIAL_WINDOW, MAX_WINDOW
+from tests.e2e.http2_attacks import ATTACKS
 
 CONNECT = [(":method", "CONNECT"), (":authority", "a:443")]
 FIELDS = [(name.encode(), value.encode()) for name, value in CONNECT]
@@ -197,6 +201,14 @@ CONNECTION_ERRORS = [
     (RstStreamFrame(1), ErrorCode.PROTOCOL_ERROR),
     (WindowUpdateFrame(1, window_increment=1), ErrorCode.PROTOCOL_ERROR),
     (WindowUpdateFrame(0, window_increment=MAX_WINDOW), ErrorCode.FLOW_CONTROL_ERROR),
+    (b"\0\0\x04\x08\0\0\0\0\0\0\0\0\0", ErrorCode.PROTOCOL_ERROR),  # WINDOW_UPDATE by 0
+    (
+        head(1).serialize()
+        + WindowUpdateFrame(1, window_increment=MAX_WINDOW - INITIAL_WINDOW).serialize()
+        + SettingsFrame(0, settings={4: INITIAL_WINDOW + 1}).serialize(),
+        ErrorCode.FLOW_CONTROL_ERROR,
+    ),
+    (PushPromiseFrame(1, promised_stream_id=2, data=b"x", flags=["END_HEADERS"]), ErrorCode.PROTOCOL_ERROR),
     (frames.header(7, 7, 0, 0) + bytes(7), ErrorCode.FRAME_SIZE_ERROR),
     (head(1).serialize() + frames.header(1 << 16, 0, 0, 1) + bytes(1 << 16), ErrorCode.FLOW_CONTROL_ERROR),
 ]
@@ -209,6 +221,50 @@ def test_an_error_of_the_connection_has_its_code() -> None:
         with pytest.raises(Http2Error) as found:
             receive(engine, wrong)
         assert found.value.code is code, wrong
+
+
+def until_error(name: str) -> Http2Error | None:
+    """Return the error that ends the connection of an attack."""
+    engine, pieces = Http2Engine(), ATTACKS[name].bytes(443)
+    receive(engine, frames.PREFACE, SettingsFrame(0))
+    try:
+        for _ in range(2000):
+            receive(engine, *islice(pieces, 50))
+    except Http2Error as error:
+        return error
+    return None
+
+
+def test_abuse_ends_the_connection() -> None:
+    # Requests that are refused without a decision are counted by the dispatcher.
+    for name in [name for name in ATTACKS if "requests" not in name]:
+        error = until_error(name)
+        assert error is not None, name
+        assert error.code in ATTACKS[name].codes, name
+        assert ATTACKS[name].word in error.detail, name
+
+
+def test_more_data_than_a_streams_window_resets_the_stream(engine: Http2Engine) -> None:
+    receive(engine, head(1), head(3), DataFrame(1, data=bytes(INITIAL_WINDOW)))
+    assert engine.update_window(0, growth=INITIAL_WINDOW) == INITIAL_WINDOW
+    assert receive(engine, DataFrame(1, data=b"x")) == [StreamReset(1)]
+    assert sent(engine)[-1].error_code == ErrorCode.FLOW_CONTROL_ERROR
+    assert list(engine.streams) == [3]
+
+
+def test_frames_about_closed_streams_are_ignored(engine: Http2Engine) -> None:
+    receive(engine, head(1), RstStreamFrame(1), head(5))
+    for late in (
+        PriorityFrame(1),
+        PriorityFrame(99, depends_on=1),
+        RstStreamFrame(1),
+        WindowUpdateFrame(1, window_increment=5),
+        WindowUpdateFrame(3, window_increment=5),  # closed by the head of a later stream (5.1.1)
+        DataFrame(1, data=b"late"),
+        SettingsFrame(0, flags=["ACK"]),
+    ):
+        assert receive(engine, late) == [], late
+    assert list(engine.streams) == [5]
 
 
 def test_a_head_that_decodes_to_too_much_ends_the_connection(engine: Http2Engine) -> None:

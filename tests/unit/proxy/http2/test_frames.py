@@ -174,6 +174,7 @@ WRONG = [
     (frames.PREFACE[:-1] + b"x", ErrorCode.PROTOCOL_ERROR),
     (frames.PREFACE + PingFrame(0).serialize(), ErrorCode.PROTOCOL_ERROR),
     (frames.PREFACE + SettingsFrame(0, flags=["ACK"]).serialize(), ErrorCode.PROTOCOL_ERROR),
+    (SETTLED + frames.PREFACE, ErrorCode.FRAME_SIZE_ERROR),
     (SETTLED + b"\0\0\x05\x06\0\0\0\0\0", ErrorCode.FRAME_SIZE_ERROR),  # PING of 5 bytes
     (SETTLED + b"\0\0\x03\x03\0\0\0\0\x01", ErrorCode.FRAME_SIZE_ERROR),  # RST_STREAM of 3
     (SETTLED + b"\0\0\x04\x02\0\0\0\0\x01", ErrorCode.FRAME_SIZE_ERROR),  # PRIORITY of 4

@@ -265,21 +265,25 @@ def test_a_stream_is_closed_once() -> None:
     asyncio.run(bounded(check()))
 
 
-def test_early_data_and_its_end_are_forwarded() -> None:
+@pytest.mark.parametrize("early", [b"early", b""])
+def test_early_data_and_its_end_are_forwarded(early: bytes) -> None:
     async def check() -> None:
         deciding = AtHand()
         deciding.waits = asyncio.Event()
         async with connected(deciding) as both:
-            tunnel = both.far.ask("a.example:443", ended=True)
+            tunnel = both.far.ask("a.example:443", ended=not early)
+            if early:
+                await both.far.put(tunnel, early, end=True)
             other = both.far.ask("a.example:443")
             both.far.reset(other)
             await both.far.pinged()
             deciding.waits.set()
             assert await both.far.answered(tunnel) == 200
+            assert await deciding.heard(len(early)) == early
             assert await deciding.heard_end()
             deciding.target.close()
             await both.far.ended(tunnel)
-            assert deciding.closed == [(0, 0, "ended")]
+            assert deciding.closed == [(0, len(early), "ended")]
 
     asyncio.run(bounded(check()))
 
