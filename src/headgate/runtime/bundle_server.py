@@ -1,4 +1,4 @@
-"""A bundle served without a gate: the gateway's protocol, answering every request itself."""
+"""A bundle served without a gate, by a gateway that answers every request itself."""
 
 import asyncio
 import os

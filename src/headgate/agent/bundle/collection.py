@@ -18,7 +18,7 @@ from headgate.agent.courtesy import Courtesy
 from headgate.agent.httpx_library import Client, default_library
 from headgate.bundle.files.payloads import Spool, SpooledPayload
 from headgate.bundle.model import Exchange
-from headgate.bundle.sources.codings import DECODERS, DecodingError, decode_chunks
+from headgate.bundle.sources.codings import DECODERS, decode_chunks, limit_length, parse_codings
 from headgate.bundle.sources.selection import (
     MessageCallback,
     SkipExchange,
@@ -166,18 +166,14 @@ class ExchangeBuilder:
         if status >= 400:
             raise SkipExchange(f"answered {status}")
         headers = filter_headers(fields)
-        codings = [word.strip().lower() for word in headers.get("content-encoding", "").split(",")]
-        codings = [coding for coding in codings if coding]
+        codings = parse_codings(headers.get("content-encoding", ""))
         if codings and all(coding in DECODERS for coding in codings):
             # Readers of the bundle may not support a coding that was not requested.
-            chunks = self._within_limit(chunks)  # an endless body may decode to nothing
+            chunks = limit_length(chunks, self._limits.max_body)  # an endless body may decode to nothing
             for coding in reversed(codings):
                 chunks = decode_chunks(chunks, coding)
             headers = with_content_encoding(headers, None)
-        try:
-            payload = self._keep(self._bounded(chunks))
-        except DecodingError as error:
-            raise SkipExchange(str(error)) from None
+        payload = self._keep(self._limit_total(limit_length(chunks, self._limits.max_body)))
         return Exchange(url, status, with_content_type(headers), payload)
 
     def _keep(self, chunks: Iterator[bytes]) -> bytes | SpooledPayload:
@@ -189,22 +185,14 @@ class ExchangeBuilder:
                 return self._spool.append(chain(parts, chunks))
         return b"".join(parts)
 
-    def _within_limit(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
-        size = 0
+    def _limit_total(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        total = self._total
         for chunk in chunks:
-            size += len(chunk)
-            if size > self._limits.max_body:
-                raise SkipExchange(f"a body of more than {self._limits.max_body} bytes")
-            yield chunk
-
-    def _bounded(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
-        size = 0
-        for chunk in self._within_limit(chunks):
-            size += len(chunk)
-            if self._total + size > self._limits.max_total:
+            total += len(chunk)
+            if total > self._limits.max_total:
                 raise TooMuch(f"all bodies together exceed the limit of {self._limits.max_total} bytes")
             yield chunk
-        self._total += size
+        self._total = total
 
 
 def collect(
@@ -217,13 +205,14 @@ def collect(
     limits: Limits = Limits(),  # noqa: B008 - frozen
     timeout: float = TIMEOUT,
 ) -> "Collection":
-    """Fetch URLs one after another, and yield an exchange for each, and for each redirect on the way.
+    """Fetch URLs one after another; the result yields an exchange for each, and for each redirect.
 
-    `client` is one of httpx2 or httpx; without one it has its own, which keeps no cookies. `courtesy` decides when each
-    request goes, and whether it is sent again; by default it asks each origin for its traffic advice as `identity`,
-    waits for at most 60 seconds, and sends a request that failed twice more. An origin that is still busy then (429,
-    503), with a Retry-After, is not asked for its other URLs. A URL that cannot be fetched is passed to `tell` and
-    counted, in `failed`; `FetchError` is raised when none can, or when there is too much.
+    `client` is an httpx2 or httpx client; by default an own one, which keeps no cookies, is used. `courtesy` decides
+    when a request is sent and whether it is repeated; the default obeys each origin's traffic advice for `identity`,
+    holds a request for up to 60 seconds, and repeats a failed one twice. If the last response is 429 or 503 with a
+    Retry-After, the other URLs of its origin are not requested. For each URL that cannot be fetched, `tell` is called
+    with the reason, and `failed` is increased. Iterating raises `FetchError` if no URL can be fetched, or if the bodies
+    exceed `limits`.
     """
     names = AgentIdentity(_BRAND if identity is None else identity)
     if courtesy is None:

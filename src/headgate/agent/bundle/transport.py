@@ -42,18 +42,18 @@ else:
 class BundleTransport(BaseTransport):
     """For `httpx2.Client(transport=BundleTransport("site.wbn"))`, and the same with httpx.
 
-    `bundle` is an open bundle, a path, or the URL of one, which is fetched whole with the first request that it could
-    answer. `inner` is the transport for other requests, by default the library's own for HTTP. `base_url` resolves the
-    relative URLs of a b2 bundle, by default the URL it was fetched from.
+    `bundle` is an open bundle, a path, or a URL; from a URL the whole bundle is fetched with the first request that it
+    could answer. `inner` is the transport for other requests, by default the library's own for HTTP. `base_url`
+    resolves the relative URLs of a b2 bundle; the default is the URL it was fetched from.
 
     A bundle that is fetched must be served as `application/webbundle` with `X-Content-Type-Options: nosniff`, or is
-    refused with a `FetchError` (5.2), unless `require_nosniff` is false. A bundle from the network answers for its own
-    origin only, signed or not; one that is here answers for every URL in it. `origins` names others, such as
+    refused with a `FetchError` (5.2), unless `require_nosniff` is false. A bundle from the network, signed or not,
+    answers for its own origin only; a local one answers for every URL in it. `origins` names others, such as
     `["https://example.com"]`, or `*` for all. A fetch that fails raises, and is repeated after a backoff or the
     server's Retry-After; until then its error is raised again. `max_bytes` limits what is kept: a bundle that is
     fetched, and a signed response of a `RangeBundle`, which is verified before any of it is used. `tell` is called
-    with a sentence for each response that the network has to give instead. `clock` returns seconds since 1970, and
-    `draw` numbers from [0, 1).
+    with a message for each malformed response; such a response comes from the network. `clock` returns seconds since
+    1970, and `draw` numbers from [0, 1).
     """
 
     def __init__(

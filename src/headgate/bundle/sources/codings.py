@@ -14,7 +14,7 @@ import msgspec
 
 from headgate.bundle.files.payloads import PreparedPayload, Spool, SpooledPayload, payload_chunks, prepare_payload
 from headgate.bundle.model import Exchange, Version
-from headgate.bundle.sources.selection import essence, with_content_encoding
+from headgate.bundle.sources.selection import SkipExchange, essence, with_content_encoding
 from headgate.bundle.variants import Axis, write_variants
 from headgate.errors import ConfigurationError, MissingExtra
 
@@ -49,7 +49,7 @@ _COMPRESSIBLE: Final = frozenset({
 _SUFFIXES: Final = ("+json", "+text", "+xml")
 
 
-class DecodingError(Exception):
+class DecodingError(SkipExchange):
     """A body that is damaged or cut within its content coding."""
 
 
@@ -71,6 +71,21 @@ class Decompressor(Protocol):
 
     def is_whole(self) -> bool:
         """Return whether the bytes so far may be complete."""
+
+
+def parse_codings(content_encoding: str) -> list[str]:
+    """Return the codings in a Content-Encoding, in lower case, in the order that they were applied."""
+    return [coding.strip().lower() for coding in content_encoding.split(",") if coding.strip()]
+
+
+def limit_length(chunks: Iterable[bytes], max_bytes: int) -> Iterator[bytes]:
+    """Yield the chunks of a body; raises `SkipExchange` where there are more than `max_bytes`."""
+    length = 0
+    for chunk in chunks:
+        length += len(chunk)
+        if length > max_bytes:
+            raise SkipExchange(f"a body of more than {max_bytes} bytes")
+        yield chunk
 
 
 def require_coding(coding: str) -> None:

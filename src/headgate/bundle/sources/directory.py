@@ -41,12 +41,12 @@ class _Entry(NamedTuple):
 class _Folder(NamedTuple):
     url: str
     entries: Iterator[_Entry]
-    around: frozenset[tuple[int, int]]
+    ancestors: frozenset[tuple[int, int]]
     """Device and inode of this directory, and of those it was reached through."""
 
 
 def directory(
-    root: Path, base_url: str, *, tell: MessageCallback = ignore_message, most_files: int = MAX_FILES
+    root: Path, base_url: str, *, tell: MessageCallback = ignore_message, max_files: int = MAX_FILES
 ) -> Iterator[Exchange]:
     """Yield an exchange for each file under `root`, whose URL is `base_url`; payloads are paths.
 
@@ -57,7 +57,7 @@ def directory(
     out of the root or to a directory they are in; what is neither file nor directory. Raises `ConfigurationError`: at
     once for an invalid root or URL, later for a file that cannot be read.
     """
-    return _Walk(_real(root), check_base_url(base_url)).exchanges(tell, root, most_files)
+    return _Walk(_real(root), check_base_url(base_url)).exchanges(tell, root, max_files)
 
 
 def find_manifest(root: Path, base_url: str) -> str | None:
@@ -92,12 +92,12 @@ class _Walk:
         self._base_url = base_url
         self._left_out = SkipReport()
 
-    def exchanges(self, tell: MessageCallback, where: Path, most_files: int) -> Iterator[Exchange]:
+    def exchanges(self, tell: MessageCallback, where: Path, max_files: int) -> Iterator[Exchange]:
         count = 0
         for url, entry in self._files():
             count += 1
-            if count > most_files:
-                raise ConfigurationError(f"{where} has more than {most_files} files, with those that links repeat")
+            if count > max_files:
+                raise ConfigurationError(f"{where} has more than {max_files} files, with those that links repeat")
             headers = {"content-type": _content_type(entry)}
             if entry.name == INDEX:
                 yield Exchange(url, 200, headers, entry.path)
@@ -122,18 +122,18 @@ class _Walk:
             elif not stat.S_ISDIR(entry.status.st_mode):
                 # Not opened: opening a FIFO waits for its writer.
                 self._left_out.add("neither a file nor a directory", str(entry.path))
-            elif _identity(entry.status) in folder.around:
+            elif _identity(entry.status) in folder.ancestors:
                 self._left_out.add("a symbolic link to a directory that it is in", str(entry.path))
             else:
-                stack.append(self._opened(f"{folder.url}{_segment(entry.name)}/", entry.path, folder.around))
+                stack.append(self._opened(f"{folder.url}{_segment(entry.name)}/", entry.path, folder.ancestors))
 
-    def _opened(self, url: str, path: Path, around: frozenset[tuple[int, int]]) -> _Folder:
+    def _opened(self, url: str, path: Path, ancestors: frozenset[tuple[int, int]]) -> _Folder:
         try:
             names = sorted((found.name for found in path.iterdir()), key=os.fsencode)
             itself = _identity(path.stat())
         except OSError as error:
             raise _unreadable(path, error) from None
-        return _Folder(url, self._entries(path, names), around | {itself})
+        return _Folder(url, self._entries(path, names), ancestors | {itself})
 
     def _entries(self, folder: Path, names: list[str]) -> Iterator[_Entry]:
         for name in names:

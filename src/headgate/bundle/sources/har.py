@@ -104,30 +104,30 @@ def _entries(source: bytes, path: Path) -> list[msgspec.Raw]:
             raise
         except msgspec.DecodeError:
             # Browsers write single surrogates, which strict decoders refuse.
-            mended = _SURROGATES.sub(lambda found: rb"\ufffd" if found["lone"] else found[0], source)
-            return msgspec.json.decode(mended, type=_Har).log.entries
+            repaired = _SURROGATES.sub(lambda found: rb"\ufffd" if found["lone"] else found[0], source)
+            return msgspec.json.decode(repaired, type=_Har).log.entries
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigurationError(f"{path} is not a HAR: {error}; save one from a browser's network panel") from None
 
 
 def _exchanges(raws: list[msgspec.Raw], path: Path, tell: MessageCallback) -> Iterator[Exchange]:
     left_out, spool = SkipReport(), Spool()
-    chosen = LatestPerUrl(left_out)
+    selected = LatestPerUrl(left_out)
     personal = 0
     for raw in _in_order(raws):
         url = "an entry"
         try:
             entry = _entry(raw)
             url = entry.request.url
-            chosen.add(_exchange(entry, spool))
+            selected.add(_exchange(entry, spool))
             personal += any(field.name.lower() in _PERSONAL for field in entry.request.headers or ())
-        except SkipExchange as unfit:
-            left_out.add(str(unfit), url)
-    yield from chosen
+        except SkipExchange as skipped:
+            left_out.add(str(skipped), url)
+    yield from selected
     left_out.tell(tell, where=str(path))
     if personal:
         tell(f"{path}: {personal} of the requests had cookies or credentials; check the responses for secrets")
-    if not chosen:
+    if not selected:
         tell(f"{path}: found no exchange to bundle; save the HAR with content")
 
 
@@ -149,7 +149,7 @@ def _entry(raw: msgspec.Raw) -> _Entry:
 
 
 def _exchange(entry: _Entry, spool: Spool) -> Exchange:
-    """Return the exchange of an entry; raises `SkipExchange` where it is not for a bundle."""
+    """Return the exchange of an entry; raises `SkipExchange` for one that a bundle should not hold."""
     if entry.request.method.upper() != "GET":
         raise SkipExchange("not a GET request")
     url, response = normalize_http_url(entry.request.url), entry.response
@@ -172,7 +172,7 @@ def _exchange(entry: _Entry, spool: Spool) -> Exchange:
 
 
 def _no_body(status: int, content: _Content) -> bytes:
-    """Return the empty body, unless the entry had one."""
+    """Return an empty body; raises `SkipExchange` if the response had a body that was not saved."""
     if content.size is not None and content.size > 0:
         raise SkipExchange("its body was not saved")
     if content.size is None and 200 <= status < 300 and status not in (204, 205):
@@ -198,11 +198,11 @@ def _text(content: _Content, content_type: str) -> bytes:
     found = _CHARSET.search(content_type)
     # In another charset the text may have been longer than in UTF-8.
     if found is None or found[1].lower() == "utf-8":
-        _complete(payload, content, without=len(_BOM))
+        _complete(payload, content, missing=len(_BOM))
     return payload
 
 
-def _complete(payload: bytes, content: _Content, *, without: int = 0) -> bytes:
-    if content.size is not None and content.size > len(payload) + without:
+def _complete(payload: bytes, content: _Content, *, missing: int = 0) -> bytes:
+    if content.size is not None and content.size > len(payload) + missing:
         raise SkipExchange("its body was saved in part")
     return payload

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from headgate.bundle.files.payloads import Spool, SpooledPayload
 from headgate.bundle.model import Exchange
-from headgate.bundle.sources.codings import DECODERS, DecodingError, decode_chunks
+from headgate.bundle.sources.codings import DECODERS, decode_chunks, limit_length, parse_codings
 from headgate.bundle.sources.selection import (
     LatestPerUrl,
     MessageCallback,
@@ -27,10 +27,11 @@ from headgate.bundle.sources.selection import (
     with_content_type,
 )
 from headgate.bundle.sources.warc_records import (
+    READ_SIZE,
     DamagedArchive,
     WarcRecord,
-    body,
     read_beginning,
+    read_body,
     read_head,
     read_records,
     require_warcio,
@@ -41,10 +42,9 @@ MAX_PAYLOAD: Final = 1 << 30
 """Maximum bytes of a body: a short one may decode to one that fills the disk."""
 
 _MAGIC: Final = b"WARC/"
-_STEP: Final = 1 << 16
 _MAX_CODINGS: Final = 3
 _MAX_SHOWN: Final = 80
-_PARTS: Final = {
+_FIELDS_OF_PARTS: Final = {
     "WARC-Truncated": "the archive has only its beginning",
     "WARC-Segment-Number": "in segments of several records",
 }
@@ -78,15 +78,15 @@ def _exchanges(path: Path, tell: MessageCallback) -> Iterator[Exchange]:
     with path.open("rb") as file:
         try:
             for record in read_records(file):
-                archive.take(record)
+                archive.add(record)
         except DamagedArchive as error:
             damage = str(error)
-    chosen = archive.chosen()
-    yield from chosen
+    selected = archive.select()
+    yield from selected
     left_out.tell(tell, where=str(path))
     if damage:
-        tell(f"{path}: the archive is damaged, and only what came before counts: {damage}")
-    if not chosen:
+        tell(f"{path}: the archive is damaged; only the part before the damage is used: {damage}")
+    if not selected:
         tell(f"{path}: found no exchange to bundle")
 
 
@@ -102,54 +102,54 @@ class _Archive:
         self._left_out = left_out
         self._spool = Spool()
         self._found: list[tuple[Exchange, set[str]]] = []
-        """Each with the names that its request's record would have in common with its own."""
+        """Each with the ids that its record shares with that of its request."""
         self._not_get: set[str] = set()
-        self._known: dict[str, _Found] = {}
-        """By record and by digest: what a revisit may be found equal to."""
+        """The ids of requests other than GET, and of their responses."""
+        self._by_id_and_digest: dict[str, _Found] = {}
+        """The responses that a revisit may refer to."""
 
-    def take(self, record: WarcRecord) -> None:
-        """Take one record more."""
+    def add(self, record: WarcRecord) -> None:
+        """Add a record; one that cannot be used is reported as left out."""
         if record.kind == "request":
-            if record.stream.readline(_STEP).partition(b" ")[0] != b"GET":
-                self._not_get |= record.names()
+            if record.stream.readline(READ_SIZE).partition(b" ")[0] != b"GET":
+                self._not_get |= record.ids()
         elif record.kind in ("response", "revisit"):
+            read = self._response if record.kind == "response" else self._revisit
             target = record.field("WARC-Target-URI")
             try:
-                found = (self._response if record.kind == "response" else self._revisit)(
-                    normalize_http_url(target), record
-                )
-            except SkipExchange as unfit:
-                self._left_out.add(str(unfit), target)
+                found = read(normalize_http_url(target), record)
+            except SkipExchange as skipped:
+                self._left_out.add(str(skipped), target)
                 return
-            self._found.append((found.exchange, record.names()))
+            self._found.append((found.exchange, record.ids()))
             for name in filter(None, (record.field("WARC-Record-ID"), record.field("WARC-Payload-Digest"))):
-                self._known.setdefault(name, found)
+                self._by_id_and_digest.setdefault(name, found)
 
-    def chosen(self) -> LatestPerUrl:
-        """Give the exchanges whose request was a GET, as far as anything is known of it; it may come after them."""
-        chosen = LatestPerUrl(self._left_out)
-        for exchange, names in self._found:
-            if names.isdisjoint(self._not_get):
-                chosen.add(exchange)
+    def select(self) -> LatestPerUrl:
+        """Return the exchanges except those whose request, anywhere in the archive, is not a GET."""
+        selected = LatestPerUrl(self._left_out)
+        for exchange, ids in self._found:
+            if ids.isdisjoint(self._not_get):
+                selected.add(exchange)
             else:
                 self._left_out.add("not a GET request", exchange.url)
-        return chosen
+        return selected
 
     def _response(self, url: str, record: WarcRecord) -> _Found:
-        for name, why in _PARTS.items():
+        for name, meaning in _FIELDS_OF_PARTS.items():
             if record.field(name):
-                raise SkipExchange(why)
+                raise SkipExchange(meaning)
         status, fields = read_head(record.stream)
         check_status(status)
         codings = _codings(fields)
-        sent = _sent(record, fields, is_coded=bool(codings))
-        payload = self._spool.append(_bounded(reduce(decode_chunks, reversed(codings), sent)))
+        sent = _sent_body(record, fields, is_coded=bool(codings))
+        payload = self._spool.append(limit_length(reduce(decode_chunks, reversed(codings), sent), MAX_PAYLOAD))
         status, headers = as_complete_response(status, _headers(fields), payload.length)
         return _Found(Exchange(url, status, headers, payload), payload)
 
     def _revisit(self, url: str, record: WarcRecord) -> _Found:
         names = record.field("WARC-Refers-To"), record.field("WARC-Payload-Digest")
-        equal = next((self._known[name] for name in names if name in self._known), None)
+        equal = next((self._by_id_and_digest[name] for name in names if name in self._by_id_and_digest), None)
         if equal is None:
             raise SkipExchange("a revisit of what is not in this archive")
         status, fields = read_head(record.stream) if record.length else (304, [])
@@ -161,37 +161,24 @@ class _Archive:
         return _Found(Exchange(url, status, headers, equal.payload), equal.payload)
 
 
-def _sent(record: WarcRecord, fields: list[tuple[str, str]], *, is_coded: bool) -> Iterator[bytes]:
-    """Yield the body of a response in its content coding; `SkipExchange`, at its end, where bytes are missing."""
+def _sent_body(record: WarcRecord, fields: list[tuple[str, str]], *, is_coded: bool) -> Iterator[bytes]:
+    """Yield the body of a response in its content coding; raises `SkipExchange` at its end if bytes are missing."""
     start = record.stream.tell()
-    yield from body(record.stream, fields)
-    while record.stream.read(_STEP):
+    yield from read_body(record.stream, fields)
+    while record.stream.read(READ_SIZE):
         pass
     end = record.stream.tell()
     named = {name.lower(): value for name, value in fields}
     announced = _CONTENT_LENGTH.fullmatch(named.get("content-length", ""))
-    # What came in chunks or a coding may have been stored without, and then it has any length.
-    is_told = announced is not None and not is_coded and "transfer-encoding" not in named
-    if end < record.length or (is_told and end - start < int(named["content-length"])):
+    # Some archives store bodies without their chunks or coding; then the length may differ from Content-Length.
+    has_length = announced is not None and not is_coded and "transfer-encoding" not in named
+    if end < record.length or (has_length and end - start < int(named["content-length"])):
         raise SkipExchange("cut short")
 
 
-def _bounded(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    length = 0
-    try:
-        for chunk in chunks:
-            length += len(chunk)
-            if length > MAX_PAYLOAD:
-                raise SkipExchange(f"a body of more than {MAX_PAYLOAD} bytes")
-            yield chunk
-    except DecodingError as error:
-        raise SkipExchange(str(error)) from None
-
-
 def _codings(fields: list[tuple[str, str]]) -> list[str]:
-    """Give the content codings in the order that they were applied."""
-    value = ",".join(value for name, value in fields if name.lower() == "content-encoding")
-    codings = [coding.strip().lower() for coding in value.split(",") if coding.strip()]
+    """Return the content codings in the order that they were applied."""
+    codings = parse_codings(",".join(value for name, value in fields if name.lower() == "content-encoding"))
     for coding in codings:
         if coding not in DECODERS:
             raise SkipExchange(f"in the content coding {coding[:_MAX_SHOWN]!r}, which is not supported")

@@ -19,14 +19,19 @@ _STATUS_LINE: Final = re.compile(rb"HTTP/[0-9](?:\.[0-9])?[ \t]+([0-9]{3})(?:[ \
 _CHUNK_SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?\r?\n", re.DOTALL)
 _MAX_LINE: Final = 1 << 16
 _MAX_RESPONSE_HEAD: Final = 1 << 18
-_READ_SIZE: Final = 1 << 16
+READ_SIZE: Final = 1 << 16
+"""Bytes read at a time."""
 
 _MAX_RECORD_HEAD: Final = 1 << 20
 """Bytes of a record's own head, and of the empty lines before it."""
 
 
-class Block(Protocol):
-    """The source of a message."""
+class DamagedArchive(Exception):
+    """The rest of the archive cannot be read; the text is the reason."""
+
+
+class RecordStream(Protocol):
+    """The block of a record, as far as the archive has it."""
 
     def read(self, length: int, /) -> bytes:
         """Return at most so many bytes, none at the end."""
@@ -34,8 +39,31 @@ class Block(Protocol):
     def readline(self, length: int, /) -> bytes:
         """Return the bytes to the end of the line, at most so many."""
 
+    def tell(self) -> int:
+        """Return how many bytes were read."""
 
-def read_head(block: Block) -> tuple[int, list[tuple[str, str]]]:
+
+class WarcRecord(NamedTuple):
+    """A record, whose block can be read until the next record is read."""
+
+    kind: str
+    """Its WARC-Type: response, request, revisit …"""
+    fields: list[tuple[str, str]]
+    stream: RecordStream
+    length: int
+    """Bytes the block should have."""
+
+    def field(self, name: str) -> str:
+        """Return the first value of a field, empty without one."""
+        return next((value for found, value in self.fields if found.lower() == name.lower()), "")
+
+    def ids(self) -> set[str]:
+        """Return the ids of this record and of those captured with it: a request and its response."""
+        names = ("warc-record-id", "warc-concurrent-to")
+        return {value for name, value in self.fields if name.lower() in names}
+
+
+def read_head(block: RecordStream) -> tuple[int, list[tuple[str, str]]]:
     """Read the status and the fields, as Latin-1; raises `SkipExchange` for anything but a response."""
     found = _STATUS_LINE.fullmatch(block.readline(_MAX_LINE))
     if found is None:
@@ -55,7 +83,7 @@ def read_head(block: Block) -> tuple[int, list[tuple[str, str]]]:
     return int(found[1]), fields
 
 
-def body(block: Block, fields: list[tuple[str, str]]) -> Iterator[bytes]:
+def read_body(block: RecordStream, fields: list[tuple[str, str]]) -> Iterator[bytes]:
     """Yield the body after the head, without chunks; raises `SkipExchange` for a damaged one."""
     codings = [
         part.strip().lower()
@@ -71,12 +99,12 @@ def body(block: Block, fields: list[tuple[str, str]]) -> Iterator[bytes]:
     return _dechunked(block)
 
 
-def _rest(block: Block) -> Iterator[bytes]:
-    while data := block.read(_READ_SIZE):
+def _rest(block: RecordStream) -> Iterator[bytes]:
+    while data := block.read(READ_SIZE):
         yield data
 
 
-def _dechunked(block: Block) -> Iterator[bytes]:
+def _dechunked(block: RecordStream) -> Iterator[bytes]:
     line = block.readline(_MAX_LINE)
     if _CHUNK_SIZE.fullmatch(line) is None:
         # Archives remove the chunks and leave the field.
@@ -88,7 +116,7 @@ def _dechunked(block: Block) -> Iterator[bytes]:
         if not left:
             return
         while left:
-            data = block.read(min(left, _READ_SIZE))
+            data = block.read(min(left, READ_SIZE))
             if not data:
                 raise SkipExchange("cut short")
             left -= len(data)
@@ -99,86 +127,55 @@ def _dechunked(block: Block) -> Iterator[bytes]:
     raise SkipExchange("damaged within its chunks" if line else "cut short")
 
 
-class DamagedArchive(Exception):
-    """The archive cannot be read on; the text says why."""
-
-
-class Stream(Block, Protocol):
-    """The block of a record: of all that it holds, as much as there is."""
-
-    def tell(self) -> int:
-        """Say how many bytes were read."""
-
-
-class WarcRecord(NamedTuple):
-    """A record, whose block can be read until the next record is asked for."""
-
-    kind: str
-    """Its WARC-Type: response, request, revisit …"""
-    fields: list[tuple[str, str]]
-    stream: Stream
-    length: int
-    """Bytes the block should have."""
-
-    def field(self, name: str) -> str:
-        """Give the first value of a field, empty without one."""
-        return next((value for found, value in self.fields if found.lower() == name.lower()), "")
-
-    def names(self) -> set[str]:
-        """Give its name and those of the records that were made at once with it: a request and its response."""
-        ours = ("warc-record-id", "warc-concurrent-to")
-        return {value for name, value in self.fields if name.lower() in ours}
-
-
 def require_warcio() -> None:
     """Raise `MissingExtra` where warcio is missing."""
     _warcio()
 
 
 def read_beginning(file: BinaryIO, length: int) -> bytes:
-    """Give the first bytes of an archive, unpacked if they are packed."""
-    return _Plain(file).read(length)
+    """Return the first bytes of an archive, decompressed if it is compressed."""
+    return _Decompressed(file).read(length)
 
 
 def read_records(file: BinaryIO) -> Iterator[WarcRecord]:
     """Yield the records of an archive, plain or gzip; raises `DamagedArchive`."""
     open_archive, load_failed = _warcio()
-    source = _Plain(file)
+    source = _Decompressed(file)
     records = open_archive(source, no_record_parse=True)
-    records.INC_RECORD = ""  # of what it writes to stderr
+    records.INC_RECORD = ""  # a message that it writes to stderr
     while True:
-        source.budget = _MAX_RECORD_HEAD
+        source.allowance = _MAX_RECORD_HEAD
         try:
             found = next(records, None)
         except load_failed:
-            raise DamagedArchive("no record begins where one should") from None
+            raise DamagedArchive("the next record is invalid") from None
         if records.err_count:
-            raise DamagedArchive("a record goes on where it should have ended")
+            raise DamagedArchive("a record is longer than its Content-Length")
         if found is None:
             break
         if found.length is None:
-            raise DamagedArchive("a record without a length")
-        source.budget = sys.maxsize
+            raise DamagedArchive("a record has no Content-Length")
+        source.allowance = sys.maxsize
         yield WarcRecord(found.rec_type or "", found.rec_headers.headers, found.raw_stream, found.length)
-        while found.raw_stream.read(_READ_SIZE):
+        while found.raw_stream.read(READ_SIZE):
             pass
     if source.damage:
         raise DamagedArchive(source.damage)
 
 
-class _Plain:
-    """The archive's bytes as warcio wants them: unpacked, and never more for a record's head than one may have."""
+class _Decompressed:
+    """The decompressed archive as a file for warcio, with a limit on the bytes of a record's head."""
 
     def __init__(self, file: BinaryIO) -> None:
-        self._chunks = decode_chunks(iter(partial(file.read, _READ_SIZE), b""), "gzip")
+        self._chunks = decode_chunks(iter(partial(file.read, READ_SIZE), b""), "gzip")
         self._rest = memoryview(b"")
-        self.budget = _MAX_RECORD_HEAD
+        self.allowance = _MAX_RECORD_HEAD
         """Bytes that may be read until it is set again."""
         self.damage = ""
-        """Why the bytes ended before their end; empty if they did not."""
+        """Why the compressed bytes cannot be read on; empty if they can."""
 
     def read(self, length: int) -> bytes:
-        """Give at most so many bytes, none at the end."""
+        """Return at most so many bytes, none at the end."""
         while not self._rest:
             try:
                 chunk = next(self._chunks, None)
@@ -189,8 +186,8 @@ class _Plain:
                 return b""
             self._rest = memoryview(chunk)
         found, self._rest = bytes(self._rest[:length]), self._rest[length:]
-        self.budget -= len(found)
-        if self.budget < 0:
+        self.allowance -= len(found)
+        if self.allowance < 0:
             raise DamagedArchive("the head of a record is too long")
         return found
 

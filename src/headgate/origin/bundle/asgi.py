@@ -23,9 +23,9 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-_PIECE = 262_144
-_SENDS_PATHS = "http.response.pathsend"
-_SENDS_PARTS = "http.response.zerocopysend"
+_PIECE_SIZE = 262_144
+_PATHSEND = "http.response.pathsend"
+_ZEROCOPYSEND = "http.response.zerocopysend"
 _log = logging.getLogger("headgate.origin.bundle")
 
 
@@ -65,10 +65,10 @@ class BundleApp:
         extensions = scope.get("extensions") or {}
         if not isinstance(part, FileSlice):
             await _stream(part, receive, send)
-        elif _SENDS_PARTS in extensions:
-            await send({"type": _SENDS_PARTS, "file": part.file.raw, "offset": part.offset, "count": part.length})
-        elif _SENDS_PATHS in extensions and self._is_whole(part):
-            await send({"type": _SENDS_PATHS, "path": self._bundle.absolute})
+        elif _ZEROCOPYSEND in extensions:
+            await send({"type": _ZEROCOPYSEND, "file": part.file.raw, "offset": part.offset, "count": part.length})
+        elif _PATHSEND in extensions and self._is_whole(part):
+            await send({"type": _PATHSEND, "path": self._bundle.absolute})
         else:
             await _stream(part, receive, send)
 
@@ -85,10 +85,10 @@ async def _stream(part: BodySource, receive: Receive, send: Send) -> None:
     """Send a part in pieces until the client disconnects."""
     disconnected = asyncio.ensure_future(_disconnected(receive))
     try:
-        for offset in range(0, part.length, _PIECE):
+        for offset in range(0, part.length, _PIECE_SIZE):
             if disconnected.done():
                 return
-            size = min(_PIECE, part.length - offset)
+            size = min(_PIECE_SIZE, part.length - offset)
             # An error reaches the server, which closes the connection before the announced length is reached.
             piece = part.read(offset, offset + size)
             await send({"type": "http.response.body", "body": piece, "more_body": offset + size < part.length})

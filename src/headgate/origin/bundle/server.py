@@ -19,19 +19,17 @@ from headgate.origin.routes import plain_path
 METHODS = b"GET, HEAD"
 """The methods that are served, for Allow."""
 
-_IS_SERVED = frozenset({b"GET", b"HEAD"})
-
-_RESCUED = frozenset({b"GET", b"HEAD"})
+_SERVED_METHODS = frozenset({b"GET", b"HEAD"})
 # Private responses (9111 3.5), and preconditions on the origin's state.
-_NOT_RESCUED = frozenset({b"authorization", b"if-match", b"if-unmodified-since"})
-_IGNORED = frozenset({b"range", b"if-range"})
-_FIRST_ERROR = 400
+_ORIGIN_ONLY_FIELDS = frozenset({b"authorization", b"if-match", b"if-unmodified-since"})
+_RANGE_FIELDS = frozenset({b"range", b"if-range"})
+_MIN_ERROR_STATUS = 400
 """From this status on a stored response is not used: the client gets the rejection, with its Retry-After."""
 
 
 def method_not_allowed(method: bytes) -> Response | None:
     """Refuse a method other than GET and HEAD; None for these."""
-    if method in _IS_SERVED:
+    if method in _SERVED_METHODS:
         return None
     detail = "Only GET and HEAD are served."
     return refusal(405, "Method not allowed", detail, allow=METHODS)
@@ -117,7 +115,7 @@ class Lifeboat:
             self._site = Site(self._snapshot, lifeboat_headers, hosts=self._hosts)
         try:
             found = self._site.representation(request.host, request.target, fields)
-            if found is None or found.status >= _FIRST_ERROR:
+            if found is None or found.status >= _MIN_ERROR_STATUS:
                 return None
             response = respond(found, request.method, fields)
         except (HeadgateError, OSError):
@@ -148,13 +146,13 @@ class GateBundles:
 
     def rescue(self, request: RequestHead) -> Response | None:
         """Answer a rejected request from a bundle; None if that is not possible."""
-        if request.method not in _RESCUED or request.websocket:
+        if request.method not in _SERVED_METHODS or request.websocket:
             return None
         names = {name for name, _ in request.fields}
-        if not names.isdisjoint(_NOT_RESCUED):
+        if not names.isdisjoint(_ORIGIN_ONLY_FIELDS):
             return None
-        # A client that has a part has it from the origin; a part of the stored response would not fit.
-        fields = [field for field in request.fields if field[0] not in _IGNORED]
+        # A client has its part from the origin; a part of the stored response may not match it.
+        fields = [field for field in request.fields if field[0] not in _RANGE_FIELDS]
         for lifeboat in self.lifeboats:
             response = lifeboat.rescue(request, fields)
             if response is not None:

@@ -134,7 +134,7 @@ class Site:
         self._origins, self._primary = _origins(snapshot.metadata.primary_url, self._requests)
         self._hosts = frozenset(ANY_HOST if host == ANY_HOST else _name(host.encode()) for host in hosts)
         self._axes: dict[str, tuple[Axis, ...]] = {}
-        self._kept: OrderedDict[tuple[str, str | None], Representation] = OrderedDict()
+        self._cache: OrderedDict[tuple[str, str | None], Representation] = OrderedDict()
 
     def representation(
         self, host: bytes, target: bytes, fields: Iterable[tuple[bytes, bytes]]
@@ -149,15 +149,15 @@ class Site:
         if url is None or found is None:
             return None
         key = self._choose(url, found, fields) if isinstance(found, VariantSet) else None
-        kept = self._kept.get((url, key))
-        if kept is not None:
-            self._kept.move_to_end((url, key))
-            return kept
+        cached = self._cache.get((url, key))
+        if cached is not None:
+            self._cache.move_to_end((url, key))
+            return cached
         made = self._make(url, found, key)
         if sum(len(value) for _, value in made.fields) <= _MAX_CACHED_SIZE:
-            self._kept[url, key] = made
-            if len(self._kept) > _MAX_CACHED:
-                self._kept.popitem(last=False)
+            self._cache[url, key] = made
+            if len(self._cache) > _MAX_CACHED:
+                self._cache.popitem(last=False)
         return made
 
     def _origin(self, host: bytes) -> str | None:

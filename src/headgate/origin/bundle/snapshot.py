@@ -31,10 +31,10 @@ from headgate.origin.file_slice import BodySource, FileSlice, FileState, OpenFil
 _Result = TypeVar("_Result")
 _VERSIONS = {"draft-01": b"1", "b1": b"b1", "b2": b"b2"}
 """The media type's parameter v: what the bundle itself says (bundled-exchanges-01, 3.3 step 7 and 6.1)."""
-_PIECE = 1 << 20
-_LONG = 1 << 20
+_READ_SIZE = 1 << 20
+_MIN_PREPARED = 1 << 20
 """Bytes of a response from which on it is verified in advance."""
-_EVERY = 1.0
+_CHECK_INTERVAL = 1.0
 """Seconds between two checks of the file."""
 
 
@@ -94,8 +94,8 @@ class BundleSnapshot:
         Not the modification time: files of reproducible builds all have the same.
         """
         digest = hashlib.sha256()
-        for offset in range(0, self.file.size, _PIECE):
-            digest.update(self.file.read(offset, min(_PIECE, self.file.size - offset)))
+        for offset in range(0, self.file.size, _READ_SIZE):
+            digest.update(self.file.read(offset, min(_READ_SIZE, self.file.size - offset)))
         return digest.hexdigest()[:32].encode()
 
     @cached_property
@@ -128,7 +128,7 @@ class BundleSnapshot:
         found = self._checked.get(location)
         if found is None:
             found = self._check(head)
-            if location.length >= _LONG:
+            if location.length >= _MIN_PREPARED:
                 self._checked[location] = found
         if isinstance(found, ResponseError):
             raise found.with_traceback(None)
@@ -140,7 +140,7 @@ class BundleSnapshot:
         """Compute the digest and verify long responses in advance; reads the file twice at most."""
         _ = self.digest
         left = self.file.size
-        for location in dict.fromkeys(found for found in self._locations() if found.length >= _LONG):
+        for location in dict.fromkeys(found for found in self._locations() if found.length >= _MIN_PREPARED):
             left -= location.length
             if left < 0:
                 return  # The responses overlap: verifying all of them could take any time.
@@ -184,11 +184,11 @@ class ReloadingBundle:
         path: str | os.PathLike[str],
         *,
         profile: Profile = "strict",
-        complain: Callable[[str], None] = lambda _sentence: None,
+        complain: Callable[[str], None] = lambda _message: None,
     ) -> None:
         self.path = os.fspath(path)
         """As given, for messages."""
-        self.absolute = os.path.abspath(path)  # noqa: PTH100 - no look at the file system
+        self.absolute = os.path.abspath(path)  # noqa: PTH100 - without access to the file system
         self.profile: Profile = profile
         self.snapshot = _open(self.absolute, profile)
         """The current snapshot."""
@@ -211,7 +211,7 @@ class ReloadingBundle:
         now = time.monotonic()
         if self._load_under_way() is not None or (now < self._check_at and not at_once):
             return
-        self._check_at = now + _EVERY
+        self._check_at = now + _CHECK_INTERVAL
         state = _state(self.absolute)
         if state != self._seen:
             self._loading = asyncio.get_running_loop().create_task(self._load(state))

@@ -163,15 +163,15 @@ def test_files_multiplied_by_links_are_limited(tmp_path: Path) -> None:
         for name in "xy":
             (folder / name).symlink_to(f"../{level - 1}")
     with pytest.raises(ConfigurationError, match="has more than 500 files"):
-        list(directory(tmp_path, BASE, most_files=500))
+        list(directory(tmp_path, BASE, max_files=500))
 
 
 def test_file_limit_is_exact(tmp_path: Path) -> None:
     for name in "ab":
         put(tmp_path, name)
-    assert len(list(directory(tmp_path, BASE, most_files=2))) == 2
+    assert len(list(directory(tmp_path, BASE, max_files=2))) == 2
     with pytest.raises(ConfigurationError, match="has more than 1 files"):
-        list(directory(tmp_path, BASE, most_files=1))
+        list(directory(tmp_path, BASE, max_files=1))
 
 
 def test_directories_may_be_deeper_than_the_call_stack(tmp_path: Path) -> None:

@@ -324,8 +324,8 @@ def test_damage_is_reported_and_ends_reading(archive: Archive, capsys: pytest.Ca
     found, messages = archive.read()
     assert list(found) == [URL]
     (sentence,) = messages
-    reason = "no record begins where one should"
-    assert sentence == f"the archive is damaged, and only what came before counts: {reason}"
+    reason = "the next record is invalid"
+    assert sentence == f"the archive is damaged; only the part before the damage is used: {reason}"
     assert capsys.readouterr() == ("", "")
 
 
@@ -350,7 +350,7 @@ def test_record_without_length_is_reported_as_damage(tmp_path: Path) -> None:
     )
     found, messages = read(path)
     assert not found
-    assert "a record without a length" in messages[0]
+    assert "a record has no Content-Length" in messages[0]
 
 
 @pytest.mark.parametrize("endless", [b"x", b"A: b\r\n", b"\r\n"])

@@ -3,7 +3,7 @@ from io import BytesIO
 import pytest
 
 from headgate.bundle.sources.selection import SkipExchange
-from headgate.bundle.sources.warc_records import body, read_head
+from headgate.bundle.sources.warc_records import read_body, read_head
 
 CHUNKED = [("Transfer-Encoding", "chunked")]
 
@@ -67,19 +67,19 @@ def test_endless_fields_are_refused() -> None:
     ],
 )
 def test_chunked_body_is_joined(sent: bytes, found: bytes) -> None:
-    assert b"".join(body(BytesIO(sent), CHUNKED)) == found
+    assert b"".join(read_body(BytesIO(sent), CHUNKED)) == found
 
 
 def test_large_chunk_is_read_in_pieces() -> None:
     sent = b"%x\r\n%b\r\n0\r\n\r\n" % (1_000_000, b"x" * 1_000_000)
-    parts = list(body(BytesIO(sent), CHUNKED))
+    parts = list(read_body(BytesIO(sent), CHUNKED))
     assert b"".join(parts) == b"x" * 1_000_000
     assert max(map(len, parts)) <= 1 << 16
 
 
 @pytest.mark.parametrize("sent", [b"<html>\n<p>no chunks\n", b"", b"-1\r\nabc", b"0x3\r\nabc"])
 def test_body_with_removed_chunks_is_read(sent: bytes) -> None:
-    assert b"".join(body(BytesIO(sent), CHUNKED)) == sent
+    assert b"".join(read_body(BytesIO(sent), CHUNKED)) == sent
 
 
 @pytest.mark.parametrize(
@@ -95,16 +95,16 @@ def test_body_with_removed_chunks_is_read(sent: bytes) -> None:
 )
 def test_unterminated_chunks_are_refused(sent: bytes, reason: str) -> None:
     with pytest.raises(SkipExchange, match=reason):
-        list(body(BytesIO(sent), CHUNKED))
+        list(read_body(BytesIO(sent), CHUNKED))
 
 
 @pytest.mark.parametrize("value", ["identity", "", " "])
 def test_body_without_chunks_is_the_rest_of_the_block(value: str) -> None:
-    assert b"".join(body(BytesIO(b"3\r\nabc"), [("transfer-encoding", value)])) == b"3\r\nabc"
-    assert b"".join(body(BytesIO(b"3\r\nabc"), [])) == b"3\r\nabc"
+    assert b"".join(read_body(BytesIO(b"3\r\nabc"), [("transfer-encoding", value)])) == b"3\r\nabc"
+    assert b"".join(read_body(BytesIO(b"3\r\nabc"), [])) == b"3\r\nabc"
 
 
 @pytest.mark.parametrize("value", ["gzip, chunked", "gzip", "chunked, chunked"])
 def test_other_transfer_codings_are_refused(value: str) -> None:
     with pytest.raises(SkipExchange, match="transfer coding"):
-        body(BytesIO(b""), [("Transfer-Encoding", value)])
+        read_body(BytesIO(b""), [("Transfer-Encoding", value)])

@@ -224,10 +224,10 @@ def test_cache_of_responses_is_bounded(snapshot, monkeypatch):
         for number in range(5):
             assert payload(site, b"/%d" % number) == b"%d" % number
         assert payload(site, b"/long") == b"long"
-    assert list(site._kept) == [(f"{SITE}/3", None), (f"{SITE}/4", None)]
+    assert list(site._cache) == [(f"{SITE}/3", None), (f"{SITE}/4", None)]
     payload(site, b"/3")
     payload(site, b"/0")
-    assert list(site._kept) == [(f"{SITE}/3", None), (f"{SITE}/0", None)]
+    assert list(site._cache) == [(f"{SITE}/3", None), (f"{SITE}/0", None)]
 
 
 def test_relative_urls_are_served_for_local_hosts(snapshot):
