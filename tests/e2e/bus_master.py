@@ -30,13 +30,13 @@ class RunningMaster:
         self.address = self._output.readline().strip()
 
     def counts(self) -> Any:
-        """Ask it; totals over all domains, the core's and the bus's counts."""
+        """Return its counts: totals over all domains, and those of the bus."""
         self._input.write("counts\n")
         self._input.flush()
         return json.loads(self._output.readline())
 
     def end(self) -> None:
-        """Stop it, however it is."""
+        """Kill it if it still runs, and close its pipes."""
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
@@ -46,7 +46,7 @@ class RunningMaster:
 
 @contextmanager
 def running_master(address: str = "tcp://127.0.0.1:0", *domains: str) -> Iterator[RunningMaster]:
-    """Start a master, and see that it ends."""
+    """Run a master until the end of the block."""
     master = RunningMaster(address, *domains)
     try:
         yield master

@@ -15,11 +15,11 @@ from tests.e2e.bus_master import running_master
 PATIENCE = 10.0
 
 
-async def until(question, patience=PATIENCE):
-    """Wait until `question` is answered with yes."""
+async def until(condition, patience=PATIENCE):
+    """Wait until `condition` returns true."""
     deadline = time.monotonic() + patience
-    while not question():
-        assert time.monotonic() < deadline, "waited in vain"
+    while not condition():
+        assert time.monotonic() < deadline, "condition not reached in time"
         await asyncio.sleep(0.005)
 
 
@@ -76,7 +76,7 @@ def test_gatekeepers_share_one_masters_holds(run):
             one.admit(times=3)
             other.admit(times=2)
             await until(lambda: one.holds() and other.holds())
-            assert not one.holds(b"somebody else")
+            assert not one.holds(b"another")
 
     with running_master() as master:
         run(main(master))
@@ -95,23 +95,6 @@ def test_a_late_gatekeeper_receives_the_current_holds(run):
 
     with running_master() as master:
         run(main(master))
-
-
-def test_a_link_in_a_thread_works(tmp_path):
-    """As under WSGI, where there is no event loop."""
-    with running_master(f"ipc://{tmp_path}/bus") as master:
-        link = GatekeeperLink(master.address, ["api"])
-        gatekeeper = Gatekeeper(link.account)
-        link.attach(gatekeeper)
-        link.start_thread()
-        deadline = time.monotonic() + PATIENCE
-        while not gatekeeper.held("api", b"id", now=time.time()) > time.time() and time.monotonic() < deadline:
-            if link.has_master:
-                gatekeeper.admit("api", b"id", now=time.time())
-            time.sleep(0.002)
-        link.close()
-        assert gatekeeper.held("api", b"id", now=time.time()) > time.time()
-        assert master.counts()["accepted"] >= 5
 
 
 @pytest.mark.parametrize("topic", [b"api\0", b"api", b""])
@@ -148,7 +131,7 @@ def test_an_original_master_receives_accounting(run):
         async with Gate(address) as gate:
             await until(
                 lambda: accounting.poll(0) or gate.link.has_master
-            )  # a socket greets who connects when it is used
+            )  # a socket notices connections when it is used
             gate.admit(times=3)
             frames = await asyncio.to_thread(accounting.recv_multipart)
             assert frames[:3] == [b"api\0", b"ACCEPTED", b"id"]

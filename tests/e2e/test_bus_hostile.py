@@ -49,7 +49,7 @@ def ports(master):
 
 
 def still_serves(master):
-    """Say whether a burst is counted and answered with a hold."""
+    """Return whether a burst is counted and answered with a hold."""
     port, control = ports(master)
     before = master.counts()["accepted"]
     with zmq.Context() as context:
@@ -77,9 +77,9 @@ def publisher(context, master):
     return one
 
 
-def settled(master, question):
+def settled(master, condition):
     deadline = time.monotonic() + PATIENCE
-    while not question(master.counts()):
+    while not condition(master.counts()):
         assert time.monotonic() < deadline, master.counts()
         time.sleep(0.02)
     return master.counts()
@@ -94,7 +94,7 @@ def test_invalid_zmtp_bytes_are_survived(master):
                 try:
                     peer.sendall(sent)
                 except OSError:
-                    continue  # it hung up
+                    continue  # the master closed the connection
     assert still_serves(master)
     assert process.memory_info().rss - before < 64 * MEBIBYTE
 
@@ -158,12 +158,12 @@ def test_subscribers_that_never_read_do_not_grow_memory(master):
     process = psutil.Process(master.process.pid)
     with zmq.Context() as context:
         kept = [context.socket(zmq.SUB) for _ in range(50)]
-        for deaf in kept:
-            deaf.setsockopt(zmq.RCVHWM, 1)
-            deaf.setsockopt(zmq.RCVBUF, 4_096)
-            deaf.connect(f"tcp://127.0.0.1:{ports(master)[1]}")
-            deaf.subscribe(b"api\0")
-            deaf.poll(0)
+        for subscriber in kept:
+            subscriber.setsockopt(zmq.RCVHWM, 1)
+            subscriber.setsockopt(zmq.RCVBUF, 4_096)
+            subscriber.connect(f"tcp://127.0.0.1:{ports(master)[1]}")
+            subscriber.subscribe(b"api\0")
+            subscriber.poll(0)
         settled(master, lambda counts: counts["subscriptions"] == 50)
         one = publisher(context, master)
         now = b"%d" % (time.time() * 1_000)

@@ -70,15 +70,6 @@ def test_a_node_gatekeeper_obeys_our_master():
     assert counts["too_short"] == counts["unknown"] == 0
 
 
-def test_a_late_node_gatekeeper_receives_the_current_holds():
-    with running_master("tcp://127.0.0.1:0", "api=1/h burst 5") as master:
-        addresses = (master.address, control_of(master.address))
-        with node("gatekeeper.mjs", *addresses, "api", "192.0.2.1") as lines:
-            lines.get(timeout=PATIENCE)
-        with node("gatekeeper.mjs", *addresses, "api", "198.51.100.2") as lines:
-            assert json.loads(lines.get(timeout=PATIENCE))["name"] == "192.0.2.1"
-
-
 def test_our_gatekeeper_obeys_a_node_master(run):
     """It receives frames, not batches, and reads each as the original does."""
 

@@ -1,4 +1,4 @@
-"""Real sockets in one process, over which what is sent is there at once."""
+"""Real sockets in one process: a message is there as soon as it is sent."""
 
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -12,7 +12,7 @@ names = count()
 
 @pytest.fixture
 def context() -> "Iterator[zmq.Context[Any]]":
-    """Return a ZeroMQ context of the test's own, whose sockets live until the end and are closed then."""
+    """Return a ZeroMQ context of the test's own, which closes its sockets at the end of the test."""
     kept: list[Any] = []
 
     class Context(zmq.Context[Any]):
@@ -27,7 +27,7 @@ def context() -> "Iterator[zmq.Context[Any]]":
 
 @pytest.fixture
 def pair(context: "zmq.Context[Any]") -> "Callable[[int, int], tuple[zmq.Socket[Any], zmq.Socket[Any]]]":
-    """Return a function that gives two connected sockets: `pair(zmq.PUSH, zmq.PULL)`."""
+    """Return a function that makes two connected sockets: `pair(zmq.PUSH, zmq.PULL)`."""
 
     def connect(here: int, there: int) -> tuple[zmq.Socket[Any], zmq.Socket[Any]]:
         address = f"inproc://pair-{next(names)}"

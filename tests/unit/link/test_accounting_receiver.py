@@ -1,3 +1,5 @@
+from itertools import product
+
 import pytest
 import zmq
 
@@ -12,7 +14,7 @@ TOPICS = {b"api\0", b"api"}
 COUNTED = ("too_short", "unknown_status", "bad_timestamp", "bad_record", "bad_batch", "too_long", "excess_frames")
 
 
-class World:
+class Setup:
     """A receiver over a real socket, with a real master whose rule holds from the first request on."""
 
     def __init__(self, pair, *names):
@@ -36,42 +38,44 @@ class World:
 
 
 @pytest.fixture
-def world(pair):
-    return World(pair)
+def setup(pair):
+    return Setup(pair)
 
 
-@pytest.mark.parametrize(
-    ("message", "moment"),
-    [
-        (WHOLE, NOW),
-        (WHOLE[:5], NOW),
-        ([b"api", *WHOLE[1:]], NOW),  # the original's gatekeeper leaves the NUL out
-        ([*WHOLE[:5], b"log"], NOW),
-        ([*WHOLE[:5], b"api"], NOW),
-        ([*WHOLE[:2], b"\xff\xfe", *WHOLE[3:]], NOW),
-        ([*WHOLE[:2], b"ACCEPTED", *WHOLE[3:]], NOW),
-        ([b"api\0", b"DELAYED", b"id", MS, b"1700000000000.5", b""], NOW + 0.0005),
-        # Of a sender whose clock is ahead by a minute, and of one whose clock, or whose delay, is past all sense.
-        ([*WHOLE[:3], b"1700000060000", b"", b""], NOW),
-        ([*WHOLE[:3], b"1700000060000.5", b"", b""], NOW),
-        ([b"api\0", b"DELAYED", b"id", b"1700000060000", b"1700000062500", b""], NOW + 2.5),
-        ([batch_topic("api"), encode_batch([(1, b"id", 1_700_000_060_000, 1_700_000_062_500, b"")])], NOW + 2.5),
-        ([*WHOLE[:3], b"999999999999999", b"", b""], NOW),
-        ([b"api\0", b"DELAYED", b"id", MS, b"999999999999999", b""], NOW + 86_400),
-        ([*WHOLE[:3], b"-1", b"", b""], None),
-        ([b"api\0", b"DELAYED", b"id", MS, b"1700000002500", b""], NOW + 2.5),
-        ([b"api\0", b"DELAYED", b"id", b"soon", b"1700000002500", b""], None),
-        ([b"api\0", b"REJECTED", b"id", MS, b"", b""], None),
-    ],
-)
-def test_a_message_of_the_document_is_weighed(world, message, moment):
-    counted = world.receive(message)
-    held = [(name, identifier, release) for name, identifier, release in world.published]
-    assert held == ([] if moment is None else [("api", message[2] if len(message) > 2 else b"id", moment + 60.0)])
-    if len(message) > 3 and message[3] == b"soon":
-        assert counted == {"bad_timestamp": 1}
-    else:
-        assert (counted, world.counters.accounted) == ({}, 1)
+DOCUMENTED = [
+    (WHOLE, NOW),
+    (WHOLE[:5], NOW),
+    ([b"api", *WHOLE[1:]], NOW),  # the original's gatekeeper leaves the NUL out
+    ([*WHOLE[:5], b"log"], NOW),
+    ([*WHOLE[:5], b"api"], NOW),
+    ([*WHOLE[:2], b"\xff\xfe", *WHOLE[3:]], NOW),
+    ([*WHOLE[:2], b"ACCEPTED", *WHOLE[3:]], NOW),
+    ([b"api\0", b"DELAYED", b"id", MS, b"1700000000000.5", b""], NOW + 0.0005),
+    # A clock that is ahead by a minute, and timestamps that are years ahead.
+    ([*WHOLE[:3], b"1700000060000", b"", b""], NOW),
+    ([*WHOLE[:3], b"1700000060000.5", b"", b""], NOW),
+    ([b"api\0", b"DELAYED", b"id", b"1700000060000", b"1700000062500", b""], NOW + 2.5),
+    ([batch_topic("api"), encode_batch([(1, b"id", 1_700_000_060_000, 1_700_000_062_500, b"")])], NOW + 2.5),
+    ([*WHOLE[:3], b"999999999999999", b"", b""], NOW),
+    ([b"api\0", b"DELAYED", b"id", MS, b"999999999999999", b""], NOW + 86_400),
+    ([*WHOLE[:3], b"-1", b"", b""], None),
+    ([b"api\0", b"DELAYED", b"id", MS, b"1700000002500", b""], NOW + 2.5),
+    ([b"api\0", b"DELAYED", b"id", b"soon", b"1700000002500", b""], None),
+    ([b"api\0", b"REJECTED", b"id", MS, b"", b""], None),
+]
+"""Messages, and the instant that each counts as; None if it holds no identifier."""
+
+
+def test_messages_of_the_document_are_recorded(pair):
+    for message, moment in DOCUMENTED:
+        setup = Setup(pair)
+        counted = setup.receive(message)
+        identifier = message[2] if len(message) > 2 else b"id"
+        assert setup.published == ([] if moment is None else [("api", identifier, moment + 60.0)]), message
+        if len(message) > 3 and message[3] == b"soon":
+            assert counted == {"bad_timestamp": 1}
+        else:
+            assert (counted, setup.counters.accounted) == ({}, 1), message
 
 
 MALFORMED = [
@@ -100,41 +104,43 @@ MALFORMED = [
 ]
 
 
-@pytest.mark.parametrize(("message", "kind"), MALFORMED)
-def test_what_is_malformed_is_counted_by_kind(world, message, kind):
-    assert world.receive(message) == {kind: 1}
-    assert [control for control in world.published if control[1] != b"a"] == []
+def test_malformed_messages_are_counted_by_kind(pair):
+    for message, kind in MALFORMED:
+        setup = Setup(pair)
+        assert setup.receive(message) == {kind: 1}, message
+        assert [control for control in setup.published if control[1] != b"a"] == [], message
 
 
-@pytest.mark.parametrize(("message", "kind"), MALFORMED)
-def test_it_costs_no_other_message(world, message, kind):
-    """Whatever stands between two messages, both are weighed, and neither is mixed with it."""
-    first = [*WHOLE[:2], b"first", *WHOLE[3:]]
-    last = [*WHOLE[:2], b"last", *WHOLE[3:]]
-    world.receive(first, message, message, last)
-    assert [identifier for _, identifier, _ in world.published if identifier != b"a"] == [b"first", b"last"]
-    assert getattr(world.counters, kind) >= 1
+def test_a_malformed_message_does_not_affect_its_neighbours(pair):
+    first, last = [*WHOLE[:2], b"first", *WHOLE[3:]], [*WHOLE[:2], b"last", *WHOLE[3:]]
+    for message, kind in MALFORMED:
+        setup = Setup(pair)
+        setup.receive(first, message, message, last)
+        held = [identifier for _, identifier, _ in setup.published if identifier != b"a"]
+        assert held == [b"first", b"last"], message
+        assert getattr(setup.counters, kind) >= 1, message
 
 
-@pytest.mark.parametrize("size", range(1, 7))
-@pytest.mark.parametrize("other", range(1, 7))
-def test_messages_cut_short_are_never_glued_together(world, size, other):
-    world.receive(WHOLE[:size], WHOLE[:other], WHOLE[:size], WHOLE)
-    assert world.accepted == (2 if size >= 5 else 0) + (other >= 5) + 1
-    assert world.counters.too_short == (2 if size < 5 else 0) + (other < 5) or size < 3 or other < 3
+def test_truncated_messages_are_never_joined(pair):
+    for size, other in product(range(1, 7), range(1, 7)):
+        setup = Setup(pair)
+        setup.receive(WHOLE[:size], WHOLE[:other], WHOLE[:size], WHOLE)
+        assert setup.accepted == (2 if size >= 5 else 0) + (other >= 5) + 1, (size, other)
+        if size >= 3 and other >= 3:
+            assert setup.counters.too_short == (2 if size < 5 else 0) + (other < 5), (size, other)
 
 
-def test_a_batch_behind_a_message_of_five_frames_is_read(world):
+def test_a_batch_after_messages_of_five_frames_is_read(setup):
     batch = [batch_topic("api"), encode_batch([(0, b"a", 1_700_000_000_000, 0, b"")])]
-    assert world.receive(WHOLE[:5], batch, WHOLE[:5], WHOLE) == {}
-    assert world.accepted == 4
+    assert setup.receive(WHOLE[:5], batch, WHOLE[:5], WHOLE) == {}
+    assert setup.accepted == 4
 
 
 @pytest.mark.parametrize("size", range(1, 5))
-def test_a_batch_at_the_end_behind_a_message_cut_short_is_read(world, size):
+def test_a_batch_after_a_truncated_message_is_read(setup, size):
     batch = [batch_topic("api"), encode_batch([(0, b"a", 1_700_000_000_000, 0, b"")])]
-    assert world.receive(WHOLE[:size], batch) == {"too_short": 1}
-    assert world.accepted == 1
+    assert setup.receive(WHOLE[:size], batch) == {"too_short": 1}
+    assert setup.accepted == 1
 
 
 @pytest.mark.parametrize(
@@ -145,89 +151,89 @@ def test_a_batch_at_the_end_behind_a_message_cut_short_is_read(world, size):
         pytest.param([batch_topic("api"), encode_batch([(0, b"id", int(MS), 0, b"")])], id="batch"),
     ],
 )
-def test_after_the_clock_was_set_back_releases_are_told_in_wall_clock_time(world, message):
-    world.master.clock.read(NOW + 3_600)
-    world.receive(message)
-    assert world.published == [("api", b"id", NOW + 60)]
+def test_after_the_clock_was_set_back_releases_are_published_in_wall_clock_time(setup, message):
+    setup.master.clock.read(NOW + 3_600)
+    setup.receive(message)
+    assert setup.published == [("api", b"id", NOW + 60)]
 
 
-def test_unknown_domains_are_counted(world):
-    world.receive([b"other\0", *WHOLE[1:]], [batch_topic("other"), encode_batch([(0, b"a", 1, 0, b"")] * 3)])
-    assert (world.master.unknown, world.published) == (4, [])
+def test_unknown_domains_are_counted(setup):
+    setup.receive([b"other\0", *WHOLE[1:]], [batch_topic("other"), encode_batch([(0, b"a", 1, 0, b"")] * 3)])
+    assert (setup.master.unknown, setup.published) == (4, [])
 
 
-def test_a_batch_is_weighed_record_by_record(world):
+def test_each_record_of_a_batch_is_recorded(setup):
     records = [(0, b"a", 1_700_000_000_000, 0, b""), (1, b"b", 0, 1_700_000_003_000, b"log"), (2, b"c", 0, 0, b"")]
-    assert world.receive([batch_topic("api"), encode_batch(records), b"more", b"frames"]) == {"excess_frames": 2}
-    assert world.published == [("api", b"a", NOW + 60), ("api", b"b", NOW + 63)]
-    totals = world.master.totals["api"]
+    assert setup.receive([batch_topic("api"), encode_batch(records), b"more", b"frames"]) == {"excess_frames": 2}
+    assert setup.published == [("api", b"a", NOW + 60), ("api", b"b", NOW + 63)]
+    totals = setup.master.totals["api"]
     assert (totals.accepted, totals.delayed, totals.rejected) == (1, 1, 1)
-    assert (world.counters.accounted, world.counters.batches) == (3, 1)
+    assert (setup.counters.accounted, setup.counters.batches) == (3, 1)
 
 
-def test_a_delayed_record_without_its_timestamp_is_malformed(world):
-    assert world.receive([batch_topic("api"), encode_batch([(1, b"b", 1_700_000_000_000, 0, b"")])]) == {
+def test_a_delayed_record_without_its_timestamp_is_malformed(setup):
+    assert setup.receive([batch_topic("api"), encode_batch([(1, b"b", 1_700_000_000_000, 0, b"")])]) == {
         "bad_timestamp": 1
     }
-    assert world.master.totals["api"].delayed == 0
+    assert setup.master.totals["api"].delayed == 0
 
 
 @pytest.mark.parametrize("beginning", [WHOLE, [b"garbage"], WHOLE[:2], [batch_topic("api"), encode_batch([])]])
-def test_a_message_of_thousands_of_frames_is_drained_a_piece_a_turn(world, beginning):
-    world.send.send_multipart([*beginning, *[b"x"] * 5_000])
-    world.send.send_multipart([*WHOLE[:2], b"next", *WHOLE[3:]])
+def test_a_message_of_thousands_of_frames_is_discarded_in_parts(setup, beginning):
+    setup.send.send_multipart([*beginning, *[b"x"] * 5_000])
+    setup.send.send_multipart([*WHOLE[:2], b"next", *WHOLE[3:]])
     turns = 1
-    while world.receiver.receive(256, NOW):
+    while setup.receiver.receive(256, NOW):
         turns += 1
     assert turns > 5_000 // 256
-    assert world.published[-1][1] == b"next"
-    assert world.counters.excess_frames >= 5_000 - 64
+    assert setup.published[-1][1] == b"next"
+    assert setup.counters.excess_frames >= 5_000 - 64
 
 
-def test_a_turn_is_bounded(world):
+def test_a_call_reads_a_limited_number_of_messages(setup):
     for _ in range(100):
-        world.send.send_multipart(WHOLE)
-    assert world.receiver.receive(30, NOW)
-    assert world.counters.accounted == 30
+        setup.send.send_multipart(WHOLE)
+    assert setup.receiver.receive(30, NOW)
+    assert setup.counters.accounted == 30
     batch = [batch_topic("api"), encode_batch([(0, b"a", 1, 0, b"")] * 200)]
     for _ in range(10):
-        world.send.send_multipart(batch)
-    assert world.receiver.receive(256, NOW)
-    assert 30 + 70 + 256 <= world.counters.accounted + 70 <= 30 + 256 + 70 + 200
+        setup.send.send_multipart(batch)
+    assert setup.receiver.receive(256, NOW)
+    assert 30 + 70 + 256 <= setup.counters.accounted + 70 <= 30 + 256 + 70 + 200
 
 
-def test_another_master_takes_over(pair):
-    world = World(pair, "api")
+def test_the_master_can_be_replaced(pair):
+    setup = Setup(pair, "api")
     later = Master([Domain("web")])
-    world.receiver.set_master(later)
-    world.receive(WHOLE, [b"web\0", *WHOLE[1:]])
-    assert (later.unknown, later.totals["web"].accepted, world.accepted) == (1, 1, 0)
+    setup.receiver.set_master(later)
+    setup.receive(WHOLE, [b"web\0", *WHOLE[1:]])
+    assert (later.unknown, later.totals["web"].accepted, setup.accepted) == (1, 1, 0)
 
 
-def test_a_bare_name_that_looks_like_another_frame_is_read_all_the_same(pair):
-    world = World(pair, "123", "ACCEPTED", "api")
-    world.receive(*[[name, *WHOLE[1:]] for name in (b"123", b"ACCEPTED", b"api", b"123\0", b"ACCEPTED\0", b"api\0")])
-    assert {name: totals.accepted for name, totals in world.master.totals.items()} == dict.fromkeys(
+def test_a_domain_named_like_another_frame_is_read(pair):
+    setup = Setup(pair, "123", "ACCEPTED", "api")
+    setup.receive(*[[name, *WHOLE[1:]] for name in (b"123", b"ACCEPTED", b"api", b"123\0", b"ACCEPTED\0", b"api\0")])
+    assert {name: totals.accepted for name, totals in setup.master.totals.items()} == dict.fromkeys(
         ("123", "ACCEPTED", "api"), 2
     )
-    assert b"123" not in domains_by_frame(world.master.domains)
+    assert b"123" not in domains_by_frame(setup.master.domains)
 
 
 @pytest.mark.parametrize("size", range(1, 6))
 @pytest.mark.parametrize("times", [1, 3])
-def test_what_is_too_short_costs_no_frame_of_the_next(size, times):
+def test_a_short_message_takes_no_frame_of_the_next(size, times):
     short = WHOLE[:size]
     assert list(split_messages(short * times + WHOLE, TOPICS))[-1] == WHOLE
 
 
-def test_a_message_for_an_unknown_domain_is_seen_by_its_nul():
+def test_an_unknown_domain_is_recognized_by_its_nul():
     unknown = [b"other\0", *WHOLE[1:]]
     assert list(split_messages([*WHOLE[:4], *unknown], TOPICS)) == [WHOLE[:4], unknown]
 
 
 @pytest.mark.parametrize("frame", [b"ACCEPTED", b"api\0", b"api"])
 @pytest.mark.parametrize("at", [2, 5, 6])
-def test_identifiers_and_log_info_that_look_like_other_frames_stay(frame, at):
+def test_identifiers_and_log_info_may_equal_other_frames(frame, at):
     message = [*WHOLE, b"more"]
     message[at] = frame
     assert list(split_messages(message, TOPICS)) == [message]

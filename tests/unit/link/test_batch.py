@@ -23,7 +23,7 @@ def packed(*items):
     return msgspec.msgpack.encode(list(items))
 
 
-def test_no_domain_can_have_the_topic_of_batches():
+def test_the_batch_topic_cannot_be_a_domain():
     assert b"\0" in BATCH[:-1]
     assert not topic("").startswith(BATCH)
     with pytest.raises(WireError):
@@ -46,11 +46,11 @@ def test_a_record_stands_for_frames_1_to_5(accounting, record):
 
 
 def test_a_batch_is_exactly_these_bytes():
-    """The layout of docs/reference/wire.md, for whoever reads it with another library."""
+    """The example of docs/reference/wire.md."""
     assert encode_batch([(1, b"id", 1_000, 1_500, b"")]) == bytes.fromhex("91 95 01 c4026964 cd03e8 cd05dc c400")
 
 
-def test_log_info_is_cut():
+def test_log_info_is_truncated():
     accounting = Accounting("api", Status.ACCEPTED, b"a", 1.0, 1.0, b"x" * 10_000)
     assert to_record(accounting)[4] == b"x" * MAX_LOGINFO_SIZE
 
@@ -74,7 +74,7 @@ def test_log_info_is_cut():
         {"status": 0},
     ],
 )
-def test_a_record_that_is_off_costs_only_itself(bad):
+def test_only_the_malformed_record_of_a_batch_is_dropped(bad):
     assert decode_batch(packed(GOOD, bad, GOOD)) == ([GOOD, GOOD], 1)
 
 
@@ -95,7 +95,7 @@ def test_a_record_that_is_off_costs_only_itself(bad):
         packed(*[GOOD] * (MAX_RECORDS + 1)),
     ],
 )
-def test_a_payload_that_is_no_batch_is_dropped_whole(payload):
+def test_a_malformed_batch_is_rejected_whole(payload):
     with pytest.raises(WireError, match=r"docs/reference/wire\.md"):
         decode_batch(payload)
 

@@ -15,8 +15,8 @@ NOW = 1_700_000_000.0
 HOLD = [b"api\0", b"DELAY_UNTIL", b"id", b"1700000060000"]
 
 
-class World:
-    """A link, and the two sockets of a master played by hand."""
+class Setup:
+    """A link, and two sockets that stand for its master."""
 
     def __init__(self, context, *subscriptions, **options):
         self.accounting, self.control = context.socket(zmq.SUB), context.socket(zmq.XPUB)
@@ -59,41 +59,41 @@ def verdict(identifier=b"id", domain="api", status=Status.ACCEPTED, loginfo=b"")
     return Accounting(domain, status, identifier, NOW, NOW + 1, loginfo)
 
 
-def account(world, *verdicts):
+def account(setup, *verdicts):
     def step():
         for one in verdicts:
-            world.link.account(one, NOW)
+            setup.link.account(one, NOW)
 
     return step
 
 
-def test_an_original_master_gets_the_documents_frames(context):
-    world = World(context, b"")
+def test_an_original_master_receives_the_frames_of_the_document(context):
+    setup = Setup(context, b"")
     delayed = verdict(status=Status.DELAYED, loginfo=b"x" * 10_000)
-    world.run(account(world, verdict(), delayed), settled=lambda: world.counters.sent == 2)
-    assert world.received() == [
+    setup.run(account(setup, verdict(), delayed), settled=lambda: setup.counters.sent == 2)
+    assert setup.received() == [
         [b"api\0", b"ACCEPTED", b"id", b"1700000000000", b"", b""],
         [b"api\0", b"DELAYED", b"id", b"1700000000000", b"1700000001000", b"x" * 255],
     ]
-    assert world.counters.batches == 0
+    assert setup.counters.batches == 0
 
 
-def test_ours_gets_batches_of_one_domain_each(context):
-    world = World(context, b"", BATCH)
+def test_a_headgate_master_receives_batches_of_one_domain_each(context):
+    setup = Setup(context, b"", BATCH)
     verdicts = [verdict(b"%d" % number, domain) for number in range(300) for domain in ("api", "web")]
-    world.run(account(world, *verdicts), settled=lambda: world.counters.sent == 600)
-    received = [(frames[0], decode_batch(frames[1])[0]) for frames in world.received()]
+    setup.run(account(setup, *verdicts), settled=lambda: setup.counters.sent == 600)
+    received = [(frames[0], decode_batch(frames[1])[0]) for frames in setup.received()]
     assert all(len(records) <= MAX_RECORDS for _, records in received)
     for domain in ("api", "web"):
         records = [record for frame, records in received if frame == batch_topic(domain) for record in records]
         assert [record[1] for record in records] == [b"%d" % number for number in range(300)]
-    assert world.counters.batches == len(received) == 4
+    assert setup.counters.batches == len(received) == 4
 
 
-def test_a_few_verdicts_go_together_and_one_goes_in_the_end(context):
-    world = World(context, b"", BATCH)
-    world.run(account(world, verdict(), verdict()), settled=lambda: world.counters.sent == 2)
-    assert (len(world.received()), world.counters.batches) == (1, 1)
+def test_verdicts_that_wait_are_sent_in_one_batch(context):
+    setup = Setup(context, b"", BATCH)
+    setup.run(account(setup, verdict(), verdict()), settled=lambda: setup.counters.sent == 2)
+    assert (len(setup.received()), setup.counters.batches) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -106,51 +106,51 @@ def test_a_few_verdicts_go_together_and_one_goes_in_the_end(context):
         ("auto", [b"web\0"], set()),
     ],
 )
-def test_accounting_goes_as_it_is_asked_to_and_as_it_is_heard(context, mode, subscriptions, kinds):
-    world = World(context, *subscriptions, accounting=mode)
-    world.run(account(world, verdict()), settled=lambda: world.counters.sent + world.counters.unheard == 1)
-    assert {len(frames) for frames in world.received()} == kinds
-    assert world.counters.unheard == (not kinds)
+def test_the_encoding_follows_the_mode_and_the_subscriptions(context, mode, subscriptions, kinds):
+    setup = Setup(context, *subscriptions, accounting=mode)
+    setup.run(account(setup, verdict()), settled=lambda: setup.counters.sent + setup.counters.unheard == 1)
+    assert {len(frames) for frames in setup.received()} == kinds
+    assert setup.counters.unheard == (not kinds)
 
 
 def test_without_a_master_verdicts_are_dropped_and_counted(context):
     link = GatekeeperLink("tcp://127.0.0.1:9", ["api"])
-    world = World(context)
-    world.link, world.counters = link, link.counters
-    world.run(account(world, *[verdict()] * 500), settled=lambda: link.counters.unheard == 500)
+    setup = Setup(context)
+    setup.link, setup.counters = link, link.counters
+    setup.run(account(setup, *[verdict()] * 500), settled=lambda: link.counters.unheard == 500)
     assert not link.has_master
 
 
-def test_a_link_that_is_not_driven_stays_small(context):
-    world = World(context, b"", max_queue=100)
-    account(world, *[verdict()] * 1_000)()
-    assert (len(world.link._waiting), world.counters.dropped) == (100, 900)
-    world.run(settled=lambda: world.counters.sent == 100)
+def test_the_queue_of_a_link_that_is_not_started_is_bounded(context):
+    setup = Setup(context, b"", max_queue=100)
+    account(setup, *[verdict()] * 1_000)()
+    assert (len(setup.link._waiting), setup.counters.dropped) == (100, 900)
+    setup.run(settled=lambda: setup.counters.sent == 100)
 
 
 @pytest.mark.parametrize("subscriptions", [[b""], [b"", BATCH]])
-def test_a_master_that_does_not_read_costs_verdicts_and_no_time(context, subscriptions):
-    world = World(context, *subscriptions, hwm=10, max_queue=50)
-    steps = [account(world, *[verdict(domain=("api", "web")[n % 2]) for n in range(40)])] * 200
-    world.run(*steps, settled=lambda: world.counters.sent + world.counters.dropped == 8_000)
-    assert world.counters.dropped > 4_000
-    assert len(world.received()) <= 200
+def test_verdicts_for_a_master_that_does_not_read_are_dropped(context, subscriptions):
+    setup = Setup(context, *subscriptions, hwm=10, max_queue=50)
+    steps = [account(setup, *[verdict(domain=("api", "web")[n % 2]) for n in range(40)])] * 200
+    setup.run(*steps, settled=lambda: setup.counters.sent + setup.counters.dropped == 8_000)
+    assert setup.counters.dropped > 4_000
+    assert len(setup.received()) <= 200
 
 
-def test_identifiers_no_control_can_name_are_not_sent(context):
-    world = World(context, b"")
-    world.run(account(world, verdict(b"x" * 256), verdict(b"x" * 255)), settled=lambda: world.counters.sent == 1)
-    assert world.counters.too_long == 1
+def test_identifiers_too_long_for_a_control_are_not_sent(context):
+    setup = Setup(context, b"")
+    setup.run(account(setup, verdict(b"x" * 256), verdict(b"x" * 255)), settled=lambda: setup.counters.sent == 1)
+    assert setup.counters.too_long == 1
 
 
 def test_controls_are_obeyed(context):
-    world = World(context, b"")
-    gatekeeper = Gatekeeper(world.link.account)
-    world.link.attach(gatekeeper)
-    world.control.recv()
+    setup = Setup(context, b"")
+    gatekeeper = Gatekeeper(setup.link.account)
+    setup.link.attach(gatekeeper)
+    setup.control.recv()
     for number in range(1_000):
-        world.control.send_multipart([*HOLD[:2], b"%d" % number, HOLD[3]])
-    world.run(settled=lambda: world.counters.controls == 1_000)
+        setup.control.send_multipart([*HOLD[:2], b"%d" % number, HOLD[3]])
+    setup.run(settled=lambda: setup.counters.controls == 1_000)
     assert gatekeeper.held("api", b"999", now=NOW) == NOW + 60
 
 
@@ -165,87 +165,87 @@ def test_controls_are_obeyed(context):
         [HOLD[0], *[b"x"] * 5_000],
     ],
 )
-def test_what_is_no_control_is_counted(context, frames):
-    world = World(context, b"")
-    gatekeeper = Gatekeeper(world.link.account)
-    world.link.attach(gatekeeper)
-    world.control.recv()
-    world.control.send_multipart(frames)
-    world.control.send_multipart(HOLD)
-    world.run(settled=lambda: world.counters.controls == 1)
-    assert world.counters.malformed == 1
+def test_malformed_controls_are_counted(context, frames):
+    setup = Setup(context, b"")
+    gatekeeper = Gatekeeper(setup.link.account)
+    setup.link.attach(gatekeeper)
+    setup.control.recv()
+    setup.control.send_multipart(frames)
+    setup.control.send_multipart(HOLD)
+    setup.run(settled=lambda: setup.counters.controls == 1)
+    assert setup.counters.malformed == 1
     assert gatekeeper.top("api", now=NOW) == [(b"id", NOW + 60)]
 
 
-def test_a_thread_works_for_many(context):
-    world = World(context, b"", BATCH)
+def test_a_link_in_a_thread_serves_many_threads(context):
+    setup = Setup(context, b"", BATCH)
     gatekeeper = Gatekeeper()
-    world.link.attach(gatekeeper)
-    world.link.start_thread()
-    threads = [threading.Thread(target=account(world, *[verdict()] * 500)) for _ in range(8)]
+    setup.link.attach(gatekeeper)
+    setup.link.start_thread()
+    threads = [threading.Thread(target=account(setup, *[verdict()] * 500)) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     deadline = time.monotonic() + 10
-    while world.counters.sent + world.counters.unheard < 4_000 and time.monotonic() < deadline:
+    while setup.counters.sent + setup.counters.unheard < 4_000 and time.monotonic() < deadline:
         time.sleep(0.001)
-    world.control.recv()
-    world.control.send_multipart(HOLD)
+    setup.control.recv()
+    setup.control.send_multipart(HOLD)
     while not gatekeeper.held("api", b"id", now=NOW) > NOW and time.monotonic() < deadline:
         time.sleep(0.001)
     assert gatekeeper.held("api", b"id", now=NOW) == NOW + 60
-    world.link.close()
-    world.link.close()
-    assert sum(len(decode_batch(frames[1])[0]) for frames in world.received()) == world.counters.sent
+    setup.link.close()
+    setup.link.close()
+    assert sum(len(decode_batch(frames[1])[0]) for frames in setup.received()) == setup.counters.sent
 
 
-def test_after_closing_nothing_happens_any_more(context):
-    world = World(context, b"")
-    world.run()
-    account(world, verdict())()
-    assert world.counters.sent == 0
+def test_a_closed_link_sends_nothing(context):
+    setup = Setup(context, b"")
+    setup.run()
+    account(setup, verdict())()
+    assert setup.counters.sent == 0
 
 
-def test_a_wrong_word_is_told_of():
+def test_invalid_arguments_are_rejected():
     with pytest.raises(ConfigurationError, match="invalid accounting 'some'"):
         GatekeeperLink("127.0.0.1", ["api"], accounting="some")
     with pytest.raises(ConfigurationError, match="invalid master address"):
         GatekeeperLink("http://127.0.0.1", ["api"])
 
 
-def test_domains_change_and_no_verdict_is_lost(context):
-    """The verdicts that wait are sent, and the connection stays, so that there is no moment without a master."""
-    world = World(context, b"")
+def test_verdicts_that_wait_are_sent_before_the_domains_change(context):
+    """The connection stays: a gatekeeper is never without a master."""
+    setup = Setup(context, b"")
 
     def change():
-        account(world, *[verdict(domain="web")] * 3)()
-        world.link.set_domains(["api", "new"])
+        account(setup, *[verdict(domain="web")] * 3)()
+        setup.link.set_domains(["api", "new"])
 
-    last = account(world, verdict(domain="new"), verdict(domain="web"))
-    world.run(
-        account(world, verdict()), change, last, settled=lambda: world.counters.sent + world.counters.unheard == 6
+    last = account(setup, verdict(domain="new"), verdict(domain="web"))
+    setup.run(
+        account(setup, verdict()), change, last, settled=lambda: setup.counters.sent + setup.counters.unheard == 6
     )
-    assert [message[0] for message in world.received()] == [b"api\0", b"web\0", b"web\0", b"web\0", b"new\0"]
-    assert world.counters.unheard == 1
+    assert [message[0] for message in setup.received()] == [b"api\0", b"web\0", b"web\0", b"web\0", b"new\0"]
+    assert setup.counters.unheard == 1
 
 
-def test_controls_are_obeyed_for_the_domains_there_are_now(context):
-    world, gatekeeper = World(context, b""), Gatekeeper()
-    world.link.attach(gatekeeper)
+def test_controls_are_obeyed_for_the_present_domains_only(context):
+    setup, gatekeeper = Setup(context, b""), Gatekeeper()
+    setup.link.attach(gatekeeper)
     subscribed = []
 
-    def heard():
-        while world.control.poll(0):
-            subscribed.append(world.control.recv())
+    def received_all():
+        while setup.control.poll(0):
+            subscribed.append(setup.control.recv())
         return b"\1new\0" in subscribed and b"\0web\0" in subscribed
 
     def publish():
-        assert heard()
+        assert received_all()
         for name in (b"web\0", b"new\0", b"api\0"):
-            world.control.send_multipart([name, *HOLD[1:]])
+            setup.control.send_multipart([name, *HOLD[1:]])
 
-    world.link.set_domains(["api", "new"])
-    heard()
-    world.run(publish, settled=lambda: world.counters.controls == 2)
+    setup.link.set_domains(["api", "new"])
+    received_all()
+    setup.run(publish, settled=lambda: setup.counters.controls == 2)
     assert {name for name in ("api", "web", "new") if gatekeeper.held(name, b"id", now=NOW) > 0} == {"api", "new"}

@@ -49,7 +49,7 @@ def test_it_subscribes_to_everything_and_to_batches(context, link):
     assert {sender.recv(), sender.recv()} == {b"\1", b"\1" + BATCH}
 
 
-def test_run_serves_until_it_is_told_to_stop(context, link):
+def test_run_serves_until_stop_is_called(context, link):
     sender, subscriber = peers(context, link)
     thread = threading.Thread(target=link.run)
     thread.start()
@@ -62,7 +62,7 @@ def test_run_serves_until_it_is_told_to_stop(context, link):
     assert link.counters.accounted == 1
 
 
-def test_run_ends_when_its_question_is_answered(context, link):
+def test_run_ends_when_until_returns_true(context, link):
     sender, _ = peers(context, link)
     for identifier in (b"a", b"b", b"c"):
         sender.send_multipart(message(identifier))
@@ -70,7 +70,7 @@ def test_run_ends_when_its_question_is_answered(context, link):
     assert len(link.master) == 3
 
 
-def test_an_event_loop_serves_too(context, link):
+def test_a_link_serves_from_an_event_loop(context, link):
     sender, subscriber = peers(context, link)
 
     async def main():
@@ -85,8 +85,7 @@ def test_an_event_loop_serves_too(context, link):
     assert subscriber.recv_multipart()[2] == b"0"
 
 
-def test_the_loop_is_not_starved(context, link):
-    """However much waits, other callbacks have their turn."""
+def test_other_callbacks_run_while_many_messages_wait(context, link):
     sender, _ = peers(context, link)
     for number in range(5_000):
         sender.send_multipart(message(b"%d" % number))
@@ -104,7 +103,7 @@ def test_the_loop_is_not_starved(context, link):
     assert len(set(seen)) > 10
 
 
-def test_histories_are_forgotten_in_time(context, link):
+def test_ended_histories_are_forgotten(context, link):
     sender, _ = peers(context, link)
     sender.send_multipart(message(b"id"))
     link.run(until=lambda: link.counters.accounted == 1)
@@ -114,7 +113,7 @@ def test_histories_are_forgotten_in_time(context, link):
     assert len(link.master) == 0
 
 
-def test_another_master_takes_over_with_what_the_first_knew(context, link):
+def test_a_new_master_adopts_the_state_of_the_last(context, link):
     sender, subscriber = peers(context, link)
     sender.send_multipart(message(b"id"))
     link.run(until=lambda: link.counters.controls and link.counters.subscriptions)
@@ -130,7 +129,7 @@ def test_another_master_takes_over_with_what_the_first_knew(context, link):
         assert subscriber.recv_multipart()[0] == b"api\0"
 
 
-def test_closing_twice_is_closing_once(context):
+def test_a_link_can_be_closed_twice(context):
     link = MasterLink(new_master(), "tcp://127.0.0.1:0")
     link.close()
     link.close()
@@ -138,7 +137,7 @@ def test_closing_twice_is_closing_once(context):
     again.close()
 
 
-def test_what_cannot_be_bound_leaves_nothing_open():
+def test_an_address_that_cannot_be_bound_leaves_no_socket_open():
     with pytest.raises(LinkError, match=r"ipc:///no/such/folder/bus"):
         MasterLink(new_master(), "ipc:///no/such/folder/bus")
 
@@ -146,7 +145,7 @@ def test_what_cannot_be_bound_leaves_nothing_open():
 RULE = (Rule.parse("1/min burst 1"),)
 
 
-class World:
+class Setup:
     """A publisher on a real XPUB socket, and a master that holds one identifier in each domain."""
 
     def __init__(self, context, *names, held=1):
@@ -169,7 +168,7 @@ class World:
         return subscriber
 
     def turn(self, seconds=0.0):
-        """Hear, then send again what is due; give how many controls that was."""
+        """Receive subscriptions, then resend what is due; return the number of controls resent."""
         self.moment += seconds
         while self.publisher.receive_subscriptions(256):
             pass
@@ -186,26 +185,26 @@ def received(subscriber):
 
 
 def test_a_control_has_four_frames(context):
-    world = World(context, "api")
-    subscriber = world.subscribe(b"api\0")
-    world.turn()
+    setup = Setup(context, "api")
+    subscriber = setup.subscribe(b"api\0")
+    setup.turn()
     received(subscriber)
-    world.publisher.publish("api", b"\xff\xfe", NOW + 0.0004)
+    setup.publisher.publish("api", b"\xff\xfe", NOW + 0.0004)
     assert received(subscriber) == [[b"api\0", b"DELAY_UNTIL", b"\xff\xfe", b"1700000000001"]]
-    assert world.counters.controls >= 1
+    assert setup.counters.controls >= 1
 
 
 def test_a_new_subscription_is_answered_with_the_holds_in_force(context):
-    """Also a second one to the same domain: a gatekeeper that reconnects loses nothing."""
-    world = World(context, "api", "web")
+    """Also a second one to the same domain, as of a gatekeeper that reconnects."""
+    setup = Setup(context, "api", "web")
     hold = [b"api\0", b"DELAY_UNTIL", b"0", b"%d" % ((NOW + 60) * 1_000)]
-    first = world.subscribe(b"api\0")
-    assert world.turn() == 1
+    first = setup.subscribe(b"api\0")
+    assert setup.turn() == 1
     assert received(first) == [hold]
-    second = world.subscribe(b"api\0")
-    assert world.turn(1.0) == 1
+    second = setup.subscribe(b"api\0")
+    assert setup.turn(1.0) == 1
     assert received(second) == [hold]
-    assert world.counters.subscriptions == 2
+    assert setup.counters.subscriptions == 2
 
 
 @pytest.mark.parametrize(
@@ -220,81 +219,81 @@ def test_a_new_subscription_is_answered_with_the_holds_in_force(context):
         (b"\0headgate.batch.1\0", []),
     ],
 )
-def test_a_subscription_asks_for_the_domains_whose_topics_it_begins(context, prefix, names):
-    world = World(context, "api", "api2", "web")
-    subscriber = world.subscribe(prefix)
-    world.turn()
+def test_a_subscription_to_a_prefix_is_answered_for_each_domain_that_has_it(context, prefix, names):
+    setup = Setup(context, "api", "api2", "web")
+    subscriber = setup.subscribe(prefix)
+    setup.turn()
     assert sorted(message[0] for message in received(subscriber)) == [name.encode() + b"\0" for name in names]
 
 
-def test_holds_that_are_over_are_not_sent_again(context):
-    world = World(context, "api")
-    world.publisher._clock = lambda: NOW + 61
-    world.subscribe(b"api\0")
-    assert world.turn() == 0
+def test_ended_holds_are_not_sent_again(context):
+    setup = Setup(context, "api")
+    setup.publisher._clock = lambda: NOW + 61
+    setup.subscribe(b"api\0")
+    assert setup.turn() == 0
 
 
-def test_a_flood_of_subscriptions_is_answered_once_in_a_while(context):
-    world = World(context, "api")
+def test_many_subscriptions_are_answered_together(context):
+    setup = Setup(context, "api")
     for _ in range(50):
-        subscriber = world.subscribe(b"api\0")
-        world.turn()
+        subscriber = setup.subscribe(b"api\0")
+        setup.turn()
     for _ in range(1_000):
         subscriber.unsubscribe(b"api\0")
         subscriber.subscribe(b"api\0")
-    assert world.counters.resent == 1
-    assert world.turn() == 0
-    assert world.publisher.due() == pytest.approx(world.moment + RESEND_EVERY)
-    assert world.turn(RESEND_EVERY) == 1
-    assert world.turn(RESEND_EVERY) == 0
-    assert world.publisher.due() == NEVER
+    assert setup.counters.resent == 1
+    assert setup.turn() == 0
+    assert setup.publisher.due() == pytest.approx(setup.moment + RESEND_EVERY)
+    assert setup.turn(RESEND_EVERY) == 1
+    assert setup.turn(RESEND_EVERY) == 0
+    assert setup.publisher.due() == NEVER
 
 
-def test_many_holds_are_sent_a_piece_at_a_time(context):
-    world = World(context, "api", held=2_500)
-    subscriber = world.subscribe(b"api\0")
-    pieces = [world.turn(), world.turn(), world.turn(0.01), world.turn(0.01), world.turn(0.01)]
+def test_many_holds_are_sent_in_chunks(context):
+    setup = Setup(context, "api", held=2_500)
+    subscriber = setup.subscribe(b"api\0")
+    pieces = [setup.turn(), setup.turn(), setup.turn(0.01), setup.turn(0.01), setup.turn(0.01)]
     assert pieces == [1_000, 0, 1_000, 500, 0]
     assert len({message[2] for message in received(subscriber)}) == 2_500
 
 
-def test_who_comes_while_holds_are_sent_again_gets_all_of_them(context):
-    world = World(context, "api", held=1_500)
-    world.subscribe(b"api\0")
-    world.turn()
-    late = world.subscribe(b"api\0")
-    while world.turn(RESEND_EVERY):
+def test_a_subscriber_that_arrives_during_a_resend_receives_all_holds(context):
+    setup = Setup(context, "api", held=1_500)
+    setup.subscribe(b"api\0")
+    setup.turn()
+    late = setup.subscribe(b"api\0")
+    while setup.turn(RESEND_EVERY):
         pass
     assert len({message[2] for message in received(late)}) == 1_500
 
 
-def test_a_subscriber_that_never_reads_holds_up_nobody(context):
-    world = World(context, "api", held=0)
-    world.subscribe(b"api\0", hwm=10)
-    reader = world.subscribe(b"api\0")
-    world.turn()
+def test_a_subscriber_that_never_reads_does_not_delay_others(context):
+    setup = Setup(context, "api", held=0)
+    setup.subscribe(b"api\0", hwm=10)
+    reader = setup.subscribe(b"api\0")
+    setup.turn()
     for number in range(20_000):
-        world.publisher.publish("api", b"%d" % number, NOW)
+        setup.publisher.publish("api", b"%d" % number, NOW)
     assert len(received(reader)) >= 1_000
 
 
-def test_another_masters_holds_are_told_at_once(context):
-    world = World(context, "api")
-    subscriber = world.subscribe(b"")
-    world.turn()
+def test_the_holds_of_a_new_master_are_published_at_once(context):
+    setup = Setup(context, "api")
+    subscriber = setup.subscribe(b"")
+    setup.turn()
     received(subscriber)
     later = Master([Domain("web", RULE)])
     later.record("web", Status.ACCEPTED, b"new", NOW, NOW)
-    world.publisher.set_master(later)
-    world.turn(1.0)
+    setup.publisher.set_master(later)
+    setup.turn(1.0)
     assert [message[:3] for message in received(subscriber)] == [[b"web\0", b"DELAY_UNTIL", b"new"]]
 
 
-def test_what_is_no_subscription_is_passed_over(context):
-    world = World(context, "api")
-    stranger = context.socket(zmq.XSUB)
-    stranger.connect("inproc://control")
+def test_invalid_subscriptions_are_ignored(context):
+    setup = Setup(context, "api")
+    sender = context.socket(zmq.XSUB)
+    sender.connect("inproc://control")
     for message in (b"", b"\2api\0", b"\0api\0", b"garbage", b"x" * 10_000):
-        stranger.send(message)
-    assert world.turn() == 0
-    assert world.counters.subscriptions == 0
+        sender.send(message)
+    assert setup.turn() == 0
+    assert setup.counters.subscriptions == 0

@@ -1,10 +1,11 @@
+import re
 import socket
 
 import pytest
 import zmq
 
 from headgate.errors import ConfigurationError, LinkError
-from headgate.link.sockets import bind_pair, connect_pair, endpoints, file_descriptor, open_socket
+from headgate.link.sockets import bind_pair, connect_pair, endpoints, file_descriptor, has_message, open_socket
 
 
 @pytest.fixture
@@ -12,7 +13,7 @@ def pair_of(context):
     return lambda: [open_socket(context, kind, queue=10, largest=100) for kind in (zmq.SUB, zmq.XPUB)]
 
 
-def test_everything_is_bounded(context):
+def test_queues_and_frames_are_bounded(context):
     one = open_socket(context, zmq.XPUB, queue=17, largest=100)
     assert (one.getsockopt(zmq.SNDHWM), one.getsockopt(zmq.RCVHWM), one.getsockopt(zmq.MAXMSGSIZE)) == (17, 17, 100)
     assert one.getsockopt(zmq.LINGER) == 0
@@ -20,26 +21,26 @@ def test_everything_is_bounded(context):
     assert file_descriptor(one) > 0
 
 
-def test_the_system_chooses_two_ports_in_a_row(pair_of):
+def test_the_system_chooses_two_consecutive_ports(pair_of):
     accounting, control = bind_pair(*pair_of(), "tcp://127.0.0.1:0")
     assert int(control.rpartition(":")[2]) == int(accounting.rpartition(":")[2]) + 1
 
 
-def test_a_name_is_bound_by_its_address(pair_of):
+def test_a_host_name_is_bound_by_its_address(pair_of):
     accounting, _ = bind_pair(*pair_of(), "localhost:0")
     assert accounting.startswith(("tcp://127.0.0.1:", "tcp://[::1]:"))
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")
-def test_ipv6(pair_of):
+def test_ipv6_addresses_are_bound_and_connected(pair_of):
     accounting, control = bind_pair(*pair_of(), "tcp://[::1]:0")
     assert accounting.startswith("tcp://[::1]:")
     port = accounting.rpartition(":")[2]
     assert connect_pair(*pair_of(), f"[::1]:{port}") == (accounting, control)
 
 
-def two_ports_in_a_row():
-    """Give a plain socket on each of two ports in a row."""
+def two_consecutive_ports():
+    """Return a plain socket on each of two consecutive ports."""
     while True:
         one = socket.create_server(("127.0.0.1", 0))
         try:
@@ -50,7 +51,7 @@ def two_ports_in_a_row():
 
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_taken_port_is_named(pair_of, which):
-    ports = two_ports_in_a_row()
+    ports = two_consecutive_ports()
     port = ports[0].getsockname()[1]
     ports[1 - which].close()
     sentence = rf"tcp://127\.0\.0\.1:{port + which} cannot be bound \(Address already in use\); free it or name another"
@@ -58,14 +59,14 @@ def test_a_taken_port_is_named(pair_of, which):
         bind_pair(*pair_of(), f"tcp://127.0.0.1:{port}")
 
 
-def test_another_masters_path_is_not_taken_away(pair_of, tmp_path):
+def test_the_path_of_another_master_is_not_replaced(pair_of, tmp_path):
     address = f"ipc://{tmp_path}/bus"
     assert bind_pair(*pair_of(), address) == (address, f"{address}.control")
     with pytest.raises(LinkError, match=r"bus cannot be bound \(another master answers there\)"):
         bind_pair(*pair_of(), address)
 
 
-def test_a_path_left_behind_is_used_again(pair_of, tmp_path):
+def test_a_stale_path_is_used_again(pair_of, tmp_path):
     (tmp_path / "bus").touch()
     bind_pair(*pair_of(), f"ipc://{tmp_path}/bus")
 
@@ -73,11 +74,11 @@ def test_a_path_left_behind_is_used_again(pair_of, tmp_path):
 @pytest.mark.parametrize(
     "address", ["tcp://192.0.2.7:0", "tcp://no-such-host.invalid:0", "ipc:///no/such/folder/bus", "ipc://" + "x" * 200]
 )
-def test_what_cannot_be_bound_is_one_sentence(pair_of, address):
-    with pytest.raises(LinkError) as told:
+def test_an_address_that_cannot_be_bound_is_one_sentence(pair_of, address):
+    with pytest.raises(LinkError) as raised:
         bind_pair(*pair_of(), address)
-    assert "\n" not in str(told.value)
-    assert address.partition(":0")[0].removeprefix("tcp://") in str(told.value)
+    assert "\n" not in str(raised.value)
+    assert address.partition(":0")[0].removeprefix("tcp://") in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -103,33 +104,38 @@ def test_one_address_names_both_sockets(address, accounting, control):
     assert endpoints(address) == (accounting, control)
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
-        "",
-        " ",
-        "127.0.0.1:",
-        ":10004",
-        "127.0.0.1:65535",
-        "127.0.0.1:99999",
-        "127.0.0.1:-1",
-        "tcp://",
-        "tcp://a b",
-        "tcp://host:1:2",
-        "tcp://a..b:1",
-        "x" * 64 + ":1",
-        "tcp://host/path",
-        "udp://127.0.0.1:1",
-        "http://127.0.0.1:1",
-        "ipc://",
-        "inproc://",
-        "[::1",
-        "tcp://eth0;127.0.0.1:5555",
-    ],
-)
-def test_what_is_no_address_is_quoted_beside_one_that_works(address):
-    with pytest.raises(
-        ConfigurationError, match=r"invalid master address .*; expected one such as 'tcp://127\.0\.0\.1:10004'"
-    ) as told:
-        endpoints(address)
-    assert repr(address) in str(told.value)
+INVALID = [
+    "",
+    " ",
+    "127.0.0.1:",
+    ":10004",
+    "127.0.0.1:65535",
+    "127.0.0.1:99999",
+    "127.0.0.1:-1",
+    "tcp://",
+    "tcp://a b",
+    "tcp://host:1:2",
+    "tcp://a..b:1",
+    "x" * 64 + ":1",
+    "tcp://host/path",
+    "udp://127.0.0.1:1",
+    "http://127.0.0.1:1",
+    "ipc://",
+    "inproc://",
+    "[::1",
+    "tcp://eth0;127.0.0.1:5555",
+]
+
+
+def test_an_invalid_address_is_quoted_beside_a_valid_one():
+    for address in INVALID:
+        message = f"invalid master address {address!r}; expected one such as 'tcp://127.0.0.1:10004'"
+        with pytest.raises(ConfigurationError, match=f"^{re.escape(message)}$"):
+            endpoints(address)
+
+
+def test_a_waiting_message_is_reported(pair):
+    sender, receiver = pair(zmq.PUSH, zmq.PULL)
+    assert not has_message(receiver)
+    sender.send(b"x")
+    assert has_message(receiver)

@@ -27,30 +27,30 @@ def after(*messages, mode="auto", domains=("api",)):
         ([BATCHES], "batch", "unheard", "batch"),
         ([b"\1" + batch_topic("api"), ALL], "batch", "frames", "batch"),
         ([b"\1" + batch_topic("other"), ALL], "frames", "frames", "unheard"),
-        # An original master beside one of ours: what both can read.
+        # An original master beside a headgate master: both read frames.
         ([ALL, BATCHES, ALL], "frames", "frames", "batch"),
         ([ALL, BATCHES, ALL, BATCHES], "batch", "frames", "batch"),
-        # Ours goes, an original comes.
+        # A headgate master is replaced by an original one.
         ([ALL, BATCHES, b"\0", b"\0" + BATCH, ALL], "frames", "frames", "unheard"),
         ([ALL, BATCHES, b"\0", b"\0" + BATCH], "unheard", "unheard", "unheard"),
-        # Nonsense changes nothing.
+        # Invalid messages change nothing.
         ([ALL, b"", b"\0never", b"\2what", b"api"], "frames", "frames", "unheard"),
-        # The beginning of the batch topic is not yet its name.
+        # A prefix of the batch topic that is shorter than its name does not count.
         ([b"\1\0", ALL], "frames", "frames", "unheard"),
     ],
 )
-def test_what_is_sent_is_what_everyone_who_listens_can_read(messages, auto, frames, batch):
+def test_the_encoding_is_one_that_all_subscribers_read(messages, auto, frames, batch):
     assert after(*messages)["api"] == auto
     assert after(*messages, mode="frames")["api"] == frames
     assert after(*messages, mode="batch")["api"] == batch
 
 
-def test_masters_may_share_the_domains_among_them():
+def test_each_domain_has_an_encoding_of_its_own():
     ways = after(b"\1api\0", b"\1" + batch_topic("web"), b"\1web\0", domains=("api", "web", "img"))
     assert ways == {"api": "frames", "web": "batch", "img": "unheard"}
 
 
-def test_a_flood_of_topics_is_bounded():
+def test_the_number_of_unknown_topics_is_bounded():
     subscriptions = Subscriptions(["api"], "auto")
     for number in range(5_000):
         subscriptions.update(b"\1%d" % number)
@@ -62,7 +62,7 @@ def test_a_flood_of_topics_is_bounded():
     assert list(subscriptions._counts) == [b""]
 
 
-def test_a_domain_that_is_added_is_heard_by_who_listens_already():
+def test_an_added_domain_uses_earlier_subscriptions():
     subscriptions = Subscriptions(["api"], "auto")
     for message in (b"\1web\0", b"\1" + batch_topic("web"), b"\1img\0"):
         subscriptions.update(message)
@@ -72,6 +72,6 @@ def test_a_domain_that_is_added_is_heard_by_who_listens_already():
     assert subscriptions.encodings == {"img": "frames"}
 
 
-def test_an_unknown_mode_is_told_of():
+def test_an_unknown_mode_is_rejected():
     with pytest.raises(ConfigurationError, match="invalid accounting 'fast'; expected one of auto, frames, batch"):
         Subscriptions(["api"], "fast")
