@@ -12,8 +12,9 @@ from headgate.observe import DomainState, State
 from headgate.runtime import asgi_server
 from headgate.runtime.gate import server as module
 from headgate.runtime.gate.server import GateOptions, GateWorkers
-from headgate.runtime.lifecycle import Lifecycle, Phase
+from tests.unit.runtime import serving
 from tests.unit.runtime.gate.test_process import configuration, record_threads, tree
+from tests.unit.runtime.serving import reload
 
 
 def options(*trees, **more):
@@ -28,33 +29,11 @@ def configured(*, admin="", **keys):
 
 
 def run(given, steps=None):
-    """Start a server, await `steps(lifecycle)` when it is ready, stop it; return the messages that it logged."""
-
-    async def main():
-        server = module._GateServer(given, given.read()[0])
-        messages = []
-        server.log = messages.append
-        lifecycle = Lifecycle(server)
-        running = asyncio.ensure_future(lifecycle.run())
-        async with asyncio.timeout(20):
-            while lifecycle.phase is Phase.STARTING and not running.done():  # noqa: ASYNC110  # there is no event
-                await asyncio.sleep(0.001)
-            if steps is not None:
-                await steps(lifecycle)
-            lifecycle.stop(0)
-            await running
-        return messages
-
+    """Run a gate; return the messages that it logged."""
     try:
-        return asyncio.run(main())
+        return serving.run(lambda: module._GateServer(given, given.read()[0]), steps)
     finally:
         gc.unfreeze()
-
-
-async def reload(lifecycle):
-    lifecycle.reload()
-    while lifecycle.phase is not Phase.READY:  # noqa: ASYNC110  # there is no event
-        await asyncio.sleep(0.001)
 
 
 @pytest.fixture

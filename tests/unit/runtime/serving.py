@@ -1,0 +1,36 @@
+"""Run a server through its life-cycle in this process, without signals."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from headgate.runtime.lifecycle import Lifecycle, Phase, Server
+
+Steps = Callable[[Lifecycle], Awaitable[None]]
+
+
+def run(make: Callable[[], Server], steps: Steps | None = None) -> list[str]:
+    """Start a server, await `steps(lifecycle)` when it is ready, stop it; return the messages that it logged."""
+
+    async def main() -> list[str]:
+        server = make()
+        messages: list[str] = []
+        server.log = messages.append  # type: ignore[assignment, method-assign]  # in place of stderr
+        lifecycle = Lifecycle(server)
+        running = asyncio.ensure_future(lifecycle.run())
+        async with asyncio.timeout(20):
+            while lifecycle.phase is Phase.STARTING and not running.done():  # noqa: ASYNC110  # there is no event
+                await asyncio.sleep(0.001)
+            if steps is not None:
+                await steps(lifecycle)
+            lifecycle.stop(0)
+            await running
+        return messages
+
+    return asyncio.run(main())
+
+
+async def reload(lifecycle: Lifecycle) -> None:
+    """Reload the configuration, and wait until that has ended."""
+    lifecycle.reload()
+    while lifecycle.phase is not Phase.READY:  # noqa: ASYNC110  # there is no event
+        await asyncio.sleep(0.001)

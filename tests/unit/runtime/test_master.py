@@ -1,0 +1,115 @@
+import asyncio
+import json
+import os
+import socket
+import sys
+
+import pytest
+
+from headgate.config import parse
+from headgate.errors import LinkError
+from headgate.limit import Accounting
+from headgate.release import Status
+from headgate.runtime import master as module
+from tests.unit.runtime import serving
+from tests.unit.runtime.serving import reload
+
+NOW = 1_700_000_000.0
+
+
+def text(rule="1/h", *, listen="127.0.0.1:0"):
+    return f'[master]\nlisten = "{listen}"\n[[domain]]\nname = "api"\nrules = ["{rule}"]\n'
+
+
+def reading(*texts, file="headgate.toml"):
+    """Return a function that reads these configurations in turn; the last one again and again."""
+    left = list(texts)
+    return lambda: (parse(left.pop(0) if len(left) > 1 else left[0]), file)
+
+
+def run(read, steps=None, *, as_json=False):
+    return serving.run(lambda: module._MasterServer(read, as_json=as_json), steps)
+
+
+def master_of(lifecycle):
+    return lifecycle._server._link.master
+
+
+def account(master):
+    return master.account(Accounting("api", Status.ACCEPTED, b"a", NOW, NOW), now=NOW)
+
+
+def test_ready_line_is_last_and_has_the_address_only():
+    control, ready = run(reading(text()))
+    assert control.startswith("headgate: domains 1 control tcp://127.0.0.1:")
+    assert ready.startswith("ready tcp://127.0.0.1:")
+    assert not ready.endswith(":0")
+
+
+def test_rules_that_need_much_memory_are_logged_at_the_start_and_at_a_reload():
+    messages = run(reading(text("20000/h")), reload)
+    assert ["warning" in message for message in messages] == [True, False, False, True, False]
+
+
+def test_reload_replaces_the_rules_and_keeps_the_counts():
+    async def steps(lifecycle):
+        assert account(master_of(lifecycle)).release == NOW + 3_600
+        await reload(lifecycle)
+        master = master_of(lifecycle)
+        assert [str(rule) for rule in master.domains["api"].rules] == ["1/min burst 1"]
+        assert master.totals["api"].accepted == 1
+
+    assert run(reading(text(), text("1/min")), steps)[-1] == "headgate: headgate.toml read again"
+
+
+def test_reload_names_the_key_that_needs_a_restart():
+    messages = run(reading(text(), text(listen="127.0.0.1:1")), reload)
+    assert messages[-1] == "headgate: headgate.toml read again; a restart is needed for master.listen"
+
+
+def test_reload_without_a_file_changes_nothing():
+    async def steps(lifecycle):
+        before = master_of(lifecycle)
+        await reload(lifecycle)
+        assert master_of(lifecycle) is before
+
+    messages = run(reading(text(), text("1/min"), file=None), steps)
+    assert messages[-1] == "headgate: nothing to reload: started without a configuration file"
+
+
+def test_port_in_use_stops_the_start():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(LinkError, match=str(port)):
+            run(reading(text(listen=f"127.0.0.1:{port}")))
+
+
+def test_counts_are_the_sums_of_all_domains():
+    async def steps(lifecycle):
+        account(master_of(lifecycle))
+        counts = module.read_counts(lifecycle._server._link, NOW + 0.0004)
+        assert (counts["time"], counts["accepted"], counts["identifiers"]) == (NOW, 1, 1)
+        assert counts["domains"] == {"api": {"accepted": 1, "delayed": 0, "rejected": 0}}
+        assert counts["controls"] == 0
+
+    run(reading(text()), steps)
+
+
+def test_json_lines_are_written_as_long_as_they_are_read(monkeypatch):
+    monkeypatch.setattr(module, "_REPORT_INTERVAL", 0)
+    reader, writer = os.pipe()
+    with os.fdopen(reader) as lines, os.fdopen(writer, "w") as output:
+        monkeypatch.setattr(sys, "stdout", output)
+
+        async def steps(lifecycle):
+            line = await asyncio.to_thread(lines.readline)
+            assert json.loads(line)["domains"] == {"api": {"accepted": 0, "delayed": 0, "rejected": 0}}
+            lines.close()
+            while not lifecycle._finished.done():  # noqa: ASYNC110  # there is no event
+                await asyncio.sleep(0.001)
+
+        with pytest.raises(BrokenPipeError):
+            run(reading(text()), steps, as_json=True)
+        monkeypatch.undo()
+        with pytest.raises(BrokenPipeError):
+            output.close()
