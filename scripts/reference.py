@@ -41,6 +41,8 @@ _PYTHON = {
     "headgate.throttle": "Backoff from failing servers",
     "headgate.advice": "Traffic advice",
     "headgate.bundle": "Bundles",
+    "headgate.agent.bundle": "Bundles for agents",
+    "headgate.origin.bundle": "Bundles for origins",
     "headgate.token": "Tokens of a prefetch proxy",
     "headgate.release": "Release times",
     "headgate.errors": "Exceptions",

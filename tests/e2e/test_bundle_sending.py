@@ -13,7 +13,8 @@ import pytest
 import trustme
 
 from headgate.config.tree import Timeouts
-from headgate.origin.bundle import BundleServer, ReloadingBundle
+from headgate.origin.bundle.server import BundleServer
+from headgate.origin.bundle.snapshot import ReloadingBundle
 from headgate.origin.gateway.responses import FileResponse
 from tests import signers, webbundles
 from tests.e2e.scripted import PATIENCE, agent_at, gateway_running, until

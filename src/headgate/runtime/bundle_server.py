@@ -10,8 +10,8 @@ from headgate.config import Address
 from headgate.http.h1 import RequestHead
 from headgate.limit import Gatekeeper
 from headgate.origin import Rejections, Routes, client_address
-from headgate.origin.bundle import BundleServer, ReloadingBundle
-from headgate.origin.bundle.server import METHODS
+from headgate.origin.bundle.server import METHODS, BundleServer
+from headgate.origin.bundle.snapshot import ReloadingBundle
 from headgate.origin.gateway import Gateway
 from headgate.origin.response import Response
 from headgate.runtime.lifecycle import Backend, Lifecycle, Server, run_server, write_line

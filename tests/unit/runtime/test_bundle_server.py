@@ -8,7 +8,8 @@ import pytest
 
 from headgate.config import Address
 from headgate.errors import BundleError, ConfigurationError
-from headgate.origin.bundle import BundleServer, ReloadingBundle
+from headgate.origin.bundle.server import BundleServer
+from headgate.origin.bundle.snapshot import ReloadingBundle
 from headgate.runtime import bundle_server
 from headgate.runtime.bundle_server import _BundleServer, run_bundle_server
 from headgate.runtime.lifecycle import Lifecycle, Phase

@@ -1,4 +1,4 @@
-"""Bundles for programs that send requests: answered from a bundle, read by range from a server, collected into one.
+"""Transports that answer from a bundle, bundles read by range requests, and responses collected for a bundle.
 
 httpx2, or httpx, is imported when a client is made or passed.
 """

@@ -1,10 +1,5 @@
-"""Serve bundles: the file, the site inside it, and a lifeboat for rejected requests.
-
-`BundleApp` is an ASGI application, `BundleServer` has the gateway's own interface, `GateBundles` is for a gate.
-"""
+"""An ASGI application that serves a bundle: the file, or the site inside it."""
 
 from headgate.origin.bundle.asgi import BundleApp
-from headgate.origin.bundle.server import BundleServer, GateBundles, Lifeboat
-from headgate.origin.bundle.snapshot import BundleSnapshot, ReloadingBundle
 
-__all__ = ["BundleApp", "BundleSnapshot", "Lifeboat", "ReloadingBundle", "GateBundles", "BundleServer"]
+__all__ = ["BundleApp"]

@@ -18,7 +18,8 @@ from headgate.origin.gateway import Gateway, TlsKeys
 from headgate.origin.routes import plain_path
 
 if TYPE_CHECKING:
-    from headgate.origin.bundle import GateBundles, ReloadingBundle
+    from headgate.origin.bundle.server import GateBundles
+    from headgate.origin.bundle.snapshot import ReloadingBundle
 
 
 CATCH_ALL = "default"
@@ -155,7 +156,7 @@ def load_bundles(
     """
     if not tree.bundle:
         return None
-    from headgate.origin.bundle import GateBundles, Lifeboat
+    from headgate.origin.bundle.server import GateBundles, Lifeboat
 
     known = {(one.path, one.profile): one for one in (old.bundles if old is not None else ()) if one.is_current}
     published: dict[bytes, ReloadingBundle] = {}
@@ -189,7 +190,7 @@ def _check(section: BundleSection, where: str) -> None:
 
 
 def _load(section: BundleSection, where: str, complain: Callable[[str], None]) -> "ReloadingBundle":
-    from headgate.origin.bundle import ReloadingBundle
+    from headgate.origin.bundle.snapshot import ReloadingBundle
 
     try:
         return ReloadingBundle(section.file, profile=section.profile, complain=complain)
@@ -203,7 +204,7 @@ def _explain(error: BundleError | OSError, path: str, profile: str) -> str:
         return f"{path}: {reason_of(error)}; name a readable file"
     message = f"{path} is not a valid bundle: {error.reason} at byte {error.offset} ({error.step})"
     if profile == "strict" and error.kind == "format":
-        from headgate.origin.bundle import BundleSnapshot
+        from headgate.origin.bundle.snapshot import BundleSnapshot
 
         try:
             BundleSnapshot(path, profile="compat")

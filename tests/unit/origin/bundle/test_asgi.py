@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from headgate.errors import FormatError
-from headgate.origin.bundle import BundleApp, BundleSnapshot
+from headgate.origin.bundle import BundleApp
+from headgate.origin.bundle.snapshot import BundleSnapshot
 from tests.webbundles import PAGE
 
 LONG = b"0123456789abcdef" * 50_000

@@ -6,8 +6,9 @@ import pytest
 
 from headgate.errors import BundleError
 from headgate.http.h1 import RequestLimits, parse_request_head
-from headgate.origin.bundle import BundleServer, GateBundles, Lifeboat, ReloadingBundle
 from headgate.origin.bundle.representation import SMALL
+from headgate.origin.bundle.server import BundleServer, GateBundles, Lifeboat
+from headgate.origin.bundle.snapshot import ReloadingBundle
 from headgate.origin.gateway.responses import serialize
 from tests.malformed import QUARTERS, named
 from tests.webbundles import HTML, PAGE, SITE

@@ -11,10 +11,11 @@ import pytest
 from headgate.errors import FormatError, ResponseError, VersionError
 from headgate.http.date import parse_http_date
 from headgate.http.h1 import RequestLimits, parse_request_head
-from headgate.origin.bundle import BundleApp, BundleServer, BundleSnapshot, GateBundles, Lifeboat, ReloadingBundle
+from headgate.origin.bundle import BundleApp
 from headgate.origin.bundle import snapshot as snapshot_module
 from headgate.origin.bundle.representation import SMALL
-from headgate.origin.bundle.snapshot import MiContent
+from headgate.origin.bundle.server import BundleServer, GateBundles, Lifeboat
+from headgate.origin.bundle.snapshot import BundleSnapshot, MiContent, ReloadingBundle
 from tests import signers, webbundles
 from tests.webbundles import BIG, HTML, PAGE
 
