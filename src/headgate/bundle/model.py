@@ -88,6 +88,11 @@ class VariantSet(Struct, frozen=True):
     """Offset and length of each response, in row-major order of the keys."""
 
     @property
+    def offset(self) -> int:
+        """Where the first of the responses is in the bundle."""
+        return min(self.places[::2])
+
+    @property
     def locations(self) -> VariantLocations:
         """The locations by variant key."""
         return VariantLocations(parse_variants(self.variants) or (), self.places)

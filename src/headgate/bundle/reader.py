@@ -18,7 +18,6 @@ from headgate.bundle.model import (
     Metadata,
     Profile,
     Response,
-    ResponseHead,
     StoredExchange,
     VariantSet,
     Version,
@@ -146,7 +145,7 @@ class Bundle:
 
         URLs come in the order in which their first responses are in the file, the variants of one in row-major order.
         """
-        for url, found in sorted(self.metadata.requests.items(), key=_first_offset):
+        for url, found in sorted(self.metadata.requests.items(), key=lambda entry: entry[1].offset):
             if isinstance(found, Location):
                 yield url, None, found
             else:
@@ -155,36 +154,28 @@ class Bundle:
 
     def load(self, location: Location) -> Response:
         """Load the response at a location of `metadata.requests` (3.4); raises `ResponseError`."""
-        head = self._head(location)
-        start, length = self._start + head.payload.offset, head.payload.length
-        payload = self._source.read(start, length)
-        if len(payload) < length:
-            fault, fallback_url = f"the payload of {length} bytes is cut", self.metadata.primary_url
-            raise ResponseError(fault, step="3.4 step 12", offset=start, fallback_url=fallback_url)
-        return Response(head.status, head.stored_headers, payload)
-
-    def _head(self, location: Location) -> ResponseHead:
-        """Load a response up to its payload, as `response_parser` does, without the cost of a generator."""
-        start, size = self._start + location.offset, min(location.length, FIRST_READ_SIZE)
+        read, fallback_url = self._source.read, self.metadata.primary_url
+        start, size = self._start + location.offset, location.length
+        if size > FIRST_READ_SIZE:
+            size = FIRST_READ_SIZE
         try:
-            while True:
-                source = bytes(self._source.read(start, size))
-                found = decode_response_head(source, size, location, self.profile, self.metadata.primary_url)
-                if not isinstance(found, int):
-                    return found
-                size = found
+            # As `response_parser`, without the cost of a generator.
+            head = decode_response_head(bytes(read(start, size)), size, location, self.profile, fallback_url)
+            while isinstance(head, int):
+                head = decode_response_head(bytes(read(start, head)), head, location, self.profile, fallback_url)
         except ResponseError as error:
             error.offset += self._start
             raise
+        start, length = self._start + head.payload.offset, head.payload.length
+        payload = read(start, length)
+        if len(payload) < length:
+            fault = f"the payload of {length} bytes is cut"
+            raise ResponseError(fault, step="3.4 step 12", offset=start, fallback_url=fallback_url)
+        return Response(head.status, head.stored_headers, payload)
 
     def _run(self, parser: Parser[_Result]) -> _Result:
         """Run a parser on the bundle; offsets in its errors are those of the file."""
         return drive(parser, self._source.read, self._start)
-
-
-def _first_offset(entry: tuple[str, Location | VariantSet]) -> int:
-    found = entry[1]
-    return found.offset if isinstance(found, Location) else min(found.places[::2])
 
 
 def locate(metadata: Metadata, url: str, variant_key: str | None = None) -> Location:

@@ -24,8 +24,9 @@ _KINDS = ("an unsigned integer", "a negative integer", "a byte string", "a text 
 
 _WIDTHS = {24: 1, 25: 2, 26: 4, 27: 8}
 """Bytes of argument that follow the first byte, by its low five bits."""
-_SHORTEST = {1: 24, 2: 1 << 8, 4: 1 << 16, 8: 1 << 32}
-"""The minimum argument for each width."""
+_SHORTEST = {24: 24, 25: 1 << 8, 26: 1 << 16, 27: 1 << 32}
+"""The minimum argument, by the same five bits."""
+_from_bytes = int.from_bytes
 LONGEST_HEAD: Final = 9
 """Bytes of the longest head of a CBOR item."""
 MAX_NESTING: Final = 1 << 17
@@ -33,14 +34,18 @@ MAX_NESTING: Final = 1 << 17
 _FLOATS = {25: ">e", 26: ">f", 27: ">d"}
 
 
-class CborError(Exception):
-    """A malformed item: the reason, the step of 3.5, and the byte of the source."""
+class StepError(Exception):
+    """Bytes that break a step of the document: the reason, the step, and the byte of the source."""
 
     def __init__(self, reason: str, step: str, offset: int) -> None:
         super().__init__(reason, step, offset)
         self.reason = reason
         self.step = step
         self.offset = offset
+
+
+class CborError(StepError):
+    """A malformed item: the step is one of 3.5, without the step that decodes the item."""
 
 
 class NotDeterministic(CborError):
@@ -117,16 +122,27 @@ def read_head(source: bytes | memoryview, position: int = 0) -> tuple[int, int, 
         meant = "an indefinite length" if low == 31 else "reserved"
         kind = NotDeterministic if low == 31 and BYTES <= major <= MAP else CborError
         raise kind(f"the head 0x{first:02x} is {meant}", "3.5.3 step 3", position)
-    width = _WIDTHS[low]
-    content = source[position + 1 : position + 1 + width]
-    if len(content) < width:
+    begin = position + 1
+    end = begin + (1 << low - 24)
+    content = source[begin:end]
+    if len(content) < end - begin:
         raise CborError(f"the head 0x{first:02x} is cut", "3.5.3 step 3", position)
-    argument = int.from_bytes(content, "big")
-    if argument < _SHORTEST[width]:
-        raise NotDeterministic(
-            f"{argument} is written in {width} bytes, which is not its shortest form", "3.5.3 step 3", position
-        )
-    return major, argument, position + 1 + width
+    argument = _from_bytes(content)
+    if argument < _SHORTEST[low]:
+        fault = f"{argument} is written in {end - begin} bytes, which is not its shortest form"
+        raise NotDeterministic(fault, "3.5.3 step 3", position)
+    return major, argument, end
+
+
+def read_string_head(source: bytes, position: int) -> tuple[int, int]:
+    """Get the length of a CBOR bytestring header (3.5.2), and where the contents begin; raises `CborError`."""
+    if len(source) > position + 2 and source[position] == 0x59 and source[position + 1]:
+        # Of 256 to 65,535 bytes, as most headers and payloads are.
+        return source[position + 1] << 8 | source[position + 2], position + 3
+    major, length, begin = read_head(source, position)
+    if major != BYTES:
+        raise CborError("there is not a byte string", "3.5.2 step 2", position)
+    return length, begin
 
 
 class Items:

@@ -1,16 +1,15 @@
 """Header maps: decode those in a bundle (3.6), encode those of a new one.
 
-`decode_headers` reads nearly every map in one loop, `_decode_short_map`. Longer and malformed maps are read by
-`_decode_any_map`, which follows the document's steps and names the step that refuses. A property test holds that both
-return the same. The encoder is stricter than the document's readers: a value contains no control bytes but tabs, and a
-status is 100 to 999.
+`decode_headers` reads nearly every map in one loop. `_decode_by_steps` reads the others: it follows the document's
+steps and names the one that fails. A property test holds that both return the same. The encoder is stricter than the
+document's readers: a value contains no control bytes but tabs, and a status is 100 to 999.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, TypeAlias
 
-from headgate.bundle.format.cbor import MAP, Items, data, head, read_head
+from headgate.bundle.format.cbor import MAP, CborError, Items, StepError, data, head, read_head
 from headgate.errors import ConfigurationError
 from headgate.http.fields import LOWER_CASE_TOKEN
 
@@ -31,23 +30,31 @@ _ENCODED_NAME: Final = re.compile(rf"(?:[\x41-\x57]|\x58[\x18-\xff])({LOWER_CASE
 """A name of less than 256 bytes, with the head of its byte string, as Latin-1."""
 _LINE_BREAKS: Final = re.compile(rb"[\x00\r\n]")
 _WHITESPACE: Final = b"\t\n\r "
+_STRIPPED: Final = "\t\n\r "
+_VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+_MAX_NAMES: Final = 4096
+"""Maximum names that are cached: untrusted input controls how many there are."""
 _COMMON_NAMES: Final = """
 :status accept-ranges access-control-allow-origin age allow alt-svc cache-control content-disposition content-encoding
 content-language content-length content-location content-security-policy content-type date digest etag expires
 last-modified link location referrer-policy server strict-transport-security timing-allow-origin variant-key variants
 vary via x-cache x-content-type-options x-frame-options x-powered-by x-request-id x-xss-protection
 """
-_COMMON: Final = {data(name.encode()).decode("latin-1"): name for name in _COMMON_NAMES.split()}
-"""From the CBOR of a common name, as Latin-1, to the name: these need no check."""
+_STATUSES: Final = {f"{status:03}": status for status in range(1000)}
+"""3.4 step 8: "exactly 3 ASCII decimal digits"."""
 
 
-class FieldError(Exception):
-    """A header that is refused: why, and which step of 3.6 says so."""
+class _Names(dict[str, str]):
+    """From the CBOR of a valid header name, as Latin-1, to the name: the common ones, which need no check."""
 
-    def __init__(self, reason: str, step: str) -> None:
-        super().__init__(reason, step)
-        self.reason = reason
-        self.step = step
+    def __missing__(self, key: str) -> str:
+        found = _ENCODED_NAME.fullmatch(key)
+        if found is None:
+            raise KeyError(key)
+        return found[1]
+
+
+_NAMES: Final = _Names({data(name.encode()).decode("latin-1"): name for name in _COMMON_NAMES.split()})
 
 
 def is_field_name(name: bytes) -> bool:
@@ -60,79 +67,82 @@ def is_field_value(value: bytes) -> bool:
     return _LINE_BREAKS.search(value) is None and len(value.strip(_WHITESPACE)) == len(value)
 
 
-def decode_headers(source: bytes) -> tuple[dict[str, str], dict[bytes, bytes]]:
-    """Convert a header map to headers and pseudo-headers; names in lower case, values as Latin-1.
+def decode_headers(source: bytes, offset: int = 0) -> tuple[int, dict[str, str]]:
+    """Decode a header map to the status and the headers, with names in lower case and values as Latin-1.
 
-    Raises `CborError` for bytes that are not such a map, `FieldError` for a name or value that a header list cannot
-    hold.
+    The loop accepts valid maps of at most 23 pairs, of 1 to 255 bytes each name and value, and leaves all others to
+    `_decode_by_steps`. Raises `StepError` for a map that breaks a step of 3.4 or 3.6; `offset` is where the map begins
+    in its response.
     """
-    return _decode_short_map(source) or _decode_any_map(source)
+    if not source or not 0xA1 <= source[0] <= 0xB7 or b"\n" in source or b"\r" in source or b"\0" in source:
+        return _decode_by_steps(source, offset)
+    # Latin-1 has one character for each byte, so one decoding serves all slices.
+    text = source.decode("latin-1")
+    headers: dict[str, str] = {}
+    names, previous, position = _NAMES, "", 1
+    try:
+        for _ in range(source[0] - 0xA0):
+            first = source[position]
+            begin = position + first - 0x3F if first < 0x58 else position + 2 + source[position + 1]
+            # With its head, since keys are sorted by their encoding.
+            key = text[position:begin]
+            first = source[begin]
+            begin += 1
+            if 0x40 < first < 0x58:
+                position = begin + first - 0x40
+            elif first == 0x58 and (size := source[begin]) > 23:
+                begin += 1
+                position = begin + size
+            else:
+                break
+            if key <= previous or source[begin] <= 0x20 or source[position - 1] <= 0x20:
+                break
+            headers[names[key]] = text[begin:position]
+            previous = key
+        else:
+            status = _STATUSES[headers.pop(":status")]
+            if position == len(source):
+                return status, headers
+    except (IndexError, KeyError):
+        pass
+    return _decode_by_steps(source, offset)
 
 
-def _decode_any_map(source: bytes) -> tuple[dict[str, str], dict[bytes, bytes]]:
-    items = Items(source)
-    # 3.6 step 1: {* bstr => bstr}, the whole of it before any single pair.
-    pairs = [(name, items.data()) for name in items.entries(items.data)]
-    items.end()
+def _decode_by_steps(source: bytes, offset: int) -> tuple[int, dict[str, str]]:
+    """Follow steps 5 to 8 of 3.4, for any map."""
+    try:
+        # 3.6 step 1: {* bstr => bstr}, the whole of it before any single pair.
+        items = Items(source)
+        pairs = [(name, items.data()) for name in items.entries(items.data)]
+        items.end()
+    except CborError as error:
+        raise StepError(error.reason, f"3.4 step 5, {error.step}", offset + error.offset) from None
     headers: dict[str, str] = {}
     pseudos: dict[bytes, bytes] = {}
     for name, value in pairs:
         if name != name.lower() or not name.isascii():
-            raise FieldError(f"the header name {name[:80]!r} is not in lower-case ASCII", "3.6 step 4.1")
+            fault = f"the header name {name[:80]!r} is not in lower-case ASCII"
+            raise StepError(fault, "3.4 step 6, 3.6 step 4.1", offset)
         if name.startswith(b":"):
             pseudos[name] = value
             continue
         if not is_field_name(name):
-            raise FieldError(f"invalid header name {name[:80]!r}", "3.6 step 4.3")
+            raise StepError(f"invalid header name {name[:80]!r}", "3.4 step 6, 3.6 step 4.3", offset)
         if not is_field_value(value):
-            raise FieldError(f"invalid value {value[:80]!r} of the header {name[:80].decode()}", "3.6 step 4.3")
+            fault = f"invalid value {value[:80]!r} of the header {name[:80].decode()}"
+            raise StepError(fault, "3.4 step 6, 3.6 step 4.3", offset)
         headers[name.decode()] = value.decode("latin-1")
-    return headers, pseudos
+    return _read_status(pseudos, offset), headers
 
 
-def _decode_short_map(source: bytes) -> tuple[dict[str, str], dict[bytes, bytes]] | None:
-    """Decode a valid map of `:status` and at most 22 headers of 1 to 255 bytes each; return None for any other."""
-    if not source or not 0xA1 <= source[0] <= 0xB7 or b"\n" in source or b"\r" in source or b"\0" in source:
-        return None
-    # Latin-1 has one character for each byte, so one decoding serves all slices.
-    text = source.decode("latin-1")
-    headers: dict[str, str] = {}
-    names, previous, position = _COMMON, "", 1
-    try:
-        for _ in range(source[0] - 0xA0):
-            start, first = position, source[position]
-            end = start + first - 0x3F if first < 0x58 else start + 2 + source[start + 1]
-            # With its head, since keys are sorted by their encoding.
-            key = text[start:end]
-            first, begin = source[end], end + 1
-            if first < 0x58:
-                position = begin + first - 0x40
-            else:
-                begin += 1
-                position = begin + source[begin - 1]
-                if first != 0x58 or source[begin - 1] < 24:
-                    return None
-            # The second test also refuses an empty value, and items that are not strings: those end before they begin.
-            if key <= previous or position <= begin or source[begin] <= 0x20 or source[position - 1] <= 0x20:
-                return None
-            previous = key
-            name = names.get(key)
-            if name is None:
-                found = _ENCODED_NAME.fullmatch(key)
-                if found is None:
-                    return None
-                name = found[1]
-            headers[name] = text[begin:position]
-        status = headers.pop(":status").encode("latin-1")
-    except (IndexError, KeyError):
-        return None
-    return (headers, {b":status": status}) if position == len(source) else None
-
-
-_STRIPPED: Final = "\t\n\r "
-_VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
-_MAX_NAMES: Final = 4096
-"""Maximum names that are cached: untrusted input controls how many there are."""
+def _read_status(pseudos: Mapping[bytes, bytes], offset: int) -> int:
+    status = pseudos.get(b":status")
+    if status is None or len(pseudos) > 1:
+        names = ", ".join(repr(name[:40]) for name in list(pseudos)[:4]) or "none"
+        raise StepError(f"the pseudo-headers must be :status alone, and are {names}", "3.4 step 7", offset)
+    if len(status) != 3 or not status.isdigit():
+        raise StepError(f"the status {status[:40]!r} is not three digits", "3.4 step 8", offset)
+    return int(status)
 
 
 class HeaderEncoder:

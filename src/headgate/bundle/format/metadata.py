@@ -8,13 +8,12 @@ from typing import Final, NoReturn, TypeVar, get_args
 
 from msgspec import Struct
 
-from headgate.bundle.format.cbor import ARRAY, BYTES, TEXT, CborError, Items, head_size, read_head
+from headgate.bundle.format.cbor import ARRAY, BYTES, TEXT, CborError, Items, StepError, head_size, read_head
 from headgate.bundle.format.incremental import Parser, ReadRequest
 from headgate.bundle.format.sections import (
     KEEP_RELATIVE,
     Index,
     IndexRules,
-    SectionError,
     check_base_url,
     read_critical,
     read_index,
@@ -303,5 +302,5 @@ def read_or_raise(
         return reader(source)
     except CborError as error:
         raise_format_error(error.reason, f"{step}, {error.step}", offset + error.offset, fallback_url)
-    except SectionError as error:
+    except StepError as error:
         raise_format_error(error.reason, error.step, offset + error.offset, fallback_url)

@@ -13,7 +13,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from headgate.bundle.format.cbor import ARRAY, BYTES, MAP, CborError, Items
+from headgate.bundle.format.cbor import ARRAY, BYTES, MAP, CborError, Items, StepError
 from headgate.bundle.model import Location, Section, VariantSet, VouchedSubset
 from headgate.bundle.variants import MAX_KEY_TEXT, MAX_KEYS, MAX_TOTAL_KEYS, count_keys, measure_keys, parse_variants
 from headgate.errors import ConfigurationError
@@ -37,16 +37,6 @@ _COMMON_TEXT: Final = 0x78
 """The head of a text of 24 to 255 bytes, before the byte with its length; heads of shorter texts are lower."""
 
 
-class SectionError(Exception):
-    """An error in a section: the reason, the step, and the byte of the section."""
-
-    def __init__(self, reason: str, step: str, offset: int) -> None:
-        super().__init__(reason, step, offset)
-        self.reason = reason
-        self.step = step
-        self.offset = offset
-
-
 class IndexRules(Struct, frozen=True):
     """What reading an index takes besides its bytes."""
 
@@ -64,7 +54,7 @@ def check_base_url(base_url: str | None) -> None:
 
 
 def read_index(source: bytes, rules: IndexRules) -> Index:
-    """Parse the index section; raises `CborError` and `SectionError`, with offsets from the section's first byte."""
+    """Parse the index section; raises `StepError`, with offsets from the section's first byte."""
     items = Items(source)
     requests: Index = {}
     key = b""
@@ -82,7 +72,7 @@ def read_index(source: bytes, rules: IndexRules) -> Index:
         variant_keys += read_entry(items, rules, requests)
         if variant_keys > MAX_TOTAL_KEYS:
             # A limit of ours, like those for one URL.
-            raise SectionError(f"more than {MAX_TOTAL_KEYS} variant keys in all", "3.3.1 step 4.4.2", start)
+            raise StepError(f"more than {MAX_TOTAL_KEYS} variant keys in all", "3.3.1 step 4.4.2", start)
     items.end()
     return requests
 
@@ -90,7 +80,7 @@ def read_index(source: bytes, rules: IndexRules) -> Index:
 def read_entry(items: Items, rules: IndexRules, requests: Index) -> int:
     """Read one entry by the document's steps, and return the number of its variant keys.
 
-    Raises `SectionError` only once the whole entry has been taken.
+    Raises `StepError` only once the whole entry has been taken.
     """
     start = items.position
     text = items.text()
@@ -99,11 +89,11 @@ def read_entry(items: Items, rules: IndexRules, requests: Index) -> int:
     url = section_url(text, rules.base_url, "3.3.1 step 4.2", start)
     if url in requests:
         # The document asserts that this cannot be; two keys that are one URL once parsed make it so.
-        raise SectionError(f"the URL {url[:200]} appears twice", "3.3.1 step 4.3.2", start)
+        raise StepError(f"the URL {url[:200]} appears twice", "3.3.1 step 4.3.2", start)
     if not variants:
         # 3.3.1 step 4.3.1: without a Variants value there is one location and no more.
         if len(locations) != 1:
-            raise SectionError(f"{len(locations)} locations without a Variants value", "3.3.1 step 4.3.1", start)
+            raise StepError(f"{len(locations)} locations without a Variants value", "3.3.1 step 4.3.1", start)
         requests[url] = _in_stream(locations[0], rules, start)
         return 0
     requests[url] = _variant_set(variants, locations, rules, start)
@@ -130,7 +120,7 @@ def read_critical(source: bytes, known: Collection[str]) -> list[str]:
     items.end()
     for name, start in names:
         if name not in known:
-            raise SectionError(f"the section {name[:80]!r} is critical and unknown", "3.3.4 step 2", start)
+            raise StepError(f"the section {name[:80]!r} is critical and unknown", "3.3.4 step 2", start)
     return [name for name, _ in names]
 
 
@@ -149,9 +139,9 @@ def section_url(text: str, base_url: str | None, step: str, offset: int) -> str:
     url = any_url(text, base_url, step, offset)
     absolute = url if base_url is None else resolve(url, _ANY_BASE) or url
     if has_fragment(absolute):
-        raise SectionError(f"the URL {text[:200]!r} has a fragment", step, offset)
+        raise StepError(f"the URL {text[:200]!r} has a fragment", step, offset)
     if has_credentials(absolute):
-        raise SectionError(f"the URL {text[:200]!r} has credentials", step, offset)
+        raise StepError(f"the URL {text[:200]!r} has credentials", step, offset)
     return url
 
 
@@ -165,7 +155,7 @@ def any_url(text: str, base_url: str | None, step: str, offset: int) -> str:
             url = text
     if url is None:
         fault = "is not an absolute URL" if base_url is None else "is not a URL"
-        raise SectionError(f"the URL {text[:200]!r} {fault}", step, offset)
+        raise StepError(f"the URL {text[:200]!r} {fault}", step, offset)
     return url
 
 
@@ -262,17 +252,17 @@ def _variant_set(value: bytes, locations: list[tuple[int, int]], rules: IndexRul
     text = value.decode("latin-1")
     axes = parse_variants(text)
     if axes is None:
-        raise SectionError(f"{text[:200]!r} is not a valid Variants value", "3.3.1 step 4.4.1", start)
+        raise StepError(f"{text[:200]!r} is not a valid Variants value", "3.3.1 step 4.4.1", start)
     count = count_keys(axes)
     if count > MAX_KEYS:
         # A limit of ours: the document sets none, and a few hundred bytes can claim any number.
-        raise SectionError(f"{count} variant keys; the limit is {MAX_KEYS}", "3.3.1 step 4.4.2", start)
+        raise StepError(f"{count} variant keys; the limit is {MAX_KEYS}", "3.3.1 step 4.4.2", start)
     if len(locations) != count:
-        raise SectionError(f"{len(locations)} locations for {count} variant keys", "3.3.1 step 4.4.3", start)
+        raise StepError(f"{len(locations)} locations for {count} variant keys", "3.3.1 step 4.4.3", start)
     size = measure_keys(axes)
     if size > MAX_KEY_TEXT:
         # A limit of ours: each key repeats its values, so a hundred kilobytes can claim a gigabyte of keys.
-        raise SectionError(f"variant keys of {size} characters; the limit is {MAX_KEY_TEXT}", "3.3.1 step 4.4.2", start)
+        raise StepError(f"variant keys of {size} characters; the limit is {MAX_KEY_TEXT}", "3.3.1 step 4.4.2", start)
     places = array("Q")
     for location in locations:
         found = _in_stream(location, rules, start)
@@ -285,5 +275,5 @@ def _in_stream(location: tuple[int, int], rules: IndexRules, start: int) -> Loca
     offset, length = location
     if offset + length > rules.responses.length:
         fault = f"a response at {offset} of {length} bytes ends beyond its section of {rules.responses.length} bytes"
-        raise SectionError(fault, "3.3.1 step 3.1", start)
+        raise StepError(fault, "3.3.1 step 3.1", start)
     return Location(rules.responses.offset + offset, length)

@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from headgate.bundle.format.cbor import CborError
-from headgate.bundle.format.sections import IndexRules, SectionError, read_index
+from headgate.bundle.format.cbor import CborError, StepError
+from headgate.bundle.format.sections import IndexRules, read_index
 from headgate.bundle.model import Location, Section, VariantSet
 from tests.malformed.parts import array, data, entry, index, text, uint
 
@@ -34,7 +34,7 @@ class TestOneLocation:
     def test_the_bound_of_the_section_is_exact(self):
         assert read_index(index({URLS[0]: entry((0, 500))}), RULES)
         for offset, length in ((1, 500), (500, 1), (2**64 - 1, 2**64 - 1)):
-            with pytest.raises(SectionError, match="ends beyond") as caught:
+            with pytest.raises(StepError, match="ends beyond") as caught:
                 read_index(index({URLS[0]: entry((offset, length))}), RULES)
             assert caught.value.step == "3.3.1 step 3.1"
 
@@ -50,13 +50,13 @@ class TestOneLocation:
     )
     def test_one_wrong_url_among_many_is_refused(self, spoiler):
         entries = {url: entry((number, 1)) for number, url in enumerate(URLS)}
-        with pytest.raises(SectionError) as caught:
+        with pytest.raises(StepError) as caught:
             read_index(index(entries | {spoiler: entry((77, 1))}), RULES)
         assert caught.value.step == "3.3.1 step 4.2"
 
     def test_two_keys_that_are_one_url_are_refused(self):
         for first, second in ((URLS[0], URLS[0].replace("/a/", "/./a/")), (URLS[0], "HTTPS" + URLS[0][5:])):
-            with pytest.raises(SectionError, match="appears twice") as caught:
+            with pytest.raises(StepError, match="appears twice") as caught:
                 read_index(index({first: entry((0, 1)), second: entry((0, 1))}), RULES)
             assert caught.value.step == "3.3.1 step 4.3.2"
 
@@ -85,7 +85,7 @@ class TestOneLocation:
             read_index(b"\xb8" + bytes([len(URLS)]) + b"".join(entries[:19] + entries[20:21] + entries[19:20]), RULES)
 
     def test_without_variants_there_is_one_location(self):
-        with pytest.raises(SectionError) as caught:
+        with pytest.raises(StepError) as caught:
             read_index(index({URLS[0]: entry((0, 1), (1, 1))}), RULES)
         assert caught.value.step == "3.3.1 step 4.3.1"
 
@@ -111,12 +111,12 @@ class TestVariants:
 
     @pytest.mark.parametrize(("count", "step"), [(3, "3.3.1 step 4.4.3"), (5, "3.3.1 step 4.4.3")])
     def test_the_number_of_locations_is_that_of_the_keys(self, count, step):
-        with pytest.raises(SectionError) as caught:
+        with pytest.raises(StepError) as caught:
             read_index(index({URLS[0]: entry(*[(0, 1)] * count, variants=self.VALUE)}), RULES)
         assert caught.value.step == step
 
     def test_invalid_value_is_refused(self):
-        with pytest.raises(SectionError) as caught:
+        with pytest.raises(StepError) as caught:
             read_index(index({URLS[0]: entry((0, 1), variants=b";;,")}), RULES)
         assert caught.value.step == "3.3.1 step 4.4.1"
 
@@ -125,7 +125,7 @@ class TestVariants:
         most = ", ".join(f"a{axis};{ten}" for axis in range(4)).encode()
         found = read_index(index({URLS[0]: entry(*[(0, 1)] * 10_000, variants=most)}), RULES)
         assert len(found[URLS[0]].locations) == 10_000
-        with pytest.raises(SectionError, match="the limit is 10000") as caught:
+        with pytest.raises(StepError, match="the limit is 10000") as caught:
             read_index(index({URLS[0]: entry((0, 1), variants=most + b", b;x;y")}), RULES)
         assert caught.value.step == "3.3.1 step 4.4.2"
 
@@ -134,7 +134,7 @@ class TestVariants:
         locations = [(0, 1)] * 1_024
         most = f"{thousand}, b;{'b' * 1_018}".encode()
         assert len(read_index(index({URLS[0]: entry(*locations, variants=most)}), RULES)[URLS[0]].locations) == 1_024
-        with pytest.raises(SectionError, match="the limit is 1048576") as caught:
+        with pytest.raises(StepError, match="the limit is 1048576") as caught:
             read_index(index({URLS[0]: entry(*locations, variants=most + b"b")}), RULES)
         assert caught.value.step == "3.3.1 step 4.4.2"
 
@@ -151,7 +151,7 @@ class TestVariants:
         monkeypatch.setattr("headgate.bundle.format.sections.MAX_TOTAL_KEYS", 8)
         entries = {url: entry(*[(0, 1)] * 4, variants=self.VALUE) for url in URLS[:3]} | {URLS[3]: entry((0, 1))}
         assert read_index(index({url: entries[url] for url in (URLS[0], URLS[1], URLS[3])}), RULES)
-        with pytest.raises(SectionError, match="more than 8 variant keys in all") as caught:
+        with pytest.raises(StepError, match="more than 8 variant keys in all") as caught:
             read_index(index(entries), RULES)
         assert caught.value.step == "3.3.1 step 4.4.2"
 
