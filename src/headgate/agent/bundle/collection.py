@@ -29,7 +29,7 @@ from headgate.bundle.sources.selection import (
     with_content_encoding,
     with_content_type,
 )
-from headgate.errors import ConfigurationError, FetchError, MissingExtra, NoContact
+from headgate.errors import ConfigurationError, FetchError, MissingExtra, NoContact, reason_of
 from headgate.fetch.pace import TIMEOUT, USER_AGENT
 from headgate.http.date import retry_after
 from headgate.http.url import resolve
@@ -116,7 +116,7 @@ def read_url_list(path: Path) -> list[str]:
         lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").splitlines()
     except OSError as error:
         raise ConfigurationError(
-            f"cannot read {path}: {error.strerror}; expected a file with one URL per line"
+            f"cannot read {path}: {reason_of(error)}; expected a file with one URL per line"
         ) from None
     for number, line in enumerate(lines, start=1):
         try:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
 
 from headgate.bundle.files.payloads import COPY_SIZE
-from headgate.errors import ConfigurationError, HeadgateError
+from headgate.errors import ConfigurationError, HeadgateError, reason_of
 
 Target: TypeAlias = str | os.PathLike[str] | BinaryIO
 """A path, or a binary file open for writing, which need not be able to seek and stays open."""
@@ -163,4 +163,4 @@ def _as_headgate_error(target: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise HeadgateError(f"cannot write {target}: {error.strerror or error}") from error
+        raise HeadgateError(f"cannot write {target}: {reason_of(error)}") from error

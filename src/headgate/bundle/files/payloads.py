@@ -13,7 +13,7 @@ from typing import BinaryIO, Final, TypeAlias
 
 from msgspec import Struct
 
-from headgate.errors import ConfigurationError, HeadgateError
+from headgate.errors import ConfigurationError, HeadgateError, reason_of
 
 CHUNK_SIZE = 1 << 16
 """Bytes read at a time."""
@@ -81,7 +81,7 @@ class SpooledPayload(Struct, frozen=True):
 
 def _write_error(error: OSError) -> HeadgateError:
     return HeadgateError(
-        f"cannot keep payloads in a temporary file: {error.strerror}; set TMPDIR to a directory with room for them"
+        f"cannot keep payloads in a temporary file: {reason_of(error)}; set TMPDIR to a directory with room for them"
     )
 
 
@@ -158,7 +158,7 @@ def _file_size(path: Path) -> int:
     try:
         found = path.stat()
     except OSError as error:
-        raise HeadgateError(f"cannot read the payload {path}: {error.strerror}") from error
+        raise HeadgateError(f"cannot read the payload {path}: {reason_of(error)}") from error
     if not stat.S_ISREG(found.st_mode):
         raise ConfigurationError(f"the payload {path} is not a regular file; pass its chunks instead")
     return found.st_size
@@ -190,7 +190,7 @@ def _file_chunks(file: FilePayload) -> Iterator[bytes | memoryview]:
         finally:
             os.close(handle)
     except OSError as error:
-        raise HeadgateError(f"cannot read the payload {file.path}: {error.strerror}") from error
+        raise HeadgateError(f"cannot read the payload {file.path}: {reason_of(error)}") from error
 
 
 def _read(handle: int, file: FilePayload) -> Iterator[memoryview]:

@@ -15,7 +15,7 @@ from urllib.parse import quote_from_bytes
 
 from headgate.bundle.model import Exchange
 from headgate.bundle.sources.selection import MessageCallback, SkipReport, ignore_message
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, reason_of
 from headgate.http.url import has_credentials, parse_url
 
 INDEX: Final = "index.html"
@@ -197,7 +197,7 @@ def _real(root: Path) -> Path:
 
 
 def _unreadable(path: Path, error: OSError) -> ConfigurationError:
-    return ConfigurationError(f"cannot read {path}: {error.strerror}; every file must be readable")
+    return ConfigurationError(f"cannot read {path}: {reason_of(error)}; every file must be readable")
 
 
 # fmt: off

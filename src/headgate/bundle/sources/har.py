@@ -30,7 +30,7 @@ from headgate.bundle.sources.selection import (
     with_content_type,
     with_utf8_charset,
 )
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, reason_of
 
 _BOM: Final = b"\xef\xbb\xbf"
 _SURROGATES: Final = re.compile(
@@ -91,7 +91,7 @@ def har(path: Path, *, tell: MessageCallback = ignore_message) -> Iterator[Excha
     try:
         source = path.read_bytes()
     except OSError as error:
-        raise ConfigurationError(f"cannot read {path}: {error.strerror}; name a HAR file") from None
+        raise ConfigurationError(f"cannot read {path}: {reason_of(error)}; name a HAR file") from None
     return _exchanges(_entries(source.removeprefix(_BOM), path), path, tell)
 
 

@@ -36,7 +36,7 @@ from headgate.bundle.sources.warc_records import (
     read_records,
     require_warcio,
 )
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, reason_of
 
 MAX_PAYLOAD: Final = 1 << 30
 """Maximum bytes of a body: a short one may decode to one that fills the disk."""
@@ -65,7 +65,7 @@ def warc(path: Path, *, tell: MessageCallback = ignore_message) -> Iterator[Exch
         with path.open("rb") as file:
             found = read_beginning(file, len(_MAGIC))
     except OSError as error:
-        raise ConfigurationError(f"cannot read {path}: {error.strerror}; name a WARC file") from None
+        raise ConfigurationError(f"cannot read {path}: {reason_of(error)}; name a WARC file") from None
     if found != _MAGIC:
         raise ConfigurationError(f"{path} is not a WARC: it begins with {found!r}; expected one, plain or gzip")
     return _exchanges(path, tell)

@@ -21,7 +21,7 @@ import click
 from headgate.cli.bundle.output import OutputLimit, content_pieces, count_responses, error_fields, iterate_responses
 from headgate.cli.bundle.source_options import BundleSource, with_source
 from headgate.cli.output import Advance, exit_with_failure, format_count, format_size, printable, progress
-from headgate.errors import ConfigurationError, ResponseError
+from headgate.errors import ConfigurationError, ResponseError, reason_of
 
 if TYPE_CHECKING:
     from headgate.bundle.format.merkle_integrity import DecodedResponse
@@ -219,9 +219,7 @@ def _created(directory: Path) -> Iterator[Path]:
                 raise ConfigurationError(f"{path} exists; remove it, or name another directory")
         files.mkdir()
     except OSError as error:
-        raise ConfigurationError(
-            f"{directory}: {error.strerror or error}; name a directory that can be created"
-        ) from None
+        raise ConfigurationError(f"{directory}: {reason_of(error)}; name a directory that can be created") from None
     try:
         yield directory
     except BaseException:

@@ -23,7 +23,7 @@ from headgate.bundle.format.incremental import Parser, drive
 from headgate.bundle.format.merkle_integrity import DecodedContent, PayloadLayout, mi_decoding_parser
 from headgate.bundle.format.response import response_parser
 from headgate.bundle.model import Location, Profile, ResponseHead, VariantSet
-from headgate.errors import BundleError, ResponseError
+from headgate.errors import BundleError, ResponseError, reason_of
 from headgate.http.conditional import Validators
 from headgate.origin.bundle.representation import NOSNIFF, Representation
 from headgate.origin.file_slice import BodySource, FileSlice, FileState, OpenFile, file_state
@@ -239,7 +239,7 @@ class ReloadingBundle:
             self._refuse(str(error))
         except (OSError, MemoryError, RuntimeError) as error:
             # To be tried again: memory, threads or descriptors may be available later.
-            self._refuse(getattr(error, "strerror", None) or str(error) or type(error).__name__)
+            self._refuse(reason_of(error) or type(error).__name__)
         else:
             self._seen = snapshot.state
             self._take(snapshot)

@@ -204,7 +204,7 @@ def test_two_bundles_at_one_path_are_refused(site):
 
 def test_file_that_cannot_be_served_is_refused(tmp_path, site):
     missing = tmp_path / "none.wbn"
-    with pytest.raises(ConfigurationError, match=r"bundle\[0\].file: .*none.wbn: no such file or directory; name a"):
+    with pytest.raises(ConfigurationError, match=r"bundle\[0\].file: .*none.wbn: No such file or directory; name a"):
         check_composition(tree(missing, "lifeboat = true"))
     with pytest.raises(ConfigurationError, match="is a directory; name a readable file"):
         check_composition(tree(tmp_path, "lifeboat = true"))
