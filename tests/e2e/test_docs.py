@@ -6,6 +6,7 @@ with a file's name is written to that file first. Lines that start a server run 
 end with the page. Fixed ports are replaced by free ones, the same one throughout a page.
 """
 
+import importlib
 import os
 import re
 import shlex
@@ -36,6 +37,7 @@ SERVERS = (
     "waitress-serve ",
     "python -m http.server",
 )
+FOLDERS = "|".join(sorted({path.name for path in (ROOT / "src/headgate").iterdir() if path.is_dir()}))
 PATIENCE = 20.0
 
 
@@ -175,10 +177,23 @@ def test_no_block_is_left_out_by_its_language(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_files_that_a_page_names_exist(page):
-    paths = set(re.findall(r"`((?:\w+/)+\w+\.py)`", page.read_text()))
+def test_the_files_folders_and_modules_that_a_page_names_exist(page):
+    text = page.read_text()
+    paths = set(re.findall(r"`((?:\w+/)+\w+\.py)`", text)) | set(re.findall(rf"`((?:{FOLDERS})(?:/\w+)+/?)`", text))
     tops = ("src/headgate", "src", "")
-    assert [path for path in sorted(paths) if not any((ROOT / top / path).is_file() for top in tops)] == []
+    assert [path for path in sorted(paths) if not any((ROOT / top / path).exists() for top in tops)] == []
+    modules = set(re.findall(r"(?:from|import|`) ?(headgate(?:\.\w+)+)", text)) - {"headgate.toml"}
+    assert [name for name in sorted(modules) if not is_defined(name)] == []
+
+
+def is_defined(name):
+    """Whether a dotted name is a module, or an attribute of one."""
+    module, _, attribute = name.rpartition(".")
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError:
+        return bool(module) and is_defined(module) and hasattr(importlib.import_module(module), attribute)
+    return True
 
 
 def test_the_tour_names_files():
