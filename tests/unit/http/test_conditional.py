@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.http.conditional import Outcome, Validators, evaluate
+from headgate.http.conditional import Outcome, Validators, apply_preconditions, evaluate
 
 MODIFIED = 784_111_777
 DATE = b"Sun, 06 Nov 1994 08:49:37 GMT"
@@ -141,6 +141,39 @@ IF_RANGE = [
 def test_if_range_compares_strongly_and_ignores_dates():
     for value, validators, status in IF_RANGE:
         assert ask((b"range", b"bytes=0-1"), (b"if-range", value), validators=validators).status == status, value
+
+
+STORED = [
+    (b"content-type", b"text/html"),
+    (b"etag", b'"a"'),
+    (b"cache-control", b"max-age=9"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"link", b"</x>; rel=preload"),
+]
+RESPONSES = [
+    # The stored status, a field of the request, and the response: status, fields, start and stop.
+    (200, (b"host", b"a"), (200, [*STORED, (b"content-length", b"10")], 0, 10)),
+    (203, (b"host", b"a"), (203, [*STORED, (b"content-length", b"10")], 0, 10)),
+    (
+        203,
+        (b"range", b"bytes=2-5"),
+        (206, [*STORED, (b"content-range", b"bytes 2-5/10"), (b"content-length", b"4")], 2, 6),
+    ),
+    (200, (b"range", b"bytes=10-"), (416, [(b"content-range", b"bytes */10")], 0, 0)),
+    (200, (b"if-none-match", b'"a"'), (304, STORED[1:4], 0, 0)),
+    (200, (b"if-match", b'"b"'), (412, [], 0, 0)),
+    # 13.2.1: preconditions apply only where the response without them is a success.
+    *(
+        (status, field, (status, [*STORED, (b"content-length", b"10")], 0, 10))
+        for status in (201, 301, 404, 500)
+        for field in ((b"if-none-match", b'"a"'), (b"if-match", b'"b"'), (b"range", b"bytes=0-1"))
+    ),
+]
+
+
+def test_preconditions_applied_to_a_stored_response():
+    for status, field, expected in RESPONSES:
+        assert apply_preconditions(b"GET", [field], (status, STORED), STRONG, 10) == expected, (status, field)
 
 
 @given(

@@ -92,50 +92,20 @@ def test_statuses_without_content_have_no_length(status):
     assert "content-length" not in headers
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"if_none_match": '"page"'},
-        {"if_none_match": 'W/"page", "other"'},
-        {"if_none_match": "*"},
-        {"if_modified_since": "Sun, 06 Nov 1994 08:49:37 GMT"},
-        {"if_none_match": '"page"', "range": "bytes=0-1"},
-    ],
-)
-def test_matching_preconditions_give_304(fields):
-    status, headers, start, stop = answer(**fields)
+def test_matching_etag_gives_304():
+    status, headers, start, stop = answer(if_none_match='"page"')
     assert (status, start, stop) == (304, 0, 0)
     assert headers == {
         "etag": '"page"', "vary": "Accept-Encoding", "x-content-type-options": "nosniff", "headgate-source": "bundle",
     }  # fmt: skip
+    assert answer(if_none_match='"other"') == answer()
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"if_none_match": '"other"'},
-        {"if_none_match": '"other"', "if_modified_since": "Sun, 06 Nov 1994 08:49:37 GMT"},
-        {"if_modified_since": "Sun, 06 Nov 1994 08:49:36 GMT"},
-        {"if_modified_since": "yesterday"},
-        {"range": "bytes=0-1,5-6"},
-        {"range": "lines=0-1"},
-        {"range": "bytes=5-1"},
-        {"range": "bytes=0-1", "if_range": '"other"'},
-    ],
-)
-def test_other_conditions_and_ranges_give_the_whole(fields):
-    assert answer(**fields) == answer()
-
-
-@pytest.mark.parametrize(
-    ("value", "start", "stop"),
-    [("bytes=0-9", 0, 10), ("bytes=990-", 990, 1000), ("bytes=-10", 990, 1000), ("bytes=5-5000", 5, 1000)],
-)
-def test_single_range_gives_206(value, start, stop):
-    status, headers, *part = answer(range=value, if_range='"page"')
-    assert (status, part) == (206, [start, stop])
-    assert headers["content-range"] == f"bytes {start}-{stop - 1}/1000"
-    assert headers["content-length"] == str(stop - start)
+def test_single_range_gives_206():
+    status, headers, *part = answer(range="bytes=5-5000", if_range='"page"')
+    assert (status, part) == (206, [5, 1000])
+    assert (headers["content-range"], headers["content-length"]) == ("bytes 5-999/1000", "995")
+    assert answer(range="bytes=0-1", if_range='"other"') == answer()
 
 
 def test_range_after_the_end_gives_416():
@@ -147,10 +117,9 @@ def test_range_after_the_end_gives_416():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("status", [301, 404, 500])
-def test_errors_ignore_preconditions_and_ranges(status):
-    found, _, start, stop = answer(status=status, if_none_match='"page"', range="bytes=0-1")
-    assert (found, start, stop) == (status, 0, LENGTH)
+def test_errors_ignore_preconditions_and_ranges():
+    found, _, start, stop = answer(status=404, if_none_match='"page"', range="bytes=0-1")
+    assert (found, start, stop) == (404, 0, LENGTH)
 
 
 @pytest.mark.parametrize(

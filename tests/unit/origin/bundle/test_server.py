@@ -186,15 +186,10 @@ def test_stored_statuses_and_redirects_are_sent(unpacked):
 
 
 def test_payloads_have_ranges_and_preconditions(unpacked):
-    stored = HTML | {"etag": '"a"', "last-modified": "Sun, 06 Nov 1994 08:49:37 GMT", "cache-control": "max-age=9"}
-    front = unpacked({"url": "/", "headers": stored, "payload": b"0123456789"})
+    front = unpacked({"url": "/", "headers": HTML | {"etag": '"a"'}, "payload": b"0123456789"})
     part = ask(front, b"/", (b"range", b"bytes=-3"), (b"if-range", b'"a"'))
     assert (part.status, part.body, field(part, b"content-range")) == (206, b"789", b"bytes 7-9/10")
-    assert ask(front, b"/", (b"range", b"bytes=-3"), (b"if-range", b'"b"')).status == 200
-    same = ask(front, b"/", (b"if-none-match", b'W/"a"'))
-    assert same.status == 304
-    assert same.fields == [(b"cache-control", b"max-age=9"), (b"x-content-type-options", b"nosniff"), (b"etag", b'"a"')]
-    assert ask(front, b"/", (b"if-modified-since", b"Sun, 06 Nov 1994 08:49:37 GMT")).status == 304
+    assert ask(front, b"/", (b"if-none-match", b'W/"a"')).status == 304
 
 
 def test_variants_are_negotiated_in_304_and_406(unpacked):
