@@ -18,7 +18,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from headgate.proxy.admission.replay_store import SharedReplayStore, create_replay_table
-from headgate.token import Valid
+from headgate.token import ValidToken
 from tests.e2e import programs
 
 # A proxy's worker: it checks each line of its input as a token and prints the outcome.
@@ -26,7 +26,7 @@ WORKER = """\
 import asyncio, sys, time
 from headgate.proxy.admission.replay_store import SharedReplayStore, TokenCheck
 from headgate.proxy.admission.replay_store import RedisReplayStore
-from headgate.token import Valid, read_keys
+from headgate.token import ValidToken, read_keys
 
 async def work(keys, place):
     store = RedisReplayStore(place, timeout=10) if "://" in place else SharedReplayStore(int(place))
@@ -34,7 +34,7 @@ async def work(keys, place):
     print("ready", flush=True)
     for line in sys.stdin.read().splitlines():
         outcome = await tokens.check(line, now=time.time(), origin="https://a.example")
-        print("valid" if isinstance(outcome, Valid) else outcome)
+        print("valid" if isinstance(outcome, ValidToken) else outcome)
     await tokens.close()
 
 asyncio.run(work(*sys.argv[1:]))
@@ -114,7 +114,7 @@ def test_token_is_accepted_once_among_proxies(files, redis_server):
 
 def test_killed_worker_releases_the_lock(table):
     script = "import fcntl, sys; fcntl.lockf(int(sys.argv[1]), fcntl.LOCK_EX); print(flush=True); sys.stdin.read()"
-    valid = Valid(bytes(range(24)), time.time() + 60, is_bound=False)
+    valid = ValidToken(bytes(range(24)), time.time() + 60, is_bound=False)
     store = SharedReplayStore(os.dup(table))
     with subprocess.Popen([sys.executable, "-c", script, str(table)], pass_fds=[table], stdin=-1, stdout=-1) as holder:
         try:

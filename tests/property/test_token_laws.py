@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from headgate.proxy.admission.replay_store import SharedReplayStore, TokenCheck, create_replay_table
-from headgate.token import Checker, ReplayTable, Valid, mint, new_key, read_keys
+from headgate.token import Checker, ReplayTable, ValidToken, mint, new_key, read_keys
 from headgate.token.keys import write_keys
 from headgate.token.replay_table import table_size
 from headgate.token.rules import script_text, speculation_rules
@@ -44,7 +44,7 @@ def test_minted_token_is_valid_until_it_expires_and_for_its_origin(one, later, t
     if origin is not None and origin != target:
         assert found == "token_invalid"
     elif later < ttl - 1e-6:  # the precision of a float near 1.7e9
-        assert isinstance(found, Valid)
+        assert isinstance(found, ValidToken)
         assert found.is_bound == (origin is not None)
         assert ttl - 1e-6 <= found.expires - NOW <= ttl + 0.002
     elif later > ttl + 0.002:
@@ -109,7 +109,7 @@ USES = st.lists(st.tuples(st.integers(0, 200), st.floats(-30, 120)), max_size=40
 
 def token(number):
     """Return a token whose expiry depends on its number; all tokens fall into the same few buckets."""
-    return Valid(b"key 1234" + number.to_bytes(16, "little"), NOW + 5 + number % 40, is_bound=False)
+    return ValidToken(b"key 1234" + number.to_bytes(16, "little"), NOW + 5 + number % 40, is_bound=False)
 
 
 @given(USES, st.sampled_from([1, 40, 100]))
@@ -151,7 +151,7 @@ def test_token_is_accepted_once_among_workers(uses):
         return outcomes
 
     outcomes = asyncio.run(scenario())
-    accepted = [outcome for outcome in outcomes if isinstance(outcome, Valid)]
+    accepted = [outcome for outcome in outcomes if isinstance(outcome, ValidToken)]
     assert len(accepted) == len({number for number, _ in uses})
     assert len({valid.identity for valid in accepted}) == len(accepted)
     assert outcomes.count("token_replayed") == len(outcomes) - len(accepted)
@@ -179,4 +179,4 @@ def test_rules_have_a_token_for_each_url_and_cannot_end_the_element(pages, bind)
         assert len(set(rule["proxy_authorization_tokens"])) == len(set(rule["urls"])) == len(rule["urls"])
         for url in rule["urls"]:
             for text in rule["proxy_authorization_tokens"]:
-                assert isinstance(CHECKER.check(text, now=NOW, origin="/".join(url.split("/")[:3])), Valid)
+                assert isinstance(CHECKER.check(text, now=NOW, origin="/".join(url.split("/")[:3])), ValidToken)

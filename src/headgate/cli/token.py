@@ -204,14 +204,14 @@ def check(*, token: str, file: str, origin: str | None, is_json: bool) -> None:
     headgate token check --key key.json --origin https://example.org TOKEN
     headgate token mint --key key.json | headgate token check --key key.json -
     """
-    from headgate.token import Checker, Valid
+    from headgate.token import Checker, ValidToken
     from headgate.token.signed_token import has_bound_form, target_origin
 
     checker = Checker(_read_keys(file))
     now = time.time()
     text = _first_line_of_stdin() if token == "-" else token  # noqa: S105  # not a password
     outcome = checker.check(text, now=now, origin="" if origin is None else target_origin(origin))
-    valid = outcome if isinstance(outcome, Valid) else None
+    valid = outcome if isinstance(outcome, ValidToken) else None
     if is_json:
         print_json({"result": "valid" if valid else outcome, "expires": valid and valid.expires})
     elif valid:

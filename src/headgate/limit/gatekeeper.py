@@ -16,9 +16,28 @@ from headgate.limit.messages import Accounting, DelayUntil, Totals
 from headgate.limit.table import SHARDS, Table, Tables
 from headgate.release import ASAP, NEVER, Status, advance, judge
 
+# Bound once: an attribute of an Enum costs a fifth of a decision.
+_ACCEPTED, _DELAYED, _REJECTED = Status.ACCEPTED, Status.DELAYED, Status.REJECTED
+
+_TICK = 0.0625
+"""Seconds; the resolution of the order in which holds end."""
+
+MAX_HOLD = 31 * 86_400.0
+"""Seconds; the longest hold that is accepted if the rules are not known."""
+
+_SLACK = 1.0
+"""Seconds that a hold may exceed its rule: timestamps on the wire are rounded, and clocks differ."""
+
+Account = Callable[[Accounting, float], DelayUntil | None]
+"""The receiver of accounting: the `account` of an embedded master, or of a link, which returns None."""
+
 
 class DelaySlots:
-    """Counts the slots in use by release time; all times are of one clock."""
+    """The slots of delayed requests, counted by release time; all times are of one clock.
+
+    A slot is free at the release time of its request, without a call by the shell, or earlier if the client disconnects
+    (docs/decisions/0004-delay-slots-are-released-by-time.md).
+    """
 
     __slots__ = ("_counts", "_releases", "taken")
 
@@ -35,7 +54,7 @@ class DelaySlots:
         self._counts[release] = self._counts.get(release, 0) + 1
         self.taken += 1
 
-    def leave(self, release: float) -> None:
+    def cancel(self, release: float) -> None:
         """Free a slot that was taken until `release`; does nothing after that time."""
         if self._counts.get(release, 0) > 0:
             self._counts[release] -= 1
@@ -46,22 +65,6 @@ class DelaySlots:
         releases = self._releases
         while releases and releases[0] <= now:
             self.taken -= self._counts.pop(heappop(releases))
-
-
-# Bound once: an attribute of an Enum costs a fifth of a decision.
-_ACCEPTED, _DELAYED, _REJECTED = Status.ACCEPTED, Status.DELAYED, Status.REJECTED
-
-_TICK = 0.0625
-"""Seconds; the resolution of the order in which holds end."""
-
-MAX_HOLD = 31 * 86_400.0
-"""Seconds; the longest hold that is accepted if the rules are not known."""
-
-_SLACK = 1.0
-"""Seconds that a hold may exceed its rule: timestamps on the wire are rounded, and clocks differ."""
-
-Account = Callable[[Accounting, float], DelayUntil | None]
-"""The receiver of accounting: the `account` of an embedded master, or of a link, which returns None."""
 
 
 class Gatekeeper:
@@ -191,10 +194,10 @@ class Gatekeeper:
             self._hold(domain, identifier, advance(release, interval))
         return _DELAYED, release
 
-    def leave(self, accounting: Accounting) -> None:
+    def cancel(self, accounting: Accounting) -> None:
         """Free the slot of a delayed request whose client disconnected; at its release, the slot is freed anyway."""
         if accounting.status is _DELAYED:
-            self._slots.leave(accounting.release + self.clock.behind)
+            self._slots.cancel(accounting.release + self.clock.behind)
 
     def obey(self, control: DelayUntil) -> None:
         """Hold an identifier until a release time, unless it is held for longer already."""
@@ -203,7 +206,7 @@ class Gatekeeper:
     def adopt(self, other: "Gatekeeper", domains: Iterable[str]) -> None:
         """Take over the totals of another gatekeeper, the state of its master, and its holds in `domains`.
 
-        For a reload. Afterwards the other gatekeeper may only be used to `leave` requests that it has delayed. If it
+        For a reload. Afterwards the other gatekeeper may only be used to `cancel` requests that it has delayed. If it
         has more holds than this one allows, they are dropped as new ones are added.
         """
         self.totals, self.clock, self.shortened = other.totals, other.clock, other.shortened
@@ -217,17 +220,6 @@ class Gatekeeper:
             if other.master is not None:
                 self.master.adopt(other.master)
             self.master.clock = self.clock
-
-    def _hold(self, domain: str, identifier: bytes, release: float) -> None:
-        holds = self._holds.get(domain)
-        if holds is None:
-            # A release is its own expiry.
-            holds = self._holds[domain] = self._tables.include(Table(float, _TICK))
-        known = holds.get(identifier)
-        if known is None:
-            self._tables.add(holds, identifier, release, self.clock.latest)
-        elif release > known:
-            holds.put(identifier, release)
 
     def held(self, domain: str, identifier: bytes, *, now: float) -> float:
         """Return the release time in force for `identifier`, `ASAP` if it is not held."""
@@ -264,6 +256,17 @@ class Gatekeeper:
         instant = self.clock.read(now)
         self._slots.free(instant)
         return self._tables.forget(instant, most)
+
+    def _hold(self, domain: str, identifier: bytes, release: float) -> None:
+        holds = self._holds.get(domain)
+        if holds is None:
+            # A release is its own expiry.
+            holds = self._holds[domain] = self._tables.include(Table(float, _TICK))
+        known = holds.get(identifier)
+        if known is None:
+            self._tables.add(holds, identifier, release, self.clock.latest)
+        elif release > known:
+            holds.put(identifier, release)
 
 
 def spacing(domains: Iterable[Domain]) -> dict[str, float]:

@@ -108,7 +108,7 @@ class _Delayed:
                 await app(scope, self._replay, send)
         finally:
             if not released:
-                self._gatekeeper.leave(self._accounting)
+                self._gatekeeper.cancel(self._accounting)
             if self._pending is not None:
                 self._pending.cancel()
 

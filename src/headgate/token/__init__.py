@@ -8,6 +8,6 @@ writes the speculation rules that carry tokens.
 
 from headgate.token.keys import Key, new_key, read_keys
 from headgate.token.replay_table import ReplayTable
-from headgate.token.signed_token import Checker, Reason, Valid, mint
+from headgate.token.signed_token import Checker, Reason, ValidToken, mint
 
-__all__ = ["Checker", "Key", "Reason", "ReplayTable", "Valid", "mint", "new_key", "read_keys"]
+__all__ = ["Checker", "Key", "Reason", "ReplayTable", "ValidToken", "mint", "new_key", "read_keys"]

@@ -8,7 +8,7 @@ never that the token is new. Numbers are in the machine's byte order, so a table
 from typing import Final, Literal
 
 from headgate.token.keys import KEY_ID_SIZE
-from headgate.token.signed_token import TOKEN_ID_SIZE, Valid
+from headgate.token.signed_token import TOKEN_ID_SIZE, ValidToken
 
 MAX_TOKENS: Final = 200_000
 """Default number of tokens remembered at a time: 13 MB, of which the system allocates only the pages in use."""
@@ -43,7 +43,7 @@ class ReplayTable:
         self._expiries = numbers[_HEADER_SIZE // _EXPIRY_SIZE :]
         self._identities = buffer[_HEADER_SIZE + slots * _EXPIRY_SIZE :][: slots * _IDENTITY_SIZE]
 
-    def consume(self, valid: Valid, *, now: float) -> Literal["token_replayed", "token_expired", "tokens"] | None:
+    def consume(self, valid: ValidToken, *, now: float) -> Literal["token_replayed", "token_expired", "tokens"] | None:
         """Consume a token; return None the first time, otherwise why the token is refused."""
         identity, expires = valid.identity, round(valid.expires * 1000)
         if expires <= self._forgotten_until[0]:

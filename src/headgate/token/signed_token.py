@@ -60,7 +60,7 @@ class TokenHeader(NamedTuple):
         return _HEADER.pack(_VERSION, self.is_bound, self.key_id, high, low, self.token_id)
 
 
-class Valid(Struct, frozen=True):
+class ValidToken(Struct, frozen=True):
     """A token whose signature, expiry and origin are valid."""
 
     identity: bytes
@@ -88,7 +88,7 @@ class Checker:
         if not self._keys:
             raise ConfigurationError("no key to check tokens with; create one with: headgate token new-key")
 
-    def check(self, token: str | None, *, now: float, origin: str) -> Valid | Reason:
+    def check(self, token: str | None, *, now: float, origin: str) -> ValidToken | Reason:
         """Return whether a token permits a tunnel to a serialised origin, or why not; prior use is not checked."""
         if token is None:
             return "token_missing"
@@ -104,7 +104,7 @@ class Checker:
         # Otherwise the holder of the key could mint tokens that have to be remembered without limit.
         if header.expires > now + key.max_ttl + MAX_CLOCK_DIFFERENCE:
             return "token_invalid"
-        return Valid(header.key_id + header.token_id, header.expires, header.is_bound)
+        return ValidToken(header.key_id + header.token_id, header.expires, header.is_bound)
 
 
 def mint(key: Key, *, now: float, ttl: float, entropy: Callable[[int], bytes], origin: str | None = None) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from headgate.cli import token as cli_token
 from headgate.errors import ConfigurationError
-from headgate.token import Checker, Valid, mint, read_keys
+from headgate.token import Checker, ValidToken, mint, read_keys
 
 FLAGS = {
     "new-key": ["-o", "--algorithm", "--public", "--max-ttl"],
@@ -277,7 +277,7 @@ def test_first_key_that_can_mint_is_used(run, key, key_pair, tmp_path):
     file = tmp_path / "keys.json"
     file.write_text(json.dumps({"keys": [json.loads(each.read_text())["keys"][0] for each in (proxy, key, site)]}))
     (token,) = run("mint", "--key", file).lines
-    assert isinstance(check_with(key, token), Valid)
+    assert isinstance(check_with(key, token), ValidToken)
 
 
 def test_mint_with_a_public_key_says_which_file_to_use(run, key_pair):

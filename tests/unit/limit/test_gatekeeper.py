@@ -1,7 +1,16 @@
+"""A flood of new identifiers: what one request costs, and what has to go to make room.
+
+Costs are counted in lines of Python executed, which are the same on every machine.
+"""
+
+import json
+import sys
+from pathlib import Path
+
 import pytest
 
-from headgate.limit import DelayUntil, Domain, Gatekeeper, Rule
-from headgate.limit.gatekeeper import spacing
+from headgate.limit import DelayUntil, Domain, Gatekeeper, Master, Rule
+from headgate.limit.gatekeeper import DelaySlots, spacing
 from headgate.release import ASAP, NEVER, Status
 
 
@@ -9,7 +18,7 @@ def hold(identifier, release, domain="api"):
     return DelayUntil(domain, identifier, release)
 
 
-def test_nothing_held_is_accepted_and_accounted():
+def test_request_without_a_hold_is_accepted_and_accounted():
     messages = []
     gatekeeper = Gatekeeper(lambda accounting, now: messages.append((accounting, now)))
     accounting = gatekeeper.admit("api", "alice", now=100.0, loginfo=b"curl/8")
@@ -23,7 +32,7 @@ def test_nothing_held_is_accepted_and_accounted():
     ("release", "status"),
     [(100.0, Status.ACCEPTED), (100.5, Status.DELAYED), (105.0, Status.DELAYED), (105.5, Status.REJECTED)],
 )
-def test_a_hold_is_judged_by_its_length(release, status):
+def test_duration_of_the_hold_determines_the_verdict(release, status):
     gatekeeper = Gatekeeper()
     gatekeeper.obey(hold(b"alice", release))
     accounting = gatekeeper.admit("api", b"alice", now=100.0)
@@ -33,28 +42,28 @@ def test_a_hold_is_judged_by_its_length(release, status):
     assert gatekeeper.admit("api", b"bob", now=100.0).status is Status.ACCEPTED
 
 
-def test_a_control_never_moves_a_release_earlier():
+def test_control_never_shortens_a_hold():
     gatekeeper = Gatekeeper()
     gatekeeper.obey(hold(b"alice", 103.0))
     gatekeeper.obey(hold(b"alice", 101.0))
     assert gatekeeper.held("api", b"alice", now=100.0) == 103.0
 
 
-def test_never_is_a_rejection_that_does_not_end():
+def test_hold_until_never_rejects_forever():
     gatekeeper = Gatekeeper()
     gatekeeper.obey(hold(b"alice", NEVER))
     verdict = gatekeeper.admit("api", b"alice", now=1e12)
     assert (verdict.status, verdict.release, gatekeeper.shortened) == (Status.REJECTED, NEVER, 0)
 
 
-def test_the_answer_to_the_accounting_is_obeyed_at_once():
+def test_control_returned_by_account_is_obeyed_at_once():
     gatekeeper = Gatekeeper(lambda accounting, now: hold(accounting.identifier, now + 1))
     assert gatekeeper.admit("api", b"alice", now=100.0).status is Status.ACCEPTED
     assert gatekeeper.admit("api", b"alice", now=100.0).release == 101.0
 
 
-class TestPlaces:
-    """How many requests may be delayed at once."""
+class TestDelayedRequests:
+    """The number of requests that are delayed at the same time."""
 
     def full(self):
         gatekeeper = Gatekeeper(max_delayed=2)
@@ -65,45 +74,45 @@ class TestPlaces:
         assert gatekeeper.delayed == 2
         return gatekeeper
 
-    def test_without_a_place_a_held_request_is_rejected_and_others_still_go(self):
+    def test_held_request_without_a_free_slot_is_rejected(self):
         gatekeeper = self.full()
         assert gatekeeper.admit("api", b"alice", now=100.0).status is Status.REJECTED
         assert gatekeeper.admit("api", b"carol", now=100.0).status is Status.ACCEPTED
 
-    def test_a_place_is_free_when_its_time_has_come(self):
+    def test_slot_is_free_at_the_release(self):
         gatekeeper = self.full()
         assert gatekeeper.admit("api", b"bob", now=101.0).status is Status.DELAYED
         assert gatekeeper.admit("api", b"bob", now=101.0).status is Status.REJECTED
 
-    def test_a_place_is_free_when_the_request_leaves(self):
+    def test_slot_is_free_after_cancel(self):
         gatekeeper = self.full()
-        gatekeeper.leave(self.second)
+        gatekeeper.cancel(self.second)
         assert gatekeeper.delayed == 1
         assert gatekeeper.admit("api", b"alice", now=100.0).status is Status.DELAYED
         assert gatekeeper.admit("api", b"alice", now=100.0).status is Status.REJECTED
 
-    def test_leaving_late_or_without_having_been_delayed_frees_nothing(self):
+    def test_cancel_of_a_released_or_rejected_request_does_nothing(self):
         gatekeeper = self.full()
         rejected = gatekeeper.admit("api", b"alice", now=100.0)
-        gatekeeper.leave(rejected)
+        gatekeeper.cancel(rejected)
         assert gatekeeper.delayed == 2
         gatekeeper.obey(hold(b"alice", 103.0))
         assert gatekeeper.admit("api", b"alice", now=101.5).status is Status.DELAYED
-        gatekeeper.leave(self.first)
+        gatekeeper.cancel(self.first)
         assert gatekeeper.delayed == 2
 
-    def test_after_a_reload_those_who_wait_are_counted_still(self):
-        """Else twice as many as the bound says could wait."""
+    def test_delayed_requests_count_after_a_reload(self):
+        """Otherwise twice the maximum could be delayed."""
         old = self.full()
         new = Gatekeeper(max_delayed=2)
         new.adopt(old, ["api"])
         assert new.delayed == 2
         assert new.admit("api", b"alice", now=100.0).status is Status.REJECTED
-        old.leave(self.first)
+        old.cancel(self.first)
         assert new.delayed == 1
         assert new.admit("api", b"alice", now=100.0).status is Status.DELAYED
 
-    def test_the_default_is_1024(self):
+    def test_default_maximum_is_1024(self):
         gatekeeper = Gatekeeper()
         gatekeeper.obey(hold(b"alice", 101.0))
         statuses = [gatekeeper.admit("api", b"alice", now=100.0).status for _ in range(1_025)]
@@ -112,10 +121,10 @@ class TestPlaces:
 
 
 class TestSpacing:
-    """Those who wait are not all released at one instant."""
+    """Delayed requests of one identifier are not all released at one instant."""
 
     @pytest.mark.parametrize("algorithm", ["log", "gcra", "smockron"])
-    def test_a_burst_under_a_hold_is_spaced_by_the_rate(self, algorithm):
+    def test_burst_under_a_hold_is_spaced_by_the_rate(self, algorithm):
         domain = Domain("api", (Rule.parse("4/s burst 2"),), algorithm)
         gatekeeper = Gatekeeper.embedded([domain])
         verdicts = [gatekeeper.admit("api", b"alice", now=100.0) for _ in range(12)]
@@ -123,19 +132,19 @@ class TestSpacing:
         assert len(waits) >= 9
         assert waits == [pytest.approx(0.25 * step) for step in range(1, len(waits) + 1)]
 
-    def test_a_burst_after_a_pause_inside_the_hold_is_spaced_too(self):
-        """The rule itself would let these go, all at the end of the hold."""
+    def test_burst_within_a_hold_is_spaced(self):
+        """By the rule itself, all of these would be released at the end of the hold."""
         gatekeeper = Gatekeeper(spacing={"api": 0.5})
         gatekeeper.obey(hold(b"alice", 101.0))
         releases = [gatekeeper.admit("api", b"alice", now=100.0).release for _ in range(4)]
         assert releases == [101.0, 101.5, 102.0, 102.5]
 
-    def test_the_spacing_is_the_fastest_rule_of_each_enforced_domain(self):
+    def test_spacing_is_the_interval_of_the_fastest_rule(self):
         two = (Rule.parse("2/s"), Rule.parse("10/min"))
         domains = [Domain("api", two), Domain("free"), Domain("dark", two, mode="shadow")]
         assert spacing(domains) == {"api": 0.5}
 
-    def test_a_later_release_from_the_master_counts(self):
+    def test_later_release_from_the_master_counts(self):
         gatekeeper = Gatekeeper(lambda accounting, now: hold(b"alice", 104.0), spacing={"api": 0.5})
         gatekeeper.admit("api", b"alice", now=100.0)
         assert gatekeeper.admit("api", b"alice", now=100.0).release == 104.0
@@ -143,9 +152,9 @@ class TestSpacing:
 
 
 class TestBounds:
-    """What strangers can grow."""
+    """Maps that untrusted input can grow."""
 
-    def test_holds_that_are_over_are_forgotten(self):
+    def test_ended_holds_are_dropped(self):
         gatekeeper = Gatekeeper()
         for number in range(10):
             gatekeeper.obey(hold(b"%d" % number, 100.0 + number))
@@ -154,7 +163,7 @@ class TestBounds:
         assert gatekeeper.held("api", b"3", now=0.0) == ASAP
         assert gatekeeper.held("api", b"7", now=104.0) == 107.0
 
-    def test_forgetting_in_steps_looks_at_every_hold_in_turn(self):
+    def test_forget_in_steps_drops_every_ended_hold(self):
         gatekeeper = Gatekeeper()
         for number in range(10):
             gatekeeper.obey(hold(b"%d" % number, 100.0, f"domain{number % 2}"))
@@ -164,7 +173,7 @@ class TestBounds:
         assert [gatekeeper.forget(now=200.0, most=4) for _ in range(2)] == [1, 0]
         assert gatekeeper.held("api", b"held", now=200.0) == 300.0
 
-    def test_no_more_holds_are_kept_than_there_is_room_for(self):
+    def test_number_of_holds_is_bounded(self):
         gatekeeper = Gatekeeper(max_holds=160)
         for number in range(1_000):
             gatekeeper.obey(hold(b"%d" % number, 1e9, f"domain{number % 2}"))
@@ -175,17 +184,17 @@ class TestBounds:
         assert gatekeeper.evicted == 1_000 - len(kept)
         assert kept[-1] == 999
 
-    def test_holds_that_are_over_make_room_first(self):
+    def test_ended_holds_are_replaced_first(self):
         gatekeeper = Gatekeeper(max_holds=100)
         gatekeeper.obey(hold(b"held", 1e9))
         for number in range(1_000):
-            gatekeeper.admit("api", b"somebody", now=float(number))
+            gatekeeper.admit("api", b"other", now=float(number))
             gatekeeper.obey(hold(b"%d" % number, number + 10.0))
         assert gatekeeper.held("api", b"held", now=1_000.0) == 1e9
         assert gatekeeper.evicted == 0
 
 
-def test_the_totals_and_the_top_are_what_was_judged():
+def test_totals_and_top():
     gatekeeper = Gatekeeper(max_delay=2.0)
     gatekeeper.admit("api", b"alice", now=100.0)
     for name, release in ((b"alice", 101.0), (b"bob", 109.0), (b"carol", 99.0)):
@@ -200,10 +209,181 @@ def test_the_totals_and_the_top_are_what_was_judged():
     assert gatekeeper.top("nowhere", now=100.0) == []
 
 
-def test_the_top_are_ten_unless_said_otherwise():
+def test_top_returns_ten_by_default():
     gatekeeper = Gatekeeper()
     for number in range(20):
         gatekeeper.obey(hold(b"%d" % number, 101.0 + number))
     assert len(gatekeeper.top("api", now=100.0)) == 10
-    assert [len(piece) for piece in gatekeeper.top_in_steps("api", now=100.0)] == [10]
+    assert [len(batch) for batch in gatekeeper.top_in_steps("api", now=100.0)] == [10]
     assert list(gatekeeper.top_in_steps("nowhere", now=100.0)) == []
+
+
+def test_slots_with_one_release_are_freed_one_by_one():
+    slots = DelaySlots()
+    for release in (5.0, 5.0, 5.0, 6.0):
+        slots.take(release)
+    slots.cancel(5.0)
+    assert slots.taken == 3
+    slots.free(5.0)
+    assert slots.taken == 1
+    slots.take(7.0)
+    slots.free(6.0)
+    assert slots.taken == 1
+
+
+def test_cancel_of_a_free_slot_does_nothing():
+    slots = DelaySlots()
+    slots.take(5.0)
+    for release in (5.0, 5.0, 4.0):
+        slots.cancel(release)
+    assert slots.taken == 0
+    slots.take(5.0)
+    assert slots.taken == 1
+    slots.free(4.9)
+    assert slots.taken == 1
+    slots.free(5.0)
+    slots.cancel(5.0)
+    assert slots.taken == 0
+
+
+ONE = (Rule.parse("1/s burst 1"),)
+
+MOST_LINES = 2_000
+"""Lines that one request may execute; with 16 entries examined in holds and histories it takes about a fifth."""
+
+
+def lines(call, *arguments, **keywords):
+    """Return how many lines of Python `call` executes."""
+    count = 0
+
+    def trace(_frame, event, _argument):
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call(*arguments, **keywords)
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def full(bound, rule="1/min burst 1", *, now=100.0):
+    """Return a gatekeeper with its master inside that has as many holds and histories as it keeps, all in force."""
+    gatekeeper = Gatekeeper.embedded([Domain("api", (Rule.parse(rule),))], max_identifiers=bound)
+    for number in range(bound):
+        gatekeeper.admit("api", b"%d" % number, now=now)
+    return gatekeeper
+
+
+@pytest.mark.parametrize("bound", [1_000, 4_000])
+@pytest.mark.parametrize("now", [100.0, 159.9, 161.0, 1e6])
+def test_request_of_a_new_identifier_takes_a_bounded_number_of_steps(bound, now):
+    """Whether all that is kept is in force, about to expire, or expired."""
+    gatekeeper = full(bound)
+    worst = max(lines(gatekeeper.admit, "api", b"new %d" % number, now=now) for number in range(200))
+    assert worst < MOST_LINES
+
+
+@pytest.mark.parametrize("bound", [1_000, 4_000])
+def test_forget_with_a_limit_takes_a_bounded_number_of_steps(bound):
+    gatekeeper = full(bound)
+    for now in (100.0, 1e6, 1e6):
+        assert lines(gatekeeper.forget, now=now, most=10) < MOST_LINES
+        assert lines(gatekeeper.master.forget, now=now, most=10) < MOST_LINES
+
+
+@pytest.mark.parametrize("over", [10, 900])
+def test_ended_holds_are_replaced_before_those_in_force(over):
+    """As many new ones come as are over, wherever those stand among the others."""
+    gatekeeper = Gatekeeper(max_holds=1_000)
+    gone = {number * 7 % 1_000 for number in range(over)}
+    for number in range(1_000):
+        gatekeeper.obey(DelayUntil("api", b"%d" % number, 100.0 + number / 1_000 if number in gone else 1e6))
+    gatekeeper.admit("api", b"other", now=200.0)
+    for number in range(over):
+        gatekeeper.obey(DelayUntil("api", b"new %d" % number, 300.0))
+    held = [gatekeeper.held("api", b"%d" % number, now=200.0) == 1e6 for number in range(1_000)]
+    assert held.count(True) == 1_000 - over
+    assert gatekeeper.evicted == 0
+
+
+@pytest.mark.parametrize("over", [10, 900])
+def test_expired_histories_are_replaced_before_those_in_force(over):
+    """Of a domain whose window is a minute, and one whose window is a second and whose histories have expired."""
+    master = Master([Domain("slow", (Rule.parse("1/min burst 1"),)), Domain("fast", ONE)], max_identifiers=1_000)
+    gatekeeper = Gatekeeper(master.account)
+    for number in range(1_000):
+        gatekeeper.admit("fast" if number * 7 % 1_000 < over else "slow", b"%d" % number, now=100.0)
+    for number in range(over):
+        gatekeeper.admit("slow", b"new %d" % number, now=110.0)
+    assert master.evicted == 0
+    assert len(list(master.holds("slow", now=110.0))) == 1_000
+
+
+MAXIMA = [1, 2, 7, 15, 16, 17, 100, 1_001]
+
+
+def test_one_entry_is_evicted_for_each_new_one():
+    for bound in MAXIMA:
+        master = Master([Domain("api", ONE), Domain("web", ONE)], max_identifiers=bound)
+        gatekeeper = Gatekeeper(master.account, max_holds=bound)
+        for number in range(3 * bound):
+            gatekeeper.admit("web" if number % 3 else "api", b"%d" % number, now=100.0)
+            assert len(master) == min(number + 1, bound), bound
+            assert gatekeeper._tables.size == min(number + 1, bound), bound
+            assert gatekeeper.held("web" if number % 3 else "api", b"%d" % number, now=100.0) == 101.0, bound
+        assert master.evicted == gatekeeper.evicted == 2 * bound, bound
+
+
+def test_hold_that_ends_next_in_the_largest_domain_is_evicted():
+    gatekeeper = Gatekeeper(max_holds=6)
+    for number, release in enumerate([105.0, 103.0, 104.0, 106.0]):
+        gatekeeper.obey(DelayUntil("api", b"%d" % number, release))
+    for name in (b"a", b"b"):
+        gatekeeper.obey(DelayUntil("web", name, 101.0))
+    for number in range(2):
+        gatekeeper.obey(DelayUntil("api", b"new %d" % number, 107.0))
+    assert [name for name, _ in gatekeeper.top("api", now=100.0)] == [b"new 1", b"new 0", b"3", b"0"]
+    assert len(gatekeeper.top("web", now=100.0)) == 2
+
+
+def test_extended_hold_is_not_taken_for_an_ended_one():
+    gatekeeper = Gatekeeper(max_holds=3)
+    for name, release in ((b"prolonged", 101.0), (b"over", 102.0), (b"in force", 1e6), (b"prolonged", 1e6)):
+        gatekeeper.obey(DelayUntil("api", name, release))
+    gatekeeper.admit("api", b"other", now=200.0)
+    gatekeeper.obey(DelayUntil("api", b"new", 1e6))
+    assert {name for name, _ in gatekeeper.top("api", now=200.0)} == {b"prolonged", b"in force", b"new"}
+    assert gatekeeper.evicted == 0
+
+
+def test_lower_maximum_after_a_reload_is_reached_with_new_identifiers():
+    old = Master([Domain("api", ONE)], max_identifiers=200)
+    for number in range(200):
+        old.record("api", Status.ACCEPTED, b"%d" % number, 100.0, 100.0)
+    new = Master([Domain("api", ONE)], max_identifiers=50)
+    new.adopt(old)
+    assert len(new) == 200
+    for number in range(20):
+        new.record("api", Status.ACCEPTED, b"new %d" % number, 100.0, 100.0)
+    assert len(new) == 50
+    assert new.evicted == 170
+
+
+VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "limit" / "algorithms.json").read_text())
+
+
+def test_vectors_of_replayed_logs():
+    for case in VECTORS["replay"]:
+        master = Master([Domain("log", (Rule.parse(case["rule"]),), case["algorithm"])])
+        gatekeeper = Gatekeeper(master.account, max_delay=case["max_delay"])
+        verdicts = [gatekeeper.admit("log", name, now=now) for now, name in case["events"]]
+        totals, expected = gatekeeper.totals["log"], case["expect"]
+        assert [totals.accepted, totals.delayed, totals.rejected] == [
+            expected[status] for status in ("accepted", "delayed", "rejected")
+        ], case["rule"]
+        longest = max((verdict.wait for verdict in verdicts if verdict.status is Status.DELAYED), default=0.0)
+        assert round(longest, 3) == expected["max_delay"], case["rule"]

@@ -1,4 +1,6 @@
+import json
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +13,7 @@ def rules(*texts):
     return [Rule.parse(text) for text in texts]
 
 
-def test_messages_may_arrive_in_any_order():
+def test_log_accepts_messages_in_any_order():
     """ "The last timestamp" is the greatest in the history, and the history drops its smallest."""
     algorithm, history = Log(rules("1/s burst 3")), new_history()
     for moment in (12.0, 10.0, 11.0):
@@ -24,27 +26,27 @@ def test_messages_may_arrive_in_any_order():
     assert list(history[1:]) == [10.5, 11.0, 12.0]
 
 
-def test_a_burst_of_one_keeps_the_greatest():
+def test_log_with_a_burst_of_one_keeps_the_latest():
     algorithm, history = Log(rules("1/s burst 1")), new_history()
     assert algorithm.record(history, 10.0, 10.0) == 11.0
     assert algorithm.record(history, 5.0, 10.0) == 11.0
     assert list(history[1:]) == [10.0]
 
 
-def test_several_rules_share_one_history_and_the_latest_release_wins():
+def test_rules_of_a_log_share_one_history():
     algorithm, history = Log(rules("10/s burst 2", "6/min burst 4")), new_history()
     releases = [algorithm.record(history, moment, moment) for moment in (0.0, 0.0, 1.0, 2.0)]
     assert releases == [ASAP, pytest.approx(0.1), ASAP, 12.0]
 
 
-def test_a_log_of_several_rules_is_kept_for_the_longest_window():
+def test_log_with_several_rules_expires_after_the_longest_window():
     """Were it forgotten after the shortest, an hourly limit would start afresh after a second's pause."""
     algorithm, history = Log(rules("1/s burst 1", "2/h burst 2", "1/min burst 1")), new_history()
     algorithm.record(history, 100.0, 100.0)
     assert algorithm.expiry(history) == 100.0 + 3_600.0
 
 
-def test_a_log_is_kept_for_a_window_from_its_last_timestamp():
+def test_log_expires_a_window_after_its_last_timestamp():
     algorithm, history = Log(rules("1/s burst 3")), new_history()
     for moment in (100.0, 101.0, 102.0):
         algorithm.record(history, moment, moment)
@@ -54,7 +56,7 @@ def test_a_log_is_kept_for_a_window_from_its_last_timestamp():
 @pytest.mark.parametrize("start", [100.0, 1_700_000_000.125])
 @pytest.mark.parametrize("rule", ["1/s burst 2", "3/s burst 2"])
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_at_its_expiry_a_history_answers_as_a_new_one(name, rule, start):
+def test_history_at_its_expiry_equals_a_new_one(name, rule, start):
     algorithm, old, new = ALGORITHMS[name](rules(rule)), new_history(), new_history()
     for _ in range(3):
         old[PUBLISHED] = max(old[PUBLISHED], algorithm.record(old, start, start))
@@ -63,36 +65,36 @@ def test_at_its_expiry_a_history_answers_as_a_new_one(name, rule, start):
         assert algorithm.record(old, now, now) == algorithm.record(new, now, now)
 
 
-def test_a_log_is_kept_while_what_was_published_holds():
+def test_log_does_not_expire_before_its_published_hold():
     algorithm, history = Log(rules("1/s burst 1")), new_history()
     history[PUBLISHED] = algorithm.record(history, 100.0, 100.0) + 60.0
     assert algorithm.expiry(history) == 161.0
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_a_history_is_spent_when_it_can_hold_nobody(name):
-    algorithm, history = ALGORITHMS[name](rules("1/s burst 2")), new_history()
-    for _ in range(4):
-        release = algorithm.record(history, 100.0, 100.0)
-    history[PUBLISHED] = release
-    assert release > 100.0
-    assert algorithm.expiry(history) > 100.5
-    assert algorithm.expiry(history) <= 200.0
+def test_expiry_is_after_the_hold():
+    for name in ALGORITHMS:
+        algorithm, history = ALGORITHMS[name](rules("1/s burst 2")), new_history()
+        for _ in range(4):
+            release = algorithm.record(history, 100.0, 100.0)
+        history[PUBLISHED] = release
+        assert release > 100.0, name
+        assert algorithm.expiry(history) > 100.5, name
+        assert algorithm.expiry(history) <= 200.0, name
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_what_a_spent_history_is_asked_next_it_answers_as_a_new_one(name):
-    algorithm, old, new = ALGORITHMS[name](rules("1/s burst 2")), new_history(), new_history()
-    for _ in range(3):
-        algorithm.record(old, 100.0, 100.0)
-    now = 100.0
-    while algorithm.expiry(old) > now:
-        now += 0.125
-    for _ in range(5):
-        assert algorithm.record(old, now, now) == algorithm.record(new, now, now)
+def test_expired_history_equals_a_new_one():
+    for name in ALGORITHMS:
+        algorithm, old, new = ALGORITHMS[name](rules("1/s burst 2")), new_history(), new_history()
+        for _ in range(3):
+            algorithm.record(old, 100.0, 100.0)
+        now = 100.0
+        while algorithm.expiry(old) > now:
+            now += 0.125
+        for _ in range(5):
+            assert algorithm.record(old, now, now) == algorithm.record(new, now, now), name
 
 
-def test_gcra_keeps_one_number_a_rule_and_smockron_three():
+def test_gcra_stores_one_number_per_rule_and_smockron_three():
     for algorithm, size in ((Gcra(rules("1/s burst 9", "1/min")), 3), (Smockron(rules("1/s burst 9", "1/min")), 7)):
         history = new_history()
         for moment in range(50):
@@ -100,7 +102,7 @@ def test_gcra_keeps_one_number_a_rule_and_smockron_three():
         assert len(history) == size
 
 
-def test_smockron_forgets_when_the_original_database_would():
+def test_smockron_expires_as_the_original_database():
     """The value expires one window after the later of timestamp and clock: then the procedure starts afresh."""
     kept, expired = new_history(), new_history()
     algorithm = Smockron(rules("1/s burst 2"))
@@ -111,7 +113,7 @@ def test_smockron_forgets_when_the_original_database_would():
     assert algorithm.record(expired, 12.001, 12.001) == ASAP
 
 
-def test_a_timestamp_leaves_the_window_at_its_edge_though_no_float_is_there():
+def test_timestamp_leaves_the_window_despite_floating_point_error():
     """0.2 s before 1700000001.199 stands 1700000000.999, and the difference of the two floats is more than 0.2."""
     algorithm, history = Log(rules("10/s burst 2")), new_history()
     assert algorithm.record(history, 1700000000.999, 1700000000.999) == ASAP
@@ -134,3 +136,13 @@ def test_smockron_does_not_drift_in_a_long_chain():
         release = algorithm.record(history, hold, now)
         hold = max(hold, release)
     assert release == now + 7 * 40
+
+
+VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "limit" / "algorithms.json").read_text())
+
+
+def test_vectors_of_release_times():
+    for case in VECTORS["releases"]:
+        algorithm, history = ALGORITHMS[case["algorithm"]]([Rule.parse(case["rule"])]), new_history()
+        releases = [algorithm.record(history, event.get("until", event["at"]), event["at"]) for event in case["events"]]
+        assert [None if release == ASAP else release for release in releases] == case["release"], case["name"]

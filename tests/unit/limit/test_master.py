@@ -10,45 +10,45 @@ def accepted(identifier, received, domain="api"):
     return Accounting(domain, Status.ACCEPTED, identifier, received, received)
 
 
-def test_a_control_is_returned_when_the_next_request_may_not_go_at_once():
+def test_control_is_returned_if_the_next_request_is_held():
     master = Master([Domain("api", ONE)])
     assert master.account(accepted(b"alice", 100.0), 100.0) == DelayUntil("api", b"alice", 101.0)
     assert master.account(accepted(b"bob", 100.0), 102.0) is None
 
 
-def test_a_control_is_published_only_if_later_than_the_last_one_sent():
+def test_control_is_published_only_if_it_is_later_than_the_last():
     master = Master([Domain("api", ONE)])
     assert master.account(accepted(b"alice", 100.0), 100.0).release == 101.0
     assert master.account(accepted(b"alice", 99.0), 100.0) is None
     assert master.account(accepted(b"alice", 100.25), 100.25).release == 101.25
 
 
-def test_a_delayed_request_counts_when_it_went():
+def test_delayed_request_counts_at_its_release():
     master = Master([Domain("api", ONE)])
     delayed = Accounting("api", Status.DELAYED, b"alice", 100.0, 103.0)
     assert master.account(delayed, 100.0).release == 104.0
 
 
-def test_a_rejected_request_is_counted_and_leaves_no_trace():
+def test_rejected_request_is_counted_and_not_recorded():
     master = Master([Domain("api", ONE)])
     assert master.account(Accounting("api", Status.REJECTED, b"alice", 100.0, 109.0), 100.0) is None
     assert master.totals["api"].rejected == 1
     assert len(master) == 0
 
 
-def test_several_rules_hold_together():
+def test_all_rules_of_a_domain_apply():
     master = Master([Domain("api", (Rule.parse("1/s burst 1"), Rule.parse("1/min burst 2")))])
     releases = [master.account(accepted(b"alice", moment), moment).release for moment in (0.0, 10.0)]
     assert releases == [1.0, 70.0]
 
 
-def test_what_was_published_is_no_timestamp_of_the_history():
+def test_published_release_is_not_a_timestamp():
     master = Master([Domain("api", (Rule.parse("1/s burst 1"), Rule.parse("1/min burst 3")))])
     releases = [master.account(accepted(b"alice", moment), moment).release for moment in (0.0, 10.0, 20.0)]
     assert releases == [1.0, 11.0, 80.0]
 
 
-def test_each_verdict_is_counted():
+def test_verdicts_are_counted():
     master = Master([Domain("api", ONE)])
     for status, count in ((Status.ACCEPTED, 1), (Status.DELAYED, 2), (Status.REJECTED, 3)):
         for _ in range(count):
@@ -57,13 +57,13 @@ def test_each_verdict_is_counted():
     assert (totals.accepted, totals.delayed, totals.rejected) == (1, 2, 3)
 
 
-def test_an_unknown_domain_is_counted_and_dropped():
+def test_message_for_an_unknown_domain_is_counted_and_dropped():
     master = Master([Domain("api", ONE)])
     assert master.account(accepted(b"alice", 100.0, "elsewhere"), 100.0) is None
     assert (master.unknown, len(master), set(master.totals)) == (1, 0, {"api"})
 
 
-def test_a_domain_without_rules_only_counts():
+def test_domain_without_rules_only_counts():
     master = Master([Domain("api")])
     assert master.account(accepted(b"alice", 100.0), 100.0) is None
     assert (master.totals["api"].accepted, len(master)) == (1, 0)
@@ -72,25 +72,25 @@ def test_a_domain_without_rules_only_counts():
 class TestModes:
     """enforce, shadow, off."""
 
-    def test_shadow_works_everything_out_and_publishes_nothing(self):
+    def test_shadow_mode_computes_and_does_not_publish(self):
         master = Master([Domain("api", ONE, mode="shadow")])
         assert master.account(accepted(b"alice", 100.0), 100.0) is None
         assert (master.shadowed, len(master), master.totals["api"].accepted) == (1, 1, 1)
         assert list(master.holds("api", now=100.0)) == []
 
-    def test_off_only_counts(self):
+    def test_off_mode_only_counts(self):
         master = Master([Domain("api", ONE, mode="off")])
         assert master.account(accepted(b"alice", 100.0), 100.0) is None
         assert (master.shadowed, len(master), master.totals["api"].accepted) == (0, 0, 1)
 
-    def test_the_exempt_are_counted_and_never_held(self):
+    def test_exempt_identifiers_are_counted_and_never_held(self):
         master = Master([Domain("api", ONE, exempt=("10.0.0.0/8",))])
         assert master.account(accepted(b"10.1.1.1", 100.0), 100.0) is None
         assert master.account(accepted(b"11.1.1.1", 100.0), 100.0) is not None
         assert (len(master), master.totals["api"].accepted) == (1, 2)
 
 
-def test_the_holds_in_force_can_be_sent_again():
+def test_holds_returns_the_controls_in_force():
     master = Master([Domain("api", ONE), Domain("web", ONE)])
     for name, moment in ((b"alice", 100.0), (b"bob", 102.0)):
         master.account(accepted(name, moment), moment)
@@ -100,7 +100,7 @@ def test_the_holds_in_force_can_be_sent_again():
 
 
 @pytest.mark.parametrize("algorithm", ["log", "gcra", "smockron"])
-def test_an_hourly_limit_outlives_forgetting_between_two_requests(algorithm):
+def test_hourly_limit_survives_forgetting(algorithm):
     """Beside a rule whose window is a second. Smockron lets one more through."""
     master = Master([Domain("api", (Rule.parse("1/s burst 1"), Rule.parse("2/h burst 2")), algorithm)])
     requests = 3 if algorithm == "smockron" else 2
@@ -112,16 +112,16 @@ def test_an_hourly_limit_outlives_forgetting_between_two_requests(algorithm):
 
 
 class TestBounds:
-    """What strangers can grow."""
+    """Maps that untrusted input can grow."""
 
-    def test_spent_histories_are_forgotten(self):
+    def test_expired_histories_are_dropped(self):
         master = Master([Domain("api", (Rule.parse("1 per 10s burst 1"),)), Domain("free")])
         for number in range(10):
             master.account(accepted(b"%d" % number, 100.0 + number), 100.0 + number)
         assert master.forget(now=116.5) == 7
         assert len(master) == 3
 
-    def test_forgetting_in_steps_looks_at_every_history_in_turn(self):
+    def test_forget_in_steps_drops_every_expired_history(self):
         master = Master([Domain("api", ONE)])
         for number in range(10):
             master.account(accepted(b"%d" % number, 100.0), 100.0)
@@ -129,15 +129,15 @@ class TestBounds:
         assert steps == [3, 3, 3, 1]
         assert (len(master), master.forget(now=200.0, most=3)) == (0, 0)
 
-    def test_no_more_histories_are_kept_than_there_is_room_for(self):
+    def test_number_of_histories_is_bounded(self):
         master = Master([Domain("api", ONE), Domain("web", ONE)], max_identifiers=160)
         for number in range(1_000):
             master.account(accepted(b"%d" % number, 100.0, "api" if number % 2 else "web"), 100.0)
             assert len(master) <= 160
         assert master.evicted == 1_000 - len(master)
-        assert master.account(accepted(b"999", 100.0), 100.0) is None, "the newest is still remembered"
+        assert master.account(accepted(b"999", 100.0), 100.0) is None
 
-    def test_spent_histories_make_room_first(self):
+    def test_expired_histories_are_replaced_first(self):
         master = Master([Domain("api", ONE)], max_identifiers=100)
         held = Accounting("api", Status.DELAYED, b"held", 0.0, 1e9)
         master.account(held, 0.0)
@@ -147,24 +147,24 @@ class TestBounds:
         assert [control.identifier for control in master.holds("api", now=2_000.0)] == [b"held"]
 
 
-def test_holds_come_in_pieces_that_look_at_a_bounded_part_of_the_histories():
+def test_batches_of_holds_visit_a_bounded_number_of_histories():
     master = Master([Domain("api", (Rule.parse("1/min burst 2"),))])
     for number in range(20_000):
         master.account(accepted(b"%d" % number, 100.0), 100.0)
         if number % 2_000 == 0:
             master.account(accepted(b"%d" % number, 100.0), 100.0)
-    pieces = list(master.hold_batches("api", now=100.0, limit=3))
-    assert sorted(control.identifier for piece, _ in pieces for control in piece) == sorted(
+    batches = list(master.hold_batches("api", now=100.0, limit=3))
+    assert sorted(control.identifier for batch, _ in batches for control in batch) == sorted(
         b"%d" % number for number in range(0, 20_000, 2_000)
     )
-    assert all(len(piece) <= 3 for piece, _ in pieces)
-    assert [more for _, more in pieces] == [True] * (len(pieces) - 1) + [False]
-    assert len(pieces) > 20_000 // 5_000, "though ten holds would fit into four"
+    assert all(len(batch) <= 3 for batch, _ in batches)
+    assert [more for _, more in batches] == [True] * (len(batches) - 1) + [False]
+    assert len(batches) > 20_000 // 5_000  # ten holds would fit into four
 
 
-def test_a_piece_of_holds_is_as_long_as_it_may_be():
+def test_batches_of_holds_have_the_maximum_length():
     master = Master([Domain("api", ONE)])
     for number in range(500):
         master.account(accepted(b"%d" % number, 100.0), 100.0)
-    assert [len(piece) for piece, _ in master.hold_batches("api", now=100.0, limit=200)] == [200, 200, 100]
+    assert [len(batch) for batch, _ in master.hold_batches("api", now=100.0, limit=200)] == [200, 200, 100]
     assert list(master.hold_batches("nowhere", now=100.0, limit=200)) == []

@@ -34,35 +34,35 @@ def filled(most, expiries, tick=1.0):
 
 
 def names(table):
-    return sorted(name for piece, _ in table.batches() for name, _ in piece)
+    return sorted(name for batch, _ in table.batches() for name, _ in batch)
 
 
-def test_an_entry_is_there_until_it_has_expired():
+def test_entry_is_kept_until_its_expiry():
     tables, table, _ = filled(10, [5.0, 6.0])
     assert (table.get(b"0"), table.get(b"1"), table.get(b"2")) == (5.0, 6.0, None)
     assert (tables.forget(4.9), tables.forget(5.0), tables.forget(5.0)) == (0, 1, 0)
     assert (names(table), table.size, tables.size) == ([b"1"], 1, 1)
 
 
-def test_an_entry_goes_with_its_tick_never_before_its_expiry():
+def test_entry_is_dropped_with_its_tick():
     tables, table, _ = filled(10, [4.1, 4.9, 5.0], tick=1.0)
     assert tables.forget(4.95) == 0
     assert tables.forget(5.0) == 3
     assert table.size == 0
 
 
-def test_a_new_entry_examines_two_that_are_due_while_there_is_room():
+def test_new_entry_examines_two_due_entries():
     tables, table, examined = filled(100, [1.0] * 10)
     assert examined.during(tables.add, table, b"new", 9.0, 2.0) == 2 + 1
     assert table.size == 9
 
 
-def test_a_new_entry_examines_none_that_is_not_due():
+def test_new_entry_examines_no_entry_that_is_not_due():
     tables, table, examined = filled(100, [3.0] * 10)
     assert examined.during(tables.add, table, b"new", 9.0, 2.0) == 1
 
 
-def test_room_is_made_by_examining_so_many_entries_at_most_and_then_one_goes_in_force():
+def test_new_entry_in_a_full_table_examines_a_bounded_number():
     """Here all have been prolonged, so that none of those due can go."""
     tables, table, examined = filled(100, [1.0] * 100)
     for number in range(100):
@@ -72,7 +72,7 @@ def test_room_is_made_by_examining_so_many_entries_at_most_and_then_one_goes_in_
     assert table.get(b"new") == 50.0
 
 
-def test_a_prolonged_entry_moves_on_and_the_next_one_goes():
+def test_postponed_entry_is_kept_and_the_next_one_is_dropped():
     tables, table, _ = filled(3, [1.0, 2.0, 9.0])
     table.put(b"0", 8.0)
     tables.add(table, b"new", 9.0, 3.0)
@@ -81,7 +81,7 @@ def test_a_prolonged_entry_moves_on_and_the_next_one_goes():
 
 
 @pytest.mark.parametrize("most", [None, 0, 1, 3, 10])
-def test_forgetting_examines_no_more_than_it_may(most):
+def test_forget_examines_at_most_the_limit(most):
     tables, table, examined = filled(100, [1.0] * 5 + [9.0] * 5)
     other = tables.include(Table(examined, 1.0))
     tables.add(other, b"0", 1.0, 0.0)
@@ -90,7 +90,7 @@ def test_forgetting_examines_no_more_than_it_may(most):
     assert tables.size == table.size + other.size == 11 - expected
 
 
-def test_an_expiry_just_behind_its_tick_does_not_come_round_for_ever():
+def test_expiry_just_after_its_tick_is_examined_once():
     """The float after 0.9, divided by 0.1, is 9 exactly: its tick begins before it."""
     tables, table, examined = filled(10, [0.9000000000000001], tick=0.1)
     assert examined.during(tables.forget, 0.9, 10) == 1
@@ -98,14 +98,14 @@ def test_an_expiry_just_behind_its_tick_does_not_come_round_for_ever():
     assert tables.forget(1.1) == 1
 
 
-def test_instants_without_end_are_kept_in_order_too():
+def test_infinite_expiries_are_kept():
     tables, table, _ = filled(3, [NEVER, 5.0, ASAP])
     assert tables.forget(0.0) == 1
     assert (tables.forget(9e14), tables.forget(9e15)) == (1, 0)
     assert names(table) == [b"0"]
 
 
-def test_the_table_that_has_most_gives_way():
+def test_largest_table_loses_an_entry():
     tables, table, examined = filled(4, [9.0] * 3)
     other = tables.include(Table(examined, 1.0))
     tables.add(other, b"0", 5.0, 0.0)
@@ -113,7 +113,7 @@ def test_the_table_that_has_most_gives_way():
     assert (table.size, other.size) == (2, 2)
 
 
-def test_what_has_expired_goes_from_whichever_table():
+def test_expired_entry_of_any_table_is_dropped_first():
     tables, table, examined = filled(4, [9.0] * 3)
     other = tables.include(Table(examined, 1.0))
     tables.add(other, b"0", 1.0, 0.0)
@@ -122,7 +122,7 @@ def test_what_has_expired_goes_from_whichever_table():
 
 
 @pytest.mark.parametrize(("now", "evicted"), [(1.4, 1), (1.5, 0), (1.75, 0)])
-def test_an_expired_entry_that_is_not_due_yet_is_not_counted_as_evicted(now, evicted):
+def test_dropping_an_expired_entry_is_not_counted_as_eviction(now, evicted):
     tables, table, _ = filled(1, [1.5])
     tables.add(table, b"new", 9.0, now)
     assert (names(table), tables.evicted) == ([b"new"], evicted)
@@ -136,11 +136,11 @@ def test_entries_are_spread_over_all_shards():
     assert max(sizes) < 3 * 50_000 / SHARDS
 
 
-def test_a_table_may_change_between_two_pieces():
+def test_table_may_change_between_two_batches():
     tables, table, _ = filled(20_000, [5.0] * 20_000)
     sizes = []
-    for piece, _ in table.batches():
-        sizes.append(len(piece))
+    for batch, _ in table.batches():
+        sizes.append(len(batch))
         if len(sizes) == 2:
             tables.forget(6.0)
     assert all(BATCH_SIZE <= size < 1.1 * BATCH_SIZE for size in sizes[:2])
@@ -148,9 +148,9 @@ def test_a_table_may_change_between_two_pieces():
 
 
 @pytest.mark.parametrize("size", [0, 1, 4_000, 20_000])
-def test_the_pieces_are_all_there_is(size):
+def test_batches_contain_all_entries(size):
     _, table, _ = filled(20_000, [5.0] * size)
-    pieces = list(table.batches())
-    assert sorted(name for piece, _ in pieces for name, _ in piece) == sorted(b"%d" % number for number in range(size))
-    assert [more for _, more in pieces] == [True] * (len(pieces) - 1) + [False]
-    assert len(pieces) <= 1 + size // BATCH_SIZE
+    batches = list(table.batches())
+    assert sorted(name for batch, _ in batches for name, _ in batch) == sorted(b"%d" % number for number in range(size))
+    assert [more for _, more in batches] == [True] * (len(batches) - 1) + [False]
+    assert len(batches) <= 1 + size // BATCH_SIZE

@@ -63,9 +63,9 @@ class Held(Gatekeeper):
         self.obey(DelayUntil("default", PEER, release))
         self.left: list[Accounting] = []
 
-    def leave(self, accounting: Accounting) -> None:
+    def cancel(self, accounting: Accounting) -> None:
         self.left.append(accounting)
-        super().leave(accounting)
+        super().cancel(accounting)
 
 
 def held_for(seconds: float, **options: Any) -> Held:

@@ -1,6 +1,6 @@
 from hashlib import sha256
 
-from headgate.token import ReplayTable, Valid
+from headgate.token import ReplayTable, ValidToken
 from headgate.token.replay_table import table_size
 
 NOW = 1_700_000_000.0
@@ -11,7 +11,7 @@ def new_table(max_tokens=10):
 
 
 def token(number, expires=NOW + 60):
-    return Valid(b"key 1234" + number.to_bytes(16, "little"), expires, is_bound=False)
+    return ValidToken(b"key 1234" + number.to_bytes(16, "little"), expires, is_bound=False)
 
 
 def test_token_is_new_once():
@@ -23,7 +23,7 @@ def test_token_is_new_once():
 
 def test_same_random_bytes_under_another_key_are_another_token():
     table = new_table()
-    first, second = (Valid(key + bytes(16), NOW + 60, is_bound=False) for key in (b"key 1111", b"key 2222"))
+    first, second = (ValidToken(key + bytes(16), NOW + 60, is_bound=False) for key in (b"key 1111", b"key 2222"))
     assert (table.consume(first, now=NOW), table.consume(second, now=NOW)) == (None, None)
 
 
@@ -52,7 +52,7 @@ def test_bytes_across_two_entries_are_not_a_token():
     for number in (1, 2):
         table.consume(token(number), now=NOW)
     across = b"\0" * 8 + b"key 1234" + (2).to_bytes(8, "little")
-    assert table.consume(Valid(across, NOW + 60, is_bound=False), now=NOW) is None
+    assert table.consume(ValidToken(across, NOW + 60, is_bound=False), now=NOW) is None
     assert table.consume(token(2), now=NOW) == "token_replayed"
 
 
@@ -60,7 +60,8 @@ def test_table_has_room_for_its_maximum_of_random_tokens():
     for count in (1, 32, 33, 1000):
         table = new_table(count)
         tokens = [
-            Valid(b"key 1234" + sha256(bytes([n % 256, n >> 8])).digest()[:16], NOW + 60, False) for n in range(count)
+            ValidToken(b"key 1234" + sha256(bytes([n % 256, n >> 8])).digest()[:16], NOW + 60, False)
+            for n in range(count)
         ]
         assert [table.consume(one, now=NOW) for one in tokens] == [None] * count
         assert [table.consume(one, now=NOW) for one in tokens] == ["token_replayed"] * count

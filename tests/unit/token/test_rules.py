@@ -4,7 +4,7 @@ from functools import partial
 import pytest
 
 from headgate.errors import ConfigurationError
-from headgate.token import Checker, Valid
+from headgate.token import Checker, ValidToken
 from headgate.token.rules import script_text, speculation_rules
 
 NOW = 1_700_000_000.0
@@ -32,7 +32,7 @@ def test_one_rule_with_a_token_for_each_url(rules, check):
         "referrer_provided_prefetch_proxy": "https://prefetch.example.com",
     }
     assert len(set(tokens)) == 3
-    assert all(isinstance(check(token, "https://any.example"), Valid) for token in tokens)
+    assert all(isinstance(check(token, "https://any.example"), ValidToken) for token in tokens)
 
 
 def test_bound_tokens_have_one_rule_for_each_origin(rules, check):

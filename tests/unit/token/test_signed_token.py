@@ -4,7 +4,7 @@ from functools import partial
 import pytest
 
 from headgate.errors import ConfigurationError
-from headgate.token import Checker, Valid, mint, new_key, read_keys, signed_token
+from headgate.token import Checker, ValidToken, mint, new_key, read_keys, signed_token
 from headgate.token.keys import HmacKey, encode_base64url, write_keys
 from headgate.token.signed_token import (
     MAX_TOKEN_LENGTH,
@@ -149,7 +149,7 @@ def test_target_origin_is_the_origin_of_an_https_url(new_token):
 def test_token_is_valid_until_it_expires(check, new_token):
     token = new_token()
     valid = check(token)
-    assert isinstance(valid, Valid)
+    assert isinstance(valid, ValidToken)
     assert (len(valid.identity), valid.expires, valid.is_bound) == (24, NOW + 60, False)
     assert check(token, now=NOW + 59.999) == check(token, origin=B) == valid
     assert check(token, now=NOW + 60) == check(token, now=NOW + 1e6) == "token_expired"
@@ -178,9 +178,9 @@ def test_token_of_an_unknown_key_is_invalid(new_token, entropy):
 
 
 def test_lifetime_above_the_key_s_maximum_is_invalid(key, check):
-    assert isinstance(check(sign(key, NOW + 86_400)), Valid)
+    assert isinstance(check(sign(key, NOW + 86_400)), ValidToken)
     # The site's clock may be a minute ahead of the proxy's.
-    assert isinstance(check(sign(key, NOW + 86_460)), Valid)
+    assert isinstance(check(sign(key, NOW + 86_460)), ValidToken)
     assert check(sign(key, NOW + 86_460.001)) == "token_invalid"
 
 
@@ -191,14 +191,14 @@ def test_public_key_is_not_accepted_as_an_hmac_secret(entropy):
     forged = HmacKey(private._public.public_bytes_raw()).sign(signed_message(raw, ""))
     for signature in (forged, forged * 2):
         assert checker.check(encode_token(raw, signature), now=NOW, origin=A) == "token_invalid"
-    assert isinstance(checker.check(sign(private, NOW + 60), now=NOW, origin=A), Valid)
+    assert isinstance(checker.check(sign(private, NOW + 60), now=NOW, origin=A), ValidToken)
 
 
 def test_checker_accepts_tokens_of_all_its_keys(entropy):
     old, new = new_key("hmac-sha256", entropy=entropy), new_key("ed25519", entropy=entropy)
     checker = Checker([new, old, old])
     for key in (old, new):
-        assert isinstance(checker.check(mint(key, now=NOW, ttl=1, entropy=entropy), now=NOW, origin=A), Valid)
+        assert isinstance(checker.check(mint(key, now=NOW, ttl=1, entropy=entropy), now=NOW, origin=A), ValidToken)
 
 
 def test_checker_requires_keys_that_do_not_contradict():

@@ -122,7 +122,7 @@ class Delay:
     def cancel(self) -> None:
         """End the wait early and free the request's place: its client has left."""
         self._timer.cancel()
-        self._gatekeeper.leave(self._accounting)
+        self._gatekeeper.cancel(self._accounting)
 
     def _wait(self, seconds: float) -> asyncio.TimerHandle:
         return asyncio.get_running_loop().call_later(seconds, self._on_timer)

@@ -30,7 +30,7 @@ from headgate.proxy.counters import ACCEPTED, Counts
 from headgate.proxy.net.dial import CONNECT_TIMEOUT, Connect, dial
 from headgate.proxy.net.sockets import Endpoint
 from headgate.proxy.refusal import DEFAULT_RETRY_AFTER, Refusal
-from headgate.token import Valid
+from headgate.token import ValidToken
 from headgate.token.signed_token import bearer_token
 
 
@@ -190,7 +190,7 @@ class Admission:
             raise Refusal("token_invalid", "there is more than one Proxy-Authorization")
         token = bearer_token(tokens[0]) if tokens else None
         outcome = await self._tokens.check(token, now=self._clock(), origin=authority.origin)
-        if not isinstance(outcome, Valid):
+        if not isinstance(outcome, ValidToken):
             raise Refusal(outcome)
 
     async def _reach(self, client: bytes, authority: Authority) -> socket.socket:

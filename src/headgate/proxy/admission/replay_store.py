@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from headgate.errors import ConfigurationError, MissingExtra
 from headgate.proxy.admission.limits import LockTimeout, create_shared_memory, locked
-from headgate.token import Checker, Key, Reason, ReplayTable, Valid
+from headgate.token import Checker, Key, Reason, ReplayTable, ValidToken
 from headgate.token.keys import encode_base64url
 from headgate.token.replay_table import MAX_TOKENS, table_size
 from headgate.token.signed_token import MAX_CLOCK_DIFFERENCE
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class ReplayStore(Protocol):
     """Remembers which tokens were shown."""
 
-    async def consume(self, valid: Valid, *, now: float) -> Reason | None:
+    async def consume(self, valid: ValidToken, *, now: float) -> Reason | None:
         """Consume a token: None the first time, else the reason; "tokens" if the store does not answer in time."""
 
     async def close(self) -> None:
@@ -45,10 +45,10 @@ class TokenCheck:
         self._checker = Checker(keys)
         self._store = store
 
-    async def check(self, token: str | None, *, now: float, origin: str) -> Valid | Reason:
+    async def check(self, token: str | None, *, now: float, origin: str) -> ValidToken | Reason:
         """Check a token for a tunnel to a serialised origin, and consume it."""
         valid = self._checker.check(token, now=now, origin=origin)
-        if isinstance(valid, Valid):
+        if isinstance(valid, ValidToken):
             return await self._store.consume(valid, now=now) or valid
         return valid
 
@@ -74,7 +74,7 @@ class SharedReplayStore:
         self._memory = mmap.mmap(descriptor, 0)
         self._table = ReplayTable(memoryview(self._memory))
 
-    async def consume(self, valid: Valid, *, now: float) -> Reason | None:
+    async def consume(self, valid: ValidToken, *, now: float) -> Reason | None:
         """Consume a token; "tokens" if the table is full, or the lock cannot be taken in time."""
         try:
             async with locked(self._descriptor):
@@ -111,7 +111,7 @@ class RedisReplayStore:
         self._retry_at = -math.inf
         self._pending: set[asyncio.Task[Reason | None]] = set()
 
-    async def consume(self, valid: Valid, *, now: float) -> Reason | None:
+    async def consume(self, valid: ValidToken, *, now: float) -> Reason | None:
         """Consume a token; "tokens" if Redis does not answer in time."""
         if asyncio.get_running_loop().time() < self._retry_at:
             return "tokens"
@@ -127,7 +127,7 @@ class RedisReplayStore:
             await asyncio.wait(self._pending)
         await self._client.aclose()
 
-    async def _consume(self, valid: Valid, now: float) -> Reason | None:
+    async def _consume(self, valid: ValidToken, now: float) -> Reason | None:
         from redis.exceptions import RedisError
 
         # Another proxy's clock may be behind: for that proxy the token is valid for longer.

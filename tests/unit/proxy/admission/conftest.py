@@ -3,11 +3,11 @@ from itertools import count
 
 import pytest
 
-from headgate.token import Valid
+from headgate.token import ValidToken
 
 
 @pytest.fixture
 def fresh() -> Callable[[float], Valid]:
     """Return a function that makes a new token that expires at an instant."""
     numbers = count(1)
-    return lambda expires: Valid(b"key 1234" + next(numbers).to_bytes(16, "little"), expires, is_bound=False)
+    return lambda expires: ValidToken(b"key 1234" + next(numbers).to_bytes(16, "little"), expires, is_bound=False)

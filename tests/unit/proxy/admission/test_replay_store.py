@@ -16,7 +16,7 @@ from headgate.proxy.admission import limits
 from headgate.proxy.admission import replay_store as module
 from headgate.proxy.admission.authority import parse_authority
 from headgate.proxy.admission.replay_store import RedisReplayStore, SharedReplayStore, TokenCheck, create_replay_table
-from headgate.token import Valid, mint
+from headgate.token import ValidToken, mint
 from headgate.token.keys import HmacKey
 from tests import servers
 
@@ -52,7 +52,7 @@ def check(once, token, origin=ORIGIN):
 def test_a_valid_token_is_consumed():
     once = Remembering(None)
     valid = check(once, minted())
-    assert isinstance(valid, Valid)
+    assert isinstance(valid, ValidToken)
     assert once.asked == [(valid, NOW)]
 
 
@@ -94,7 +94,7 @@ def test_a_bound_token_matches_the_origin_of_the_connect(url, authority):
     verdict = asyncio.run(
         TokenCheck([KEY], Remembering(None)).check(bound, now=NOW, origin=parse_authority(authority).origin)
     )
-    assert isinstance(verdict, Valid)
+    assert isinstance(verdict, ValidToken)
 
 
 LOCKING = """\

@@ -1,4 +1,4 @@
-"""Clocks that are wrong: a sender's that is ahead, and this machine's when it is set back."""
+"""Wrong clocks: a sender ahead of the master, and a local clock that is set back."""
 
 import pytest
 
@@ -30,33 +30,33 @@ class TestSenders:
 
     @pytest.mark.parametrize("algorithm", ALGORITHMS)
     @pytest.mark.parametrize("ahead", [0.0, 0.5, 60.0, 1e12])
-    def test_a_request_counts_when_its_message_arrives_at_the_latest(self, algorithm, ahead):
-        """A gate that was 60 s ahead made every gate hold its clients for 60 s."""
+    def test_request_counts_at_the_arrival_of_its_message_at_the_latest(self, algorithm, ahead):
+        """Otherwise a gate that is 60 s ahead makes every gate hold its clients for 60 s."""
         master = Master([domain("10/s burst 2", algorithm=algorithm)])
         controls = [master.account(accepted(NOW + ahead), NOW) for _ in range(4)]
         assert 0.0 < max(control.release for control in controls if control is not None) - NOW <= 0.3
 
     @pytest.mark.parametrize("ahead", [0.0, 0.5, 60.0, 1e6])
-    def test_a_delay_counts_from_then_on(self, ahead):
+    def test_delay_counts_from_the_arrival(self, ahead):
         master = Master([domain("1/s burst 1")])
         assert master.account(delayed(NOW + ahead, NOW + ahead + 2.5), NOW).release == NOW + 3.5
 
-    def test_a_delayed_message_from_a_clock_that_is_behind_counts_as_it_says(self):
+    def test_delay_by_a_clock_that_is_behind_counts_as_sent(self):
         master = Master([domain("1/s burst 1")])
         assert master.account(delayed(NOW - 1.0, NOW + 1.5), NOW).release == NOW + 2.5
 
-    def test_a_delay_that_ends_before_it_begins_counts_at_once(self):
+    def test_negative_delay_counts_as_none(self):
         master = Master([domain("1/s burst 1")])
         assert master.account(delayed(NOW + 60.0, NOW + 59.0), NOW).release == NOW + 1.0
 
-    def test_no_delay_is_longer_than_the_gatekeepers_allow(self):
-        """A timestamp of the year 33658 held a client for ever, and its history was never forgotten."""
+    def test_delay_is_bounded(self):
+        """Otherwise a timestamp of the year 33658 holds a client forever, and its history never expires."""
         master = Master([domain("1/s burst 1")], max_delay=5.0)
         assert master.account(delayed(NOW, 999_999_999_999.999), NOW).release == NOW + 6.0
         assert master.forget(now=NOW + 7.0) == 1
         assert Master([domain("1/s burst 1")]).account(delayed(NOW, 1e12), NOW).release == NOW + 86_401.0
 
-    def test_a_delay_as_long_as_allowed_is_not_changed(self):
+    def test_longest_delay_is_not_changed(self):
         master = Master([domain("1/s burst 1")], max_delay=5.0)
         assert master.account(delayed(NOW, NOW + 5.0), NOW).release == NOW + 6.0
         assert master.ahead == 0
@@ -81,10 +81,10 @@ def statuses(gatekeeper, now, count):
     return [gatekeeper.admit("api", b"alice", now=now).status for _ in range(count)]
 
 
-class TestSetBack:
+class TestClockSetBack:
     """This machine's clock is set back, by an hour unless said otherwise."""
 
-    def test_a_hold_is_no_longer_than_it_was(self):
+    def test_hold_keeps_its_duration(self):
         gatekeeper = Gatekeeper()
         gatekeeper.obey(DelayUntil("api", b"alice", NOW + 3.0))
         assert gatekeeper.admit("api", b"alice", now=NOW).wait == 3.0
@@ -93,12 +93,12 @@ class TestSetBack:
         assert gatekeeper.admit("api", b"alice", now=NOW - HOUR + 3.0).status is ACCEPTED
         assert gatekeeper.clock.steps == 1
 
-    def test_rules_go_on_as_if_nothing_had_been(self, gatekeeper):
+    def test_rules_continue_to_apply(self, gatekeeper):
         assert statuses(gatekeeper, NOW, 8)[-1] is REJECTED
         assert statuses(gatekeeper, NOW - HOUR, 1) == [REJECTED]
         assert statuses(gatekeeper, NOW - HOUR + 2.0, 1) == [ACCEPTED]
 
-    def test_what_an_hourly_rule_has_counted_still_counts(self, gatekeeper):
+    def test_requests_counted_by_an_hourly_rule_still_count(self, gatekeeper):
         for number in range(8):
             gatekeeper.admit("api", b"alice", now=NOW + number)
         requests = [gatekeeper.admit("api", b"alice", now=NOW + 10.0 - HOUR + number) for number in range(3)]
@@ -106,8 +106,8 @@ class TestSetBack:
         assert requests[-1].wait < HOUR / 8 + 1.0
 
     @pytest.mark.parametrize("algorithm", ALGORITHMS)
-    def test_a_master_goes_on_publishing_holds(self, algorithm):
-        """A hold was published only if later than the last one, which was an hour away."""
+    def test_master_continues_to_publish_holds(self, algorithm):
+        """A hold is published only if it is later than the last one, which was an hour ahead."""
         master = Master([domain("1/s burst 1", algorithm=algorithm)])
         control = None
         for _ in range(3):
@@ -120,24 +120,24 @@ class TestSetBack:
         assert list(master.holds("api", now=then)) == [control]
         assert list(master.holds("api", now=then + 3.0)) == []
 
-    def test_histories_and_holds_are_forgotten_in_time(self):
+    def test_histories_and_holds_expire_in_time(self):
         gatekeeper = Gatekeeper.embedded([domain("1/s burst 1")])
         gatekeeper.admit("api", b"alice", now=NOW)
         then = NOW - HOUR
         assert (gatekeeper.forget(now=then), gatekeeper.master.forget(now=then)) == (0, 0)
         assert (gatekeeper.forget(now=then + 2.0), gatekeeper.master.forget(now=then + 2.0)) == (1, 1)
 
-    def test_who_is_held_is_told_in_wall_clock_time(self):
+    def test_held_and_top_return_wall_clock_time(self):
         gatekeeper = Gatekeeper()
-        gatekeeper.admit("api", b"somebody", now=NOW)
-        gatekeeper.admit("api", b"somebody", now=NOW - HOUR)
+        gatekeeper.admit("api", b"other", now=NOW)
+        gatekeeper.admit("api", b"other", now=NOW - HOUR)
         gatekeeper.obey(DelayUntil("api", b"alice", NOW - HOUR + 3.0))
         assert gatekeeper.top("api", now=NOW - HOUR) == [(b"alice", NOW - HOUR + 3.0)]
         assert gatekeeper.held("api", b"alice", now=NOW - HOUR) == NOW - HOUR + 3.0
         assert gatekeeper.top("api", now=NOW - HOUR + 3.0) == []
 
-    def test_places_of_delayed_requests_are_free_in_time(self):
-        """Else all are taken for an hour, and every request that is held is rejected."""
+    def test_slots_of_delayed_requests_are_freed_in_time(self):
+        """Otherwise all are taken for an hour, and every held request is rejected."""
         gatekeeper = Gatekeeper(max_delayed=1)
         gatekeeper.obey(DelayUntil("api", b"alice", NOW + 3.0))
         assert statuses(gatekeeper, NOW, 2) == [DELAYED, REJECTED]
@@ -146,10 +146,10 @@ class TestSetBack:
         gatekeeper.obey(DelayUntil("api", b"alice", then + 4.0))
         delayed = gatekeeper.admit("api", b"alice", now=then + 3.0)
         assert delayed.status is DELAYED
-        gatekeeper.leave(delayed)
+        gatekeeper.cancel(delayed)
         assert gatekeeper.delayed == 0
 
-    def test_a_gatekeeper_that_takes_over_keeps_the_clock(self):
+    def test_adopt_keeps_the_clock_of_a_gatekeeper(self):
         old = Gatekeeper()
         old.obey(DelayUntil("api", b"alice", NOW + 3.0))
         old.admit("api", b"alice", now=NOW)
@@ -159,7 +159,7 @@ class TestSetBack:
         assert new.admit("api", b"alice", now=NOW - HOUR + 1.0).wait == 2.0
         assert new.clock.steps == 1
 
-    def test_a_master_that_takes_over_keeps_the_clock(self):
+    def test_adopt_keeps_the_clock_of_a_master(self):
         old = Master([domain("1/min burst 1")])
         old.account(accepted(NOW), NOW)
         new = Master([domain("1/min burst 1")])
@@ -168,7 +168,7 @@ class TestSetBack:
         assert new.account(accepted(NOW - HOUR + 30.0), NOW - HOUR + 30.0).release == NOW - HOUR + 90.0
         assert new.clock.steps == 1
 
-    def test_a_master_inside_has_the_clock_of_its_gatekeeper(self):
+    def test_embedded_master_has_the_clock_of_its_gatekeeper(self):
         old = Gatekeeper()
         old.admit("api", b"alice", now=NOW)
         new = Gatekeeper.embedded([domain("1/min burst 1")])
@@ -178,16 +178,14 @@ class TestSetBack:
         assert new.held("api", b"alice", now=NOW - HOUR) == NOW - HOUR + 60.0
 
 
-class TestClock:
-    """The clock that goes on."""
-
-    def test_a_little_back_is_as_it_is_read(self):
+class TestSteadyClock:
+    def test_small_step_back_is_read_unchanged(self):
         clock = SteadyClock()
         readings = [clock.read(NOW), clock.read(NOW - TOLERANCE), clock.read(NOW - 0.5), clock.read(NOW + 1.0)]
         assert readings == [NOW, NOW - TOLERANCE, NOW - 0.5, NOW + 1.0]
         assert clock.steps == 0
 
-    def test_more_is_a_step_of_whole_seconds_rounded_up(self):
+    def test_larger_step_back_is_rounded_up_to_whole_seconds(self):
         clock = SteadyClock()
         clock.read(NOW)
         assert clock.read(NOW - 2.25) == NOW + 0.75
@@ -196,7 +194,7 @@ class TestClock:
         assert clock.read(NOW - 10.0) >= NOW + 1.75
         assert clock.steps == 2
 
-    def test_a_clock_set_forward_again_goes_forward(self):
+    def test_clock_set_forward_again_goes_forward(self):
         clock = SteadyClock()
         for now in (NOW, NOW - HOUR, NOW + 1.0):
             reading = clock.read(now)
@@ -207,8 +205,8 @@ class TestClock:
 class TestLongestHold:
     """Controls of a master whose clock is ahead of this machine's."""
 
-    def test_a_hold_is_cut_to_what_the_rules_can_make(self):
-        """With the rules known, a master an hour ahead rejected a client for an hour."""
+    def test_overlong_hold_is_shortened_to_what_the_rules_permit(self):
+        """Otherwise a master that is an hour ahead rejects a client for an hour."""
         gatekeeper = Gatekeeper(max_delay=1.0, max_hold=longest_hold([domain("1/s burst 2")], 1.0))
         gatekeeper.obey(DelayUntil("api", b"alice", NOW + HOUR))
         assert gatekeeper.admit("api", b"alice", now=NOW).release == NOW + 4.0
@@ -216,30 +214,30 @@ class TestLongestHold:
         assert gatekeeper.admit("api", b"alice", now=NOW + 4.0).status is ACCEPTED
         assert gatekeeper.shortened == 1
 
-    def test_a_hold_that_is_as_long_as_can_be_is_not_cut(self):
+    def test_longest_hold_is_not_shortened(self):
         gatekeeper = Gatekeeper(max_hold=4.0)
         gatekeeper.obey(DelayUntil("api", b"alice", NOW + 4.0))
         assert gatekeeper.admit("api", b"alice", now=NOW).release == NOW + 4.0
         assert gatekeeper.shortened == 0
 
-    def test_the_longest_hold_is_a_delay_and_the_longest_window_and_a_second(self):
+    def test_longest_hold_is_delay_plus_longest_window_plus_a_second(self):
         domains = [domain("1/s burst 2", "2/min burst 3"), Domain("web")]
         assert longest_hold(domains, 5.0) == 5.0 + 90.0 + 1.0
         assert longest_hold([Domain("web")], 5.0) == 6.0
 
-    def test_an_embedded_gatekeeper_knows_it(self):
+    def test_embedded_gatekeeper_uses_the_longest_hold_of_its_rules(self):
         gatekeeper = Gatekeeper.embedded([domain("1/s burst 2")], max_delay=1.0)
         gatekeeper.obey(DelayUntil("api", b"alice", NOW + HOUR))
         assert gatekeeper.admit("api", b"alice", now=NOW).release == NOW + 4.0
         assert gatekeeper.master.timestamp(NOW, NOW + HOUR, NOW) == NOW + 1.0
 
-    def test_without_rules_it_is_a_month(self):
+    def test_maximum_hold_without_rules_is_a_month(self):
         gatekeeper = Gatekeeper()
         gatekeeper.obey(DelayUntil("api", b"alice", 999_999_999_999.999))
         assert gatekeeper.admit("api", b"alice", now=NOW).release == NOW + MAX_HOLD == NOW + 31 * 86_400.0
 
-    def test_the_hold_of_a_rule_is_not_cut(self, gatekeeper):
-        """Not even one whose last request was delayed as long as can be."""
+    def test_hold_by_a_rule_is_not_shortened(self, gatekeeper):
+        """Even if the last request was delayed for the longest time."""
         for number in range(12):
             gatekeeper.admit("api", b"alice", now=NOW + number / 8)
         assert gatekeeper.shortened == 0

@@ -1,0 +1,127 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from headgate.errors import WireError
+from headgate.limit import Accounting, DelayUntil
+from headgate.limit.messages import (
+    decode_accounting,
+    decode_control,
+    encode_accounting,
+    encode_control,
+    from_milliseconds,
+    to_milliseconds,
+    topic,
+)
+from headgate.release import NEVER, Status
+
+VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "limit" / "wire.json").read_text())
+
+
+def frames_of(case):
+    return [bytes.fromhex(frame) for frame in case["frames"]]
+
+
+def accounting_of(meaning):
+    status = Status(meaning["status"])
+    received = meaning["received"] / 1000
+    release = received if meaning["delayed"] is None else meaning["delayed"] / 1000
+    identifier, loginfo = bytes.fromhex(meaning["identifier"]), bytes.fromhex(meaning["loginfo"])
+    return Accounting(meaning["domain"], status, identifier, received, release, loginfo)
+
+
+def test_accounting_vectors_in_both_directions():
+    for case in VECTORS["accounting"]:
+        frames, meaning = frames_of(case), case["is"]
+        if meaning is None:
+            with pytest.raises(WireError):
+                decode_accounting(frames)
+            continue
+        assert decode_accounting(frames) == accounting_of(meaning), case["name"]
+        written = encode_accounting(accounting_of(meaning))
+        assert (written == frames) is case["canonical"], case["name"]
+        assert decode_accounting(written) == decode_accounting(frames), case["name"]
+
+
+def test_control_vectors_in_both_directions():
+    for case in VECTORS["control"]:
+        frames, meaning = frames_of(case), case["is"]
+        if meaning is None:
+            with pytest.raises(WireError):
+                decode_control(frames)
+            continue
+        control = DelayUntil(meaning["domain"], bytes.fromhex(meaning["identifier"]), meaning["release"] / 1000)
+        assert decode_control(frames) == control, case["name"]
+        assert (encode_control(control) == frames) is case["canonical"], case["name"]
+
+
+def test_truncated_message_is_read_or_refused():
+    for case in VECTORS["accounting"]:
+        frames = frames_of(case)
+        for length in range(len(frames)):
+            try:
+                message = decode_accounting(frames[:length])
+            except WireError:
+                continue
+            assert length >= 5, case["name"]
+            assert message.identifier == frames[2], case["name"]
+
+
+MILLISECONDS = [0, 1, 1_700_000_000_000, 1_700_000_000_100, 1_763_692_800_333, 4_102_444_800_001]
+
+
+def test_whole_millisecond_survives_a_float():
+    for whole in MILLISECONDS:
+        assert to_milliseconds(whole / 1000) == whole, whole
+        for error in (2.4e-7, -2.4e-7):
+            assert to_milliseconds(whole / 1000 + error) == whole, whole
+
+
+@pytest.mark.parametrize(("seconds", "milliseconds"), [(1.0001, 1001), (1.00099, 1001), (-1.0005, -1000)])
+def test_fraction_of_a_millisecond_is_rounded_up(seconds, milliseconds):
+    assert to_milliseconds(seconds) == milliseconds
+
+
+INVALID_TIMESTAMPS = [
+    b"1_000", b" 1", b"1 ", b"1e3", b"0x10", b"inf", b"-", b".", b"1,5", "٣".encode(), b"--1",
+]  # fmt: skip
+
+
+def test_timestamp_that_is_not_an_ascii_decimal_is_refused():
+    for frame in INVALID_TIMESTAMPS:
+        with pytest.raises(WireError):
+            from_milliseconds(frame)
+
+
+@pytest.mark.parametrize(("frame", "seconds"), [(b"1500", 1.5), (b"-1500", -1.5), (b"1500.5", 1.5005), (b"1500.", 1.5)])
+def test_decimal_timestamps_are_read(frame, seconds):
+    assert from_milliseconds(frame) == seconds
+
+
+@pytest.mark.parametrize(("size", "fits"), [(255, True), (256, False)])
+def test_control_frame_has_at_most_255_bytes(size, fits):
+    control = DelayUntil("api", b"x" * size, 1.0)
+    if fits:
+        assert encode_control(control)[2] == b"x" * size
+    else:
+        with pytest.raises(WireError, match="255"):
+            encode_control(control)
+
+
+def test_domain_with_nul_is_refused():
+    with pytest.raises(WireError, match="NUL"):
+        topic("a\0b")
+
+
+@pytest.mark.parametrize(
+    ("status", "release", "wait"),
+    [
+        (Status.ACCEPTED, 10.0, 0.0),
+        (Status.DELAYED, 12.5, 2.5),
+        (Status.REJECTED, NEVER, NEVER),
+        (Status.REJECTED, 9.0, 0.0),
+    ],
+)
+def test_wait_is_never_negative(status, release, wait):
+    assert Accounting("api", status, b"a", 10.0, release).wait == wait
