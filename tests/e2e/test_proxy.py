@@ -3,7 +3,6 @@
 import json
 import re
 import socket
-import ssl
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from tests.e2e import programs
 from tests.e2e.proxied import Client, origin_running, proxy, sources
-from tests.servers import free_port
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "proxy"
 AT_CONNECT = json.loads((VECTORS / "advice-at-connect.json").read_text())["cases"]
@@ -33,20 +31,6 @@ def test_a_tunnel_to_an_origin_without_advice_is_opened(tmp_path, tls):
         running.wait_for(tunnels=1, **passed)
         client.sock.close()
         running.wait_for(tunnels=0, **passed)
-
-
-def test_a_self_signed_certificate_is_created(tmp_path):
-    with programs.headgate(tmp_path, "proxy", "--self-signed", "--listen", "localhost:0") as running:
-        assert running.ready["admin"] == "none"
-        context = ssl.create_default_context()
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        context.set_alpn_protocols(["h2", "http/1.1"])
-        with context.wrap_socket(socket.create_connection(("localhost", running.port))) as sock:
-            assert sock.version() == "TLSv1.3"
-            assert sock.selected_alpn_protocol() == "h2"
-            assert sock.getpeercert(binary_form=True)
-        assert running.end() == 0
-    assert list(tmp_path.glob("headgate-*/")) == []
 
 
 def test_alpn_offers_the_configured_protocols(tmp_path):
@@ -110,14 +94,6 @@ def test_a_refusal_for_one_origin_keeps_the_connection_and_affects_no_other(tmp_
         ]  # fmt: skip
 
 
-def test_a_name_that_does_not_resolve_is_refused(tmp_path):
-    with programs.headgate(tmp_path, "proxy", "--plaintext", "--listen", "127.0.0.1:0") as running:
-        assert running.ready
-        with Client(running.port) as client:
-            assert refused(client.ask("missing.invalid:443"), 502, "name", "dns_error")
-            assert refused(client.ask("localhost:443"), 403, "address", "destination_ip_prohibited")
-
-
 def test_an_origin_that_does_not_answer_is_504(tmp_path):
     with socket.create_server(("127.0.0.1", 0), backlog=0) as deaf, ExitStack() as filling:
         port = deaf.getsockname()[1]
@@ -127,25 +103,6 @@ def test_an_origin_that_does_not_answer_is_504(tmp_path):
             sock.connect_ex(("127.0.0.1", port))
         with proxy(tmp_path, "--allow-port", port, admin=False) as running:
             assert refused(running.ask(port=port), 504, "dial_timeout", "connection_timeout")
-
-
-def test_malformed_and_other_requests_are_refused(tmp_path):
-    with proxy(tmp_path) as running:
-        asked = running.origin.port
-        for authority in ("www.example.org", "www.example.org:0", f"user@www.example.org:{asked}", "[::1", "a..b:443"):
-            with running.client() as client:
-                answer = client.ask(authority)
-                assert (answer.status, answer.reason) == (400, "malformed"), authority
-                assert "retry-after" not in answer.fields
-        for method in ("GET", "POST", "OPTIONS", "connect"):
-            with running.client() as client:
-                answer = client.ask("/", method=method)
-                assert (answer.status, answer.reason, answer.fields["allow"]) == (405, "method", "CONNECT")
-                assert "retry-after" not in answer.fields
-        with running.client() as client:
-            answer = client.ask(f"www.example.org:{asked}", more="Content-Length: 5\r\n")
-            assert (answer.status, answer.reason) == (400, "malformed")
-        assert running.origin.asked == []
 
 
 @WORKERS
@@ -184,14 +141,6 @@ def test_the_rate_and_the_tunnels_of_one_client_are_its_own(tmp_path):
         assert running.ask(source="127.0.0.2").status == 200
 
 
-def test_connections_above_the_limit_are_503(tmp_path):
-    with proxy(tmp_path, "--max-connections", 2) as running, running.client() as client, running.client():
-        answer = running.ask()
-        assert (answer.status, answer.reason) == (503, "connections")
-        assert int(answer.fields["retry-after"]) >= 1
-        assert client.ask(f"www.example.org:{running.origin.port}").status == 200
-
-
 def test_connections_above_the_client_limit_are_closed_before_the_handshake(tmp_path):
     with proxy(tmp_path, "--client-connections", 1) as running, running.client() as client:
         assert client.ask("www.example.org:25").status == 403
@@ -201,19 +150,6 @@ def test_connections_above_the_client_limit_are_closed_before_the_handshake(tmp_
         assert client.ask(f"www.example.org:{running.origin.port}").status == 200
         assert running.ask().status == 200  # the tunnel is none of its connections any more
         assert running.metrics()['headgate_proxy_connects_total{reason="client_connections",result="refused"}'] == 1
-
-
-def test_the_proxy_is_never_dialled_through_itself(tmp_path):
-    with origin_running() as origin:
-        listen, admin = free_port(), free_port()
-        words = ["--listen", f"0.0.0.0:{listen}", "--admin", f"127.0.0.1:{admin}", "--insecure"]
-        words += ["--allow-port", listen, "--allow-port", admin]
-        with proxy(tmp_path, *words, origin=origin, tls=False) as running:
-            for host in ("127.0.0.1", "127.9.9.9", "www.example.org", "0.0.0.0"):
-                with running.client() as client:
-                    assert client.ask(f"{host}:{listen}").reason == "address", host
-            with running.client() as client:
-                assert client.ask(f"127.0.0.1:{admin}").reason == "address"
 
 
 # Advice.
@@ -240,22 +176,6 @@ def test_advice_at_connect(tmp_path, case):
             if case["status"] != "TLS error":
                 (head,) = origin.asked
                 assert "\r\nUser-Agent: TollKeeper\r\n" in head
-
-
-def test_a_busy_origin_is_asked_again_after_its_retry_after(tmp_path):
-    with proxy(tmp_path, admin=False) as running:
-        running.origin.answer("www.example.org", status=429, retry_after="1")
-        assert running.ask().reason == "advice_unreachable"
-        assert running.ask().reason == "advice_unreachable"
-        del running.origin.answers["www.example.org"]
-        running.program.until(lambda: running.ask().status == 200, "tunnel")
-        assert len(running.origin.asked) == 2
-
-
-def test_an_unreachable_origin_is_permitted_by_configuration(tmp_path):
-    with proxy(tmp_path, "--unreachable", "permit", admin=False) as running:
-        running.origin.answer("www.example.org", status=503)
-        assert running.ask().status == 200
 
 
 def test_only_the_named_authorities_are_trusted(tmp_path):

@@ -5,7 +5,6 @@ import contextlib
 import socket
 import ssl
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Self
@@ -29,24 +28,6 @@ from tests.e2e.tunnels import (
 )
 
 
-def test_a_client_that_closes_its_sending_side_receives_the_answer(run: Callable) -> None:
-    async def answer(target: Target) -> None:
-        asked = await target.reader.read()
-        target.writer.write(b"you said " + asked)
-
-    async def check() -> None:
-        deciding = Deciding()
-        async with target_running(answer) as port, proxy_running(deciding) as server, client_at(server) as client:
-            await client.ask(port)
-            await client.send(b"that is all")
-            client.writer.write_eof()
-            assert await client.rest() == b"you said that is all"
-            await until(lambda: deciding.closed)
-        assert deciding.closed == [(20, 11, "ended")]
-
-    run(check())
-
-
 async def connections(server: TunnelServer) -> list[Http1Connection]:
     """Give the connections that are no tunnels, once there are any."""
     await until(lambda: server.connections)
@@ -67,25 +48,6 @@ def test_a_client_may_close_its_sending_side_with_its_head(run: Callable) -> Non
             await until(lambda: connection._client_ended)
             deciding.waits.set()
             assert (await client.rest()).endswith(b"\r\n\r\nthat is all")
-
-    run(check())
-
-
-def test_a_target_that_closes_its_sending_side_receives_further_data(run: Callable) -> None:
-    async def check() -> None:
-        heard = asyncio.get_running_loop().create_future()
-
-        async def first(target: Target) -> None:
-            target.writer.write(b"that is all")
-            target.writer.write_eof()
-            heard.set_result(await target.reader.read())
-
-        async with target_running(first) as port, proxy_running() as server, client_at(server) as client:
-            await client.ask(port)
-            assert await client.rest() == b"that is all"
-            await client.send(b"x" * 300_000)
-            client.writer.write_eof()
-            assert len(await heard) == 300_000
 
     run(check())
 
@@ -235,49 +197,6 @@ class InTls:
         return whole
 
 
-def test_a_disconnect_cancels_the_decision(shell: Shell, run: Callable) -> None:
-    async def check() -> None:
-        deciding = Deciding()
-        deciding.waits = asyncio.Event()
-        async with proxy_running(deciding, tls=shell.listener) as server:
-            async with client_at(server, tls=shell.client) as client:
-                await client.send(b"CONNECT a:443 HTTP/1.1\r\n\r\n")
-                await until(lambda: deciding.asked)
-            await until(lambda: deciding.cancelled == 1)
-            await until(lambda: not server.connections)
-
-    run(check())
-
-
-def test_a_connection_opened_after_the_disconnect_is_closed(run: Callable) -> None:
-    class Stubborn(Deciding):
-        async def open(self, asked: object) -> object:
-            try:
-                await asyncio.sleep(10)
-            except asyncio.CancelledError:
-                return await super().open(asked)
-
-    async def check() -> None:
-        ended = asyncio.Event()
-
-        async def see(target: Target) -> None:
-            try:
-                await target.swallow()
-            finally:
-                ended.set()
-
-        deciding = Stubborn()
-        async with target_running(see) as port, proxy_running(deciding) as server:
-            async with client_at(server) as client:
-                await client.send(b"CONNECT a:%d HTTP/1.1\r\n\r\n" % port)
-                await until(lambda: deciding.asked)
-            await until(lambda: deciding.closed)
-            await ended.wait()
-        assert deciding.closed == [(0, 0, "client_gone")]
-
-    run(check())
-
-
 def test_a_reset_of_the_target_resets_the_client(run: Callable) -> None:
     async def go(target: Target) -> None:
         await target.reader.read(1)
@@ -328,8 +247,6 @@ def test_a_reset_of_the_client_resets_the_target(shell: Shell, run: Callable) ->
 @pytest.mark.parametrize(
     ("limits", "why"),
     [
-        (TunnelLimits(idle=0.3), "idle"),
-        (TunnelLimits(max_seconds=0.3), "max_seconds"),
         (TunnelLimits(max_bytes=100_000), "max_bytes"),
         (TunnelLimits(byte_ratio=2), "byte_ratio"),
     ],
@@ -342,32 +259,13 @@ def test_a_tunnel_is_ended_at_its_limits(limits: TunnelLimits, why: str, shell: 
             proxy_running(deciding, tls=shell.listener) as server,
             client_at(server, tls=shell.client) as client,
         ):
-            await asyncio.sleep(0.2)  # so that the coarse clock is well behind
-            began = time.monotonic()
             await opened(client, port)
-            sending = asyncio.create_task(client.send(b"x" * 200_000 if "byte" in why else b"x"))
+            sending = asyncio.create_task(client.send(b"x" * 200_000))
             await until(lambda: deciding.closed)
-            if "byte" not in why:
-                assert time.monotonic() - began >= 0.3  # never early
             client.reset()
             await asyncio.gather(sending, return_exceptions=True)
         [(received, sent, told)] = deciding.closed
         assert told == why
         assert received + sent <= limits.max_bytes
-
-    run(check())
-
-
-def test_a_tunnel_within_its_limits_stays_open(shell: Shell, run: Callable) -> None:
-    async def check() -> None:
-        deciding = Deciding(TunnelLimits(idle=5, max_seconds=5, max_bytes=400_000, byte_ratio=0.25))
-        async with target_running() as port, proxy_running(deciding, tls=shell.listener) as server:
-            async with client_at(server, tls=shell.client) as client:
-                await opened(client, port)
-                for _ in range(20):
-                    await client.send(b"x" * 10_000)
-                    await client.read(10_000)
-            await until(lambda: deciding.closed)
-        assert deciding.closed == [(200_000, 200_000, "ended")]
 
     run(check())

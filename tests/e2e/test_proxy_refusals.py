@@ -2,24 +2,15 @@
 
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
-
-import pytest
 
 from headgate.proxy.connect import RefusedConnect
 from headgate.proxy.http1 import Http1Connection
 from headgate.proxy.pages import Page
 from tests.e2e.scripted import until
-from tests.e2e.tunnels import Deciding, Shell, client_at, keys, proxy_running, target_running, trusting
+from tests.e2e.tunnels import Deciding, Shell, client_at, proxy_running, target_running
 
 LARGE = 12 * 2**20
 """Bytes: far more than what all buffers between two programs hold, so that both kinds of relaying are seen."""
-
-
-@pytest.fixture(params=["plain", "tls"])
-def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Shell:
-    """Give what is needed without TLS, and with it."""
-    return Shell(keys(tmp_path), trusting()) if request.param == "tls" else Shell(None, None)
 
 
 def test_a_refusal_keeps_the_connection(shell: Shell, run: Callable) -> None:
@@ -96,26 +87,22 @@ def test_many_pages_may_be_requested_at_once(shell: Shell, run: Callable) -> Non
     run(check())
 
 
-@pytest.mark.parametrize(
-    "head",
-    [
-        b"CONNECT no.example:443 HTTP/1.0\r\n\r\n",
-        b"CONNECT no.example:443 HTTP/1.1\r\nConnection: x, Close\r\n\r\n",
-    ],
-)
-def test_a_refusal_closes_a_connection_with_connection_close(head: bytes, run: Callable) -> None:
+def test_a_refusal_closes_a_connection_with_connection_close(run: Callable) -> None:
     async def check() -> None:
         deciding = Deciding()
         deciding.refuses["no.example:443"] = RefusedConnect(status=403, reason="host")
-        async with proxy_running(deciding) as server, client_at(server) as client:
-            await client.send(head)
-            assert await client.rest() == b"HTTP/1.1 403 Forbidden\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+        async with proxy_running(deciding) as server:
+            for rest in (b"HTTP/1.0\r\n\r\n", b"HTTP/1.1\r\nConnection: x, Close\r\n\r\n"):
+                async with client_at(server) as client:
+                    await client.send(b"CONNECT no.example:443 " + rest)
+                    closing = b"HTTP/1.1 403 Forbidden\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+                    assert await client.rest() == closing, rest
 
     run(check())
 
 
 REFUSED = {
-    "no CONNECT, the last request": (b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", 405),
+    "another method, the last request": (b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", 405),
     "another request with a body": (b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello", 405),
     "a body": (b"CONNECT a:443 HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello", 400),
     "a chunked body": (b"CONNECT a:443 HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
@@ -129,23 +116,19 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_other_methods_are_refused_and_close_the_connection(name: str, shell: Shell, run: Callable) -> None:
-    raw, status = REFUSED[name]
-
+def test_other_methods_are_refused_and_close_the_connection(shell: Shell, run: Callable) -> None:
     async def check() -> None:
         deciding = Deciding()
-        async with (
-            proxy_running(deciding, tls=shell.listener) as server,
-            client_at(server, tls=shell.client) as client,
-        ):
-            sending = asyncio.create_task(client.send(raw + b"CONNECT b:443 HTTP/1.1\r\n\r\n"))
-            answer = await client.rest()
-            await asyncio.gather(sending, return_exceptions=True)
-        assert answer.startswith(b"HTTP/1.1 %d " % status)
-        assert answer.count(b"HTTP/1.1") == 1
-        assert b"\r\nConnection: close\r\nContent-Length: 0\r\n\r\n" in answer
-        assert b"Proxy-Status: headgate; " in answer
+        async with proxy_running(deciding, tls=shell.listener) as server:
+            for name, (raw, status) in REFUSED.items():
+                async with client_at(server, tls=shell.client) as client:
+                    sending = asyncio.create_task(client.send(raw + b"CONNECT b:443 HTTP/1.1\r\n\r\n"))
+                    answer = await client.rest()
+                    await asyncio.gather(sending, return_exceptions=True)
+                assert answer.startswith(b"HTTP/1.1 %d " % status), name
+                assert answer.count(b"HTTP/1.1") == 1, name
+                assert b"\r\nConnection: close\r\nContent-Length: 0\r\n\r\n" in answer, name
+                assert b"Proxy-Status: headgate; " in answer, name
         assert not deciding.asked
 
     run(check())

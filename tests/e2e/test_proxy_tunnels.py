@@ -72,20 +72,6 @@ def test_a_head_may_come_byte_by_byte(shell: Shell, run: Callable) -> None:
     run(check())
 
 
-@pytest.mark.parametrize("cut", range(1, 40, 3))
-def test_a_head_may_be_split_anywhere(cut: int, run: Callable) -> None:
-    async def check() -> None:
-        async with target_running() as port, proxy_running() as server, client_at(server) as client:
-            head = b"CONNECT a:%d HTTP/1.1\r\nHost: a\r\n\r\nhi" % port
-            await client.send(head[:cut])
-            await asyncio.sleep(0.01)
-            await client.send(head[cut:])
-            assert b" 200 " in await client.head()
-            assert await client.read(2) == b"hi"
-
-    run(check())
-
-
 def test_buffered_bytes_are_not_counted_as_relayed(shell: Shell, run: Callable) -> None:
     """Or a count that was read would become less when the tunnel ends before it could be written."""
 

@@ -2,12 +2,15 @@
 
 import asyncio
 import socket
+from types import SimpleNamespace
 
 import pytest
 
+from headgate.proxy import server as module
 from headgate.proxy.admission.limits import client_of
 from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect
 from headgate.proxy.server import TunnelServer
+from headgate.proxy.services import Timeouts
 from tests.e2e.http2_client import bounded
 from tests.e2e.tunnels import until
 
@@ -172,6 +175,30 @@ def test_a_failed_decision_is_reported_and_closes_its_connection() -> None:
         assert [type(context["exception"]) for context in reported] == [ZeroDivisionError]
         good[1].close()
         bad[1].close()
+        await server.drain(0)
+
+    asyncio.run(check())
+
+
+def test_nothing_expires_before_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The coarse clock is ahead by up to a tick: a deadline counts from there, and is compared with the real time."""
+    clock = [1000.0]
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+
+    async def check() -> None:
+        server = TunnelServer(decide, refuse_early, timeouts=Timeouts(idle=5.0))
+        near, far = socket.socketpair()
+        near.settimeout(0)
+        server._tick()
+        clock[0] += module._TICK / 2
+        server._accepted(near, ("127.0.0.1", 1), None)
+        clock[0] += 4.95
+        server._tick()
+        assert len(server.connections) == 1
+        clock[0] += module._TICK
+        server._tick()
+        assert not server.connections
+        far.close()
         await server.drain(0)
 
     asyncio.run(check())
