@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
+import httpx2
+
 from headgate.agent.bundle import AsyncRangeBundle, RangeBundle
 from headgate.bundle.api import open_bundle
 from headgate.bundle.files.writer import BundleWriter
@@ -175,6 +177,22 @@ def honest(content: bytes, **changed: str) -> Answer:
         writer.write(head(206, {**own, **fields}) + body)
 
     return answer
+
+
+def range_transport(content: bytes, *, ranges: bool = True) -> httpx2.MockTransport:
+    """Serve a bundle in memory, by range or always whole."""
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        part = Request(request.url.path, dict(request.headers)).part(content) if ranges else None
+        if part is None:
+            return httpx2.Response(200, headers=SERVED, stream=httpx2.ByteStream(content))
+        first, last = part
+        if first > last:
+            return httpx2.Response(416, headers={"Content-Range": f"bytes */{len(content)}"})
+        fields = {**SERVED, "Content-Range": f"bytes {first}-{last}/{len(content)}"}
+        return httpx2.Response(206, headers=fields, stream=httpx2.ByteStream(content[first : last + 1]))
+
+    return httpx2.MockTransport(answer)
 
 
 class Reading:

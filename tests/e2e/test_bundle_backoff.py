@@ -20,8 +20,8 @@ FIRST, SECOND = 0.7 * 1.4, 0.7 * 1.4**2
 """Seconds of the first two pauses of the backoff policy, of which a draw of 0 takes nothing off."""
 
 
-class Asker:
-    """A client of either library and kind over one transport, which lives as long as this."""
+class BundleClient:
+    """A client of either library and kind with one bundle transport and a clock."""
 
     def __init__(self, library: Any, *, is_async: bool) -> None:
         self.library = library
@@ -71,11 +71,11 @@ class Asker:
     params=[(httpx2, False), (httpx2, True), (httpx, False), (httpx, True)],
     ids=["httpx2", "httpx2-async", "httpx", "httpx-async"],
 )
-def asker(request: pytest.FixtureRequest) -> Iterator[Asker]:
+def agent(request: pytest.FixtureRequest) -> Iterator[BundleClient]:
     library, is_async = request.param
-    asking = Asker(library, is_async=is_async)
-    yield asking
-    asking.close()
+    client = BundleClient(library, is_async=is_async)
+    yield client
+    client.close()
 
 
 def site_of(server: Server) -> bytes:
@@ -138,74 +138,74 @@ def changing(first: Answer) -> Iterator[tuple[Server, Callable[[Answer], None]]]
 
 
 @pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
-def test_a_failed_bundle_is_fetched_again_after_the_backoff(asker: Asker, failure: Answer) -> None:
+def test_a_failed_bundle_is_fetched_again_after_the_backoff(agent: BundleClient, failure: Answer) -> None:
     with changing(failure) as (server, becomes):
-        asker.use(f"{server.url}/site.wbn")
+        agent.use(f"{server.url}/site.wbn")
         with pytest.raises((FetchError, BundleError)) as first:
-            asker.get(f"{server.url}/page")
+            agent.get(f"{server.url}/page")
         for _ in range(5):
             with pytest.raises(FetchError) as held:
-                asker.get(f"{server.url}/page")
+                agent.get(f"{server.url}/page")
             assert str(first.value) in str(held.value)
             assert str(held.value).endswith("; it may be fetched again in 1.0 s")
         assert len(server.requests) == 1
 
-        asker.now += FIRST * 0.999
+        agent.now += FIRST * 0.999
         with pytest.raises(FetchError):
-            asker.get(f"{server.url}/page")
+            agent.get(f"{server.url}/page")
         assert len(server.requests) == 1
-        asker.now += FIRST * 0.002
+        agent.now += FIRST * 0.002
         with pytest.raises((FetchError, BundleError)):
-            asker.get(f"{server.url}/page")
+            agent.get(f"{server.url}/page")
         assert len(server.requests) == 2
-        asker.now += SECOND * 0.999
+        agent.now += SECOND * 0.999
         with pytest.raises(FetchError):
-            asker.get(f"{server.url}/page")
+            agent.get(f"{server.url}/page")
         assert len(server.requests) == 2
 
         becomes(honest(site_of(server)))
-        asker.now += SECOND * 0.002
+        agent.now += SECOND * 0.002
         for _ in range(3):
-            assert asker.get(f"{server.url}/page").content == b"out of the bundle"
+            assert agent.get(f"{server.url}/page").content == b"out of the bundle"
         assert len(server.requests) == 3
 
 
 @pytest.mark.parametrize("library", [httpx2, httpx], ids=["httpx2", "httpx"])
 def test_concurrent_requests_share_one_failed_fetch(library: Any) -> None:
-    asker = Asker(library, is_async=True)
+    agent = BundleClient(library, is_async=True)
     with changing(refuse) as (server, _):
-        asker.use(f"{server.url}/site.wbn")
-        found = asker.get_at_once(f"{server.url}/page", 20)
+        agent.use(f"{server.url}/site.wbn")
+        found = agent.get_at_once(f"{server.url}/page", 20)
         assert all(isinstance(one, FetchError) for one in found)
         assert len(server.requests) == 1
-    asker.close()
+    agent.close()
 
 
-def test_failed_ranges_are_repeated_later_and_requests_go_to_the_network(asker: Asker) -> None:
+def test_failed_ranges_are_repeated_later_and_requests_go_to_the_network(agent: BundleClient) -> None:
     with changing(honest(BUNDLE)) as (server, becomes):
-        asker.use(f"{server.url}/site.wbn", ranges=True, origins=["https://site.example"], inner=_network(asker))
-        assert asker.get("https://site.example/last").content == b"the last"
+        agent.use(f"{server.url}/site.wbn", ranges=True, origins=["https://site.example"], inner=_network(agent))
+        assert agent.get("https://site.example/last").content == b"the last"
         becomes(ask_to_wait)
         before = len(server.requests)
         for wait, seen in [(0.0, 1), (119.0, 1), (1.1, 2), (119.0, 2)]:
-            asker.now += wait
-            assert asker.get("https://site.example/last").status_code == 299
+            agent.now += wait
+            assert agent.get("https://site.example/last").status_code == 299
             assert len(server.requests) - before == seen
-        assert all("answered 503" in sentence for sentence in asker.messages)
+        assert all("answered 503" in sentence for sentence in agent.messages)
         becomes(honest(BUNDLE))
-        asker.now += 1.1
-        assert asker.get("https://site.example/last").content == b"the last"
+        agent.now += 1.1
+        assert agent.get("https://site.example/last").content == b"the last"
 
 
-def test_an_invalid_response_does_not_hold_others(asker: Asker) -> None:
+def test_an_invalid_response_does_not_hold_others(agent: BundleClient) -> None:
     with changing(honest(BUNDLE)) as (server, _):
-        asker.use(f"{server.url}/site.wbn", ranges=True, origins=["https://site.example"], inner=_network(asker))
-        assert asker.get("https://site.example/broken").status_code == 299
-        assert asker.get("https://site.example/last").content == b"the last"
+        agent.use(f"{server.url}/site.wbn", ranges=True, origins=["https://site.example"], inner=_network(agent))
+        assert agent.get("https://site.example/broken").status_code == 299
+        assert agent.get("https://site.example/last").content == b"the last"
 
 
-def _network(asker: Asker) -> Any:
-    return asker.library.MockTransport(lambda request: asker.library.Response(299, content=b"from the network"))
+def _network(agent: BundleClient) -> Any:
+    return agent.library.MockTransport(lambda request: agent.library.Response(299, content=b"from the network"))
 
 
 def coded_without_end(coding: str, piece: bytes) -> Answer:
@@ -232,13 +232,13 @@ EMPTY_BLOCK = b"\0\0\0\xff\xff"
     [coded_without_end("gzip", EMPTY_BLOCK), honest(BUNDLE, Content_Encoding="br")],
     ids=["without end", "not even coded"],
 )
-def test_bundles_are_requested_uncoded_and_rejected_with_a_content_coding(asker: Asker, answer: Answer) -> None:
+def test_bundles_are_requested_uncoded_and_rejected_with_a_content_coding(agent: BundleClient, answer: Answer) -> None:
     """The length of a coded body does not limit the decoded one, nor the other way round."""
     with changing(answer) as (server, becomes):
-        asker.use(f"{server.url}/site.wbn")
+        agent.use(f"{server.url}/site.wbn")
         with pytest.raises(FetchError, match=r"content coding '(gzip|br)', expected none"):
-            asker.get(f"{server.url}/page")
+            agent.get(f"{server.url}/page")
         becomes(honest(site_of(server), Content_Encoding="identity"))
-        asker.now += FIRST + 0.1
-        assert asker.get(f"{server.url}/page").content == b"out of the bundle"
+        agent.now += FIRST + 0.1
+        assert agent.get(f"{server.url}/page").content == b"out of the bundle"
         assert [request.fields["accept-encoding"] for request in server.requests] == ["identity"] * 2

@@ -1,4 +1,4 @@
-"""Both libraries, and one way to ask with either kind of client."""
+"""Fixtures for both libraries, and one interface for both kinds of client."""
 
 import asyncio
 from typing import Any
@@ -21,22 +21,22 @@ def library(request: pytest.FixtureRequest) -> Any:
     return request.param
 
 
-class Asker:
-    """A client over a bundle, over a network that a function plays; `asked` is what reached the network."""
+class BundleClient:
+    """A client with a bundle transport over a simulated network; `network_requests` has what reached the network."""
 
     def __init__(self, library: Any, is_async: bool) -> None:
         self.library = library
         self.is_async = is_async
-        self.asked: list[str] = []
+        self.network_requests: list[str] = []
 
     def network(self, request: Any) -> Any:
-        self.asked.append(f"{request.method} {request.url}")
+        self.network_requests.append(f"{request.method} {request.url}")
         return self.library.Response(299, content=b"from the network")
 
     def get(
         self, bundle: Any, url: str, *, network: Any = None, method: str = "GET", client: Any = None, **options: Any
     ) -> Any:
-        """Ask once, with a client of its own; give the response, read."""
+        """Send one request with a new client; return the response, read."""
         fields = options.pop("fields", {})
         content = options.pop("content", None)
         inner = self.library.MockTransport(network or self.network)
@@ -45,15 +45,15 @@ class Asker:
 
             async def ask() -> Any:
                 transport = AsyncBundleTransport(bundle, inner, **options)
-                async with self.library.AsyncClient(transport=transport, **settings) as asking:
-                    return await asking.request(method, url, headers=fields, content=content)
+                async with self.library.AsyncClient(transport=transport, **settings) as client:
+                    return await client.request(method, url, headers=fields, content=content)
 
             return asyncio.run(ask())
         transport = BundleTransport(bundle, inner, **options)
-        with self.library.Client(transport=transport, **settings) as asking:
-            return asking.request(method, url, headers=fields, content=content)
+        with self.library.Client(transport=transport, **settings) as client:
+            return client.request(method, url, headers=fields, content=content)
 
 
 @pytest.fixture(params=[False, True], ids=["sync", "async"])
-def asker(request: pytest.FixtureRequest, library: Any) -> Asker:
-    return Asker(library, request.param)
+def agent(request: pytest.FixtureRequest, library: Any) -> BundleClient:
+    return BundleClient(library, request.param)

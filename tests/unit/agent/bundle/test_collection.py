@@ -26,14 +26,14 @@ class Web:
         self.library = library
         monkeypatch.setattr("headgate.agent.wait.time.sleep", self.sleep)
         self.pages = pages
-        self.asked = []
+        self.requests = []
         self.slept = []
         self.messages = []
         self.now = 1_000_000.0
 
     def answer(self, request):
         url = str(request.url)
-        self.asked.append(url)
+        self.requests.append(url)
         found = self.pages.get(url, (404, {}, b""))
         if isinstance(found, list):
             found = found.pop(0)
@@ -66,7 +66,7 @@ def test_each_url_is_fetched_once_in_order(web):
         Exchange("https://a.example/", 200, {"content-type": "text/html", "etag": '"x"'}, b"a"),
     ]
     assert (collected.collected, collected.failed, pages.messages) == (2, 0, [])
-    assert pages.asked == ["https://b.example/", "https://a.example/"]
+    assert pages.requests == ["https://b.example/", "https://a.example/"]
 
 
 def test_identity_coding_is_requested(web):
@@ -107,7 +107,7 @@ def test_unsafe_redirect_is_kept_and_reported(web, location, why):
     assert [exchange.url for exchange in collected] == ["https://a.example/", "https://c.example/"]
     assert (collected.collected, collected.failed) == (1, 1)
     assert why in pages.messages[0]
-    assert pages.asked == ["https://a.example/", "https://c.example/"]
+    assert pages.requests == ["https://a.example/", "https://c.example/"]
 
 
 def test_circular_and_endless_redirects_end(web):
@@ -171,7 +171,7 @@ def test_busy_server_is_given_up_after_growing_pauses(web):
     pages = web({"https://a.example/": [busy] * 9, "https://b.example/": (200, HTML, b"b")})
     assert len(list(pages.collect("https://a.example/", "https://b.example/"))) == 1
     assert pages.slept == pytest.approx([0.5, 1.0])
-    assert pages.asked == ["https://a.example/"] * 3 + ["https://b.example/"]
+    assert pages.requests == ["https://a.example/"] * 3 + ["https://b.example/"]
     assert pages.messages == ["left out https://a.example/: answered 503"]
 
 
@@ -184,7 +184,7 @@ def test_other_urls_of_a_busy_origin_are_not_requested(web):
     collected = pages.collect("https://a.example/1", "https://a.example/2", "https://b.example/", max_delay=60.0)
     assert [exchange.url for exchange in collected] == ["https://b.example/"]
     assert collected.failed == 2
-    assert pages.asked == ["https://a.example/1", "https://b.example/"]
+    assert pages.requests == ["https://a.example/1", "https://b.example/"]
     assert pages.slept == []
     assert pages.messages == [
         "left out https://a.example/1: answered 429",
@@ -208,7 +208,7 @@ def test_held_request_is_left_out_with_the_reason(web):
     })  # fmt: skip
     collected = pages.collect("https://a.example/2", "https://a.example/1")
     assert [exchange.payload for exchange in collected] == [b"b"]
-    assert pages.asked == ["https://a.example/2"]
+    assert pages.requests == ["https://a.example/2"]
     (sentence,) = pages.messages
     assert sentence.startswith("left out https://a.example/1: https://a.example/* is held by its Retry-After")
 

@@ -11,31 +11,13 @@ from headgate.agent.bundle import AsyncBundleTransport, AsyncRangeBundle, Bundle
 from headgate.bundle.api import open_bundle
 from headgate.bundle.files.writer import BundleWriter
 from headgate.errors import BundleError, FetchError, NotInBundle, ResponseError
-from tests.bundle_site import SERVED, SITE, make_bundle
+from tests.bundle_site import SERVED, SITE, make_bundle, range_transport
 from tests.malformed import named
 
 VECTORS = sorted((Path(__file__).parents[3] / "vectors" / "bundle").rglob("*.*wbn"))
 URL = "https://cdn.example/x.wbn"
 LARGE = bytes(range(256)) * 8
 SMALL = make_bundle(large=LARGE)
-
-
-def network(content, *, ranges=True):
-    """A server of ranges, in memory."""
-
-    def answer(request):
-        asked = request.headers.get("range", "")
-        if not ranges or not asked:
-            return httpx2.Response(200, headers=SERVED, stream=httpx2.ByteStream(content))
-        first, _, last = asked.removeprefix("bytes=").partition("-")
-        start = int(first) if first else max(0, len(content) - int(last))
-        stop = min(int(last) + 1, len(content)) if first else len(content)
-        if start >= stop:
-            return httpx2.Response(416, headers={"Content-Range": f"bytes */{len(content)}"})
-        message = {**SERVED, "Content-Range": f"bytes {start}-{stop - 1}/{len(content)}"}
-        return httpx2.Response(206, headers=message, stream=httpx2.ByteStream(content[start:stop]))
-
-    return httpx2.MockTransport(answer)
 
 
 def outline(bundle, load):
@@ -64,7 +46,7 @@ def of_server(content, *, ranges=True, **options):
     """Return what is found by ranges."""
     try:
         with (
-            httpx2.Client(transport=network(content, ranges=ranges)) as client,
+            httpx2.Client(transport=range_transport(content, ranges=ranges)) as client,
             RangeBundle.open(URL, client=client, **options) as bundle,
         ):
             return outline(bundle, bundle.load)
@@ -106,7 +88,7 @@ def test_changed_bytes_are_read_as_from_a_file(position, byte):
 
 
 def test_range_bundle_uses_the_given_client():
-    with httpx2.Client(transport=network(SMALL)) as client:
+    with httpx2.Client(transport=range_transport(SMALL)) as client:
         with RangeBundle.open(URL, client=client) as bundle:
             assert bundle.url == URL
             assert (
@@ -118,7 +100,7 @@ def test_range_bundle_uses_the_given_client():
         assert not client.is_closed, "a client that was given stays open"
 
     async def check():
-        async with httpx2.AsyncClient(transport=network(SMALL)) as client:
+        async with httpx2.AsyncClient(transport=range_transport(SMALL)) as client:
             async with await AsyncRangeBundle.open(URL, client=client) as bundle:
                 selected = await bundle.select(f"{SITE}/page", {"accept-encoding": "gzip"})
                 assert selected.stored_headers["content-encoding"] == "gzip"
@@ -132,7 +114,7 @@ def test_unusable_responses_are_left_to_the_network():
     messages = []
     behind = httpx2.MockTransport(lambda request: httpx2.Response(299, content=b"from the network"))
     with (
-        httpx2.Client(transport=network(SMALL)) as client,
+        httpx2.Client(transport=range_transport(SMALL)) as client,
         RangeBundle.open(URL, client=client) as bundle,
         httpx2.Client(transport=BundleTransport(bundle, behind, origins=SITE, tell=messages.append)) as asking,
     ):
@@ -143,7 +125,7 @@ def test_unusable_responses_are_left_to_the_network():
 
     async def ask():
         async with (
-            httpx2.AsyncClient(transport=network(SMALL)) as client,
+            httpx2.AsyncClient(transport=range_transport(SMALL)) as client,
             await AsyncRangeBundle.open(URL, client=client) as bundle,
             httpx2.AsyncClient(
                 transport=AsyncBundleTransport(bundle, behind, origins=SITE, tell=messages.append)
@@ -165,11 +147,11 @@ def test_relative_urls_are_resolved_against_the_bundles_url():
     for options, url in [({}, "https://cdn.example/page"), ({"base_url": f"{SITE}/below/"}, f"{SITE}/below/page")]:
         for ranges in (True, False):
             with (
-                httpx2.Client(transport=network(target.getvalue(), ranges=ranges)) as client,
+                httpx2.Client(transport=range_transport(target.getvalue(), ranges=ranges)) as client,
                 RangeBundle.open(URL, client=client, **options) as bundle,
             ):
                 assert bundle.response(url).payload == b"here"
-    with httpx2.Client(transport=BundleTransport(URL, network(target.getvalue()))) as client:
+    with httpx2.Client(transport=BundleTransport(URL, range_transport(target.getvalue()))) as client:
         assert client.get("https://cdn.example/page").content == b"here"
 
 

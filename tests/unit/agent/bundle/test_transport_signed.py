@@ -10,7 +10,7 @@ import pytest
 from headgate.agent.bundle import AsyncBundleTransport, AsyncRangeBundle, BundleTransport, RangeBundle
 from headgate.bundle.files.writer import BundleWriter
 from tests import signers
-from tests.bundle_site import SERVED, SITE
+from tests.bundle_site import SITE, range_transport
 
 URL = "https://cdn.example/x.wbn"
 LONG = b"".join(b"%07d\n" % number for number in range(40_000))
@@ -39,20 +39,6 @@ SIGNED = signers.vouched(PLAIN, "site.example")
 BROKEN = signers.tampered(signers.tampered(SIGNED, f"{SITE}/long"), f"{SITE}/page", "fr")
 
 
-def server(content, *, ranges):
-    """A server of the bundle, in memory."""
-
-    def answer(request):
-        asked = request.headers.get("range", "") if ranges else ""
-        first, _, last = asked.removeprefix("bytes=").partition("-")
-        start, stop = (int(first), min(int(last) + 1, len(content))) if asked else (0, len(content))
-        said = {**SERVED, **({"Content-Range": f"bytes {start}-{stop - 1}/{len(content)}"} if asked else {})}
-        stream = httpx2.ByteStream(content[start:stop])
-        return httpx2.Response(206 if asked else 200, headers=said, stream=stream)
-
-    return httpx2.MockTransport(answer)
-
-
 class Asking:
     """Sends one request; `messages` has the reasons why responses were left to the network."""
 
@@ -71,7 +57,7 @@ class Asking:
             with httpx2.Client(transport=BundleTransport(content, behind, **options)) as client:
                 return client.request(**given)
         with (
-            httpx2.Client(transport=server(content, ranges=self.kind == "ranges")) as fetching,
+            httpx2.Client(transport=range_transport(content, ranges=self.kind == "ranges")) as fetching,
             RangeBundle.open(URL, client=fetching) as bundle,
             httpx2.Client(transport=BundleTransport(bundle, behind, **options)) as client,
         ):
@@ -82,7 +68,7 @@ class Asking:
             async with httpx2.AsyncClient(transport=AsyncBundleTransport(content, behind, **options)) as client:
                 return await client.request(**given)
         async with (
-            httpx2.AsyncClient(transport=server(content, ranges=self.kind == "ranges")) as fetching,
+            httpx2.AsyncClient(transport=range_transport(content, ranges=self.kind == "ranges")) as fetching,
             await AsyncRangeBundle.open(URL, client=fetching) as bundle,
             httpx2.AsyncClient(transport=AsyncBundleTransport(bundle, behind, **options)) as client,
         ):
@@ -146,7 +132,7 @@ def test_offset_counts_what_precedes_the_bundle(ranges):
     content = block + BROKEN
     behind = httpx2.MockTransport(lambda request: httpx2.Response(299))
     with (
-        httpx2.Client(transport=server(content, ranges=ranges)) as fetching,
+        httpx2.Client(transport=range_transport(content, ranges=ranges)) as fetching,
         RangeBundle.open(URL, client=fetching) as bundle,
         httpx2.Client(transport=BundleTransport(bundle, behind, origins=[SITE], tell=messages.append)) as client,
     ):
@@ -169,7 +155,7 @@ def test_signed_response_over_the_limit_is_left_to_the_network(ask, kind):
 def test_long_response_is_not_a_failure_of_the_server():
     behind = httpx2.MockTransport(lambda request: httpx2.Response(299))
     with (
-        httpx2.Client(transport=server(SIGNED, ranges=True)) as fetching,
+        httpx2.Client(transport=range_transport(SIGNED)) as fetching,
         RangeBundle.open(URL, client=fetching) as bundle,
         httpx2.Client(transport=BundleTransport(bundle, behind, origins=[SITE], max_bytes=len(LONG))) as client,
     ):
@@ -183,7 +169,7 @@ def test_long_response_is_not_a_failure_of_the_server():
 def test_truncated_signed_response_is_left_to_the_network(most, said):
     """A response over the limit is not requested."""
     messages = []
-    honest = server(SIGNED, ranges=True)
+    honest = range_transport(SIGNED)
 
     def answer(request):
         response = honest.handle_request(request)
@@ -210,7 +196,7 @@ def test_truncated_signed_response_is_left_to_the_network(most, said):
 
 def test_readers_return_stored_bytes():
     with (
-        httpx2.Client(transport=server(SIGNED, ranges=True)) as client,
+        httpx2.Client(transport=range_transport(SIGNED)) as client,
         RangeBundle.open(URL, client=client) as bundle,
     ):
         response = bundle.response(f"{SITE}/last")
