@@ -1,6 +1,6 @@
-"""Slow, exact models of the three algorithms and of a gate, in fractions; what the core is proven against.
+"""Slow, exact models of the three algorithms and of a gate, to which tests compare the core.
 
-Written from the sentences alone, with lists and fractions and no thought for speed. Nothing here imports the core.
+They follow the sentences of the document with lists and fractions, and import nothing from the core.
 """
 
 from collections.abc import Callable, Iterable
@@ -23,7 +23,7 @@ class Model(Protocol):
 
 
 class LogModel:
-    """The last `burst` timestamps of each rule, searched from scratch every time."""
+    """The last `burst` timestamps of a rule."""
 
     def __init__(self, rule: ExactRule) -> None:
         self.rule = rule
@@ -38,7 +38,7 @@ class LogModel:
 
 
 class GcraModel:
-    """The theoretical arrival time, as the algorithm's definition has it."""
+    """The theoretical arrival time, by the definition of the algorithm."""
 
     def __init__(self, rule: ExactRule) -> None:
         self.rule = rule
@@ -52,7 +52,7 @@ class GcraModel:
 
 
 class SmockronModel:
-    """The original's procedure on its database: a value with an expiry, in exact time."""
+    """The original's stored procedure, in exact time: a value with an expiry."""
 
     def __init__(self, rule: ExactRule) -> None:
         self.rule = rule
@@ -76,7 +76,7 @@ MODELS: dict[str, Callable[[ExactRule], Model]] = {"log": LogModel, "gcra": Gcra
 
 
 class Verdict(NamedTuple):
-    """One judged request of `gate`."""
+    """The verdict on one request of `gate`."""
 
     status: str
     moment: Fraction
@@ -86,7 +86,7 @@ class Verdict(NamedTuple):
 def gate(
     algorithm: str, rules: Iterable[ExactRule], arrivals: Iterable[Fraction], max_delay: Fraction
 ) -> list[Verdict]:
-    """Judge one identifier's `arrivals` in order: each meets the hold left by those before it."""
+    """Return the verdicts on the requests of one identifier, in the order of their `arrivals`."""
     models = [MODELS[algorithm](rule) for rule in rules]
     hold: Fraction | None = None
     verdicts: list[Verdict] = []

@@ -1,4 +1,4 @@
-"""Laws of traffic advice: whatever a stranger serves, and in whatever order things happen."""
+"""Laws of traffic advice, for all documents, responses and orders of events."""
 
 import json
 import math
@@ -30,8 +30,8 @@ fractions = st.floats(0, 1)
 draws = st.floats(0, 1)
 
 
-def by_the_letter(parsed: object) -> AdviceEntry | None:
-    """Section 6, steps 2 to 9, one after the other."""
+def parse_by_the_steps(parsed: object) -> AdviceEntry | None:
+    """Follow section 6, steps 2 to 9, literally."""
     if not isinstance(parsed, list):
         return None
     best_match = None
@@ -56,9 +56,9 @@ def by_the_letter(parsed: object) -> AdviceEntry | None:
 
 
 @given(documents | values, st.booleans(), st.sampled_from([None, 1]))
-def test_parsing_is_what_the_document_says_step_by_step(parsed: object, ascii_only: bool, indent: int | None) -> None:
+def test_parsing_equals_the_steps_of_the_document(parsed: object, ascii_only: bool, indent: int | None) -> None:
     text = json.dumps(parsed, ensure_ascii=ascii_only, indent=indent)
-    assert parse_advice(text, IDENTITY) == by_the_letter(json.loads(text))
+    assert parse_advice(text, IDENTITY) == parse_by_the_steps(json.loads(text))
 
 
 @given(st.binary() | st.text().map(str.encode) | documents.map(lambda parsed: json.dumps(parsed).encode()), st.data())
@@ -74,7 +74,7 @@ def test_any_bytes_are_an_entry_or_none(data: bytes, drawn: st.DataObject) -> No
 
 
 @given(documents, st.data())
-def test_strangers_entries_and_unknown_members_say_nothing(parsed: list[object], drawn: st.DataObject) -> None:
+def test_entries_for_other_agents_and_unknown_members_are_ignored(parsed: list[object], drawn: st.DataObject) -> None:
     entry = parse_advice(json.dumps(parsed), IDENTITY)
     strangers = st.sampled_from([None, 1, [], {}, {"user_agent": "Other", "disallow": True}, {"disallow": True}])
     more = list(parsed)
@@ -90,7 +90,7 @@ def test_strangers_entries_and_unknown_members_say_nothing(parsed: list[object],
         unique_by=lambda e: e.user_agent,
     )
 )
-def test_what_an_origin_publishes_is_what_an_agent_reads(published: list[Entry]) -> None:
+def test_published_document_is_read_as_written(published: list[Entry]) -> None:
     named = {entry.user_agent: entry for entry in published}
     mine = next((named[name] for name in IDENTITY if name in named), None)
     read = parse_advice_bytes(document(published), IDENTITY)
@@ -98,7 +98,7 @@ def test_what_an_origin_publishes_is_what_an_agent_reads(published: list[Entry])
 
 
 @given(documents.map(lambda parsed: json.dumps(parsed).encode()) | st.binary(max_size=50))
-def test_linting_never_raises_and_tells_of_every_difference(data: bytes) -> None:
+def test_lint_never_raises_and_reports_every_difference(data: bytes) -> None:
     report = lint_document(data)
     assert report.conforming == parse_advice_bytes(
         data, AgentIdentity(["Chrome Privacy Preserving Prefetch Proxy", *IDENTITY[1:]])
@@ -143,7 +143,7 @@ def test_any_response_has_a_result_a_reason_and_a_bounded_freshness(
 
 
 @given(fields, st.randoms())
-def test_the_order_of_fields_of_different_names_does_not_matter(
+def test_order_of_fields_with_different_names_does_not_matter(
     given_fields: list[tuple[str, str]], chance: object
 ) -> None:
     named: dict[str, list[tuple[str, str]]] = {}
@@ -158,7 +158,7 @@ def test_the_order_of_fields_of_different_names_does_not_matter(
 
 
 @given(fractions, fractions, draws, draws, st.booleans())
-def test_more_is_permitted_by_a_greater_fraction_and_a_smaller_draw(
+def test_greater_fraction_and_smaller_draw_permit_more(
     less: float, more: float, low: float, high: float, disallowed: bool
 ) -> None:
     less, more = sorted((less, more))
@@ -169,7 +169,7 @@ def test_more_is_permitted_by_a_greater_fraction_and_a_smaller_draw(
 
 
 @given(st.binary(max_size=8), st.text(max_size=8), st.floats(-1e12, 1e12))
-def test_a_sticky_draw_never_permits_nothing_and_always_permits_all(client: bytes, origin: str, now: float) -> None:
+def test_sticky_draw_obeys_the_fractions_0_and_1(client: bytes, origin: str, now: float) -> None:
     draw = sticky_draw(b"k" * 16, client, origin, now=now)
     assert 0 < draw <= 1
     assert draw == sticky_draw(b"k" * 16, client, origin, now=now)
@@ -181,9 +181,7 @@ about_freshness = st.lists(st.tuples(st.sampled_from(NAMES[:5]), st.sampled_from
 
 
 @given(about_freshness, bodies.filter(lambda body: body is not None))
-def test_a_304_that_says_nothing_new_renews_as_the_same_200_would(
-    given_fields: list[tuple[str, str]], body: bytes
-) -> None:
+def test_304_without_new_fields_renews_as_the_same_200(given_fields: list[tuple[str, str]], body: bytes) -> None:
     typed = [("Content-Type", MEDIA_TYPE), ("ETag", '"a"'), *given_fields]
     whole = AdviceResponse(200, typed, body)
     renewed, replaced = AdviceCache(IDENTITY), AdviceCache(IDENTITY)
@@ -201,7 +199,7 @@ def test_a_304_that_says_nothing_new_renews_as_the_same_200_would(
 
 
 class Cache(RuleBasedStateMachine):
-    """A few origins, asked and answered in any order, by a clock that goes forward."""
+    """A few origins, asked and reported in any order, with a clock that goes forward."""
 
     ORIGINS = ("https://a.example", "https://b.example:8443", "http://localhost", "https://c.example")
     MAX_ORIGINS = 3
@@ -210,9 +208,9 @@ class Cache(RuleBasedStateMachine):
         super().__init__()
         self.cache = AdviceCache(IDENTITY, most_origins=self.MAX_ORIGINS)
         self.now = NOW
-        self.flights: list[Fetch] = []
-        self.settled: dict[str, Advice] = {}
-        """What was last given for each origin, while nothing was evicted since."""
+        self.fetches: list[Fetch] = []
+        self.latest: dict[str, Advice] = {}
+        """The last advice for each origin, until an origin is evicted."""
 
     @rule(seconds=st.sampled_from([0.0, 0.5, REPORT_TIMEOUT, 59.0, 600.0, 1800.0, 200_000.0]))
     def wait(self, seconds: float) -> None:
@@ -221,60 +219,60 @@ class Cache(RuleBasedStateMachine):
     @rule(origin=st.sampled_from(ORIGINS))
     def ask(self, origin: str) -> None:
         evicted = self.cache.evicted
-        in_flight = [fetch for fetch in self.flights if fetch.origin == origin and self.now < fetch.give_up]
+        in_flight = [fetch for fetch in self.fetches if fetch.origin == origin and self.now < fetch.give_up]
         answer = self.cache.ask(origin, now=self.now)
         if self.cache.evicted > evicted:
-            self.settled.clear()
-        known = self.settled.get(origin)
+            self.latest.clear()
+        known = self.latest.get(origin)
         if known is not None and self.now < known.fresh_until:
             assert answer == known
         if isinstance(answer, Fetch):
             assert answer.origin == origin
             if self.cache.evicted == 0:
                 assert not in_flight
-            self.flights.append(answer)
+            self.fetches.append(answer)
         elif isinstance(answer, FetchPending):
             assert self.now < answer.until <= self.now + REPORT_TIMEOUT
         else:
             assert self.now < answer.fresh_until <= self.now + MAX_FRESHNESS
-            self.settled[origin] = answer
+            self.latest[origin] = answer
 
-    @precondition(lambda self: self.flights)
+    @precondition(lambda self: self.fetches)
     @rule(drawn=st.data(), status=statuses, given_fields=fields, body=bodies)
     def report(
         self, drawn: st.DataObject, status: int, given_fields: list[tuple[str, str]], body: bytes | None
     ) -> None:
-        fetch = self.flights.pop(drawn.draw(st.integers(0, len(self.flights) - 1)))
+        fetch = self.fetches.pop(drawn.draw(st.integers(0, len(self.fetches) - 1)))
         evicted = self.cache.evicted
         known = self.cache.received(fetch, AdviceResponse(status, given_fields, body), now=self.now)
         if self.cache.evicted > evicted:
-            self.settled.clear()
+            self.latest.clear()
         assert known.origin == fetch.origin
         assert known.fresh_until <= self.now + MAX_FRESHNESS
         if status not in {0, 304, 429, 503}:
             assert known.fresh_until >= self.now + MIN_FRESHNESS
             assert known.result == interpret(AdviceResponse(status, given_fields, body), IDENTITY)
         if self.cache.known(fetch.origin, now=self.now) == known:
-            self.settled[fetch.origin] = known
+            self.latest[fetch.origin] = known
 
-    @precondition(lambda self: self.flights)
+    @precondition(lambda self: self.fetches)
     @rule(drawn=st.data())
     def fail(self, drawn: st.DataObject) -> None:
-        fetch = self.flights.pop(drawn.draw(st.integers(0, len(self.flights) - 1)))
+        fetch = self.fetches.pop(drawn.draw(st.integers(0, len(self.fetches) - 1)))
         evicted = self.cache.evicted
         before = self.cache.known(fetch.origin, now=self.now)
         known = self.cache.received(fetch, NETWORK_ERROR, now=self.now)
         if self.cache.evicted > evicted:
-            self.settled.clear()
+            self.latest.clear()
         if before is None:
-            self.settled.pop(fetch.origin, None)
+            self.latest.pop(fetch.origin, None)
         else:
-            assert known == before  # that nothing came is no news where something is known
+            assert known == before  # a network error is ignored while other advice is fresh
 
-    @precondition(lambda self: self.flights)
+    @precondition(lambda self: self.fetches)
     @rule(drawn=st.data())
     def abandon(self, drawn: st.DataObject) -> None:
-        fetch = self.flights.pop(drawn.draw(st.integers(0, len(self.flights) - 1)))
+        fetch = self.fetches.pop(drawn.draw(st.integers(0, len(self.fetches) - 1)))
         self.cache.abandoned(fetch)
 
     @rule()
@@ -284,7 +282,7 @@ class Cache(RuleBasedStateMachine):
         assert known == {origin: self.cache.known(origin, now=self.now) for origin in self.ORIGINS}
 
     @invariant()
-    def there_are_never_more_than_may_be(self) -> None:
+    def number_of_origins_is_bounded(self) -> None:
         assert self.cache.origins <= self.MAX_ORIGINS
 
 

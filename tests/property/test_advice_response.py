@@ -1,4 +1,4 @@
-"""What is read of a response to the request for advice is the same however it comes, and no bytes do any harm."""
+"""An advice response is read alike in any pieces, and no bytes raise an unexpected error."""
 
 import asyncio
 from types import SimpleNamespace
@@ -25,8 +25,8 @@ RESPONSES = st.builds(
 )
 
 
-class Pieces(asyncio.StreamReader):
-    """Gives what comes in the pieces it comes in."""
+class PieceReader(asyncio.StreamReader):
+    """Returns given pieces."""
 
     def __init__(self, pieces: list[bytes]) -> None:
         self._pieces = iter([*pieces, b""])
@@ -36,12 +36,12 @@ class Pieces(asyncio.StreamReader):
 
 
 def read(pieces: list[bytes]) -> AdviceResponse:
-    """Give what is made of a response."""
+    """Return the response that is read from pieces."""
     transport = SimpleNamespace(abort=lambda: None)
     writer = SimpleNamespace(write=lambda _: None, get_extra_info=lambda _: None, transport=transport)
 
     async def connect():
-        return Pieces(pieces), writer
+        return PieceReader(pieces), writer
 
     async def fetch() -> AdviceResponse:
         return await exchange(connect, AdviceRequest("http://127.0.0.1/", ()), wanted=lambda *_: True)
@@ -50,29 +50,29 @@ def read(pieces: list[bytes]) -> AdviceResponse:
 
 
 @given(RESPONSES, st.lists(st.integers(min_value=1, max_value=9), min_size=1))
-def test_however_it_comes_it_is_read_alike(said, lengths):
+def test_response_in_any_pieces_is_read_alike(raw, lengths):
     pieces, position = [], 0
-    while position < len(said):
+    while position < len(raw):
         length = lengths[len(pieces) % len(lengths)]
-        pieces.append(said[position : position + length])
+        pieces.append(raw[position : position + length])
         position += length
-    response, whole = read(pieces), read([said] if said else [])
-    # What is wrong may be worded otherwise: an end that came early shows sooner in one piece.
+    response, whole = read(pieces), read([raw] if raw else [])
+    # The failure may differ: an early end is found sooner in one piece.
     assert response[:3] == whole[:3]
     assert bool(response.failure) == bool(whole.failure)
     assert response.status == 0 or 200 <= response.status <= 999
 
 
 @given(RESPONSES, st.data())
-def test_a_body_that_does_not_end_with_the_connection_is_never_shorter(said, data):
-    # Whoever is on the way can cut what comes, but not so that less of it counts as all, where the head says how much.
-    cut = data.draw(st.integers(min_value=0, max_value=len(said)))
-    whole, part = read([said] if said else []), read([said[:cut]] if cut else [])
+def test_incomplete_body_is_never_accepted(raw, data):
+    # A connection can be cut at any byte; if the head states the length, a shorter body never counts as complete.
+    cut = data.draw(st.integers(min_value=0, max_value=len(raw)))
+    whole, part = read([raw] if raw else []), read([raw[:cut]] if cut else [])
     if whole.body is not None and part.body is not None and whole[:2] == part[:2] and ends_by_itself(whole):
         assert part.body == whole.body
 
 
 def ends_by_itself(response: AdviceResponse) -> bool:
-    """Say whether the head tells where the body ends."""
+    """Return whether the head states where the body ends."""
     names = {name.lower() for name, _ in response.fields}
     return bool(names & {"content-length", "transfer-encoding"})

@@ -1,4 +1,4 @@
-"""Holds combine with max: nothing that happens to messages on their way can shorten one."""
+"""Holds combine with max: lost, repeated and reordered messages never shorten one."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,7 +24,7 @@ def test_repeated_and_reordered_controls_make_the_same_holds(controls, data):
 
 
 @given(controls=CONTROLS, data=st.data())
-def test_a_lost_control_never_lengthens_a_hold_and_a_late_one_never_shortens_it(controls, data):
+def test_lost_control_never_extends_and_late_control_never_shortens_a_hold(controls, data):
     kept = data.draw(st.lists(st.booleans(), min_size=len(controls), max_size=len(controls)))
     some = [control for control, keep in zip(controls, kept, strict=True) if keep]
     lost = [control for control, keep in zip(controls, kept, strict=True) if not keep]
@@ -34,7 +34,7 @@ def test_a_lost_control_never_lengthens_a_hold_and_a_late_one_never_shortens_it(
 
 
 @given(now=RELEASES, release=RELEASES, later=RELEASES, max_delay=st.floats(0, 100))
-def test_a_later_release_is_never_judged_more_kindly(now, release, later, max_delay):
+def test_later_release_never_has_a_milder_verdict(now, release, later, max_delay):
     order = [Status.ACCEPTED, Status.DELAYED, Status.REJECTED]
     first = judge(min(release, later), now=now, max_delay=max_delay)
     second = judge(max(release, later), now=now, max_delay=max_delay)

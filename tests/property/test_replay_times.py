@@ -1,4 +1,4 @@
-"""A replayed log against the exact gate, at times that are decimals, as a log's are."""
+"""A replayed log equals the exact model at decimal times, as in logs."""
 
 from fractions import Fraction
 from itertools import accumulate
@@ -27,7 +27,7 @@ RATES = ["10/s", "5/s", "20/s", "3/s", "7/min", "9 per 7s", "1500/s", "1 per 300
 )
 @example(rate="5/s", burst=1, steps=[100, 1000, 1000, 0, 0, 100, 100, 100, 200, 200], max_delay="0.5", start=749)
 @example(rate="3/s", burst=1, steps=[0, 0, 0, 1_000, 0], max_delay="5", start=1_700_000_000_000)
-def test_no_tie_of_the_decimals_is_lost_at_any_date(algorithm, rate, burst, steps, max_delay, start):
+def test_equal_decimal_instants_stay_equal_at_any_date(algorithm, rate, burst, steps, max_delay, start):
     rule = Rule.parse(f"{rate} burst {burst}")
     arrivals = [Fraction(moment, 1_000) for moment in accumulate(steps, initial=start)]
     log, outcome = RequestLog(), Replay([rule], algorithm, max_delay=float(max_delay))
@@ -48,7 +48,7 @@ def test_no_tie_of_the_decimals_is_lost_at_any_date(algorithm, rate, burst, step
     steps=st.lists(st.tuples(st.sampled_from([0.0, 0.125, 0.5, 7.0]), st.sampled_from("ab")), min_size=1, max_size=60),
     max_delay=st.sampled_from([0.0, 0.5, 5.0]),
 )
-def test_the_offline_gate_gives_the_verdicts_of_a_gatekeeper(algorithm, rates, steps, max_delay):
+def test_offline_gate_equals_a_gatekeeper(algorithm, rates, steps, max_delay):
     rules = tuple(Rule.parse(f"{rate} burst {burst}") for rate, burst in rates)
     offline = OfflineGate(rules, algorithm, max_delay=max_delay)
     times = list(accumulate((seconds for seconds, _ in steps), initial=0.0))[1:]

@@ -1,4 +1,4 @@
-"""One process that shares its throttle answers as one that does not; several never shorten what one has learned."""
+"""A shared throttle in one process equals a throttle in memory; several processes never shorten a hold."""
 
 import tempfile
 from contextlib import ExitStack
@@ -17,7 +17,7 @@ TIMEOUT = 60.0  # seconds; only ever reached by a failing test
 PATHS = ["/", "/m", "/m/a", "/m/" + "l" * 2_000 + "1", "/m/" + "l" * 2_000 + "2"]
 URLS = ["http://a.example" + path for path in PATHS] + ["http://a.example:81/m"]
 SECONDS = st.sampled_from([0.0, 0.0, 0.0, 0.3, 0.3, 2.5, 119.5, 900.0])
-SAID = [
+FIELD_SETS = [
     {"Retry-After": "5"},
     {"Retry-After": "1000"},
     {"DDoS-Bucket-With": "/m"},
@@ -25,7 +25,7 @@ SAID = [
     {"DDoS-Bucket-With": "/", "Retry-After": "7"},
     {"Exponential-Throttling": "disable"},
 ]
-FIELDS = st.sampled_from([{}] * 14 + SAID)
+FIELDS = st.sampled_from([{}] * 14 + FIELD_SETS)
 STATUSES = st.sampled_from([503, 503, 500, 200, 200, 404, 429, 502])
 RESPONSES = st.tuples(st.just("response"), st.sampled_from(URLS), STATUSES, FIELDS, st.none() | st.floats(-5, 0))
 OTHERS = st.one_of(
@@ -105,7 +105,7 @@ def synchronize(*throttles):
 
 @few
 @given(given_=SETTINGS, steps=STEPS)
-def test_one_process_answers_as_if_it_shared_nothing(given_, steps):
+def test_one_process_equals_a_throttle_in_memory(given_, steps):
     plain, now = Throttle(**given_), 1_000.0
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "file")
@@ -127,7 +127,7 @@ def test_one_process_answers_as_if_it_shared_nothing(given_, steps):
 
 @few
 @given(given_=SETTINGS, steps=MANY_STEPS)
-def test_several_never_shorten_what_one_has_learned_and_end_alike(given_, steps):
+def test_several_processes_never_shorten_a_hold_and_converge(given_, steps):
     now = 1_000.0
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         shared = [stack.enter_context(SharedThrottle(Path(folder, "file"), **given_)) for _ in range(3)]
@@ -155,7 +155,7 @@ def test_several_never_shorten_what_one_has_learned_and_end_alike(given_, steps)
     most=st.integers(1, 20),
     steps=st.lists(st.tuples(st.integers(0, 1), SECONDS, st.integers(0, 60), STATUSES, st.booleans()), max_size=60),
 )
-def test_the_file_and_each_process_are_bounded(most, steps):
+def test_file_and_processes_are_bounded(most, steps):
     now = 0.0
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         path = Path(folder, "file")
@@ -179,7 +179,7 @@ def test_the_file_and_each_process_are_bounded(most, steps):
 
 
 @pytest.mark.parametrize("instances", [1, 3])
-def test_no_failure_is_lost_among_threads(tmp_path, instances):
+def test_failures_of_threads_are_not_lost(tmp_path, instances):
     url = "http://a.example/x"
     with ExitStack() as stack:
         shared = [stack.enter_context(SharedThrottle(tmp_path / "file")) for _ in range(instances)]

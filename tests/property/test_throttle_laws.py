@@ -1,4 +1,4 @@
-"""The throttle against the document's sentences written down as they stand, and the laws that its responses obey."""
+"""The throttle equals a slow model of the document, and obeys laws for all sequences of responses."""
 
 import math
 
@@ -32,15 +32,15 @@ def below_one(draw):
     return draw(st.floats(0, 1, exclude_max=True))
 
 
-class Written:
-    """The document and the design's decisions, in the order of their sentences, with nothing ever dropped."""
+class Model:
+    """The sentences of the document and the design's decisions; nothing is ever dropped."""
 
     def __init__(self, policy, draw):
         self.policy, self.draw = policy, draw
         self.targets = {}
         self.buckets = {}
 
-    def remembered(self, state, now):
+    def is_remembered(self, state, now):
         failures, backoff, retry_after = state
         policy = self.policy
         lifetime = max(policy.maximum_backoff, policy.entry_lifetime) if failures else policy.entry_lifetime
@@ -51,21 +51,21 @@ class Written:
         live = [
             (len(path), (origin, path))
             for (origin, path), state in self.buckets.items()
-            if origin == target.origin and path_matches(path, target.path) and self.remembered(state, now)
+            if origin == target.origin and path_matches(path, target.path) and self.is_remembered(state, now)
         ]
         return (self.buckets, max(live)[1]) if live else (self.targets, target.name)
 
     def state(self, url, now):
         places, name = self.place(url, now)
         state = places.get(name)
-        return state if state is not None and self.remembered(state, now) else (0, ASAP, ASAP)
+        return state if state is not None and self.is_remembered(state, now) else (0, ASAP, ASAP)
 
     def declare(self, url, path, now):
         target = parse_target(url)
         if not path.startswith("/") or not path_matches(path, target.path):
             return
         known = self.buckets.get((target.origin, path))
-        if known is not None and self.remembered(known, now):
+        if known is not None and self.is_remembered(known, now):
             return
         inside = [name for name in self.targets if name.startswith(target.origin + "/")]
         inside = [name for name in inside if path_matches(path, parse_target(name).path)]
@@ -96,8 +96,8 @@ class Written:
 
 
 @given(policy=POLICIES, draw=st.floats(0, 1, exclude_max=True), steps=STEPS)
-def test_it_does_what_is_written(policy, draw, steps):
-    throttle, written, now = Throttle(policy, draw=lambda: draw), Written(policy, draw), 1_000.0
+def test_throttle_equals_the_model_of_the_document(policy, draw, steps):
+    throttle, written, now = Throttle(policy, draw=lambda: draw), Model(policy, draw), 1_000.0
     for wait, url, status, retry_after, bucket in steps:
         now += wait
         throttle.response_received(url, status, headers_of(retry_after, bucket), now=now)
@@ -111,7 +111,7 @@ def test_it_does_what_is_written(policy, draw, steps):
 
 
 @given(policy=POLICIES, steps=STEPS, data=st.data())
-def test_no_response_shortens_any_hold(policy, steps, data):
+def test_response_never_shortens_a_hold(policy, steps, data):
     throttle, now = Throttle(policy, draw=lambda: below_one(data.draw)), 1_000.0
     for wait, url, status, retry_after, bucket in steps:
         now += wait
@@ -122,7 +122,7 @@ def test_no_response_shortens_any_hold(policy, steps, data):
 
 
 @given(steps=STEPS, forgetting=st.sets(st.integers(0, 39)))
-def test_neither_asking_nor_forgetting_changes_an_answer(steps, forgetting):
+def test_release_time_and_forget_change_no_result(steps, forgetting):
     asked, silent, now = Throttle(draw=lambda: 0.5), Throttle(draw=lambda: 0.5), 1_000.0
     for number, (wait, url, status, retry_after, bucket) in enumerate(steps):
         now += wait
@@ -137,7 +137,7 @@ def test_neither_asking_nor_forgetting_changes_an_answer(steps, forgetting):
 
 
 @given(values=st.lists(st.tuples(st.sampled_from(URLS), st.integers(0, 10**9)), max_size=9), data=st.data())
-def test_retry_afters_lost_repeated_or_reordered_never_shorten_a_hold(values, data):
+def test_lost_repeated_or_reordered_retry_afters_never_shorten_a_hold(values, data):
     def holds(said):
         throttle = Throttle()
         for url, seconds in said:
@@ -163,7 +163,7 @@ def test_retry_afters_lost_repeated_or_reordered_never_shorten_a_hold(values, da
     effective=st.integers(-5, 10**4),
     draw=st.floats(0, 1, exclude_max=True),
 )
-def test_delays_are_within_the_jitter_of_one_that_only_grows(policy, effective, draw):
+def test_delay_grows_with_the_failures_within_the_jitter(policy, effective, draw):
     whole = policy.delay(effective, 0.0)
     delay = policy.delay(effective, draw)
     assert 0 <= delay <= whole <= policy.maximum_backoff
@@ -176,7 +176,7 @@ def test_delays_are_within_the_jitter_of_one_that_only_grows(policy, effective, 
     most=st.integers(1, 40),
     steps=st.lists(st.tuples(SECONDS, st.integers(0, 60), STATUSES, st.booleans()), max_size=120),
 )
-def test_it_is_bounded_and_counts_every_hold_it_gives_up(most, steps):
+def test_entries_are_bounded_and_dropped_holds_counted(most, steps):
     throttle, now, expected = Throttle(Policy(num_errors_to_ignore=0), draw=lambda: 0.0, max_targets=most), 0.0, 0
     urls = [f"http://h{number % 7}.example/d{number}/x" for number in range(61)]
     for wait, number, status, declares in steps:
@@ -194,7 +194,7 @@ def test_it_is_bounded_and_counts_every_hold_it_gives_up(most, steps):
     values=st.lists(st.text(st.characters(max_codepoint=255), max_size=8) | st.just("/m"), min_size=5, max_size=5),
     spelled=st.sampled_from([str.lower, str.upper, str.title]),
 )
-def test_fields_say_the_same_in_every_form(names, values, spelled):
+def test_fields_are_read_alike_in_every_form(names, values, spelled):
     headers = {spelled(name): value for name, value in zip(names, values, strict=False)}
     forms = [
         headers,
@@ -212,7 +212,7 @@ def test_fields_say_the_same_in_every_form(names, values, spelled):
 
 @settings(max_examples=30)
 @given(failures=st.integers(0, 5_000), draw=st.floats(0, 1, exclude_max=True))
-def test_however_often_it_fails_the_release_is_within_the_maximum(failures, draw):
+def test_release_is_within_the_maximum_backoff(failures, draw):
     throttle = Throttle(draw=lambda: draw)
     for _ in range(failures):
         throttle.response_received("http://a.example/", 503, {}, now=0.0)
@@ -227,7 +227,7 @@ CLOCK_STEPS = st.lists(
 
 
 @given(policy=POLICIES, steps=CLOCK_STEPS, looks=st.lists(CLOCK, max_size=5), coalesce=st.booleans())
-def test_whatever_the_clock_does_no_hold_is_longer_than_its_maximum(policy, steps, looks, coalesce):
+def test_hold_is_bounded_whatever_the_clock_does(policy, steps, looks, coalesce):
     throttle, now, longest = Throttle(policy, draw=lambda: 0.0, coalesce=coalesce), 1.8e9, 0
     for step, url, status, seconds, bucket in [*steps, *((look, URLS[0], None, None, None) for look in looks)]:
         now += step

@@ -16,15 +16,15 @@ from headgate.release import ASAP, NEVER, Status, advance, judge
         (NEVER, Status.REJECTED),
     ],
 )
-def test_a_request_is_held_strictly_and_delayed_up_to_the_longest_delay(release, status):
+def test_verdict_by_release(release, status):
     assert judge(release, now=100.0, max_delay=5.0) is status
 
 
-def test_without_any_delay_allowed_a_held_request_is_rejected():
+def test_held_request_is_rejected_without_a_delay():
     assert judge(100.5, now=100.0, max_delay=0.0) is Status.REJECTED
 
 
-def test_a_sum_is_rounded_down():
+def test_advance_rounds_down():
     start, interval = 1_700_000_000.0, Rule.parse("10/s").interval
     total = start
     for step in range(1, 101):

@@ -32,7 +32,7 @@ cuts = st.lists(st.integers(0, 200), max_size=8)
 
 
 @given(cuts)
-def test_chunks_read_the_same_however_they_are_split(places: list[int]) -> None:
+def test_chunked_body_in_any_pieces_is_read_alike(places: list[int]) -> None:
     for framed, expected in ((True, CANONICAL), (False, b"hello0123456789")):
         body = ChunkedBody(framed=framed, max_trailers=100)
         assert feed_all(body, CHUNKS, places) == expected
@@ -41,28 +41,28 @@ def test_chunks_read_the_same_however_they_are_split(places: list[int]) -> None:
 
 
 @given(cuts, st.integers(0, 30))
-def test_lengths_read_the_same_however_they_are_split(places: list[int], length: int) -> None:
+def test_body_with_a_length_in_any_pieces_is_read_alike(places: list[int], length: int) -> None:
     data = bytes(range(30)) + b"rest"
     body = LengthBody(length)
     assert feed_all(body, data, places) == data[:length]
     assert (body.done, body.rest, body.size) == (True, data[length:], length)
 
 
-def test_an_unbounded_body_is_never_done_by_itself() -> None:
+def test_unbounded_body_is_never_done() -> None:
     framed, bare = UnboundedBody(framed=True), UnboundedBody(framed=False)
     assert b"".join(framed.feed(b"hello")) == b"5\r\nhello\r\n"
     assert b"".join(bare.feed(b"hello")) == b"hello"
     assert not framed.done
 
 
-def test_no_bytes_of_an_unbounded_body_are_not_written_as_its_last_chunk() -> None:
+def test_empty_piece_of_an_unbounded_body_is_not_written_as_a_chunk() -> None:
     """A head that arrives without any of its body must not end the body."""
     body = UnboundedBody(framed=True)
     assert body.feed(b"") == []
     assert b"".join(body.feed(b"hi")) == b"2\r\nhi\r\n"
 
 
-def test_hostile_bodies_are_refused_however_they_are_split() -> None:
+def test_hostile_body_in_any_pieces_is_refused() -> None:
     for name, (message, status) in BODIES.items():
         data = message.split(b"\r\n\r\n", 1)[1] + MARKER
         for step in (1, 2, 3, 5, 10_000):
@@ -81,7 +81,7 @@ def test_content_over_its_limit_is_413() -> None:
     assert caught.value.status == 413
 
 
-def test_lines_without_an_end_are_refused_at_their_limit() -> None:
+def test_line_without_an_end_is_refused_at_its_limit() -> None:
     for beginning, limit in ((b"5;", 512), (b"0\r\nX:", 100)):
         body = ChunkedBody(framed=True, max_trailers=100)
         body.feed(beginning + b"a" * (limit - len(beginning)))
@@ -89,7 +89,7 @@ def test_lines_without_an_end_are_refused_at_their_limit() -> None:
             body.feed(b"a" * len(beginning) + b"a")
 
 
-def test_trailers_over_their_limit_are_refused_in_one_piece_too() -> None:
+def test_overlong_trailers_in_one_piece_are_refused() -> None:
     body = ChunkedBody(framed=True, max_trailers=10)
     with pytest.raises(ProtocolError):
         body.feed(b"0\r\nX: 0123456789\r\n\r\n")
@@ -104,7 +104,7 @@ def test_trailers_over_their_limit_are_refused_in_one_piece_too() -> None:
         max_size=8,
     )
 )  # fmt: skip
-def test_h11_reads_an_accepted_body_alike(parts: list[bytes]) -> None:
+def test_accepted_body_is_read_alike_by_h11(parts: list[bytes]) -> None:
     data = b"".join(parts)
     body = ChunkedBody(framed=False, max_trailers=8192)
     try:

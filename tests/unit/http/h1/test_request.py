@@ -94,20 +94,20 @@ def test_targets_in_absolute_form_become_paths() -> None:
     assert parse(b"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n").target == b"*"
 
 
-def test_connect_needs_no_host_and_has_no_body() -> None:
+def test_connect_may_lack_host_and_must_lack_a_body() -> None:
     assert parse(b"CONNECT a:443 HTTP/1.1\r\n\r\n").target == b"a:443"
     with pytest.raises(ProtocolError, match="CONNECT with a body"):
         parse(b"CONNECT a:443 HTTP/1.1\r\nContent-Length: 1\r\n\r\n")
 
 
-def test_an_expectation_without_a_body_is_ignored() -> None:
+def test_expectation_without_a_body_is_ignored() -> None:
     """9110 10.1.1: a 100-continue expectation has no meaning in a request without content."""
     assert not with_fields(b"Host: a", b"Expect: 100-continue").expects_continue
     assert with_fields(b"Host: a", b"Content-Length: 1", b"Expect: 100-Continue", method=b"PUT").expects_continue
     assert not with_fields(b"Content-Length: 1", b"Expect: x", method=b"PUT", version=b"1.0").expects_continue
 
 
-def test_only_a_get_without_a_body_can_switch_to_websocket() -> None:
+def test_only_get_without_a_body_can_switch_to_websocket() -> None:
     upgrade = b"Host: a", b"Connection: Upgrade", b"Upgrade: WebSocket"
     assert with_fields(*upgrade).websocket
     assert not with_fields(*upgrade, method=b"POST").websocket
@@ -117,7 +117,7 @@ def test_only_a_get_without_a_body_can_switch_to_websocket() -> None:
     assert not with_fields(b"Host: a", b"Connection: Upgrade", b"Upgrade: h2c").websocket
 
 
-def test_trailers_are_accepted_by_clients_that_say_so() -> None:
+def test_te_trailers_accepts_trailers() -> None:
     assert parse(WITH_BODY).accepts_trailers
     assert not with_fields(b"Host: a", b"TE: gzip").accepts_trailers
 
@@ -153,7 +153,7 @@ def test_each_limit_has_its_status() -> None:
 # Heads that arrive in pieces.
 
 
-def test_heads_are_found_however_the_bytes_are_split() -> None:
+def test_heads_are_found_in_any_pieces() -> None:
     data = b"\r\n" + PLAIN + WITH_BODY + b"0123456789"
     for step in (1, 2, 3, 7, len(data)):
         buffer, found = RequestBuffer(), []
@@ -169,7 +169,7 @@ def test_heads_are_found_however_the_bytes_are_split() -> None:
         assert len(buffer) == 0
 
 
-def test_a_beginning_that_cannot_become_a_head_is_refused_at_once() -> None:
+def test_beginning_that_cannot_become_a_head_is_refused_at_once() -> None:
     for beginning, status in (
         (b"GET / HTTP/1.1\n", 400),
         (b"GET /\r\n", 400),
@@ -187,7 +187,7 @@ def test_a_beginning_that_cannot_become_a_head_is_refused_at_once() -> None:
         assert caught.value.status == status, beginning
 
 
-def test_every_beginning_of_a_good_head_may_go_on() -> None:
+def test_every_beginning_of_a_valid_head_is_accepted() -> None:
     for end in range(len(WITH_BODY)):
         buffer = RequestBuffer()
         for byte in WITH_BODY[:end]:
@@ -195,7 +195,7 @@ def test_every_beginning_of_a_good_head_may_go_on() -> None:
             assert buffer.next_head(LIMITS) is None
 
 
-def test_a_cr_at_the_end_of_one_piece_is_judged_with_the_next() -> None:
+def test_cr_at_the_end_of_a_piece_is_checked_with_the_next_piece() -> None:
     buffer = RequestBuffer()
     buffer.append(b"GET / HTTP/1.1\r\nX: y\r")
     assert buffer.next_head(LIMITS) is None
@@ -207,7 +207,7 @@ def test_a_cr_at_the_end_of_one_piece_is_judged_with_the_next() -> None:
 # The usual head: read in one pass, and never otherwise than by the general grammar.
 
 
-def test_the_head_of_a_browser_is_usual() -> None:
+def test_head_of_a_browser_is_usual() -> None:
     for head in (PLAIN, BROWSER, BROWSER.replace(b"Connection: keep-alive\r\n", b"")):
         request = parse_usual_request_head(head, LIMITS)
         assert request is not None
@@ -240,7 +240,7 @@ def test_both_grammars_read_an_accepted_head_alike(line: bytes, lines: list[byte
         assert usual == general
 
 
-def test_no_hostile_head_is_usual() -> None:
+def test_hostile_heads_are_not_usual() -> None:
     for head in whole_heads():
         request = parse_usual_request_head(head, LIMITS)
         assert request is None, head
@@ -282,7 +282,7 @@ def mutated(draw: st.DrawFn) -> bytes:
 @example(PLAIN)
 @example(BROWSER)
 @example(b"GET / HTTP/1.0\r\n\r\n")
-def test_h11_reads_an_accepted_head_alike(head: bytes) -> None:
+def test_accepted_head_is_read_alike_by_h11(head: bytes) -> None:
     try:
         request = parse(head)
     except ProtocolError:

@@ -32,7 +32,7 @@ def test_keep_alive_follows_version_and_connection() -> None:
         assert parse_response_head(head).keep_alive is keep_alive, head
 
 
-def test_only_a_101_to_websocket_alone_switches_to_websocket() -> None:
+def test_only_101_with_upgrade_websocket_switches_to_websocket() -> None:
     upgrade = b"Connection: Upgrade\r\nUpgrade: %b\r\n\r\n"
     assert parse_response_head(b"HTTP/1.1 101 S\r\n" + upgrade % b"WebSocket").websocket
     assert not parse_response_head(b"HTTP/1.1 200 OK\r\n" + upgrade % b"websocket").websocket
@@ -40,7 +40,7 @@ def test_only_a_101_to_websocket_alone_switches_to_websocket() -> None:
     assert not parse_response_head(b"HTTP/1.1 101 S\r\nUpgrade: websocket\r\n\r\n").websocket
 
 
-def test_which_responses_have_a_body() -> None:
+def test_responses_with_a_body() -> None:
     for status, method, has_body in (
         (200, b"GET", True),
         (200, b"HEAD", False),
@@ -61,7 +61,7 @@ def test_hostile_responses_are_refused_as_502() -> None:
         assert end < 4 or parse_usual_response_head(message) is None, name
 
 
-def test_a_beginning_that_cannot_become_a_head_is_refused_at_once() -> None:
+def test_beginning_that_cannot_become_a_head_is_refused_at_once() -> None:
     for beginning in (b"", b"H", b"HTTP/1.", b"HTTP/1.1 200 OK\r\nX: y\r"):
         check_response_start(beginning)
     for beginning in (b"X", b"HTTP/2", b"HTTP/1.1 200 OK\n", b"HTTP/1.1 200 OK\r\nX: \x00"):
@@ -70,7 +70,7 @@ def test_a_beginning_that_cannot_become_a_head_is_refused_at_once() -> None:
         assert caught.value.status == 502, beginning
 
 
-def test_a_usual_head_is_forwardable_without_its_connection() -> None:
+def test_usual_head_is_forwardable_without_connection() -> None:
     expected = b"HTTP/1.1 200 OK\r\nDate: d\r\ncontent-length: 3\r\nX: y\r\n"
     for head in (
         USUAL,
@@ -82,7 +82,7 @@ def test_a_usual_head_is_forwardable_without_its_connection() -> None:
         assert (found.size, found.length, found.forwardable) == (len(head), 3, expected)
 
 
-def test_what_a_gateway_must_change_is_not_usual() -> None:
+def test_head_that_a_gateway_must_change_is_not_usual() -> None:
     for old, new in (
         (b"Date: d\r\n", b""),  # a gateway adds its own
         (b"HTTP/1.1", b"HTTP/1.0"),
@@ -122,7 +122,7 @@ def test_both_grammars_read_an_accepted_head_alike(parts: list[bytes]) -> None:
 
 @given(_LINES)
 @example([b"HTTP/1.1 200 OK\r\n", b"Content-Length: 5\r\n"])
-def test_h11_reads_an_accepted_head_alike(parts: list[bytes]) -> None:
+def test_accepted_head_is_read_alike_by_h11(parts: list[bytes]) -> None:
     head = b"".join(parts).split(b"\r\n\r\n")[0].removesuffix(b"\r\n") + b"\r\n\r\n"
     try:
         response = parse_response_head(head)

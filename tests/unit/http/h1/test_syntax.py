@@ -57,14 +57,14 @@ def test_members_of_connection_are_collected_from_all_lines() -> None:
         assert caught.value.status == 400
 
 
-def test_a_content_length_is_at_most_18_ascii_digits() -> None:
+def test_content_length_is_at_most_18_ascii_digits() -> None:
     assert [parse_content_length(value) for value in (b"0", b"42", b"007", b"9" * 18)] == [0, 42, 7, 10**18 - 1]
     for value in (b"", b"+5", b"-0", b"0x5", b"5.0", b"1_0", b"5, 5", b"5 5", b"\xd9\xa5", b"9" * 19):
         with pytest.raises(ProtocolError):
             parse_content_length(value)
 
 
-def test_hosts_and_ports() -> None:
+def test_host_and_port() -> None:
     for host in (b"a", b"a.example.", b"127.0.0.1:80", b"[::1]", b"[::1]:8080", b"a:", b"x_y.example", b"%41"):
         assert is_host_and_port(host), host
     for host in (b"", b":80", b"a, b", b"a/b", b"u@a", b"a:8o", b"a b", b"[::1", b"a:123456", b"a#b"):

@@ -1,4 +1,4 @@
-"""The three algorithms against brute force, and against each other."""
+"""The algorithms equal exact models, and holds are bounded whatever the clocks do."""
 
 from fractions import Fraction
 
@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.limit import Domain, Gatekeeper, Master, Rule
+from headgate.limit import Accounting, Domain, Gatekeeper, Master, Rule
+from headgate.limit.gatekeeper import longest_hold
 from headgate.limit.history import ALGORITHMS, new_history
 from headgate.release import ASAP, Status
 from tests.property.exact_limit import MODELS, ExactRule, gate
 
-# Eighths of a second are exact in a float at any date, so that what is proven here is the rule, not the rounding.
+# Eighths of a second are exact in a float at any date, so these tests concern the rule, not the rounding.
 EIGHTHS = st.integers(0, 400).map(lambda eighths: eighths / 8)
 EXACT_RATES = st.sampled_from(["1/s", "2/s", "4/s", "15/min", "1 per 500ms", "30/min", "1/2s"])
 ANY_RATES = st.sampled_from(["3/s", "10/s", "7/min", "11/s", "1500/s", "13 per 17s"])
@@ -30,7 +31,7 @@ def rules(draw, rates=EXACT_RATES):
 
 @st.composite
 def messages(draw):
-    """Accounting messages in any order: moments in the past, now, and in the future; a clock that goes on."""
+    """Return accounting messages in any order: timestamps in the past, present and future, with an advancing clock."""
     now, events = 0.0, []
     for step, offset in draw(st.lists(st.tuples(EIGHTHS, st.integers(-80, 80)), min_size=1, max_size=40)):
         now += step if step < 5 else 0.0
@@ -40,7 +41,7 @@ def messages(draw):
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @given(rule=rules(), events=messages())
-def test_each_algorithm_is_its_model_whatever_the_order_of_messages(algorithm, rule, events):
+def test_algorithm_equals_its_model_for_messages_in_any_order(algorithm, rule, events):
     core, model, history = ALGORITHMS[algorithm]([rule]), MODELS[algorithm](exact(rule)), new_history()
     for moment, now in events:
         release, expected = core.record(history, moment, now), model.record(Fraction(moment), Fraction(now))
@@ -48,7 +49,7 @@ def test_each_algorithm_is_its_model_whatever_the_order_of_messages(algorithm, r
 
 
 @given(first=rules(), second=rules(), events=messages())
-def test_rules_that_share_a_log_are_as_if_each_had_its_own(first, second, events):
+def test_rules_with_a_shared_log_equal_rules_with_separate_logs(first, second, events):
     shared, alone = new_history(), [(ALGORITHMS["log"]([rule]), new_history()) for rule in (first, second)]
     together = ALGORITHMS["log"]([first, second])
     for moment, now in events:
@@ -62,8 +63,8 @@ def test_rules_that_share_a_log_are_as_if_each_had_its_own(first, second, events
     steps=st.lists(st.sampled_from([0.0, 0.0, 0.125, 0.25, 0.5, 1.0, 2.5]), max_size=40),
     max_delay=st.sampled_from([0.0, 0.5, 2.0, 5.0]),
 )
-def test_a_gate_gives_the_verdicts_of_the_exact_one(algorithm, rule, steps, max_delay):
-    """Ties included: with rates that no float can hold, a hold never outlasts its exact end by a float's dust."""
+def test_gatekeeper_equals_the_exact_model(algorithm, rule, steps, max_delay):
+    """Also at equal instants: floating-point error never extends a hold, even with rates that are not floats."""
     arrivals, now = [], EPOCH
     for step in steps:
         now += step
@@ -84,8 +85,8 @@ def test_a_gate_gives_the_verdicts_of_the_exact_one(algorithm, rule, steps, max_
     steps=st.lists(st.sampled_from([0.0, 0.125, 0.25, 0.5, 1.0, 2.5, 9.0]), min_size=1, max_size=40),
     max_delay=st.sampled_from([0.0, 0.5, 2.0, 100.0]),
 )
-def test_the_other_algorithms_are_never_stricter_than_the_log(algorithm, rule, steps, max_delay):
-    """The same events, as a gate under the log lets them happen, give releases that are never later."""
+def test_other_algorithms_are_never_stricter_than_the_log(algorithm, rule, steps, max_delay):
+    """For the requests that the log admits, the releases of the others are never later."""
     log, other = ALGORITHMS["log"]([rule]), ALGORITHMS[algorithm]([rule])
     log_history, other_history, hold, now = new_history(), new_history(), ASAP, EPOCH
     for step in steps:
@@ -96,3 +97,47 @@ def test_the_other_algorithms_are_never_stricter_than_the_log(algorithm, rule, s
         release = log.record(log_history, moment, now)
         assert other.record(other_history, moment, now) <= release
         hold = max(hold, release)
+
+
+MAX_DELAY = 2.0
+RULE_LISTS = st.lists(st.sampled_from(["4/s burst 2", "1/s", "10/min burst 3", "30/h burst 2"]), min_size=1, max_size=2)
+STEPS = st.sampled_from([0.0, 0.0, 0.125, 0.5, 1.0, 2.0, 2.5, 60.0, 86_400.0])
+SET = st.sampled_from([0.0, 0.0, 0.0, 0.0, -0.5, -2.0, -2.5, -60.0, -3_600.5, -1e9, 0.5, 3_600.0])
+
+
+@given(
+    rules=RULE_LISTS, algorithm=st.sampled_from(list(ALGORITHMS)), steps=st.lists(st.tuples(STEPS, SET), max_size=60)
+)
+def test_hold_is_bounded_whatever_the_local_clock_does(rules, algorithm, steps):
+    """A clock set back by up to two seconds may extend a hold by as much."""
+    domain = Domain("api", tuple(map(Rule.parse, rules)), algorithm)
+    gatekeeper = Gatekeeper.embedded([domain], max_delay=MAX_DELAY)
+    longest, now = longest_hold([domain], MAX_DELAY), EPOCH
+    for step, change in steps:
+        now += step + change
+        verdict = gatekeeper.admit("api", b"alice", now=now)
+        assert verdict.wait <= longest + 2.0
+        assert verdict.received == now
+    assert gatekeeper.admit("api", b"alice", now=now + longest + 3.0).status is Status.ACCEPTED
+    gatekeeper.forget(now=now + longest + 3.0)
+    assert gatekeeper.delayed == 0
+
+
+@given(
+    rules=RULE_LISTS,
+    messages=st.lists(
+        st.tuples(STEPS, st.sampled_from([0.0, -60.0, -0.5, 0.25, 60.0, 1e9]), st.sampled_from([0.0, 0.5, 2.0, 1e9])),
+        max_size=60,
+    ),
+)
+def test_hold_is_bounded_whatever_the_clocks_of_senders_do(rules, messages):
+    domain = Domain("api", tuple(map(Rule.parse, rules)))
+    master = Master([domain], max_delay=MAX_DELAY)
+    longest, now = longest_hold([domain], MAX_DELAY), EPOCH
+    for step, ahead, delay in messages:
+        now += step
+        received = now + ahead
+        status = Status.DELAYED if delay else Status.ACCEPTED
+        control = master.account(Accounting("api", status, b"alice", received, received + delay), now)
+        assert control is None or now < control.release <= now + longest
+    assert list(master.holds("api", now=now + longest)) == []

@@ -1,12 +1,66 @@
+import hmac
 import json
 import subprocess
 import sys
+from hashlib import sha256
 
 import pytest
 
 from headgate.errors import ConfigurationError, MissingExtra
 from headgate.token import new_key, read_keys
-from headgate.token.keys import write_keys
+from headgate.token.keys import Ed25519Key, HmacKey, decode_base64url, encode_base64url, write_keys
+
+SECRET = bytes(range(32))
+
+
+def test_base64url_round_trip():
+    for content in (b"", b"a", b"ab", b"abc", bytes(range(256)), b"\xfb\xff"):
+        text = encode_base64url(content)
+        assert text.isascii()
+        assert "=" not in text
+        assert decode_base64url(text) == content
+
+
+def test_only_canonical_base64url_is_decoded():
+    malformed = ["Y", "+/+/", "YQ\n", " YQ", "Y Q", "YQ.", "äöü", "\ud800", "Y\0Q", "====", "Ｙ"]
+    for text in [*malformed, "YQ==", "YR", "YWL"]:
+        assert decode_base64url(text) is None, text
+
+
+def test_signature_is_hmac_sha256():
+    key = HmacKey(SECRET)
+    signature = hmac.new(SECRET, b"message", "sha256").digest()
+    assert key.sign(b"message") == signature
+    assert key.verify(b"message", signature)
+    assert not key.verify(b"massage", signature)
+    assert not HmacKey(SECRET[::-1]).verify(b"message", signature)
+    for length in (0, 31, 33, 64):
+        assert not key.verify(b"message", (signature * 2)[:length])
+
+
+def test_key_id_is_the_start_of_the_thumbprint():
+    required = json.dumps({"k": encode_base64url(SECRET), "kty": "oct"}, separators=(",", ":"))
+    assert HmacKey(SECRET).key_id == sha256(required.encode()).digest()[:8]
+
+
+def test_short_secret_is_refused():
+    with pytest.raises(ConfigurationError, match="must have at least 32 bytes, got 31"):
+        HmacKey(SECRET[1:])
+    assert HmacKey(SECRET * 2).can_mint
+
+
+def test_jwk_of_the_secret():
+    key = HmacKey(SECRET)
+    assert key.to_jwk(public=False) == {"kty": "oct", "alg": "HS256", "k": encode_base64url(SECRET)}
+    with pytest.raises(ConfigurationError, match=r"does not have a public key.*--algorithm ed25519"):
+        key.to_jwk(public=True)
+
+
+def test_repr_contains_no_secret():
+    shown = repr(HmacKey(SECRET))
+    assert encode_base64url(SECRET) not in shown
+    assert repr(SECRET) not in shown
+
 
 # RFC 7515, appendix A.1, and RFC 8037, appendix A.
 OCT = {
@@ -138,3 +192,43 @@ def test_hmac_works_without_cryptography(monkeypatch, entropy):
 def test_importing_the_package_does_not_import_cryptography():
     script = "import sys, headgate.token, headgate.token.rules; sys.exit('cryptography' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+# RFC 8037, appendix A.
+D = "nWGxne_9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A"
+X = "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"
+THUMBPRINT = "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k"
+MESSAGE = b"eyJhbGciOiJFZERTQSJ9.RXhhbXBsZSBvZiBFZDI1NTE5IHNpZ25pbmc"
+SIGNATURE = "hgyY0il_MGCjP0JzlnLWG1PPOt7-09PGcvMg3AIbQR6dWbhijcNR4ki4iylGjg5BhVsPt9g7sVvpAr_MuM0KAg"
+
+
+@pytest.fixture
+def private():
+    return Ed25519Key.from_private(decode_base64url(D))
+
+
+@pytest.fixture
+def public():
+    return Ed25519Key.from_public(decode_base64url(X))
+
+
+def test_example_of_rfc_8037(private, public):
+    assert encode_base64url(private.sign(MESSAGE)) == SIGNATURE
+    for key in (private, public):
+        assert key.key_id == decode_base64url(THUMBPRINT)[:8]
+        assert key.verify(MESSAGE, decode_base64url(SIGNATURE))
+        assert not key.verify(MESSAGE + b"!", decode_base64url(SIGNATURE))
+        assert key.to_jwk(public=True) == {"kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "x": X}
+    assert private.to_jwk(public=False) == {"kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "x": X, "d": D}
+
+
+def test_public_key_cannot_sign(private, public):
+    assert (private.can_mint, public.can_mint) == (True, False)
+    for call in (lambda: public.sign(b""), lambda: public.to_jwk(public=False)):
+        with pytest.raises(ConfigurationError, match="this is a public key"):
+            call()
+
+
+def test_signature_of_another_length_is_refused(public):
+    for length in (0, 32, 63, 65):
+        assert not public.verify(b"", bytes(length))
