@@ -760,7 +760,7 @@ class TestSecurity:
     def test_every_destination_gets_advice_and_nothing_else(self, destination):
         """Like other resources, it is possible that the /.well-known/traffic-advice path could be used for a request
         with some other destination (e.g., as a script)."""
-        published = advice_response(document([Entry("*", disallow=True)]), 600)
+        published = advice_response(document([Entry("*", disallow=True)]))
         respond = with_advice(published, None)
         fields = f"Host: a.example\r\nSec-Fetch-Dest: {destination}\r\n".encode()
         head = b"GET %b HTTP/1.1\r\n%b\r\n" % (PATH.encode(), fields)
@@ -784,7 +784,7 @@ class TestSecurity:
         and standard countermeasures (e.g., X-Content-Type-Options: nosniff) can be used to prevent type confusion in
         some cases which are permissive of mismatched MIME types."""
         assert interpret(AdviceResponse(200, [("Content-Type", "application/json")], HALF), IDENTITY) is None
-        given = dict(advice_response(HALF, 600).fields)
+        given = dict(advice_response(HALF).fields)
         assert given[b"content-type"] == b"application/trafficadvice+json"
         assert given[b"x-content-type-options"] == b"nosniff"
 
@@ -862,4 +862,4 @@ class TestIana:
         """File extension(s) None. This resource will be named traffic-advice when fetched over HTTP."""
         path = advice_request(f"{ORIGIN}/a.json?b#c", IDENTITY).url.removeprefix(ORIGIN)
         assert path.rpartition("/")[2] == "traffic-advice"
-        assert with_advice(advice_response(HALF, 600), None)(RequestHead(b"", b"GET", path.encode() + b".json")) is None
+        assert with_advice(advice_response(HALF), None)(RequestHead(b"", b"GET", path.encode() + b".json")) is None

@@ -1,7 +1,7 @@
-"""The origin's side of the limit: middleware, gateway, and what they share.
+"""The origin's side of rate limiting: middleware, gateway, and what they share.
 
 Import the middleware from its own module, `headgate.origin.asgi` or `headgate.origin.wsgi`, so that a server loads
-only the half it uses.
+only the one it uses.
 """
 
 from headgate.origin.identify import Identify, client_address, header, parse_identify

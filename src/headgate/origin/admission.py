@@ -1,7 +1,7 @@
-"""What the middleware of both kinds share: from a server's own request to its domain and identifier.
+"""What both middlewares share: finding the domain and the identifier of a server's own request.
 
 This file knows neither ASGI nor WSGI: `R` is the scope of the one or the environ of the other, and a `RequestAdapter`
-reads it. Choices are made once, when the middleware is built; per request only what they left is called.
+reads it. The functions to call are chosen once, when the middleware is built.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from headgate.origin.request_info import RequestInfo
 from headgate.origin.routes import Routes
 
 FORGET_INTERVAL = 1.0
-"""Seconds between two times that a middleware lets its gatekeeper forget what is over."""
+"""Seconds between two calls of `forget`."""
 
 MAX_FORGOTTEN_AT_ONCE = 1_000
 
@@ -25,16 +25,16 @@ _Callable = Callable[[R], bytes | str | None]
 
 @dataclass(frozen=True)
 class RequestAdapter(Generic[R]):
-    """How to read a server's request."""
+    """The functions that read a server's request."""
 
     peer: Callable[[R], str]
-    """The address at the other end, empty when it has none."""
+    """Returns the address of the peer, empty when it has none."""
 
     field: Callable[[bytes], Callable[[R], bytes | None]]
-    """From a field's name, in lower case, to the function that returns its value; None when absent or repeated."""
+    """Returns, for a field name in lower case, the function that reads its value; None when absent or repeated."""
 
     info: Callable[[R], RequestInfo]
-    """All of it: slower than the other two."""
+    """Returns all that identifying and routing need; slower than the other two."""
 
 
 def make_classifier(
@@ -68,7 +68,7 @@ def make_classifier(
 
 
 def forget(gatekeeper: Gatekeeper, *, now: float) -> None:
-    """Drop the holds that are over and, of an embedded master, some of the histories that hold no request any more."""
+    """Drop some of the ended holds and, of an embedded master, some of the ended histories."""
     gatekeeper.forget(now=now, most=MAX_FORGOTTEN_AT_ONCE)
     if gatekeeper.master is not None:
         gatekeeper.master.forget(now=now, most=MAX_FORGOTTEN_AT_ONCE)
@@ -112,7 +112,7 @@ def _by_info(identify: Identify, adapter: RequestAdapter[R]) -> Callable[[R], by
     per_connection, peer, info = identify.per_connection, adapter.peer, adapter.info
 
     def by_info(request: R) -> bytes | None:
-        # Most identifiers follow from the connection alone, which spares reading the rest.
+        # Most identifiers follow from the connection alone; then the request is not read.
         return per_connection(peer(request)) or identify(info(request))
 
     return by_info

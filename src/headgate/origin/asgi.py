@@ -1,7 +1,7 @@
 """ASGI middleware: the gatekeeper in front of an application, for `http` and `websocket` scopes.
 
-Pure ASGI on asyncio: bodies stream through unchanged, and an accepted request costs one dictionary look-up and one
-accounting. The gatekeeper is used from the event loop only, so nothing locks.
+Pure ASGI on asyncio: bodies stream through unchanged. The gatekeeper is used from the event loop only, so no lock is
+needed.
 """
 
 import asyncio
@@ -28,9 +28,9 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _ACCEPTED, _DELAYED = Status.ACCEPTED, Status.DELAYED
 MAX_READ_EARLY = 65_536
-"""Bytes of a body read ahead while its request is delayed; beyond them the server's own backpressure works."""
+"""Bytes of a body that are read ahead while its request is delayed."""
 _TRY_AGAIN_LATER = 1013
-"""The WebSocket close code of a server that asks the client to come back later."""
+"""The WebSocket close code "try again later"."""
 
 
 class GatekeeperMiddleware:
@@ -85,10 +85,10 @@ class GatekeeperMiddleware:
 
 
 class _Delayed:
-    """One delayed request: waits for its release, and meanwhile watches whether the client leaves.
+    """One delayed request: waits for its release, or until the client disconnects.
 
-    Watching means reading messages before the application does; what was read is given to it later, in order. A read
-    that is under way at the release is handed over, not cancelled: a cancelled read could lose a message.
+    To notice a disconnect it reads messages before the application does, and gives them to the application later, in
+    order. A read that is under way at the release is kept, not cancelled: a cancelled read could lose a message.
     """
 
     def __init__(self, gatekeeper: Gatekeeper, accounting: Accounting, receive: Receive) -> None:
@@ -100,7 +100,7 @@ class _Delayed:
         self._pending: asyncio.Task[Message] | None = None
 
     async def serve(self, app: App, scope: Scope, send: Send) -> None:
-        """Wait, then call `app`; or free the place and return, when the client leaves or the server cancels."""
+        """Wait, then call `app`; when the client disconnects or the server cancels, free the slot and return."""
         released = False
         try:
             released = await self._wait()
@@ -114,7 +114,7 @@ class _Delayed:
 
     async def _wait(self) -> bool:
         """Return True at the release, False as soon as the client has disconnected."""
-        # The monotonic clock: a wall clock set back meanwhile must not prolong the wait.
+        # Monotonic: a wall clock that is set back must not prolong the wait.
         deadline = time.monotonic() + self._accounting.wait
         while (remaining := deadline - time.monotonic()) > 0:
             if self._early_bytes > MAX_READ_EARLY:
@@ -132,11 +132,11 @@ class _Delayed:
         return True
 
     async def _replay(self) -> Message:
-        """Return what was read early, then the read under way, then what the server gives."""
+        """Return the messages read early, then the read under way, then further ones from the server."""
         if self._early:
             return self._early.popleft()
         if self._pending is not None:
-            # Shielded: an application that gives up on this read may still ask again.
+            # Shielded: an application that cancels this read may read again.
             message = await asyncio.shield(self._pending)
             self._pending = None
             return message
@@ -171,7 +171,7 @@ def _peer(scope: Scope) -> str:
 
 def _field(name: bytes) -> Callable[[Scope], bytes | None]:
     def read(scope: Scope) -> bytes | None:
-        # A loop rather than a function over it: for a header that identifies it is most of what the middleware costs.
+        # A plain loop: this is most of the cost of the middleware when a header identifies.
         found: bytes | None = None
         for field_name, value in scope["headers"]:
             if field_name == name:
@@ -185,7 +185,7 @@ def _field(name: bytes) -> Callable[[Scope], bytes | None]:
 
 def _info(scope: Scope) -> RequestInfo:
     fields = scope["headers"]
-    # Where the server does not give the path as sent, the decoded one must not be decoded a second time.
+    # A path that the server has decoded must not be decoded a second time.
     path = scope.get("raw_path") or scope["path"].encode("utf-8", "surrogateescape").replace(b"%", b"%25")
     return RequestInfo(
         method=scope.get("method", "GET").encode(),

@@ -1,7 +1,7 @@
 """Response content that comes from a file: a slice of one state of that file, or an error.
 
-Nothing is mapped into memory: truncating a mapped file kills the processes that read it, truncating one that is read
-only breaks off the response under way.
+Files are read, not mapped into memory: truncating a mapped file kills the processes that read it, and truncating a file
+that is read ends only the response under way.
 """
 
 import errno
@@ -15,7 +15,7 @@ import msgspec
 
 
 class FileState(msgspec.Struct, frozen=True):
-    """What distinguishes two states of the file at one path."""
+    """The state of a file, to notice that it changed or was replaced."""
 
     device: int
     inode: int
@@ -32,10 +32,10 @@ def file_state(path: str | os.PathLike[str]) -> FileState:
 
 
 class OpenFile:
-    """A regular file as it was when it was opened; closed when nothing refers to it any more.
+    """An open regular file, closed when its last reference is gone.
 
-    So a response under way goes on from the file it began with when another file takes its path. Raises `OSError` for
-    what cannot be opened, and for what is not a regular file.
+    A response under way keeps its file when another one replaces it at its path. Raises `OSError` for a file that
+    cannot be opened, and for anything but a regular file.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -46,7 +46,7 @@ class OpenFile:
         self.raw = Path(path).open("rb", buffering=0)  # noqa: SIM115 - the last reader closes it
         """The file itself; reading it moves its position, which `read` does not use."""
         self.state = _state(os.fstat(self.raw.fileno()))
-        """As it was when it was opened."""
+        """Its state when it was opened."""
         weakref.finalize(self, self.raw.close)
 
     @property
@@ -91,7 +91,7 @@ class BodySource(Protocol):
 
 
 class FileSlice(msgspec.Struct, frozen=True):
-    """So many bytes of a file from an offset on: a `BodySource` that the system itself can send."""
+    """`length` bytes of a file from `offset` on: a `BodySource` that `sendfile` can send."""
 
     file: OpenFile
     offset: int

@@ -1,8 +1,8 @@
 """The identifier of a request, as bytes: by client address or by a header.
 
 An `Identify` is called with a `RequestInfo` and returns bytes. `client_address` accepts forwarding fields only from
-listed proxies, `header` reads one field, and any callable will do. Untrusted values never raise here, and every cache
-is bounded.
+listed proxies, `header` reads one field, and any callable can be used. Untrusted values never raise here, and every
+cache is bounded.
 """
 
 import hashlib
@@ -62,8 +62,8 @@ def header(name: bytes | str, fallback: Identify | None = None) -> Identify:
     """Identify by the value of the field `name`; by `fallback`, the client address, when it is absent or empty.
 
     A repeated field counts as absent: an application reads one of its lines, and with all of them as its identifier a
-    client would have a new budget for each line that it adds. Use only a field that something in front of this has
-    authenticated; any client can send any value of another one.
+    client would have a new budget for each line that it adds. Use only a field that a proxy in front
+    has authenticated: a client can send any value in other fields.
     A value longer than 255 bytes counts as its SHA-256: a longer identifier cannot be named in a control message.
     """
     text = name.encode() if isinstance(name, str) else name
@@ -135,7 +135,7 @@ class _ClientAddress:
         self._ipv6_prefix = ipv6_prefix
         self._trusts_unix = "unix" in trusted
         self._networks = tuple(_network(text) for text in trusted if text != "unix")
-        # Parsing an address takes some microseconds, and few addresses make most requests. Bounded, for each object.
+        # Parsing an address takes microseconds, and few addresses send most requests. One bounded cache per object.
         self._known = lru_cache(MAX_CACHED_ADDRESSES)(self._look_up)
         self.per_connection = lru_cache(MAX_CACHED_ADDRESSES)(self._without_fields)
 
@@ -166,7 +166,7 @@ class _ClientAddress:
         return known or (UNKNOWN, self._trusts_unix)
 
     def _walk(self, hops: Iterator[str], nearest: bytes) -> bytes:
-        """Follow the chain away from here until an address that is not trusted, or a hop without one."""
+        """Follow the chain from the nearest hop to the first address that is not trusted, or a hop without one."""
         for hop in hops:
             known = self._known(hop) if hop else None
             if known is None:

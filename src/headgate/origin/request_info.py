@@ -54,7 +54,7 @@ MAX_VALUE_SIZE = 8192
 """Bytes of a field value that are read: about a hundred hops. A longer value is treated as malformed."""
 
 # RFC 7239, section 4: forwarded-pair = token "=" ( token / quoted-string ), pairs joined by ";", elements by ",".
-# Every repetition is possessive: what it has taken is never given back, so that matching takes linear time.
+# Every repetition is possessive (it never backtracks), so that matching takes linear time.
 _TOKEN = TOKEN.encode()
 _QUOTED = rb'"(?:[\t \x21\x23-\x5B\x5D-\x7E\x80-\xFF]++|\\[\t \x21-\x7E\x80-\xFF])*+"'
 _STEP = re.compile(rb"[ \t]*+(?:(" + _TOKEN + rb")=(" + _TOKEN + rb"|" + _QUOTED + rb"))?+[ \t]*+([;,]|\Z)")
@@ -66,7 +66,7 @@ _LONGEST_NODE = 64
 def forwarded_hops(value: bytes) -> Iterator[str]:
     """Yield the `for` of each element of `Forwarded`, last element first (RFC 7239, section 5.2).
 
-    The whole value must parse: a quote that a client left open could otherwise swallow what a proxy added after it.
+    The whole value must parse: an open quote of a client could otherwise hide what a proxy added after it.
     """
     if len(value) > MAX_VALUE_SIZE:
         return
@@ -91,7 +91,7 @@ def forwarded_hops(value: bytes) -> Iterator[str]:
 
 
 def x_forwarded_for_hops(value: bytes) -> Iterator[str]:
-    """Yield each address of `X-Forwarded-For`, last first, reading no further than asked; empty members are none."""
+    """Yield each address of `X-Forwarded-For`, last first; empty members are skipped."""
     end = len(value) if len(value) <= MAX_VALUE_SIZE else -1
     while end >= 0:
         comma = value.rfind(b",", 0, end)
@@ -101,10 +101,10 @@ def x_forwarded_for_hops(value: bytes) -> Iterator[str]:
 
 
 def address_in(node: bytes) -> str:
-    """Return the address that `node` writes, without port and brackets; an empty string when it writes none.
+    """Return the address in `node`, without port and brackets; an empty string if there is none.
 
-    Reads `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]` and `[2001:db8::1]:80`. What comes back is made of
-    hexadecimal digits, dots and colons, and may still be no address.
+    Reads `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]` and `[2001:db8::1]:80`. The result consists of
+    hexadecimal digits, dots and colons, and may still be invalid.
     """
     if len(node) > _LONGEST_NODE:
         return ""

@@ -22,7 +22,7 @@ _TEXT = b"text/plain"
 _JSON = b"application/json"
 
 _MAX_REMEMBERED = 256
-"""Bytes of the longest Accept whose verdict is remembered, and how many are."""
+"""Bytes of the longest Accept whose verdict is cached, and the number of verdicts cached."""
 
 
 class Response(msgspec.Struct):
@@ -41,11 +41,11 @@ class Response(msgspec.Struct):
     """Where the content is read from when it is sent; then `body` is empty."""
 
     rendered: tuple[bytes, bytes] | None = None
-    """Status line, and field lines with the body, as the gateway sent them last; it renders a response once."""
+    """Status line, and field lines with the body, as the gateway serialized them; it does so once."""
 
 
 def problem(status: int, title: str, detail: str, accept: bytes | None = None) -> Response:
-    """Answer for the gate itself: a line of text, or a problem document where `accept` prefers one."""
+    """Make a response of the gate: a line of text, or a problem document if `accept` prefers one."""
     return document(status, (title, detail), {"type": "about:blank"}, is_problem=prefers_problem(accept))
 
 
@@ -62,7 +62,7 @@ def document(
     fields = [
         (b"content-type", media_type),
         (b"content-length", b"%d" % len(body)),
-        # A stored refusal would be given to clients that were not refused.
+        # A cache must not give a rejection to clients that are not rejected.
         (b"cache-control", b"no-store"),
     ]
     return Response(status, fields, body)
@@ -71,8 +71,7 @@ def document(
 def prefers_problem(accept: bytes | None) -> bool:
     """Return whether a problem document suits better than text.
 
-    A client that asks for `application/json` is better off with a problem document than with text, which it did not ask
-    for either: its preference for JSON counts, unless it names problem documents itself.
+    A client that prefers `application/json` to text gets a problem document, unless it names problem documents itself.
     """
     if accept is None or b"application/" not in accept.lower():
         return False
@@ -82,13 +81,13 @@ def prefers_problem(accept: bytes | None) -> bool:
 
 
 def remembered(verdict: Callable[[bytes | None], bool]) -> Callable[[bytes | None], bool]:
-    """Return `verdict` with a memory of the short values of Accept that it was asked about last."""
+    """Return `verdict` with a cache for short values of Accept."""
     known = lru_cache(_MAX_REMEMBERED)(verdict)
     return lambda accept: known(accept) if accept is None or len(accept) <= _MAX_REMEMBERED else verdict(accept)
 
 
 def to_text(text: str) -> str:
-    """Replace what UTF-8 cannot write: lone surrogates, from names that were not UTF-8 to begin with."""
+    """Replace lone surrogates, which UTF-8 cannot encode; they come from names that were not UTF-8."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -97,7 +96,7 @@ _QUOTA_EXCEEDED = "https://iana.org/assignments/http-problem-types#quota-exceede
 """The problem type of a request that exceeds a policy (the draft, section 5.1)."""
 
 _MAX_RENDERED = 2048
-"""Responses that are kept: they differ in domain, seconds and form."""
+"""Responses that are cached by domain, seconds and form."""
 
 
 class Rejections:
@@ -107,7 +106,7 @@ class Rejections:
     problem document.
     `domains` gives the policies to name; a domain that is not among them is named without its policies. `status` is
     503 or 429. `buckets` gives the `DDoS-Bucket-With` of a domain by its name; the domains in `opted_out` send
-    `Exponential-Throttling: disable`. Responses are kept and returned again: they must not be changed. Raises
+    `Exponential-Throttling: disable`. Responses are cached: they must not be changed. Raises
     `ConfigurationError` for another status, or a bucket that is not a path.
     """
 

@@ -1,7 +1,7 @@
 """WSGI middleware: the gatekeeper in front of an application, one thread per request.
 
-A gatekeeper does not lock, so this shell does: every admission happens under one lock. A delayed request sleeps in its
-worker thread; WSGI does not report that its client has left.
+A gatekeeper does not lock, so every admission happens under a lock here. A delayed request sleeps in its worker thread;
+WSGI does not report that its client has left.
 """
 
 import threading
@@ -100,7 +100,7 @@ def _field(name: bytes) -> "Callable[[WSGIEnvironment], bytes | None]":
 
     def read(environ: "WSGIEnvironment") -> bytes | None:
         value = environ.get(variable)
-        # Servers join the lines of a repeated field with a comma; what has one may be repeated.
+        # Servers join the lines of a repeated field with a comma, so a value with a comma may be of several lines.
         return None if value is None or "," in value else _raw(value)
 
     return read
@@ -109,7 +109,7 @@ def _field(name: bytes) -> "Callable[[WSGIEnvironment], bytes | None]":
 def _info(environ: "WSGIEnvironment") -> RequestInfo:
     return RequestInfo(
         method=_raw(environ["REQUEST_METHOD"]),
-        # Decoded by the server already: it must not be decoded a second time.
+        # A path that the server has decoded must not be decoded a second time.
         path=_raw(environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")).replace(b"%", b"%25"),
         host=_raw(environ.get("HTTP_HOST", "")),
         fields=[

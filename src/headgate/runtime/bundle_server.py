@@ -96,13 +96,12 @@ def _new_gateway(content: BundleServer) -> Gateway:
     def respond(request: RequestHead) -> Response:
         return content.answer(request.method, request.host, request.target, request.fields)
 
-    gateway = Gateway(
+    return Gateway(
         origin=_UNUSED_ORIGIN,
         gatekeeper=Gatekeeper(),
         identify=client_address(),
         routes=Routes([]),
         reject=Rejections(),
         local=respond,
+        allow=METHODS,
     )
-    gateway.allow = METHODS
-    return gateway

@@ -1,6 +1,6 @@
-"""The gateway: a reverse proxy with the gatekeeper's decision inside.
+"""The gateway: a reverse proxy that asks a gatekeeper about every request.
 
-What is ambiguous is not forwarded: `headgate.http.h1` reads heads and bodies strictly. From the client to the origin
+Ambiguous messages are not forwarded: `headgate.http.h1` parses heads and bodies strictly. From the client to the origin
 the parts are `server`, `client_connection`, `exchange` and `upstream`; each knows only those after it, and reports to
 those before it through a protocol of its own:
 

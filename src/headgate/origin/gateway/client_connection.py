@@ -1,7 +1,6 @@
-"""The client's side: one connection, its requests read one after another, each decided on and then answered.
+"""A connection of a client: reads its requests one after another, and has each decided on and answered.
 
-Only one request is handled at a time; what a client sends ahead waits in a bounded buffer. What the connection does at
-any moment is its state, and a table in `states` has every way from one to another.
+Requests that a client sends ahead wait in a bounded buffer. The table of the states of a connection is in `states`.
 """
 
 import asyncio
@@ -23,14 +22,14 @@ from headgate.origin.response import Response
 MAX_BUFFERED = 65536
 """Bytes sent ahead that are kept while a request is under way."""
 MAX_REQUESTS_PER_TURN = 32
-"""Requests answered here before other connections get their turn: thousands fit into what is read at once."""
+"""Requests handled per turn of the event loop: one read may contain thousands."""
 MAX_DISCARDED_BODY = 65536
-"""Bytes of an unwanted body that are read so that the connection can go on; for a longer one it is closed."""
+"""Bytes of an unused request body that are read to keep the connection; for a longer body it is closed."""
 LINGER_TIMEOUT = 2.0
-"""Seconds a connection is still read after the last response, so that the client gets to read it (9112 9.6)."""
+"""Seconds a connection is still read after the last response, so that the client can read that (9112 9.6)."""
 
 _NOT_SERVED = frozenset({b"CONNECT", b"TRACE"})
-"""A gateway opens no tunnels; a trace would show the client what was added for the origin's eyes."""
+"""CONNECT would open a tunnel to any host; TRACE would show the client the fields added for the origin."""
 
 
 class ClientConnection(asyncio.Protocol):
@@ -44,11 +43,11 @@ class ClientConnection(asyncio.Protocol):
     def __init__(self, context: GatewayContext) -> None:
         self.state = ClientState.IDLE
         self.client = b""
-        """What it is counted under; empty when it is not counted."""
+        """The client that its connections are counted for; empty when they are not counted."""
         self.exchange: Exchange | FileResponse | None = None
-        """What makes the response under way; None in every state but RESPONDING."""
+        """The source of the response under way; None in every state but RESPONDING."""
         self.deadline = math.inf
-        """When, by the gateway's coarse clock, `expire` is due."""
+        """The time of the gateway's coarse clock at which `expire` is due."""
         self._context = context
         self._buffer = RequestBuffer()
         self._writable = True
@@ -102,15 +101,15 @@ class ClientConnection(asyncio.Protocol):
             self._limit_buffer()
 
     def eof_received(self) -> bool:
-        """The client sends no more; returns whether to stay open for what it is still to receive."""
+        """The client sends no more; returns whether to stay open for the responses under way."""
         self._eof = True
-        stays = self._transport.can_write_eof()  # TLS cannot stay half open, and its loops complain when asked to
+        stays = self._transport.can_write_eof()  # TLS cannot stay half open; asyncio warns if it is asked to
         if self.state is ClientState.RESPONDING:
             return stays and self.exchange is not None and not self.exchange.takes_body
         if len(self._buffer) and self.state in {ClientState.IDLE, ClientState.READING_HEAD, ClientState.WAITING}:
-            self._continue()  # there may be whole requests yet, which wait for their turn or for the client to read
+            self._continue()  # the buffer may contain whole requests
             return stays
-        # Also a delayed request ends here: a client that only closed its sending half looks like one that left.
+        # A delayed request ends here too: a half-closed connection cannot be told from a client that left.
         return False
 
     def pause_writing(self) -> None:
@@ -132,7 +131,7 @@ class ClientConnection(asyncio.Protocol):
     # What the exchange calls: see `Downstream`.
 
     def renew_deadline(self) -> None:
-        """Set the deadline anew: something moved."""
+        """Set a new deadline, after progress."""
         context, exchange = self._context, self.exchange
         if exchange is not None and (exchange.waits_for_client or not self._writable):
             seconds = context.timeouts.idle
@@ -148,7 +147,7 @@ class ClientConnection(asyncio.Protocol):
             self._transport.write(data)
 
     def respond_with(self, message: bytes) -> None:
-        """Send a whole response and go on; the connection is kept."""
+        """Send a whole response and read the next request."""
         self.exchange = None
         self._move(ClientEvent.DONE)
         self._transport.write(message)
@@ -157,7 +156,7 @@ class ClientConnection(asyncio.Protocol):
             self._continue()
 
     def complete(self, *, keep: bool, unread: bool = False) -> None:
-        """Go on after a whole response."""
+        """Read the next request, or close, after a whole response."""
         self._end_exchange()
         self.deadline = self._context.now + self._context.timeouts.idle
         if unread:
@@ -169,7 +168,7 @@ class ClientConnection(asyncio.Protocol):
             self._continue()
 
     def fail(self, request: RequestHead, error: ProtocolError, *, unread: bool) -> None:
-        """Answer for the origin, of whose response nothing has been sent."""
+        """Answer with an error of the gateway; no byte of a response has been sent."""
         self._end_exchange()
         response = gateway_problem(error.status, error.reason)
         if unread:
@@ -180,7 +179,7 @@ class ClientConnection(asyncio.Protocol):
             self._continue()
 
     def refuse_body(self, error: ProtocolError, *, begun: bool) -> None:
-        """Answer a request whose body is malformed; just close where the response has begun."""
+        """Answer a request whose body is malformed; only close if the response has begun."""
         if begun:
             self.abort()
         else:
@@ -196,7 +195,7 @@ class ClientConnection(asyncio.Protocol):
         self._transport.abort()
 
     def pause_request(self) -> None:
-        """Read no more of the request's body: the origin is slow."""
+        """Stop reading the request's body: the origin is slow."""
         self._flow.set_upstream_slow(True)
 
     def resume_request(self) -> None:
@@ -204,7 +203,7 @@ class ClientConnection(asyncio.Protocol):
         self._flow.set_upstream_slow(False)
 
     def become_tunnel(self, upstream: Upstream, greeting: bytes) -> None:
-        """Join both connections to a tunnel, and pass on what both sides have sent already."""
+        """Join both connections to a tunnel, and pass on the bytes that both sides have sent already."""
         self.exchange = None
         self._move(ClientEvent.CLOSE)
         self._flow.release()
@@ -216,7 +215,7 @@ class ClientConnection(asyncio.Protocol):
     # What the gateway calls.
 
     def expire(self) -> None:
-        """Stop waiting: the deadline is over. A head has no more time while an earlier response is still read."""
+        """End the wait whose deadline has passed. The deadline of a head is not moved by a client that reads."""
         if self.state is not ClientState.READING_HEAD and self._flow.client_reads():
             self.deadline = self._context.now + self._context.timeouts.idle
             return
@@ -231,10 +230,10 @@ class ClientConnection(asyncio.Protocol):
         elif self.state is ClientState.READING_HEAD and len(self._buffer) and self._writable:
             self._refuse(ProtocolError(408, "request header timeout"))
         else:
-            self._transport.abort()  # connection_lost() then ends what is under way at the origin
+            self._transport.abort()  # connection_lost() then ends the exchange
 
     def drain(self) -> None:
-        """Close after the response under way; at once when there is none."""
+        """Close after the response under way, or at once if there is none."""
         if self.exchange is not None:
             self.exchange.drain()
         elif self.state in READY and not len(self._buffer):
@@ -246,12 +245,12 @@ class ClientConnection(asyncio.Protocol):
         self.state = CLIENT_TRANSITIONS[self.state][event]
 
     def _limit_buffer(self) -> None:
-        """Leave with the client what it sent too far ahead."""
+        """Stop reading while the buffer is full."""
         is_ready = self.state in READY and self._writable
         self._flow.set_buffer_full(len(self._buffer) > MAX_BUFFERED and not is_ready)
 
     def _continue(self) -> None:
-        """Read what the client sent ahead."""
+        """Handle the requests that the client sent ahead."""
         if self.state is ClientState.WAITING and self._writable:
             self._move(ClientEvent.RESUMED)
         self._process_buffer()
@@ -263,7 +262,7 @@ class ClientConnection(asyncio.Protocol):
                 self._close()
 
     def _process_buffer(self) -> None:
-        """Handle the buffered requests, until one is incomplete or under way, or the client does not read."""
+        """Handle buffered requests until one is incomplete or under way, or the client does not read."""
         limits = self._context.limits
         for _ in range(MAX_REQUESTS_PER_TURN):
             if not (len(self._buffer) and self._writable and self.state in READY):
@@ -277,7 +276,7 @@ class ClientConnection(asyncio.Protocol):
                 self._refuse(error)
                 return
             if request is None:
-                # Once for each request: empty lines before it, in however many pieces, give no more time.
+                # Once per request: empty lines before it do not move the deadline.
                 if self.state is ClientState.IDLE and len(self._buffer):
                     self._move(ClientEvent.HEAD_STARTED)
                     self.deadline = self._context.now + self._context.timeouts.header
@@ -289,7 +288,7 @@ class ClientConnection(asyncio.Protocol):
             self._move(ClientEvent.HELD_BACK)
 
     def _handle(self, request: RequestHead) -> None:
-        """Have the policy decide on a request, and obey."""
+        """Decide on a request, and forward, delay or answer it."""
         self._move(ClientEvent.REQUEST_READ)
         context = self._context
         if context.policy is not self._view.policy:
@@ -321,7 +320,7 @@ class ClientConnection(asyncio.Protocol):
             self._limit_buffer()
 
     def _end_exchange(self) -> None:
-        """Drop an exchange; an origin that did not read the body's end does not keep the next request waiting."""
+        """Drop the exchange, and read again if its origin was slow to take the body."""
         self.exchange = None
         if self._flow.upstream_slow:
             self.resume_request()
@@ -329,7 +328,7 @@ class ClientConnection(asyncio.Protocol):
     # Responses made here, and the end.
 
     def _answer(self, response: Response, request: RequestHead, *, body_was_read: bool = False) -> None:
-        """Send a response of the gateway's own; discard the request's body if it is short, else close after it."""
+        """Send a response of the gateway; discard the request's body if it is short, else close after the response."""
         unread = request.has_body and not body_was_read
         is_short = not request.expects_continue and 0 < request.length <= MAX_DISCARDED_BODY
         discards = unread and is_short and response.source is None
@@ -350,7 +349,7 @@ class ClientConnection(asyncio.Protocol):
             self._move(ClientEvent.DONE)
 
     def _discard(self, data: bytes) -> bytes:
-        """Read the body of a request that is answered already; return what comes after it."""
+        """Discard the body of an answered request; return the bytes after it."""
         unread = self._unread
         self._unread = max(0, unread - len(data))
         if not self._unread:
@@ -360,13 +359,13 @@ class ClientConnection(asyncio.Protocol):
         return data[unread:]
 
     def _refuse(self, error: ProtocolError) -> None:
-        """Answer a malformed request, and read no further: where the next one begins is unknown."""
+        """Answer a malformed request and close: where the next one begins is unknown."""
         self._context.note("refused")
         self.write(serialize(gateway_problem(error.status, error.reason, allow=self._context.allow), keep=False))
         self._linger()
 
     def _linger(self) -> None:
-        """Close, but read on for a while: unread bytes would make the system reset what was just sent (9112 9.6)."""
+        """Close, but read on for a while: with unread bytes the system would reset the connection (9112 9.6)."""
         self._move(ClientEvent.LAST_RESPONSE)
         self._buffer.take()
         self.deadline = self._context.now + LINGER_TIMEOUT
@@ -378,7 +377,7 @@ class ClientConnection(asyncio.Protocol):
                 self._transport.write_eof()
 
     def _reject_connection(self, response: Response) -> None:
-        """Answer a connection over a limit, and close it: it is not counted, and nothing waits for it."""
+        """Answer a connection over a limit, and close it; it is not registered."""
         self._move(ClientEvent.CLOSE)
         self.write(serialize(response, keep=False))
         self._transport.close()

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
 from typing import Protocol
 
 from headgate.config.tree import Timeouts
@@ -17,18 +16,18 @@ from headgate.origin.identify import client_address
 
 
 class RegisteredConnection(Protocol):
-    """A client's connection, as its gateway watches it."""
+    """A client's connection, as the registry and the gateway use it."""
 
     client: bytes
-    """What it is counted under; empty when it is not counted."""
+    """The client that it is counted for; empty when it is not counted."""
     deadline: float
-    """When `expire` is due, by the gateway's coarse clock."""
+    """The time of the gateway's coarse clock at which `expire` is due."""
 
     def expire(self) -> None:
-        """Stop waiting: the deadline is over."""
+        """End the wait whose deadline has passed."""
 
     def drain(self) -> None:
-        """Close after the response under way; at once when there is none."""
+        """Close after the response under way, or at once if there is none."""
 
     def abort(self) -> None:
         """Close at once."""
@@ -46,7 +45,7 @@ class ClientCounts:
         self._client_of = client_address().per_connection
 
     def enter(self, address: str) -> bytes:
-        """Count a connection in; returns the client, for `leave`, or empty bytes when its limit is reached."""
+        """Count a new connection; returns the client, for `leave`, or empty bytes when its limit is reached."""
         client = self._client_of(address) or b""
         count = self._open.get(client, 0)
         if 0 < self._limit <= count:
@@ -55,7 +54,7 @@ class ClientCounts:
         return client
 
     def leave(self, client: bytes) -> None:
-        """Count a connection out; does nothing for empty bytes."""
+        """Count a closed connection; does nothing for empty bytes."""
         count = self._open.pop(client, 0)
         if count > 1:
             self._open[client] = count - 1
@@ -72,10 +71,10 @@ class ConnectionRegistry:
         self._empty = asyncio.Event()
 
     def enter(self, connection: RegisteredConnection, client: ClientInfo) -> str:
-        """Count a connection in; returns the event that it counts as when a limit is reached, else an empty text."""
+        """Register a connection; returns the event to count when a limit is reached, else an empty text."""
         if len(self.connections) + len(self.tunnels) >= self._limit:
             return "crowded"
-        # One load balancer, or one unix socket, carries the connections of many clients.
+        # A load balancer or a unix socket carries the connections of many clients.
         if client.address and not client.trusted:
             connection.client = self._counts.enter(client.address)
             if not connection.client:
@@ -84,7 +83,7 @@ class ConnectionRegistry:
         return ""
 
     def leave(self, connection: RegisteredConnection) -> None:
-        """Count a connection out."""
+        """Remove a connection."""
         self.connections.discard(connection)
         self._counts.leave(connection.client)
         connection.client = b""
@@ -93,7 +92,7 @@ class ConnectionRegistry:
     def open_tunnel(
         self, connection: RegisteredConnection, client: asyncio.Transport, origin: asyncio.Transport
     ) -> Tunnel:
-        """Join two transports to the tunnel that a connection becomes, and count it under the same client."""
+        """Replace a connection by a tunnel between two transports, counted for the same client."""
         tunnel = Tunnel(client, origin, self._leave_tunnel)
         self.tunnels.add(tunnel)
         tunnel.client, connection.client = connection.client, b""
@@ -106,7 +105,7 @@ class ConnectionRegistry:
         self._check_empty()
 
     async def emptied(self) -> None:
-        """Wait until there is neither a connection nor a tunnel."""
+        """Wait until all connections and tunnels are closed."""
         if self.connections or self.tunnels:
             self._empty.clear()
             await self._empty.wait()
@@ -127,30 +126,29 @@ class GatewayContext:
         *,
         timeouts: Timeouts,
         limits: RequestLimits,
-        observe: Callable[[str], None] | None = None,
+        allow: bytes = ALLOW,
     ) -> None:
         self.policy = policy
-        """What requests are decided by; it may be replaced at any time."""
+        """The policy for further requests; it may be replaced at any time."""
         self.pool = pool
         self.registry = registry
         self.timeouts = timeouts
         self.limits = limits
-        self.allow = ALLOW
+        self.allow = allow
         """The value of Allow in a response to a method that is never served."""
         self.state = GatewayState.NEW
         self.now = 0.0
-        """Seconds of a coarse clock, moved on by the gateway's tick."""
+        """Seconds of a coarse clock, set by the gateway's tick."""
         self.counts: Counter[str] = Counter()
-        """How often each unusual event happened."""
-        self._observe = observe
+        """The number of unusual events by name."""
 
     @property
     def draining(self) -> bool:
-        """Whether the gateway stops: no connection outlives the response under way."""
+        """Whether the gateway stops: connections close after the response under way."""
         return self.state is GatewayState.DRAINING or self.state is GatewayState.STOPPED
 
     def move(self, event: GatewayEvent) -> None:
-        """Change the state; raises `RuntimeError` for an event that is not possible in the present one."""
+        """Change the state; raises `RuntimeError` for an event that is impossible in the present state."""
         following = GATEWAY_TRANSITIONS[self.state].get(event)
         if following is None:
             raise RuntimeError(f"gateway: {event.name.lower()} is not possible once it is {self.state.name.lower()}")
@@ -159,5 +157,3 @@ class GatewayContext:
     def note(self, event: str) -> None:
         """Count an unusual event."""
         self.counts[event] += 1
-        if self._observe is not None:
-            self._observe(event)

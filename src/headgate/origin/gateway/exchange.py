@@ -1,8 +1,8 @@
-"""One request's way to the origin and its response's way back.
+"""One request on its way to the origin, and its response on the way back.
 
-An exchange joins the client's connection with one to the origin and lives as long as the request: it sends the head,
-feeds the body through its strict reader, tries once more where that is safe, and writes the response as it comes.
-Either side may be paused while the other is slow.
+An exchange joins the client's connection with one to the origin for one request: it sends the head, passes the body
+through a strict reader, retries once where that is safe, and relays the response as it arrives. Either side is paused
+while the other is slow.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ class Exchange:
     # What the client's connection calls.
 
     def start(self) -> None:
-        """Send the request's head, now or once there is a connection."""
+        """Send the request's head, at once or as soon as there is a connection."""
         upstream = self._context.pool.take(repeatable=self._repeatable)
         if upstream is None:
             self._connecting = asyncio.get_running_loop().create_task(self._connect())
@@ -80,7 +80,7 @@ class Exchange:
 
     @property
     def waits_for_client(self) -> bool:
-        """Whether it is the client's turn: its body is incomplete, and it need not wait for 100."""
+        """Whether the rest of the body is expected from the client: it need not wait for 100."""
         return self._continued and self.takes_body
 
     def feed(self, data: bytes) -> bytes:
@@ -91,7 +91,7 @@ class Exchange:
         try:
             pieces = body.feed(data)
         except ProtocolError as error:
-            # The origin has not received the end of this message and never will.
+            # The origin must not receive the end of this message.
             begun = self.begun
             self.abandon()
             self._client.refuse_body(error, begun=begun)
@@ -119,7 +119,7 @@ class Exchange:
             self._upstream = None
 
     def pause_response(self) -> None:
-        """Read no more of the response: the client reads slowly."""
+        """Stop reading the response: the client reads slowly."""
         if self._upstream is not None:
             self._upstream.pause()
 
@@ -133,7 +133,7 @@ class Exchange:
         self.relays_whole = False
 
     def time_out(self) -> None:
-        """Give up on an origin that does not go on, or does not even begin."""
+        """End an exchange whose origin does not respond, or does not continue, in time."""
         if self.begun:
             self.truncated()
         else:
@@ -158,12 +158,12 @@ class Exchange:
         self._client.respond_with(message)
 
     def interim_head(self, head: ResponseHead) -> list[bytes]:
-        """Return what to send of a 1xx response: nothing to HTTP/1.0 clients, which know none (9110 15.2)."""
+        """Return what to send of a 1xx response: nothing to HTTP/1.0 clients (9110 15.2)."""
         self._continued = True
         return [forwarded_response_lines(head), b"\r\n"] if self._request.minor else []
 
     def final_head(self, head: ResponseHead) -> tuple[bytes, BodyReader]:
-        """Begin the final response: returns what to send as its head, and what reads its body."""
+        """Begin the final response; returns the head to send, and the reader of its body."""
         request = self._request
         body, framing = self._framing(head)
         ends_with_connection = isinstance(body, ChunkedBody | UnboundedBody) and not body.framed
@@ -176,11 +176,11 @@ class Exchange:
         return b"%b%b%b%b\r\n" % (forwarded_response_lines(head), date, framing, connection), body
 
     def _framing(self, head: ResponseHead) -> tuple[BodyReader, bytes]:
-        """Return what reads the body, and the field by which the client reads it (9112 6.3)."""
+        """Return the reader of the body, and the framing field for the client (9112 6.3)."""
         length, chunked = b"Content-Length: %d\r\n" % head.length, b"Transfer-Encoding: chunked\r\n"
         framed = self._request.minor == 1
         if not head.has_body(self._request.method):
-            # To HEAD, and in 304, these fields describe the body there would be; 204 may have neither (9110 8.6).
+            # In responses to HEAD and in 304 these fields describe the body of a 200; 204 has neither (9110 8.6).
             described = length if head.length >= 0 else chunked if head.chunked and framed else b""
             return LengthBody(0), b"" if head.status == 204 else described
         if head.length >= 0:
@@ -196,13 +196,13 @@ class Exchange:
             self._client.write(b"".join(pieces))
 
     def end(self, *, reusable: bool) -> None:
-        """All of the response has been sent; `reusable` is whether the origin keeps the connection."""
+        """Complete the exchange; `reusable` is whether the origin keeps the connection."""
         self._move(ExchangeEvent.END)
         upstream, self._upstream = self._upstream, None
         if upstream is not None and upstream.is_open:
             upstream.resume()
             if self.takes_body or not upstream.is_drained:
-                upstream.abort()  # it answered early, and never gets the rest
+                upstream.abort()  # an early response: the origin does not receive the rest of the request
             elif reusable:
                 self._context.pool.give_back(upstream)
             else:
@@ -210,7 +210,7 @@ class Exchange:
         self._client.complete(keep=self._keep, unread=self.takes_body)
 
     def lost(self, *, unanswered: bool) -> None:
-        """The origin closed before a final response began: try a new connection where that is safe."""
+        """Retry on a new connection where that is safe: the origin closed before a final response began."""
         upstream, self._upstream = self._upstream, None
         # 9112 9.3.1: a connection that was idle may have been closed while the request was on its way. The next one is
         # new, so a request is repeated once only.
@@ -228,13 +228,13 @@ class Exchange:
         self._client.fail(self._request, ProtocolError(status, reason), unread=self.takes_body)
 
     def truncated(self) -> None:
-        """Close the client's connection so that it notices that the response broke off."""
+        """Close the client's connection so that the client notices the truncated response."""
         self.abandon()
         self._context.note("truncated")
         self._client.abort(reset=not self._request.minor)
 
     def switch(self, head: ResponseHead, rest: bytes) -> None:
-        """Turn both connections into a tunnel, where the client asked for that; else raises `ProtocolError`."""
+        """Turn both connections into a tunnel; raises `ProtocolError` if the client did not ask for that."""
         upstream = self._upstream
         if upstream is None or not (head.websocket and self._request.websocket):
             raise ProtocolError(502, "the origin switches to a protocol it was not asked for")
@@ -257,7 +257,7 @@ class Exchange:
             self._connecting = None
             held, self._held = self._held, []
             if held:
-                self.resume_request()  # before anything is sent, which may make it necessary to pause again
+                self.resume_request()  # first, because sending may pause the client again
             self._begin(upstream)
             if held:
                 upstream.send(held)

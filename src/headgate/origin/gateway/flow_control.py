@@ -1,4 +1,4 @@
-"""Flow control at a client's connection: when to read from it, and whether it reads what it is sent."""
+"""Flow control at a client's connection: when to read from it, and whether the client reads."""
 
 import asyncio
 import socket
@@ -10,7 +10,7 @@ _TCP_INFO = struct.Struct("=24xI92xQ16xI")
 
 
 def send_progress(transport: asyncio.Transport) -> int | None:
-    """Return a number that changes as the peer takes what it is sent; None when it has taken everything.
+    """Return a number that changes as the peer acknowledges bytes; None when it has acknowledged all.
 
     The size of the transport's buffer is not enough: it stays as it is while the system's own buffer drains, and with
     TLS the transport beneath has another one. Linux counts the bytes that the peer has acknowledged.
@@ -31,7 +31,7 @@ def send_progress(transport: asyncio.Transport) -> int | None:
 
 
 class FlowControl:
-    """Pauses reading while too much is buffered or the origin is slow, and notices when the client takes bytes."""
+    """Pauses reading while too much is buffered or the origin is slow, and detects whether the client reads."""
 
     __slots__ = ("_buffer_full", "_last_progress", "_transport", "upstream_slow")
 
@@ -40,10 +40,10 @@ class FlowControl:
         self._buffer_full = False
         self._last_progress: int | None = None
         self.upstream_slow = False
-        """Whether the origin does not take more of the request's body at present."""
+        """Whether sending the request's body to the origin is paused."""
 
     def set_buffer_full(self, full: bool) -> None:  # noqa: FBT001 - a setter
-        """Pause while more is buffered than should be."""
+        """Pause while the buffer is full."""
         if full is not self._buffer_full:
             self._buffer_full = full
             self._update()
@@ -54,12 +54,12 @@ class FlowControl:
         self._update()
 
     def release(self) -> None:
-        """Read, whatever was the reason to pause."""
+        """Read again, for whatever reason reading was paused."""
         self._buffer_full = self.upstream_slow = False
         self._update()
 
     def client_reads(self) -> bool:
-        """Return whether the client took some of what it is sent since the last call."""
+        """Return whether the client has acknowledged bytes since the last call."""
         progress, last = send_progress(self._transport), self._last_progress
         self._last_progress = progress
         return progress is not None and progress != last

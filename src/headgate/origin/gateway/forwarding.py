@@ -1,7 +1,7 @@
-"""The heads that are forwarded: to the origin, and back to the client (9110 7.6, RFC 7239).
+"""The heads that are forwarded to the origin, and back to the client (9110 7.6, RFC 7239).
 
-Fields of one hop end here. What an untrusted peer sends about earlier hops is replaced by what is known here. What a
-trusted proxy sends is continued: `Forwarded`, `X-Forwarded-For` and `Via` get one more element, and `X-Forwarded-Proto`
+Hop-by-hop fields are removed. Forwarding fields of an untrusted peer are replaced. Those of a trusted proxy are
+continued: `Forwarded`, `X-Forwarded-For` and `Via` get one more element, and `X-Forwarded-Proto`
 and `X-Forwarded-Host`, of which origins read one value, are passed on.
 """
 
@@ -12,10 +12,10 @@ from headgate.http.h1 import RequestHead, ResponseHead, is_host_and_port
 HOP_BY_HOP = frozenset({
     b"connection", b"keep-alive", b"proxy-connection", b"te", b"transfer-encoding", b"upgrade",
 })  # fmt: skip
-"""Fields that end at this hop whether Connection names them or not (9110 7.6.1)."""
+"""Fields that are not forwarded, whether Connection names them or not (9110 7.6.1)."""
 
 CONTINUED = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"via"})
-"""Fields of requests to which each hop adds."""
+"""Fields of requests to which each proxy adds an element."""
 
 _SCHEMES = frozenset({b"http", b"https", b"ws", b"wss"})
 _DROPPED_FROM_REQUESTS = HOP_BY_HOP | {
@@ -27,7 +27,7 @@ _DROPPED_FROM_REQUESTS = HOP_BY_HOP | {
 }
 _DROPPED_FROM_RESPONSES = HOP_BY_HOP | {b"content-length"}
 _KEPT_IN_RESPONSES = frozenset({b"content-length", b"transfer-encoding", b"host", b"date"})
-"""Fields that Connection must not remove, whatever it names."""
+"""Fields that are kept even if Connection names them."""
 _DROPPED_FROM_TRAILERS = HOP_BY_HOP | {
     b"content-length", b"content-encoding", b"content-type", b"content-range", b"host", b"trailer", b"set-cookie",
     b"cache-control", b"expires", b"location", b"www-authenticate", b"authorization", b"vary", b"date", b"age",
@@ -36,7 +36,7 @@ _DROPPED_FROM_TRAILERS = HOP_BY_HOP | {
 
 
 class ClientInfo:
-    """The other end of a client's connection, and what is forwarded about it."""
+    """The client of a connection, and the forwarding fields about it."""
 
     __slots__ = ("_end", "_end_host", "address", "tls", "trusted")
 
@@ -51,13 +51,13 @@ class ClientInfo:
         self._end = b""
 
     def end_of_head(self, host: bytes) -> bytes:
-        """Return how the heads of its HTTP/1.1 requests to one host end: the lines about this hop, the empty line."""
+        """Return the end of its HTTP/1.1 request heads to one host: the forwarding fields and the empty line."""
         if host != self._end_host:
             self._end_host, self._end = host, self.forwarding_lines(host, 1, {}) + b"\r\n"
         return self._end
 
     def forwarding_lines(self, host: bytes, minor: int, earlier: Mapping[bytes, list[bytes]]) -> bytes:
-        """Return the lines about this hop and `earlier` ones, which are given by name, in lower case."""
+        """Return the forwarding fields; `earlier` has those of earlier hops by name, in lower case."""
         scheme = b"https" if self.tls else b"http"
         address = self.address.encode() or b"unknown"
         # RFC 7239, 4 and 6: an IPv6 address is in brackets, and so in quotes; a host may have a colon, and is quoted.
@@ -82,7 +82,7 @@ class ClientInfo:
 def _last_member(earlier: Mapping[bytes, list[bytes]], name: bytes) -> bytes:
     """Return the last member of a field, empty where it is absent.
 
-    A proxy that adds to what it was sent adds at the end: only the last member is certainly its own.
+    A proxy adds its member at the end: only the last one is certainly its own.
     """
     return earlier.get(name, [b""])[-1].rpartition(b",")[2].strip(b"\t ")
 
@@ -122,7 +122,7 @@ def _framing(request: RequestHead) -> list[bytes]:
     if request.websocket:
         lines.append(b"Connection: Upgrade\r\nUpgrade: websocket\r\n")
     elif request.accepts_trailers:
-        # 9110 6.5.1: what the client accepts this hop accepts too, since trailers are passed on.
+        # 9110 6.5.1: trailers are passed on, so this hop accepts what the client accepts.
         lines.append(b"Connection: TE\r\nTE: trailers\r\n")
     return lines
 
@@ -137,5 +137,5 @@ def forwarded_response_lines(response: ResponseHead) -> bytes:
 
 
 def forwarded_trailers(trailers: list[tuple[bytes, bytes]]) -> bytes:
-    """Return the trailers for the client: all but those that would change how the message is read (9110 6.5.1)."""
+    """Return the trailers for the client: all but those that would change the meaning of the message (9110 6.5.1)."""
     return b"".join([b"%b: %b\r\n" % field for field in trailers if field[0] not in _DROPPED_FROM_TRAILERS])

@@ -1,4 +1,4 @@
-"""What a gateway decides by, the decision on one request, and the timer of a delayed one."""
+"""The policy of a gateway, its decision on a request, and the timer of a delayed request."""
 
 import asyncio
 import time
@@ -26,7 +26,7 @@ class Reject(Protocol):
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """What requests are decided by; replaced as a whole when the configuration is reloaded."""
+    """The rules for requests; replaced as a whole when the configuration is reloaded."""
 
     gatekeeper: Gatekeeper
     """Decides which requests may go."""
@@ -37,15 +37,15 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     reject: Reject
     """Writes the responses to rejected requests."""
     local: Respond | None = None
-    """What the gateway answers by itself, without a decision: the traffic advice, bundles."""
+    """Answers requests that need no decision: for the traffic advice, for bundles."""
     lifeboat: Respond | None = None
-    """What answers a rejected request instead of `reject`, where it has an answer."""
+    """Answers a rejected request instead of `reject`, if it has an answer."""
     is_trusted: Callable[[str], bool] = lambda _address: False
     """Whether a peer's address is one of the operator's own proxies."""
 
 
 class ClientView(msgspec.Struct, frozen=True):
-    """One client's connection as a policy sees it; another policy may trust it, or identify it, differently."""
+    """A client's connection under one policy, which decides whether it is trusted and how it is identified."""
 
     policy: Policy
     info: ClientInfo
@@ -54,11 +54,11 @@ class ClientView(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, policy: Policy, transport: asyncio.Transport) -> "ClientView":
-        """Look at the client at the other end of a connection."""
+        """Make the view of the client of a connection."""
         name = transport.get_extra_info("peername")
         address = str(name[0]) if isinstance(name, tuple) else ""
         if address.startswith("::ffff:") and "." in address:
-            address = address[7:]  # an IPv4 client at a socket for both
+            address = address[7:]  # an IPv4 client of an IPv6 socket
         tls = transport.get_extra_info("ssl_object") is not None
         info = ClientInfo(address, trusted=policy.is_trusted(address), tls=tls)
         return cls(policy, info, policy.identify.per_connection(address))
@@ -68,7 +68,7 @@ def decide(request: RequestHead, client: ClientView, note: Callable[[str], None]
     """Decide on a request by the policy of `client`, and account for it.
 
     Returns None for a request to forward at once, its accounting for one to delay, and the response to one that is
-    answered here; `note` is called with `lifeboat` where that answers.
+    answered here; `note` is called with "lifeboat" if that answers.
     """
     policy = client.policy
     if policy.local is not None:
@@ -107,7 +107,7 @@ def classify(request: RequestHead, client: ClientView) -> tuple[str | None, byte
 
 
 class Delay:
-    """Calls `release` when the time of a delayed request has come; begins at once."""
+    """Calls `release` at the release time of a delayed request."""
 
     __slots__ = ("_accounting", "_deadline", "_gatekeeper", "_release", "_timer")
 
@@ -115,12 +115,12 @@ class Delay:
         self._accounting = accounting
         self._gatekeeper = gatekeeper
         self._release = release
-        # The monotonic clock: a wall clock that is set back must not prolong the wait.
+        # Monotonic: a wall clock that is set back must not prolong the wait.
         self._deadline = time.monotonic() + accounting.wait
         self._timer = self._wait(accounting.wait)
 
     def cancel(self) -> None:
-        """End the wait early and free the request's place: its client has left."""
+        """End the wait and free the slot of the request: its client has left."""
         self._timer.cancel()
         self._gatekeeper.cancel(self._accounting)
 
@@ -128,7 +128,7 @@ class Delay:
         return asyncio.get_running_loop().call_later(seconds, self._on_timer)
 
     def _on_timer(self) -> None:
-        """Release, but never early: loops round their timers, and some down."""
+        """Release, but never early: event loops round their timers, some of them down."""
         left = self._deadline - time.monotonic()
         if left > 0:
             self._timer = self._wait(left)

@@ -22,7 +22,7 @@ ADVICE_PATH = PATH.encode()
 """Where agents fetch traffic advice (traffic-advice.txt, section 10.1)."""
 
 ALLOW = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
-"""What a gate lets through: an origin may accept any of them."""
+"""The methods that are forwarded; an origin may accept any of them."""
 
 
 def gateway_problem(status: int, reason: str, *, allow: bytes = ALLOW) -> Response:
@@ -39,22 +39,22 @@ def crowded_response(event: str) -> Response:
     return gateway_problem(503, f"{which} reached")
 
 
-def advice_response(document: bytes, max_age: int) -> Response:
-    """Make the response with the traffic advice, fresh for `max_age` seconds (traffic-advice.txt, section 5)."""
+def advice_response(document: bytes) -> Response:
+    """Make the response with the traffic advice, fresh for half an hour (traffic-advice.txt, section 5)."""
     fields = [
         (b"content-type", b"application/trafficadvice+json"),
         (b"content-length", b"%d" % len(document)),
         (b"x-content-type-options", b"nosniff"),
-        (b"cache-control", b"max-age=%d" % max_age),
+        (b"cache-control", b"max-age=1800"),
     ]
     return Response(200, fields, document)
 
 
 def with_advice(advice: Response, others: Respond | None) -> Respond:
-    """Return what answers requests for traffic advice, and leaves all else to `others`."""
+    """Return a function that answers requests for traffic advice, and passes other requests to `others`."""
 
     def respond(request: RequestHead) -> Response | None:
-        # Nearly all requests are for something else: one comparison is enough for them.
+        # One comparison is enough for nearly all requests.
         if request.target.startswith(ADVICE_PATH) and request.path == ADVICE_PATH and request.method in _SAFE:
             return advice
         return others(request) if others is not None else None
@@ -94,51 +94,51 @@ def _status_line(status: int) -> bytes:
 
 @lru_cache(maxsize=1)
 def _date_line(second: int) -> bytes:
-    """Write it once a second."""
+    """Format the line once per second."""
     return b"Date: %b\r\n" % formatdate(second, usegmt=True).encode()
 
 
 PIECE_SIZE = 131_072
-"""Bytes read at once: more than a transport holds before it pauses its writer."""
+"""Bytes read at once: more than a transport buffers before it pauses the writer."""
 MAX_PER_TURN = 1 << 20
-"""Bytes handed to the system before other connections get their turn."""
+"""Bytes sent per turn of the event loop."""
 
 
 class Downstream(Protocol):
     """The client's connection, as an exchange or a file response uses it."""
 
     def renew_deadline(self) -> None:
-        """Set the deadline anew: something moved."""
+        """Set a new deadline, after progress."""
 
     def write(self, data: bytes) -> None:
         """Send bytes of a response."""
 
     def complete(self, *, keep: bool, unread: bool = False) -> None:
-        """Go on after a whole response.
+        """Read the next request, or close, after a whole response.
 
         The connection ends unless `keep`; `unread` means that the request's body has not been read to its end.
         """
 
     def respond_with(self, message: bytes) -> None:
-        """Send a whole response and go on; the connection is kept, and the request had no body."""
+        """Send a whole response and read the next request; the request had no body."""
 
     def fail(self, request: RequestHead, error: ProtocolError, *, unread: bool) -> None:
-        """Answer for the origin, of whose response nothing has been sent."""
+        """Answer with an error of the gateway; no byte of a response has been sent."""
 
     def refuse_body(self, error: ProtocolError, *, begun: bool) -> None:
-        """Answer a request whose body is malformed; just close where the response has `begun`."""
+        """Answer a request whose body is malformed; only close if the response has `begun`."""
 
     def abort(self, *, reset: bool = False) -> None:
-        """Close at once; with a `reset` for clients to whom the connection's end would be the body's end."""
+        """Close at once; with a `reset` for a client that would take the close for the end of the body."""
 
     def pause_request(self) -> None:
-        """Read no more of the request's body: the origin is slow."""
+        """Stop reading the request's body: the origin is slow."""
 
     def resume_request(self) -> None:
         """Read the request's body again."""
 
     def become_tunnel(self, upstream: "Upstream", greeting: bytes) -> None:
-        """Join both connections to a tunnel; `greeting` is the first that the client receives."""
+        """Join both connections to a tunnel; `greeting` is sent to the client first."""
 
 
 class Upstream(Protocol):
@@ -151,10 +151,10 @@ class Upstream(Protocol):
 class FileResponse:
     """Takes the place of an `Exchange` in a client's connection, with content from a file instead of the origin.
 
-    It calls `os.sendfile` whenever the transport's buffer is empty, rather than the loop's method of that name: uvloop
-    has none, and asyncio's does not report a client that reads slowly. What the socket does not take at once is read,
-    given to the transport and waited for like everything else that is sent.
-    The connection is closed before the content's end when the file has changed meanwhile; after it, unless `keep`.
+    It calls `os.sendfile` whenever the transport's buffer is empty, instead of `loop.sendfile`: uvloop has none, and
+    that of asyncio does not report a slow client. Bytes that the socket does not take at once are read and given to
+    the transport, which reports when they are sent.
+    The connection is aborted if the file changes, and closed after the content unless `keep`.
     `unread` means that the request has a body that is not read.
     """
 
@@ -184,35 +184,35 @@ class FileResponse:
     # What the connection calls.
 
     def start(self) -> None:
-        """Begin, once the head has been given to the transport."""
+        """Start sending; the head has been given to the transport."""
         if self._descriptor is not None:
-            # Paused whenever anything is buffered, and resumed when nothing is: then the file can go straight to the
-            # socket. TLS has its own idea of what is buffered, and keeps its limits.
+            # Paused while anything is buffered: `sendfile` needs an empty buffer. TLS transports count their buffer
+            # differently and keep their limits.
             self._transport.set_write_buffer_limits(high=0)
         self._schedule()
 
     def feed(self, data: bytes) -> bytes:
-        """Take nothing: no byte from the client belongs to this."""
+        """Return `data` unchanged: the body of the request is not read."""
         return data
 
     def pause_response(self) -> None:
-        """Wait: the client reads slowly."""
+        """Pause: the client reads slowly."""
         self._paused = True
 
     def resume_response(self) -> None:
-        """Go on, but not at once: asyncio cannot bear that a transport is closed while it reports that it is empty."""
+        """Continue in the next turn: asyncio does not allow closing a transport from its `resume_writing`."""
         self._paused = False
         self._schedule()
 
     def drain(self) -> None:
-        """Do nothing: the connection looks whether the gateway stops when this is done."""
+        """Do nothing: the connection checks for a drain at the end of the response."""
 
     def abandon(self) -> None:
-        """Send no more: the client has left."""
+        """Stop sending: the client has left."""
         self._paused = True
 
     def time_out(self) -> None:
-        """Close: nothing moves any more."""
+        """Close: no progress."""
         self._client.abort()
 
     # The turns.
@@ -243,8 +243,8 @@ class FileResponse:
         self._schedule()
 
     def _sendfile(self) -> int:
-        """Have the system copy; returns how much, 0 where it takes nothing or cannot."""
-        # The last piece is always read: a file that has changed must not be sent to its end as if it had not.
+        """Call `sendfile`; returns the bytes sent, 0 if the socket is full or the call is not supported."""
+        # The last piece is always read, which detects a file that has changed.
         source = self._source
         left = min(source.length - self._offset - PIECE_SIZE, MAX_PER_TURN)
         if self._descriptor is None or left <= 0 or self._transport.get_write_buffer_size():
@@ -257,7 +257,7 @@ class FileResponse:
         except BlockingIOError:
             return 0
         except OSError:
-            # This file system cannot; or the client has left, which the transport notices by itself.
+            # Not supported by the file system; or the client has left, which the transport detects.
             self._descriptor = None
             return 0
 

@@ -18,7 +18,7 @@ from headgate.limit import Gatekeeper
 from headgate.origin.gateway.client_connection import ClientConnection
 from headgate.origin.gateway.context import ConnectionRegistry, GatewayContext, RegisteredConnection
 from headgate.origin.gateway.policy import Policy, Reject
-from headgate.origin.gateway.responses import Respond, advice_response, with_advice
+from headgate.origin.gateway.responses import ALLOW, Respond, advice_response, with_advice
 from headgate.origin.gateway.states import GatewayEvent
 from headgate.origin.gateway.tunnel import Tunnel
 from headgate.origin.gateway.upstream import UpstreamPool
@@ -33,11 +33,11 @@ class Gateway:
     """A reverse proxy that asks a gatekeeper about every request.
 
     `origin` is the origin's URL, `http://HOST:PORT`. `reject(accounting, now=…, accept=…)` writes the response to a
-    rejected request. `advice` is the traffic advice document, answered here when given, fresh for `advice_max_age`
-    seconds; `local` answers what else is answered here, without a decision, and `lifeboat` the rejected requests that
-    it has an answer for. `trusted` lists the CIDRs of the operator's own proxies: what they send about earlier hops
-    is continued, what others send is replaced. `observe(event)` is called for each unusual event: `refused`, `retried`,
-    `unreachable`, `slow`, `truncated`, `crowded`, `crowded_client`, `lifeboat`; `counts` has their numbers.
+    rejected request. `advice` is the traffic advice document that the gateway publishes; `local` answers
+    other requests without a decision, and `lifeboat` rejected requests, if it has an answer. `trusted` lists the CIDRs
+    of the operator's own proxies: their forwarding fields are continued, those of other clients are replaced. `allow`
+    is the value of Allow in a response to a method that is never served. `counts` has the numbers of unusual events:
+    `refused`, `retried`, `unreachable`, `slow`, `truncated`, `crowded`, `crowded_client`, `lifeboat`.
 
     Runs on the event loop that `start` is called on, and on no other. Raises `ConfigurationError` for an origin that
     is not a plain http URL.
@@ -52,13 +52,12 @@ class Gateway:
         routes: Routes,
         reject: Reject,
         advice: bytes | None = None,
-        advice_max_age: int = 1800,
         local: Respond | None = None,
         lifeboat: Respond | None = None,
         trusted: Iterable[str] = (),
         timeouts: Timeouts | None = None,
         bounds: Bounds | None = None,
-        observe: Callable[[str], None] | None = None,
+        allow: bytes = ALLOW,
     ) -> None:
         timeouts, bounds = timeouts or Timeouts(), bounds or Bounds()
         policy = Policy(
@@ -66,7 +65,7 @@ class Gateway:
             identify=identify,
             routes=routes,
             reject=reject,
-            local=local if advice is None else with_advice(advice_response(advice, advice_max_age), local),
+            local=local if advice is None else with_advice(advice_response(advice), local),
             lifeboat=lifeboat,
             is_trusted=_trust(trusted),
         )
@@ -76,7 +75,7 @@ class Gateway:
             ConnectionRegistry(limit=bounds.connections, client_limit=bounds.client_connections),
             timeouts=timeouts,
             limits=RequestLimits(bounds.target_bytes, bounds.head_bytes, bounds.body_bytes),
-            observe=observe,
+            allow=allow,
         )
         self._servers: list[asyncio.Server] = []
         self._ticking: asyncio.TimerHandle | None = None
@@ -84,26 +83,17 @@ class Gateway:
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """Where it listens: host and port of every listening socket."""
+        """Host and port of every listening socket."""
         return [sock.getsockname()[:2] for server in self._servers for sock in server.sockets]
 
     @property
     def policy(self) -> Policy:
-        """What requests are decided by. It may be replaced (by `msgspec.structs.replace`) at any time."""
+        """The policy for requests. It may be replaced (by `msgspec.structs.replace`) at any time."""
         return self._context.policy
 
     @policy.setter
     def policy(self, policy: Policy) -> None:
         self._context.policy = policy
-
-    @property
-    def allow(self) -> bytes:
-        """The value of Allow in a response to a method that is never served."""
-        return self._context.allow
-
-    @allow.setter
-    def allow(self, methods: bytes) -> None:
-        self._context.allow = methods
 
     @property
     def pool(self) -> UpstreamPool:
@@ -122,12 +112,12 @@ class Gateway:
 
     @property
     def counts(self) -> Counter[str]:
-        """How often each unusual event happened."""
+        """The number of unusual events by name."""
         return self._context.counts
 
     @property
     def draining(self) -> bool:
-        """Whether it stops: no connection outlives the response under way."""
+        """Whether it stops: connections close after the response under way."""
         return self._context.draining
 
     async def start(
@@ -186,10 +176,10 @@ class Gateway:
         if self._ticking is not None:
             self._ticking.cancel()
         self._context.move(GatewayEvent.STOP)
-        await asyncio.sleep(0)  # lets the loop report the closed connections
+        await asyncio.sleep(0)  # the event loop reports the closed connections
 
     def _tick(self) -> None:
-        """Move the coarse clock on, and expire connections whose deadline is over: cheaper than timers per request."""
+        """Set the coarse clock, and expire connections: cheaper than a timer per request."""
         if self._ticking is not None:
             self._ticking.cancel()
         now = self._context.now = time.monotonic()
@@ -228,12 +218,12 @@ class TlsKeys:
         self._key = key
         self._current = self._load()
         self.context = self._current
-        """What to give to `Gateway.start`; it stays the same over reloads."""
-        # Keys loaded into a context in use would leave the old ones there, for clients that prefer their algorithm.
+        """The context for `Gateway.start`; it stays the same over reloads."""
+        # Loading keys into this context would not remove the old ones of another algorithm.
         self.context.sni_callback = self._switch
 
     def reload(self) -> None:
-        """Read both files again, for the handshakes from now on; what is wrong leaves the old keys in force."""
+        """Read both files again for further handshakes; invalid files leave the old keys in force."""
         self._current = self._load()
 
     def _load(self) -> ssl.SSLContext:

@@ -1,4 +1,4 @@
-"""The states of a gateway and its parts, and what leads from one to another: an Enum and a table for each.
+"""The states of a gateway and its parts: an Enum and a table of transitions for each.
 
 Each part changes its state by `TRANSITIONS[state][event]`; an event that is not in the table is a defect of the
 gateway. A client's connection::
@@ -22,11 +22,11 @@ A last response leads to LINGERING, and the connection's end from every state to
 
 import enum
 
-# `__hash__` is that of object, in C, where each request passes a table several times; that of Enum is in Python.
+# `__hash__` is that of object, in C: each request uses a table several times, and that of Enum is in Python.
 
 
 class ClientState(enum.Enum):
-    """What a client's connection does at present."""
+    """The state of a client's connection."""
 
     IDLE = "no byte of the next request has arrived"
     READING_HEAD = "part of a request head has arrived"
@@ -42,7 +42,7 @@ class ClientState(enum.Enum):
 
 
 class ClientEvent(enum.Enum):
-    """What leads from one state to another."""
+    """An event that changes the state."""
 
     HEAD_STARTED = "an incomplete request head has arrived"
     HELD_BACK = "requests that were sent ahead must wait"
@@ -99,7 +99,7 @@ CLIENT_TRANSITIONS: dict[ClientState, dict[ClientEvent, ClientState]] = {
 
 
 class ExchangeState(enum.Enum):
-    """How far an exchange is."""
+    """The state of an exchange."""
 
     CONNECTING = "the connection to the origin is still to be made"
     WAITING = "the request's head was sent; the final response has not begun"
@@ -110,7 +110,7 @@ class ExchangeState(enum.Enum):
 
 
 class ExchangeEvent(enum.Enum):
-    """What leads from one state to another."""
+    """An event that changes the state."""
 
     CONNECTED = "there is a connection to the origin"
     LOST = "the connection closed unused; there will be another one"
@@ -133,7 +133,7 @@ EXCHANGE_TRANSITIONS: dict[ExchangeState, dict[ExchangeEvent, ExchangeState]] = 
 
 
 class UpstreamState(enum.Enum):
-    """What a connection to the origin does at present."""
+    """The state of a connection to the origin."""
 
     IDLE = "no request is under way: it is new, or in the pool"
     WAITING = "a request was sent, and its final response has not begun"
@@ -144,7 +144,7 @@ class UpstreamState(enum.Enum):
 
 
 class UpstreamEvent(enum.Enum):
-    """What leads from one state to another."""
+    """An event that changes the state."""
 
     REQUEST_SENT = "the head of a request is sent"
     RESPONSE_BEGUN = "the head of the final response has arrived"
@@ -156,7 +156,7 @@ class UpstreamEvent(enum.Enum):
 
 UPSTREAM_TRANSITIONS: dict[UpstreamState, dict[UpstreamEvent, UpstreamState]] = {
     UpstreamState.IDLE: {UpstreamEvent.REQUEST_SENT: UpstreamState.WAITING, UpstreamEvent.CLOSE: UpstreamState.CLOSED},
-    # A usual response that comes whole is not looked at in two steps.
+    # A usual response that arrives whole is handled in one step.
     UpstreamState.WAITING: {
         UpstreamEvent.RESPONSE_BEGUN: UpstreamState.RECEIVING,
         UpstreamEvent.RESPONSE_ENDED: UpstreamState.IDLE,
@@ -171,7 +171,7 @@ UPSTREAM_TRANSITIONS: dict[UpstreamState, dict[UpstreamEvent, UpstreamState]] = 
 
 
 class TunnelState(enum.Enum):
-    """What a tunnel does at present."""
+    """The state of a tunnel."""
 
     OPEN = "both sides may send"
     HALF_OPEN = "one side has sent its last byte"
@@ -180,7 +180,7 @@ class TunnelState(enum.Enum):
 
 
 class TunnelEvent(enum.Enum):
-    """What leads from one state to another."""
+    """An event that changes the state."""
 
     ENDED = "a side sends no more"
     LOST = "the connection of a side is closed"
@@ -195,7 +195,7 @@ TUNNEL_TRANSITIONS: dict[TunnelState, dict[TunnelEvent, TunnelState]] = {
 
 
 class GatewayState(enum.Enum):
-    """What a gateway does at present."""
+    """The state of a gateway."""
 
     NEW = "the first listener is still to be added"
     SERVING = "it accepts connections and requests"
@@ -204,7 +204,7 @@ class GatewayState(enum.Enum):
 
 
 class GatewayEvent(enum.Enum):
-    """What leads from one state to another."""
+    """An event that changes the state."""
 
     START = "a listener is added"
     DRAIN = "the gateway is asked to stop"
@@ -214,7 +214,7 @@ class GatewayEvent(enum.Enum):
 GATEWAY_TRANSITIONS: dict[GatewayState, dict[GatewayEvent, GatewayState]] = {
     GatewayState.NEW: {GatewayEvent.START: GatewayState.SERVING, GatewayEvent.DRAIN: GatewayState.DRAINING},
     GatewayState.SERVING: {GatewayEvent.START: GatewayState.SERVING, GatewayEvent.DRAIN: GatewayState.DRAINING},
-    # Asked to stop again, with less time: the shortest holds.
+    # A second drain with less time: the shorter time applies.
     GatewayState.DRAINING: {GatewayEvent.DRAIN: GatewayState.DRAINING, GatewayEvent.STOP: GatewayState.STOPPED},
     GatewayState.STOPPED: {GatewayEvent.DRAIN: GatewayState.STOPPED, GatewayEvent.STOP: GatewayState.STOPPED},
 }

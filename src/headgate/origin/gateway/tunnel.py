@@ -1,4 +1,4 @@
-"""A tunnel: two connections, each byte of one written to the other, once both sides agreed to speak WebSocket."""
+"""A tunnel: two connections whose bytes are passed on to each other, after a WebSocket handshake."""
 
 import asyncio
 import socket
@@ -8,18 +8,18 @@ from collections.abc import Callable
 from headgate.origin.gateway.states import TUNNEL_TRANSITIONS, TunnelEvent, TunnelState
 
 _PROBE_AFTER = 60
-"""Seconds of silence until the system asks whether the other end is still there; tunnels are not closed when idle."""
+"""Seconds without traffic before TCP keep-alive probes; idle tunnels are not closed."""
 
 
 class Tunnel:
-    """Two connections of which each is sent what the other receives; `on_closed` is called once both are closed."""
+    """Two connections, each of which sends what the other receives; `on_closed` is called when both are closed."""
 
     def __init__(
         self, client: asyncio.Transport, origin: asyncio.Transport, on_closed: "Callable[[Tunnel], None]"
     ) -> None:
         self.state = TunnelState.OPEN
         self.client = b""
-        """What the tunnel is counted under."""
+        """The client that the tunnel is counted for."""
         self.client_end = TunnelEnd(self, client, origin)
         self.origin_end = TunnelEnd(self, origin, client)
         self._on_closed = on_closed
@@ -30,7 +30,7 @@ class Tunnel:
         self.origin_end.transport.abort()
 
     def move(self, event: TunnelEvent) -> TunnelState:
-        """Note what happened at one end; returns the state before."""
+        """Change the state for an event at one end; returns the state before."""
         before, self.state = self.state, TUNNEL_TRANSITIONS[self.state][event]
         if self.state is TunnelState.CLOSED:
             self._on_closed(self)
@@ -38,7 +38,7 @@ class Tunnel:
 
 
 class TunnelEnd(asyncio.Protocol):
-    """One of the two connections of a tunnel: what it receives is written to the `other` one."""
+    """One of the two connections of a tunnel: the bytes it receives are written to the `other` one."""
 
     __slots__ = ("_move", "_other", "transport")
 
@@ -65,29 +65,29 @@ class TunnelEnd(asyncio.Protocol):
             self._other.resume_reading()
 
     def eof_received(self) -> bool:
-        """Close the sending half of the other end; returns whether to stay open for what it still sends."""
+        """Close the sending half of the other end; returns whether to stay open for bytes from there."""
         before = self._move(TunnelEvent.ENDED)
         if before is not TunnelState.OPEN or self._other.is_closing() or not self._other.can_write_eof():
             return False
         self._other.write_eof()
-        return self.transport.can_write_eof()  # TLS cannot stay half open, and its loops complain when asked to
+        return self.transport.can_write_eof()  # TLS cannot stay half open; asyncio warns if it is asked to
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """Close the other end too, after what is still to be sent there."""
+        """Close the other end too, after its buffer is sent."""
         self._move(TunnelEvent.LOST)
         if not self._other.is_closing():
             self._other.close()
 
 
 def reset_on_close(transport: asyncio.Transport) -> None:
-    """Have the system end the connection with a reset instead of an end."""
+    """Make the system close the connection with a TCP reset."""
     sock = transport.get_extra_info("socket")
     if sock is not None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 def keep_alive(transport: asyncio.Transport) -> None:
-    """Have the system find out when the other end of an idle connection is gone."""
+    """Enable TCP keep-alive, which detects that the peer of an idle connection is gone."""
     sock = transport.get_extra_info("socket")
     if sock is not None and sock.family != getattr(socket, "AF_UNIX", None):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -1,7 +1,7 @@
-"""The origin's side: connections to it, each carrying one exchange at a time, and the pool of idle ones.
+"""Connections to the origin, each of which serves one exchange at a time, and the pool of idle ones.
 
-A connection reads responses strictly and reports to its exchange; it decides nothing else. Times are those of the
-gateway's coarse clock (`UpstreamPool.now`, moved on by the gateway's tick).
+A connection parses responses strictly and reports to its exchange, which makes all further decisions. Times are those
+of the gateway's coarse clock (`UpstreamPool.now`, set by the gateway's tick).
 """
 
 import asyncio
@@ -24,7 +24,7 @@ MAX_IDLE_CONNECTIONS = 512
 IDLE_TIMEOUT = 4.0
 """Seconds; common origins close idle connections after 5 and more."""
 MAX_UNREPEATABLE_IDLE = 1.0
-"""Seconds a connection may have been idle to be given a request that must not be sent twice."""
+"""Maximum idle seconds of a connection for a request that must not be sent twice."""
 
 
 class ResponseHandler(Protocol):
@@ -40,25 +40,25 @@ class ResponseHandler(Protocol):
         """Return what to send of a 1xx response."""
 
     def final_head(self, head: ResponseHead) -> tuple[bytes, BodyReader]:
-        """Begin the final response: returns what to send as its head, and what reads its body."""
+        """Begin the final response; returns the head to send, and the reader of its body."""
 
     def relay(self, pieces: list[bytes]) -> None:
         """Send pieces of the response."""
 
     def end(self, *, reusable: bool) -> None:
-        """All of the response has been sent; `reusable` is whether the origin keeps the connection."""
+        """The response is complete; `reusable` is whether the origin keeps the connection."""
 
     def lost(self, *, unanswered: bool) -> None:
-        """The origin closed before a final response began; `unanswered`: without having sent a byte."""
+        """The origin closed before a final response began; `unanswered`: it had not sent a byte."""
 
     def fail(self, status: int, reason: str) -> None:
-        """The response cannot be passed on, and nothing of it has been."""
+        """The response is unusable, and no byte of it has been passed on."""
 
     def truncated(self) -> None:
-        """The response broke off."""
+        """The response is truncated."""
 
     def switch(self, head: ResponseHead, rest: bytes) -> None:
-        """The origin switches protocols, and has sent `rest` already; raises `ProtocolError` if it was not asked to."""
+        """The origin switches protocols, and has sent `rest`; raises `ProtocolError` if that was not requested."""
 
     def pause_request(self) -> None:
         """The origin reads slowly."""
@@ -68,7 +68,7 @@ class ResponseHandler(Protocol):
 
 
 class UpstreamPool:
-    """The connections to one origin; the last one used is used first, so that those not needed grow old."""
+    """The connections to one origin; the last one used is used first, so that surplus ones expire."""
 
     def __init__(self, host: str, port: int, max_head_size: int) -> None:
         self.host = host
@@ -76,14 +76,14 @@ class UpstreamPool:
         self.max_head_size = max_head_size
         """Bytes of a response head; more is 502."""
         self.authority = f"[{host}]:{port}".encode() if ":" in host else f"{host}:{port}".encode()
-        """What takes the place of a missing Host."""
+        """The value of Host for a request without one."""
         self.now = 0.0
         """Seconds of the gateway's coarse clock."""
         self.idle: list[UpstreamConnection] = []
         self.open: set[UpstreamConnection] = set()
 
     def take(self, *, repeatable: bool) -> "UpstreamConnection | None":
-        """Take an idle connection out of the pool; None when a new one must be made."""
+        """Take an idle connection out of the pool; None if there is none that fits."""
         idle = self.idle
         while idle and (repeatable or self.now - idle[-1].idle_since <= MAX_UNREPEATABLE_IDLE):
             connection = idle.pop()
@@ -92,7 +92,7 @@ class UpstreamPool:
         return None
 
     async def connect(self, seconds: float) -> "UpstreamConnection":
-        """Make a connection; raises `OSError`, and `TimeoutError` after `seconds`."""
+        """Open a connection; raises `OSError`, and `TimeoutError` after `seconds`."""
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(seconds):
             _, protocol = await loop.create_connection(lambda: UpstreamConnection(self), self.host, self.port)
@@ -107,9 +107,9 @@ class UpstreamPool:
             connection.close()
 
     def tick(self, now: float) -> None:
-        """Move the clock on, and close what has been idle for too long."""
+        """Set the clock, and close connections that have been idle for too long."""
         self.now = now
-        # Of all that are open, not only of the idle ones: a client may leave in the moment a connection is made.
+        # Of all open ones, not only of those in the pool: a client may leave while its connection is being opened.
         for connection in [
             one for one in self.open if one.state is UpstreamState.IDLE and now - one.idle_since > IDLE_TIMEOUT
         ]:
@@ -133,7 +133,7 @@ class UpstreamConnection(asyncio.Protocol):
         self.state = UpstreamState.IDLE
         self.idle_since = pool.now
         self.reused = False
-        """Whether an earlier exchange used this connection: then it may have closed unnoticed."""
+        """Whether an earlier exchange used this connection: the origin may have closed it meanwhile."""
         self._pool = pool
         self._exchange = cast("ResponseHandler", None)  # of the request under way, while waiting and receiving
         self._transport = cast("asyncio.Transport", None)
@@ -163,7 +163,7 @@ class UpstreamConnection(asyncio.Protocol):
                 exchange.truncated()
 
     def eof_received(self) -> bool:
-        """The origin sends no more: have the loop close the connection."""
+        """The origin sends no more: let the event loop close the connection."""
         self._leave_pool()
         return False
 
@@ -178,7 +178,7 @@ class UpstreamConnection(asyncio.Protocol):
             self._exchange.resume_request()
 
     def data_received(self, data: bytes) -> None:
-        """Read a response; a usual one that comes whole, in one piece, is passed on as it is."""
+        """Parse a response; a usual one that arrives in one piece is passed on unchanged."""
         state, exchange = self.state, self._exchange
         if state is UpstreamState.WAITING:
             if exchange.relays_whole and not self._pending:
@@ -192,18 +192,18 @@ class UpstreamConnection(asyncio.Protocol):
         elif state is UpstreamState.RECEIVING:
             self._read(data)
         else:
-            self.abort()  # a response without a request: the next request must not get it
+            self.abort()  # a response without a request must not answer the next request
 
     # What the exchange calls.
 
     @property
     def is_open(self) -> bool:
-        """Whether it has not begun to close."""
+        """Whether it is not closing."""
         return not self._transport.is_closing()
 
     @property
     def is_drained(self) -> bool:
-        """Whether all that was sent has left for the origin."""
+        """Whether the write buffer is empty."""
         return not self._transport.get_write_buffer_size()
 
     def begin(self, exchange: ResponseHandler, head: bytes) -> None:
@@ -219,7 +219,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._transport.write(b"".join(pieces))
 
     def pause(self) -> None:
-        """Read no more: the client reads slowly."""
+        """Stop reading: the client reads slowly."""
         if not self._paused and not self._transport.is_closing():
             self._paused = True
             self._transport.pause_reading()
@@ -231,7 +231,7 @@ class UpstreamConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def close(self) -> None:
-        """Close after what is written has been sent."""
+        """Close after the write buffer is sent."""
         self._end()
         self._transport.close()
 
@@ -241,7 +241,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._transport.abort()
 
     def release_transport(self) -> asyncio.Transport:
-        """Give the connection away; returns its transport."""
+        """Leave the pool; returns the transport."""
         self._end()
         return self._transport
 
@@ -263,7 +263,7 @@ class UpstreamConnection(asyncio.Protocol):
     # Reading responses.
 
     def _read(self, data: bytes) -> None:
-        """Read as much of the response as there is, in as many pieces as it comes."""
+        """Parse the bytes received so far of a response."""
         exchange = self._exchange
         pieces: list[bytes] = []
         try:
@@ -286,7 +286,7 @@ class UpstreamConnection(asyncio.Protocol):
             exchange.relay(pieces)
 
     def _read_head(self, exchange: ResponseHandler, data: bytes, start: int, pieces: list[bytes]) -> int:
-        """Read one head, interim or final; return where it ends. Interim ones may come by the thousand: no copies."""
+        """Read one head, interim or final; return where it ends. Nothing is copied: there may be thousands."""
         end = data.find(b"\r\n\r\n", start) + 4
         if (end if end >= 4 else len(data)) - start > self._pool.max_head_size:
             raise ProtocolError(502, "the origin's response has too long a head")
@@ -313,7 +313,7 @@ class UpstreamConnection(asyncio.Protocol):
             pieces.append(b"0\r\n%b\r\n" % forwarded_trailers(body.trailers))
         self._end_response()
         exchange.relay(pieces)
-        # More than was announced belongs to no response; the connection must not be used again.
+        # After bytes beyond the announced length the connection must not be used again.
         exchange.end(reusable=self._keep_alive and not body.rest)
 
     def _end_response(self) -> None:

@@ -89,8 +89,8 @@ def test_a_connection_over_a_limit_learns_which() -> None:
     ],
 )
 def test_advice_is_published_at_its_path_alone(target: bytes, method: bytes, answered: str) -> None:
-    advice, other = advice_response(b"[]", 600), Response(200, [], b"")
-    assert dict(advice.fields)[b"cache-control"] == b"max-age=600"
+    advice, other = advice_response(b"[]"), Response(200, [], b"")
+    assert dict(advice.fields)[b"cache-control"] == b"max-age=1800"
     found = with_advice(advice, lambda _: other)(request(target, method))
     assert found is {"advice": advice, "other": other}[answered]
     assert with_advice(advice, None)(request(b"/")) is None
