@@ -38,6 +38,7 @@ SERVERS = (
     "python -m http.server",
 )
 FOLDERS = "|".join(sorted({path.name for path in (ROOT / "src/headgate").iterdir() if path.is_dir()}))
+LANGUAGES = {"sh", "text", "toml", "python", "json", "nginx", "http"}
 PATIENCE = 20.0
 
 
@@ -165,25 +166,26 @@ def test_there_are_pages_with_commands():
     assert ROOT / "README.md" in with_commands()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_links_of_a_page_exist(page):
-    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
-        assert (page.parent / target).exists(), target
+def test_links_languages_files_and_modules_in_pages_exist():
+    wrong = [f"{page.relative_to(ROOT)}: {problem}" for page in PAGES for problem in problems(page)]
+    assert wrong == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_no_block_is_left_out_by_its_language(page):
-    assert {language for language, _ in blocks(page)} <= {"sh", "text", "toml", "python", "json", "nginx", "http"}
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_files_folders_and_modules_that_a_page_names_exist(page):
+def problems(page):
+    """Yield what a page names that does not exist, and the languages of blocks that are not tested."""
     text = page.read_text()
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
+        if not (page.parent / target).exists():
+            yield f"link to {target}"
+    for language in {language for language, _ in blocks(page)} - LANGUAGES:
+        yield f"a block of {language}"
     paths = set(re.findall(r"`((?:\w+/)+\w+\.py)`", text)) | set(re.findall(rf"`((?:{FOLDERS})(?:/\w+)+/?)`", text))
-    tops = ("src/headgate", "src", "")
-    assert [path for path in sorted(paths) if not any((ROOT / top / path).exists() for top in tops)] == []
-    modules = set(re.findall(r"(?:from|import|`) ?(headgate(?:\.\w+)+)", text)) - {"headgate.toml"}
-    assert [name for name in sorted(modules) if not is_defined(name)] == []
+    for path in sorted(paths):
+        if not any((ROOT / top / path).exists() for top in ("src/headgate", "src", "")):
+            yield f"file {path}"
+    for name in sorted(set(re.findall(r"(?:from|import|`) ?(headgate(?:\.\w+)+)", text)) - {"headgate.toml"}):
+        if not is_defined(name):
+            yield f"module {name}"
 
 
 def is_defined(name):

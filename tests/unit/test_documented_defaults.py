@@ -51,6 +51,6 @@ def default(call, name):
         ("reference/token.md", r"one table of a fixed size, for ([\d,]+) tokens", [MAX_TOKENS]),
     ],
 )
-def test_a_default_is_what_the_documentation_says(page, sentence, values):
+def test_documented_defaults_are_those_of_the_code(page, sentence, values):
     (said,) = re.findall(sentence, (DOCS / page).read_text(encoding="utf-8"))
     assert values == [int(said.replace(",", ""))] * len(values)

@@ -1,4 +1,4 @@
-"""`advice fetch` and `advice check ORIGIN`, against an origin on loopback that answers as the vectors say."""
+"""`headgate advice`; `fetch` and `check ORIGIN` against an origin on loopback that answers as the vectors say."""
 
 import json
 import re
@@ -15,6 +15,11 @@ import pytest
 
 from headgate.cli.advice import advice
 
+PARSE_CASES = json.loads((Path(__file__).parents[2] / "vectors" / "advice" / "parse.json").read_text())["cases"]
+FETCH_CASES = json.loads((Path(__file__).parents[2] / "vectors" / "advice" / "fetch.json").read_text())["cases"]
+IDENTITY = "ExampleProxy,prefetch-proxy,*"
+TYPE = [["Content-Type", "application/trafficadvice+json"]]
+HALF = b'[{"user_agent":"*","fraction":0.5}]'
 FLAGS = {
     "parse": ["--identity"],
     "fetch": ["--identity", "--ca", "--json"],
@@ -22,7 +27,13 @@ FLAGS = {
 }
 
 
-def test_the_group_names_every_command_and_where_to_start(run):
+@pytest.fixture
+def run(headgate):
+    """Run `headgate advice`."""
+    return partial(headgate, "advice")
+
+
+def test_help_of_the_group_lists_every_command(run):
     told = run("--help")
     assert (told.code, told.err) == (0, "")
     assert list(advice.list_commands(None)) == list(FLAGS)
@@ -32,7 +43,7 @@ def test_the_group_names_every_command_and_where_to_start(run):
 
 
 @pytest.mark.parametrize("command", FLAGS)
-def test_a_command_says_its_flags_and_shows_examples(run, command):
+def test_help_of_a_command_has_its_flags_and_examples(run, command):
     told = run(command, "--help")
     assert (told.code, told.err) == (0, "")
     text = told.out.decode()
@@ -69,20 +80,16 @@ def test_wrong_use_is_exit_2(run, words, said):
     assert said in told.err
 
 
-PARSE_CASES = json.loads((Path(__file__).parents[2] / "vectors" / "advice" / "parse.json").read_text())["cases"]
+def test_parse_prints_the_result_of_each_vector_on_one_line(run):
+    for case in PARSE_CASES:
+        body = b"".join(b64decode(part) * times for part, times in case["body"])
+        told = run("parse", "-", "--identity", ",".join(case["identity"]), stdin=body)
+        assert (told.code, told.err, told.json) == (0, "", case["expected"]), case["name"]
+        assert told.out.count(b"\n") == 1, case["name"]
+        assert b"-0" not in told.out, case["name"]
 
 
-@pytest.mark.parametrize("case", PARSE_CASES, ids=lambda case: case["name"])
-def test_parse_vectors(run, case):
-    body = b"".join(b64decode(part) * times for part, times in case["body"])
-    told = run("parse", "-", "--identity", ",".join(case["identity"]), stdin=body)
-    assert (told.code, told.err) == (0, "")
-    assert told.json == case["expected"]
-    assert told.out.count(b"\n") == 1
-    assert b"-0" not in told.out
-
-
-def test_a_file_is_read_as_standard_input_is(run, tmp_path):
+def test_a_file_and_standard_input_are_read_alike(run, tmp_path):
     file = tmp_path / "advice.json"
     file.write_bytes(b'[{"user_agent":"Ex\xc3\xa4mple","fraction":0.25}]')
     assert run("parse", file, "--identity", " Exämple , *").json == {"disallowed": False, "fraction": 0.25}
@@ -90,18 +97,12 @@ def test_a_file_is_read_as_standard_input_is(run, tmp_path):
     assert run("parse", file, "--identity", "Other,*").out == b"null\n"
 
 
-def test_a_document_without_end_is_refused_and_a_long_one_read(run):
+def test_a_document_of_more_than_16_mib_is_an_error(run):
     long = b'[{"user_agent":"*","fraction":0.5}' + b" " * (1 << 20) + b"]"
     assert run("parse", "-", "--identity", "A,*", stdin=long).json == {"disallowed": False, "fraction": 0.5}
     told = run("parse", "-", "--identity", "A,*", stdin=bytes((16 << 20) + 1))
     assert (told.code, told.out) == (2, b"")
     assert told.err == "headgate: -: longer than 16 MiB, the limit for traffic advice\n"
-
-
-FETCH_CASES = json.loads((Path(__file__).parents[2] / "vectors" / "advice" / "fetch.json").read_text())["cases"]
-IDENTITY = "ExampleProxy,prefetch-proxy,*"
-TYPE = [["Content-Type", "application/trafficadvice+json"]]
-HALF = b'[{"user_agent":"*","fraction":0.5}]'
 
 
 class Origin:
@@ -155,8 +156,16 @@ def origin():
         yield origin
 
 
-@pytest.mark.parametrize("case", FETCH_CASES, ids=lambda case: case["name"])
-def test_fetch_vectors(run, origin, case):
+def test_fetch_vectors(run, origin):
+    for case in FETCH_CASES:
+        origin.heard.clear()
+        try:
+            check_fetch(run, origin, case)
+        except AssertionError as error:
+            raise AssertionError(case["name"]) from error
+
+
+def check_fetch(run, origin, case):
     with listening() as trap:
 
         def filled(value):
@@ -182,7 +191,7 @@ def test_fetch_vectors(run, origin, case):
     assert not re.search(r"(?mi)^(cookie|authorization|referer):", request)
 
 
-def test_only_the_origin_of_a_url_counts(run, origin):
+def test_only_the_origin_of_a_url_is_used(run, origin):
     origin.answer(HALF)
     for url in (f"http://user:password@127.1:{origin.port}/a/b?c=d#e", f"HTTP://0x7F.1:{origin.port}"):
         told = run("fetch", url, "--identity", IDENTITY, "--json")
@@ -192,7 +201,7 @@ def test_only_the_origin_of_a_url_counts(run, origin):
 
 
 @pytest.mark.parametrize("url", ["ws://127.0.0.1:{}", "ftp://127.0.0.1:{}", "file://127.0.0.1:{}/", "a b"])
-def test_what_may_not_be_asked_is_not(run, origin, url):
+def test_advice_is_fetched_from_https_origins_and_this_machine_only(run, origin, url):
     told = run("fetch", url.format(origin.port), "--identity", IDENTITY, "--json")
     assert told.code == 1
     assert (told.json["url"], told.json["result"], told.json["fresh_for"]) == (None, None, None)
@@ -201,7 +210,7 @@ def test_what_may_not_be_asked_is_not(run, origin, url):
     assert run("fetch", "http://10.0.0.1", "--identity", IDENTITY).out.count(b"\n") == 1
 
 
-def test_an_unreachable_origin_says_when_to_come_back(run, origin):
+def test_an_unreachable_origin_is_reported_with_its_retry_after(run, origin):
     origin.answer(b"", status=503, headers=[["Retry-After", "120"]])
     told = run("fetch", origin.url, "--identity", IDENTITY, "--json")
     assert (told.code, told.json["result"], told.json["fresh_for"]) == (1, "unreachable", 120)
@@ -209,14 +218,14 @@ def test_an_unreachable_origin_says_when_to_come_back(run, origin):
     assert said.out.decode() == f"{origin.url}: status 503: the server is unavailable; ask again in 120 s\n"
 
 
-def test_without_json_it_is_a_sentence(run, origin):
+def test_the_output_without_json_is_a_sentence(run, origin):
     origin.answer(HALF)
     told = run("fetch", origin.url, "--identity", IDENTITY)
     assert (told.code, told.err) == (0, "")
     assert told.out.decode() == f"{origin.url}: a fraction of 0.5 is wanted; ask again in 1800 s\n"
 
 
-def test_an_origin_is_checked_with_its_fields(run, origin):
+def test_check_of_an_origin_includes_its_response_fields(run, origin):
     origin.answer(HALF, headers=[*TYPE, ["Cache-Control", "max-age=63072000"]])
     told = run("check", origin.url, "--json")
     assert told.code == 1
@@ -227,14 +236,14 @@ def test_an_origin_is_checked_with_its_fields(run, origin):
     assert "User-Agent: Chrome Privacy Preserving Prefetch Proxy\r\n" in request
 
 
-def test_a_refusal_that_was_meant_as_an_opt_out_is_told_from_one(run, origin):
+def test_check_explains_that_403_is_not_an_opt_out(run, origin):
     origin.answer(b"no", status=403, headers=[])
     told = run("check", origin.url, "--json")
     assert (told.code, told.json["conforming"], told.json["deployed"]) == (1, None, None)
     assert [finding["code"] for finding in told.json["findings"]] == ["no_opt_out"]
 
 
-def test_a_document_behind_the_wrong_media_type_is_checked_too(run, origin):
+def test_check_reads_a_document_with_the_wrong_media_type(run, origin):
     origin.answer(b"{}", headers=[["Content-Type", "application/json"], ["X-Content-Type-Options", "nosniff"]])
     told = run("check", origin.url, "--json")
     assert [finding["code"] for finding in told.json["findings"]] == ["media_type", "not_a_list"]
@@ -246,7 +255,7 @@ def test_an_invalid_url_is_an_error(run):
     assert told.json["reason"] == "invalid URL; expected a form such as https://example.com"
 
 
-def test_without_an_identity_it_is_what_every_agent_is_advised(run, origin):
+def test_the_default_identity_is_every_agent(run, origin):
     origin.answer(b'[{"user_agent":"ExampleBot","disallow":true},{"user_agent":"*","fraction":0.5}]')
     assert run("fetch", origin.url, "--json").json["result"] == {"disallowed": False, "fraction": 0.5}
     assert run("fetch", origin.url, "--identity", "*", "--json").json["result"]["fraction"] == 0.5
@@ -268,7 +277,7 @@ def test_an_origin_without_a_scheme_is_an_https_origin(run):
         ([{"user_agent": "prefetch-proxy", "fraction": 0.5}], {"disallowed": False, "fraction": 0.5}),
     ],
 )
-def test_a_clean_document(run, tmp_path, document, told):
+def test_a_document_without_findings_exits_with_0(run, tmp_path, document, told):
     file = tmp_path / "advice.json"
     file.write_text(json.dumps(document))
     for arguments in ((), ("--content-type", "application/trafficadvice+json")):
@@ -281,7 +290,7 @@ def test_a_clean_document(run, tmp_path, document, told):
     assert text.out.count(b"\n") == 2
 
 
-def test_findings_are_exit_1_and_say_code_severity_and_message(run):
+def test_findings_exit_with_1_and_have_code_severity_and_message(run):
     document = b'[{"user_agent":"prefetch-proxy","google_prefetch_proxy_eap":{"fraction":0.5}}]'
     report = run("check", "-", "--json", stdin=document)
     assert report.code == 1
@@ -300,7 +309,7 @@ def test_findings_are_exit_1_and_say_code_severity_and_message(run):
     assert lines[2].endswith(" [early_access_only]")
 
 
-def test_fields_of_a_file_are_looked_at_only_where_they_are_named(run):
+def test_the_media_type_of_a_file_is_checked_only_with_content_type(run):
     document = b'[{"user_agent":"*","disallow":true}]'
     assert run("check", "-", stdin=document).code == 0
     report = run("check", "-", "--content-type", "application/json", "--json", stdin=document)
@@ -309,15 +318,9 @@ def test_fields_of_a_file_are_looked_at_only_where_they_are_named(run):
     assert (report.json["conforming"], report.json["deployed"]) == (None, None)
 
 
-def test_what_is_disallowed_or_nothing_is_told_in_words(run):
+def test_the_results_of_both_readers_are_sentences(run):
     assert (
         b"the largest deployed proxy: traffic is disallowed"
         in run("check", "-", stdin=b'[{"user_agent":"*","disallow":true}]').out
     )
     assert b"agents that follow the document: no advice" in run("check", "-", stdin=b"{}").out
-
-
-@pytest.fixture
-def run(headgate):
-    """Run `headgate advice`."""
-    return partial(headgate, "advice")

@@ -33,7 +33,7 @@ def test_the_named_file_is_read(headgate, file, option, command, words):
     assert words in ran.out.decode()
 
 
-def test_check_without_a_file_says_how_to_name_one(headgate, file):
+def test_check_without_a_file_is_an_error(headgate, file):
     ran = headgate("config", "check")
     assert (ran.code, ran.out) == (2, b"")
     assert ran.err == "headgate: headgate.toml does not exist here; name a file: headgate config check FILE\n"
@@ -65,7 +65,7 @@ def run(capsys, *arguments):
     return capsys.readouterr().out.strip()
 
 
-def test_options_that_are_not_given_leave_the_file_in_force(capsys):
+def test_options_that_are_not_given_override_nothing(capsys):
     assert run(capsys) == "{}"
 
 
@@ -101,7 +101,7 @@ def test_values_have_the_types_of_their_keys(capsys, arguments, values):
         (["--unreachable", "ignore"], "'hold', 'permit'"),
     ],
 )
-def test_values_out_of_their_keys_limits_are_wrong_use(capsys, arguments, message):
+def test_values_beyond_the_limits_of_their_keys_are_wrong_use(capsys, arguments, message):
     with pytest.raises(click.UsageError) as caught:
         run(capsys, *arguments)
     assert message in caught.value.format_message()
@@ -135,7 +135,7 @@ LONG_LOG = '[[domain]]\nname = "a"\nrules = ["{rule}"]\nalgorithm = "{algorithm}
 @pytest.mark.parametrize(
     ("rule", "algorithm", "lines"), [("9/s", "log", 0), ("20000/h", "log", 1), ("20000/h", "gcra", 0)]
 )
-def test_config_check_warns_and_takes_the_file(headgate, tmp_path, rule, algorithm, lines):
+def test_config_check_warns_of_long_logs(headgate, tmp_path, rule, algorithm, lines):
     file = tmp_path / "headgate.toml"
     file.write_text(LONG_LOG.format(rule=rule, algorithm=algorithm))
     ran = headgate("config", "check", "--config", file)

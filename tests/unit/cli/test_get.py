@@ -1,4 +1,4 @@
-"""`headgate get`, against a server that does as it is told."""
+"""`headgate get`, against a server with scripted answers."""
 
 import gzip
 import io
@@ -26,7 +26,7 @@ def run(headgate):
 
 
 class Site:
-    """Answers each path with what stands in its list, the last of it again and again; remembers what it was asked."""
+    """Answers each path with the answers of its list, the last one repeatedly; records the requests."""
 
     def __init__(self, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}"
@@ -81,14 +81,14 @@ def test_the_body_is_printed(run, site):
     assert site.paths == ["/"]
 
 
-def test_the_body_goes_where_it_is_to(run, site, tmp_path):
+def test_the_body_is_written_to_the_output_file(run, site, tmp_path):
     site.answer("/", (200, {}, b"hello\n"))
     out = tmp_path / "body"
     assert run(site.url, "-o", out) == (0, b"", "")
     assert out.read_bytes() == b"hello\n"
 
 
-def test_fields_are_sent_each_as_often_as_it_is_given(run, site):
+def test_header_fields_are_sent(run, site):
     site.answer("/", (200, {}, b""))
     run(site.url, "-H", "Accept-Language: fr", "-H", "X-One: 1", "-H", "User-Agent: other/1")
     fields = site.asked[0][1]
@@ -96,24 +96,24 @@ def test_fields_are_sent_each_as_often_as_it_is_given(run, site):
 
 
 @pytest.mark.parametrize(("status", "code"), [(200, 0), (204, 0), (304, 0), (399, 0), (400, 1), (404, 1), (503, 1)])
-def test_the_exit_code_is_1_from_400_up(run, site, status, code):
+def test_the_exit_code_is_1_for_statuses_from_400(run, site, status, code):
     site.answer("/", (status, {}, b""))
     ran = run(site.url)
     assert ran.code == code
     assert (ran.err == "") == (code == 0)
 
 
-def test_a_body_is_printed_whatever_the_status(run, site):
+def test_the_body_of_an_error_is_printed(run, site):
     assert run(site.url + "/no") == (1, b"not here\n", f"headgate: {site.url}/no: 404 Not Found\n")
 
 
-def test_nothing_is_asked_again_unasked(run, site):
+def test_there_is_no_retry_by_default(run, site):
     site.answer("/", (503, {"Retry-After": "0"}, b""), (200, {}, b""))
     assert run(site.url).code == 1
     assert site.paths == ["/"]
 
 
-def test_a_busy_server_is_asked_again_when_it_says(run, site):
+def test_a_retry_waits_for_retry_after(run, site):
     site.answer("/", (503, {"Retry-After": "1"}, b"busy"), (200, {}, b"well"))
     ran = run(site.url, "--retry", 1, "--max-delay", 5, "--explain", "--json")
     assert ran.code == 0
@@ -128,26 +128,26 @@ def test_a_busy_server_is_asked_again_when_it_says(run, site):
 
 
 @pytest.mark.parametrize("status", [503, 429])
-def test_a_retry_waits_although_the_server_does_not_ask_for_it(run, site, status):
+def test_a_retry_without_retry_after_waits_for_a_pause(run, site, status):
     site.answer("/", (status, {}, b"busy"), (200, {}, b"well"))
     ran = run(site.url, "--retry", 1, "--json")
     first, second = ran.json["attempts"]
     assert second["sent"] - first["sent"] >= (0.5 if status == 503 else 1.0)
 
 
-def test_a_retry_whose_pause_is_longer_than_it_may_wait_is_not_made(run, site):
+def test_a_retry_with_a_pause_longer_than_max_delay_is_not_sent(run, site):
     site.answer("/", (503, {}, b"busy"), (200, {}, b"well"))
     assert run(site.url, "--retry", 3, "--max-delay", 0.4).out == b"busy"
     assert site.paths == ["/"]
 
 
-def test_what_a_program_needs_to_begin_is_no_waiting(run, site, monkeypatch):
+def test_the_start_of_the_program_is_not_reported_as_a_wait(run, site, monkeypatch):
     site.answer("/", (200, {}, b""))
     monkeypatch.setattr("headgate.cli.get._MIN_REPORTED_WAIT", 0.0)
     assert run(site.url, "--explain").err == f"GET {site.url}/: 200\n"
 
 
-def test_one_that_asks_for_too_much_is_not(run, site):
+def test_a_retry_after_longer_than_max_delay_is_not_waited_for(run, site):
     site.answer("/", (503, {"Retry-After": "3600"}, b"busy"), (200, {}, b"well"))
     assert run(site.url, "--retry", 5, "--max-delay", 5) == (
         1,
@@ -156,14 +156,14 @@ def test_one_that_asks_for_too_much_is_not(run, site):
     )
 
 
-def test_without_an_identity_no_advice_is_asked_for(run, site):
+def test_without_an_identity_no_advice_is_fetched(run, site):
     site.advise(DISALLOWS)
     site.answer("/", (200, {}, b""))
     assert run(site.url).code == 0
     assert site.paths == ["/"]
 
 
-def test_advice_is_asked_for_and_obeyed(run, site):
+def test_advice_is_fetched_and_obeyed(run, site):
     site.advise(DISALLOWS)
     ran = run(site.url, "--identity", "ExampleBot,*", "--explain")
     assert (ran.code, ran.out) == (1, b"")
@@ -175,7 +175,7 @@ def test_advice_is_asked_for_and_obeyed(run, site):
     )
 
 
-def test_a_refusal_in_json(run, site):
+def test_a_held_request_in_json(run, site):
     site.advise(DISALLOWS)
     ran = run(site.url, "--identity", "ExampleBot,*", "--json")
     assert (ran.code, ran.err) == (1, "")
@@ -186,7 +186,7 @@ def test_a_refusal_in_json(run, site):
     assert ran.json["held"]["release_time"] - advice["fresh_for"] > 1.7e9
 
 
-def test_who_asks_says_so(run, site):
+def test_the_user_agent_begins_with_the_identity(run, site):
     site.advise(WANTS_ALL)
     site.answer("/", (200, {}, b""))
     assert run(site.url, "--identity", "ExampleBot,*", "--explain").code == 0
@@ -195,7 +195,7 @@ def test_who_asks_says_so(run, site):
     assert fetched.startswith("ExampleBot headgate/")
 
 
-def test_each_redirect_is_a_request_of_its_own(run, site):
+def test_each_redirect_is_a_separate_request(run, site):
     with serving() as other:
         other.advise(DISALLOWS)
         site.advise(WANTS_ALL)
@@ -208,7 +208,7 @@ def test_each_redirect_is_a_request_of_its_own(run, site):
         assert other.paths == ["/.well-known/traffic-advice"]
 
 
-def test_redirects_without_end_are_an_error(run, site):
+def test_more_than_20_redirects_are_an_error(run, site):
     site.answer("/", (302, {"Location": "/"}, b""))
     ran = run(site.url)
     assert ran.code == 1
@@ -242,13 +242,13 @@ def test_redirects_without_end_are_an_error(run, site):
         (["http://127.0.0.1:1/", "--ca", "/no/such/file"], "--ca /no/such/file"),
     ],
 )
-def test_what_cannot_be_meant_is_wrong_use(run, arguments, said):
+def test_wrong_use_is_exit_2(run, arguments, said):
     ran = run(*arguments)
     assert (ran.code, ran.out) == (2, b"")
     assert said in ran.err
 
 
-def test_a_server_that_is_not_there_is_one_sentence(run):
+def test_a_refused_connection_is_one_sentence(run):
     ran = run("http://127.0.0.1:1/")
     assert (ran.code, ran.out) == (1, b"")
     assert ran.err == "headgate: http://127.0.0.1:1/: Connection refused\n"
@@ -257,14 +257,14 @@ def test_a_server_that_is_not_there_is_one_sentence(run):
     assert told.json["error"] == "http://127.0.0.1:1/: Connection refused"
 
 
-def test_a_body_that_is_cut_leaves_no_file(run, site, tmp_path):
+def test_a_truncated_body_leaves_no_file(run, site, tmp_path):
     site.answer("/", (200, {"Content-Length": "100"}, b"half"))
     ran = run(site.url, "-o", tmp_path / "body")
     assert ran.code == 1
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_terminal_is_spared(run, site, monkeypatch, tmp_path):
+def test_binary_content_is_not_printed_on_a_terminal(run, site, monkeypatch, tmp_path):
     site.answer("/", (200, {}, b"\0\1\2"))
     monkeypatch.setattr(io.BufferedIOBase, "isatty", lambda self: True, raising=False)
     monkeypatch.setattr(type(sys.stdout), "isatty", lambda self: True, raising=False)
@@ -280,7 +280,7 @@ def test_repeated_fields_are_sent_as_one_line(run, site):
     assert (site.asked[0][1]["x-one"], site.asked[0][1]["cookie"]) == ("1, 2", "a=1; b=2")
 
 
-def test_content_coding_is_undone(run, site):
+def test_content_codings_are_decoded(run, site):
     for coding in ("gzip", "x-gzip"):
         site.answer("/", (200, {"Content-Encoding": coding}, gzip.compress(b"hello\n")))
         assert run(site.url) == (0, b"hello\n", "")
@@ -301,7 +301,7 @@ def test_cookies_are_kept_for_the_redirects_of_one_run(run, site):
     assert site.asked[1][1]["cookie"] == "session=1"
 
 
-def test_credentials_go_to_the_origin_they_are_for_alone(run, site):
+def test_credentials_are_not_sent_to_another_origin(run, site):
     with serving() as other:
         other.answer("/there", (200, {}, b""))
         site.answer("/", (302, {"Location": "/next"}, b""))
@@ -322,7 +322,7 @@ def test_redirects_that_are_not_followed_are_errors(run, site):
     assert run(site.url) == (0, b"no location\n", "")
 
 
-def test_head_that_is_never_complete_is_given_up(run, monkeypatch):
+def test_an_incomplete_head_times_out(run, monkeypatch):
     monkeypatch.setattr("headgate.cli.polite_fetch.TIMEOUT", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         url = f"http://127.0.0.1:{listening.getsockname()[1]}/"
@@ -373,7 +373,7 @@ def relay(listening, tls, site, count):
                     connection.sendall(chunk)
 
 
-def test_body_that_is_too_slow_is_given_up(run, site, monkeypatch):
+def test_a_body_that_is_too_slow_is_an_error(run, site, monkeypatch):
     monkeypatch.setattr("headgate.cli.polite_fetch.Pace", lambda url, _: Pace(url, 0.0, iter(range(99)).__next__))
     site.answer("/", (200, {}, b"hello\n"))
     assert "slower than 4096 bytes a second" in run(site.url).err

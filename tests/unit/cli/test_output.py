@@ -24,14 +24,14 @@ def test_sizes_have_four_digits_at_most(count, text):
 
 
 @pytest.mark.parametrize("lines", [[f"{number}\n" for number in range(10_000)], [b"%d\n" % n for n in range(10_000)]])
-def test_lines_are_shown_together(lines):
+def test_lines_are_written_in_batches(lines):
     shown = []
     print_in_batches(iter(lines), shown.append)
     assert len(shown) < 10
     assert lines[0][:0].join(shown) == lines[0][:0].join(lines)
 
 
-def test_lines_are_shown_once_they_are_of_a_size():
+def test_a_batch_is_written_when_it_has_the_size():
     shown = []
     print_in_batches(iter(["a\n", "b\n", "c" * 10 + "\n", "d\n"]), shown.append, size=4)
     assert shown == ["a\nb\n", "c" * 10 + "\n", "d\n"]
@@ -42,7 +42,7 @@ def test_lines_are_shown_once_they_are_of_a_size():
     assert len(shown) == 2
 
 
-def test_what_was_given_before_an_exception_is_shown():
+def test_lines_before_an_exception_are_written():
     def failing():
         yield "a\n"
         raise ZeroDivisionError

@@ -36,58 +36,59 @@ def test_every_command_has_help(capsys, command):
     assert out.startswith(f"Usage: headgate {command}")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["nope"], "no such command 'nope'"),
-        (["server"], "no such command 'server'; did you mean 'serve'?; see 'headgate --help'"),
-        (["serve", "--rule", "10/s", "burst", "20"], "a rule is one argument; quote it"),
-        (["serve", "--port", "80"], "headgate serve: no such option --port; see 'headgate serve --help'"),
-        (["serve", "--worker", "2"], "no such option --worker; did you mean --workers?; see"),
-        (
-            ["serve", "--workers"],
-            "headgate serve: option '--workers' requires an argument; see 'headgate serve --help'",
-        ),
-        (["advice", "fetch", "--identity"], "headgate advice fetch: option '--identity' requires an argument"),
-        (["serve", "--workers", "x"], "must be a whole number from 1 to 256, got 'x'"),
-        (["serve", "--workers", "257"], "must be a whole number from 1 to 256, got '257'"),
-        (["get", "http://a/", "--retry", "-1"], "must be a whole number of at least 0, got '-1'"),
-        (["get", "http://a/", "--max-delay", "soon"], "must be a number of seconds of at least 0, got 'soon'"),
-        (["replay", "--throttle", "--jitter", "2", "-"], "must be a number from 0 to 1, got '2'"),
-        (["token", "mint", "--count", "0"], "must be a whole number from 1 to 1,000,000, got '0'"),
-        (["serve", "headgate.toml"], "name a configuration file with --config"),
-        (["config", "check", "a.toml", "--config", "b.toml"], "'a.toml' and 'b.toml'"),
-        (["replay"], "missing argument"),
-        (["replay", "-"], "missing option '--rule'"),
-        (["replay", "--rule", "1/s", "--nope", "-"], "no such option"),
-        (["replay", "--rule", "1/s", "--max-delay", "-1", "-"], "must be a number of seconds of at least 0, got '-1'"),
-        (["replay", "--rule", "1/s", "--max-delay", "nan", "-"], "got 'nan'"),
-        (["replay", "--rule", "10 per fortnite", "-"], "invalid rule '10 per fortnite'; expected"),
-        (["replay", "--rule", "1/s", "/nowhere/at.all"], "/nowhere/at.all: No such file"),
-        (["config", "check", "--config", "/nowhere/at.all"], "/nowhere/at.all: No such file"),
-        (["config", "check", "--config", ""], "'--config': empty"),
-        (["proxy", "--client-ca", ""], "'--client-ca': empty"),
-        (["proxy", "--client-ca="], "'--client-ca': empty"),
-        (["proxy", "--token-key", "a", "--token-key", ""], "'--token-key': empty"),
-        (["bundle", "verify", "--trust", "", "a.wbn"], "'--trust': empty"),
-        (["bundle", "integrity", "remove", "--key", "", "a.wbn"], "'--key': empty"),
-        (["bundle", "create", "--dir", "", "--base-url", "https://example.com/", "-o", "a.wbn"], "'--dir': empty"),
-        (["bundle", "extract", "a.wbn", "-o", ""], "'--output': empty"),
-        (["get", "https://example.com/", "-o", ""], "'--output': empty"),
-        (["serve", "--rule", "1/s"], "origin"),
-        (["serve", "--origin", "http://127.0.0.1:1"], "--rule"),
-        (["master", "--domain", "nothing"], "NAME=RULE"),
-    ],
-)
-def test_wrong_use_is_one_sentence_and_exit_2(capsys, arguments, words):
-    code, out, err = exits(capsys, *arguments)
-    assert (code, out) == (2, "")
-    assert words in err
-    assert err.startswith("headgate")
-    assert err.count("\n") == 1
+WRONG_USE = [
+    (["nope"], "no such command 'nope'"),
+    (["server"], "no such command 'server'; did you mean 'serve'?; see 'headgate --help'"),
+    (["serve", "--rule", "10/s", "burst", "20"], "a rule is one argument; quote it"),
+    (["serve", "--port", "80"], "headgate serve: no such option --port; see 'headgate serve --help'"),
+    (["serve", "--worker", "2"], "no such option --worker; did you mean --workers?; see"),
+    (
+        ["serve", "--workers"],
+        "headgate serve: option '--workers' requires an argument; see 'headgate serve --help'",
+    ),
+    (["advice", "fetch", "--identity"], "headgate advice fetch: option '--identity' requires an argument"),
+    (["serve", "--workers", "x"], "must be a whole number from 1 to 256, got 'x'"),
+    (["serve", "--workers", "257"], "must be a whole number from 1 to 256, got '257'"),
+    (["get", "http://a/", "--retry", "-1"], "must be a whole number of at least 0, got '-1'"),
+    (["get", "http://a/", "--max-delay", "soon"], "must be a number of seconds of at least 0, got 'soon'"),
+    (["replay", "--throttle", "--jitter", "2", "-"], "must be a number from 0 to 1, got '2'"),
+    (["token", "mint", "--count", "0"], "must be a whole number from 1 to 1,000,000, got '0'"),
+    (["serve", "headgate.toml"], "name a configuration file with --config"),
+    (["config", "check", "a.toml", "--config", "b.toml"], "'a.toml' and 'b.toml'"),
+    (["replay"], "missing argument"),
+    (["replay", "-"], "missing option '--rule'"),
+    (["replay", "--rule", "1/s", "--nope", "-"], "no such option"),
+    (["replay", "--rule", "1/s", "--max-delay", "-1", "-"], "must be a number of seconds of at least 0, got '-1'"),
+    (["replay", "--rule", "1/s", "--max-delay", "nan", "-"], "got 'nan'"),
+    (["replay", "--rule", "10 per fortnite", "-"], "invalid rule '10 per fortnite'; expected"),
+    (["replay", "--rule", "1/s", "/nowhere/at.all"], "/nowhere/at.all: No such file"),
+    (["config", "check", "--config", "/nowhere/at.all"], "/nowhere/at.all: No such file"),
+    (["config", "check", "--config", ""], "'--config': empty"),
+    (["proxy", "--client-ca", ""], "'--client-ca': empty"),
+    (["proxy", "--client-ca="], "'--client-ca': empty"),
+    (["proxy", "--token-key", "a", "--token-key", ""], "'--token-key': empty"),
+    (["bundle", "verify", "--trust", "", "a.wbn"], "'--trust': empty"),
+    (["bundle", "integrity", "remove", "--key", "", "a.wbn"], "'--key': empty"),
+    (["bundle", "create", "--dir", "", "--base-url", "https://example.com/", "-o", "a.wbn"], "'--dir': empty"),
+    (["bundle", "extract", "a.wbn", "-o", ""], "'--output': empty"),
+    (["get", "https://example.com/", "-o", ""], "'--output': empty"),
+    (["serve", "--rule", "1/s"], "origin"),
+    (["serve", "--origin", "http://127.0.0.1:1"], "--rule"),
+    (["master", "--domain", "nothing"], "NAME=RULE"),
+]
 
 
-def test_help_imports_nothing_of_the_commands():
+def test_wrong_use_is_one_sentence_and_exit_2(capsys):
+    wrong = []
+    for arguments, words in WRONG_USE:
+        code, out, err = exits(capsys, *arguments)
+        is_one_sentence = err.startswith("headgate") and err.count("\n") == 1
+        if (code, out) != (2, "") or words not in err or not is_one_sentence:
+            wrong.append((arguments, code, out, err))
+    assert wrong == []
+
+
+def test_help_imports_no_command():
     code = (
         "import sys, headgate.cli.program as p; p._run(['--help']); print(sorted(m for m in sys.modules if m in "
         "('asyncio', 'zmq', 'rich', 'msgspec', 'httptools', 'prometheus_client', 'headgate.cli.serve')))"
@@ -96,14 +97,14 @@ def test_help_imports_nothing_of_the_commands():
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_a_pipe_that_closes_is_no_error():
+def test_a_closed_pipe_is_exit_141_without_an_error():
     with subprocess.Popen([*PROGRAM, "config", "schema"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
         program.stdout.close()
         assert program.stderr.read() == b""
     assert program.returncode == 141
 
 
-def test_a_disk_that_is_full_is_one_sentence():
+def test_a_full_disk_is_one_sentence():
     with pathlib.Path("/dev/full").open("wb") as full:
         done = subprocess.run([*PROGRAM, "config", "show"], stdout=full, stderr=subprocess.PIPE, check=False)
     assert done.returncode == 1
@@ -120,14 +121,14 @@ def test_a_disk_that_is_full_is_one_sentence():
         ("config schema <&- >&- 2>&-", 0),
     ],
 )
-def test_a_stream_that_was_closed_before_it_began_is_no_fault(arguments, code):
+def test_standard_streams_may_be_closed(arguments, code):
     command = f"exec {shlex.join(PROGRAM)} {arguments}"
     done = subprocess.run(["sh", "-c", command], capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (code, b"")
 
 
 class Narrow(io.RawIOBase):
-    """Takes a few bytes at a time, as a system may that is not asked through a buffer."""
+    """Accepts three bytes in each call, as an unbuffered stream may."""
 
     def __init__(self):
         self.taken = b""
@@ -142,7 +143,7 @@ class Narrow(io.RawIOBase):
 
 
 @pytest.mark.parametrize("words", [["--version"], ["advice", "parse", "-", "--identity", "A,*"], ["config", "schema"]])
-def test_nothing_is_left_out_where_output_has_no_buffer(monkeypatch, words):
+def test_unbuffered_output_is_complete(monkeypatch, words):
     def printed(buffer):
         monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(buffer, "utf-8", write_through=True))
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'[{"user_agent":"*","fraction":0.5}]')))

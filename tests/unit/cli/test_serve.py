@@ -24,7 +24,7 @@ def test_rule_adds_domain_default_after_the_domains_of_the_file(tmp_path):
     assert read["default"].takes_all
 
 
-def test_a_rule_replaces_those_of_the_domain_default_and_nothing_else_of_it(tmp_path):
+def test_rule_replaces_only_the_rules_of_the_domain_default(tmp_path):
     read = domains(tmp_path, DEFAULT + API, "9/s")
     assert list(read) == ["default", "api"]
     assert (read["default"].rules, read["default"].algorithm) == (("9/s",), "gcra")
@@ -32,12 +32,12 @@ def test_a_rule_replaces_those_of_the_domain_default_and_nothing_else_of_it(tmp_
     assert read["api"].rules == ("1/s",)
 
 
-def test_a_rule_that_no_request_would_meet_is_refused(tmp_path):
+def test_rule_that_no_request_would_reach_is_an_error(tmp_path):
     with pytest.raises(ConfigurationError, match="'all' matches all requests; leave --rule out, or rename that domain"):
         domains(tmp_path, API + '[[domain]]\nname = "all"\nrules = ["1/s"]\n', "9/s")
 
 
-def test_without_a_file_a_rule_is_for_all_requests():
+def test_rule_without_a_file_applies_to_all_requests():
     tree, _ = ServeOptions(rules=("9/s",)).read()
     assert [(section.name, section.rules, section.takes_all) for section in tree.domain] == [
         ("default", ("9/s",), True)

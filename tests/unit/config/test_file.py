@@ -35,7 +35,7 @@ listen = "127.0.0.1:0"
 """
 
 
-def test_reads_a_file_into_the_tree(tmp_path):
+def test_a_file_is_read_into_the_tree(tmp_path):
     path = tmp_path / "headgate.toml"
     path.write_text(FULL)
     tree = read(path)
@@ -52,7 +52,7 @@ def test_a_byte_order_mark_is_removed():
     assert parse("\ufeff" + FULL) == parse(FULL)
 
 
-def test_an_empty_file_is_all_defaults():
+def test_an_empty_file_has_all_defaults():
     tree = parse("")
     assert tree.gate.listen == "127.0.0.1:8080"
     assert tree.gate.max_delay == 5.0
@@ -75,14 +75,14 @@ def test_an_empty_file_is_all_defaults():
         ("[master]\nworkers = 2", "master.workers", "it belongs under [gate] or [proxy]"),
     ],
 )
-def test_an_unknown_key_names_the_file_the_key_and_the_nearest(text, path, hint):
+def test_an_unknown_key_is_an_error_with_the_nearest_key(text, path, hint):
     with pytest.raises(ConfigurationError) as caught:
         parse(text, name="some.toml")
     assert str(caught.value).startswith(f"some.toml: {path}: unknown key; ")
     assert hint in str(caught.value)
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path):
+def test_an_unreadable_file_is_named(tmp_path):
     with pytest.raises(ConfigurationError, match=r"none\.toml: No such file"):
         read(tmp_path / "none.toml")
     with pytest.raises(ConfigurationError, match="directory"):
@@ -152,7 +152,7 @@ def test_every_key_of_every_table_is_described():
             assert key.get("description"), name
 
 
-def test_a_rule_is_a_text_with_a_pattern():
+def test_the_schema_has_a_pattern_for_rules():
     rule = schema()["$defs"]["DomainSection"]["properties"]["rules"]["items"]
     for text in ("10/s burst 20", "600 per 10min", "1000/h burst 50", "1 per 500ms burst 3"):
         assert re.search(rule["pattern"], text)
