@@ -198,7 +198,7 @@ def test_a_body_sent_byte_by_byte_times_out(reading):
 
 
 def test_a_head_sent_byte_by_byte_times_out(reading):
-    with serving(dripping("head")) as server, pytest.raises(FetchError, match="TimeoutError"):
+    with serving(dripping("head")) as server, pytest.raises(FetchError, match="Timeout"):
         reading.open(server.url, timeout=0.2)
 
 
