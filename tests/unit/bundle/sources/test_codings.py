@@ -196,11 +196,6 @@ def test_missing_codec_names_its_extra(extra: str, modules: set[str], monkeypatc
     require_coding("gzip")
 
 
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
-
 URL = "https://example.com/"
 TEXT = b"".join(b"%d bottles of beer on the wall\n" % number for number in range(2_000))
 DECODE: dict[str, Callable[[bytes], bytes]] = {

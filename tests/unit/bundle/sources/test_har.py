@@ -16,7 +16,7 @@ ABSENT: Any = object()
 def entry(
     url: str = URL, status: int = 200, *, method: str = "GET", headers: dict[str, str] | None = None, **more: Any
 ) -> dict[str, Any]:
-    """An entry as browsers write them; `content` and `asked` (request headers) are among `more`."""
+    """Return an entry as browsers write it; `more` may have `content`, `at`, and the request's headers as `asked`."""
     fields = {"Content-Type": "text/html"} if headers is None else headers
     content = more.get("content", {"size": 5, "mimeType": "text/html", "text": "hello"})
     return {
@@ -67,7 +67,7 @@ def payload(exchange: Exchange) -> bytes:
 
 
 def alone(tmp_path: Path, *entries: Any) -> tuple[int, dict[str, str], bytes]:
-    """The one exchange that comes of these entries."""
+    """Return the one exchange of these entries."""
     found, _ = read(save(tmp_path / "a.har", *entries))
     (exchange,) = found.values()
     return exchange.status, dict(exchange.headers), payload(exchange)
@@ -115,16 +115,11 @@ def test_etag_of_an_uncoded_response_stays_strong(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("headers", "mime_type", "found"),
-    [
-        ({}, "text/css; charset=utf-8", "text/css; charset=utf-8"),
-        ({}, "x-unknown", "application/octet-stream"),
-        ({}, "", "application/octet-stream"),
-        ({"content-type": "image/png"}, "text/css", "image/png"),
-    ],
+    ("headers", "found"),
+    [({}, "text/css; charset=utf-8"), ({"content-type": "image/png"}, "image/png")],
 )
-def test_every_response_has_a_content_type(headers: dict[str, str], mime_type: str, found: str, tmp_path: Path) -> None:
-    content = {"size": 1, "mimeType": mime_type, "text": "x"}
+def test_content_type_is_that_of_the_header_or_the_entry(headers: dict[str, str], found: str, tmp_path: Path) -> None:
+    content = {"size": 1, "mimeType": "text/css; charset=utf-8", "text": "x"}
     assert alone(tmp_path, entry(headers=headers, content=content))[1]["content-type"] == found
 
 
@@ -215,16 +210,12 @@ def test_size_of_text_in_another_charset_is_ignored(tmp_path: Path) -> None:
         (entry(method="POST"), "not a GET request"),
         (entry(method="HEAD"), "not a GET request"),
         (entry("data:text/plain,x"), "not http or https"),
-        (entry("blob:https://example.com/1"), "not http or https"),
-        (entry("https://me:secret@example.com/"), "a URL with a user name or a password in it"),
-        (entry("nonsense"), "not a URL"),
         (entry(status=0), "without a response"),
         (entry(status=304), "304: the response is missing, it was in a cache"),
-        (entry(status=101), "an interim response"),
         (entry(status=206, headers={"content-range": "bytes 0-4/10"}), "206: a part of a response"),
     ],
 )
-def test_private_responses_are_left_out(wrong: Any, reason: str, tmp_path: Path) -> None:
+def test_unfit_entries_are_left_out(wrong: Any, reason: str, tmp_path: Path) -> None:
     assert reasons(tmp_path, wrong) == [f"{wrong['request']['url']!r}: {reason}"]
 
 

@@ -1,6 +1,5 @@
 import builtins
 import gzip
-import zlib
 from collections.abc import Iterable
 from io import BytesIO
 from pathlib import Path
@@ -117,13 +116,10 @@ CHUNKS = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in [b"hel", b"lo"
     ("coding", "body"),
     [
         ("gzip", gzip.compress(b"hello")),
-        ("x-gzip", gzip.compress(b"hello")),
-        ("GZIP", gzip.compress(b"hello")),
-        ("deflate", zlib.compress(b"hello")),
         ("br", brotli.compress(b"hello")),
         ("identity", b"hello"),
         ("gzip, br", brotli.compress(gzip.compress(b"hello"))),
-        ("gzip", b"hello"),  # undone when it was stored
+        ("gzip", b"hello"),  # stored without its coding
     ],
 )
 @pytest.mark.parametrize("chunked", [True, False])
@@ -198,12 +194,10 @@ def test_decompression_bomb_is_left_out(archive: Archive, monkeypatch: pytest.Mo
     ("url", "status", "reason"),
     [
         (URL, "304 Not Modified", "304: the response is missing, it was in a cache"),
-        (URL, "103 Early Hints", "an interim response"),
-        ("https://me:x@example.com/", "200 OK", "a URL with a user name or a password in it"),
         ("dns:example.com", "200 OK", "not http or https"),
     ],
 )
-def test_private_responses_are_left_out(url: str, status: str, reason: str, archive: Archive) -> None:
+def test_unfit_responses_are_left_out(url: str, status: str, reason: str, archive: Archive) -> None:
     archive.answer(url=url, status=status)
     found, messages = archive.read()
     assert not found

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from headgate.bundle import open_bundle
+from tests.malformed import named
 
 BASE = "https://example.com/"
 
@@ -232,14 +233,15 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("flags", "words"), WRONG)
-def test_conflicting_options_are_wrong_use(run, folder, monkeypatch, flags, words):
+def test_conflicting_options_are_wrong_use(run, folder, monkeypatch):
     monkeypatch.chdir(folder.parent)
-    result = run("create", *flags, "-o", "out.wbn")
-    assert (result.code, result.out) == (2, b"")
-    assert words in result.err
-    assert result.err.count("\n") == 1
-    assert not Path("out.wbn").exists()
+    for flags, words in WRONG:
+        with named(" ".join(flags)):
+            result = run("create", *flags, "-o", "out.wbn")
+            assert (result.code, result.out) == (2, b"")
+            assert words in result.err
+            assert result.err.count("\n") == 1
+            assert not Path("out.wbn").exists()
 
 
 def test_relative_urls_are_resolved_against_the_readers_base(run, folder, tmp_path):

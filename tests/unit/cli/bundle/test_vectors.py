@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.malformed import named
+
 VECTORS = Path(__file__).parents[3] / "vectors" / "bundle"
 REAL = json.loads((VECTORS / "manifest.json").read_text())
 READABLE = {name: case for name, case in REAL.items() if "info" in case}
@@ -81,13 +83,13 @@ def has_step(step, steps):
     return not steps or any(f" {step}, ".find(f" {wanted}{end}") >= 0 for wanted in steps for end in ("", ".", ","))
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_each_case_has_the_expected_result(run, name):
-    case = CASES[name]
-    path = VECTORS / "cases" / f"{name}.wbn"
-    EXPECTED[case["expect"]](run, path, case)
-    if "compat" in case:
-        EXPECTED[case["compat"]](run, path, case, "--profile", "compat")
+def test_each_case_has_the_expected_result(run):
+    for name, case in CASES.items():
+        path = VECTORS / "cases" / f"{name}.wbn"
+        with named(name):
+            EXPECTED[case["expect"]](run, path, case)
+            if "compat" in case:
+                EXPECTED[case["compat"]](run, path, case, "--profile", "compat")
 
 
 def ok(run, path, case, *flags):
